@@ -1,0 +1,138 @@
+/**
+ * The one error class and the one catalogue of Treadle.
+ *
+ * Supervisors branch on `disposition`, never on text. Messages are lower case without a full stop and say what
+ * happened, the value in quotes, what was allowed, and the remedy.
+ */
+
+/**
+ * What whoever catches an error may do about it:
+ * `misuse` the user must change something; `retryable` the same work may succeed if tried again (a peer died);
+ * `fatal` it will not; `cancelled` somebody asked for it to stop.
+ */
+export type Disposition = "misuse" | "retryable" | "fatal" | "cancelled";
+
+/** Every code that Treadle can raise, with its disposition and what it means. `ERRORS.md` lists the same set. */
+export const errorCatalogue = {
+  "call.cancelled": { disposition: "cancelled", meaning: "a call was cancelled by its caller or by a shutdown" },
+  "call.failed": { disposition: "fatal", meaning: "a worker method threw; the cause carries its message and stack" },
+  "call.timeout": { disposition: "fatal", meaning: "a call outlived its deadline" },
+  "call.unknown-method": { disposition: "misuse", meaning: "a method was called that the worker class does not have" },
+  "channel.closed": { disposition: "misuse", meaning: "an item was put into a stream whose producers have all ended" },
+  "channel.deadlock": { disposition: "misuse", meaning: "a full channel and a device lock wait for each other" },
+  "channel.invalid-item": { disposition: "misuse", meaning: "an item does not fit the channel's schema" },
+  "channel.producer-failed": { disposition: "fatal", meaning: "a producer of the stream failed; the cause is its error" },
+  "checkpoint.corrupt": { disposition: "fatal", meaning: "a checkpoint's checksum or shape does not match" },
+  "checkpoint.missing": { disposition: "misuse", meaning: "no checkpoint of that name exists in the run folder" },
+  "config.invalid": { disposition: "misuse", meaning: "the configuration has wrong or unknown keys or values" },
+  "config.unreadable": { disposition: "misuse", meaning: "the configuration file is missing or is not valid YAML" },
+  "device.out-of-memory": { disposition: "misuse", meaning: "a component needs more memory than its device has" },
+  "disk.full": { disposition: "fatal", meaning: "the run folder's file system has no space left" },
+  "engine.invalid-request": { disposition: "misuse", meaning: "an engine was asked for something its model cannot do" },
+  "engine.released": { disposition: "misuse", meaning: "an engine was used while its memory was released" },
+  "engine.weights-mismatch": { disposition: "fatal", meaning: "the weights that arrived are not those that were announced" },
+  "journal.corrupt": { disposition: "fatal", meaning: "a journal record before the last one cannot be read" },
+  "link.closed": { disposition: "retryable", meaning: "the other process of a link went away" },
+  "link.frame-too-large": { disposition: "misuse", meaning: "a frame exceeds the link's limit" },
+  "link.protocol": { disposition: "fatal", meaning: "the other side of a link does not speak the protocol" },
+  "link.refused": { disposition: "retryable", meaning: "no process listens at the address" },
+  "lock.stale-token": { disposition: "fatal", meaning: "a device lock was used with a fencing token that has been revoked" },
+  "lock.timeout": { disposition: "fatal", meaning: "a device lock was not granted in time; the message has the wait-for chain" },
+  "placement.impossible": { disposition: "misuse", meaning: "the placement cannot be realised on these devices" },
+  "placement.invalid": { disposition: "misuse", meaning: "a placement expression does not parse or names unknown components" },
+  "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
+  "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
+  "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },
+  "workflow.invalid": { disposition: "misuse", meaning: "a workflow module does not export a workflow, or misuses the API" },
+  "worker.died": { disposition: "retryable", meaning: "a worker process ended without being asked to" },
+  "worker.gave-up": { disposition: "fatal", meaning: "a worker died more often than its restart policy allows" },
+  "worker.load-failed": { disposition: "misuse", meaning: "a worker module cannot be loaded or does not export the class" },
+  "worker.setup-failed": { disposition: "fatal", meaning: "a worker's constructor or setup threw" },
+  "worker.unresponsive": { disposition: "retryable", meaning: "a worker process stopped sending heartbeats and was ended" },
+} as const satisfies Record<string, { disposition: Disposition; meaning: string }>;
+
+export type ErrorCode = keyof typeof errorCatalogue;
+
+/** Where an error arose. */
+export type ErrorOrigin = {
+  readonly worker?: string | undefined;
+  readonly node?: string | undefined;
+  readonly method?: string | undefined;
+  readonly step?: number | undefined;
+  readonly logTail?: readonly string[] | undefined;
+};
+
+/** An error as it crosses a process boundary. */
+export type ErrorRecord = {
+  readonly code: string;
+  readonly message: string;
+  readonly details?: Readonly<Record<string, unknown>> | undefined;
+  readonly origin?: ErrorOrigin | undefined;
+  readonly stack?: string | undefined;
+  readonly cause?: ErrorRecord | undefined;
+};
+
+export class TreadleError extends Error {
+  readonly code: ErrorCode;
+  readonly disposition: Disposition;
+  readonly details: Readonly<Record<string, unknown>>;
+  readonly origin: ErrorOrigin;
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: { details?: Record<string, unknown> | undefined; cause?: unknown; origin?: ErrorOrigin | undefined } = {},
+  ) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = "TreadleError";
+    this.code = code;
+    this.disposition = errorCatalogue[code].disposition;
+    this.details = options.details ?? {};
+    this.origin = options.origin ?? {};
+  }
+}
+
+const maxCauseDepth = 8;
+
+/** Turns anything thrown into what may cross a process boundary. Causes deeper than eight are cut. */
+export function toErrorRecord(error: unknown, depth = 0): ErrorRecord {
+  const cause = error instanceof Error && error.cause !== undefined && depth < maxCauseDepth;
+  if (error instanceof TreadleError) {
+    return {
+      code: error.code,
+      message: error.message,
+      details: error.details,
+      origin: error.origin,
+      stack: error.stack,
+      cause: cause ? toErrorRecord(error.cause, depth + 1) : undefined,
+    };
+  }
+  if (error instanceof Error) {
+    return {
+      code: "call.failed",
+      message: error.message,
+      stack: error.stack,
+      cause: cause ? toErrorRecord(error.cause, depth + 1) : undefined,
+    };
+  }
+  return { code: "call.failed", message: String(error) };
+}
+
+/** The inverse of `toErrorRecord`; an unknown code from a newer peer becomes `call.failed`. */
+export function fromErrorRecord(record: ErrorRecord): TreadleError {
+  const code = Object.hasOwn(errorCatalogue, record.code) ? (record.code as ErrorCode) : "call.failed";
+  const error = new TreadleError(code, record.message, {
+    details: { ...record.details },
+    origin: record.origin,
+    ...(record.cause ? { cause: fromErrorRecord(record.cause) } : {}),
+  });
+  if (record.stack) error.stack = record.stack;
+  return error;
+}
+
+/** The first failure of a chain of causes: what a person wants to read. */
+export function rootCause(error: unknown): unknown {
+  let current = error;
+  while (current instanceof Error && current.cause !== undefined) current = current.cause;
+  return current;
+}

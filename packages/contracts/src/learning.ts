@@ -1,0 +1,107 @@
+import { z } from "zod";
+
+const int32 = z.instanceof(Int32Array);
+const float32 = z.instanceof(Float32Array);
+
+/** One prompt as token ids. `answer` is what a verifiable reward compares with. */
+export const Prompt = z.object({
+  id: z.string(),
+  tokens: int32,
+  answer: z.string().optional(),
+});
+export type Prompt = z.infer<typeof Prompt>;
+
+export const FinishReason = z.enum(["stop", "length", "abort"]);
+export type FinishReason = z.infer<typeof FinishReason>;
+
+/**
+ * One interaction, single- or multi-turn. `tokens` is prompt then everything after it; the parallel arrays have one
+ * entry for every token of `tokens`. `mask` is 1 where the policy chose the token and 0 for prompt and tool tokens.
+ * W1: `policyVersions` has the version that chose each token (-1 where the policy did not choose).
+ */
+export const Episode = z.object({
+  promptId: z.string(),
+  promptLength: z.int().nonnegative(),
+  tokens: int32,
+  mask: float32,
+  /** log-probability of each token under the policy that sampled it; 0 where mask is 0 */
+  logprobs: float32,
+  policyVersions: int32,
+  finishReason: FinishReason,
+  reward: z.number(),
+  /** log-probabilities recomputed by inference; absent until then */
+  oldLogprobs: float32.optional(),
+  refLogprobs: float32.optional(),
+});
+export type Episode = z.infer<typeof Episode>;
+
+/** All samples of one prompt: what group-relative algorithms normalise over. */
+export const EpisodeGroup = z.object({ promptId: z.string(), episodes: z.array(Episode).min(1) });
+export type EpisodeGroup = z.infer<typeof EpisodeGroup>;
+
+/** Samples for `CompletionRequest`s. Temperature 0 is greedy. */
+export const Sampling = z.strictObject({
+  maxTokens: z.int().positive(),
+  temperature: z.number().nonnegative().default(1),
+  stopTokens: z.array(z.int().nonnegative()).default([]),
+  /** Two calls with the same weights, prompts and seed return the same tokens. */
+  seed: z.int().nonnegative().default(0),
+});
+export type Sampling = z.infer<typeof Sampling>;
+
+/** What a generation engine returns for one prompt: the chosen tokens only. */
+export type Completion = {
+  readonly tokens: Int32Array;
+  readonly logprobs: Float32Array;
+  readonly finishReason: FinishReason;
+  readonly policyVersion: number;
+};
+
+/**
+ * A rectangle of `rows` sequences padded to `columns` tokens, row-major. Entry `[r, t]` of `weights`, `advantages`,
+ * `oldLogprobs`, `refLogprobs`, `returns` and `oldValues` belongs to the *prediction of token t* (so entry `[r, 0]` is
+ * always unused). `weights` holds both the mask and the normalisation: an engine's loss is the plain sum of
+ * `weights * term`, so partial batches accumulate exactly.
+ */
+export type TrainBatch = {
+  readonly rows: number;
+  readonly columns: number;
+  readonly tokens: Int32Array;
+  readonly weights: Float32Array;
+  readonly advantages?: Float32Array | undefined;
+  readonly oldLogprobs?: Float32Array | undefined;
+  readonly refLogprobs?: Float32Array | undefined;
+};
+
+/** What `forwardBackward` minimises; built by `learning`, executed by engines. */
+export type LossSpec =
+  | { readonly type: "cross-entropy" }
+  | {
+      readonly type: "policy-gradient";
+      /** `token`: one importance ratio a token (PPO, GRPO); `sequence`: exp(mean log-ratio) of the row (GSPO). */
+      readonly ratio: "token" | "sequence";
+      /** ratio is clipped to [1 - clipLow, 1 + clipHigh] */
+      readonly clipLow: number;
+      readonly clipHigh: number;
+      /** PPO's lower bound for negative advantages (dual clip); absent means none */
+      readonly dualClip?: number | undefined;
+      /** coefficient of the k3 estimator of KL(policy || reference); needs refLogprobs when positive */
+      readonly klCoefficient: number;
+      readonly entropyCoefficient: number;
+    };
+
+/** Sums over a batch, weighted as the loss is; divide by the sum of weights for means. */
+export type LossMetrics = {
+  readonly loss: number;
+  readonly weight: number;
+  readonly kl: number;
+  readonly entropy: number;
+  readonly clipFraction: number;
+};
+
+/** Named parameters with shapes, flat row-major data, and the policy version they are. */
+export type Weights = {
+  readonly policyVersion: number;
+  readonly checksum: string;
+  readonly parameters: readonly { readonly name: string; readonly shape: readonly number[]; readonly data: Float32Array }[];
+};
