@@ -9,6 +9,7 @@ export {
   TreadleError,
   toErrorRecord,
 } from "./errors.ts";
+export { PlacementRow, RunEvent, RunSummary, UtilisationShares } from "./events.ts";
 export {
   type Completion,
   Episode,
@@ -21,4 +22,5 @@ export {
   type TrainBatch,
   type Weights,
 } from "./learning.ts";
+export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
 export type { Clock, Link, Peer, PeerName, RequestContext } from "./ports.ts";
