@@ -1,3 +1,4 @@
+export { CheckpointsConfig, ClusterConfig, FlowConfig, PlacementConfig, RuntimeConfig, SupervisionConfig } from "./config.ts";
 export {
   type Disposition,
   type ErrorCode,
@@ -22,5 +23,23 @@ export {
   type TrainBatch,
   type Weights,
 } from "./learning.ts";
+export {
+  AcknowledgeRequest,
+  CallReply,
+  CallRequest,
+  ChannelRef,
+  GroupRef,
+  LockReply,
+  LockRequest,
+  PackedItems,
+  PutRequest,
+  ReadyMessage,
+  ResolveReply,
+  ResolveRequest,
+  TakeReply,
+  TakeRequest,
+  UnlockRequest,
+  WorkerBoot,
+} from "./messages.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
 export type { Clock, Link, Peer, PeerName, RequestContext } from "./ports.ts";

@@ -1,0 +1,107 @@
+/**
+ * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
+ *
+ * runner → worker   call, cancel (by the request's signal), onload, offload, restore, stop
+ * worker → runner   ready, channel.put, channel.take, channel.acknowledge, lock.acquire, lock.release, resolve, telemetry
+ * worker → worker   call, message
+ */
+import { z } from "zod";
+import { Granularity } from "./plan.ts";
+
+const bytes = z.instanceof(Uint8Array);
+
+/** What a worker process is told on its standard input before it connects. */
+export const WorkerBoot = z.object({
+  runId: z.string(),
+  component: z.string(),
+  rank: z.int().nonnegative(),
+  worldSize: z.int().positive(),
+  incarnation: z.int().nonnegative(),
+  devices: z.array(z.string()),
+  node: z.string(),
+  /** file URL of the module and the name that it exports the class under */
+  module: z.string(),
+  exportName: z.string(),
+  /** file URL of the workflow module, where channel schemas are looked up */
+  workflowModule: z.string().optional(),
+  runnerAddress: z.string(),
+  listenAddress: z.string(),
+  token: z.string(),
+  runFolder: z.string(),
+  segmentPrefix: z.string(),
+  seed: z.int().nonnegative(),
+  trace: z.boolean(),
+});
+export type WorkerBoot = z.infer<typeof WorkerBoot>;
+
+/** A channel as it travels in the arguments of a call. */
+export const ChannelRef = z.object({
+  $channel: z.string(),
+  role: z.enum(["source", "sink"]),
+  stream: z.string(),
+  granularity: Granularity,
+  key: z.string().optional(),
+  weight: z.string().optional(),
+  priority: z.string().optional(),
+  /** where the schema is exported; absent means that the home validates */
+  schema: z.object({ module: z.string(), exportName: z.string() }).optional(),
+});
+export type ChannelRef = z.infer<typeof ChannelRef>;
+
+/** A worker group as it travels in the arguments of a call. */
+export const GroupRef = z.object({ $group: z.string(), size: z.int().positive(), methods: z.array(z.string()) });
+export type GroupRef = z.infer<typeof GroupRef>;
+
+export const CallRequest = z.object({
+  /** unique in the run; `sequence/rank` for calls of the runner */
+  call: z.string(),
+  /** program order of the runner; 0 for a call from another worker */
+  sequence: z.int().nonnegative(),
+  method: z.string(),
+  args: z.array(z.unknown()),
+  step: z.int().nonnegative().optional(),
+  /** the state is saved under this path when the method is one that changes it */
+  savePath: z.string().optional(),
+});
+export type CallRequest = z.infer<typeof CallRequest>;
+
+export const CallReply = z.object({
+  value: z.unknown(),
+  durationMs: z.number(),
+  timers: z.record(z.string(), z.number()),
+  savedPath: z.string().optional(),
+});
+export type CallReply = z.infer<typeof CallReply>;
+
+export const ReadyMessage = z.object({ address: z.string(), pid: z.int(), methods: z.array(z.string()) });
+export const ResolveRequest = z.object({ worker: z.string() });
+export const ResolveReply = z.object({ address: z.string(), incarnation: z.int() });
+
+/** Many items in one piece: `data` is their encodings one after the other, `lengths` their sizes in bytes. */
+export const PackedItems = z.object({
+  data: bytes,
+  lengths: z.instanceof(Uint32Array),
+  keys: z.array(z.string()).optional(),
+  weights: z.instanceof(Float64Array).optional(),
+  priorities: z.instanceof(Float64Array).optional(),
+});
+export type PackedItems = z.infer<typeof PackedItems>;
+
+export const PutRequest = z.object({ channel: z.string(), call: z.string(), items: PackedItems });
+export const TakeRequest = z.object({
+  channel: z.string(),
+  call: z.string(),
+  stream: z.string(),
+  maxItems: z.int().positive().optional(),
+  maxWeight: z.number().positive().optional(),
+  minItems: z.int().positive().optional(),
+  /** acknowledges everything this call holds, and commits what it has put, before taking */
+  acknowledge: z.boolean(),
+});
+/** `null` ends the stream. */
+export const TakeReply = z.union([z.null(), z.object({ data: bytes, lengths: z.instanceof(Uint32Array) })]);
+export const AcknowledgeRequest = z.object({ call: z.string() });
+
+export const LockRequest = z.object({ call: z.string(), memoryBytes: z.number().nonnegative() });
+export const LockReply = z.object({ token: z.int().positive() });
+export const UnlockRequest = z.object({ call: z.string(), token: z.int().positive() });

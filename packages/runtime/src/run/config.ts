@@ -1,0 +1,125 @@
+/** From files and flags to one validated configuration: defaults < file < `--set`. All problems are reported at once. */
+import { readFile } from "node:fs/promises";
+import { RuntimeConfig, TreadleError } from "@treadle/contracts";
+import { distance } from "fastest-levenshtein";
+import { parse as parseYaml, YAMLParseError } from "yaml";
+import { z } from "zod";
+
+/** The keys that every workflow has, and the workflow's own. */
+export function fullSchema<Shape extends z.ZodRawShape>(own: z.ZodObject<Shape>): z.ZodObject {
+  const clash = Object.keys(own.shape).filter((key) => Object.hasOwn(RuntimeConfig.shape, key));
+  if (clash.length > 0) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `the workflow's schema declares ${clash.map((key) => `'${key}'`).join(", ")}, which Treadle defines itself; rename or remove it`,
+    );
+  }
+  return RuntimeConfig.extend(own.shape);
+}
+
+/** `a.b=1` for each override; the right side is read as YAML, so numbers, booleans and lists need no quoting. */
+export function applyOverrides(values: unknown, overrides: readonly string[]): unknown {
+  const result: Record<string, unknown> = isRecord(values) ? structuredClone(values) : {};
+  for (const override of overrides) {
+    const at = override.indexOf("=");
+    if (at < 1) {
+      throw new TreadleError("config.invalid", `--set '${override}' is not of the form key.path=value`);
+    }
+    const path = override.slice(0, at).split(".");
+    let node = result;
+    for (const key of path.slice(0, -1)) {
+      const next = node[key];
+      if (isRecord(next)) node = next;
+      else {
+        const fresh: Record<string, unknown> = {};
+        node[key] = fresh;
+        node = fresh;
+      }
+    }
+    node[path.at(-1) as string] = readYaml(override.slice(at + 1), `--set ${override}`);
+  }
+  return result;
+}
+
+export async function readConfigFile(path: string): Promise<unknown> {
+  let text: string;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (cause) {
+    throw new TreadleError("config.unreadable", `configuration file '${path}' cannot be read; give an existing file`, {
+      cause,
+    });
+  }
+  return readYaml(text, path) ?? {};
+}
+
+function readYaml(text: string, source: string): unknown {
+  try {
+    return parseYaml(text, { maxAliasCount: 100 });
+  } catch (cause) {
+    const where = cause instanceof YAMLParseError && cause.linePos ? ` at line ${cause.linePos[0].line}` : "";
+    throw new TreadleError("config.unreadable", `'${source}' is not valid YAML${where}: ${(cause as Error).message}`);
+  }
+}
+
+/** Validates; a failure lists every problem with its path, its value and, for unknown keys, the nearest known one. */
+export function validateConfig<T>(schema: z.ZodType<T>, values: unknown): T {
+  const parsed = schema.safeParse(values);
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.flatMap((issue) => describeIssue(issue, schema, values));
+  throw new TreadleError("config.invalid", `the configuration has ${problems.length} problem(s):\n  ${problems.join("\n  ")}`, {
+    details: { problems },
+  });
+}
+
+function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unknown): string[] {
+  const path = issue.path.map(String);
+  if (issue.code === "unrecognized_keys") {
+    const known = knownKeys(schema, path);
+    return issue.keys.map((key) => {
+      const nearest = nearestOf(key, known);
+      const remedy = nearest ? `did you mean '${[...path, nearest].join(".")}'?` : `known keys: ${known.join(", ")}`;
+      return `${[...path, key].join(".")}: unknown key; ${remedy}`;
+    });
+  }
+  if (issue.code === "invalid_union") {
+    const allowed = issue.errors.flatMap((branch) => branch.map((inner) => inner.message.toLowerCase()));
+    return [`${path.join(".")}: ${[...new Set(allowed)].join(", or ")}; got ${show(valueAt(values, path))}`];
+  }
+  return [`${path.join(".") || "(root)"}: ${issue.message.toLowerCase()}; got ${show(valueAt(values, path))}`];
+}
+
+function knownKeys(schema: z.ZodType, path: readonly string[]): string[] {
+  let current: unknown = schema;
+  for (const key of path) {
+    current = unwrap(current);
+    current = current instanceof z.ZodObject ? current.shape[key] : undefined;
+  }
+  current = unwrap(current);
+  return current instanceof z.ZodObject ? Object.keys(current.shape) : [];
+}
+
+function unwrap(schema: unknown): unknown {
+  let current = schema;
+  while (current instanceof z.ZodDefault || current instanceof z.ZodPrefault || current instanceof z.ZodOptional) {
+    current = current.def.innerType;
+  }
+  return current;
+}
+
+export function nearestOf(key: string, known: readonly string[]): string | undefined {
+  const ranked = known.map((name) => ({ name, far: distance(key, name) })).sort((a, b) => a.far - b.far);
+  const best = ranked[0];
+  return best && best.far <= Math.max(2, Math.ceil(key.length / 3)) ? best.name : undefined;
+}
+
+function valueAt(values: unknown, path: readonly string[]): unknown {
+  let node = values;
+  for (const key of path) node = isRecord(node) || Array.isArray(node) ? (node as Record<string, unknown>)[key] : undefined;
+  return node;
+}
+
+const show = (value: unknown): string => (value === undefined ? "nothing" : `'${typeof value === "string" ? value : JSON.stringify(value)}'`);
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);

@@ -1,0 +1,135 @@
+/**
+ * The journal of a run: an append-only file of one JSON record a line, each with a checksum, synced before it counts.
+ *
+ * J1 (ARCHITECTURE): the runner may be killed at any instant; what has been committed here is done and is never done
+ * again; what has not been committed is done again from the state of the last committed step. A torn last line is what
+ * such a kill leaves and is dropped; damage anywhere before it is `journal.corrupt`.
+ */
+import { createHash } from "node:crypto";
+import { type FileHandle, open, readFile } from "node:fs/promises";
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { guardDisk } from "./run-folder.ts";
+
+/** Component name to the file that holds its state, relative to the run folder. */
+const StateFiles = z.record(z.string(), z.string());
+
+export const JournalRecord = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("started"), runId: z.string(), workflow: z.string(), at: z.string() }),
+  z.object({ type: z.literal("resumed"), at: z.string(), fromStep: z.int() }),
+  z.object({ type: z.literal("once"), name: z.string(), value: z.unknown(), state: StateFiles }),
+  z.object({
+    type: z.literal("step"),
+    step: z.int().nonnegative(),
+    seconds: z.number(),
+    metrics: z.record(z.string(), z.number()),
+    /** what the step trained on: the ledger that shows that nothing was lost or trained twice */
+    items: z.array(z.string()),
+    state: StateFiles,
+  }),
+  z.object({ type: z.literal("finished"), at: z.string() }),
+]);
+export type JournalRecord = z.infer<typeof JournalRecord>;
+
+const checksumOf = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 16);
+
+export class Journal {
+  readonly records: readonly JournalRecord[];
+  readonly #file: FileHandle;
+  readonly #path: string;
+  #tail: Promise<void> = Promise.resolve();
+
+  private constructor(path: string, file: FileHandle, records: readonly JournalRecord[]) {
+    this.#path = path;
+    this.#file = file;
+    this.records = records;
+  }
+
+  static async open(path: string): Promise<Journal> {
+    const text = await readFile(path, "utf8").catch((error: NodeJS.ErrnoException) => {
+      if (error.code === "ENOENT") return "";
+      throw error;
+    });
+    const { records, validBytes } = readRecords(text, path);
+    const file = await guardDisk(path, () => open(path, "a"));
+    if (validBytes < Buffer.byteLength(text)) await file.truncate(validBytes);
+    return new Journal(path, file, records);
+  }
+
+  /** Resolves once the record is on disk. Records are written in the order of the calls. */
+  append(record: JournalRecord): Promise<void> {
+    const body = JSON.stringify(record);
+    const written = this.#tail.then(() =>
+      guardDisk(this.#path, async () => {
+        await this.#file.appendFile(`${checksumOf(body)} ${body}\n`);
+        await this.#file.datasync();
+        (this.records as JournalRecord[]).push(record);
+      }),
+    );
+    this.#tail = written.catch(() => {});
+    return written;
+  }
+
+  get lastStep(): Extract<JournalRecord, { type: "step" }> | undefined {
+    return this.records.findLast((record) => record.type === "step");
+  }
+
+  /** The state files of the newest record that has any. */
+  get state(): Record<string, string> {
+    for (let i = this.records.length - 1; i >= 0; i--) {
+      const record = this.records[i];
+      if (record && (record.type === "step" || record.type === "once") && Object.keys(record.state).length > 0) {
+        return record.state;
+      }
+    }
+    return {};
+  }
+
+  once(name: string): Extract<JournalRecord, { type: "once" }> | undefined {
+    return this.records.find((record) => record.type === "once" && record.name === name) as
+      | Extract<JournalRecord, { type: "once" }>
+      | undefined;
+  }
+
+  async close(): Promise<void> {
+    await this.#tail;
+    await this.#file.close();
+  }
+}
+
+/** Reads the records of a journal's text; `validBytes` is the length up to the end of the last good line. */
+export function readRecords(text: string, path: string): { records: JournalRecord[]; validBytes: number } {
+  const records: JournalRecord[] = [];
+  let offset = 0;
+  let validBytes = 0;
+  let line = 0;
+  while (offset < text.length) {
+    line++;
+    const end = text.indexOf("\n", offset);
+    const raw = text.slice(offset, end < 0 ? text.length : end);
+    const record = end < 0 ? undefined : parseLine(raw);
+    if (!record) {
+      if (end < 0 || end === text.length - 1) break;
+      throw new TreadleError(
+        "journal.corrupt",
+        `journal '${path}' is damaged at line ${line}; restore that file, or start a new run from a checkpoint`,
+        { details: { line } },
+      );
+    }
+    records.push(record);
+    offset = end + 1;
+    validBytes += Buffer.byteLength(raw) + 1;
+  }
+  return { records, validBytes };
+}
+
+function parseLine(raw: string): JournalRecord | undefined {
+  const body = raw.slice(17);
+  if (raw.slice(0, 16) !== checksumOf(body)) return undefined;
+  try {
+    const parsed = JournalRecord.safeParse(JSON.parse(body));
+    return parsed.success ? parsed.data : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,101 @@
+/** Where a run keeps its files, and who may write there: one runner at a time. */
+import { mkdir, readdir, readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import { lock } from "proper-lockfile";
+import writeFileAtomic from "write-file-atomic";
+
+export class RunFolder {
+  readonly path: string;
+  readonly runId: string;
+
+  constructor(root: string, runId: string) {
+    this.runId = runId;
+    this.path = join(root, runId);
+  }
+
+  get configFile(): string {
+    return join(this.path, "config.json");
+  }
+  get planFile(): string {
+    return join(this.path, "plan.json");
+  }
+  get journalFile(): string {
+    return join(this.path, "journal.jsonl");
+  }
+  get metricsFile(): string {
+    return join(this.path, "metrics.jsonl");
+  }
+  get summaryFile(): string {
+    return join(this.path, "summary.json");
+  }
+  get traceFile(): string {
+    return join(this.path, "trace.jsonl");
+  }
+  get logs(): string {
+    return join(this.path, "logs");
+  }
+  get checkpoints(): string {
+    return join(this.path, "checkpoints");
+  }
+  /** the newest state of each component, one file a step, replaced when the journal has committed the next */
+  get state(): string {
+    return join(this.path, "state");
+  }
+
+  async create(): Promise<void> {
+    for (const folder of [this.logs, this.checkpoints, this.state]) {
+      await guardDisk(folder, () => mkdir(folder, { recursive: true }));
+    }
+  }
+
+  async exists(): Promise<boolean> {
+    return stat(this.journalFile).then(
+      () => true,
+      () => false,
+    );
+  }
+
+  /** Takes the folder for this process; the lock of a dead runner goes stale by itself within seconds. */
+  async acquire(onLost: (error: Error) => void): Promise<() => Promise<void>> {
+    const retries = { retries: 12, minTimeout: 500, maxTimeout: 1000 };
+    try {
+      return await lock(this.path, { stale: 5000, update: 1000, retries, realpath: false, onCompromised: onLost });
+    } catch (cause) {
+      throw new TreadleError(
+        "run.locked",
+        `run '${this.runId}' is in use by another runner; stop that one first, or start a new run with 'treadle run'`,
+        { cause },
+      );
+    }
+  }
+
+  async writeJson(path: string, value: unknown): Promise<void> {
+    await guardDisk(path, () => writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`));
+  }
+
+  async readJson(path: string): Promise<unknown> {
+    return JSON.parse(await readFile(path, "utf8"));
+  }
+}
+
+/** Names a full disk for what it is. */
+export async function guardDisk<T>(path: string, act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === "ENOSPC") {
+      throw new TreadleError("disk.full", `no space left to write '${path}'; free some, then 'treadle resume'`, { cause });
+    }
+    throw cause;
+  }
+}
+
+/** The ids of all runs below `root`, oldest first: ids begin with their start time. */
+export async function listRunIds(root: string): Promise<string[]> {
+  const entries = await readdir(root, { withFileTypes: true }).catch(() => []);
+  return entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => entry.name)
+    .sort();
+}
