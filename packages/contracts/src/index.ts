@@ -1,4 +1,11 @@
-export { CheckpointsConfig, ClusterConfig, FlowConfig, PlacementConfig, RuntimeConfig, SupervisionConfig } from "./config.ts";
+export {
+  CheckpointsConfig,
+  ClusterConfig,
+  FlowConfig,
+  PlacementConfig,
+  RuntimeConfig,
+  SupervisionConfig,
+} from "./config.ts";
 export {
   type Disposition,
   type ErrorCode,
@@ -42,4 +49,4 @@ export {
   WorkerBoot,
 } from "./messages.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
-export type { Clock, Link, Peer, PeerName, RequestContext } from "./ports.ts";
+export type { Clock, Link, Peer, PeerName, RequestContext, SendOptions } from "./ports.ts";

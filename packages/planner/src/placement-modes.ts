@@ -1,0 +1,136 @@
+import { type DeviceSpec, type PlacementMode, TreadleError } from "@treadle/contracts";
+import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
+import { rankBounds, sharesWithinNodes } from "./placement-ranks.ts";
+
+/** Which devices each component gets, in the order of `components`, before ranks are laid over them. */
+export type DeviceSets = ReadonlyMap<string, readonly DeviceSpec[]>;
+
+/** Components that draw from the same kind of device, with all devices of that kind in cluster order. */
+type Pool = {
+  readonly kind: string;
+  readonly devices: readonly DeviceSpec[];
+  readonly components: readonly PlacementComponent[];
+};
+
+/** The kind of a component that names none. */
+export function kindOf(component: PlacementComponent, input: PlacementInput): string {
+  return component.deviceKind ?? input.devices[0]!.kind;
+}
+
+function poolsOf(input: PlacementInput): Pool[] {
+  const pools = new Map<string, { devices: DeviceSpec[]; components: PlacementComponent[] }>();
+  for (const component of input.components) {
+    const kind = kindOf(component, input);
+    const pool = pools.get(kind) ?? { devices: input.devices.filter((d) => d.kind === kind), components: [] };
+    pools.set(kind, pool);
+    pool.components.push(component);
+    if (pool.devices.length === 0) {
+      const kinds = [...new Set(input.devices.map((d) => d.kind))].map((k) => `'${k}'`).join(", ");
+      throw new TreadleError(
+        "placement.impossible",
+        `component '${component.name}' needs a device of kind '${kind}', but this cluster has only ${kinds}; add one or change its deviceKind`,
+        { details: { component: component.name, kind } },
+      );
+    }
+  }
+  return [...pools].map(([kind, pool]) => ({ kind, ...pool }));
+}
+
+/** The documented defaults of each mode when `placement.components` says nothing. */
+export function defaultDeviceSets(input: PlacementInput, mode: PlacementMode): DeviceSets {
+  const sets = new Map<string, readonly DeviceSpec[]>();
+  for (const pool of poolsOf(input)) {
+    if (mode === "temporal") for (const c of pool.components) sets.set(c.name, pool.devices);
+    else if (mode === "spatial")
+      splitPool(
+        pool,
+        pool.components.map((c) => [c]),
+        sets,
+      );
+    else hybridPool(pool, sets);
+  }
+  return new Map(input.components.map((c) => [c.name, sets.get(c.name)!]));
+}
+
+/** The first component (the one that generates) owns about half of the pool; the others take turns on the rest. */
+function hybridPool(pool: Pool, sets: Map<string, readonly DeviceSpec[]>): void {
+  const [first, ...others] = pool.components;
+  const groups = others.length === 0 ? [[first!]] : [[first!], others];
+  splitPool(pool, groups, sets);
+}
+
+/**
+ * Gives each group a run of devices of its own, in order, in proportion to its weight: devices go one share at a time to
+ * whoever has least for its weight, earlier groups first, so they get the remainder. A group's share is the largest
+ * `devicesPerRank` in it, and a group gets no more than its ranks can use.
+ */
+function splitPool(
+  pool: Pool,
+  groups: readonly (readonly PlacementComponent[])[],
+  sets: Map<string, readonly DeviceSpec[]>,
+): void {
+  const weighted = groups.every((group) => group.length === 1);
+  const wants = groups.map((group) => {
+    const share = Math.max(...group.map((c) => c.devicesPerRank ?? 1));
+    const cap = Math.max(...group.map((c) => (c.devicesPerRank === undefined ? Infinity : mostDevices(c))));
+    const least = Math.max(...group.map(fewestDevices));
+    return { share, weight: weighted ? (group[0]!.weight ?? 1) : 1, least: Math.ceil(least / share) * share, cap };
+  });
+  const counts = wants.map((want) => want.least);
+  let runs = layRuns(pool, wants, counts);
+  if (runs === undefined) {
+    const neededDevices = counts.reduce((sum, n) => sum + n, 0);
+    const needs = groups.map((group, i) => `'${group.map((c) => c.name).join(",")}' ${wants[i]!.least}`).join(", ");
+    const borders = neededDevices <= pool.devices.length ? ", and no rank may cross a node" : "";
+    throw new TreadleError(
+      "placement.impossible",
+      `${groups.length} disjoint sets of '${pool.kind}' devices need at least ${neededDevices} (${needs}), but this cluster has ${pool.devices.length}${borders}`,
+      { details: { kind: pool.kind, neededDevices, devices: pool.devices.length } },
+    );
+  }
+  const open = new Set(wants.keys());
+  while (open.size > 0) {
+    let next = -1;
+    for (const i of open) {
+      if (next < 0 || counts[i]! / wants[i]!.weight < counts[next]! / wants[next]!.weight) next = i;
+    }
+    const want = wants[next]!;
+    const grown = counts.with(next, counts[next]! + want.share);
+    const grownRuns = grown[next]! <= want.cap ? layRuns(pool, wants, grown) : undefined;
+    if (grownRuns === undefined) {
+      open.delete(next);
+    } else {
+      counts[next] = grown[next]!;
+      runs = grownRuns;
+    }
+  }
+  for (const [i, group] of groups.entries()) for (const component of group) sets.set(component.name, runs[i]!);
+}
+
+function mostDevices(component: PlacementComponent): number {
+  return rankBounds(component).max * (component.devicesPerRank ?? 1);
+}
+
+/** Ranks of one device may stack on it; wider ones each need devices of their own. */
+function fewestDevices(component: PlacementComponent): number {
+  const { devicesPerRank = 1 } = component;
+  return devicesPerRank === 1 ? 1 : rankBounds(component).min * devicesPerRank;
+}
+
+/** Disjoint runs in order, each of whole shares within nodes; undefined where the nodes' borders leave too little. */
+function layRuns(
+  pool: Pool,
+  wants: readonly { share: number }[],
+  counts: readonly number[],
+): DeviceSpec[][] | undefined {
+  const runs: DeviceSpec[][] = [];
+  let rest = pool.devices;
+  for (let i = 0; i < counts.length; i++) {
+    const { share } = wants[i]!;
+    const shares = sharesWithinNodes(rest, share).slice(0, counts[i]! / share);
+    if (shares.length * share < counts[i]!) return undefined;
+    runs.push(shares.flat());
+    rest = rest.slice(rest.indexOf(runs[i]!.at(-1)!) + 1);
+  }
+  return runs;
+}
