@@ -1,0 +1,137 @@
+import type { Completion, FinishReason, Sampling } from "@treadle/contracts";
+import { uniform } from "./random.ts";
+
+/**
+ * Which sequence sits in which slot of the decoder's batch: a pure state machine, driven with log-probabilities.
+ *
+ * G1 a prompt occupies one slot from its first token to its last; a slot that is free takes the next waiting prompt.
+ * G2 a chosen token depends on the weights, the prompt and (seed, index, number of the token) alone, never on the slot
+ *    or on what else is in the batch.
+ * G3 after `restart` every unfinished sequence is computed again from its prompt, so a completion has one version.
+ */
+export class Slots {
+  readonly size: number;
+  readonly #prompts: readonly Int32Array[];
+  readonly #sampling: Sampling;
+  readonly #contextLength: number;
+  readonly #stops: ReadonlySet<number>;
+  readonly #occupants: (Sequence | undefined)[];
+  #waiting = 0;
+  #unfinished: number;
+
+  constructor(size: number, prompts: readonly Int32Array[], sampling: Sampling, contextLength: number) {
+    this.size = size;
+    this.#prompts = prompts;
+    this.#sampling = sampling;
+    this.#contextLength = contextLength;
+    this.#stops = new Set(sampling.stopTokens);
+    this.#unfinished = prompts.length;
+    this.#occupants = Array.from({ length: size }, () => this.#nextPrompt());
+  }
+
+  get done(): boolean {
+    return this.#unfinished === 0;
+  }
+
+  /** What to feed next, written into `tokens` and `positions` `[size]`; a free slot repeats token 0 at position 0. */
+  feed(tokens: Int32Array, positions: Int32Array): void {
+    this.#occupants.forEach((sequence, slot) => {
+      tokens[slot] = sequence ? tokenAt(sequence, sequence.position) : 0;
+      positions[slot] = sequence ? sequence.position : 0;
+    });
+  }
+
+  /** Chooses a token where a prompt has been read; `logprobs` is `[size, vocabSize]`. Returns what finished. */
+  advance(logprobs: Float32Array, policyVersion: number): [index: number, completion: Completion][] {
+    const vocabSize = logprobs.length / this.size;
+    const finished: [number, Completion][] = [];
+    this.#occupants.forEach((sequence, slot) => {
+      if (!sequence) return;
+      sequence.position++;
+      if (sequence.position < sequence.prompt.length) return;
+      const token = this.#choose(logprobs, slot * vocabSize, vocabSize, sequence);
+      sequence.chosen.push(token);
+      sequence.logprobs.push(logprobs[slot * vocabSize + token]!);
+      const reason = this.#finish(sequence, token);
+      if (!reason) return;
+      finished.push([sequence.index, complete(sequence, reason, policyVersion)]);
+      this.#unfinished--;
+      this.#occupants[slot] = this.#nextPrompt();
+    });
+    return finished;
+  }
+
+  /** G3. */
+  restart(): void {
+    for (const sequence of this.#occupants) {
+      if (!sequence) continue;
+      sequence.position = 0;
+      sequence.chosen = [];
+      sequence.logprobs = [];
+    }
+  }
+
+  /** Ends everything, waiting prompts included, with what has been chosen so far. */
+  abort(policyVersion: number): [index: number, completion: Completion][] {
+    const ended: [number, Completion][] = [];
+    for (let slot = 0; slot < this.size; slot++) {
+      for (let sequence = this.#occupants[slot]; sequence; sequence = this.#nextPrompt()) {
+        ended.push([sequence.index, complete(sequence, "abort", policyVersion)]);
+      }
+      this.#occupants[slot] = undefined;
+    }
+    this.#unfinished = 0;
+    return ended;
+  }
+
+  #nextPrompt(): Sequence | undefined {
+    const index = this.#waiting;
+    const prompt = this.#prompts[index];
+    if (!prompt) return undefined;
+    this.#waiting++;
+    return { index, prompt, position: 0, chosen: [], logprobs: [] };
+  }
+
+  #choose(logprobs: Float32Array, start: number, vocabSize: number, sequence: Sequence): number {
+    const { temperature, seed } = this.#sampling;
+    let best = 0;
+    for (let token = 1; token < vocabSize; token++) {
+      if (logprobs[start + token]! > logprobs[start + best]!) best = token;
+    }
+    if (temperature === 0) return best;
+    const highest = logprobs[start + best]!;
+    let total = 0;
+    for (let token = 0; token < vocabSize; token++)
+      total += Math.exp((logprobs[start + token]! - highest) / temperature);
+    let left = total * uniform(seed, sequence.index, sequence.chosen.length);
+    for (let token = 0; token < vocabSize; token++) {
+      left -= Math.exp((logprobs[start + token]! - highest) / temperature);
+      if (left < 0) return token;
+    }
+    return best;
+  }
+
+  #finish(sequence: Sequence, token: number): FinishReason | undefined {
+    if (this.#stops.has(token)) return "stop";
+    const { prompt, chosen } = sequence;
+    const full = chosen.length === this.#sampling.maxTokens || prompt.length + chosen.length === this.#contextLength;
+    return full ? "length" : undefined;
+  }
+}
+
+type Sequence = {
+  readonly index: number;
+  readonly prompt: Int32Array;
+  /** of the token to feed next */
+  position: number;
+  chosen: number[];
+  logprobs: number[];
+};
+
+function tokenAt({ prompt, chosen }: Sequence, position: number): number {
+  return position < prompt.length ? prompt[position]! : chosen[position - prompt.length]!;
+}
+
+function complete({ chosen, logprobs }: Sequence, finishReason: FinishReason, policyVersion: number): Completion {
+  return { tokens: Int32Array.from(chosen), logprobs: Float32Array.from(logprobs), finishReason, policyVersion };
+}

@@ -1,0 +1,62 @@
+import { z } from "zod";
+import type { ParameterShape } from "./parameters.ts";
+import { mix, normal } from "./random.ts";
+
+/** A decoder-only transformer: pre-norm (RMS), learned positions, multi-head causal attention, squared-ReLU MLP. */
+export const TransformerConfig = z
+  .strictObject({
+    vocabSize: z.int().min(2),
+    layers: z.int().positive(),
+    width: z.int().positive(),
+    heads: z.int().positive(),
+    /** Most tokens of a row, prompt and completion together. */
+    contextLength: z.int().min(2),
+    /** Seeds the initial parameters: equal configurations start equal, on every rank. */
+    seed: z.int().nonnegative().default(0),
+    /** Rows that one compiled training program takes; other numbers are split and padded. */
+    microBatchRows: z.int().positive().default(64),
+    /** Token columns that training is compiled for; rows are padded to the next. Default: the whole context. */
+    columnBuckets: z.array(z.int().min(2)).min(1).optional(),
+    /** Completions computed at once; a call uses the smallest bucket that holds its prompts, or the largest. */
+    slotBuckets: z.array(z.int().positive()).min(1).default([16, 64, 256]),
+  })
+  .refine((config) => config.width % config.heads === 0, { path: ["heads"], message: "must divide width" });
+export type TransformerConfig = z.infer<typeof TransformerConfig>;
+
+/** RMS norms have gains alone and no layer has a bias; `[in, out]` matrices multiply rows from the right. */
+export function transformerShapes(config: TransformerConfig): ParameterShape[] {
+  const { vocabSize, width, contextLength } = config;
+  const shapes: ParameterShape[] = [
+    { name: "embedding.token", shape: [vocabSize, width] },
+    { name: "embedding.position", shape: [contextLength, width] },
+  ];
+  for (let layer = 0; layer < config.layers; layer++) {
+    shapes.push(
+      { name: `layer${layer}.attention.norm`, shape: [width] },
+      { name: `layer${layer}.attention.input`, shape: [width, 3 * width] },
+      { name: `layer${layer}.attention.output`, shape: [width, width] },
+      { name: `layer${layer}.mlp.norm`, shape: [width] },
+      { name: `layer${layer}.mlp.input`, shape: [width, 4 * width] },
+      { name: `layer${layer}.mlp.output`, shape: [4 * width, width] },
+    );
+  }
+  shapes.push({ name: "output.norm", shape: [width] }, { name: "output.projection", shape: [width, vocabSize] });
+  return shapes;
+}
+
+/**
+ * Gains start at one. Matrices start normal with deviation one over the square root of their inputs; those that write
+ * into the residual stream are scaled down by the number of writes, so that its variance does not grow with depth.
+ */
+export function initialTransformer(
+  config: TransformerConfig,
+  { name, shape }: ParameterShape,
+  index: number,
+): Float32Array {
+  const size = shape.reduce((a, b) => a * b, 1);
+  if (shape.length === 1) return new Float32Array(size).fill(1);
+  const residual = name.endsWith(".output") ? 1 / Math.sqrt(2 * config.layers) : 1;
+  const deviation = name.startsWith("embedding") ? 0.5 : residual / Math.sqrt(shape[0]!);
+  const stream = mix(config.seed, index);
+  return Float32Array.from({ length: size }, (_, i) => deviation * normal(stream, i));
+}

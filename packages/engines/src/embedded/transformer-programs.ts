@@ -1,0 +1,139 @@
+import { jit, lax, numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
+import type { LossMetrics, LossSpec } from "@treadle/contracts";
+import { floats, integers } from "./device.ts";
+import { dispose, references, type Tree } from "./parameters.ts";
+import { coefficientsOf, type LossInputs, type LossShape, metricNames, weightedLoss } from "./policy-loss.ts";
+import type { TransformerConfig } from "./transformer-config.ts";
+import { type Cache, decode, emptyCache, forward } from "./transformer-model.ts";
+
+/** One padded micro-batch on the host, `[rows, columns]`, shifted as `LossInputs` says. */
+export type MicroBatch = {
+  readonly rows: number;
+  readonly columns: number;
+  readonly tokens: Int32Array;
+  readonly targets: Int32Array;
+  readonly weights: Float32Array;
+  readonly advantages: Float32Array;
+  readonly oldLogprobs: Float32Array;
+  readonly refLogprobs: Float32Array;
+};
+
+type GradientProgram = OwnedFunction<
+  (parameters: Tree, tokens: np.Array, inputs: LossInputs) => [[np.Array, np.Array], Tree]
+>;
+
+/** The compiled programs of one configuration. Each compiles once a shape and keeps nothing of its arguments. */
+export class TransformerPrograms {
+  readonly #forward;
+  readonly #decode;
+  readonly #gradients = new Map<string, GradientProgram>();
+  readonly #config: TransformerConfig;
+
+  constructor(config: TransformerConfig) {
+    this.#config = config;
+    this.#forward = jit((parameters: Tree, tokens: np.Array, targets: np.Array) => {
+      const intermediates: np.Array[] = [];
+      const logprobs = forward(config, parameters, tokens, observer(intermediates));
+      const [rows, columns] = targets.shape as [number, number];
+      const chosen = np.takeAlongAxis(logprobs, targets.reshape([rows * columns, 1]), 1);
+      return [chosen, intermediates] as [np.Array, np.Array[]];
+    });
+    this.#decode = jit((parameters: Tree, tokens: np.Array, positions: np.Array, cache: Cache) => {
+      const intermediates: np.Array[] = [];
+      const [logprobs, next] = decode(config, parameters, tokens, positions, cache, observer(intermediates));
+      return [logprobs, next, intermediates] as [np.Array, Cache, np.Array[]];
+    });
+  }
+
+  /** Log-probability of each target, `[rows * columns]`. */
+  logprobs(parameters: Tree, batch: Pick<MicroBatch, "rows" | "columns" | "tokens" | "targets">): Float32Array {
+    const shape = [batch.rows, batch.columns];
+    const [chosen, intermediates] = this.#forward(
+      references(parameters),
+      integers(batch.tokens, shape),
+      integers(batch.targets, shape),
+    );
+    for (const array of intermediates) array.dispose();
+    return chosen.dataSync() as Float32Array;
+  }
+
+  /** Calls `accumulate` with the gradient of each parameter, by name. */
+  gradients(
+    parameters: Tree,
+    batch: MicroBatch,
+    loss: LossSpec,
+    present: { old: boolean; ref: boolean },
+    accumulate: (name: string, gradient: Float32Array) => void,
+  ): LossMetrics {
+    const dims = [batch.rows, batch.columns];
+    const [[value, metrics], gradients] = this.#gradientProgram(loss, present)(
+      references(parameters),
+      integers(batch.tokens, dims),
+      {
+        targets: integers(batch.targets, dims),
+        weights: floats(batch.weights, dims),
+        advantages: floats(batch.advantages, dims),
+        oldLogprobs: floats(batch.oldLogprobs, dims),
+        refLogprobs: floats(batch.refLogprobs, dims),
+        coefficients: floats(coefficientsOf(loss), [5]),
+      },
+    );
+    value.dispose();
+    for (const name in gradients) accumulate(name, gradients[name]!.dataSync() as Float32Array);
+    const values = metrics.dataSync();
+    return Object.fromEntries(metricNames.map((name, i) => [name, values[i]!])) as LossMetrics;
+  }
+
+  emptyCache(slots: number): Cache {
+    return emptyCache(this.#config, slots);
+  }
+
+  /** Consumes the cache; returns log-probabilities `[slots * vocabSize]` and the next cache. */
+  decode(parameters: Tree, tokens: Int32Array, positions: Int32Array, cache: Cache): [Float32Array, Cache] {
+    const [logprobs, next, intermediates] = this.#decode(
+      references(parameters),
+      integers(tokens, [tokens.length]),
+      integers(positions, [positions.length]),
+      cache,
+    );
+    for (const array of intermediates) array.dispose();
+    return [logprobs.dataSync() as Float32Array, next];
+  }
+
+  dispose(): void {
+    this.#forward.dispose();
+    this.#decode.dispose();
+    for (const program of this.#gradients.values()) program.dispose();
+    this.#gradients.clear();
+  }
+
+  #gradientProgram(loss: LossSpec, present: { old: boolean; ref: boolean }): GradientProgram {
+    const policy = loss.type === "policy-gradient";
+    const shape: LossShape = {
+      type: loss.type,
+      ratio: policy ? loss.ratio : "token",
+      dualClip: policy && loss.dualClip !== undefined,
+      kl: policy && present.ref,
+      onPolicy: !present.old,
+    };
+    const key = JSON.stringify(shape);
+    const known = this.#gradients.get(key);
+    if (known) return known;
+    const evaluate = (parameters: Tree, tokens: np.Array, inputs: LossInputs) =>
+      weightedLoss(shape, forward(this.#config, parameters, tokens), inputs);
+    const program = jit(valueAndGrad(evaluate, { hasAux: true })) as unknown as GradientProgram;
+    this.#gradients.set(key, program);
+    return program;
+  }
+}
+
+function observer(intermediates: np.Array[]): (array: np.Array) => np.Array {
+  return (array) => {
+    intermediates.push(lax.stopGradient(array.ref));
+    return array;
+  };
+}
+
+export function disposeCache(cache: Cache): void {
+  for (const [keys, values] of cache) dispose({ keys, values });
+}

@@ -1,0 +1,95 @@
+import type { Completion, LossMetrics, LossSpec, Sampling, TrainBatch, Weights } from "@treadle/contracts";
+
+/**
+ * What a worker asks of whatever runs its model. Embedded, emulated and remote engines answer the same calls, so a
+ * worker never knows which one it has. One object may be both a generation and a training engine.
+ *
+ * Lifecycle: loaded -> release() -> released -> restore() -> loaded. Every other call on a released engine throws
+ * `engine.released`; release and restore are idempotent.
+ */
+export interface Engine {
+  /** The version of the parameters that the next call uses. Starts at 0, grows by one with each optimiser step. */
+  readonly policyVersion: number;
+  memory(): EngineMemory;
+  /** Gives the model's device memory back; a host copy of the parameters stays. */
+  release(): Promise<void>;
+  /** Brings a released model back with identical parameters and optimiser state. */
+  restore(): Promise<void>;
+}
+
+export type EngineMemory = {
+  /** Bytes on the device: parameters, and what the engine keeps between calls; 0 while released. */
+  readonly residentBytes: number;
+  /** Bytes of host copies, optimiser state and gradients, which survive a release. */
+  readonly hostBytes: number;
+};
+
+export type GenerateOptions = {
+  /** Rejects the call with `call.cancelled`; finished completions were already passed to `onCompletion`. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called once for each prompt as soon as its completion ends, in order of finishing. */
+  readonly onCompletion?: ((index: number, completion: Completion) => void) | undefined;
+};
+
+export interface GenerationEngine extends Engine {
+  /**
+   * One completion a prompt, in the order of the prompts. The same weights, prompt, seed and index give the same
+   * tokens, whatever else is in the batch. Log-probabilities are the model's own (temperature 1).
+   * Throws `engine.invalid-request` for an empty prompt, one longer than the context, or a token id out of range.
+   */
+  generate(prompts: readonly Int32Array[], sampling: Sampling, options?: GenerateOptions): Promise<Completion[]>;
+  /** Ends every running generation at its next token; its completions have what was chosen so far, reason `abort`. */
+  abort(): void;
+  /** Returns when no token is being computed; running generations wait at their next token until `resume`. */
+  pause(): Promise<void>;
+  resume(): void;
+  /**
+   * Replaces all parameters at once (W3). Verifies names, shapes and checksum first and throws
+   * `engine.weights-mismatch` with the old parameters untouched. Completions that are running start again from
+   * their prompts, so every completion comes from exactly one version.
+   */
+  loadWeights(weights: Weights): Promise<void>;
+}
+
+/** AdamW with decoupled weight decay, which applies to matrices only. */
+export type OptimStep = {
+  readonly learningRate: number;
+  /** Multiplies the accumulated gradient before anything else: one over the total weight, for a mean. Default 1. */
+  readonly scale?: number | undefined;
+  /** Bound of the scaled gradient's global norm. Default: none. */
+  readonly maxGradNorm?: number | undefined;
+  readonly beta1?: number | undefined;
+  readonly beta2?: number | undefined;
+  readonly epsilon?: number | undefined;
+  readonly weightDecay?: number | undefined;
+};
+
+/** A rectangle of token rows: `[rows, columns]`, row-major, padded at the end with any valid token. */
+export type TokenRows = Pick<TrainBatch, "rows" | "columns" | "tokens">;
+
+/** The part of training that does not depend on what a batch is. */
+export interface Trainable extends Engine {
+  /** The accumulated gradient, flat in the order of the parameters of `exportWeights`; what data-parallel ranks sum. */
+  gradients(): Float32Array;
+  setGradients(gradients: Float32Array): void;
+  /**
+   * Applies the accumulated gradient, zeroes it, and increments `policyVersion`. `gradNorm` is that of the scaled
+   * gradient before clipping. Throws `engine.diverged`, with the parameters untouched, when it is not finite.
+   */
+  optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }>;
+  exportWeights(): Weights;
+  /** Parameters, optimiser state and version, with a checksum. */
+  save(): Uint8Array;
+  /** The inverse of `save`; drops accumulated gradients. Throws `checkpoint.corrupt` and leaves the engine as it was. */
+  load(checkpoint: Uint8Array): Promise<void>;
+}
+
+export interface TrainingEngine extends Trainable {
+  /**
+   * Adds the gradient of `sum(weights * term)` over the batch to the accumulated gradient. Any number of rows;
+   * splitting a batch over several calls gives the same sum up to rounding.
+   */
+  forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics>;
+  /** Log-probability of each token given those before it, `[rows, columns]`; entry `[r, 0]` is 0. */
+  logprobs(rows: TokenRows): Promise<Float32Array>;
+}
