@@ -27,19 +27,20 @@ export const PlacementInput = z.strictObject({
   /** in the order of the flow: earlier ones are served first, and the first of a hybrid gets devices of its own */
   components: z.array(PlacementComponent).min(1),
   /** `placement.components`; the grammar is in `placement-grammar.ts` */
-  explicit: z.record(z.string(), z.string()).optional(),
+  explicit: z.record(z.string(), z.union([z.string(), z.int().nonnegative()]).transform(String)).optional(),
   devices: z.array(DeviceSpec).min(1),
   /** group name to node numbers, counted in the order in which devices list their nodes */
-  nodeGroups: z.record(z.string(), z.array(z.int().nonnegative()).min(1)).optional(),
+  nodeGroups: z.record(z.string(), z.array(z.int().nonnegative())).optional(),
   flow: z.array(FlowEdge).optional(),
   /** items of one batch; without it nothing can be chunked */
   batchItems: positiveInt.optional(),
+  /** for all channels, or by channel name; `auto`, the default, leaves it to the mode */
   granularity: z
     .union([
       z.literal("auto"),
       z.literal("all"),
       positiveInt,
-      z.record(z.string(), z.union([z.literal("all"), positiveInt])),
+      z.record(z.string(), z.union([z.literal("auto"), z.literal("all"), positiveInt])),
     ])
     .optional(),
   maxStaleness: z.int().nonnegative(),

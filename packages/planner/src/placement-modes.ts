@@ -70,16 +70,15 @@ function splitPool(
   sets: Map<string, readonly DeviceSpec[]>,
 ): void {
   const weighted = groups.every((group) => group.length === 1);
-  const wants = groups.map((group) => {
+  const wants = groups.map((group): Want => {
     const share = Math.max(...group.map((c) => c.devicesPerRank ?? 1));
     const cap = Math.max(...group.map((c) => (c.devicesPerRank === undefined ? Infinity : mostDevices(c))));
-    const least = Math.max(...group.map(fewestDevices));
-    return { share, weight: weighted ? (group[0]!.weight ?? 1) : 1, least: Math.ceil(least / share) * share, cap };
+    const fewest = Math.max(...group.map(fewestDevices));
+    return { share, weight: weighted ? (group[0]!.weight ?? 1) : 1, least: Math.ceil(fewest / share) * share, cap };
   });
-  const counts = wants.map((want) => want.least);
-  let runs = layRuns(pool, wants, counts);
-  if (runs === undefined) {
-    const neededDevices = counts.reduce((sum, n) => sum + n, 0);
+  const least = wants.map((want) => want.least);
+  const neededDevices = least.reduce((sum, n) => sum + n, 0);
+  if (layRuns(pool, wants, least) === undefined) {
     const needs = groups.map((group, i) => `'${group.map((c) => c.name).join(",")}' ${wants[i]!.least}`).join(", ");
     const borders = neededDevices <= pool.devices.length ? ", and no rank may cross a node" : "";
     throw new TreadleError(
@@ -88,23 +87,41 @@ function splitPool(
       { details: { kind: pool.kind, neededDevices, devices: pool.devices.length } },
     );
   }
+  const usable = sharesWithinNodes(pool.devices, greatestCommonDivisor(wants.map((want) => want.share))).flat().length;
+  const bySum = (counts: readonly number[]): boolean => counts.reduce((sum, n) => sum + n, 0) <= usable;
+  const byLayout = (counts: readonly number[]): boolean => layRuns(pool, wants, counts) !== undefined;
+  // Counting alone is enough unless shares meet the borders of nodes, where every step has to be laid out.
+  const counted = grow(wants, bySum);
+  const runs = layRuns(pool, wants, counted) ?? layRuns(pool, wants, grow(wants, byLayout))!;
+  for (const [i, group] of groups.entries()) for (const component of group) sets.set(component.name, runs[i]!);
+}
+
+type Want = { readonly share: number; readonly weight: number; readonly least: number; readonly cap: number };
+
+/** Hands out shares from the least on, each to whoever has fewest devices for its weight, as long as they fit. */
+function grow(wants: readonly Want[], fit: (counts: readonly number[]) => boolean): number[] {
+  const counts = wants.map((want) => want.least);
   const open = new Set(wants.keys());
   while (open.size > 0) {
     let next = -1;
     for (const i of open) {
       if (next < 0 || counts[i]! / wants[i]!.weight < counts[next]! / wants[next]!.weight) next = i;
     }
-    const want = wants[next]!;
-    const grown = counts.with(next, counts[next]! + want.share);
-    const grownRuns = grown[next]! <= want.cap ? layRuns(pool, wants, grown) : undefined;
-    if (grownRuns === undefined) {
+    const { share, cap } = wants[next]!;
+    counts[next]! += share;
+    if (counts[next]! > cap || !fit(counts)) {
+      counts[next]! -= share;
       open.delete(next);
-    } else {
-      counts[next] = grown[next]!;
-      runs = grownRuns;
     }
   }
-  for (const [i, group] of groups.entries()) for (const component of group) sets.set(component.name, runs[i]!);
+  return counts;
+}
+
+function greatestCommonDivisor(numbers: readonly number[]): number {
+  return numbers.reduce((a, b) => {
+    while (b > 0) [a, b] = [b, a % b];
+    return a;
+  });
 }
 
 function mostDevices(component: PlacementComponent): number {
@@ -118,11 +135,7 @@ function fewestDevices(component: PlacementComponent): number {
 }
 
 /** Disjoint runs in order, each of whole shares within nodes; undefined where the nodes' borders leave too little. */
-function layRuns(
-  pool: Pool,
-  wants: readonly { share: number }[],
-  counts: readonly number[],
-): DeviceSpec[][] | undefined {
+function layRuns(pool: Pool, wants: readonly Want[], counts: readonly number[]): DeviceSpec[][] | undefined {
   const runs: DeviceSpec[][] = [];
   let rest = pool.devices;
   for (let i = 0; i < counts.length; i++) {

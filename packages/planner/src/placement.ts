@@ -229,6 +229,8 @@ function chooseGranularity(
       if (b.ranks.some((rank) => rank.devices.some((id) => devices.has(id)))) channels[channel] = "all";
     }
   }
-  if (granularity !== "auto") Object.assign(channels, granularity);
+  if (granularity !== "auto") {
+    for (const [channel, items] of Object.entries(granularity)) if (items !== "auto") channels[channel] = items;
+  }
   return { granularity: { default: chunk, channels }, note: why };
 }
