@@ -10,23 +10,41 @@ export interface Clock {
 /** Who is at the other end of a link: `runner`, or a worker as `rollout/0`, with the incarnation of its process. */
 export type PeerName = string;
 
+/** How one message travels. */
+export type SendOptions = {
+  /**
+   * The message may overtake others that still stream through a socket: heartbeats, cancellations, replies to them.
+   * Urgent messages keep their order among themselves. They carry no more than 64 KiB of typed arrays.
+   */
+  readonly urgent?: boolean | undefined;
+};
+
 /**
- * A connection between two processes (or two ends in one process) that carries messages in order.
+ * A connection between two processes (or two ends in one process) that carries messages in order, each at most once;
+ * none is lost while the link stays open, and `onClose` follows the last message.
  *
  * A message is any nest of plain objects, arrays, strings, numbers, booleans, null, undefined, bigint, Date, Map, Set,
- * Buffer and typed arrays. Large typed arrays anywhere in it move out of band without being re-encoded.
+ * Buffer, ArrayBuffer, DataView and typed arrays. Large typed arrays anywhere in it move out of band without being
+ * re-encoded. What is sent belongs to the link: it must not be changed until `drained()` (and never, where both ends
+ * share a process). What is received belongs to the receiver.
  */
 export interface Link {
   readonly remote: PeerName;
-  /** Queues a message; never awaits. Throws `link.closed` when the link is closed. Order is kept. */
-  send(message: unknown): void;
+  /**
+   * Queues a message; never awaits. Order is kept, except for what `urgent` says.
+   * Throws `link.closed` when the link is closed, `link.frame-too-large`, `link.unsupported-value`.
+   */
+  send(message: unknown, options?: SendOptions): void;
   /** Bytes queued and not yet handed to the operating system; producers of bulk wait for `drained()` above a mark. */
   readonly queuedBytes: number;
+  /** Resolves when `queuedBytes` is below the link's low mark, and rejects with `link.closed` when it never will be. */
   drained(): Promise<void>;
+  /** One listener. Messages that arrive before it is set wait for it. */
   onMessage(listener: (message: unknown) => void): void;
-  /** Called once; `cause` is absent after an orderly close from either side. */
+  /** Called once; `cause` is absent after an orderly close from either side. A listener set later is called at once. */
   onClose(listener: (cause: Error | undefined) => void): void;
-  close(): Promise<void>;
+  /** Delivers what is queued, then closes. With a cause it tears the link down at once and `onClose` gets the cause. */
+  close(cause?: Error): Promise<void>;
 }
 
 /** What a request handler learns about its caller. */

@@ -1,0 +1,328 @@
+/**
+ * Where a process can be reached, and how it reaches others.
+ *
+ * Owned here: the listening sockets, handshakes under way, and every link that came out of one. A link owns its socket
+ * from the handshake's end on.
+ *
+ * E1 a socket becomes a link only after both sides proved that they hold the run's token.
+ * E2 a handshake ends within its deadline, whatever the other side does, and at most `maxHandshakes` run at once.
+ * E3 the unix socket has mode 0600 inside a directory of mode 0700; TCP listens on loopback unless told otherwise.
+ * E4 `close()` leaves no socket, no file and no timer behind.
+ */
+
+import { chmod, mkdir, rm } from "node:fs/promises";
+import net from "node:net";
+import { dirname } from "node:path";
+import { type Link, type PeerName, TreadleError } from "@treadle/contracts";
+import { type Address, checkUnixPath, parseAddress } from "./address.ts";
+import { type FrameHandler, FrameReader, frameKind, headBytes, writeHead } from "./frame.ts";
+import { Handshake, type HandshakeRole, type Introduction, maxHelloBytes } from "./handshake.ts";
+import { protocolError } from "./protocol-error.ts";
+import { defaultLinkLimits, type LinkLimits, type SegmentExchange, SocketLink } from "./socket-link.ts";
+
+/** Shared memory as the endpoint sees it; `openSegments` makes one. */
+export interface SharedSegments {
+  /** Equal for processes that see the same memory. */
+  readonly memory: string;
+  readonly prefix: string;
+  exchange(remotePrefix: string, release: (segment: number) => void): SegmentExchange;
+  close(): void;
+}
+
+export type EndpointOptions = {
+  /** This process's name, as others see it. */
+  readonly name: PeerName;
+  readonly runId: string;
+  /** Shared secret of the run; at least 16 characters. */
+  readonly token: string;
+  /** Path of a unix socket to listen on; its directory is made with mode 0700. */
+  readonly unixPath?: string | undefined;
+  /** Listens on TCP as well; port 0 takes a free one. Host defaults to 127.0.0.1. */
+  readonly tcp?: { readonly host?: string | undefined; readonly port: number } | undefined;
+  readonly limits?: Partial<LinkLimits> | undefined;
+  readonly handshakeTimeoutMs?: number | undefined;
+  /** Memory to share with processes of this host; without it large arrays stream through the socket. */
+  readonly segments?: SharedSegments | undefined;
+};
+
+export interface Endpoint {
+  readonly name: PeerName;
+  /** Where others reach this process; the unix socket first. */
+  readonly addresses: readonly Address[];
+  /**
+   * Dials the first address that answers. `expect` is the name that must answer.
+   * Rejects with `link.refused`, `link.unauthorized`, `link.protocol`, `call.cancelled`.
+   */
+  connect(
+    addresses: Address | readonly Address[],
+    options?: { expect?: PeerName | undefined; signal?: AbortSignal | undefined },
+  ): Promise<Link>;
+  /** One listener, called for each link that another process opened. */
+  onLink(listener: (link: Link) => void): void;
+  /** Stops listening and closes every link in order. */
+  close(): Promise<void>;
+}
+
+const defaultHandshakeTimeoutMs = 5000;
+const maxHandshakes = 256;
+const scratchBytes = 64 * 1024;
+
+type Wire = { readonly socket: net.Socket; readonly reader: FrameReader; receive: (bytes: Uint8Array) => void };
+
+/** Starts listening where the options say. Rejects with `link.refused` when an address cannot be had. */
+export async function openEndpoint(options: EndpointOptions): Promise<Endpoint> {
+  if (options.token.length < 16) {
+    throw new TreadleError(
+      "link.unauthorized",
+      `a token of ${options.token.length} characters is too short: at least 16 are needed`,
+    );
+  }
+  const endpoint = new SocketEndpoint(options);
+  try {
+    await endpoint.listen();
+  } catch (error) {
+    await endpoint.close();
+    throw error;
+  }
+  return endpoint;
+}
+
+class SocketEndpoint implements Endpoint {
+  readonly name: PeerName;
+  readonly addresses: Address[] = [];
+  readonly #options: EndpointOptions;
+  readonly #limits: LinkLimits;
+  readonly #servers: net.Server[] = [];
+  readonly #handshaking = new Set<net.Socket>();
+  readonly #links = new Set<SocketLink>();
+  #listener: ((link: Link) => void) | undefined;
+  #closed = false;
+
+  constructor(options: EndpointOptions) {
+    this.name = options.name;
+    this.#options = options;
+    this.#limits = { ...defaultLinkLimits, ...options.limits };
+  }
+
+  async listen(): Promise<void> {
+    const { unixPath, tcp } = this.#options;
+    if (unixPath !== undefined) {
+      checkUnixPath(unixPath);
+      const directory = dirname(unixPath);
+      // E3: only a directory made here is narrowed; one that exists keeps its mode, and the socket is narrow anyway.
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      await this.#listenOn({ path: unixPath });
+      await chmod(unixPath, 0o600);
+      this.addresses.push(`unix:${unixPath}`);
+    }
+    if (tcp !== undefined) {
+      const host = tcp.host ?? "127.0.0.1";
+      const server = await this.#listenOn({ host, port: tcp.port });
+      const { port } = server.address() as net.AddressInfo;
+      this.addresses.push(host.includes(":") ? `tcp:[${host}]:${port}` : `tcp:${host}:${port}`);
+    }
+  }
+
+  #listenOn(where: net.ListenOptions): Promise<net.Server> {
+    const server = net.createServer({ allowHalfOpen: true, noDelay: true }, (socket) => this.#accept(socket));
+    this.#servers.push(server);
+    return new Promise((resolve, reject) => {
+      server.once("error", (cause) => {
+        const place = where.path ?? `${where.host}:${where.port}`;
+        reject(new TreadleError("link.refused", `cannot listen at '${place}': ${cause.message}`, { cause }));
+      });
+      server.listen(where, () => {
+        server.removeAllListeners("error");
+        server.on("error", () => {}); // E.g. too many open files while accepting: the dialler retries.
+        resolve(server);
+      });
+    });
+  }
+
+  onLink(listener: (link: Link) => void): void {
+    this.#listener = listener;
+  }
+
+  async connect(
+    addresses: Address | readonly Address[],
+    options: { expect?: PeerName | undefined; signal?: AbortSignal | undefined } = {},
+  ): Promise<Link> {
+    const list = typeof addresses === "string" ? [addresses] : addresses;
+    let failure = new TreadleError("link.refused", "there is no address to connect to");
+    for (const address of list) {
+      try {
+        return await this.#dial(address, options.expect, options.signal);
+      } catch (error) {
+        failure = error as TreadleError;
+        if (failure.code === "call.cancelled") break;
+      }
+    }
+    throw failure;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const socket of this.#handshaking) socket.destroy();
+    const servers = this.#servers.map(
+      (server) => new Promise<void>((resolve) => (server.listening ? server.close(() => resolve()) : resolve())),
+    );
+    await Promise.all([...this.#links].map((link) => link.close()));
+    await Promise.all(servers);
+    if (this.addresses.length > 0 && this.#options.unixPath) await rm(this.#options.unixPath, { force: true });
+  }
+
+  #accept(socket: net.Socket): void {
+    if (this.#closed || this.#listener === undefined || this.#handshaking.size >= maxHandshakes) {
+      socket.destroy();
+      return;
+    }
+    const wire = newWire(socket);
+    socket.on("data", (bytes) => wire.receive(bytes));
+    this.#shake(wire, "acceptor").then(
+      (link) => this.#listener?.(link),
+      () => {}, // The dialler learns the reason; a stranger's garbage is no event here.
+    );
+  }
+
+  async #dial(address: Address, expect: PeerName | undefined, signal: AbortSignal | undefined): Promise<SocketLink> {
+    if (this.#closed) throw new TreadleError("link.closed", `endpoint '${this.name}' is closed`);
+    if (signal?.aborted) throw cancelled(address, signal);
+    const parsed = parseAddress(address);
+    const scratch = Buffer.allocUnsafeSlow(scratchBytes);
+    let wire: Wire | undefined;
+    const socket = net.connect({
+      ...(parsed.kind === "unix" ? { path: parsed.path } : { host: parsed.host, port: parsed.port }),
+      allowHalfOpen: true,
+      // Bytes are read into one buffer again and again, or straight into the array that they belong to.
+      onread: {
+        buffer: () => wire?.reader.target() ?? scratch,
+        callback: (length, buffer) => {
+          wire?.receive(length === buffer.length ? buffer : buffer.subarray(0, length));
+          return true;
+        },
+      },
+    });
+    if (parsed.kind === "tcp") socket.setNoDelay(true);
+    wire = newWire(socket);
+    const onAbort = () => socket.destroy(cancelled(address, signal!));
+    signal?.addEventListener("abort", onAbort, { once: true });
+    try {
+      return await this.#shake(wire, "dialler", expect, address);
+    } finally {
+      signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  #shake(wire: Wire, role: HandshakeRole, expect?: PeerName, address?: Address): Promise<SocketLink> {
+    const { socket, reader } = wire;
+    const { runId, token, segments } = this.#options;
+    const self = { name: this.name, runId, memory: segments?.memory ?? "", segmentPrefix: segments?.prefix ?? "" };
+    const handshake = new Handshake(role, self, token, expect);
+    const timeoutMs = this.#options.handshakeTimeoutMs ?? defaultHandshakeTimeoutMs;
+    const where = address === undefined ? "a dialling process" : `'${address}'`;
+    this.#handshaking.add(socket);
+    return new Promise((resolve, reject) => {
+      const settle = (result: SocketLink | Error) => {
+        clearTimeout(timer);
+        this.#handshaking.delete(socket);
+        socket.off("error", onError).off("close", onClose).off("end", onClose);
+        if (result instanceof SocketLink) return resolve(result);
+        reader.stop();
+        socket.on("error", () => {});
+        socket.end();
+        // The refusal just written has this long to arrive.
+        setTimeout(() => socket.destroy(), 200).unref();
+        reject(result);
+      };
+      const onError = (cause: Error) => {
+        settle(
+          cause instanceof TreadleError
+            ? cause
+            : new TreadleError("link.refused", `no process answers at ${where}: ${cause.message}`, { cause }),
+        );
+      };
+      const onClose = () =>
+        settle(new TreadleError("link.refused", `${where} closed the connection during the handshake`));
+      const timer = setTimeout(
+        () =>
+          settle(
+            new TreadleError(
+              "link.refused",
+              `${where} gave no handshake within ${timeoutMs} ms; it may be overloaded or no Treadle process`,
+            ),
+          ),
+        timeoutMs,
+      ); // E2
+      socket.on("error", onError).on("close", onClose).on("end", onClose);
+      reader.handler = handshakeFrames((body) => {
+        const outcome = handshake.receive(body);
+        if (outcome.send) writeStep(socket, outcome.send);
+        if (outcome.next === "refuse") settle(outcome.error);
+        if (outcome.next === "done") settle(this.#link(wire, outcome.remote)); // E1
+      });
+      wire.receive = (bytes) => {
+        try {
+          reader.push(bytes);
+        } catch (error) {
+          settle(error as TreadleError);
+        }
+      };
+      if (role === "dialler") socket.once("connect", () => writeStep(socket, handshake.hello()));
+    });
+  }
+
+  #link(wire: Wire, remote: Introduction): SocketLink {
+    const { segments } = this.#options;
+    const shared = segments !== undefined && segments.memory !== "" && segments.memory === remote.memory;
+    const link = new SocketLink({
+      remote: remote.name,
+      socket: wire.socket,
+      reader: wire.reader,
+      limits: this.#limits,
+      segments: shared ? (release) => segments.exchange(remote.segmentPrefix, release) : undefined,
+    });
+    wire.receive = (bytes) => link.receive(bytes);
+    this.#links.add(link);
+    link.onClose(() => this.#links.delete(link));
+    return link;
+  }
+}
+
+function newWire(socket: net.Socket): Wire {
+  return {
+    socket,
+    reader: new FrameReader(
+      handshakeFrames(() => {}),
+      maxHelloBytes,
+    ),
+    receive: () => {},
+  };
+}
+
+/** H2: only handshake frames are read. */
+function handshakeFrames(receive: (body: Uint8Array) => void): FrameHandler {
+  const outOfPlace = () => {
+    throw protocolError("a chunk comes before the handshake");
+  };
+  return {
+    frame(kind, _flags, bytes, start, end) {
+      if (kind !== frameKind.hello) throw protocolError(`a frame of kind ${kind} comes before the handshake`);
+      receive(bytes.subarray(start, end));
+    },
+    chunkStart: outOfPlace,
+    chunkBytes: outOfPlace,
+    chunkTarget: () => undefined,
+  };
+}
+
+function writeStep(socket: net.Socket, step: object): void {
+  const body = Buffer.from(JSON.stringify(step));
+  const frame = Buffer.allocUnsafe(headBytes + body.length);
+  writeHead(frame, body.length, frameKind.hello, 0);
+  frame.set(body, headBytes);
+  socket.write(frame);
+}
+
+function cancelled(address: Address, signal: AbortSignal): TreadleError {
+  return new TreadleError("call.cancelled", `connecting to '${address}' was cancelled`, { cause: signal.reason });
+}
