@@ -1,0 +1,142 @@
+import type { Completion, Sampling } from "@treadle/contracts";
+import type { TransformerEngine } from "@treadle/engines";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { referenceLogprobs } from "./reference-transformer.ts";
+import { smallConfig, smallTransformer } from "./small-transformer.ts";
+
+const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
+const prompts = [[1, 2], [3], [4, 5, 6], [1, 2], [0, 0, 1], [6], [2, 3], [5], [1], [1, 4], [3, 3, 3]].map((tokens) =>
+  Int32Array.from(tokens),
+);
+
+let engine: TransformerEngine;
+beforeAll(async () => {
+  engine = await smallTransformer();
+});
+afterAll(() => engine.close());
+
+describe("generation", () => {
+  test("gives log-probabilities equal to those of the full forward pass and of the float64 reference", async () => {
+    const weights = Object.fromEntries(
+      engine.exportWeights().parameters.map(({ name, data }) => [name, Float64Array.from(data)]),
+    );
+    const completions = await engine.generate(prompts, sampling);
+    for (const [index, completion] of completions.entries()) {
+      const tokens = Int32Array.of(...prompts[index]!, ...completion.tokens);
+      const scored = await engine.logprobs({ rows: 1, columns: tokens.length, tokens });
+      const reference = referenceLogprobs(smallConfig, weights, [...tokens]);
+      completion.tokens.forEach((token, i) => {
+        const position = prompts[index]!.length + i;
+        expect(completion.logprobs[i]).toBeCloseTo(scored[position]!, 5);
+        expect(completion.logprobs[i]).toBeCloseTo(reference[position - 1]![token]!, 4);
+      });
+    }
+  });
+
+  test("repeats its tokens for the same seed and changes them for another", async () => {
+    const first = await engine.generate(prompts, sampling);
+    expect(await engine.generate(prompts, sampling)).toEqual(first);
+    expect(await engine.generate(prompts, { ...sampling, seed: 10 })).not.toEqual(first);
+  });
+
+  test("gives equal prompts in one call different samples", async () => {
+    const same = await engine.generate(Array(8).fill(Int32Array.of(1)), sampling);
+    expect(new Set(same.map(({ tokens }) => tokens.join())).size).toBeGreaterThan(3);
+  });
+
+  test("chooses the same tokens with more, fewer or other prompts beside (G2), also when prompts wait for a slot (G1)", async () => {
+    const narrow = await smallTransformer({ slotBuckets: [2] });
+    const all = await engine.generate(prompts, sampling);
+    expect((await engine.generate(prompts.slice(0, 3), sampling)).map(tokensOf)).toEqual(all.slice(0, 3).map(tokensOf));
+    expect((await narrow.generate(prompts, sampling)).map(tokensOf)).toEqual(all.map(tokensOf));
+    await narrow.close();
+  });
+
+  test("at temperature 0 chooses the likeliest token", async () => {
+    const [completion] = await engine.generate([Int32Array.of(2)], { ...sampling, temperature: 0 });
+    const weights = Object.fromEntries(
+      engine.exportWeights().parameters.map(({ name, data }) => [name, Float64Array.from(data)]),
+    );
+    const tokens = [2];
+    for (const token of completion!.tokens) {
+      const next = referenceLogprobs(smallConfig, weights, tokens).at(-1)!;
+      expect(token).toBe(next.indexOf(Math.max(...next)));
+      tokens.push(token);
+    }
+  });
+
+  test("samples tokens as often as their probabilities say", async () => {
+    const wide = await smallTransformer({ slotBuckets: [256] });
+    const draws = 2048;
+    const completions = await wide.generate(Array(draws).fill(Int32Array.of(3)), { ...sampling, maxTokens: 1 });
+    const [probability] = [Math.exp(completions[0]!.logprobs[0]!)];
+    const share = completions.filter(({ tokens }) => tokens[0] === completions[0]!.tokens[0]).length / draws;
+    expect(Math.abs(share - probability!)).toBeLessThan(4 * Math.sqrt((probability! * (1 - probability!)) / draws));
+    await wide.close();
+  });
+
+  test("ends at a stop token, at the limit, or where the context is full", async () => {
+    const every = Array.from({ length: smallConfig.vocabSize }, (_, token) => token);
+    const [stopped] = await engine.generate([Int32Array.of(1)], { ...sampling, stopTokens: every });
+    expect(stopped).toMatchObject({ finishReason: "stop", tokens: { length: 1 } });
+    const [limited] = await engine.generate([Int32Array.of(1)], sampling);
+    expect(limited).toMatchObject({ finishReason: "length", tokens: { length: 3 } });
+    const [full] = await engine.generate([Int32Array.of(1, 2, 3, 4)], { ...sampling, maxTokens: 50 });
+    expect(full).toMatchObject({ finishReason: "length", tokens: { length: 2 } });
+  });
+
+  test("reports each completion once, when it ends", async () => {
+    const seen = new Map<number, Completion>();
+    const completions = await engine.generate(prompts, sampling, {
+      onCompletion: (index, completion) => seen.set(index, completion),
+    });
+    expect([...seen].sort(([a], [b]) => a - b).map(([, completion]) => completion)).toEqual(completions);
+  });
+
+  test("abort ends running completions with what they have; the next call runs as usual", async () => {
+    const expected = await engine.generate(prompts, sampling);
+    const running = engine.generate(prompts, sampling, { onCompletion: () => engine.abort() });
+    const aborted = await running;
+    expect(aborted.some(({ finishReason }) => finishReason === "abort")).toBe(true);
+    aborted.forEach(({ tokens }, i) => {
+      expect(expected[i]!.tokens.join()).toMatch(new RegExp(`^${tokens.join()}`));
+    });
+    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+  });
+
+  test("a paused engine computes no token until it is resumed, yet can be aborted and cancelled", async () => {
+    await engine.pause();
+    let ended = 0;
+    const count = (running: Promise<unknown>) => running.finally(() => ended++);
+    const waiting = count(engine.generate(prompts, sampling));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(ended).toBe(0);
+    const controller = new AbortController();
+    const cancelled = engine.generate(prompts, sampling, { signal: controller.signal });
+    controller.abort();
+    await expect(cancelled).rejects.toMatchObject({ code: "call.cancelled" });
+    engine.resume();
+    await waiting;
+    await engine.pause();
+    const aborted = engine.generate(prompts, sampling);
+    engine.abort();
+    expect((await aborted).every(({ finishReason, tokens }) => finishReason === "abort" && tokens.length === 0)).toBe(
+      true,
+    );
+    engine.resume();
+  });
+
+  test.each([
+    ["an empty prompt", []],
+    ["a prompt as long as the context", [1, 1, 1, 1, 1, 1]],
+    ["a token outside the vocabulary", [7]],
+  ])("refuses %s", async (_name, tokens) => {
+    await expect(engine.generate([Int32Array.from(tokens)], sampling)).rejects.toMatchObject({
+      code: "engine.invalid-request",
+    });
+  });
+});
+
+function tokensOf({ tokens }: Completion): number[] {
+  return [...tokens];
+}

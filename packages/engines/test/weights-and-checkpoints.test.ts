@@ -1,0 +1,147 @@
+import type { Sampling } from "@treadle/contracts";
+import { sealWeights, TransformerEngine } from "@treadle/engines";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { randomBatch, smallConfig, smallTransformer } from "./small-transformer.ts";
+
+const sampling: Sampling = { maxTokens: 4, temperature: 1, stopTokens: [], seed: 1 };
+const prompts = Array.from({ length: 12 }, (_, i) => Int32Array.of(i % 7));
+
+async function train(engine: TransformerEngine, steps: number): Promise<void> {
+  for (let step = 0; step < steps; step++) {
+    await engine.forwardBackward(randomBatch(4, 6, step), { type: "cross-entropy" });
+    await engine.optimStep({ learningRate: 0.02, scale: 0.1 });
+  }
+}
+
+let trained: TransformerEngine;
+beforeAll(async () => {
+  trained = await smallTransformer();
+  await train(trained, 3);
+});
+afterAll(() => trained.close());
+
+describe("weights", () => {
+  test("carry one engine's policy and version to another", async () => {
+    const other = await smallTransformer({ seed: 99 });
+    const expected = await trained.generate(prompts, sampling);
+    expect(await other.generate(prompts, sampling)).not.toEqual(expected);
+    await other.loadWeights(trained.exportWeights());
+    expect(other.policyVersion).toBe(3);
+    expect(await other.generate(prompts, sampling)).toEqual(expected);
+    await other.close();
+  });
+
+  test("that do not match are refused and change nothing (W3)", async () => {
+    const engine = await smallTransformer();
+    const before = engine.exportWeights();
+    const weights = trained.exportWeights();
+    const [first, ...rest] = weights.parameters;
+    const flipped = { ...first!, data: first!.data.map((value, i) => (i === 2 ? value + 1 : value)) };
+    const narrower = await smallTransformer({ width: 4 });
+    for (const wrong of [
+      { ...weights, parameters: [flipped, ...rest] },
+      { ...weights, policyVersion: 4 },
+      { ...weights, checksum: before.checksum },
+      sealWeights({ ...weights, parameters: rest }),
+      sealWeights({ ...weights, parameters: [{ ...first!, name: "other" }, ...rest] }),
+      narrower.exportWeights(),
+    ]) {
+      await expect(engine.loadWeights(wrong)).rejects.toMatchObject({ code: "engine.weights-mismatch" });
+      expect(engine.exportWeights()).toEqual(before);
+    }
+    await Promise.all([engine.close(), narrower.close()]);
+  });
+
+  test("that arrive while completions run make these start over: each is of one version (W3, E2)", async () => {
+    const engine = await smallTransformer();
+    const old = await engine.generate(prompts, sampling);
+    let finished = 0;
+    const running = engine.generate(prompts, sampling, {
+      onCompletion: () => {
+        if (finished++ === 0) void engine.loadWeights(trained.exportWeights());
+      },
+    });
+    const renewed = await trained.generate(prompts, sampling);
+    const completions = await running;
+    expect(new Set(completions.map(({ policyVersion }) => policyVersion))).toEqual(new Set([0, 3]));
+    completions.forEach((completion, i) => {
+      expect(completion).toEqual(completion.policyVersion === 0 ? old[i] : renewed[i]);
+    });
+    await engine.close();
+  });
+});
+
+describe("a checkpoint", () => {
+  test("continues training exactly where it was saved", async () => {
+    const saved = trained.save();
+    const resumed = await smallTransformer({ seed: 42 });
+    await resumed.load(saved);
+    expect(resumed.exportWeights()).toEqual(trained.exportWeights());
+    const original = await smallTransformer();
+    await train(original, 3);
+    await Promise.all([train(resumed, 2), train(original, 2)]);
+    expect(resumed.exportWeights()).toEqual(original.exportWeights());
+    expect(resumed.policyVersion).toBe(5);
+    await Promise.all([resumed.close(), original.close()]);
+  });
+
+  test("that is damaged, cut or of another model is refused and changes nothing", async () => {
+    const engine = await smallTransformer();
+    const before = engine.exportWeights();
+    const saved = trained.save();
+    const other = await smallTransformer({ layers: 1 });
+    const damaged = [0, 5, 20, 300, saved.length - 1].map((at) => saved.map((byte, i) => (i === at ? byte ^ 1 : byte)));
+    for (const wrong of [...damaged, saved.subarray(0, -1), saved.subarray(0, 3), new Uint8Array(0), other.save()]) {
+      await expect(engine.load(wrong)).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+    }
+    expect(engine.exportWeights()).toEqual(before);
+    await Promise.all([engine.close(), other.close()]);
+  });
+});
+
+describe("release", () => {
+  test("drops every device byte and restore brings the same policy and optimiser back", async () => {
+    const engine = await smallTransformer();
+    const straight = await smallTransformer();
+    await Promise.all([train(engine, 2), train(straight, 2)]);
+    const expected = await engine.generate(prompts, sampling);
+    expect(engine.memory().residentBytes).toBeGreaterThan(0);
+    await engine.release();
+    expect(engine.memory().residentBytes).toBe(0);
+    await engine.restore();
+    expect(engine.memory().residentBytes).toBeGreaterThan(0);
+    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+    await Promise.all([train(engine, 2), train(straight, 2)]);
+    expect(engine.exportWeights()).toEqual(straight.exportWeights());
+    await Promise.all([engine.close(), straight.close()]);
+  });
+
+  test("makes calls fail, those that run included (E3)", async () => {
+    const engine = await smallTransformer();
+    const running = engine.generate(prompts, sampling);
+    const outcome = expect(running).rejects.toMatchObject({ code: "engine.released" });
+    await engine.release();
+    await outcome;
+    expect(engine.memory().residentBytes).toBe(0);
+    const batch = randomBatch(1, 6, 0);
+    for (const call of [
+      () => engine.generate(prompts, sampling),
+      () => engine.logprobs(batch),
+      () => engine.forwardBackward(batch, { type: "cross-entropy" }),
+      () => engine.optimStep({ learningRate: 0.1 }),
+      () => engine.loadWeights(trained.exportWeights()),
+    ]) {
+      await expect(call()).rejects.toMatchObject({ code: "engine.released" });
+    }
+    await engine.close();
+  });
+});
+
+test("equal configurations start equal, and a wrong one is refused with every problem", async () => {
+  const [one, two] = [await smallTransformer(), await smallTransformer()];
+  expect(one.exportWeights()).toEqual(two.exportWeights());
+  await Promise.all([one.close(), two.close()]);
+  const wrong = TransformerEngine.create({ ...smallConfig, heads: 3, layers: 0 });
+  await expect(wrong).rejects.toMatchObject({ code: "config.invalid" });
+  await expect(wrong).rejects.toThrow(/layers[\s\S]*/);
+});
