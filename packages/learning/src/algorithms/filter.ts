@@ -1,0 +1,49 @@
+import type { Episode, EpisodeGroup } from "@treadle/contracts";
+import { countPolicyTokens } from "../episode.ts";
+
+/** Rewards closer than this are equal: their difference is rounding, and dividing by its deviation would blow it up. */
+export const equalRewardTolerance = 1e-8;
+
+export type FilterRule = {
+  /** smallest group that the algorithm can use */
+  readonly minEpisodes: number;
+  /** drop groups whose rewards are all equal: their group-relative advantages are all zero */
+  readonly dropEqualRewards: boolean;
+};
+
+export type FilterResult = {
+  readonly kept: EpisodeGroup[];
+  /** groups dropped, by reason */
+  readonly droppedGroups: { readonly "equal-rewards": number; readonly "too-few-episodes": number };
+  /** episodes taken out before the groups were judged, by reason */
+  readonly droppedEpisodes: { readonly aborted: number; readonly "no-policy-tokens": number };
+};
+
+/**
+ * Which groups to train on. Aborted episodes have no meaningful reward and those without a token of the policy nothing
+ * to learn from; both leave their groups first. Then groups too small for the algorithm, or (DAPO's dynamic sampling,
+ * arXiv:2503.14476 §3.2, applied to any reward) with all rewards equal, are dropped. Rewards are compared as they were
+ * given, before any shaping. Groups that lose nothing are returned as they are.
+ */
+export function filterGroups(groups: readonly EpisodeGroup[], rule: FilterRule): FilterResult {
+  const kept: EpisodeGroup[] = [];
+  const droppedGroups = { "equal-rewards": 0, "too-few-episodes": 0 };
+  const droppedEpisodes = { aborted: 0, "no-policy-tokens": 0 };
+  for (const group of groups) {
+    const episodes = group.episodes.filter((episode) => {
+      if (episode.finishReason === "abort") droppedEpisodes.aborted += 1;
+      else if (countPolicyTokens(episode) === 0) droppedEpisodes["no-policy-tokens"] += 1;
+      else return true;
+      return false;
+    });
+    if (episodes.length < rule.minEpisodes) droppedGroups["too-few-episodes"] += 1;
+    else if (rule.dropEqualRewards && rewardsAreEqual(episodes)) droppedGroups["equal-rewards"] += 1;
+    else kept.push(episodes.length === group.episodes.length ? group : { ...group, episodes });
+  }
+  return { kept, droppedGroups, droppedEpisodes };
+}
+
+function rewardsAreEqual(episodes: readonly Episode[]): boolean {
+  const rewards = episodes.map((episode) => episode.reward);
+  return Math.max(...rewards) - Math.min(...rewards) <= equalRewardTolerance;
+}

@@ -1,0 +1,157 @@
+import type { Episode, EpisodeGroup } from "@treadle/contracts";
+import { checkGroups, countPolicyTokens, invalid } from "../episode.ts";
+import { type Algorithm, type Normalisation, policyTokenPositions, spreadOverTokens } from "./algorithm.ts";
+import type { AlgorithmConfigOf } from "./config.ts";
+import { filterGroups } from "./filter.ts";
+import { klPenalties, lossOf } from "./kl-penalty.ts";
+import { mean, standardDeviation, stdEpsilon } from "./statistics.ts";
+
+/**
+ * GRPO: "DeepSeekMath", arXiv:2402.03300.
+ *
+ *     A_i = (r_i − mean(r)) / (std(r) + 1e-6)    over the rewards r of the prompt's group, the same for every token
+ *
+ * The loss is PPO's clipped one, averaged over a sequence and then over sequences. `divideByStd: false` with
+ * `normalisation: constant` is Dr. GRPO ("Understanding R1-Zero-Like Training", arXiv:2503.20783), which removes GRPO's
+ * biases for easy questions and short answers.
+ */
+export function grpo(config: AlgorithmConfigOf<"grpo">): Algorithm {
+  return groupRelative(config, config.normalisation, {
+    rewardOf: (episode) => episode.reward,
+    credit: (rewards) => relativeToMean(rewards, config.divideByStd),
+    dropEqualRewards: config.dropEqualRewards,
+  });
+}
+
+/**
+ * GSPO: "Group Sequence Policy Optimization", arXiv:2507.18071. Advantages as GRPO; the importance ratio is that of the
+ * whole sequence, exp(mean over its tokens of the log-ratio), so the clip range is two orders of magnitude narrower.
+ * Every token of a sequence has the same term, so `sequence-mean` is the paper's objective.
+ */
+export function gspo(config: AlgorithmConfigOf<"gspo">): Algorithm {
+  return groupRelative(
+    config,
+    { type: "sequence-mean" },
+    {
+      rewardOf: (episode) => episode.reward,
+      credit: (rewards) => relativeToMean(rewards, config.divideByStd),
+      dropEqualRewards: config.dropEqualRewards,
+      ratio: "sequence",
+    },
+  );
+}
+
+/**
+ * DAPO: "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", arXiv:2503.14476. GRPO's advantages with:
+ * clip-higher (`clipHigh` > `clipLow`, so that unlikely tokens can grow); dynamic sampling (groups with equal rewards are
+ * dropped); the mean over tokens instead of sequences; and overlong reward shaping: for a completion of n policy tokens
+ *
+ *     reward += penalty · 0                                        n ≤ maxTokens − bufferTokens
+ *     reward += penalty · ((maxTokens − bufferTokens) − n) / bufferTokens    in between
+ *     reward −= penalty                                            n > maxTokens
+ *
+ * The paper takes the token mean within a group; the divisor here runs over the whole step, which is the same up to the
+ * weight of groups with longer answers. Sampling until enough groups remain is the workflow's part; `filter` counts them.
+ */
+export function dapo(config: AlgorithmConfigOf<"dapo">): Algorithm {
+  const { overlong } = config;
+  return groupRelative(
+    config,
+    { type: "token-mean" },
+    {
+      rewardOf: (episode) =>
+        episode.reward + (overlong === undefined ? 0 : overlongReward(countPolicyTokens(episode), overlong)),
+      credit: (rewards) => relativeToMean(rewards, true),
+      dropEqualRewards: true,
+      maskTruncated: config.maskTruncated,
+    },
+  );
+}
+
+/** DAPO's soft overlong punishment, in [−penalty, 0], for a completion of `tokens` tokens. */
+export function overlongReward(
+  tokens: number,
+  overlong: { readonly maxTokens: number; readonly bufferTokens: number; readonly penalty: number },
+): number {
+  const unpunished = overlong.maxTokens - overlong.bufferTokens;
+  if (tokens <= unpunished) return 0;
+  if (tokens > overlong.maxTokens) return -overlong.penalty;
+  return (overlong.penalty * (unpunished - tokens)) / overlong.bufferTokens;
+}
+
+/**
+ * RLOO: "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+ * arXiv:2402.14740. The baseline of an episode is the mean of the *others*, so it is unbiased:
+ *
+ *     A_i = r_i − (sum of r − r_i) / (n − 1)
+ *
+ * With the KL in the reward, r_i is the reward minus the sum of the episode's KL penalties. The paper's gradient sums over
+ * a sequence's tokens (`constant`, 1 token); the clip only matters when several steps are taken on the same episodes.
+ */
+export function rloo(config: AlgorithmConfigOf<"rloo">): Algorithm {
+  return groupRelative(config, config.normalisation, {
+    rewardOf: (episode) =>
+      klPenalties(episode, policyTokenPositions(episode), config.kl).reduce(
+        (reward, penalty) => reward - penalty,
+        episode.reward,
+      ),
+    credit: (rewards) => {
+      const sum = rewards.reduce((total, reward) => total + reward, 0);
+      return rewards.map((reward) => reward - (sum - reward) / (rewards.length - 1));
+    },
+    // With the KL in the reward, equal rewards no longer mean equal returns.
+    dropEqualRewards: config.dropEqualRewards && config.kl.placement !== "reward",
+  });
+}
+
+function relativeToMean(rewards: readonly number[], divideByStd: boolean): number[] {
+  const center = mean(rewards);
+  const scale = divideByStd ? standardDeviation(rewards, center) + stdEpsilon : 1;
+  return rewards.map((reward) => (reward - center) / scale);
+}
+
+type GroupRule = {
+  /** shaped reward of one episode */
+  readonly rewardOf: (episode: Episode) => number;
+  /** advantages of a group from its shaped rewards */
+  readonly credit: (rewards: readonly number[]) => number[];
+  readonly dropEqualRewards: boolean;
+  readonly maskTruncated?: boolean;
+  readonly ratio?: "token" | "sequence";
+};
+
+/** Below two episodes there is nothing to be relative to. */
+const minEpisodes = 2;
+
+function groupRelative(
+  config: AlgorithmConfigOf<"grpo" | "gspo" | "dapo" | "rloo">,
+  normalisation: Normalisation,
+  rule: GroupRule,
+): Algorithm {
+  return {
+    config,
+    loss: lossOf(config, rule.ratio),
+    normalisation,
+    needsWholeBatch: false,
+    needsReference: config.kl.placement !== "none",
+    needsValues: false,
+    filter: (groups) => filterGroups(groups, { minEpisodes, dropEqualRewards: rule.dropEqualRewards }),
+    advantages(groups: readonly EpisodeGroup[]) {
+      checkGroups(groups);
+      return groups.flatMap(({ promptId, episodes }) => {
+        if (episodes.length < minEpisodes) {
+          throw invalid(
+            `group of prompt '${promptId}' has '${episodes.length}' episodes: allowed is at least ${minEpisodes} ` +
+              `for ${config.name}; sample more per prompt, or pass groups through filter first`,
+          );
+        }
+        const advantages = rule.credit(episodes.map(rule.rewardOf));
+        return episodes.flatMap((episode, index) =>
+          rule.maskTruncated && episode.finishReason === "length"
+            ? []
+            : [{ episode, advantages: spreadOverTokens(episode, advantages[index]!) }],
+        );
+      });
+    },
+  };
+}

@@ -1,0 +1,75 @@
+import { type Episode, type EpisodeGroup, TreadleError } from "@treadle/contracts";
+
+/** An error about episodes, advantages or batches that do not fit together. */
+export function invalid(message: string, details: Record<string, unknown> = {}): TreadleError {
+  return new TreadleError("learning.invalid-batch", message, { details });
+}
+
+/** Number of tokens that the policy chose: |o| in the papers. */
+export function countPolicyTokens(episode: Pick<Episode, "mask">): number {
+  let count = 0;
+  for (const chosen of episode.mask) if (chosen !== 0) count++;
+  return count;
+}
+
+/** Log-probabilities of the policy that the ratio is taken against: recomputed ones if there are any, else the sampler's. */
+export function oldLogprobsOf(episode: Episode): Float32Array {
+  return episode.oldLogprobs ?? episode.logprobs;
+}
+
+/**
+ * Throws `learning.invalid-batch` unless the parallel arrays are as long as `tokens`, the mask is 0 or 1, nothing before
+ * `promptLength` nor at token 0 (which has no context to be predicted from) is the policy's, numbers are finite where
+ * they will be used, and token ids are in `[0, vocabularySize)`.
+ */
+export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_INFINITY): void {
+  const who = `episode of prompt '${episode.promptId}'`;
+  const length = episode.tokens.length;
+  if (episode.promptLength > length) {
+    throw invalid(`${who} has promptLength '${episode.promptLength}': allowed is at most its '${length}' tokens`);
+  }
+  const parallel = ["mask", "logprobs", "policyVersions", "oldLogprobs", "refLogprobs"] as const;
+  for (const name of parallel) {
+    const array = episode[name];
+    if (array !== undefined && array.length !== length) {
+      throw invalid(`${who} has '${array.length}' ${name}: allowed is one for each of its '${length}' tokens`);
+    }
+  }
+  if (!Number.isFinite(episode.reward)) {
+    throw invalid(`${who} has reward '${episode.reward}': allowed is a finite number; check the reward's plugin`);
+  }
+  checkTokens(episode.tokens, who, vocabularySize);
+  for (let token = 0; token < length; token++) {
+    const chosen = episode.mask[token]!;
+    if (chosen !== 0 && chosen !== 1)
+      throw invalid(`${who} has mask '${chosen}' at token '${token}': allowed is 0 or 1`);
+    if (chosen === 0) continue;
+    if (token < Math.max(1, episode.promptLength)) {
+      throw invalid(
+        `${who} has mask '1' at token '${token}': allowed is 0 at the first token and inside the prompt; ` +
+          "begin every prompt with at least one token",
+      );
+    }
+    for (const name of ["logprobs", "oldLogprobs", "refLogprobs"] as const) {
+      const value = episode[name]?.[token];
+      if (value !== undefined && !Number.isFinite(value)) {
+        throw invalid(`${who} has ${name} '${value}' at token '${token}': allowed is a finite number`);
+      }
+    }
+  }
+}
+
+/** Throws `learning.invalid-batch` unless every token id is in `[0, vocabularySize)`. */
+export function checkTokens(tokens: Int32Array, who: string, vocabularySize: number): void {
+  for (let index = 0; index < tokens.length; index++) {
+    const token = tokens[index]!;
+    if (token < 0 || token >= vocabularySize) {
+      throw invalid(`${who} has token '${token}' at '${index}': allowed is 0 up to, not including, ${vocabularySize}`);
+    }
+  }
+}
+
+/** `checkEpisode` for every episode of every group. */
+export function checkGroups(groups: readonly EpisodeGroup[]): void {
+  for (const group of groups) for (const episode of group.episodes) checkEpisode(episode);
+}

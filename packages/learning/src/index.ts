@@ -1,0 +1,56 @@
+export {
+  type Algorithm,
+  type Normalisation,
+  type PolicyGradientLoss,
+  sequenceWeight,
+  type TrainSample,
+  type ValuesOf,
+} from "./algorithms/algorithm.ts";
+export {
+  AlgorithmConfig,
+  type AlgorithmName,
+  algorithmNames,
+  type KlConfig,
+  parseAlgorithmConfig,
+} from "./algorithms/config.ts";
+export { createAlgorithm } from "./algorithms/create.ts";
+export type { FilterResult } from "./algorithms/filter.ts";
+export { overlongReward } from "./algorithms/group-relative.ts";
+export { parseConfig } from "./config.ts";
+export { checkEpisode, countPolicyTokens } from "./episode.ts";
+export { type GaeOptions, generalisedAdvantages, type Rollouts } from "./gae.ts";
+export {
+  type PackedBatch,
+  type PackOptions,
+  packForScoring,
+  packSamples,
+  packSupervised,
+  type SupervisedSequence,
+  unpackEntries,
+} from "./pack.ts";
+export { createRandom, hashString, type Random } from "./random.ts";
+export { type ReferenceLoss, referenceLoss } from "./reference-loss.ts";
+export { builtInRewards } from "./rewards/built-in.ts";
+export {
+  type Reward,
+  type RewardPlugin,
+  RewardRegistry,
+  type ScoredCompletion,
+  scoreCompletion,
+} from "./rewards/reward.ts";
+export {
+  findStaleGroups,
+  oldestPolicyVersion,
+  type StaleGroup,
+  type TruncatedImportance,
+  truncateImportance,
+} from "./staleness.ts";
+export {
+  type Accuracy,
+  type ArithmeticProblem,
+  type ArithmeticTask,
+  ArithmeticTaskConfig,
+  createArithmeticTask,
+  measureAccuracy,
+} from "./tasks/arithmetic.ts";
+export { type CharacterTokenizer, createCharacterTokenizer } from "./tasks/character-tokenizer.ts";

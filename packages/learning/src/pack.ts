@@ -1,0 +1,259 @@
+import type { Episode, TrainBatch } from "@treadle/contracts";
+import {
+  type Normalisation,
+  type PolicyGradientLoss,
+  sequenceWeight,
+  type TrainSample,
+} from "./algorithms/algorithm.ts";
+import { checkEpisode, checkTokens, countPolicyTokens, invalid, oldLogprobsOf } from "./episode.ts";
+
+export type PackOptions = {
+  /** Width of the rectangles, or several widths: each sequence goes to the narrowest that holds it. */
+  readonly columns: number | readonly number[];
+  /** Most rows of one rectangle: the micro-batch. */
+  readonly maxRows: number;
+  /** Fills every rectangle up to `maxRows` with rows of weight 0, for engines that compile one shape. Default false. */
+  readonly fixedRows?: boolean | undefined;
+  readonly paddingToken: number;
+  /** `length` puts sequences of similar length together; `given` (default) keeps their order within a width. */
+  readonly order?: "given" | "length" | undefined;
+  /** token ids are checked against it; unbounded when absent */
+  readonly vocabularySize?: number | undefined;
+};
+
+/** A rectangle for an engine, with what the actor needs around it. */
+export type PackedBatch = {
+  readonly batch: TrainBatch;
+  /** What this batch adds to the step's divisor: `optimStep` scales the summed gradient by 1 / (sum of divisors). */
+  readonly divisor: number;
+  /** For each row, the index of its sequence in the input; −1 for a filling row. */
+  readonly sampleIndexes: Int32Array;
+  /** For each row, the tokens before padding; 0 for a filling row. */
+  readonly lengths: Int32Array;
+  /** For a critic: rectangles like the batch's, present when the samples have them. */
+  readonly returns?: Float32Array | undefined;
+  readonly oldValues?: Float32Array | undefined;
+};
+
+type Field = "advantages" | "oldLogprobs" | "refLogprobs" | "returns" | "oldValues";
+type Row = {
+  readonly tokens: Int32Array;
+  readonly mask: ArrayLike<number>;
+  readonly tokenWeight: number;
+  readonly divisor: number;
+} & { readonly [Name in Field]?: ArrayLike<number> | undefined };
+
+/**
+ * Samples to rectangles for `forwardBackward`. Weights carry the mask and the normalisation (see `Normalisation`), and
+ * are those of the whole step whichever chunk of it is packed. `oldLogprobs` are the recomputed ones where an episode has
+ * them, else the sampler's. `refLogprobs` are packed when every sample has them.
+ *
+ * Throws `learning.invalid-batch`, and packs nothing, if a sequence is wider than every width, arrays disagree in length,
+ * a token is out of range, a used number is not finite, or the loss needs refLogprobs that are missing.
+ */
+export function packSamples(
+  samples: readonly TrainSample[],
+  options: PackOptions & { readonly loss: PolicyGradientLoss; readonly normalisation: Normalisation },
+): PackedBatch[] {
+  const withReference = samples.every((sample) => sample.episode.refLogprobs !== undefined);
+  const withCritic = samples.every((sample) => sample.returns !== undefined && sample.oldValues !== undefined);
+  const rows = samples.map((sample): Row => {
+    const { episode } = sample;
+    checkEpisode(episode, options.vocabularySize);
+    checkSample(sample);
+    if (options.loss.klCoefficient > 0 && episode.refLogprobs === undefined) {
+      throw invalid(
+        `episode of prompt '${episode.promptId}' has no refLogprobs and klCoefficient is ` +
+          `'${options.loss.klCoefficient}': score episodes with the reference policy first, or set kl.placement to 'none'`,
+      );
+    }
+    return {
+      tokens: episode.tokens,
+      mask: episode.mask,
+      ...sequenceWeight(options.normalisation, countPolicyTokens(episode)),
+      advantages: sample.advantages,
+      oldLogprobs: oldLogprobsOf(episode),
+      refLogprobs: withReference ? episode.refLogprobs : undefined,
+      returns: withCritic ? sample.returns : undefined,
+      oldValues: withCritic ? sample.oldValues : undefined,
+    };
+  });
+  return packRows(rows, options);
+}
+
+/** A sequence to imitate: `mask` is 1 at the tokens to learn. */
+export type SupervisedSequence = { readonly tokens: Int32Array; readonly mask: ArrayLike<number> };
+
+/** Rectangles for the `cross-entropy` loss; by default the mean over all learned tokens. */
+export function packSupervised(
+  sequences: readonly SupervisedSequence[],
+  options: PackOptions & { readonly normalisation?: Normalisation | undefined },
+): PackedBatch[] {
+  const rows = sequences.map(({ tokens, mask }, index): Row => {
+    const who = `sequence '${index}'`;
+    checkTokens(tokens, who, options.vocabularySize ?? Number.POSITIVE_INFINITY);
+    if (mask.length !== tokens.length) {
+      throw invalid(
+        `${who} has '${mask.length}' mask entries: allowed is one for each of its '${tokens.length}' tokens`,
+      );
+    }
+    let learned = 0;
+    for (let token = 0; token < mask.length; token++) {
+      const entry = mask[token]!;
+      if ((entry !== 0 && entry !== 1) || (token === 0 && entry === 1)) {
+        throw invalid(`${who} has mask '${entry}' at token '${token}': allowed is 0 or 1, and 0 at the first token`);
+      }
+      learned += entry;
+    }
+    return { tokens, mask, ...sequenceWeight(options.normalisation ?? { type: "token-mean" }, learned) };
+  });
+  return packRows(rows, options);
+}
+
+/** Rectangles for `logprobs`: weight 1 at every token of the policy. `unpackEntries` brings the answers back. */
+export function packForScoring(episodes: readonly Episode[], options: PackOptions): PackedBatch[] {
+  const rows = episodes.map((episode): Row => {
+    checkEpisode(episode, options.vocabularySize);
+    return {
+      tokens: episode.tokens,
+      mask: episode.mask,
+      ...sequenceWeight({ type: "token-mean" }, countPolicyTokens(episode)),
+    };
+  });
+  return packRows(rows, options);
+}
+
+/**
+ * The inverse of packing for one number an entry: `rectangles[b]` belongs to `packed[b]`; the answer has, for each of
+ * `count` sequences in input order, one entry for each of its tokens, 0 where the weight is 0.
+ */
+export function unpackEntries(
+  packed: readonly PackedBatch[],
+  rectangles: readonly ArrayLike<number>[],
+  count: number,
+): Float32Array[] {
+  const unpacked: (Float32Array | undefined)[] = new Array(count).fill(undefined);
+  packed.forEach(({ batch, sampleIndexes, lengths }, index) => {
+    const rectangle = rectangles[index];
+    if (rectangle?.length !== batch.rows * batch.columns) {
+      throw invalid(
+        `rectangle '${index}' has '${rectangle?.length}' entries: allowed is ${batch.rows} × ${batch.columns}`,
+      );
+    }
+    sampleIndexes.forEach((sample, row) => {
+      if (sample < 0) return;
+      const start = row * batch.columns;
+      unpacked[sample] = Float32Array.from({ length: lengths[row]! }, (_, token) =>
+        batch.weights[start + token] === 0 ? 0 : rectangle[start + token]!,
+      );
+    });
+  });
+  return unpacked.map((entries, sample) => {
+    if (entries === undefined) throw invalid(`sequence '${sample}' of '${count}' is in no batch: pass all batches`);
+    return entries;
+  });
+}
+
+function packRows(rows: readonly Row[], options: PackOptions): PackedBatch[] {
+  const widths = resolveWidths(options);
+  const buckets = new Map<number, number[]>(widths.map((width) => [width, []]));
+  rows.forEach((row, index) => {
+    const width = widths.find((candidate) => candidate >= row.tokens.length);
+    if (width === undefined) {
+      throw invalid(
+        `sequence '${index}' has '${row.tokens.length}' tokens: allowed is at most ${widths.at(-1)} columns; ` +
+          "raise columns, or lower the sampling's maxTokens",
+      );
+    }
+    buckets.get(width)!.push(index);
+  });
+  return [...buckets].flatMap(([columns, indexes]) => {
+    if (options.order === "length") indexes.sort((a, b) => rows[a]!.tokens.length - rows[b]!.tokens.length || a - b);
+    const batches: PackedBatch[] = [];
+    for (let start = 0; start < indexes.length; start += options.maxRows) {
+      batches.push(rectangle(rows, indexes.slice(start, start + options.maxRows), columns, options));
+    }
+    return batches;
+  });
+}
+
+function rectangle(
+  rows: readonly Row[],
+  indexes: readonly number[],
+  columns: number,
+  options: PackOptions,
+): PackedBatch {
+  const height = options.fixedRows ? options.maxRows : indexes.length;
+  const tokens = new Int32Array(height * columns).fill(options.paddingToken);
+  const weights = new Float32Array(height * columns);
+  const sampleIndexes = new Int32Array(height).fill(-1);
+  const lengths = new Int32Array(height);
+  let divisor = 0;
+  indexes.forEach((index, at) => {
+    const row = rows[index]!;
+    tokens.set(row.tokens, at * columns);
+    for (let token = 0; token < row.tokens.length; token++) {
+      if (row.mask[token] !== 0) weights[at * columns + token] = row.tokenWeight;
+    }
+    sampleIndexes[at] = index;
+    lengths[at] = row.tokens.length;
+    divisor += row.divisor;
+  });
+  // Values at unweighted entries are zeroed: an engine that multiplies by the weight must not meet a NaN there.
+  const fill = (name: Field) => {
+    if (rows[indexes[0]!]![name] === undefined) return undefined;
+    const filled = new Float32Array(height * columns);
+    indexes.forEach((index, at) => {
+      const values = rows[index]![name]!;
+      for (let token = 0; token < values.length; token++) {
+        const entry = at * columns + token;
+        if (weights[entry] !== 0) filled[entry] = values[token]!;
+      }
+    });
+    return filled;
+  };
+  const batch: TrainBatch = {
+    rows: height,
+    columns,
+    tokens,
+    weights,
+    advantages: fill("advantages"),
+    oldLogprobs: fill("oldLogprobs"),
+    refLogprobs: fill("refLogprobs"),
+  };
+  return { batch, divisor, sampleIndexes, lengths, returns: fill("returns"), oldValues: fill("oldValues") };
+}
+
+function resolveWidths(options: PackOptions): number[] {
+  const widths = [...new Set(typeof options.columns === "number" ? [options.columns] : options.columns)];
+  widths.sort((a, b) => a - b);
+  if (widths.length === 0 || widths.some((width) => !Number.isInteger(width) || width < 1)) {
+    throw invalid(`columns is '${JSON.stringify(options.columns)}': allowed is a positive integer, or several`);
+  }
+  if (!Number.isInteger(options.maxRows) || options.maxRows < 1) {
+    throw invalid(`maxRows is '${options.maxRows}': allowed is a positive integer`);
+  }
+  checkTokens(Int32Array.of(options.paddingToken), "padding", options.vocabularySize ?? Number.POSITIVE_INFINITY);
+  return widths;
+}
+
+function checkSample(sample: TrainSample): void {
+  const { episode } = sample;
+  for (const name of ["advantages", "returns", "oldValues"] as const) {
+    const array = sample[name];
+    if (array === undefined) continue;
+    if (array.length !== episode.tokens.length) {
+      throw invalid(
+        `sample of prompt '${episode.promptId}' has '${array.length}' ${name}: ` +
+          `allowed is one for each of its '${episode.tokens.length}' tokens`,
+      );
+    }
+    const wrong = array.findIndex((value, token) => episode.mask[token] !== 0 && !Number.isFinite(value));
+    if (wrong >= 0) {
+      throw invalid(
+        `sample of prompt '${episode.promptId}' has ${name} '${array[wrong]}' at token '${wrong}': ` +
+          "allowed is a finite number",
+      );
+    }
+  }
+}
