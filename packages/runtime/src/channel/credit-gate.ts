@@ -1,0 +1,177 @@
+/**
+ * The door of a channel: counts what is inside against the capacity and keeps the puts that wait for credit, in order
+ * (C3). It owns the waiting puts and the staged items' credit; where an admitted item goes is the channel's business.
+ */
+import type { ChannelEffect, PutItem } from "./channel-messages.ts";
+import type { Item } from "./stream-queue.ts";
+import type { PutState, StreamState, TakeState } from "./stream-state.ts";
+
+export type CreditGateOptions = {
+  readonly capacity: { readonly items: number; readonly bytes?: number | undefined };
+  /** Gives a visible item its place in the stream. */
+  readonly show: (stream: StreamState, item: Item) => void;
+  /** The stream has changed and must be served. */
+  readonly touch: (stream: StreamState) => void;
+};
+
+type Demand = { items: number; weight: number; matches: number };
+
+export class CreditGate {
+  usedItems = 0;
+  usedBytes = 0;
+  overdrawnItems = 0;
+  #puts: PutState[] = [];
+  readonly #capacityItems: number;
+  readonly #capacityBytes: number;
+  readonly #show: (stream: StreamState, item: Item) => void;
+  readonly #touch: (stream: StreamState) => void;
+
+  constructor(options: CreditGateOptions) {
+    this.#capacityItems = options.capacity.items;
+    this.#capacityBytes = options.capacity.bytes ?? Number.POSITIVE_INFINITY;
+    this.#show = options.show;
+    this.#touch = options.touch;
+  }
+
+  get waitingPuts(): readonly PutState[] {
+    return this.#puts;
+  }
+
+  release(items: number, bytes: number): void {
+    this.usedItems -= items;
+    this.usedBytes -= bytes;
+  }
+
+  /** Admits what fits and lets the rest wait behind the puts that came before. */
+  enter(put: PutState, out: ChannelEffect[]): void {
+    this.#touch(put.stream);
+    if (this.#puts.length === 0 && this.#admitWithCredit(put, out)) return;
+    this.#puts.push(put);
+    put.stream.numWaitingPuts += 1;
+  }
+
+  /** Admits waiting puts in order, as far as there is credit. */
+  admitWaiting(out: ChannelEffect[]): void {
+    let numDone = 0;
+    for (const put of this.#puts) {
+      const { next } = put;
+      const isDone = this.#admitWithCredit(put, out);
+      if (put.next > next) this.#touch(put.stream);
+      if (!isDone) break;
+      numDone += 1;
+    }
+    if (numDone > 0) this.#leave(this.#puts.splice(0, numDone));
+  }
+
+  /**
+   * C3's exceptions: what a waiting take lacks passes, in the stream's order, up to what the takes can use; staged items
+   * pass while nothing is queued. True when anything passed.
+   */
+  admitWithoutCredit(hasQueued: boolean, out: ChannelEffect[]): boolean {
+    const demands = new Map<StreamState, Demand>();
+    const done = new Set<PutState>();
+    const before = this.overdrawnItems;
+    for (const put of this.#puts) {
+      const { stream } = put;
+      let demand = demands.get(stream);
+      if (demand === undefined) {
+        demand = this.#demand(stream);
+        demands.set(stream, demand);
+      }
+      const passes = put.staged && !hasQueued;
+      while (put.next < put.items.length && (passes || (demand.items > 0 && demand.weight > 0 && demand.matches > 0))) {
+        const item = put.items[put.next] as PutItem;
+        if (isWanted(stream, item)) {
+          demand.matches -= 1;
+          demand.items -= put.staged ? 0 : 1;
+          demand.weight -= put.staged ? 0 : (item.weight ?? 1);
+        }
+        this.#admit(put, item);
+        this.overdrawnItems += 1;
+        this.#touch(stream);
+      }
+      if (put.next < put.items.length) demand.items = 0;
+      else {
+        out.push({ type: "put-accepted", put: put.put, call: put.call.call });
+        done.add(put);
+      }
+    }
+    if (done.size > 0) this.drop((put) => done.has(put));
+    return this.overdrawnItems > before;
+  }
+
+  /** Forgets waiting puts; what was already admitted of them stays. */
+  drop(matches: (put: PutState) => boolean): PutState[] {
+    const dropped = this.#puts.filter(matches);
+    if (dropped.length > 0) {
+      this.#puts = this.#puts.filter((put) => !matches(put));
+      this.#leave(dropped);
+    }
+    return dropped;
+  }
+
+  #leave(puts: readonly PutState[]): void {
+    for (const put of puts) {
+      put.stream.numWaitingPuts -= 1;
+      this.#touch(put.stream);
+    }
+  }
+
+  #hasCredit(sizeBytes: number): boolean {
+    if (this.usedItems === 0) return true;
+    return this.usedItems < this.#capacityItems && this.usedBytes + sizeBytes <= this.#capacityBytes;
+  }
+
+  /** Admits as much of a put as fits; true when all of it did. */
+  #admitWithCredit(put: PutState, out: ChannelEffect[]): boolean {
+    const { items } = put;
+    while (put.next < items.length) {
+      const item = items[put.next] as PutItem;
+      if (!this.#hasCredit(item.sizeBytes)) return false;
+      this.#admit(put, item);
+    }
+    out.push({ type: "put-accepted", put: put.put, call: put.call.call });
+    return true;
+  }
+
+  #admit(put: PutState, { key, weight, priority, sizeBytes, payload }: PutItem): void {
+    const item: Item = {
+      delivery: 0,
+      key,
+      weight: weight ?? 1,
+      priority: priority ?? 0,
+      sizeBytes,
+      payload,
+      queued: false,
+    };
+    put.next += 1;
+    this.usedItems += 1;
+    this.usedBytes += sizeBytes;
+    if (put.staged) {
+      put.call.staged.push(item);
+      put.stream.numStaged += 1;
+    } else this.#show(put.stream, item);
+  }
+
+  /** What the waiting takes of a stream could still use, and how much of that its waiting puts have. */
+  #demand(stream: StreamState): Demand {
+    const demand: Demand = { items: 0, weight: 0, matches: 0 };
+    for (const { call, key, maxItems, maxWeight } of stream.takes) {
+      demand.items += maxItems - stream.queue.availableItems(call.call, key);
+      demand.weight += maxWeight - stream.queue.availableWeight(call.call, key);
+    }
+    for (const put of this.#puts) {
+      if (put.stream !== stream) continue;
+      for (let at = put.next; at < put.items.length && demand.matches < demand.items; at++) {
+        if (isWanted(stream, put.items[at] as PutItem)) demand.matches += 1;
+      }
+    }
+    return demand;
+  }
+}
+
+function isWanted(stream: StreamState, item: PutItem): boolean {
+  return stream.takes.some((take: TakeState) => {
+    return (take.key === undefined || take.key === item.key) && stream.queue.mayTake(take.call.call, item.key);
+  });
+}
