@@ -10,6 +10,7 @@
  * E4 `close()` leaves no socket, no file and no timer behind.
  */
 
+import { randomBytes } from "node:crypto";
 import { chmod, mkdir, rm } from "node:fs/promises";
 import net from "node:net";
 import { dirname } from "node:path";
@@ -18,16 +19,18 @@ import { type Address, checkUnixPath, parseAddress } from "./address.ts";
 import { type FrameHandler, FrameReader, frameKind, headBytes, writeHead } from "./frame.ts";
 import { Handshake, type HandshakeRole, type Introduction, maxHelloBytes } from "./handshake.ts";
 import { protocolError } from "./protocol-error.ts";
-import { defaultLinkLimits, type LinkLimits, type SegmentExchange, SocketLink } from "./socket-link.ts";
+import { PoolExchange } from "./segment-exchange.ts";
+import { SegmentPool } from "./segment-pool.ts";
+import { checkSegmentPrefix, type SharedMemory, sharedMemory } from "./shared-memory.ts";
+import { defaultLinkLimits, type LinkLimits, SocketLink } from "./socket-link.ts";
 
-/** Shared memory as the endpoint sees it; `openSegments` makes one. */
-export interface SharedSegments {
-  /** Equal for processes that see the same memory. */
-  readonly memory: string;
+/** How much memory this process shares with others of its host, and under which names. */
+export type SegmentOptions = {
+  /** Start of the names of the files in /dev/shm; `removeSegments` with it cleans up after any death. */
   readonly prefix: string;
-  exchange(remotePrefix: string, release: (segment: number) => void): SegmentExchange;
-  close(): void;
-}
+  /** Most bytes lent and kept for reuse, together. Default 2 GiB. */
+  readonly maxBytes?: number | undefined;
+};
 
 export type EndpointOptions = {
   /** This process's name, as others see it. */
@@ -41,8 +44,11 @@ export type EndpointOptions = {
   readonly tcp?: { readonly host?: string | undefined; readonly port: number } | undefined;
   readonly limits?: Partial<LinkLimits> | undefined;
   readonly handshakeTimeoutMs?: number | undefined;
-  /** Memory to share with processes of this host; without it large arrays stream through the socket. */
-  readonly segments?: SharedSegments | undefined;
+  /**
+   * Shared memory for large arrays between processes of this host; on by default, with the prefix `treadle-<runId>-`.
+   * With false, and where the host has none, they stream through the socket.
+   */
+  readonly segments?: SegmentOptions | false | undefined;
 };
 
 export interface Endpoint {
@@ -64,6 +70,7 @@ export interface Endpoint {
 }
 
 const defaultHandshakeTimeoutMs = 5000;
+const defaultPoolBytes = 2 * 1024 ** 3;
 const maxHandshakes = 256;
 const scratchBytes = 64 * 1024;
 
@@ -95,6 +102,8 @@ class SocketEndpoint implements Endpoint {
   readonly #servers: net.Server[] = [];
   readonly #handshaking = new Set<net.Socket>();
   readonly #links = new Set<SocketLink>();
+  readonly #memory: SharedMemory | undefined;
+  readonly #pool: SegmentPool | undefined;
   #listener: ((link: Link) => void) | undefined;
   #closed = false;
 
@@ -102,6 +111,13 @@ class SocketEndpoint implements Endpoint {
     this.name = options.name;
     this.#options = options;
     this.#limits = { ...defaultLinkLimits, ...options.limits };
+    this.#memory = options.segments === false ? undefined : sharedMemory();
+    if (this.#memory) {
+      const { prefix, maxBytes } = { prefix: `treadle-${options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`, ...(options.segments || undefined) };
+      const ownPrefix = `${prefix}${process.pid}-${randomBytes(4).toString("hex")}-`;
+      checkSegmentPrefix(ownPrefix);
+      this.#pool = new SegmentPool(this.#memory, ownPrefix, maxBytes ?? defaultPoolBytes);
+    }
   }
 
   async listen(): Promise<void> {
@@ -168,6 +184,7 @@ class SocketEndpoint implements Endpoint {
     );
     await Promise.all([...this.#links].map((link) => link.close()));
     await Promise.all(servers);
+    this.#pool?.close();
     if (this.addresses.length > 0 && this.#options.unixPath) await rm(this.#options.unixPath, { force: true });
   }
 
@@ -215,8 +232,13 @@ class SocketEndpoint implements Endpoint {
 
   #shake(wire: Wire, role: HandshakeRole, expect?: PeerName, address?: Address): Promise<SocketLink> {
     const { socket, reader } = wire;
-    const { runId, token, segments } = this.#options;
-    const self = { name: this.name, runId, memory: segments?.memory ?? "", segmentPrefix: segments?.prefix ?? "" };
+    const { runId, token } = this.#options;
+    const self = {
+      name: this.name,
+      runId,
+      memory: this.#memory?.key ?? "",
+      segmentPrefix: this.#pool?.prefix ?? "",
+    };
     const handshake = new Handshake(role, self, token, expect);
     const timeoutMs = this.#options.handshakeTimeoutMs ?? defaultHandshakeTimeoutMs;
     const where = address === undefined ? "a dialling process" : `'${address}'`;
@@ -272,14 +294,14 @@ class SocketEndpoint implements Endpoint {
   }
 
   #link(wire: Wire, remote: Introduction): SocketLink {
-    const { segments } = this.#options;
-    const shared = segments !== undefined && segments.memory !== "" && segments.memory === remote.memory;
+    const [memory, pool] = [this.#memory, this.#pool];
+    const shared = memory !== undefined && pool !== undefined && memory.key === remote.memory;
     const link = new SocketLink({
       remote: remote.name,
       socket: wire.socket,
       reader: wire.reader,
       limits: this.#limits,
-      segments: shared ? (release) => segments.exchange(remote.segmentPrefix, release) : undefined,
+      segments: shared ? (reports) => new PoolExchange(memory, pool, remote.segmentPrefix, reports) : undefined,
     });
     wire.receive = (bytes) => link.receive(bytes);
     this.#links.add(link);

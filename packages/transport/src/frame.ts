@@ -22,8 +22,10 @@ export const frameKind = {
   segment: 6,
   /** u32 numbers of segments whose receiver needs them no more */
   released: 7,
+  /** u32 numbers of segments that their owner has removed */
+  retired: 8,
   /** nothing follows: an orderly close */
-  goodbye: 8,
+  goodbye: 9,
 } as const;
 
 export const frameFlag = { reset: 1, urgent: 2 } as const;

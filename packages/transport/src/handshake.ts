@@ -27,7 +27,7 @@ const Identity = {
   /** Equal for processes that see the same shared memory; empty when this one cannot share any. */
   memory: z.string().max(200),
   /** Prefix of the segments that this process lends. */
-  segmentPrefix: z.string().max(200),
+  segmentPrefix: z.string().regex(/^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{7,200}$/),
 };
 
 const Hello = z.object({ step: z.literal("hello"), ...Identity });

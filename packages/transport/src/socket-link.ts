@@ -38,6 +38,14 @@ export type LinkLimits = {
 
 export const defaultLinkLimits: LinkLimits = { maxFrameBytes: 64 * 1024 * 1024, maxAreaBytes: 4 * 1024 ** 3 };
 
+/** What an exchange tells the other side. */
+export type SegmentReports = {
+  /** The other side's segment is free again. */
+  released(segment: number): void;
+  /** Our segment is gone; the other side may unmap it. */
+  retired(segment: number): void;
+};
+
 /** Carries areas through memory that both processes share. */
 export interface SegmentExchange {
   /** Copies the area into a segment and lends it; undefined when none can be had, and the area must stream. */
@@ -46,6 +54,8 @@ export interface SegmentExchange {
   takeBack(segment: number): void;
   /** The memory of an area that the other side lent. Throws `link.protocol`. */
   borrow(segment: number, areaBytes: number): ArrayBuffer;
+  /** The other side has removed this segment of its own. */
+  forget(segment: number): void;
   /** The link has ended. */
   close(): void;
 }
@@ -56,8 +66,8 @@ export type SocketLinkOptions = {
   /** Where the socket's bytes come from; the link becomes its handler. */
   readonly reader: FrameReader;
   readonly limits: LinkLimits;
-  /** Made for this link when both ends share memory; `release` reports borrowed segments that are free again. */
-  readonly segments?: ((release: (segment: number) => void) => SegmentExchange) | undefined;
+  /** Made for this link when both ends share memory. */
+  readonly segments?: ((reports: SegmentReports) => SegmentExchange) | undefined;
 };
 
 const closeDeadlineMs = 5000;
@@ -87,7 +97,8 @@ export class SocketLink implements Link, FrameHandler {
   #state: "open" | "closing" | "closed" = "open";
   #orderly = false;
   #cause: Error | undefined;
-  #freed: number[] = [];
+  readonly #released: number[] = [];
+  readonly #retired: number[] = [];
 
   constructor(options: SocketLinkOptions) {
     const { socket, reader } = options;
@@ -96,7 +107,10 @@ export class SocketLink implements Link, FrameHandler {
     this.#reader = reader;
     this.#limits = options.limits;
     this.#outbox = new Outbox(socket);
-    this.#segments = options.segments?.((segment) => this.#release(segment));
+    this.#segments = options.segments?.({
+      released: (segment) => this.#report(this.#released, frameKind.released, segment),
+      retired: (segment) => this.#report(this.#retired, frameKind.retired, segment),
+    });
     reader.handler = this;
     reader.maxBodyBytes = this.#limits.maxFrameBytes;
     socket.on("error", (error) => {
@@ -175,7 +189,7 @@ export class SocketLink implements Link, FrameHandler {
   }
 
   frame(kind: number, flags: number, bytes: Uint8Array, start: number, end: number) {
-    if (this.#receiving !== undefined && (flags & frameFlag.urgent) === 0 && kind !== frameKind.released) {
+    if (this.#receiving !== undefined && (flags & frameFlag.urgent) === 0) {
       throw protocolError(`a frame of kind ${kind} interrupts a streamed message`);
     }
     const lane = (flags & frameFlag.urgent) === 0 ? this.#ordered : this.#urgentLane();
@@ -196,7 +210,8 @@ export class SocketLink implements Link, FrameHandler {
       case frameKind.segment:
         return this.#receiveSegment(bytes, start, end, flags, reset);
       case frameKind.released:
-        return this.#takeBack(bytes, start, end);
+      case frameKind.retired:
+        return this.#readReports(kind, bytes, start, end);
       case frameKind.goodbye:
         this.#orderly = true;
         if (this.#state === "open") this.#sayGoodbye();
@@ -254,22 +269,26 @@ export class SocketLink implements Link, FrameHandler {
     this.#deliver(this.#ordered.decoder.decode(bytes, head.valueStart, head.valueEnd, buffers, reset));
   }
 
-  #takeBack(bytes: Uint8Array, start: number, end: number): void {
-    if (this.#segments === undefined || (end - start) % 4 !== 0) throw protocolError("no memory is shared here");
+  #readReports(kind: number, bytes: Uint8Array, start: number, end: number): void {
+    const segments = this.#segments;
+    if (segments === undefined || (end - start) % 4 !== 0) throw protocolError("no memory is shared here");
     const view = new DataView(bytes.buffer, bytes.byteOffset + start, end - start);
-    for (let at = 0; at < end - start; at += 4) this.#segments.takeBack(view.getUint32(at, true));
+    for (let at = 0; at < end - start; at += 4) {
+      const segment = view.getUint32(at, true);
+      if (kind === frameKind.released) segments.takeBack(segment);
+      else segments.forget(segment);
+    }
   }
 
-  /** Reports a borrowed segment as free; those freed in one turn share a frame. */
-  #release(segment: number): void {
-    if (this.#freed.push(segment) > 1) return;
+  /** Reports on a segment; the reports of one turn share a frame. */
+  #report(reports: number[], kind: number, segment: number): void {
+    if (reports.push(segment) > 1) return;
     process.nextTick(() => {
-      const freed = this.#freed;
-      this.#freed = [];
+      const segments = reports.splice(0);
       if (this.#state !== "open") return;
-      const frame = Buffer.allocUnsafe(headBytes + freed.length * 4);
-      writeHead(frame, freed.length * 4, frameKind.released, frameFlag.urgent);
-      for (const [index, number] of freed.entries()) frame.writeUInt32LE(number, headBytes + index * 4);
+      const frame = Buffer.allocUnsafe(headBytes + segments.length * 4);
+      writeHead(frame, segments.length * 4, kind, frameFlag.urgent);
+      for (const [index, number] of segments.entries()) frame.writeUInt32LE(number, headBytes + index * 4);
       this.#outbox.add(frame, true);
     });
   }

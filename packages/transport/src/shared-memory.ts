@@ -1,0 +1,129 @@
+/**
+ * Files in /dev/shm, mapped into this process. The only place that calls the operating system directly.
+ *
+ * Node cannot map memory, so libc is called through koffi, whose prebuilt binary is an optional package. Where it does
+ * not load, or /dev/shm does not exist, `sharedMemory()` is undefined and large arrays stream through sockets.
+ */
+
+import { closeSync, fstatSync, openSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+
+/** Where segments lie as files. */
+export const segmentFolder = "/dev/shm";
+
+/** Memory of a segment in this process. */
+export type Mapping = { readonly pointer: bigint; readonly sizeBytes: number };
+
+export interface SharedMemory {
+  /** Equal for processes that see the same segments and may open them. */
+  readonly key: string;
+  /** Makes the file and maps it, every page allocated; undefined when the memory is not to be had. */
+  create(name: string, sizeBytes: number): Mapping | undefined;
+  /** Maps a segment that another process made. Throws what `open` throws. */
+  open(name: string): Mapping;
+  /** The memory as an ArrayBuffer. It must never be touched after `unmap`; garbage collection does not free it. */
+  view(mapping: Mapping, sizeBytes: number): ArrayBuffer;
+  unmap(mapping: Mapping): void;
+}
+
+const protReadWrite = 3;
+const mapShared = 1;
+const mapPopulate = process.platform === "linux" ? 0x8000 : 0;
+const mapFailed = 0xffffffffffffffffn;
+
+let memory: SharedMemory | undefined;
+let tried = false;
+
+/** The shared memory of this host, opened once a process. */
+export function sharedMemory(): SharedMemory | undefined {
+  if (!tried) {
+    tried = true;
+    memory = load();
+  }
+  return memory;
+}
+
+function load(): SharedMemory | undefined {
+  if (process.platform !== "linux") return undefined;
+  try {
+    const folder = statSync(segmentFolder);
+    const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+    const koffi = createRequire(import.meta.url)("koffi") as typeof import("koffi");
+    const libc = koffi.load("libc.so.6");
+    const mmap = libc.func("void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)");
+    const munmap = libc.func("int munmap(void *address, size_t length)");
+    const fallocate = libc.func("int posix_fallocate(int fd, long offset, long length)");
+    const map = (fd: number, sizeBytes: number): Mapping | undefined => {
+      const pointer = mmap(null, sizeBytes, protReadWrite, mapShared | mapPopulate, fd, 0) as bigint | null;
+      return pointer === null || BigInt.asUintN(64, pointer) === mapFailed ? undefined : { pointer, sizeBytes };
+    };
+    return {
+      key: `${boot}:${folder.dev}:${process.getuid?.() ?? ""}`,
+      create(name, sizeBytes) {
+        const path = join(segmentFolder, name);
+        let fd: number | undefined;
+        try {
+          fd = openSync(path, "wx+", 0o600);
+          // Allocated now: a page that turns out missing while it is written would kill the process (SIGBUS).
+          const mapping = fallocate(fd, 0, sizeBytes) === 0 ? map(fd, sizeBytes) : undefined;
+          if (mapping === undefined) rmSync(path, { force: true });
+          return mapping;
+        } catch {
+          return undefined;
+        } finally {
+          if (fd !== undefined) closeSync(fd);
+        }
+      },
+      open(name) {
+        const fd = openSync(join(segmentFolder, name), "r+");
+        try {
+          const sizeBytes = fstatSync(fd).size;
+          const mapping = sizeBytes > 0 ? map(fd, sizeBytes) : undefined;
+          if (mapping === undefined) throw new Error(`'${name}' cannot be mapped`);
+          return mapping;
+        } finally {
+          closeSync(fd);
+        }
+      },
+      view: (mapping, sizeBytes) => koffi.view(mapping.pointer, sizeBytes),
+      unmap(mapping) {
+        munmap(mapping.pointer, mapping.sizeBytes);
+      },
+    };
+  } catch {
+    return undefined;
+  }
+}
+
+export function unlinkSegment(name: string): void {
+  rmSync(join(segmentFolder, name), { force: true });
+}
+
+const prefixPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{7,160}$/;
+
+/** Throws `config.invalid` unless segments may be named so. */
+export function checkSegmentPrefix(prefix: string): void {
+  if (prefixPattern.test(prefix)) return;
+  throw new TreadleError(
+    "config.invalid",
+    `segment prefix '${prefix}' is not allowed: 8 to 160 letters, digits, '_', '.' and '-'; use 'treadle-<run>-'`,
+  );
+}
+
+/**
+ * Removes the segment files whose names start with `prefix`, after the processes that made them died; returns their
+ * number. Memory that a living process still has mapped stays valid until it unmaps it.
+ */
+export function removeSegments(prefix: string): number {
+  checkSegmentPrefix(prefix);
+  let names: string[];
+  try {
+    names = readdirSync(segmentFolder).filter((name) => name.startsWith(prefix));
+  } catch {
+    return 0;
+  }
+  for (const name of names) unlinkSegment(name);
+  return names.length;
+}
