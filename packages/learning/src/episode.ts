@@ -39,22 +39,29 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
     throw invalid(`${who} has reward '${episode.reward}': allowed is a finite number; check the reward's plugin`);
   }
   checkTokens(episode.tokens, who, vocabularySize);
+  const firstChoice = Math.max(1, episode.promptLength);
   for (let token = 0; token < length; token++) {
     const chosen = episode.mask[token]!;
     if (chosen !== 0 && chosen !== 1)
       throw invalid(`${who} has mask '${chosen}' at token '${token}': allowed is 0 or 1`);
-    if (chosen === 0) continue;
-    if (token < Math.max(1, episode.promptLength)) {
+    if (chosen === 1 && token < firstChoice) {
       throw invalid(
         `${who} has mask '1' at token '${token}': allowed is 0 at the first token and inside the prompt; ` +
           "begin every prompt with at least one token",
       );
     }
-    for (const name of ["logprobs", "oldLogprobs", "refLogprobs"] as const) {
-      const value = episode[name]?.[token];
-      if (value !== undefined && !Number.isFinite(value)) {
-        throw invalid(`${who} has ${name} '${value}' at token '${token}': allowed is a finite number`);
-      }
+  }
+  for (const name of ["logprobs", "oldLogprobs", "refLogprobs"] as const) {
+    const array = episode[name];
+    if (array !== undefined) checkFinite(array, episode.mask, name, who);
+  }
+}
+
+/** Throws `learning.invalid-batch` unless `array` is finite where the mask is not 0; elsewhere it is never used. */
+export function checkFinite(array: Float32Array, mask: Float32Array, name: string, who: string): void {
+  for (let token = 0; token < array.length; token++) {
+    if (mask[token] !== 0 && !Number.isFinite(array[token])) {
+      throw invalid(`${who} has ${name} '${array[token]}' at token '${token}': allowed is a finite number`);
     }
   }
 }

@@ -5,7 +5,7 @@ import {
   sequenceWeight,
   type TrainSample,
 } from "./algorithms/algorithm.ts";
-import { checkEpisode, checkTokens, countPolicyTokens, invalid, oldLogprobsOf } from "./episode.ts";
+import { checkEpisode, checkFinite, checkTokens, countPolicyTokens, invalid, oldLogprobsOf } from "./episode.ts";
 
 export type PackOptions = {
   /** Width of the rectangles, or several widths: each sequence goes to the narrowest that holds it. */
@@ -248,12 +248,6 @@ function checkSample(sample: TrainSample): void {
           `allowed is one for each of its '${episode.tokens.length}' tokens`,
       );
     }
-    const wrong = array.findIndex((value, token) => episode.mask[token] !== 0 && !Number.isFinite(value));
-    if (wrong >= 0) {
-      throw invalid(
-        `sample of prompt '${episode.promptId}' has ${name} '${array[wrong]}' at token '${wrong}': ` +
-          "allowed is a finite number",
-      );
-    }
+    checkFinite(array, episode.mask, name, `sample of prompt '${episode.promptId}'`);
   }
 }

@@ -32,22 +32,25 @@ export function findStaleGroups(
   for (const group of groups) {
     let oldest: number | undefined;
     for (const episode of group.episodes) {
-      for (let token = 0; token < episode.mask.length; token++) {
-        if (episode.mask[token] === 0) continue;
-        const version = episode.policyVersions[token]!;
-        if (!(version >= 0 && version <= currentVersion)) {
-          throw invalid(
-            `episode of prompt '${group.promptId}' has policy version '${version}' at token '${token}': ` +
-              `allowed is 0 to the current version ${currentVersion}`,
-          );
-        }
-        if (oldest === undefined || version < oldest) oldest = version;
-      }
+      checkVersions(episode, currentVersion);
+      const version = oldestPolicyVersion(episode);
+      if (version !== undefined && (oldest === undefined || version < oldest)) oldest = version;
     }
     if (oldest === undefined || currentVersion - oldest <= maxStaleness) continue;
     stale.push({ group, oldestVersion: oldest, staleness: currentVersion - oldest });
   }
   return stale;
+}
+
+function checkVersions(episode: Episode, currentVersion: number): void {
+  for (let token = 0; token < episode.mask.length; token++) {
+    const version = episode.policyVersions[token]!;
+    if (episode.mask[token] === 0 || (version >= 0 && version <= currentVersion)) continue;
+    throw invalid(
+      `episode of prompt '${episode.promptId}' has policy version '${version}' at token '${token}': ` +
+        `allowed is 0 to the current version ${currentVersion}`,
+    );
+  }
 }
 
 export type TruncatedImportance = {

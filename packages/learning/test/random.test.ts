@@ -39,6 +39,13 @@ describe("the generator", () => {
     expect(sum / draws).toBeCloseTo(0.5, 2);
   });
 
+  test("has no modulo bias where it would show most", () => {
+    // Taken modulo 3 · 2^30, words from 3 · 2^30 on would land in the first third again: a share of 1/2 instead of 1/3.
+    const random = createRandom("bias");
+    const draws = Array.from({ length: 20_000 }, () => random.integer(3 * 2 ** 30));
+    expect(draws.filter((drawn) => drawn < 2 ** 30).length / draws.length).toBeCloseTo(1 / 3, 1);
+  });
+
   test("stays below its bound and shuffles without loss", () => {
     fc.assert(
       fc.property(fc.integer(), fc.integer({ min: 1, max: 2 ** 32 }), fc.array(fc.nat()), (seed, bound, items) => {

@@ -82,7 +82,9 @@ export interface Algorithm {
 
 /** Gives every policy token of the episode the same advantage. */
 export function spreadOverTokens(episode: Episode, advantage: number): Float32Array {
-  return Float32Array.from(episode.mask, (chosen) => (chosen === 0 ? 0 : advantage));
+  const spread = new Float32Array(episode.mask.length);
+  for (let token = 0; token < spread.length; token++) if (episode.mask[token] !== 0) spread[token] = advantage;
+  return spread;
 }
 
 /** Positions of the tokens that the policy chose. */

@@ -122,8 +122,6 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++">): Alg
 /** Puts values of the policy's tokens back where those tokens stand. */
 function place(episode: Episode, positions: Int32Array, values: Float64Array): Float32Array {
   const placed = new Float32Array(episode.tokens.length);
-  positions.forEach((token, step) => {
-    placed[token] = values[step]!;
-  });
+  for (let step = 0; step < positions.length; step++) placed[positions[step]!] = values[step]!;
   return placed;
 }
