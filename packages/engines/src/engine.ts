@@ -11,6 +11,12 @@ export interface Engine {
   /** The version of the parameters that the next call uses. Starts at 0, grows by one with each optimiser step. */
   readonly policyVersion: number;
   memory(): EngineMemory;
+  /**
+   * Replaces all parameters at once (W3). Verifies names, shapes and checksum first and throws
+   * `engine.weights-mismatch` with the old parameters untouched. Completions that are running start again from
+   * their prompts, so every completion comes from exactly one version.
+   */
+  loadWeights(weights: Weights): Promise<void>;
   /** Gives the model's device memory back; a host copy of the parameters stays. */
   release(): Promise<void>;
   /** Brings a released model back with identical parameters and optimiser state. */
@@ -43,12 +49,6 @@ export interface GenerationEngine extends Engine {
   /** Returns when no token is being computed; running generations wait at their next token until `resume`. */
   pause(): Promise<void>;
   resume(): void;
-  /**
-   * Replaces all parameters at once (W3). Verifies names, shapes and checksum first and throws
-   * `engine.weights-mismatch` with the old parameters untouched. Completions that are running start again from
-   * their prompts, so every completion comes from exactly one version.
-   */
-  loadWeights(weights: Weights): Promise<void>;
 }
 
 /** AdamW with decoupled weight decay, which applies to matrices only. */
@@ -92,4 +92,53 @@ export interface TrainingEngine extends Trainable {
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics>;
   /** Log-probability of each token given those before it, `[rows, columns]`; entry `[r, 0]` is 0. */
   logprobs(rows: TokenRows): Promise<Float32Array>;
+}
+
+export type ActOptions = {
+  /** The same parameters, observations, seed and row give the same action. Default 0. */
+  readonly seed?: number | undefined;
+  /** The distribution's mean instead of a sample. Default false. */
+  readonly greedy?: boolean | undefined;
+};
+
+/** What a policy does in `rows` situations: `actions` is `[rows, actionSize]`, the rest `[rows]`. */
+export type Actions = {
+  readonly actions: Float32Array;
+  readonly logprobs: Float32Array;
+  /** Estimated returns. */
+  readonly values: Float32Array;
+};
+
+/** Steps of episodes, in any order: `observations` `[rows, observationSize]`, `actions` `[rows, actionSize]`, rest `[rows]`. */
+export type ControlBatch = {
+  readonly rows: number;
+  readonly observations: Float32Array;
+  readonly actions: Float32Array;
+  /** Mask and normalisation, as in `TrainBatch`. */
+  readonly weights: Float32Array;
+  readonly advantages: Float32Array;
+  readonly oldLogprobs: Float32Array;
+  readonly returns: Float32Array;
+  readonly oldValues: Float32Array;
+};
+
+/** PPO's clipped objective with a value term: `policy + valueCoefficient * value - entropyCoefficient * entropy`. */
+export type ControlLoss = {
+  readonly clipLow: number;
+  readonly clipHigh: number;
+  /** of half the squared error between value and return */
+  readonly valueCoefficient: number;
+  /** Bound on how far a value moves from its old one before its error stops counting; absent means none. */
+  readonly valueClip?: number | undefined;
+  readonly entropyCoefficient: number;
+};
+
+/** `kl` is the k3 estimate of the divergence from the policy that acted. */
+export type ControlMetrics = LossMetrics & { readonly valueLoss: number };
+
+export interface ControlEngine extends Trainable {
+  /** Acts on `observations` `[rows, observationSize]`. */
+  act(observations: Float32Array, rows: number, options?: ActOptions): Promise<Actions>;
+  /** As `TrainingEngine.forwardBackward`. */
+  forwardBackward(batch: ControlBatch, loss: ControlLoss): Promise<ControlMetrics>;
 }

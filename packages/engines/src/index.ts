@@ -1,7 +1,14 @@
-export { sealWeights } from "./embedded/parameters.ts";
+export { ActorCriticEngine } from "./embedded/actor-critic.ts";
+export { ActorCriticConfig } from "./embedded/actor-critic-config.ts";
 export { TransformerConfig } from "./embedded/transformer-config.ts";
 export { TransformerEngine, type WarmUp } from "./embedded/transformer-engine.ts";
 export type {
+  Actions,
+  ActOptions,
+  ControlBatch,
+  ControlEngine,
+  ControlLoss,
+  ControlMetrics,
   Engine,
   EngineMemory,
   GenerateOptions,
@@ -11,3 +18,4 @@ export type {
   Trainable,
   TrainingEngine,
 } from "./engine.ts";
+export { sealWeights } from "./parameters.ts";

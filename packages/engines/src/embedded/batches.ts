@@ -1,6 +1,6 @@
 import type { TrainBatch } from "@treadle/contracts";
 import type { TokenRows } from "../engine.ts";
-import { invalidRequest } from "./device.ts";
+import { invalidRequest } from "../model-engine.ts";
 import type { MicroBatch } from "./transformer-programs.ts";
 
 /** Throws `engine.invalid-request` unless the arrays fit the rectangle and every token is in the vocabulary. */

@@ -1,5 +1,5 @@
 import type { Completion, FinishReason, Sampling } from "@treadle/contracts";
-import { uniform } from "./random.ts";
+import { uniform } from "../random.ts";
 
 /**
  * Which sequence sits in which slot of the decoder's batch: a pure state machine, driven with log-probabilities.

@@ -1,6 +1,6 @@
 import { z } from "zod";
-import type { ParameterShape } from "./parameters.ts";
-import { mix, normal } from "./random.ts";
+import type { ParameterShape } from "../parameters.ts";
+import { mix, normal } from "../random.ts";
 
 /** A decoder-only transformer: pre-norm (RMS), learned positions, multi-head causal attention, squared-ReLU MLP. */
 export const TransformerConfig = z

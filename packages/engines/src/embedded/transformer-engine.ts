@@ -5,23 +5,13 @@ import {
   Sampling,
   type TrainBatch,
   TreadleError,
-  type Weights,
 } from "@treadle/contracts";
 import { z } from "zod";
-import type {
-  EngineMemory,
-  GenerateOptions,
-  GenerationEngine,
-  OptimStep,
-  TokenRows,
-  TrainingEngine,
-} from "../engine.ts";
+import type { EngineMemory, GenerateOptions, GenerationEngine, TokenRows, TrainingEngine } from "../engine.ts";
+import { invalidRequest, ModelEngine } from "../model-engine.ts";
 import { checkArrays, checkRows, microBatches } from "./batches.ts";
-import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
-import { breathe, invalidRequest, startDevice } from "./device.ts";
+import { breathe, DeviceParameters, startDevice } from "./device.ts";
 import { Gate } from "./gate.ts";
-import { Optimiser } from "./optimiser.ts";
-import { Parameters } from "./parameters.ts";
 import { metricNames } from "./policy-loss.ts";
 import { Slots } from "./slots.ts";
 import { initialTransformer, TransformerConfig, transformerShapes } from "./transformer-config.ts";
@@ -52,24 +42,19 @@ export type WarmUp = {
  *    they start over from their prompts (W3, G3).
  * E3 a released engine holds no device array; calls that were running throw `engine.released` at their next turn.
  */
-export class TransformerEngine implements GenerationEngine, TrainingEngine {
+export class TransformerEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   readonly config: TransformerConfig;
-  readonly #parameters: Parameters;
-  readonly #optimiser: Optimiser;
+  readonly #device: DeviceParameters;
   readonly #programs: TransformerPrograms;
   readonly #gate = new Gate();
   readonly #columnBuckets: readonly number[];
   readonly #slotBuckets: readonly number[];
   readonly #generations = new Set<Promise<unknown>>();
-  #policyVersion = 0;
-  /** Counts changes of the parameters; a generation that sees another number starts over. */
-  #changes = 0;
   #aborts = 0;
-  #released = false;
   #cacheBytes = 0;
-  #exclusive: Promise<unknown> = Promise.resolve();
 
   private constructor(config: TransformerConfig) {
+    super(transformerShapes(config), (shape, index) => initialTransformer(config, shape, index));
     this.config = config;
     const ascending = (values: readonly number[]) => [...values].sort((a, b) => a - b);
     this.#columnBuckets = ascending([
@@ -77,10 +62,7 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
       config.contextLength,
     ]);
     this.#slotBuckets = ascending(config.slotBuckets);
-    this.#parameters = new Parameters(transformerShapes(config), (shape, index) =>
-      initialTransformer(config, shape, index),
-    );
-    this.#optimiser = new Optimiser(this.#parameters);
+    this.#device = new DeviceParameters(this.parameters);
     this.#programs = new TransformerPrograms(config);
   }
 
@@ -94,20 +76,8 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
     return new TransformerEngine(parsed.data);
   }
 
-  get policyVersion(): number {
-    return this.#policyVersion;
-  }
-
-  /** Number of parameters. */
-  get numParameters(): number {
-    return this.#parameters.size;
-  }
-
-  memory(): EngineMemory {
-    return {
-      residentBytes: this.#parameters.residentBytes + this.#cacheBytes,
-      hostBytes: this.#parameters.values.byteLength + this.#optimiser.hostBytes,
-    };
+  override memory(): EngineMemory {
+    return { ...super.memory(), residentBytes: this.#device.residentBytes + this.#cacheBytes };
   }
 
   /** Compiles ahead of time; accumulated gradients and parameters stay as they are. */
@@ -132,7 +102,7 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
     sampling: Sampling,
     options: GenerateOptions = {},
   ): Promise<Completion[]> {
-    this.#refuseReleased("generate");
+    this.refuseReleased("generate");
     const { contextLength, vocabSize } = this.config;
     const resolved = Sampling.parse(sampling);
     for (const tokens of prompts) {
@@ -162,16 +132,8 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
     this.#gate.open();
   }
 
-  loadWeights(weights: Weights): Promise<void> {
-    return this.#exclusively("loadWeights", () => {
-      this.#parameters.import(weights);
-      this.#policyVersion = weights.policyVersion;
-      this.#changes++;
-    });
-  }
-
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics> {
-    return this.#exclusively("forwardBackward", async () => {
+    return this.exclusively("forwardBackward", async () => {
       checkRows(batch, this.config.contextLength, this.config.vocabSize);
       checkArrays(batch);
       const present = { old: batch.oldLogprobs !== undefined, ref: batch.refLogprobs !== undefined };
@@ -184,80 +146,47 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
         }
       }
       const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0 };
-      const offsets = new Map(this.#parameters.layout.map(({ name, offset }) => [name, offset]));
+      const offsets = new Map(this.parameters.layout.map(({ name, offset }) => [name, offset]));
       for (const part of microBatches(batch, this.config.microBatchRows, this.#columns(batch.columns))) {
-        const metrics = this.#programs.gradients(this.#parameters.device(), part, loss, present, (name, gradient) =>
-          this.#optimiser.accumulate(gradient, offsets.get(name)!),
+        const metrics = this.#programs.gradients(this.#device.tree(), part, loss, present, (name, gradient) =>
+          this.optimiser.accumulate(gradient, offsets.get(name)!),
         );
         for (const name of metricNames) sums[name] += metrics[name];
         await breathe();
-        this.#refuseReleased("forwardBackward");
+        this.refuseReleased("forwardBackward");
       }
       return sums;
     });
   }
 
-  gradients(): Float32Array {
-    return this.#optimiser.gradients();
-  }
-
-  setGradients(gradients: Float32Array): void {
-    this.#optimiser.setGradients(gradients);
-  }
-
-  optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
-    return this.#exclusively("optimStep", () => {
-      const result = this.#optimiser.step(step);
-      this.#policyVersion++;
-      this.#changes++;
-      return result;
-    });
-  }
-
   logprobs(rows: TokenRows): Promise<Float32Array> {
-    return this.#exclusively("logprobs", async () => {
+    return this.exclusively("logprobs", async () => {
       checkRows(rows, this.config.contextLength, this.config.vocabSize);
       const result = new Float32Array(rows.rows * rows.columns);
       const predictions = rows.columns - 1;
       for (const part of microBatches(rows, this.config.microBatchRows, this.#columns(rows.columns))) {
-        const chosen = this.#programs.logprobs(this.#parameters.device(), part);
+        const chosen = this.#programs.logprobs(this.#device.tree(), part);
         for (let row = 0; row < part.realRows; row++) {
           const values = chosen.subarray(row * part.columns, row * part.columns + predictions);
           result.set(values, (part.firstRow + row) * rows.columns + 1);
         }
         await breathe();
-        this.#refuseReleased("logprobs");
+        this.refuseReleased("logprobs");
       }
       return result;
     });
   }
 
-  exportWeights(): Weights {
-    return this.#parameters.export(this.#policyVersion);
-  }
-
-  save(): Uint8Array {
-    return encodeCheckpoint(this.#parameters, this.#optimiser, this.#policyVersion);
-  }
-
-  load(checkpoint: Uint8Array): Promise<void> {
-    return this.#exclusively("load", () => {
-      this.#policyVersion = decodeCheckpoint(checkpoint, this.#parameters, this.#optimiser);
-      this.#changes++;
-    });
-  }
-
-  async release(): Promise<void> {
-    this.#released = true;
-    this.#parameters.drop();
+  override async release(): Promise<void> {
+    const released = super.release();
     this.#gate.wake();
-    await Promise.allSettled([...this.#generations, this.#exclusive]);
-    this.#parameters.drop();
+    await Promise.allSettled([released, ...this.#generations]);
+    this.#device.drop();
   }
 
-  async restore(): Promise<void> {
-    this.#released = false;
-    this.#parameters.device();
+  override async restore(): Promise<void> {
+    await super.restore();
+    this.#device.tree();
   }
 
   /** Frees the compiled programs as well; the engine is not used again. */
@@ -281,20 +210,20 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
     const wake = () => this.#gate.wake();
     options.signal?.addEventListener("abort", wake);
     const aborts = this.#aborts;
-    let changes = this.#changes;
+    let changes = this.parameters.changes;
     let cache = this.#programs.emptyCache(size);
     const cacheBytes = 2 * 4 * size * this.config.layers * this.config.contextLength * this.config.width;
     this.#cacheBytes += cacheBytes;
     try {
       while (!slots.done) {
-        this.#refuseReleased("generate");
+        this.refuseReleased("generate");
         if (options.signal?.aborted) {
           throw new TreadleError("call.cancelled", "generate was cancelled by its caller", {
             cause: options.signal.reason,
           });
         }
         if (aborts !== this.#aborts) {
-          deliver(slots.abort(this.#policyVersion));
+          deliver(slots.abort(this.policyVersion));
           break;
         }
         const paused = this.#gate.pass();
@@ -302,14 +231,14 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
           await paused;
           continue;
         }
-        if (changes !== this.#changes) {
+        if (changes !== this.parameters.changes) {
           slots.restart();
-          changes = this.#changes;
+          changes = this.parameters.changes;
         }
         slots.feed(tokens, positions);
-        const [logprobs, next] = this.#programs.decode(this.#parameters.device(), tokens, positions, cache);
+        const [logprobs, next] = this.#programs.decode(this.#device.tree(), tokens, positions, cache);
         cache = next;
-        deliver(slots.advance(logprobs, this.#policyVersion));
+        deliver(slots.advance(logprobs, this.policyVersion));
         await breathe();
       }
       return completions;
@@ -320,22 +249,7 @@ export class TransformerEngine implements GenerationEngine, TrainingEngine {
     }
   }
 
-  /** E1. A failure of one call is its caller's alone. */
-  #exclusively<T>(method: string, run: () => T | Promise<T>): Promise<T> {
-    const turn = this.#exclusive.then(() => {
-      this.#refuseReleased(method);
-      return run();
-    });
-    this.#exclusive = turn.catch(() => {});
-    return turn;
-  }
-
   #columns(columns: number): number {
     return this.#columnBuckets.find((bucket) => bucket >= columns)! - 1;
-  }
-
-  #refuseReleased(method: string): void {
-    if (!this.#released) return;
-    throw new TreadleError("engine.released", `'${method}' was called on a released engine; call restore first`);
   }
 }

@@ -1,5 +1,5 @@
 import { nn, numpy as np } from "@jax-js/jax";
-import type { Tree } from "./parameters.ts";
+import type { Tree } from "./device.ts";
 import type { TransformerConfig } from "./transformer-config.ts";
 
 /**

@@ -1,7 +1,6 @@
 import { jit, lax, numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
 import type { LossMetrics, LossSpec } from "@treadle/contracts";
-import { floats, integers } from "./device.ts";
-import { dispose, references, type Tree } from "./parameters.ts";
+import { dispose, floats, integers, references, type Tree } from "./device.ts";
 import { coefficientsOf, type LossInputs, type LossShape, metricNames, weightedLoss } from "./policy-loss.ts";
 import type { TransformerConfig } from "./transformer-config.ts";
 import { type Cache, decode, emptyCache, forward } from "./transformer-model.ts";

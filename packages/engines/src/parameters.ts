@@ -1,22 +1,9 @@
 import { createHash } from "node:crypto";
-import { numpy as np } from "@jax-js/jax";
 import { TreadleError, type Weights } from "@treadle/contracts";
 
 export type ParameterShape = { readonly name: string; readonly shape: readonly number[] };
-export type Tree = { [name: string]: np.Array };
 
 type Slot = ParameterShape & { readonly offset: number; readonly size: number };
-
-/** A reference to every array, for a call that consumes its arguments. */
-export function references(tree: Tree): Tree {
-  const copy: Tree = {};
-  for (const name in tree) copy[name] = tree[name]!.ref;
-  return copy;
-}
-
-export function dispose(tree: Tree): void {
-  for (const name in tree) tree[name]!.dispose();
-}
 
 /** The checksum covers version, names, shapes and data, so that neither stale nor mixed weights pass for others. */
 export function sealWeights(weights: Omit<Weights, "checksum">): Weights {
@@ -28,15 +15,15 @@ export function sealWeights(weights: Omit<Weights, "checksum">): Weights {
 }
 
 /**
- * The parameters of one embedded model. The host's flat array is the master: the optimiser, checkpoints and weight
- * transfers work on it; the device arrays are a copy for compiled programs, rebuilt when the master changed. For models
- * this small the upload costs less than keeping the optimiser's own compiled programs.
+ * The parameters of one model on the host, flat: what the optimiser, checkpoints and weight transfers work on. Device
+ * arrays are copies, rebuilt when `changes` grew.
  */
 export class Parameters {
   readonly layout: readonly Slot[];
   readonly size: number;
   readonly values: Float32Array;
-  #device: Tree | undefined;
+  /** Grows whenever `values` was written. */
+  changes = 0;
 
   constructor(shapes: readonly ParameterShape[], initial: (shape: ParameterShape, index: number) => Float32Array) {
     let offset = 0;
@@ -51,27 +38,6 @@ export class Parameters {
     this.layout.forEach((slot, index) => {
       this.values.set(initial(slot, index), slot.offset);
     });
-  }
-
-  get residentBytes(): number {
-    return this.#device ? this.values.byteLength : 0;
-  }
-
-  /** The device arrays, still owned here: pass `references(...)` to a compiled program. */
-  device(): Tree {
-    if (!this.#device) {
-      this.#device = {};
-      for (const { name, shape, offset, size } of this.layout) {
-        this.#device[name] = np.array(this.values.slice(offset, offset + size), { shape: [...shape] });
-      }
-    }
-    return this.#device;
-  }
-
-  /** Drops the device arrays: after the master changed, and on release. */
-  drop(): void {
-    if (this.#device) dispose(this.#device);
-    this.#device = undefined;
   }
 
   export(policyVersion: number): Weights {
@@ -109,6 +75,6 @@ export class Parameters {
     this.layout.forEach((slot, index) => {
       this.values.set(weights.parameters[index]!.data, slot.offset);
     });
-    this.drop();
+    this.changes++;
   }
 }

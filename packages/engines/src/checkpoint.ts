@@ -57,8 +57,7 @@ export function decodeCheckpoint(bytes: Uint8Array, parameters: Parameters, opti
   };
   const body = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (bytes.length < 8 + digestBytes || view.getUint32(0, true) !== magic)
-    refuse("it is no checkpoint of an embedded engine");
+  if (bytes.length < 8 + digestBytes || view.getUint32(0, true) !== magic) refuse("it is no checkpoint of an engine");
   const digest = createHash("sha256").update(body).digest();
   if (!digest.equals(bytes.subarray(body.length))) refuse("its checksum does not match its content");
   const headerBytes = view.getUint32(4, true);
@@ -79,6 +78,6 @@ export function decodeCheckpoint(bytes: Uint8Array, parameters: Parameters, opti
   }
   optimiser.steps = header.steps;
   optimiser.zero();
-  parameters.drop();
+  parameters.changes++;
   return header.policyVersion;
 }

@@ -1,5 +1,5 @@
 import { TreadleError } from "@treadle/contracts";
-import type { OptimStep } from "../engine.ts";
+import type { OptimStep } from "./engine.ts";
 import type { Parameters } from "./parameters.ts";
 
 /** Accumulated gradients and AdamW's moments of one model, flat in the layout of its parameters. */
@@ -79,7 +79,7 @@ export class Optimiser {
       values[i]! -= (firstScale * m) / (Math.sqrt(v * secondScale) + epsilon) + decay;
     }
     this.zero();
-    this.#parameters.drop();
+    this.#parameters.changes++;
     return { gradNorm };
   }
 }

@@ -1,0 +1,193 @@
+import { jit, type numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import type {
+  Actions,
+  ActOptions,
+  ControlBatch,
+  ControlEngine,
+  ControlLoss,
+  ControlMetrics,
+  EngineMemory,
+} from "../engine.ts";
+import { invalidRequest, ModelEngine } from "../model-engine.ts";
+import { mix, normal } from "../random.ts";
+import {
+  ActorCriticConfig,
+  actorCriticShapes,
+  initialActorCritic,
+  layerNames,
+  logDeviationName,
+} from "./actor-critic-config.ts";
+import { type ControlInputs, controlCoefficients, controlLoss, controlMetricNames } from "./actor-critic-loss.ts";
+import { breathe, DeviceParameters, floats, references, startDevice, type Tree } from "./device.ts";
+
+type GradientProgram = OwnedFunction<(parameters: Tree, inputs: ControlInputs) => [[np.Array, np.Array], Tree]>;
+
+const columnNames = ["weights", "advantages", "oldLogprobs", "returns", "oldValues"] as const;
+
+/**
+ * A small actor-critic for continuous control in this process. `act` runs on the host: for the few rows of a
+ * simulator's step, starting compiled kernels costs more than the arithmetic (README has the measurement). Training
+ * is compiled. E1, E3 as in ModelEngine.
+ */
+export class ActorCriticEngine extends ModelEngine implements ControlEngine {
+  readonly config: ActorCriticConfig;
+  readonly #device: DeviceParameters;
+  readonly #programs = new Map<boolean, GradientProgram>();
+
+  private constructor(config: ActorCriticConfig) {
+    super(actorCriticShapes(config), (shape, index) => initialActorCritic(config, shape, index));
+    this.config = config;
+    this.#device = new DeviceParameters(this.parameters);
+  }
+
+  /** Throws `config.invalid` with every problem. */
+  static async create(config: z.input<typeof ActorCriticConfig>): Promise<ActorCriticEngine> {
+    const parsed = ActorCriticConfig.safeParse(config);
+    if (!parsed.success) {
+      throw new TreadleError("config.invalid", `actor-critic configuration refused: ${z.prettifyError(parsed.error)}`);
+    }
+    await startDevice();
+    return new ActorCriticEngine(parsed.data);
+  }
+
+  override memory(): EngineMemory {
+    return { ...super.memory(), residentBytes: this.#device.residentBytes };
+  }
+
+  /** Compiles the training program ahead of time; accumulated gradients and parameters stay as they are. */
+  async warmUp(loss: ControlLoss): Promise<void> {
+    const { observationSize, actionSize } = this.config;
+    const [observations, actions] = [new Float32Array(observationSize), new Float32Array(actionSize)];
+    const zero = new Float32Array(1);
+    const rest = { weights: zero, advantages: zero, oldLogprobs: zero, returns: zero, oldValues: zero };
+    await this.forwardBackward({ rows: 1, observations, actions, ...rest }, loss);
+  }
+
+  async act(observations: Float32Array, rows: number, options: ActOptions = {}): Promise<Actions> {
+    this.refuseReleased("act");
+    const { observationSize, actionSize } = this.config;
+    requireLength("observations", observations, rows * observationSize);
+    const means = this.#network("actor", observations, rows);
+    const values = Float32Array.from(this.#network("critic", observations, rows));
+    const logDeviations = this.#parameter(logDeviationName);
+    const actions = new Float32Array(rows * actionSize);
+    const logprobs = new Float32Array(rows);
+    const stream = mix(options.seed ?? 0);
+    for (let row = 0; row < rows; row++) {
+      let logprob = 0;
+      for (let i = 0; i < actionSize; i++) {
+        const noise = options.greedy ? 0 : normal(stream, row, i);
+        const logDeviation = logDeviations[i]!;
+        actions[row * actionSize + i] = means[row * actionSize + i]! + noise * Math.exp(logDeviation);
+        logprob -= 0.5 * (noise * noise + Math.log(2 * Math.PI)) + logDeviation;
+      }
+      logprobs[row] = logprob;
+    }
+    return { actions, logprobs, values };
+  }
+
+  forwardBackward(batch: ControlBatch, loss: ControlLoss): Promise<ControlMetrics> {
+    return this.exclusively("forwardBackward", async () => {
+      const { observationSize, actionSize, microBatchRows } = this.config;
+      requireLength("observations", batch.observations, batch.rows * observationSize);
+      requireLength("actions", batch.actions, batch.rows * actionSize);
+      for (const name of columnNames) requireLength(name, batch[name], batch.rows);
+      const program = this.#program(loss.valueClip !== undefined);
+      const offsets = new Map(this.parameters.layout.map(({ name, offset }) => [name, offset]));
+      const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
+      for (let first = 0; first < batch.rows; first += microBatchRows) {
+        const cut = (values: Float32Array, width: number) => {
+          const part = new Float32Array(microBatchRows * width);
+          part.set(values.subarray(first * width, Math.min(batch.rows, first + microBatchRows) * width));
+          return floats(part, width === 1 ? [microBatchRows] : [microBatchRows, width]);
+        };
+        const [[value, metrics], gradients] = program(references(this.#device.tree()), {
+          observations: cut(batch.observations, observationSize).reshape([microBatchRows, observationSize]),
+          actions: cut(batch.actions, actionSize).reshape([microBatchRows, actionSize]),
+          weights: cut(batch.weights, 1),
+          advantages: cut(batch.advantages, 1),
+          oldLogprobs: cut(batch.oldLogprobs, 1),
+          returns: cut(batch.returns, 1),
+          oldValues: cut(batch.oldValues, 1),
+          coefficients: floats(controlCoefficients(loss), [5]),
+        });
+        value.dispose();
+        for (const name in gradients) {
+          this.optimiser.accumulate(gradients[name]!.dataSync() as Float32Array, offsets.get(name)!);
+        }
+        const measured = metrics.dataSync();
+        controlMetricNames.forEach((name, i) => {
+          sums[name] += measured[i]!;
+        });
+        await breathe();
+        this.refuseReleased("forwardBackward");
+      }
+      return sums;
+    });
+  }
+
+  override async release(): Promise<void> {
+    await super.release();
+    this.#device.drop();
+  }
+
+  override async restore(): Promise<void> {
+    await super.restore();
+    this.#device.tree();
+  }
+
+  /** Frees the compiled programs as well; the engine is not used again. */
+  async close(): Promise<void> {
+    await this.release();
+    for (const program of this.#programs.values()) program.dispose();
+    this.#programs.clear();
+  }
+
+  #program(clipValues: boolean): GradientProgram {
+    const known = this.#programs.get(clipValues);
+    if (known) return known;
+    const evaluate = (parameters: Tree, inputs: ControlInputs) =>
+      controlLoss(this.config, clipValues, parameters, inputs);
+    const program = jit(valueAndGrad(evaluate, { hasAux: true })) as unknown as GradientProgram;
+    this.#programs.set(clipValues, program);
+    return program;
+  }
+
+  #parameter(name: string): Float32Array {
+    const { offset, size } = this.parameters.layout.find((slot) => slot.name === name)!;
+    return this.parameters.values.subarray(offset, offset + size);
+  }
+
+  /** The outputs `[rows, outputs]` of one network on the host. */
+  #network(name: "actor" | "critic", observations: Float32Array, rows: number): Float64Array {
+    let x: Float64Array = Float64Array.from(observations);
+    const layers = layerNames(name, this.config);
+    layers.forEach(([matrixName, biasName], layer) => {
+      const matrix = this.#parameter(matrixName);
+      const bias = this.#parameter(biasName);
+      const outputs = bias.length;
+      const inputs = matrix.length / outputs;
+      const y = new Float64Array(rows * outputs);
+      for (let row = 0; row < rows; row++) {
+        const out = y.subarray(row * outputs, (row + 1) * outputs);
+        out.set(bias);
+        for (let i = 0; i < inputs; i++) {
+          const value = x[row * inputs + i]!;
+          for (let j = 0; j < outputs; j++) out[j]! += value * matrix[i * outputs + j]!;
+        }
+        if (layer < layers.length - 1) for (let j = 0; j < outputs; j++) out[j] = Math.tanh(out[j]!);
+      }
+      x = y;
+    });
+    return x;
+  }
+}
+
+function requireLength(name: string, values: Float32Array, expected: number): void {
+  if (values.length === expected) return;
+  throw invalidRequest(
+    `'${name}' has '${values.length}' entries where '${expected}' were expected; check rows and sizes`,
+  );
+}

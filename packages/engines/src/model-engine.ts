@@ -1,0 +1,104 @@
+import { TreadleError, type Weights } from "@treadle/contracts";
+import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
+import type { EngineMemory, OptimStep, Trainable } from "./engine.ts";
+import { Optimiser } from "./optimiser.ts";
+import { type ParameterShape, Parameters } from "./parameters.ts";
+
+export function invalidRequest(message: string): TreadleError {
+  return new TreadleError("engine.invalid-request", message);
+}
+
+/**
+ * What engines whose parameters live in this process share: parameters, optimiser and version, the order of calls, and
+ * release. An engine built on it adds what its model computes.
+ *
+ * E1 what reads or writes parameters across several turns of the event loop runs one call after another.
+ * E3 calls on a released engine, running ones included, throw `engine.released`.
+ */
+export abstract class ModelEngine implements Trainable {
+  protected readonly parameters: Parameters;
+  protected readonly optimiser: Optimiser;
+  #policyVersion = 0;
+  #released = false;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(shapes: readonly ParameterShape[], initial: (shape: ParameterShape, index: number) => Float32Array) {
+    this.parameters = new Parameters(shapes, initial);
+    this.optimiser = new Optimiser(this.parameters);
+  }
+
+  get policyVersion(): number {
+    return this.#policyVersion;
+  }
+
+  get numParameters(): number {
+    return this.parameters.size;
+  }
+
+  memory(): EngineMemory {
+    return { residentBytes: 0, hostBytes: this.parameters.values.byteLength + this.optimiser.hostBytes };
+  }
+
+  gradients(): Float32Array {
+    return this.optimiser.gradients();
+  }
+
+  setGradients(gradients: Float32Array): void {
+    this.optimiser.setGradients(gradients);
+  }
+
+  optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
+    return this.exclusively("optimStep", () => {
+      const result = this.optimiser.step(step);
+      this.#policyVersion++;
+      return result;
+    });
+  }
+
+  exportWeights(): Weights {
+    return this.parameters.export(this.#policyVersion);
+  }
+
+  loadWeights(weights: Weights): Promise<void> {
+    return this.exclusively("loadWeights", () => {
+      this.parameters.import(weights);
+      this.#policyVersion = weights.policyVersion;
+    });
+  }
+
+  save(): Uint8Array {
+    return encodeCheckpoint(this.parameters, this.optimiser, this.#policyVersion);
+  }
+
+  load(checkpoint: Uint8Array): Promise<void> {
+    return this.exclusively("load", () => {
+      this.#policyVersion = decodeCheckpoint(checkpoint, this.parameters, this.optimiser);
+    });
+  }
+
+  /** Resolves when no call is left that could touch the device. */
+  async release(): Promise<void> {
+    this.#released = true;
+    await this.#last;
+  }
+
+  async restore(): Promise<void> {
+    this.#released = false;
+  }
+
+  /** E1. A failure of one call is its caller's alone. */
+  protected exclusively<T>(method: string, run: () => T | Promise<T>): Promise<T> {
+    const turn = this.#last.then(() => {
+      this.refuseReleased(method);
+      return run();
+    });
+    this.#last = turn.catch(() => {});
+    return turn;
+  }
+
+  /** E3. */
+  protected refuseReleased(method: string): void {
+    if (!this.#released) return;
+    throw new TreadleError("engine.released", `'${method}' was called on a released engine; call restore first`);
+  }
+}
