@@ -48,11 +48,7 @@ export abstract class ModelEngine implements Trainable {
   }
 
   optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
-    return this.exclusively("optimStep", () => {
-      const result = this.optimiser.step(step);
-      this.#policyVersion++;
-      return result;
-    });
+    return this.exclusively("optimStep", () => this.applyStep(step));
   }
 
   exportWeights(): Weights {
@@ -60,10 +56,7 @@ export abstract class ModelEngine implements Trainable {
   }
 
   loadWeights(weights: Weights): Promise<void> {
-    return this.exclusively("loadWeights", () => {
-      this.parameters.import(weights);
-      this.#policyVersion = weights.policyVersion;
-    });
+    return this.exclusively("loadWeights", () => this.applyWeights(weights));
   }
 
   save(): Uint8Array {
@@ -84,6 +77,17 @@ export abstract class ModelEngine implements Trainable {
 
   async restore(): Promise<void> {
     this.#released = false;
+  }
+
+  protected applyStep(step: OptimStep): { readonly gradNorm: number } {
+    const result = this.optimiser.step(step);
+    this.#policyVersion++;
+    return result;
+  }
+
+  protected applyWeights(weights: Weights): void {
+    this.parameters.import(weights);
+    this.#policyVersion = weights.policyVersion;
   }
 
   /** E1. A failure of one call is its caller's alone. */

@@ -1,0 +1,98 @@
+/**
+ * Sequences that advance together, one step at a time, on a shared device: a pure state machine over time in
+ * milliseconds. How long a step takes depends on how many sequences run, so a finish speeds up those that stay.
+ *
+ * D1 at most `slots` sequences run; others wait in the order they came.
+ * D2 a sequence finishes after exactly its number of steps, counted over all the speeds it ran at.
+ * D3 while paused nothing advances and nothing is lost.
+ */
+export class Decoder {
+  readonly #stepMs: (running: number) => number;
+  readonly #slots: number;
+  readonly #running = new Map<number, { done: number; readonly steps: number }>();
+  readonly #waiting = new Map<number, number>();
+  #nowMs: number;
+  #paused = false;
+
+  constructor(stepMs: (running: number) => number, slots: number, nowMs: number) {
+    this.#stepMs = stepMs;
+    this.#slots = slots;
+    this.#nowMs = nowMs;
+  }
+
+  /** Call `advance` to now before this and before `remove`, `restart` and `pause`. */
+  add(id: number, steps: number): void {
+    this.#waiting.set(id, steps);
+    this.#admit();
+  }
+
+  /** Returns what finished up to `nowMs`, in order of finishing. */
+  advance(nowMs: number): number[] {
+    const finished: number[] = [];
+    while (this.#running.size > 0 && !this.#paused) {
+      const stepMs = this.#stepMs(this.#running.size);
+      const left = Math.min(...[...this.#running.values()].map(({ steps, done }) => steps - done));
+      const endMs = this.#nowMs + left * stepMs;
+      if (endMs > nowMs + tolerance) {
+        this.#progress((nowMs - this.#nowMs) / stepMs);
+        break;
+      }
+      this.#progress(left);
+      this.#nowMs = Math.max(this.#nowMs, endMs);
+      for (const [id, { steps, done }] of this.#running) {
+        if (steps - done > tolerance) continue;
+        this.#running.delete(id);
+        finished.push(id);
+      }
+      this.#admit();
+    }
+    this.#nowMs = Math.max(this.#nowMs, nowMs);
+    return finished;
+  }
+
+  /** Milliseconds from the last `advance` to the next finish; undefined when nothing runs. */
+  get untilFinishMs(): number | undefined {
+    if (this.#running.size === 0 || this.#paused) return undefined;
+    const left = Math.min(...[...this.#running.values()].map(({ steps, done }) => steps - done));
+    return Math.max(0, left * this.#stepMs(this.#running.size));
+  }
+
+  /** Whole steps that a sequence has made; 0 while it waits. */
+  stepsDone(id: number): number {
+    return Math.floor((this.#running.get(id)?.done ?? 0) + tolerance);
+  }
+
+  remove(id: number): void {
+    this.#waiting.delete(id);
+    this.#running.delete(id);
+    this.#admit();
+  }
+
+  /** Running sequences begin again. */
+  restart(): void {
+    for (const sequence of this.#running.values()) sequence.done = 0;
+  }
+
+  pause(): void {
+    this.#paused = true;
+  }
+
+  resume(): void {
+    this.#paused = false;
+  }
+
+  #progress(steps: number): void {
+    for (const sequence of this.#running.values()) sequence.done += steps;
+  }
+
+  #admit(): void {
+    for (const [id, steps] of this.#waiting) {
+      if (this.#running.size === this.#slots) return;
+      this.#waiting.delete(id);
+      this.#running.set(id, { done: 0, steps });
+    }
+  }
+}
+
+/** Rounding of sums of steps and milliseconds, far below one of either. */
+const tolerance = 1e-6;

@@ -1,0 +1,271 @@
+import {
+  type Clock,
+  type Completion,
+  type FinishReason,
+  type LossMetrics,
+  type LossSpec,
+  Sampling,
+  type TrainBatch,
+  TreadleError,
+  type Weights,
+} from "@treadle/contracts";
+import type { z } from "zod";
+import type {
+  EngineMemory,
+  GenerateOptions,
+  GenerationEngine,
+  OptimStep,
+  TokenRows,
+  TrainingEngine,
+} from "../engine.ts";
+import { invalidRequest, ModelEngine } from "../model-engine.ts";
+import { mix, normal, uniform } from "../random.ts";
+import { Decoder } from "./decoder.ts";
+import { type Cost, costSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
+
+type Running = {
+  readonly prompt: Int32Array;
+  readonly tokens: Int32Array;
+  readonly finishReason: FinishReason;
+  readonly prefillSteps: number;
+  end(completion: Completion): void;
+  fail(error: unknown): void;
+};
+
+/**
+ * An engine that takes the time and memory of its profile and computes nothing: for plans, schedules and tests at a
+ * scale no machine here has. Its policy is uniform over the vocabulary; its completions, weights, metrics and
+ * checkpoints are well-formed and deterministic by seed. Time comes from the clock alone, which tests drive by hand.
+ *
+ * Generations share one decoder (D1-D3), so concurrent calls slow each other. E1-E3 hold as for embedded engines.
+ */
+export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
+  readonly profile: EmulatedProfile;
+  readonly #clock: Clock;
+  readonly #seed: number;
+  readonly #decoder: Decoder;
+  readonly #running = new Map<number, Running>();
+  #nextId = 0;
+  #durations = 0;
+  #resident = true;
+  #cancelTimer: () => void = () => {};
+
+  private constructor(profile: EmulatedProfile, clock: Clock, seed: number) {
+    super([{ name: "emulated", shape: [2, 2] }], () => Float32Array.from({ length: 4 }, (_, i) => uniform(seed, i)));
+    this.profile = profile;
+    this.#clock = clock;
+    this.#seed = seed;
+    const stepMs = (running: number) => 1000 * costSeconds(profile.decode, running, profile);
+    this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
+  }
+
+  /** Throws `config.invalid` with every problem of the profile. */
+  static create(profile: z.input<typeof EmulatedProfile>, options: { clock: Clock; seed?: number }): EmulatedEngine {
+    return new EmulatedEngine(parseProfile(profile), options.clock, options.seed ?? 0);
+  }
+
+  override memory(): EngineMemory {
+    return { residentBytes: this.#resident ? this.profile.residentBytes : 0, hostBytes: this.profile.hostBytes };
+  }
+
+  async generate(
+    prompts: readonly Int32Array[],
+    sampling: Sampling,
+    options: GenerateOptions = {},
+  ): Promise<Completion[]> {
+    this.refuseReleased("generate");
+    const resolved = Sampling.parse(sampling);
+    for (const prompt of prompts) {
+      if (prompt.length > 0 && prompt.length < this.profile.contextLength) continue;
+      throw invalidRequest(
+        `a prompt has '${prompt.length}' tokens where 1 to ${this.profile.contextLength - 1} were expected; cut it or raise contextLength`,
+      );
+    }
+    const ids: number[] = [];
+    const ended = prompts.map((prompt, index) => {
+      return new Promise<Completion>((resolve, reject) => {
+        const response = this.#response(prompt, index, resolved);
+        const end = (completion: Completion) => {
+          options.onCompletion?.(index, completion);
+          resolve(completion);
+        };
+        ids.push(this.#start({ prompt, ...response, end, fail: reject }));
+      });
+    });
+    const cancel = () => {
+      const cause = options.signal?.reason;
+      this.#stop(ids, (running) =>
+        running.fail(new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause })),
+      );
+    };
+    options.signal?.addEventListener("abort", cancel);
+    if (options.signal?.aborted) cancel();
+    this.#schedule();
+    try {
+      return await Promise.all(ended);
+    } finally {
+      options.signal?.removeEventListener("abort", cancel);
+    }
+  }
+
+  abort(): void {
+    this.#stop([...this.#running.keys()], (running, id) => {
+      const chosen = Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(running.prefillSteps));
+      running.end(this.#completion(running.tokens.slice(0, chosen), "abort"));
+    });
+  }
+
+  async pause(): Promise<void> {
+    this.#advance();
+    this.#decoder.pause();
+    this.#schedule();
+  }
+
+  resume(): void {
+    this.#advance();
+    this.#decoder.resume();
+    this.#schedule();
+  }
+
+  forwardBackward(batch: TrainBatch, _loss: LossSpec): Promise<LossMetrics> {
+    return this.exclusively("forwardBackward", async () => {
+      await this.#spend(this.profile.training, batch.rows * batch.columns);
+      this.refuseReleased("forwardBackward");
+      const weight = batch.weights.reduce((a, b) => a + b, 0);
+      this.optimiser.accumulate([weight, -weight, weight, -weight], 0);
+      const nats = weight * Math.log(this.profile.vocabSize);
+      return { loss: nats, weight, kl: 0, entropy: nats, clipFraction: 0 };
+    });
+  }
+
+  override optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
+    return this.exclusively("optimStep", async () => {
+      await this.#spendSeconds(this.profile.optimStepSeconds);
+      this.refuseReleased("optimStep");
+      const result = this.applyStep(step);
+      this.#restartSequences();
+      return result;
+    });
+  }
+
+  override loadWeights(weights: Weights): Promise<void> {
+    return this.exclusively("loadWeights", async () => {
+      await this.#spendSeconds(this.profile.loadWeightsSeconds);
+      this.refuseReleased("loadWeights");
+      this.applyWeights(weights);
+      this.#restartSequences();
+    });
+  }
+
+  logprobs({ rows, columns }: TokenRows): Promise<Float32Array> {
+    return this.exclusively("logprobs", async () => {
+      await this.#spend(this.profile.logprobs, rows * columns);
+      this.refuseReleased("logprobs");
+      const logprob = -Math.log(this.profile.vocabSize);
+      return Float32Array.from({ length: rows * columns }, (_, i) => (i % columns === 0 ? 0 : logprob));
+    });
+  }
+
+  override async release(): Promise<void> {
+    if (!this.#resident) return;
+    const quiet = super.release();
+    this.#stop([...this.#running.keys()], (running) => {
+      running.fail(
+        new TreadleError("engine.released", "'generate' ran on an engine that was released; call restore first"),
+      );
+    });
+    await quiet;
+    await this.#spendSeconds(this.profile.offloadSeconds);
+    this.#resident = false;
+  }
+
+  override async restore(): Promise<void> {
+    if (this.#resident) return;
+    await this.#spendSeconds(this.profile.onloadSeconds);
+    this.#resident = true;
+    await super.restore();
+  }
+
+  /** Length, tokens and reason are drawn when a sequence starts; only the time to them passes. */
+  #response(prompt: Int32Array, index: number, sampling: Sampling) {
+    const { response, vocabSize, contextLength, prefillSteps } = this.profile;
+    const stream = mix(this.#seed, sampling.seed, index);
+    const drawn = Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
+    const limit = Math.min(sampling.maxTokens, contextLength - prompt.length);
+    const finishReason: FinishReason = drawn > limit ? "length" : "stop";
+    const stops = new Set(sampling.stopTokens);
+    const tokens = Int32Array.from({ length: Math.max(1, Math.min(drawn, limit)) }, (_, i) => {
+      let token = mix(stream, 1, i) % vocabSize;
+      for (let tries = 0; stops.has(token) && tries < vocabSize; tries++) token = (token + 1) % vocabSize;
+      return token;
+    });
+    const [stop] = sampling.stopTokens;
+    if (finishReason === "stop" && stop !== undefined) tokens[tokens.length - 1] = stop;
+    return { tokens, finishReason, prefillSteps: prefillSteps * prompt.length };
+  }
+
+  #start(running: Running): number {
+    const id = this.#nextId++;
+    this.#advance();
+    this.#running.set(id, running);
+    this.#decoder.add(id, running.prefillSteps + running.tokens.length);
+    return id;
+  }
+
+  #stop(ids: readonly number[], how: (running: Running, id: number) => void): void {
+    this.#advance();
+    const stopped = ids.flatMap((id) => {
+      const running = this.#running.get(id);
+      return running ? [[running, id] as const] : [];
+    });
+    for (const [running, id] of stopped) {
+      how(running, id);
+      this.#running.delete(id);
+    }
+    for (const [, id] of stopped) this.#decoder.remove(id);
+    this.#schedule();
+  }
+
+  #advance(): void {
+    for (const id of this.#decoder.advance(this.#clock.now())) {
+      const running = this.#running.get(id)!;
+      this.#running.delete(id);
+      running.end(this.#completion(running.tokens, running.finishReason));
+    }
+  }
+
+  #schedule(): void {
+    this.#cancelTimer();
+    const delayMs = this.#decoder.untilFinishMs;
+    if (delayMs === undefined) return;
+    this.#cancelTimer = this.#clock.after(delayMs, () => {
+      this.#advance();
+      this.#schedule();
+    });
+  }
+
+  /** E2: a completion is of one version, so what runs begins again under the new one. */
+  #restartSequences(): void {
+    this.#advance();
+    this.#decoder.restart();
+    this.#schedule();
+  }
+
+  #completion(tokens: Int32Array, finishReason: FinishReason): Completion {
+    const logprobs = new Float32Array(tokens.length).fill(-Math.log(this.profile.vocabSize));
+    return { tokens, logprobs, finishReason, policyVersion: this.policyVersion };
+  }
+
+  #spendSeconds(baseSeconds: number): Promise<void> {
+    return this.#spend({ baseSeconds, unitSeconds: 0 }, 0);
+  }
+
+  #spend(cost: Cost, units: number): Promise<void> {
+    const spread = this.profile.durationSpread;
+    const factor = Math.exp(spread * normal(this.#seed, this.#durations++) - spread ** 2 / 2);
+    const delayMs = 1000 * factor * costSeconds(cost, units, this.profile);
+    return new Promise((resolve) => {
+      this.#clock.after(delayMs, resolve);
+    });
+  }
+}

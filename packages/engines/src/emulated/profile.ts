@@ -1,0 +1,49 @@
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+
+const seconds = z.number().nonnegative();
+
+/** `baseSeconds + unitSeconds * units / devices ** alpha`: a fixed part that more devices do not shorten, and the rest. */
+const Cost = z.strictObject({ baseSeconds: seconds.default(0), unitSeconds: seconds.default(0) });
+export type Cost = z.infer<typeof Cost>;
+
+/** What an emulated engine costs in time and memory, as measured of a real one or as assumed. */
+export const EmulatedProfile = z.strictObject({
+  devices: z.int().positive().default(1),
+  /** How well work spreads over devices: 1 is perfectly, 0 not at all. */
+  alpha: z.number().min(0).max(1).default(1),
+  /** One decoding step of all running sequences; units are these sequences. */
+  decode: Cost,
+  /** Decoding steps that one prompt token counts as. */
+  prefillSteps: z.number().nonnegative().default(0),
+  /** Sequences decoded at once; others wait in order. */
+  slots: z.int().positive().default(1024),
+  /** Lengths of responses are lognormal: `spread` is the deviation of their natural logarithm. */
+  response: z.strictObject({ medianTokens: z.number().positive(), spread: z.number().nonnegative().default(0) }),
+  /** Scoring; units are tokens of the rectangle. */
+  logprobs: Cost,
+  /** Forward and backward; units are tokens of the rectangle. */
+  training: Cost,
+  optimStepSeconds: seconds.default(0),
+  loadWeightsSeconds: seconds.default(0),
+  onloadSeconds: seconds.default(0),
+  offloadSeconds: seconds.default(0),
+  /** Deviation of the natural logarithm of the factor, one on average, that each duration except decoding varies by. */
+  durationSpread: z.number().nonnegative().default(0),
+  residentBytes: z.number().nonnegative().default(0),
+  hostBytes: z.number().nonnegative().default(0),
+  vocabSize: z.int().min(2).default(256),
+  contextLength: z.int().min(2).default(32_768),
+});
+export type EmulatedProfile = z.infer<typeof EmulatedProfile>;
+
+/** Throws `config.invalid` with every problem. */
+export function parseProfile(profile: z.input<typeof EmulatedProfile>): EmulatedProfile {
+  const parsed = EmulatedProfile.safeParse(profile);
+  if (parsed.success) return parsed.data;
+  throw new TreadleError("config.invalid", `emulated profile refused: ${z.prettifyError(parsed.error)}`);
+}
+
+export function costSeconds(cost: Cost, units: number, { devices, alpha }: EmulatedProfile): number {
+  return cost.baseSeconds + (cost.unitSeconds * units) / devices ** alpha;
+}

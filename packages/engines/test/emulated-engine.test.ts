@@ -1,0 +1,203 @@
+import type { Completion, Sampling } from "@treadle/contracts";
+import { EmulatedEngine } from "@treadle/engines";
+import fc from "fast-check";
+import { beforeEach, describe, expect, test } from "vitest";
+import { Decoder } from "../src/emulated/decoder.ts";
+import { HandDrivenClock } from "./hand-driven-clock.ts";
+import { randomBatch } from "./small-transformer.ts";
+
+const profile = {
+  devices: 4,
+  alpha: 0.5,
+  decode: { baseSeconds: 0.01, unitSeconds: 0.02 },
+  response: { medianTokens: 10 },
+  logprobs: { unitSeconds: 0.1 },
+  training: { baseSeconds: 1, unitSeconds: 0.2 },
+  optimStepSeconds: 0.5,
+  loadWeightsSeconds: 2,
+  onloadSeconds: 3,
+  offloadSeconds: 4,
+  residentBytes: 1e9,
+};
+const sampling: Sampling = { maxTokens: 100, temperature: 1, stopTokens: [7], seed: 1 };
+const prompt = Int32Array.of(1, 2, 3);
+const stepMs = (running: number) => 10 + (20 * running) / 2;
+
+let clock: HandDrivenClock;
+beforeEach(() => {
+  clock = new HandDrivenClock();
+});
+
+/** When a call settles, in milliseconds. */
+async function settledAt(call: Promise<unknown>, limitMs = 1e6): Promise<number> {
+  let at: number | undefined;
+  const watched = call.finally(() => {
+    at = clock.now();
+  });
+  while (at === undefined && clock.now() < limitMs) await clock.advance(1);
+  await watched;
+  return at!;
+}
+
+describe("an emulated engine", () => {
+  test("takes the time its profile says, scaled by devices", async () => {
+    const engine = EmulatedEngine.create(profile, { clock });
+    expect(await settledAt(engine.generate([prompt, prompt], sampling))).toBeCloseTo(10 * stepMs(2), 0);
+    const start = clock.now();
+    const batch = randomBatch(2, 5, 1);
+    expect((await settledAt(engine.logprobs(batch))) - start).toBeCloseTo((100 * 10) / 2, 0);
+    expect((await settledAt(engine.forwardBackward(batch, { type: "cross-entropy" }))) - start).toBeCloseTo(2500, 0);
+    expect((await settledAt(engine.optimStep({ learningRate: 0.1 }))) - start).toBeCloseTo(3000, 0);
+    expect(engine.policyVersion).toBe(1);
+  });
+
+  test("runs training calls one after another (E1) and concurrent generations on one decoder", async () => {
+    const engine = EmulatedEngine.create(profile, { clock });
+    const batch = randomBatch(2, 5, 1);
+    const both = Promise.all([engine.logprobs(batch), engine.logprobs(batch)]);
+    expect(await settledAt(both)).toBeCloseTo(1000, 0);
+    const start = clock.now();
+    const calls = Promise.all([engine.generate([prompt], sampling), engine.generate([prompt], sampling)]);
+    expect((await settledAt(calls)) - start).toBeCloseTo(10 * stepMs(2), 0);
+  });
+
+  test("keeps the order of calls that are not awaited", async () => {
+    const engine = EmulatedEngine.create(profile, { clock });
+    const batch = randomBatch(2, 5, 1);
+    const calls = [
+      engine.forwardBackward(batch, { type: "cross-entropy" }),
+      engine.optimStep({ learningRate: 0.1 }),
+      engine.forwardBackward(batch, { type: "cross-entropy" }),
+    ];
+    await settledAt(Promise.all(calls));
+    const weight = batch.weights.reduce((a, b) => a + b, 0);
+    expect(engine.gradients()[0]).toBeCloseTo(weight, 5);
+  });
+
+  test("speeds up the rest when a sequence finishes", async () => {
+    const engine = EmulatedEngine.create(profile, { clock });
+    const ends: number[] = [];
+    const onCompletion = () => ends.push(clock.now());
+    const short = engine.generate([prompt], { ...sampling, maxTokens: 4 }, { onCompletion });
+    const long = engine.generate([prompt], sampling, { onCompletion });
+    await settledAt(Promise.all([short, long]));
+    expect(ends[0]).toBeCloseTo(4 * stepMs(2), 5);
+    expect(ends[1]).toBeCloseTo(4 * stepMs(2) + 6 * stepMs(1), 5);
+  });
+
+  test("draws lengths around the median, the same for the same seed", async () => {
+    const varied = { ...profile, response: { medianTokens: 20, spread: 0.7 } };
+    const prompts = Array<Int32Array>(400).fill(prompt);
+    const run = async (seed: number) => {
+      const engine = EmulatedEngine.create(varied, { clock, seed });
+      const call = engine.generate(prompts, { ...sampling, maxTokens: 60 });
+      await settledAt(call);
+      return call;
+    };
+    const first = await run(1);
+    expect(await run(1)).toEqual(first);
+    expect(await run(2)).not.toEqual(first);
+    const lengths = first.map(({ tokens }) => tokens.length).sort((a, b) => a - b);
+    expect(Math.abs(lengths[200]! - 20)).toBeLessThan(3);
+    expect(lengths.at(-1)).toBe(60);
+    for (const { tokens, logprobs, finishReason } of first) {
+      expect(logprobs.length).toBe(tokens.length);
+      expect(tokens.indexOf(7)).toBe(finishReason === "stop" ? tokens.length - 1 : -1);
+      expect(tokens.every((token) => token >= 0 && token < 256)).toBe(true);
+    }
+  });
+
+  test("abort, pause and cancellation act at the time they are called", async () => {
+    const engine = EmulatedEngine.create(profile, { clock });
+    const call = engine.generate([prompt], sampling);
+    await clock.advance(3.5 * stepMs(1));
+    await engine.pause();
+    await clock.advance(5000);
+    engine.resume();
+    await clock.advance(stepMs(1));
+    engine.abort();
+    expect((await call)[0]).toMatchObject({ finishReason: "abort", tokens: { length: 4 } });
+
+    const controller = new AbortController();
+    const cancelled = engine.generate([prompt], sampling, { signal: controller.signal });
+    controller.abort();
+    await expect(cancelled).rejects.toMatchObject({ code: "call.cancelled" });
+  });
+
+  test("takes weights, after which what runs begins again under the new version (E2)", async () => {
+    const trainer = EmulatedEngine.create(profile, { clock, seed: 5 });
+    await settledAt(trainer.optimStep({ learningRate: 0.1 }));
+    const engine = EmulatedEngine.create(profile, { clock });
+    const slow = { ...sampling, maxTokens: 10 };
+    const start = clock.now();
+    let completions: Completion[] = [];
+    const call = engine.generate([prompt, prompt], slow).then((result) => {
+      completions = result;
+    });
+    await engine.pause();
+    const loaded = engine.loadWeights(trainer.exportWeights());
+    await settledAt(loaded);
+    engine.resume();
+    expect((await settledAt(call)) - start).toBeCloseTo(2000 + 10 * stepMs(2), 0);
+    expect(completions.map(({ policyVersion }) => policyVersion)).toEqual([1, 1]);
+    const tampered = { ...trainer.exportWeights(), policyVersion: 8 };
+    const refused = expect(engine.loadWeights(tampered)).rejects.toMatchObject({ code: "engine.weights-mismatch" });
+    await clock.advance(3000);
+    await refused;
+  });
+
+  test("release and restore take their time, free the memory, and refuse calls between (E3)", async () => {
+    const engine = EmulatedEngine.create(profile, { clock });
+    const saved = engine.save();
+    const running = expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
+    expect(await settledAt(engine.release())).toBeCloseTo(4000, 0);
+    await running;
+    expect(engine.memory().residentBytes).toBe(0);
+    await expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
+    expect(await settledAt(engine.restore())).toBeCloseTo(7000, 0);
+    expect(engine.memory().residentBytes).toBe(1e9);
+    await engine.load(saved);
+    await expect(engine.load(saved.subarray(1))).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+  });
+
+  test("refuses a wrong profile with its problems", () => {
+    const create = () => EmulatedEngine.create({ ...profile, alpha: 2, devices: 0 }, { clock });
+    expect(create).toThrow(/alpha/);
+    expect(create).toThrow(/devices/);
+  });
+});
+
+test("the decoder finishes everything after exactly its steps, however time is cut (D1, D2)", () => {
+  const jobs = fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1, maxLength: 12 });
+  const cuts = fc.array(fc.double({ min: 0.01, max: 500, noNaN: true }), { maxLength: 20 });
+  fc.assert(
+    fc.property(jobs, cuts, fc.integer({ min: 1, max: 4 }), (steps, pieces, slots) => {
+      const finish = (advances: readonly number[]) => {
+        const decoder = new Decoder((running) => 10 + running, slots, 0);
+        steps.forEach((count, id) => {
+          decoder.add(id, count);
+        });
+        const order: number[] = [];
+        let now = 0;
+        for (const piece of advances) {
+          now += piece;
+          order.push(...decoder.advance(now));
+        }
+        while (decoder.untilFinishMs !== undefined) {
+          now += decoder.untilFinishMs;
+          order.push(...decoder.advance(now));
+        }
+        return { order, now };
+      };
+      const whole = finish([]);
+      expect([...whole.order].sort((a, b) => a - b)).toEqual(steps.map((_, id) => id));
+      expect(whole.now).toBeLessThanOrEqual(steps.reduce((a, b) => a + b, 0) * (10 + slots) + 1e-3);
+      const total = steps.reduce((a, b) => a + b, 0);
+      expect(whole.now).toBeGreaterThanOrEqual((total / slots) * (10 + slots) - 1e-3);
+      const cut = finish(pieces);
+      expect(new Set(cut.order)).toEqual(new Set(whole.order));
+      if (pieces.reduce((a, b) => a + b, 0) < whole.now) expect(cut.now).toBeCloseTo(whole.now, 3);
+    }),
+    { numRuns: 100 },
+  );
+});
