@@ -1,0 +1,147 @@
+/**
+ * Producers before consumers (L2), over the calls that the runner has opened.
+ *
+ * A call *precedes* another when it is earlier in program order and some chain of open calls carries its output to the
+ * other. While it may still want a device that the other one asks for, it goes first. It has had its turn once it
+ * - has acquired and released its devices, or
+ * - has enqueued something while it neither held them nor waited for them: it produces without the lock, or it lent them.
+ *
+ * Nothing else blocks: producers on other devices (spatial placement), producers without devices, producers that
+ * ended. Of two calls that feed each other the earlier one goes first, so the order has no circle of its own. A circle
+ * through data remains possible, when the earlier call waits for an item of the later one before its first turn; calls
+ * say when they wait (`park`), and a producer that waits, however indirectly, for the consumer does not block it.
+ */
+import type { CallInput, StreamRef } from "./lock-messages.ts";
+
+export type CallRecord = {
+  readonly call: string;
+  readonly worker: string;
+  devices: readonly string[];
+  readonly sequence: number;
+  readonly gang: string | undefined;
+  readonly consumes: readonly string[];
+  readonly produces: readonly string[];
+  numTurns: number;
+  hasEnqueued: boolean;
+  isHolding: boolean;
+  isWaiting: boolean;
+  parked: { readonly stream: string; readonly on: "take" | "put" } | undefined;
+};
+
+export function streamKey({ channel, stream }: StreamRef): string {
+  return `${channel}\n${typeof stream}\n${stream}`;
+}
+
+export class CallOrder {
+  readonly #calls = new Map<string, CallRecord>();
+  readonly #producers = new Map<string, Set<CallRecord>>();
+  readonly #consumers = new Map<string, Set<CallRecord>>();
+  readonly #onDevice = new Map<string, Set<CallRecord>>();
+  readonly #gangs = new Map<string, Set<CallRecord>>();
+  /** By what is consumed; forgotten whenever a call opens or closes. */
+  readonly #ancestors = new Map<string, ReadonlySet<CallRecord>>();
+
+  open(input: CallInput, devices: readonly string[]): void {
+    const record: CallRecord = {
+      call: input.call,
+      worker: input.worker,
+      devices,
+      sequence: input.sequence,
+      gang: input.gang,
+      consumes: input.consumes.map(streamKey).sort(),
+      produces: input.produces.map(streamKey),
+      numTurns: 0,
+      hasEnqueued: false,
+      isHolding: false,
+      isWaiting: false,
+      parked: undefined,
+    };
+    this.#calls.set(record.call, record);
+    for (const stream of record.produces) addTo(this.#producers, stream, record);
+    for (const stream of record.consumes) addTo(this.#consumers, stream, record);
+    for (const device of devices) addTo(this.#onDevice, device, record);
+    if (record.gang !== undefined) addTo(this.#gangs, record.gang, record);
+    this.#ancestors.clear();
+  }
+
+  close(record: CallRecord): void {
+    this.#calls.delete(record.call);
+    for (const stream of record.produces) removeFrom(this.#producers, stream, record);
+    for (const stream of record.consumes) removeFrom(this.#consumers, stream, record);
+    for (const device of record.devices) removeFrom(this.#onDevice, device, record);
+    if (record.gang !== undefined) removeFrom(this.#gangs, record.gang, record);
+    this.#ancestors.clear();
+  }
+
+  /** The worker that serves the call runs elsewhere now. */
+  move(record: CallRecord, devices: readonly string[]): void {
+    for (const device of record.devices) removeFrom(this.#onDevice, device, record);
+    record.devices = devices;
+    for (const device of devices) addTo(this.#onDevice, device, record);
+  }
+
+  get(call: string): CallRecord | undefined {
+    return this.#calls.get(call);
+  }
+
+  get calls(): Iterable<CallRecord> {
+    return this.#calls.values();
+  }
+
+  gangOf(record: CallRecord): Iterable<CallRecord> {
+    return record.gang === undefined ? [record] : (this.#gangs.get(record.gang) ?? []);
+  }
+
+  /** The calls that must use a device of `scope` before `record` may, circles through data not considered. */
+  *predecessors(record: CallRecord, scope: readonly string[]): Generator<{ call: CallRecord; device: string }> {
+    if (record.consumes.length === 0) return;
+    let ancestors: ReadonlySet<CallRecord> | undefined;
+    for (const device of scope) {
+      for (const other of this.#onDevice.get(device) ?? []) {
+        if (other.sequence >= record.sequence || hasHadTurn(other)) continue;
+        ancestors ??= this.#ancestorsOf(record);
+        if (ancestors.has(other)) yield { call: other, device };
+      }
+    }
+  }
+
+  /** The calls whose doing would end what a parked call waits for. */
+  *awaitedBy({ parked }: CallRecord): Generator<CallRecord> {
+    if (!parked) return;
+    yield* (parked.on === "take" ? this.#producers : this.#consumers).get(parked.stream) ?? [];
+  }
+
+  #ancestorsOf(record: CallRecord): ReadonlySet<CallRecord> {
+    const key = record.consumes.join("\n\n");
+    const known = this.#ancestors.get(key);
+    if (known) return known;
+    const found = new Set<CallRecord>();
+    const streams = new Set(record.consumes);
+    for (const stream of streams) {
+      for (const producer of this.#producers.get(stream) ?? []) {
+        if (found.has(producer)) continue;
+        found.add(producer);
+        for (const next of producer.consumes) streams.add(next);
+      }
+    }
+    this.#ancestors.set(key, found);
+    return found;
+  }
+}
+
+function hasHadTurn(call: CallRecord): boolean {
+  if (call.isHolding) return false;
+  return call.numTurns > 0 || (call.hasEnqueued && !call.isWaiting);
+}
+
+function addTo<K, V>(map: Map<K, Set<V>>, key: K, value: V): void {
+  const known = map.get(key);
+  if (known) known.add(value);
+  else map.set(key, new Set([value]));
+}
+
+function removeFrom<K, V>(map: Map<K, Set<V>>, key: K, value: V): void {
+  const known = map.get(key);
+  known?.delete(value);
+  if (known?.size === 0) map.delete(key);
+}

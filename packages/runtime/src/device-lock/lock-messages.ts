@@ -1,0 +1,89 @@
+/** What crosses the boundary of the device lock's state machine. */
+import type { TreadleError } from "@treadle/contracts";
+
+export type RequestId = string | number;
+export type StreamRef = { readonly channel: string; readonly stream: string | number };
+
+export type DeviceInput = {
+  readonly device: string;
+  /** Memory that residents share; `Infinity` for a device whose memory does not matter. */
+  readonly capacityBytes: number;
+};
+
+export type WorkerInput = {
+  readonly worker: string;
+  /** The full set, which is always asked for as a whole. */
+  readonly devices: readonly string[];
+  /** On each of its devices, while loaded. */
+  readonly residentBytes: number;
+  /** True when the worker starts out loaded; then it must fit beside the residents there are. */
+  readonly loaded?: boolean | undefined;
+};
+
+export type CallInput = {
+  readonly call: string;
+  readonly worker: string;
+  /** Program order of the runner; the ranks of one group call share it. */
+  readonly sequence: number;
+  readonly consumes: readonly StreamRef[];
+  readonly produces: readonly StreamRef[];
+  /**
+   * Calls of one gang, such as the ranks of a group whose method runs collectives, are granted all together once each
+   * open one has asked. Locked rank by rank, two such groups can each hold half of the devices and wait for ever.
+   */
+  readonly gang?: string | undefined;
+};
+
+export type AcquireInput = {
+  readonly request: RequestId;
+  readonly call: string;
+  readonly nowMs: number;
+  /** Limit of the wait, onload included; the lock's own default when absent. */
+  readonly timeoutMs?: number | undefined;
+};
+
+export type LockEffect =
+  /** Tell the worker to offload; answer with `offloaded`, `offloadFailed` or `workerDied`. */
+  | { readonly type: "offload"; readonly worker: string; readonly devices: readonly string[] }
+  /** Tell the worker to onload; answer with `onloaded`, `onloadFailed` or `workerDied`. */
+  | { readonly type: "onload"; readonly worker: string; readonly devices: readonly string[] }
+  | {
+      readonly type: "grant";
+      readonly request: RequestId;
+      readonly call: string;
+      readonly worker: string;
+      readonly token: number;
+    }
+  | { readonly type: "refuse"; readonly request: RequestId; readonly call: string; readonly error: TreadleError }
+  /** A release or a loan by somebody whose grant has been revoked; nothing was changed. */
+  | { readonly type: "stale"; readonly token: number; readonly error: TreadleError };
+
+export type Residency = "unloaded" | "onloading" | "loaded" | "offloading";
+
+export type LockSnapshot = {
+  readonly devices: readonly {
+    readonly device: string;
+    readonly capacityBytes: number;
+    readonly usedBytes: number;
+    /** Who holds the device, or is being loaded onto it. */
+    readonly holders: readonly string[];
+  }[];
+  readonly workers: readonly {
+    readonly worker: string;
+    readonly residency: Residency;
+    readonly residentBytes: number;
+  }[];
+  readonly holds: readonly {
+    readonly call: string;
+    readonly worker: string;
+    readonly token: number;
+    readonly count: number;
+    readonly lent: boolean;
+  }[];
+  readonly waiting: readonly {
+    readonly call: string;
+    readonly worker: string;
+    readonly sinceMs: number;
+    readonly state: string;
+  }[];
+};

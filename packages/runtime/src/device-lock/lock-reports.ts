@@ -1,0 +1,86 @@
+/** What the device lock says when it cannot grant: who waits for whom, and the errors. */
+import { TreadleError } from "@treadle/contracts";
+import type { CallOrder } from "./call-order.ts";
+import type { Member, Party } from "./lock-party.ts";
+import type { ResidencyTable, WorkerState } from "./residency.ts";
+import { describeChain, type WaitEdge, waitChain } from "./wait-for.ts";
+
+/** The edges of everybody who has asked and has no grant yet; holders of the devices come first. */
+export function lockEdges(
+  members: Iterable<Member>,
+  holders: ReadonlyMap<string, Party>,
+  order: CallOrder,
+  residency: ResidencyTable,
+): WaitEdge[] {
+  const edges: WaitEdge[] = [];
+  for (const { party, worker, state, call } of members) {
+    if (state !== "asking") continue;
+    const { devices } = party;
+    const add = (other: string, on: string, kind: WaitEdge["kind"]): void => {
+      if (other !== worker.worker) edges.push({ waiter: worker.worker, waitsFor: other, on, kind });
+    };
+    for (const device of devices) {
+      const holder = holders.get(device);
+      if (holder === undefined || holder === party) continue;
+      for (const other of holder.members.values()) {
+        if (other.worker.devices.includes(device)) add(other.worker.worker, device, "device");
+      }
+    }
+    if (party.state === "preparing") {
+      for (const other of residency.workers) {
+        const shared = other.devices.find((device) => devices.includes(device));
+        if (shared !== undefined && other.residency === "offloading") add(other.worker, shared, "swap");
+      }
+    } else if (party.state === "gathering") {
+      for (const other of order.gangOf(call)) if (!party.members.has(other.call)) add(other.worker, "lock", "call");
+    } else {
+      for (const { call: first, device } of order.predecessors(call, devices)) add(first.worker, device, "order");
+    }
+  }
+  return edges;
+}
+
+/** L5: the whole chain by worker name, and the remedy. */
+export function lockTimeout(member: Member, edges: readonly WaitEdge[]): TreadleError {
+  const { worker, timeoutMs, party, call } = member;
+  const chain = waitChain(worker.worker, edges);
+  const [first, ...rest] = chain.path;
+  const device = first?.kind === "device" || first?.kind === "swap" ? first.on : (party.devices[0] ?? "none");
+  let why = `'${worker.worker}' waits for ${describeChain(chain)}`;
+  if (first === undefined) {
+    const isLoading = party.state === "preparing" && worker.residency === "onloading";
+    why = isLoading ? `'${worker.worker}' has not finished its onload` : `others are before '${worker.worker}' in line`;
+  } else if (first.kind === "device") {
+    const after = describeChain({ path: rest, cycle: chain.cycle });
+    why = `held by '${first.waitsFor}'${rest.length > 0 ? ", which waits for " : ""}${after}`;
+  }
+  return new TreadleError(
+    "lock.timeout",
+    `device lock on '${device}' not granted within ${timeoutMs} ms: ${why}; raise locks.timeoutMs or check that worker`,
+    {
+      details: { call: call.call, devices: party.devices, chain: chain.path, cycle: chain.cycle },
+      origin: { worker: worker.worker },
+    },
+  );
+}
+
+export function staleToken(token: number): TreadleError {
+  return new TreadleError(
+    "lock.stale-token",
+    `device lock token '${token}' is not valid any more: it was released or lent, or its worker was taken for dead; acquire again`,
+    { details: { token } },
+  );
+}
+
+export function outOfMemory(
+  workers: readonly WorkerState[],
+  { device, needsBytes, capacityBytes }: { device: string; needsBytes: number; capacityBytes: number },
+): TreadleError {
+  const names = workers.map((worker) => `'${worker.worker}'`).join(" and ");
+  const excessBytes = needsBytes - capacityBytes;
+  return new TreadleError(
+    "device.out-of-memory",
+    `${names} need ${needsBytes} bytes on device '${device}', which has ${capacityBytes}: ${excessBytes} too many; use a larger device, more of them, or a smaller model`,
+    { details: { device, needsBytes, capacityBytes, excessBytes } },
+  );
+}

@@ -1,0 +1,147 @@
+/** Who is loaded on which device, and whom to offload so that somebody else fits (L1, L4). */
+import type { DeviceInput, Residency, WorkerInput } from "./lock-messages.ts";
+
+export type WorkerState = {
+  readonly worker: string;
+  readonly devices: readonly string[];
+  residentBytes: number;
+  residency: Residency;
+  /** Rises with every use: the smallest is the least recently used. */
+  lastUse: number;
+};
+
+type DeviceState = { readonly capacityBytes: number; readonly workers: Set<WorkerState> };
+
+export type Room =
+  | { readonly fits: true }
+  /** `offload` is what must go; when empty, offloads that are under way make the room. */
+  | { readonly fits: false; readonly offload: readonly WorkerState[] };
+
+export class ResidencyTable {
+  readonly #devices = new Map<string, DeviceState>();
+  readonly #workers = new Map<string, WorkerState>();
+  #lastUse = 0;
+
+  addDevice({ device, capacityBytes }: DeviceInput): void {
+    this.#devices.set(device, { capacityBytes, workers: new Set() });
+  }
+
+  addWorker(input: WorkerInput): void {
+    const state: WorkerState = {
+      worker: input.worker,
+      devices: [...new Set(input.devices)],
+      residentBytes: input.residentBytes,
+      residency: input.loaded ? "loaded" : "unloaded",
+      lastUse: 0,
+    };
+    this.removeWorker(input.worker);
+    this.#workers.set(input.worker, state);
+    for (const device of state.devices) this.#devices.get(device)?.workers.add(state);
+  }
+
+  removeWorker(worker: string): void {
+    const state = this.#workers.get(worker);
+    if (!state) return;
+    for (const device of state.devices) this.#devices.get(device)?.workers.delete(state);
+    this.#workers.delete(worker);
+  }
+
+  get(worker: string): WorkerState | undefined {
+    return this.#workers.get(worker);
+  }
+
+  get workers(): Iterable<WorkerState> {
+    return this.#workers.values();
+  }
+
+  touch(worker: WorkerState): void {
+    this.#lastUse += 1;
+    worker.lastUse = this.#lastUse;
+  }
+
+  hasDevice(device: string): boolean {
+    return this.#devices.has(device);
+  }
+
+  get devices(): { device: string; capacityBytes: number; usedBytes: number }[] {
+    return [...this.#devices].map(([device, { capacityBytes }]) => ({
+      device,
+      capacityBytes,
+      usedBytes: this.#usedBytes(device),
+    }));
+  }
+
+  /** The device on which these workers together can never fit, and by how much. */
+  excess(workers: readonly WorkerState[]): { device: string; needsBytes: number; capacityBytes: number } | undefined {
+    for (const device of devicesOf(workers)) {
+      const { capacityBytes } = this.#devices.get(device) as DeviceState;
+      const needsBytes = sumBytes(workers.filter((worker) => worker.devices.includes(device)));
+      if (needsBytes > capacityBytes) return { device, needsBytes, capacityBytes };
+    }
+    return undefined;
+  }
+
+  /**
+   * Whether `incoming` fit beside the residents, and if not, whom to offload: least recently used first until they fit,
+   * then without those whose memory turned out not to be needed (L4: never a needless swap). The caller has reserved
+   * all devices of `incoming`, so that no resident there is in use.
+   */
+  roomFor(incoming: readonly WorkerState[]): Room {
+    const devices = devicesOf(incoming);
+    const staying = new Map<string, number>();
+    const leaving = new Map<string, number>();
+    const residents = new Set<WorkerState>();
+    for (const device of devices) {
+      const { capacityBytes, workers } = this.#devices.get(device) as DeviceState;
+      const own = sumBytes(incoming.filter((worker) => worker.devices.includes(device)));
+      let stayingBytes = own - capacityBytes;
+      let leavingBytes = 0;
+      for (const worker of workers) {
+        if (incoming.includes(worker)) continue;
+        if (worker.residency === "offloading") leavingBytes += worker.residentBytes;
+        else if (worker.residency === "loaded") {
+          stayingBytes += worker.residentBytes;
+          residents.add(worker);
+        }
+      }
+      staying.set(device, stayingBytes);
+      leaving.set(device, leavingBytes);
+    }
+    const excessOf = (device: string): number => staying.get(device) ?? Number.NEGATIVE_INFINITY;
+    const shift = (worker: WorkerState, sign: 1 | -1): void => {
+      for (const device of worker.devices) {
+        if (staying.has(device)) staying.set(device, excessOf(device) + sign * worker.residentBytes);
+      }
+    };
+    const chosen: WorkerState[] = [];
+    for (const worker of [...residents].sort((a, b) => a.lastUse - b.lastUse)) {
+      if (!worker.devices.some((device) => excessOf(device) > 0)) continue;
+      shift(worker, -1);
+      chosen.push(worker);
+    }
+    const offload = new Set(chosen);
+    for (const worker of chosen.reverse()) {
+      shift(worker, 1);
+      if (worker.devices.some((device) => excessOf(device) > 0)) shift(worker, -1);
+      else offload.delete(worker);
+    }
+    if (offload.size > 0) return { fits: false, offload: [...offload] };
+    const fits = devices.every((device) => excessOf(device) + (leaving.get(device) ?? 0) <= 0);
+    return fits ? { fits } : { fits, offload: [] };
+  }
+
+  #usedBytes(device: string): number {
+    const { workers } = this.#devices.get(device) as DeviceState;
+    return sumBytes([...workers].filter((worker) => worker.residency !== "unloaded"));
+  }
+}
+
+export function devicesOf(workers: readonly WorkerState[]): string[] {
+  return workers.length === 1
+    ? [...(workers[0] as WorkerState).devices]
+    : [...new Set(workers.flatMap((worker) => worker.devices))];
+}
+
+function sumBytes(workers: readonly WorkerState[]): number {
+  return workers.reduce((sum, worker) => sum + worker.residentBytes, 0);
+}

@@ -1,0 +1,387 @@
+import { describe, expect, test } from "vitest";
+import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
+import type { CallInput, LockEffect } from "../../src/device-lock/lock-messages.ts";
+
+/** Workers as `name: [devices, resident bytes]`; every device has 100 bytes. */
+function lockOf(
+  workers: Record<string, [string[], number]>,
+  options: { timeoutMs?: number; maxBypass?: number } = {},
+): DeviceLockState {
+  const names = new Set(Object.values(workers).flatMap(([devices]) => devices));
+  const devices = [...names].map((device) => ({ device, capacityBytes: 100 }));
+  const lock = new DeviceLockState({ devices, ...options });
+  for (const [worker, [set, residentBytes]] of Object.entries(workers))
+    lock.addWorker({ worker, devices: set, residentBytes });
+  return lock;
+}
+
+const streams = (...names: string[]) => names.map((channel) => ({ channel, stream: 0 }));
+
+/** Opens a call that has the name of its worker. */
+function open(lock: DeviceLockState, worker: string, sequence: number, more: Partial<CallInput> = {}): void {
+  lock.openCall({ call: worker, worker, sequence, consumes: [], produces: [], ...more });
+}
+
+function lines(effects: readonly LockEffect[]): string[] {
+  return effects.map((effect) => {
+    if (effect.type === "grant") return `grant ${effect.call} ${effect.token}`;
+    if (effect.type === "refuse") return `refuse ${effect.call}: ${effect.error.code}`;
+    if (effect.type === "stale") return `stale ${effect.token}`;
+    return `${effect.type} ${effect.worker}`;
+  });
+}
+
+const acquire = (lock: DeviceLockState, call: string, nowMs = 0) => lines(lock.acquire({ request: call, call, nowMs }));
+
+/** Acquires and answers every offload and onload at once; the trace of effects. */
+function settle(lock: DeviceLockState, effects: readonly LockEffect[]): string[] {
+  const trace: string[] = [];
+  const queue = [...effects];
+  for (let effect = queue.shift(); effect; effect = queue.shift()) {
+    trace.push(...lines([effect]));
+    if (effect.type === "offload") queue.push(...lock.offloaded({ worker: effect.worker }));
+    if (effect.type === "onload") queue.push(...lock.onloaded({ worker: effect.worker }));
+  }
+  return trace;
+}
+
+describe("L1 exclusive devices", () => {
+  test("a device set is granted as a whole and to one holder; crossed sets do not deadlock", () => {
+    const lock = lockOf({ a: [["0", "1"], 10], b: [["1", "0"], 10] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    expect(settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }))).toEqual(["onload a", "grant a 1"]);
+    expect(acquire(lock, "b")).toEqual([]);
+    expect(settle(lock, lock.release({ token: 1 }))).toEqual(["onload b", "grant b 2"]);
+  });
+
+  test("residents that fit together stay loaded", () => {
+    const lock = lockOf({ a: [["0"], 40], b: [["0"], 60] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    lock.release({ token: 1 });
+    settle(lock, lock.acquire({ request: 2, call: "b", nowMs: 0 }));
+    lock.release({ token: 2 });
+    expect(acquire(lock, "a")).toEqual(["grant a 3"]);
+    expect(lock.snapshot().devices).toEqual([{ device: "0", capacityBytes: 100, usedBytes: 100, holders: ["a"] }]);
+  });
+});
+
+describe("L2 producers before consumers", () => {
+  test("a consumer that asks first waits until its producer has acquired and released", () => {
+    const lock = lockOf({ rollout: [["0"], 10], actor: [["0"], 10] });
+    open(lock, "rollout", 1, { produces: streams("episodes") });
+    open(lock, "actor", 2, { consumes: streams("episodes") });
+    expect(acquire(lock, "actor")).toEqual([]);
+    expect(settle(lock, lock.acquire({ request: 1, call: "rollout", nowMs: 0 }))).toEqual([
+      "onload rollout",
+      "grant rollout 1",
+    ]);
+    expect(settle(lock, lock.release({ token: 1 }))).toEqual(["onload actor", "grant actor 2"]);
+  });
+
+  test("the order reaches through components on other devices", () => {
+    const lock = lockOf({ rollout: [["0"], 10], inference: [["1"], 10], actor: [["0"], 10] });
+    open(lock, "rollout", 1, { produces: streams("episodes") });
+    open(lock, "inference", 2, { consumes: streams("episodes"), produces: streams("scored") });
+    open(lock, "actor", 3, { consumes: streams("scored") });
+    expect(acquire(lock, "actor")).toEqual([]);
+    expect(lines(lock.closeCall({ call: "rollout" }))).toEqual(["onload actor"]);
+  });
+
+  test("a producer on disjoint devices does not hold its consumer up", () => {
+    const lock = lockOf({ rollout: [["0"], 10], actor: [["1"], 10] });
+    open(lock, "rollout", 1, { produces: streams("episodes") });
+    open(lock, "actor", 2, { consumes: streams("episodes") });
+    expect(acquire(lock, "actor")).toEqual(["onload actor"]);
+  });
+
+  test("a consumer waits for each rank that shares its device, and for no other", () => {
+    const lock = lockOf({ "r/0": [["0"], 10], "r/1": [["1"], 10], "a/0": [["0"], 10] });
+    for (const rank of ["r/0", "r/1"]) open(lock, rank, 1, { produces: streams("episodes") });
+    open(lock, "a/0", 2, { consumes: streams("episodes") });
+    settle(lock, lock.acquire({ request: 1, call: "r/0", nowMs: 0 }));
+    acquire(lock, "a/0");
+    expect(lines(lock.release({ token: 1 }))).toEqual(["onload a/0"]);
+  });
+
+  test("a producer that never locks lets its consumer go with its first item, or with its end", () => {
+    for (const release of ["enqueued", "closeCall"] as const) {
+      const lock = lockOf({ tool: [["0"], 10], actor: [["0"], 10] });
+      open(lock, "tool", 1, { produces: streams("results") });
+      open(lock, "actor", 2, { consumes: streams("results") });
+      acquire(lock, "actor");
+      expect(lines(lock[release]({ call: "tool" }))).toEqual(["onload actor"]);
+    }
+  });
+
+  test("of two calls that feed each other the earlier goes first, unless it waits for the later one's data", () => {
+    const cycle = (): DeviceLockState => {
+      const lock = lockOf({ simulator: [["0"], 10], generator: [["0"], 10] });
+      open(lock, "simulator", 1, { produces: streams("observations"), consumes: streams("actions") });
+      open(lock, "generator", 2, { produces: streams("actions"), consumes: streams("observations") });
+      return lock;
+    };
+    const ordered = cycle();
+    expect(acquire(ordered, "generator")).toEqual([]);
+    expect(acquire(ordered, "simulator")).toEqual(["onload simulator"]);
+    const circular = cycle();
+    expect(acquire(circular, "generator")).toEqual([]);
+    expect(lines(circular.park({ call: "simulator", stream: { channel: "actions", stream: 0 }, on: "take" }))).toEqual([
+      "onload generator",
+    ]);
+  });
+
+  test("among those that may go, program order counts before arrival", () => {
+    const lock = lockOf({ a: [["0"], 10], b: [["0"], 10], c: [["0"], 10] });
+    for (const [i, call] of ["a", "b", "c"].entries()) open(lock, call, i);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    acquire(lock, "c");
+    acquire(lock, "b");
+    expect(lines(lock.release({ token: 1 }))).toEqual(["onload b"]);
+  });
+
+  test("a call that re-acquires in rounds passes a later call at most maxBypass times", () => {
+    const lock = lockOf({ p: [["0"], 10], q: [["0"], 10], c: [["0"], 10] }, { maxBypass: 2 });
+    open(lock, "p", 1);
+    open(lock, "q", 2);
+    open(lock, "c", 3);
+    settle(lock, lock.acquire({ request: 1, call: "p", nowMs: 0 }));
+    acquire(lock, "c");
+    const order: string[] = [];
+    let holder = "p";
+    for (let turn = 0; turn < 4; turn++) {
+      const next = holder === "p" ? "q" : "p";
+      acquire(lock, next);
+      const token = lock.snapshot().holds[0]?.token as number;
+      settle(lock, lock.release({ token }));
+      holder = lock.snapshot().holds[0]?.call as string;
+      order.push(holder);
+      if (holder === "c") break;
+    }
+    expect(order).toEqual(["q", "p", "c"]);
+  });
+});
+
+describe("L3 fencing", () => {
+  test("a dead holder's devices are freed and its token is refused", () => {
+    const lock = lockOf({ a: [["0"], 80], b: [["0"], 80] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    acquire(lock, "b");
+    expect(lock.validate(1)).toBeUndefined();
+    // No offload: the memory went with the process.
+    expect(lines(lock.workerDied({ worker: "a" }))).toEqual(["onload b"]);
+    expect(lock.validate(1)?.code).toBe("lock.stale-token");
+    expect(lines(lock.release({ token: 1 }))).toEqual(["stale 1"]);
+    expect(lines(lock.onloaded({ worker: "b" }))).toEqual(["grant b 2"]);
+  });
+
+  test("a worker that dies while it is loaded or offloaded leaves nobody waiting", () => {
+    const lock = lockOf({ a: [["0"], 80], b: [["0"], 80], c: [["0"], 80] });
+    for (const [i, call] of ["a", "b", "c"].entries()) open(lock, call, i);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    lock.release({ token: 1 });
+    expect(acquire(lock, "b")).toEqual(["offload a"]);
+    expect(acquire(lock, "c")).toEqual([]);
+    expect(lines(lock.workerDied({ worker: "a" }))).toEqual(["onload b"]);
+    expect(lines(lock.workerDied({ worker: "b" }))).toEqual(["onload c"]);
+  });
+});
+
+describe("L4 onload and offload", () => {
+  test("the grant follows the offload of the resident and the onload of the worker", () => {
+    const lock = lockOf({ a: [["0"], 80], b: [["0"], 80] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    acquire(lock, "b");
+    expect(lines(lock.release({ token: 1 }))).toEqual(["offload a"]);
+    expect(lines(lock.offloaded({ worker: "a" }))).toEqual(["onload b"]);
+    expect(lines(lock.onloaded({ worker: "b" }))).toEqual(["grant b 2"]);
+  });
+
+  test("least recently used residents go, and none whose memory is not needed", () => {
+    const lock = lockOf({ small: [["0"], 20], large: [["0"], 50], recent: [["0"], 30], next: [["0"], 60] });
+    for (const [i, call] of ["small", "large", "recent", "next"].entries()) open(lock, call, i);
+    for (const [i, call] of ["small", "large", "recent"].entries()) {
+      settle(lock, lock.acquire({ request: call, call, nowMs: 0 }));
+      lock.release({ token: i + 1 });
+    }
+    expect(settle(lock, lock.acquire({ request: 9, call: "next", nowMs: 0 }))).toEqual([
+      "offload small",
+      "offload large",
+      "onload next",
+      "grant next 4",
+    ]);
+    const other = lockOf({ small: [["0"], 20], large: [["0"], 50], recent: [["0"], 30], next: [["0"], 50] });
+    for (const [i, call] of ["small", "large", "recent", "next"].entries()) open(other, call, i);
+    for (const [i, call] of ["small", "large", "recent"].entries()) {
+      settle(other, other.acquire({ request: call, call, nowMs: 0 }));
+      other.release({ token: i + 1 });
+    }
+    expect(settle(other, other.acquire({ request: 9, call: "next", nowMs: 0 }))).toEqual([
+      "offload large",
+      "onload next",
+      "grant next 4",
+    ]);
+  });
+
+  test("a failed onload refuses the request with the cause and frees the devices", () => {
+    const lock = lockOf({ a: [["0"], 80], b: [["0"], 10] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    acquire(lock, "a");
+    acquire(lock, "b");
+    const cause = new Error("no such checkpoint");
+    const effects = lock.onloadFailed({ worker: "a", error: cause });
+    expect(lines(effects)).toEqual(["refuse a: call.failed", "onload b"]);
+    expect(effects[0]).toMatchObject({ error: { message: "'a' could not onload: no such checkpoint", cause } });
+  });
+
+  test("a failed offload refuses whoever needed the memory, and the resident stays", () => {
+    const lock = lockOf({ a: [["0"], 80], b: [["0"], 80] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    lock.release({ token: 1 });
+    acquire(lock, "b");
+    expect(lines(lock.offloadFailed({ worker: "a", error: "stuck" }))).toEqual(["refuse b: call.failed"]);
+    expect(acquire(lock, "a")).toEqual(["grant a 2"]);
+  });
+
+  test("a component that can never fit is refused with by how much", () => {
+    const lock = lockOf({ a: [["0"], 130] });
+    open(lock, "a", 1);
+    const [refusal] = lock.acquire({ request: 1, call: "a", nowMs: 0 });
+    expect(refusal).toMatchObject({
+      type: "refuse",
+      error: { code: "device.out-of-memory", details: { excessBytes: 30 } },
+    });
+  });
+});
+
+describe("L5 nesting and limits", () => {
+  test("a second lock of the same call nests: one token, two releases", () => {
+    const lock = lockOf({ a: [["0"], 10], b: [["0"], 10] });
+    open(lock, "a", 1);
+    open(lock, "b", 2);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    expect(acquire(lock, "a")).toEqual(["grant a 1"]);
+    acquire(lock, "b");
+    expect(lines(lock.release({ token: 1 }))).toEqual([]);
+    expect(lines(lock.release({ token: 1 }))).toEqual(["onload b"]);
+  });
+
+  test("a wait that is too long is refused with the whole chain of who waits for whom", () => {
+    const lock = lockOf({ "actor/0": [["cpu:1"], 10], "rollout/0": [["cpu:1"], 10] }, { timeoutMs: 5000 });
+    open(lock, "actor/0", 1);
+    open(lock, "rollout/0", 2);
+    settle(lock, lock.acquire({ request: 1, call: "actor/0", nowMs: 0 }));
+    acquire(lock, "rollout/0", 1000);
+    expect(lock.tick({ nowMs: 5999 })).toEqual([]);
+    const edges = [{ waiter: "actor/0", waitsFor: "simulator/0", on: "episodes", kind: "data" as const }];
+    const [refusal] = lock.tick({ nowMs: 6000, edges });
+    expect(refusal).toMatchObject({
+      type: "refuse",
+      error: {
+        code: "lock.timeout",
+        message:
+          "device lock on 'cpu:1' not granted within 5000 ms: held by 'actor/0', which waits for 'episodes' from 'simulator/0'; raise locks.timeoutMs or check that worker",
+      },
+    });
+  });
+
+  test("a chain that runs in a circle is reported as a deadlock", () => {
+    const lock = lockOf({ "actor/0": [["cpu:1"], 10], "rollout/0": [["cpu:1"], 10] }, { timeoutMs: 5000 });
+    open(lock, "actor/0", 1);
+    open(lock, "rollout/0", 2);
+    settle(lock, lock.acquire({ request: 1, call: "actor/0", nowMs: 0 }));
+    acquire(lock, "rollout/0");
+    const edges = [{ waiter: "actor/0", waitsFor: "rollout/0", on: "episodes", kind: "data" as const }];
+    const [refusal] = lock.tick({ nowMs: 5000, edges });
+    expect(refusal).toMatchObject({
+      error: {
+        message:
+          "device lock on 'cpu:1' not granted within 5000 ms: held by 'actor/0', which waits for 'episodes' from 'rollout/0'; this is a deadlock: 'rollout/0' → 'actor/0' → 'rollout/0'; raise locks.timeoutMs or check that worker",
+      },
+    });
+  });
+});
+
+describe("loans", () => {
+  test("a holder that waits lends its devices and comes first when it wants them back, with a new token", () => {
+    const lock = lockOf({ a: [["0"], 10], b: [["0"], 10], c: [["0"], 10] });
+    for (const [i, call] of ["a", "b", "c"].entries()) open(lock, call, 3 - i);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    acquire(lock, "b");
+    expect(settle(lock, lock.lend({ token: 1 }))).toEqual(["onload b", "grant b 2"]);
+    expect(lock.validate(1)?.code).toBe("lock.stale-token");
+    acquire(lock, "c");
+    expect(lines(lock.reclaim({ request: 5, call: "a", nowMs: 0 }))).toEqual([]);
+    expect(settle(lock, lock.release({ token: 2 }))).toEqual(["grant a 3"]);
+    expect(settle(lock, lock.release({ token: 3 }))).toEqual(["onload c", "grant c 4"]);
+  });
+
+  test("a loan that nobody used is reclaimed at once, without a swap", () => {
+    const lock = lockOf({ a: [["0"], 10] });
+    open(lock, "a", 1);
+    settle(lock, lock.acquire({ request: 1, call: "a", nowMs: 0 }));
+    lock.acquire({ request: 2, call: "a", nowMs: 0 });
+    lock.lend({ token: 1 });
+    expect(lines(lock.reclaim({ request: 3, call: "a", nowMs: 0 }))).toEqual(["grant a 2"]);
+    lock.release({ token: 2 });
+    expect(lock.snapshot().holds).toMatchObject([{ call: "a", count: 1 }]);
+  });
+});
+
+describe("gangs", () => {
+  const gangs = (): DeviceLockState => {
+    const lock = lockOf({ "a/0": [["0"], 10], "a/1": [["1"], 10], "b/0": [["0"], 10], "b/1": [["1"], 10] });
+    for (const rank of ["a/0", "a/1"]) open(lock, rank, 1, { gang: "a" });
+    for (const rank of ["b/0", "b/1"]) open(lock, rank, 2, { gang: "b" });
+    return lock;
+  };
+
+  test("ranks that run collectives are granted together, so two groups cannot hold half of the devices each", () => {
+    const lock = gangs();
+    expect(acquire(lock, "a/0")).toEqual([]);
+    expect(acquire(lock, "b/1")).toEqual([]);
+    expect(acquire(lock, "b/0")).toEqual(["onload b/1", "onload b/0"]);
+    expect(acquire(lock, "a/1")).toEqual([]);
+    expect(lines([...lock.onloaded({ worker: "b/1" }), ...lock.onloaded({ worker: "b/0" })])).toEqual([
+      "grant b/1 1",
+      "grant b/0 2",
+    ]);
+    expect(settle(lock, lock.release({ token: 1 }))).toEqual([]);
+    expect(settle(lock, lock.release({ token: 2 }))).toEqual([
+      "onload a/0",
+      "onload a/1",
+      "grant a/0 3",
+      "grant a/1 4",
+    ]);
+  });
+
+  test("a gang does not wait for a rank whose call has ended", () => {
+    const lock = gangs();
+    acquire(lock, "a/0");
+    expect(lines(lock.closeCall({ call: "a/1" }))).toEqual(["onload a/0"]);
+  });
+
+  test("a gang's loan takes effect when all have lent, and is returned to all together", () => {
+    const lock = gangs();
+    for (const rank of ["a/0", "a/1"]) settle(lock, lock.acquire({ request: rank, call: rank, nowMs: 0 }));
+    settle(lock, lock.onloaded({ worker: "a/0" }));
+    settle(lock, lock.onloaded({ worker: "a/1" }));
+    acquire(lock, "b/0");
+    acquire(lock, "b/1");
+    expect(lines(lock.lend({ token: 1 }))).toEqual([]);
+    expect(settle(lock, lock.lend({ token: 2 }))).toEqual(["onload b/0", "onload b/1", "grant b/0 3", "grant b/1 4"]);
+    expect(lines(lock.reclaim({ request: 7, call: "a/0", nowMs: 0 }))).toEqual([]);
+    lock.release({ token: 3 });
+    expect(lines(lock.release({ token: 4 }))).toEqual([]);
+    expect(lines(lock.reclaim({ request: 8, call: "a/1", nowMs: 0 }))).toEqual(["grant a/0 5", "grant a/1 6"]);
+  });
+});
