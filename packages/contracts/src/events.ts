@@ -1,5 +1,6 @@
 import { z } from "zod";
 import type { ErrorRecord } from "./errors.ts";
+import { Granularity, PlacementMode } from "./plan.ts";
 
 /**
  * Everything a run tells whoever watches it: the terminal, the dashboard, the event file in its folder. A view is a
@@ -47,10 +48,8 @@ export type RunSummary = z.infer<typeof RunSummary>;
 export const PlacementRow = z.object({
   component: z.string(),
   devices: z.array(z.string()),
-  /** `temporal`, `spatial` or `hybrid`: whether its devices are shared in turn, its own, or both */
-  mode: z.string(),
-  /** items a chunk, as the plan decided; absent where the component works on whole batches */
-  granularity: z.number().positive().optional(),
+  mode: PlacementMode,
+  granularity: Granularity.optional(),
 });
 export type PlacementRow = z.infer<typeof PlacementRow>;
 

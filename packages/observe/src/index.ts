@@ -1,0 +1,27 @@
+export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine } from "./logs.ts";
+export { type MetricsRow, MetricsWriter, readMetrics } from "./metrics.ts";
+export { redactSecrets } from "./redact.ts";
+export { createRunRegistry, type RunRegistry } from "./registry.ts";
+export {
+  Attributes,
+  AttributeValue,
+  CounterRecord,
+  componentOf,
+  InstantRecord,
+  SpanBatch,
+  SpanCategory,
+  SpanRecord,
+  TraceRecord,
+} from "./span-record.ts";
+export {
+  acrossWorkers,
+  quantile,
+  Reduction,
+  reduce,
+  type Stopwatch,
+  stepSeconds,
+  TimerReport,
+  Timers,
+} from "./timers.ts";
+export { createTracer, type OpenSpan, type Span, type SpanOptions, type Tracer, type TracerOptions } from "./tracer.ts";
+export { type UtilisationWindow, utilisation } from "./utilisation.ts";

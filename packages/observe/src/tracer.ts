@@ -1,0 +1,269 @@
+/**
+ * The tracer of one process.
+ *
+ * Owner: one worker (or the runner); nothing here is shared between processes. Crossing the boundary: `drain()` only.
+ *
+ * T1 off costs next to nothing: `span()` hands back one shared, inert span, and nothing is allocated or timed.
+ * T2 memory is bounded: at most `capacity` records wait; the oldest give way and are counted in `dropped`.
+ * T3 tracing never throws into the code that it watches, and an ended span ignores further calls.
+ * T4 times of different processes of one host are comparable: each is the process's wall-clock origin plus a
+ *    monotonic reading, so they neither jump nor run backwards within a process.
+ */
+import type { Attributes, SpanBatch, SpanCategory, TraceRecord } from "./span-record.ts";
+
+export type SpanOptions = {
+  readonly attributes?: Attributes | undefined;
+  /** overrides the tracer's current step */
+  readonly step?: number | undefined;
+  /** overrides the tracer's devices */
+  readonly devices?: readonly string[] | undefined;
+  /** the same id on `flowOut` of one span and `flowIn` of another, in any process, draws an arrow between them */
+  readonly flowOut?: string | undefined;
+  readonly flowIn?: string | undefined;
+};
+
+/** A stretch of time under way. `using _ = tracer.span(…)` ends it with its scope, however the scope is left. */
+export interface Span extends Disposable {
+  /** Adds to the span's attributes; has no effect once the span has ended. */
+  set(attributes: Attributes): void;
+  /** Ends the span. Only the first call counts. */
+  end(attributes?: Attributes): void;
+}
+
+/** A span that has begun and not ended: what the process is doing, or waiting for, right now. */
+export type OpenSpan = { readonly name: string; readonly category: SpanCategory; readonly startMs: number };
+
+export interface Tracer {
+  readonly enabled: boolean;
+  /** The step that spans begun from now on belong to. */
+  setStep(step: number | undefined): void;
+  /** The devices that spans begun from now on occupy, unless they name others. */
+  setDevices(devices: readonly string[]): void;
+  span(name: string, category: SpanCategory, options?: SpanOptions): Span;
+  /** Records a span that was timed elsewhere; times as `now()` gives them. */
+  complete(name: string, category: SpanCategory, startMs: number, endMs: number, options?: SpanOptions): void;
+  instant(name: string, category: SpanCategory, options?: SpanOptions): void;
+  /** A number is a series called like the counter. */
+  counter(name: string, values: number | Readonly<Record<string, number>>): void;
+  /** Milliseconds since the Unix epoch, monotonic within the process. */
+  now(): number;
+  /** Takes every finished record, oldest first, and empties the buffer. */
+  drain(): SpanBatch;
+  /** Longest first. */
+  open(): OpenSpan[];
+}
+
+export type TracerOptions = {
+  /** `rollout/0`, `runner` */
+  readonly worker: string;
+  readonly enabled?: boolean | undefined;
+  readonly devices?: readonly string[] | undefined;
+  /** records kept between two drains; default 16384 */
+  readonly capacity?: number | undefined;
+  readonly now?: (() => number) | undefined;
+  readonly pid?: number | undefined;
+};
+
+const origin = performance.timeOrigin;
+
+/** T4: the time that every span uses. */
+export function traceNow(): number {
+  return origin + performance.now();
+}
+
+const inertSpan: Span = { set() {}, end() {}, [Symbol.dispose]() {} };
+
+/** T1: for processes that are not traced. */
+class InertTracer implements Tracer {
+  readonly enabled = false;
+  readonly #batch: SpanBatch;
+
+  constructor(worker: string, pid: number) {
+    this.#batch = { worker, pid, dropped: 0, records: [] };
+  }
+
+  setStep(): void {}
+  setDevices(): void {}
+  span(): Span {
+    return inertSpan;
+  }
+  complete(): void {}
+  instant(): void {}
+  counter(): void {}
+  now(): number {
+    return traceNow();
+  }
+  drain(): SpanBatch {
+    return { ...this.#batch, records: [] };
+  }
+  open(): OpenSpan[] {
+    return [];
+  }
+}
+
+class RingTracer implements Tracer {
+  readonly enabled = true;
+  readonly now: () => number;
+  readonly openSpans = new Set<RingSpan>();
+  readonly #worker: string;
+  readonly #pid: number;
+  readonly #capacity: number;
+  #ring: TraceRecord[] = [];
+  /** where the oldest record is once the ring has filled up; 0 until then */
+  #oldest = 0;
+  #dropped = 0;
+  #step: number | undefined;
+  #devices: string[] | undefined;
+
+  constructor(options: TracerOptions, pid: number) {
+    this.#worker = options.worker;
+    this.#pid = pid;
+    this.#capacity = Math.max(1, options.capacity ?? 16_384);
+    this.now = options.now ?? traceNow;
+    this.setDevices(options.devices ?? []);
+  }
+
+  setStep(step: number | undefined): void {
+    this.#step = step;
+  }
+
+  setDevices(devices: readonly string[]): void {
+    this.#devices = devices.length === 0 ? undefined : [...devices];
+  }
+
+  span(name: string, category: SpanCategory, options?: SpanOptions): Span {
+    const step = options?.step ?? this.#step;
+    const span = new RingSpan(this, name, category, options, step, this.#devices, this.now());
+    this.openSpans.add(span);
+    return span;
+  }
+
+  complete(name: string, category: SpanCategory, startMs: number, endMs: number, options?: SpanOptions): void {
+    const step = options?.step ?? this.#step;
+    this.record(name, category, startMs, endMs, options, step, this.#devices, options?.attributes);
+  }
+
+  instant(name: string, category: SpanCategory, options?: SpanOptions): void {
+    this.#push({
+      kind: "instant",
+      name,
+      category,
+      startMs: this.now(),
+      step: options?.step ?? this.#step,
+      devices: options?.devices ? [...options.devices] : this.#devices,
+      attributes: options?.attributes,
+    });
+  }
+
+  counter(name: string, values: number | Readonly<Record<string, number>>): void {
+    this.#push({
+      kind: "counter",
+      name,
+      startMs: this.now(),
+      values: typeof values === "number" ? { [name]: values } : { ...values },
+    });
+  }
+
+  drain(): SpanBatch {
+    const ring = this.#ring;
+    const records = this.#oldest === 0 ? ring : [...ring.slice(this.#oldest), ...ring.slice(0, this.#oldest)];
+    const batch = { worker: this.#worker, pid: this.#pid, dropped: this.#dropped, records };
+    this.#ring = [];
+    this.#oldest = 0;
+    this.#dropped = 0;
+    return batch;
+  }
+
+  open(): OpenSpan[] {
+    const spans = [...this.openSpans].map(({ name, category, startMs }) => ({ name, category, startMs }));
+    return spans.sort((a, b) => a.startMs - b.startMs);
+  }
+
+  record(
+    name: string,
+    category: SpanCategory,
+    startMs: number,
+    endMs: number,
+    options: SpanOptions | undefined,
+    step: number | undefined,
+    devices: string[] | undefined,
+    attributes: Attributes | undefined,
+  ): void {
+    this.#push({
+      kind: "span",
+      name,
+      category,
+      startMs,
+      durationMs: endMs > startMs ? endMs - startMs : 0,
+      step,
+      devices: options?.devices ? [...options.devices] : devices,
+      flowOut: options?.flowOut,
+      flowIn: options?.flowIn,
+      attributes,
+    });
+  }
+
+  #push(record: TraceRecord): void {
+    if (this.#ring.length < this.#capacity) {
+      this.#ring.push(record);
+      return;
+    }
+    this.#ring[this.#oldest] = record; // T2
+    this.#oldest = this.#oldest + 1 === this.#capacity ? 0 : this.#oldest + 1;
+    this.#dropped++;
+  }
+}
+
+class RingSpan implements Span {
+  readonly name: string;
+  readonly category: SpanCategory;
+  readonly startMs: number;
+  readonly #options: SpanOptions | undefined;
+  readonly #step: number | undefined;
+  readonly #devices: string[] | undefined;
+  #tracer: RingTracer | undefined;
+  #attributes: Attributes | undefined;
+
+  constructor(
+    tracer: RingTracer,
+    name: string,
+    category: SpanCategory,
+    options: SpanOptions | undefined,
+    step: number | undefined,
+    devices: string[] | undefined,
+    startMs: number,
+  ) {
+    this.#tracer = tracer;
+    this.name = name;
+    this.category = category;
+    this.startMs = startMs;
+    this.#options = options;
+    this.#step = step;
+    this.#devices = devices;
+    this.#attributes = options?.attributes;
+  }
+
+  set(attributes: Attributes): void {
+    if (this.#tracer) this.#attributes = { ...this.#attributes, ...attributes };
+  }
+
+  end(attributes?: Attributes): void {
+    const tracer = this.#tracer;
+    if (tracer === undefined) return; // T3
+    if (attributes) this.set(attributes);
+    this.#tracer = undefined;
+    tracer.openSpans.delete(this);
+    const { name, category, startMs } = this;
+    tracer.record(name, category, startMs, tracer.now(), this.#options, this.#step, this.#devices, this.#attributes);
+  }
+
+  [Symbol.dispose](): void {
+    this.end();
+  }
+}
+
+/** A tracer that records, or with `enabled: false` an inert one; call sites need not know which. */
+export function createTracer(options: TracerOptions): Tracer {
+  const pid = options.pid ?? process.pid;
+  return options.enabled === false ? new InertTracer(options.worker, pid) : new RingTracer(options, pid);
+}
