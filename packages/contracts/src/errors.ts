@@ -45,6 +45,7 @@ export const errorCatalogue = {
   "lock.timeout": { disposition: "fatal", meaning: "a device lock was not granted in time; the message has the wait-for chain" },
   "placement.impossible": { disposition: "misuse", meaning: "the placement cannot be realised on these devices" },
   "placement.invalid": { disposition: "misuse", meaning: "a placement expression does not parse or names unknown components" },
+  "problem.invalid": { disposition: "misuse", meaning: "a problem given to a planner has wrong fields or values, or an unknown method" },
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },

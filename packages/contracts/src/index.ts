@@ -31,13 +31,13 @@ export {
   type Weights,
 } from "./learning.ts";
 export {
-  AcknowledgeRequest,
   CallReply,
   CallRequest,
   ChannelRef,
   GroupRef,
   LockReply,
   LockRequest,
+  OnloadReply,
   PackedItems,
   PutRequest,
   ReadyMessage,
@@ -50,3 +50,4 @@ export {
 } from "./messages.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
 export type { Clock, Link, Peer, PeerName, RequestContext, SendOptions } from "./ports.ts";
+export { type Problem, readProblem, type SolveOptions, unknownMethod } from "./problem.ts";

@@ -1,3 +1,24 @@
+import type { Problem } from "@treadle/contracts";
+import { planProblem } from "./plan/solve.ts";
+
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";
+export { evaluateSchedule, modeOf } from "./plan/evaluate.ts";
+export { compileModel, type PlanModel } from "./plan/model.ts";
+export {
+  ComponentTime,
+  type EvalAnswer,
+  EvalProblem,
+  type PlanAlternative,
+  type PlanAnswer,
+  type PlanMode,
+  PlanNode,
+  PlanProblem,
+  type PlanStats,
+  Schedule,
+} from "./plan/problem.ts";
+export { type PlanMethod, planMethods, solvePlan } from "./plan/solve.ts";
+
+/** What `treadle solve` offers from this package, by name. */
+export const problems = { plan: planProblem } as const satisfies Record<string, Problem>;

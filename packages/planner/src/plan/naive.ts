@@ -1,0 +1,97 @@
+import { type Operations, type PlanModel, type PlanSet, pipelineSeconds } from "./model.ts";
+import type { Schedule } from "./problem.ts";
+
+export type Found = { readonly time: number; readonly schedule: Schedule | null };
+
+/** The beginning of a flat pipeline: `sum` and `max` of its stages' seconds for one chunk. */
+type Stages = { readonly sum: number; readonly max: number; readonly stages: readonly Schedule[] };
+
+/**
+ * RLinf Alg. 1 as written: every cut, every split, every chunk, memoised. Two deviations, both repairs: the memo key
+ * includes the items (the paper's table would hand a chunk's time to a batch), and cuts are all down-closed parts.
+ * About quadratic in devices; it exists to check the fast search and to be read.
+ */
+export function solveNaive(model: PlanModel, operations: Operations): Found & { states: number; candidates: number } {
+  const memo = new Map<number, Found>();
+  const frontiers = new Map<number, readonly Stages[]>();
+  let candidates = 0;
+  const kway = model.problem.pipeline === "kway";
+
+  const keyOf = (set: PlanSet, level: number, itemsIndex: number): number =>
+    (set.index * (model.levels + 1) + level) * model.items.length + itemsIndex;
+
+  const find = (set: PlanSet, level: number, itemsIndex: number): Found => {
+    const key = keyOf(set, level, itemsIndex);
+    const known = memo.get(key);
+    if (known !== undefined) return known;
+    const size = { devices: level * model.step, items: model.items[itemsIndex]! };
+    let best: Found = { time: Number.POSITIVE_INFINITY, schedule: null };
+    const offer = (time: number, schedule: () => Schedule): void => {
+      candidates++;
+      if (time < best.time) best = { time, schedule: schedule() };
+    };
+    if (set.leaf >= 0) {
+      const node = model.dag.components[set.leaf]!.id;
+      offer(model.leafSeconds(set.leaf, itemsIndex)[level]!, () => ({ op: "node", node, ...size }));
+    }
+    for (const { first, second, swap, independent } of set.cuts) {
+      if (operations.temporal) {
+        const a = find(first, level, itemsIndex);
+        const b = find(second, level, itemsIndex);
+        offer(a.time + b.time + swap, () => ({ op: "temporal", ...size, first: a.schedule!, second: b.schedule! }));
+      }
+      if (!operations.spatial) continue;
+      for (let share = 1; share < level; share++) {
+        for (const chunking of model.chunkings[itemsIndex]!) {
+          const a = find(first, share, chunking.itemsIndex);
+          const b = find(second, level - share, chunking.itemsIndex);
+          const pipeline = { op: "pipeline" as const, ...size, chunk: chunking.items };
+          offer(pipelineSeconds(a.time, b.time, chunking.count), () => ({
+            ...pipeline,
+            first: a.schedule!,
+            second: b.schedule!,
+          }));
+          if (!kway) continue;
+          for (const rest of flat(second, level - share, chunking.itemsIndex)) {
+            const stages = [a.schedule!, ...rest.stages];
+            const time = a.time + rest.sum + (chunking.count - 1) * Math.max(a.time, rest.max);
+            if (stages.length > 2) offer(time, () => ({ ...pipeline, stages }));
+          }
+        }
+        if (!model.problem.parallelIndependent || !independent) continue;
+        const a = find(first, share, itemsIndex);
+        const b = find(second, level - share, itemsIndex);
+        offer(Math.max(a.time, b.time), () => ({ op: "parallel", ...size, first: a.schedule!, second: b.schedule! }));
+      }
+    }
+    memo.set(key, best);
+    return best;
+  };
+
+  /** Every way to run `set` as a row of stages that no other way beats in both sum and max. */
+  const flat = (set: PlanSet, level: number, itemsIndex: number): readonly Stages[] => {
+    const key = keyOf(set, level, itemsIndex);
+    const known = frontiers.get(key);
+    if (known !== undefined) return known;
+    const whole = find(set, level, itemsIndex);
+    const all: Stages[] =
+      whole.schedule === null ? [] : [{ sum: whole.time, max: whole.time, stages: [whole.schedule] }];
+    for (const { first, second } of set.cuts) {
+      for (let share = 1; share < level; share++) {
+        const a = find(first, share, itemsIndex);
+        if (a.schedule === null) continue;
+        for (const rest of flat(second, level - share, itemsIndex)) {
+          all.push({ sum: a.time + rest.sum, max: Math.max(a.time, rest.max), stages: [a.schedule, ...rest.stages] });
+        }
+      }
+    }
+    all.sort((a, b) => a.sum - b.sum || a.max - b.max);
+    const frontier: Stages[] = [];
+    for (const entry of all) if (frontier.length === 0 || entry.max < frontier.at(-1)!.max) frontier.push(entry);
+    frontiers.set(key, frontier);
+    return frontier;
+  };
+
+  const found = find(model.all, model.levels, 0);
+  return { ...found, states: memo.size, candidates };
+}

@@ -1,0 +1,185 @@
+import { z } from "zod";
+
+const finite = z.number();
+const seconds = finite.nonnegative();
+const count = z.int().positive();
+
+const ascending = (numbers: readonly number[]): boolean => numbers.every((n, i) => i === 0 || n > numbers[i - 1]!);
+
+/** `base + perItem * b / u^alpha` seconds for b items on u devices. */
+const FormulaTime = z.strictObject({
+  type: z.literal("formula"),
+  base: seconds.default(0),
+  perItem: seconds.default(0),
+  alpha: finite.default(1),
+});
+
+/** Measured seconds: one row a device count, one column an item count. */
+const TableTime = z
+  .strictObject({
+    type: z.literal("table"),
+    devices: z.array(count).min(1).refine(ascending, "expected ascending device counts"),
+    items: z.array(finite.positive()).min(1).refine(ascending, "expected ascending item counts"),
+    seconds: z.array(z.array(seconds)).min(1),
+  })
+  .superRefine((table, context) => {
+    const { devices, items, seconds: rows } = table;
+    if (rows.length !== devices.length) {
+      const message = `expected one row for each of the ${devices.length} device counts, found ${rows.length}`;
+      context.addIssue({ code: "custom", path: ["seconds"], message });
+    }
+    for (const [i, row] of rows.entries()) {
+      if (row.length === items.length) continue;
+      const message = `expected one value for each of the ${items.length} item counts, found ${row.length}`;
+      context.addIssue({ code: "custom", path: ["seconds", i], message });
+    }
+  });
+
+export const ComponentTime = z.discriminatedUnion("type", [FormulaTime, TableTime]);
+export type ComponentTime = z.infer<typeof ComponentTime>;
+
+/** Per device, in the unit of `memoryPerDevice`: `fixed + sharded/u + perItem*b/u`. */
+const ComponentMemory = z.strictObject({
+  fixed: seconds.default(0),
+  sharded: seconds.default(0),
+  perItem: seconds.default(0),
+});
+
+export const PlanNode = z.strictObject({
+  id: z.string().min(1),
+  time: ComponentTime,
+  /** runs its whole batch once and emits evenly */
+  stream: z.boolean().default(false),
+  memory: ComponentMemory.prefault({}),
+  minDevices: count.default(1),
+  /** devices are used in multiples of this */
+  unit: count.default(1),
+  /** seconds to free and to load its memory when another component takes its devices over, or it takes over */
+  offload: seconds.default(0),
+  onload: seconds.default(0),
+});
+export type PlanNode = z.infer<typeof PlanNode>;
+
+/** The cut enumeration is exponential in width; wider graphs than this have no use and no end. */
+const mostNodes = 24;
+
+/** RLinf §3.4 as data; `SOLVE` fields are documented in this package's README. */
+export const PlanProblem = z
+  .strictObject({
+    devices: count.max(1 << 20),
+    batch: count.max(2 ** 31),
+    granularities: z.union([z.literal("divisors"), z.array(count).min(1)]).default("divisors"),
+    /** absent: memory is no limit */
+    memoryPerDevice: seconds.optional(),
+    parallelIndependent: z.boolean().default(false),
+    pipeline: z.enum(["binary", "kway"]).default("binary"),
+    splits: z.union([z.literal("all"), z.strictObject({ multipleOf: count })]).default("all"),
+    nodes: z.array(PlanNode).min(1).max(mostNodes),
+    edges: z.array(z.tuple([z.string(), z.string()])).default([]),
+  })
+  .superRefine((problem, context) => {
+    const ids = new Set<string>();
+    for (const [i, node] of problem.nodes.entries()) {
+      if (ids.has(node.id))
+        context.addIssue({
+          code: "custom",
+          path: ["nodes", i, "id"],
+          message: "expected an id that no other node has",
+        });
+      ids.add(node.id);
+    }
+    const known = `expected one of the nodes ${[...ids].map((id) => `'${id}'`).join(", ")}`;
+    for (const [i, edge] of problem.edges.entries()) {
+      for (const end of [0, 1] as const) {
+        if (!ids.has(edge[end])) context.addIssue({ code: "custom", path: ["edges", i, end], message: known });
+      }
+    }
+  });
+export type PlanProblem = z.infer<typeof PlanProblem>;
+
+/** What runs where, when. Siblings of a `pipeline` own disjoint devices and hand over `chunk` items at a time. */
+export type Schedule =
+  | { readonly op: "node"; readonly node: string; readonly devices: number; readonly items: number }
+  | {
+      readonly op: "temporal";
+      readonly devices: number;
+      readonly items: number;
+      readonly first: Schedule;
+      readonly second: Schedule;
+    }
+  | {
+      readonly op: "parallel";
+      readonly devices: number;
+      readonly items: number;
+      readonly first: Schedule;
+      readonly second: Schedule;
+    }
+  | {
+      readonly op: "pipeline";
+      readonly devices: number;
+      readonly items: number;
+      readonly chunk: number;
+      readonly first: Schedule;
+      readonly second: Schedule;
+    }
+  | {
+      readonly op: "pipeline";
+      readonly devices: number;
+      readonly items: number;
+      readonly chunk: number;
+      readonly stages: readonly Schedule[];
+    };
+
+const size = { devices: count, items: count };
+const inner = z.lazy(() => Schedule);
+export const Schedule: z.ZodType<Schedule> = z.union([
+  z.strictObject({ op: z.literal("node"), node: z.string(), ...size }),
+  z.strictObject({ op: z.literal("temporal"), ...size, first: inner, second: inner }),
+  z.strictObject({ op: z.literal("parallel"), ...size, first: inner, second: inner }),
+  z.strictObject({ op: z.literal("pipeline"), ...size, chunk: count, first: inner, second: inner }),
+  z.strictObject({ op: z.literal("pipeline"), ...size, chunk: count, stages: z.array(inner).min(2) }),
+]);
+
+/** Costs a given schedule instead of searching for one. */
+export const EvalProblem = z.strictObject({ op: z.literal("eval"), input: PlanProblem, schedule: Schedule });
+export type EvalProblem = z.infer<typeof EvalProblem>;
+
+export type PlanMode = "temporal" | "spatial" | "hybrid";
+
+export type PlanStats = {
+  readonly milliseconds: number;
+  readonly method: string;
+  /** whether the time is proven to be the least */
+  readonly exact: boolean;
+  /** no schedule is faster than this, in seconds; null when none is feasible */
+  readonly bound: number | null;
+  /** (time - bound) / time */
+  readonly gap: number;
+  /** states (subgraph, devices, items) looked into */
+  readonly states: number;
+  /** splits, cuts and chunks whose time was computed or bounded */
+  readonly candidates: number;
+};
+
+export type PlanAlternative = { readonly mode: PlanMode; readonly time: number; readonly schedule: Schedule };
+
+export type PlanAnswer = {
+  readonly feasible: boolean;
+  /** seconds for one batch */
+  readonly time: number | null;
+  readonly schedule: Schedule | null;
+  readonly mode: PlanMode | null;
+  /** the best schedule of each mode that has one, fastest first */
+  readonly alternatives: readonly PlanAlternative[];
+  readonly explanation: readonly string[];
+  readonly stats: PlanStats;
+};
+
+export type EvalAnswer = {
+  readonly feasible: boolean;
+  readonly time: number | null;
+  /** the first thing that is not allowed in the schedule, with its place in it; null when it is legal */
+  readonly illegal: { readonly path: string; readonly problem: string } | null;
+  readonly mode: PlanMode | null;
+  readonly stats: { readonly milliseconds: number };
+};

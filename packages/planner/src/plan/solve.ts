@@ -1,0 +1,103 @@
+import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMethod } from "@treadle/contracts";
+import { z } from "zod";
+import { DeadlinePassed } from "./bounds.ts";
+import { modeOf, solveEval } from "./evaluate.ts";
+import { explainPlan } from "./explain.ts";
+import { type FastResult, solveFast } from "./fast.ts";
+import { lastResort } from "./last-resort.ts";
+import { compileModel, type Operations, operationsOf, type PlanModel } from "./model.ts";
+import { solveNaive } from "./naive.ts";
+import {
+  type EvalAnswer,
+  EvalProblem,
+  type PlanAlternative,
+  type PlanAnswer,
+  type PlanMode,
+  PlanProblem,
+  type PlanStats,
+} from "./problem.ts";
+
+/** The first is the default. */
+export const planMethods = ["fast", "naive"] as const;
+export type PlanMethod = (typeof planMethods)[number];
+
+const modes: readonly PlanMode[] = ["temporal", "spatial", "hybrid"];
+
+/**
+ * The schedule of least time (RLinf §3.4, Alg. 1), the best of each pure mode, and in words why. Pure: the clock is
+ * handed in. `fast` and `naive` return the same time; with `deadlineMs` (and a clock) `fast` stops early with the best
+ * found, and `stats.bound` and `stats.gap` say how far from the least it can be. Throws `problem.invalid`.
+ */
+export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswer {
+  const { method = planMethods[0], nowMs, deadlineMs } = options;
+  if (method !== "fast" && method !== "naive") throw unknownMethod(method, planMethods);
+  if (deadlineMs !== undefined && nowMs === undefined) {
+    throw new TreadleError("problem.invalid", `deadlineMs: '${deadlineMs}' needs a clock; hand in nowMs too`);
+  }
+  const model = compileModel(readProblem(PlanProblem, input));
+  const startedMs = nowMs?.() ?? 0;
+  const checkDeadline = (): void => {
+    if (nowMs !== undefined && deadlineMs !== undefined && nowMs() - startedMs > deadlineMs) throw new DeadlinePassed();
+  };
+  const found = new Map<PlanMode, FastResult>();
+  let [states, candidates] = [0, 0];
+  for (const mode of [...modes].reverse()) {
+    const result = search(model, operationsOf(mode), method, checkDeadline);
+    states += result.states;
+    candidates += result.candidates;
+    found.set(mode, result);
+  }
+  const milliseconds = (nowMs?.() ?? 0) - startedMs;
+
+  const best = [...found.values()].reduce((a, b) => (b.time < a.time ? b : a));
+  const bound = found.get("hybrid")!.bound;
+  const stats: PlanStats = {
+    milliseconds,
+    method,
+    exact: bound >= best.time,
+    bound: Number.isFinite(bound) ? Math.min(bound, best.time) : null,
+    gap: bound < best.time && best.schedule !== null ? (best.time - bound) / best.time : 0,
+    states,
+    candidates,
+  };
+  if (best.schedule === null) {
+    const explanation = explainPlan(model, null, [], stats);
+    return { feasible: false, time: null, schedule: null, mode: null, alternatives: [], explanation, stats };
+  }
+  const { time, schedule } = best;
+  const alternatives: PlanAlternative[] = [];
+  for (const result of found.values()) {
+    if (result.schedule === null) continue;
+    const mode = modeOf(result.schedule);
+    const known = alternatives.findIndex((a) => a.mode === mode);
+    if (known >= 0 && alternatives[known]!.time <= result.time) continue;
+    if (known >= 0) alternatives.splice(known, 1);
+    alternatives.push({ mode, time: result.time, schedule: result.schedule });
+  }
+  alternatives.sort((a, b) => a.time - b.time);
+  const explanation = explainPlan(model, schedule, alternatives, stats);
+  return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, stats };
+}
+
+function search(model: PlanModel, operations: Operations, method: PlanMethod, checkDeadline: () => void): FastResult {
+  if (method === "naive") {
+    const found = solveNaive(model, operations);
+    return { ...found, bound: found.time };
+  }
+  try {
+    return solveFast(model, operations, checkDeadline);
+  } catch (error) {
+    if (!(error instanceof DeadlinePassed)) throw error;
+    return lastResort(model, operations);
+  }
+}
+
+/** `treadle solve plan`. With `"op": "eval"` it costs a given schedule instead. */
+export const planProblem: Problem = {
+  schema: z.union([EvalProblem, PlanProblem]),
+  methods: planMethods,
+  solve(input: unknown, options?: SolveOptions): PlanAnswer | EvalAnswer {
+    const isEval = typeof input === "object" && input !== null && "op" in input;
+    return isEval ? solveEval(input, options) : solvePlan(input, options);
+  },
+};
