@@ -57,6 +57,8 @@ export const CheckpointsConfig = z.strictObject({
 export const RuntimeConfig = z.strictObject({
   seed: z.int().nonnegative().default(0),
   steps: z.int().positive().default(1),
+  /** items, such as prompts, that one step puts; the workflow reads it and the plan chunks it */
+  batch: z.int().positive().default(32),
   cluster: ClusterConfig.prefault({}),
   placement: PlacementConfig.prefault({}),
   flow: FlowConfig.prefault({}),

@@ -21,7 +21,10 @@ export const errorCatalogue = {
   "channel.closed": { disposition: "misuse", meaning: "an item was put into a stream whose producers have all ended" },
   "channel.deadlock": { disposition: "misuse", meaning: "a full channel and a device lock wait for each other" },
   "channel.invalid-item": { disposition: "misuse", meaning: "an item does not fit the channel's schema" },
-  "channel.producer-failed": { disposition: "fatal", meaning: "a producer of the stream failed; the cause is its error" },
+  "channel.producer-failed": {
+    disposition: "fatal",
+    meaning: "a producer of the stream failed; the cause is its error",
+  },
   "checkpoint.corrupt": { disposition: "fatal", meaning: "a checkpoint's checksum or shape does not match" },
   "checkpoint.missing": { disposition: "misuse", meaning: "no checkpoint of that name exists in the run folder" },
   "config.invalid": { disposition: "misuse", meaning: "the configuration has wrong or unknown keys or values" },
@@ -31,30 +34,60 @@ export const errorCatalogue = {
   "engine.diverged": { disposition: "fatal", meaning: "a gradient became infinite or not a number" },
   "engine.invalid-request": { disposition: "misuse", meaning: "an engine was asked for something its model cannot do" },
   "engine.released": { disposition: "misuse", meaning: "an engine was used while its memory was released" },
-  "engine.weights-mismatch": { disposition: "fatal", meaning: "the weights that arrived are not those that were announced" },
+  "engine.weights-mismatch": {
+    disposition: "fatal",
+    meaning: "the weights that arrived are not those that were announced",
+  },
   "journal.corrupt": { disposition: "fatal", meaning: "a journal record before the last one cannot be read" },
-  "learning.invalid-batch": { disposition: "misuse", meaning: "episodes, advantages or a batch do not fit together or the loss" },
+  "learning.invalid-batch": {
+    disposition: "misuse",
+    meaning: "episodes, advantages or a batch do not fit together or the loss",
+  },
   "learning.reward-failed": { disposition: "fatal", meaning: "a reward threw or did not return a finite number" },
   "link.closed": { disposition: "retryable", meaning: "the other process of a link went away" },
   "link.frame-too-large": { disposition: "misuse", meaning: "a frame exceeds the link's limit" },
   "link.protocol": { disposition: "fatal", meaning: "the other side of a link does not speak the protocol" },
   "link.refused": { disposition: "retryable", meaning: "no process listens at the address" },
-  "link.unauthorized": { disposition: "misuse", meaning: "the other process has another token, run or protocol version" },
+  "link.unauthorized": {
+    disposition: "misuse",
+    meaning: "the other process has another token, run or protocol version",
+  },
   "link.unsupported-value": { disposition: "misuse", meaning: "a message holds a value that cannot leave its process" },
-  "lock.stale-token": { disposition: "fatal", meaning: "a device lock was used with a fencing token that has been revoked" },
-  "lock.timeout": { disposition: "fatal", meaning: "a device lock was not granted in time; the message has the wait-for chain" },
+  "lock.stale-token": {
+    disposition: "fatal",
+    meaning: "a device lock was used with a fencing token that has been revoked",
+  },
+  "lock.timeout": {
+    disposition: "fatal",
+    meaning: "a device lock was not granted in time; the message has the wait-for chain",
+  },
   "placement.impossible": { disposition: "misuse", meaning: "the placement cannot be realised on these devices" },
-  "placement.invalid": { disposition: "misuse", meaning: "a placement expression does not parse or names unknown components" },
-  "problem.invalid": { disposition: "misuse", meaning: "a problem given to a planner has wrong fields or values, or an unknown method" },
+  "placement.invalid": {
+    disposition: "misuse",
+    meaning: "a placement expression does not parse or names unknown components",
+  },
+  "problem.invalid": {
+    disposition: "misuse",
+    meaning: "a problem given to a planner has wrong fields or values, or an unknown method",
+  },
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },
-  "workflow.invalid": { disposition: "misuse", meaning: "a workflow module does not export a workflow, or misuses the API" },
+  "workflow.invalid": {
+    disposition: "misuse",
+    meaning: "a workflow module does not export a workflow, or misuses the API",
+  },
   "worker.died": { disposition: "retryable", meaning: "a worker process ended without being asked to" },
   "worker.gave-up": { disposition: "fatal", meaning: "a worker died more often than its restart policy allows" },
-  "worker.load-failed": { disposition: "misuse", meaning: "a worker module cannot be loaded or does not export the class" },
+  "worker.load-failed": {
+    disposition: "misuse",
+    meaning: "a worker module cannot be loaded or does not export the class",
+  },
   "worker.setup-failed": { disposition: "fatal", meaning: "a worker's constructor or setup threw" },
-  "worker.unresponsive": { disposition: "retryable", meaning: "a worker process stopped sending heartbeats and was ended" },
+  "worker.unresponsive": {
+    disposition: "retryable",
+    meaning: "a worker process stopped sending heartbeats and was ended",
+  },
 } as const satisfies Record<string, { disposition: Disposition; meaning: string }>;
 
 export type ErrorCode = keyof typeof errorCatalogue;

@@ -1,7 +1,8 @@
 import { z } from "zod";
 
-const int32 = z.instanceof(Int32Array);
-const float32 = z.instanceof(Float32Array);
+// Arrays may lie in shared memory, which the narrower type of `instanceof` leaves out.
+const int32: z.ZodType<Int32Array> = z.instanceof(Int32Array);
+const float32: z.ZodType<Float32Array> = z.instanceof(Float32Array);
 
 /** One prompt as token ids. `answer` is what a verifiable reward compares with. */
 export const Prompt = z.object({
@@ -103,5 +104,9 @@ export type LossMetrics = {
 export type Weights = {
   readonly policyVersion: number;
   readonly checksum: string;
-  readonly parameters: readonly { readonly name: string; readonly shape: readonly number[]; readonly data: Float32Array }[];
+  readonly parameters: readonly {
+    readonly name: string;
+    readonly shape: readonly number[];
+    readonly data: Float32Array;
+  }[];
 };

@@ -1,8 +1,8 @@
 /**
  * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
  *
- * runner → worker   call, cancel (by the request's signal), onload, offload, restore, stop
- * worker → runner   ready, channel.put, channel.take, channel.acknowledge, lock.acquire, lock.release, resolve, telemetry
+ * runner → worker   call, cancel (by the request's signal), onload, offload, restore, peer-died, stop
+ * worker → runner   ready, configuration, channel.put, channel.take, lock.acquire, lock.release, resolve, telemetry
  * worker → worker   call, message
  */
 import { z } from "zod";
@@ -24,8 +24,9 @@ export const WorkerBoot = z.object({
   exportName: z.string(),
   /** file URL of the workflow module, where channel schemas are looked up */
   workflowModule: z.string().optional(),
-  runnerAddress: z.string(),
-  listenAddress: z.string(),
+  runnerAddresses: z.array(z.string()),
+  /** path of the unix socket that the worker listens on */
+  listenPath: z.string(),
   token: z.string(),
   runFolder: z.string(),
   segmentPrefix: z.string(),
@@ -38,7 +39,6 @@ export type WorkerBoot = z.infer<typeof WorkerBoot>;
 export const ChannelRef = z.object({
   $channel: z.string(),
   role: z.enum(["source", "sink"]),
-  stream: z.string(),
   granularity: Granularity,
   key: z.string().optional(),
   weight: z.string().optional(),
@@ -73,9 +73,14 @@ export const CallReply = z.object({
 });
 export type CallReply = z.infer<typeof CallReply>;
 
-export const ReadyMessage = z.object({ address: z.string(), pid: z.int(), methods: z.array(z.string()) });
+export const ReadyMessage = z.object({
+  addresses: z.array(z.string()),
+  pid: z.int(),
+  memoryBytes: z.number().nonnegative(),
+});
+export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
 export const ResolveRequest = z.object({ worker: z.string() });
-export const ResolveReply = z.object({ address: z.string(), incarnation: z.int() });
+export const ResolveReply = z.object({ addresses: z.array(z.string()), incarnation: z.int() });
 
 /** Many items in one piece: `data` is their encodings one after the other, `lengths` their sizes in bytes. */
 export const PackedItems = z.object({
@@ -91,17 +96,15 @@ export const PutRequest = z.object({ channel: z.string(), call: z.string(), item
 export const TakeRequest = z.object({
   channel: z.string(),
   call: z.string(),
-  stream: z.string(),
   maxItems: z.int().positive().optional(),
   maxWeight: z.number().positive().optional(),
   minItems: z.int().positive().optional(),
   /** acknowledges everything this call holds, and commits what it has put, before taking */
   acknowledge: z.boolean(),
 });
+// Without `maxItems` and `maxWeight` a take waits for the end of the stream and gets this consumer's share of it.
 /** `null` ends the stream. */
 export const TakeReply = z.union([z.null(), z.object({ data: bytes, lengths: z.instanceof(Uint32Array) })]);
-export const AcknowledgeRequest = z.object({ call: z.string() });
-
-export const LockRequest = z.object({ call: z.string(), memoryBytes: z.number().nonnegative() });
+export const LockRequest = z.object({ call: z.string() });
 export const LockReply = z.object({ token: z.int().positive() });
 export const UnlockRequest = z.object({ call: z.string(), token: z.int().positive() });

@@ -50,6 +50,7 @@ export {
   type ArithmeticProblem,
   type ArithmeticTask,
   ArithmeticTaskConfig,
+  arithmeticAlphabet,
   createArithmeticTask,
   measureAccuracy,
 } from "./tasks/arithmetic.ts";

@@ -1,7 +1,6 @@
 import { type Prompt, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { parseConfig } from "../config.ts";
-import type { SupervisedSequence } from "../pack.ts";
 import { createRandom, hashString, type Random } from "../random.ts";
 import { type CharacterTokenizer, createCharacterTokenizer } from "./character-tokenizer.ts";
 
@@ -58,8 +57,11 @@ export interface ArithmeticTask {
   heldOut(count: number): Prompt[];
   isHeldOut(problem: Pick<ArithmeticProblem, "left" | "operator" | "right">): boolean;
   /** Prompt, answer and stop token, learned from the answer on: for a supervised warm-up. */
-  demonstration(prompt: Prompt): SupervisedSequence;
+  demonstration(prompt: Prompt): { tokens: Int32Array; mask: Float32Array };
 }
+
+/** Every character of a problem and its answer. */
+export const arithmeticAlphabet = "0123456789+-*=";
 
 /** Draws in vain after which a split is taken to have no (more) problems. */
 const drawsPerProblem = 10_000;
@@ -67,7 +69,7 @@ const drawsPerProblem = 10_000;
 /** Throws `config.invalid` for wrong keys under `path`. */
 export function createArithmeticTask(value: unknown = {}, path = "task"): ArithmeticTask {
   const config = parseConfig<ArithmeticTaskConfig>(ArithmeticTaskConfig, value, path);
-  const tokenizer = createCharacterTokenizer("0123456789+-*=");
+  const tokenizer = createCharacterTokenizer(arithmeticAlphabet);
   const training = createRandom(config.seed).split("arithmetic/training");
 
   const isHeldOut: ArithmeticTask["isHeldOut"] = ({ left, operator, right }) => {

@@ -67,9 +67,13 @@ export function validateConfig<T>(schema: z.ZodType<T>, values: unknown): T {
   const parsed = schema.safeParse(values);
   if (parsed.success) return parsed.data;
   const problems = parsed.error.issues.flatMap((issue) => describeIssue(issue, schema, values));
-  throw new TreadleError("config.invalid", `the configuration has ${problems.length} problem(s):\n  ${problems.join("\n  ")}`, {
-    details: { problems },
-  });
+  throw new TreadleError(
+    "config.invalid",
+    `the configuration has ${problems.length} problem(s):\n  ${problems.join("\n  ")}`,
+    {
+      details: { problems },
+    },
+  );
 }
 
 function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unknown): string[] {
@@ -115,11 +119,13 @@ export function nearestOf(key: string, known: readonly string[]): string | undef
 
 function valueAt(values: unknown, path: readonly string[]): unknown {
   let node = values;
-  for (const key of path) node = isRecord(node) || Array.isArray(node) ? (node as Record<string, unknown>)[key] : undefined;
+  for (const key of path)
+    node = isRecord(node) || Array.isArray(node) ? (node as Record<string, unknown>)[key] : undefined;
   return node;
 }
 
-const show = (value: unknown): string => (value === undefined ? "nothing" : `'${typeof value === "string" ? value : JSON.stringify(value)}'`);
+const show = (value: unknown): string =>
+  value === undefined ? "nothing" : `'${typeof value === "string" ? value : JSON.stringify(value)}'`;
 
 const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);

@@ -85,7 +85,9 @@ export async function guardDisk<T>(path: string, act: () => Promise<T>): Promise
     return await act();
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === "ENOSPC") {
-      throw new TreadleError("disk.full", `no space left to write '${path}'; free some, then 'treadle resume'`, { cause });
+      throw new TreadleError("disk.full", `no space left to write '${path}'; free some, then 'treadle resume'`, {
+        cause,
+      });
     }
     throw cause;
   }

@@ -1,0 +1,15 @@
+#!/usr/bin/env node
+// A checkout runs its TypeScript sources; a published package has none and runs its compiled files.
+// TREADLE_COMPILED=1 runs the compiled files of a checkout, as production does.
+import { existsSync } from "node:fs";
+import { register } from "node:module";
+
+const source = new URL("../src/main.ts", import.meta.url);
+if (existsSync(source) && process.env.TREADLE_COMPILED !== "1") {
+  const tsx = await import("tsx/esm/api");
+  tsx.register();
+  register("./source-condition.js", import.meta.url);
+  await import(source.href);
+} else {
+  await import("../dist/main.js");
+}

@@ -1,0 +1,89 @@
+import type { RunEvent } from "@treadle/contracts";
+import { type RunResult, resumeRun, runWorkflow } from "@treadle/runtime";
+import { Command } from "commander";
+import { startView } from "../view/start-view.ts";
+import { renderSummary } from "../view/summary.ts";
+import { defaultRunsRoot, findProjectRoot } from "./project.ts";
+
+type RunFlags = {
+  readonly set: readonly string[];
+  readonly config?: string;
+  readonly runs?: string;
+  readonly json?: boolean;
+  readonly plain?: boolean;
+  readonly checkpoint?: string;
+};
+
+const collect = (value: string, previous: readonly string[]): readonly string[] => [...previous, value];
+
+function withRunFlags(command: Command): Command {
+  return command
+    .option("--set <key.path=value>", "overrides a value of the configuration; may be repeated", collect, [])
+    .option("--runs <folder>", "where runs keep their folders (default: runs/ of the project)")
+    .option("--plain", "plain lines instead of the live view")
+    .option("--json", "prints one summary object on standard output and nothing else there");
+}
+
+export function runCommand(): Command {
+  return withRunFlags(new Command("run"))
+    .description("runs a workflow")
+    .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
+    .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
+    .action((workflow: string, flags: RunFlags) =>
+      execute(flags, (common) => runWorkflow({ ...common, workflow, configFile: flags.config })),
+    );
+}
+
+export function resumeCommand(): Command {
+  return withRunFlags(new Command("resume"))
+    .description("goes on with a run after its last finished step")
+    .argument("<run>", "id of the run, as 'treadle runs' lists them")
+    .option("--checkpoint <name>", "states of a checkpoint instead of the last step's, as step-000040")
+    .action((runId: string, flags: RunFlags) =>
+      execute(flags, (common) => resumeRun({ ...common, runId, checkpoint: flags.checkpoint })),
+    );
+}
+
+type Common = {
+  readonly overrides: readonly string[];
+  readonly runsRoot: string;
+  readonly projectRoot: string;
+  readonly onEvent: (event: RunEvent) => void;
+  readonly stop: AbortSignal;
+  readonly kill: AbortSignal;
+};
+
+/** Ctrl-C once stops after the step under way, with a checkpoint; twice ends at once. SIGTERM is like the first. */
+async function execute(flags: RunFlags, start: (common: Common) => Promise<RunResult>): Promise<void> {
+  const projectRoot = findProjectRoot();
+  const view = startView({ json: flags.json === true, plain: flags.plain === true });
+  const stop = new AbortController();
+  const kill = new AbortController();
+  const onSignal = () => {
+    if (stop.signal.aborted) kill.abort();
+    else {
+      stop.abort();
+      view.notice("stopping after this step; press Ctrl-C again to end at once");
+    }
+  };
+  process.on("SIGINT", onSignal);
+  process.on("SIGTERM", onSignal);
+  try {
+    const { summary, stopped } = await start({
+      overrides: flags.set,
+      runsRoot: flags.runs ?? defaultRunsRoot(projectRoot),
+      projectRoot,
+      onEvent: view.onEvent,
+      stop: stop.signal,
+      kill: kill.signal,
+    });
+    view.close();
+    if (flags.json) process.stdout.write(`${JSON.stringify(summary)}\n`);
+    else process.stdout.write(`${renderSummary(view.state(), { colour: process.stdout.isTTY === true })}\n`);
+    if (stopped) process.exitCode = 130;
+  } finally {
+    view.close();
+    process.off("SIGINT", onSignal);
+    process.off("SIGTERM", onSignal);
+  }
+}

@@ -1,0 +1,227 @@
+/**
+ * Starts, limits, watches and ends worker processes on one machine.
+ *
+ * Owner of: every worker process it started, their log files, their heartbeat pipes.
+ *
+ * N1 a worker runs in a process group of its own; ending it ends whatever it started.
+ * N2 only modules below the project root are run.
+ * N3 `exited` settles exactly once for every process started, with its last log lines and the failure that it wrote.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { createWriteStream } from "node:fs";
+import { realpath } from "node:fs/promises";
+import { join, sep } from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import { fileURLToPath } from "node:url";
+import { type ErrorRecord, TreadleError, type WorkerBoot } from "@treadle/contracts";
+import { LogTail, parseLogLine } from "@treadle/observe";
+import { z } from "zod";
+
+const Heartbeat = z.object({ busyMs: z.number(), rssBytes: z.number() });
+export type Heartbeat = z.infer<typeof Heartbeat>;
+
+export type SpawnRequest = {
+  readonly boot: WorkerBoot;
+  readonly env: Readonly<Record<string, string>>;
+  /** resident memory above which the process is ended; also bounds its JavaScript heap */
+  readonly memoryLimitMiB?: number | undefined;
+};
+
+export type ExitReport = {
+  readonly worker: string;
+  readonly incarnation: number;
+  readonly pid: number | undefined;
+  readonly code: number | null;
+  readonly signal: string | null;
+  /** what the process itself, or its watcher, said of the reason */
+  readonly failure: ErrorRecord | undefined;
+  readonly logTail: readonly string[];
+};
+
+export type AgentListener = {
+  readonly onHeartbeat: (worker: string, incarnation: number, heartbeat: Heartbeat) => void;
+  readonly onLog: (worker: string, level: string, line: string) => void;
+};
+
+const failureMark = "#treadle-failure ";
+const maxLineLength = 4096;
+
+export class WorkerProcess {
+  readonly worker: string;
+  readonly incarnation: number;
+  readonly exited: Promise<ExitReport>;
+  readonly #child: ChildProcess;
+  #alive = true;
+  #verdict: ErrorRecord | undefined;
+
+  constructor(child: ChildProcess, request: SpawnRequest, logs: string, listener: AgentListener) {
+    const { boot, memoryLimitMiB } = request;
+    this.worker = `${boot.component}/${boot.rank}`;
+    this.incarnation = boot.incarnation;
+    this.#child = child;
+    const tail = new LogTail({ lines: 30, maxLineLength: 400 });
+    const logFile = createWriteStream(join(logs, `${boot.component}-${boot.rank}.log`), { flags: "a" });
+    logFile.on("error", () => {}); // a full disk must not end the run because of its logs
+    for (const stream of [child.stdout, child.stderr]) {
+      eachLine(stream, (line) => {
+        if (line.startsWith(failureMark)) {
+          this.#verdict ??= JSON.parse(line.slice(failureMark.length)) as ErrorRecord;
+          return;
+        }
+        if (line.trim() === "") return;
+        logFile.write(`${line}\n`);
+        const { level, message } = parseLogLine(line, stream === child.stderr ? "warn" : "info");
+        tail.write(`${message}\n`);
+        listener.onLog(this.worker, level, message);
+      });
+    }
+    eachLine(child.stdio[3] as Readable, (line) => {
+      const heartbeat = parseHeartbeat(line);
+      if (!heartbeat) return;
+      const usedMiB = heartbeat.rssBytes / 2 ** 20;
+      if (memoryLimitMiB !== undefined && usedMiB > memoryLimitMiB) {
+        this.end({
+          code: "device.out-of-memory",
+          message: `worker '${this.worker}' used '${usedMiB.toFixed(0)}' MiB of memory, more than its limit of ${memoryLimitMiB} MiB; raise its memoryLimitMiB or give it smaller batches`,
+        });
+      }
+      listener.onHeartbeat(this.worker, this.incarnation, heartbeat);
+    });
+    child.stdin?.on("error", () => {}); // it may die before it has read
+    child.stdin?.end(JSON.stringify(boot));
+    this.exited = new Promise((resolve) => {
+      const settle = (code: number | null, signal: string | null, cause?: Error) => {
+        if (!this.#alive) return;
+        this.#alive = false;
+        this.#signalGroup("SIGKILL"); // N1: what the worker had started
+        logFile.end();
+        const failure = this.#verdict ?? (cause ? { code: "worker.died", message: cause.message } : undefined);
+        const { worker, incarnation } = this;
+        resolve({ worker, incarnation, pid: child.pid, code, signal, failure, logTail: tail.lines() });
+      };
+      child.on("close", (code, signal) => settle(code, signal));
+      child.on("error", (cause) => settle(null, null, cause));
+    });
+  }
+
+  get pid(): number | undefined {
+    return this.#child.pid;
+  }
+
+  get alive(): boolean {
+    return this.#alive;
+  }
+
+  /** Ends the process at once; `verdict` is reported as the reason. */
+  end(verdict?: ErrorRecord): void {
+    this.#verdict ??= verdict;
+    // A stopped process (SIGSTOP) takes SIGKILL at once; nothing gentler reaches it.
+    this.#signalGroup("SIGKILL");
+  }
+
+  /** Waits for an orderly end, then ends it. */
+  async stop(graceMs: number): Promise<ExitReport> {
+    const timer = setTimeout(() => this.end(), graceMs);
+    const report = await this.exited;
+    clearTimeout(timer);
+    return report;
+  }
+
+  #signalGroup(signal: NodeJS.Signals): void {
+    if (this.#child.pid === undefined) return;
+    try {
+      process.kill(-this.#child.pid, signal);
+    } catch {
+      // the whole group is gone already
+    }
+  }
+}
+
+export class NodeAgent {
+  readonly name: string;
+  readonly #projectRoot: string;
+  readonly #logs: string;
+  readonly #listener: AgentListener;
+  readonly #processes = new Set<WorkerProcess>();
+
+  constructor(options: { name: string; projectRoot: string; logs: string; listener: AgentListener }) {
+    this.name = options.name;
+    this.#projectRoot = options.projectRoot;
+    this.#logs = options.logs;
+    this.#listener = options.listener;
+    process.once("exit", this.#endAll);
+  }
+
+  async spawn(request: SpawnRequest): Promise<WorkerProcess> {
+    await this.#checkModule(request.boot.module);
+    const { boot, memoryLimitMiB } = request;
+    const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
+    const child = spawn(process.execPath, [...heap, ...loaderFlags(boot.module), hostEntry.path], {
+      detached: true, // N1: leader of its own process group
+      stdio: ["pipe", "pipe", "pipe", "pipe"],
+      env: { ...process.env, ...request.env, TREADLE_DEVICES: boot.devices.join(",") },
+      cwd: this.#projectRoot,
+    });
+    const started = new WorkerProcess(child, request, this.#logs, this.#listener);
+    this.#processes.add(started);
+    void started.exited.then(() => this.#processes.delete(started));
+    return started;
+  }
+
+  /** Ends every process that is left. */
+  async close(): Promise<void> {
+    this.#endAll();
+    await Promise.all([...this.#processes].map((started) => started.exited));
+    process.off("exit", this.#endAll);
+  }
+
+  readonly #endAll = (): void => {
+    for (const started of this.#processes) started.end();
+  };
+
+  /** N2. */
+  async #checkModule(module: string): Promise<void> {
+    const path = await realpath(fileURLToPath(module)).catch((cause) => {
+      throw new TreadleError("worker.load-failed", `module '${module}' does not exist; give the path of a module`, {
+        cause,
+      });
+    });
+    const root = await realpath(this.#projectRoot);
+    if (path.startsWith(root + sep)) return;
+    throw new TreadleError(
+      "worker.load-failed",
+      `module '${path}' is outside of the project root '${root}'; a node agent runs only what lies below it`,
+    );
+  }
+}
+
+const compiled = !import.meta.url.endsWith(".ts");
+const hostEntry = {
+  path: fileURLToPath(new URL(compiled ? "../host/main.js" : "../host/main.ts", import.meta.url)),
+};
+
+/** Sources run through a loader in development; a compiled runtime needs it only for a workflow written in TypeScript. */
+function loaderFlags(module: string): string[] {
+  const loader = ["--import", import.meta.resolve("tsx")];
+  if (!compiled) return ["--conditions=source", ...loader];
+  return module.endsWith(".ts") ? loader : [];
+}
+
+function eachLine(stream: Readable | null, onLine: (line: string) => void): void {
+  if (!stream) return;
+  stream.on("error", () => {});
+  const lines = createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY });
+  lines.on("line", (line) =>
+    onLine(line.length > maxLineLength && !line.startsWith(failureMark) ? line.slice(0, maxLineLength) : line),
+  );
+}
+
+function parseHeartbeat(line: string): Heartbeat | undefined {
+  try {
+    const parsed = Heartbeat.safeParse(JSON.parse(line));
+    return parsed.success ? parsed.data : undefined;
+  } catch {
+    return undefined;
+  }
+}

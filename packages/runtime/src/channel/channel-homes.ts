@@ -1,0 +1,350 @@
+/**
+ * The home of every channel of a run, in the runner's process: a thin shell around one `ChannelState` a channel.
+ *
+ * Owner of: the state machines, the promises of waiting puts and takes, and which call holds what on which channels.
+ *
+ * C6 across channels: before a call's next take, what it holds is acknowledged and what it put is committed, on all its
+ * channels in one synchronous turn, so no death can come between.
+ */
+import { type PackedItems, PutRequest, TakeRequest, TreadleError } from "@treadle/contracts";
+import { decodeItem } from "@treadle/transport";
+import type { z } from "zod";
+import { validateItem } from "./channel-client.ts";
+import type { CallOutcome, ChannelEffect, ItemView, PutItem } from "./channel-messages.ts";
+import { ChannelState } from "./channel-state.ts";
+import { fifo, leastLoaded, type PickPolicy, priority } from "./pick-policy.ts";
+
+export const pickPolicies: Readonly<Record<"fifo" | "priority" | "least-loaded", PickPolicy>> = {
+  fifo,
+  priority,
+  "least-loaded": leastLoaded,
+};
+
+export type ChannelDefinition = {
+  readonly name: string;
+  readonly capacity: number;
+  readonly pick: keyof typeof pickPolicies;
+  /** set when only this process can validate, because no worker can find the schema */
+  readonly schema: z.ZodType | undefined;
+};
+
+export type ChannelEnd = { readonly channel: string; readonly role: "source" | "sink"; readonly stream: string };
+
+export type PackedBatch = { readonly data: Uint8Array; readonly lengths: Uint32Array } | null;
+
+export type ChannelHomesOptions = {
+  readonly now: () => number;
+  /** something has entered a channel, or a batch has left it */
+  readonly onProgress: () => void;
+  /** a call has put something into one of its channels */
+  readonly onEnqueued: (call: string) => void;
+  /** a call begins to wait; the returned function is awaited when the wait is over, before the call goes on */
+  readonly onWait: (call: string, end: ChannelEnd, on: "take" | "put") => () => Promise<void>;
+};
+
+type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => void };
+type ShareTake = { readonly take: number; readonly call: string };
+type OpenCall = { worker: string; readonly ends: readonly ChannelEnd[]; holds: boolean };
+
+/** Producers and consumers of one stream, to share out a whole batch fairly. */
+type StreamCensus = {
+  producers: number;
+  readonly consumers: Set<string>;
+  readonly served: Set<string>;
+  waiting: ShareTake[];
+};
+
+export class ChannelHomes {
+  readonly #channels = new Map<string, { state: ChannelState; definition: ChannelDefinition }>();
+  readonly #calls = new Map<string, OpenCall>();
+  readonly #waiting = new Map<number, Waiting>();
+  readonly #census = new Map<string, StreamCensus>();
+  readonly #options: ChannelHomesOptions;
+  #lastRequest = 0;
+
+  constructor(options: ChannelHomesOptions) {
+    this.#options = options;
+  }
+
+  define(definition: ChannelDefinition): void {
+    if (this.#channels.has(definition.name)) {
+      throw new TreadleError(
+        "workflow.invalid",
+        `channel '${definition.name}' is defined twice; give each its own name`,
+      );
+    }
+    // `delivered`: a consumer that dies is always retried or ends the run, so nobody has to stay to take over for it.
+    const state = new ChannelState({
+      name: definition.name,
+      capacity: { items: definition.capacity },
+      policy: pickPolicies[definition.pick],
+      endWhen: "delivered",
+    });
+    this.#channels.set(definition.name, { state, definition });
+  }
+
+  get names(): string[] {
+    return [...this.#channels.keys()];
+  }
+
+  /** Registers a call before its callee runs, in program order. */
+  open(call: string, worker: string, ends: readonly ChannelEnd[]): void {
+    if (ends.length === 0) return;
+    this.#calls.set(call, { worker, ends, holds: false });
+    for (const end of ends) {
+      this.#channel(end.channel).state.open({ call, worker, role: end.role, stream: end.stream });
+      const census = this.#censusOf(end);
+      if (end.role === "sink") census.producers++;
+      else {
+        if (census.producers === 0 && census.served.size === census.consumers.size) census.served.clear();
+        census.consumers.add(call);
+      }
+    }
+  }
+
+  close(call: string, outcome: CallOutcome): void {
+    const open = this.#calls.get(call);
+    if (!open) return;
+    if (outcome.ok) this.#settleHoldings(call, open);
+    this.#calls.delete(call);
+    for (const end of open.ends) {
+      this.#apply(this.#channel(end.channel).state.close({ call, outcome }));
+      const census = this.#censusOf(end);
+      if (end.role === "source") {
+        census.consumers.delete(call);
+        census.served.delete(call);
+      } else census.producers--;
+      this.#serveShares(end);
+      if (census.producers === 0 && census.consumers.size === 0) this.#census.delete(`${end.channel}\n${end.stream}`);
+    }
+  }
+
+  /** The call's worker died, or it must start over: what it held goes back, what it had put and not committed vanishes. */
+  startOver(call: string, worker: string): void {
+    const open = this.#calls.get(call);
+    if (!open) return;
+    open.worker = worker;
+    open.holds = false;
+    for (const end of open.ends) {
+      const { state } = this.#channel(end.channel);
+      const census = this.#censusOf(end);
+      census.served.delete(call);
+      census.waiting = census.waiting.filter((waiting) => waiting.call !== call);
+      this.#apply(state.abandon({ call }));
+      state.retry({ call, worker });
+    }
+  }
+
+  put(body: unknown): Promise<unknown> {
+    const request = PutRequest.parse(body);
+    const open = this.#openCall(request.call, request.channel);
+    const { state, definition } = this.#channel(request.channel);
+    const items = splitItems(request.items);
+    if (definition.schema) {
+      items.forEach((item, i) => {
+        validateItem(decodeItem(item.payload as Uint8Array), definition.schema as z.ZodType, definition.name, i);
+      });
+    }
+    this.#options.onProgress();
+    const put = ++this.#lastRequest;
+    const answer = this.#await(put);
+    this.#apply(state.put({ call: request.call, put, items, staged: open.holds, nowMs: this.#options.now() }));
+    if (this.#waiting.has(put)) {
+      // The channel is full. Whoever waits for all of a stream gets its share of what there is, to make room.
+      for (const end of open.ends) if (end.channel === request.channel) this.#serveShares(end, true);
+    }
+    this.#options.onEnqueued(request.call);
+    const end = open.ends.find((each) => each.channel === request.channel && each.role === "sink");
+    return end ? this.#onceServed(put, answer, request.call, end, "put") : answer;
+  }
+
+  take(body: unknown): Promise<PackedBatch> {
+    const request = TakeRequest.parse(body);
+    const open = this.#openCall(request.call, request.channel);
+    if (request.acknowledge) this.#settleHoldings(request.call, open);
+    const { state } = this.#channel(request.channel);
+    const take = ++this.#lastRequest;
+    const answer = this.#await(take) as Promise<PackedBatch>;
+    const end = open.ends.find((each) => each.channel === request.channel && each.role === "source");
+    if (!end) {
+      throw new TreadleError(
+        "workflow.invalid",
+        `'${open.worker}' takes from channel '${request.channel}', which was passed to it as a sink; pass '.source'`,
+      );
+    }
+    if (request.maxItems === undefined && request.maxWeight === undefined) {
+      this.#censusOf(end).waiting.push({ take, call: request.call });
+      this.#serveShares(end);
+      return this.#onceServed(take, answer, request.call, end, "take");
+    }
+    const { maxItems, maxWeight, minItems } = request;
+    this.#apply(
+      state.take({
+        call: request.call,
+        take,
+        max: { items: maxItems, weight: maxWeight },
+        min: minItems,
+        nowMs: this.#options.now(),
+      }),
+    );
+    return this.#onceServed(take, answer, request.call, end, "take");
+  }
+
+  /** Items that a channel holds, waiting or in flight. */
+  depth(channel: string): number {
+    return this.#channel(channel).state.snapshot().usedItems;
+  }
+
+  snapshots(): ReturnType<ChannelState["snapshot"]>[] {
+    return [...this.#channels.values()].map(({ state }) => state.snapshot());
+  }
+
+  /** Rejects everything that waits; used when the run ends. */
+  fail(error: TreadleError): void {
+    for (const waiting of this.#waiting.values()) waiting.reject(error);
+    this.#waiting.clear();
+  }
+
+  /** C6. */
+  #settleHoldings(call: string, open: OpenCall): void {
+    if (!open.holds) return;
+    open.holds = false;
+    const channels = new Set(open.ends.map((end) => end.channel));
+    const effects: ChannelEffect[] = [];
+    for (const channel of channels) effects.push(...this.#channel(channel).state.ack({ call }));
+    for (const channel of channels) effects.push(...this.#channel(channel).state.commit({ call }));
+    this.#apply(effects);
+  }
+
+  /**
+   * Consumers that want all of a stream get equal shares of it once it is complete: each time one takes, what is left is
+   * divided by how many consumers have not had theirs.
+   */
+  #serveShares(end: ChannelEnd, full = false): void {
+    const census = this.#censusOf(end);
+    if (census.waiting.length === 0 || (census.producers > 0 && !full)) return;
+    const { state } = this.#channel(end.channel);
+    for (const { take, call } of census.waiting.splice(0)) {
+      const queued = state.snapshot().streams.findLast((stream) => stream.stream === end.stream)?.queuedItems ?? 0;
+      const unserved = [...census.consumers].filter((consumer) => !census.served.has(consumer)).length;
+      const share = Math.max(1, Math.ceil(queued / Math.max(1, unserved)));
+      if (!full) census.served.add(call);
+      this.#apply(state.take({ call, take, max: { items: share }, min: 1, nowMs: this.#options.now() }));
+    }
+  }
+
+  #apply(effects: readonly ChannelEffect[]): void {
+    for (const effect of effects) {
+      switch (effect.type) {
+        case "put-accepted":
+          this.#settle(effect.put)?.resolve(undefined);
+          break;
+        case "put-refused":
+          this.#settle(effect.put)?.reject(effect.error);
+          break;
+        case "deliver": {
+          const open = this.#calls.get(effect.call);
+          if (open) open.holds = true;
+          this.#settle(effect.take)?.resolve(joinItems(effect.deliveries));
+          break;
+        }
+        case "end":
+          this.#settle(effect.take)?.resolve(null);
+          break;
+        case "fail":
+          this.#settle(effect.take)?.reject(effect.error);
+          break;
+        case "stale-ack":
+          break; // the items went to somebody else when this call's worker was taken for dead
+      }
+    }
+  }
+
+  /** The answer itself when it is there already, so that nothing is awaited where nothing waits. */
+  #onceServed<T>(request: number, answer: Promise<T>, call: string, end: ChannelEnd, on: "take" | "put"): Promise<T> {
+    if (!this.#waiting.has(request)) return answer;
+    const goOn = this.#options.onWait(call, end, on);
+    return answer.then(async (value) => {
+      this.#options.onProgress();
+      await goOn();
+      return value;
+    });
+  }
+
+  #await(request: number): Promise<unknown> {
+    return new Promise((resolve, reject) => this.#waiting.set(request, { resolve, reject }));
+  }
+
+  #settle(request: string | number): Waiting | undefined {
+    const waiting = this.#waiting.get(request as number);
+    this.#waiting.delete(request as number);
+    return waiting;
+  }
+
+  #channel(name: string): { state: ChannelState; definition: ChannelDefinition } {
+    const channel = this.#channels.get(name);
+    if (!channel) {
+      const known = this.names.join(", ") || "none";
+      throw new TreadleError("workflow.invalid", `no channel is called '${name}'; this run has ${known}`);
+    }
+    return channel;
+  }
+
+  #openCall(call: string, channel: string): OpenCall {
+    const open = this.#calls.get(call);
+    if (open) return open;
+    throw new TreadleError(
+      "channel.closed",
+      `channel '${channel}' was used by call '${call}', which has ended or was not given that channel; await every put within the method`,
+    );
+  }
+
+  #censusOf(end: ChannelEnd): StreamCensus {
+    const key = `${end.channel}\n${end.stream}`;
+    let census = this.#census.get(key);
+    if (!census) {
+      census = { producers: 0, consumers: new Set(), served: new Set(), waiting: [] };
+      this.#census.set(key, census);
+    }
+    return census;
+  }
+}
+
+function splitItems(packed: PackedItems): PutItem[] {
+  const items = new Array<PutItem>(packed.lengths.length);
+  let offset = 0;
+  for (let i = 0; i < items.length; i++) {
+    const sizeBytes = packed.lengths[i] as number;
+    items[i] = {
+      payload: packed.data.subarray(offset, offset + sizeBytes),
+      sizeBytes,
+      key: packed.keys?.[i],
+      weight: packed.weights?.[i],
+      priority: packed.priorities?.[i],
+    };
+    offset += sizeBytes;
+  }
+  if (offset !== packed.data.byteLength) {
+    throw new TreadleError(
+      "link.protocol",
+      `a put announced '${offset}' bytes of items and carried '${packed.data.byteLength}'`,
+    );
+  }
+  return items;
+}
+
+function joinItems(deliveries: readonly ItemView[]): PackedBatch {
+  const lengths = new Uint32Array(deliveries.length);
+  let sizeBytes = 0;
+  for (let i = 0; i < deliveries.length; i++) {
+    lengths[i] = deliveries[i]?.sizeBytes as number;
+    sizeBytes += deliveries[i]?.sizeBytes as number;
+  }
+  const data = new Uint8Array(sizeBytes);
+  let offset = 0;
+  for (const delivery of deliveries) {
+    data.set(delivery.payload as Uint8Array, offset);
+    offset += delivery.sizeBytes;
+  }
+  return { data, lengths };
+}

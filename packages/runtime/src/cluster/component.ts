@@ -1,0 +1,43 @@
+/** What `cluster.launch` was asked for, before and after it runs. */
+import { TreadleError } from "@treadle/contracts";
+import type { AnyWorkerClass } from "../worker.ts";
+
+export type LaunchOptions = {
+  /** default: the class's name without `Worker`, in kebab case */
+  readonly name?: string | undefined;
+  readonly ranks?: { readonly min?: number; readonly max?: number; readonly fixed?: number } | undefined;
+  /** devices that one rank spans, such as a tensor-parallel size */
+  readonly devicesPerRank?: number | undefined;
+  readonly deviceKind?: string | undefined;
+  /** what one rank occupies on each of its devices while loaded; refused before launch where it cannot fit */
+  readonly memoryPerDeviceMiB?: number | undefined;
+  /** relative share of the devices in spatial mode */
+  readonly weight?: number | undefined;
+  /** added to the environment of each of its processes */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+  /** resident memory of a process above which it is ended */
+  readonly memoryLimitMiB?: number | undefined;
+};
+
+export type Component = {
+  readonly name: string;
+  readonly workerClass: AnyWorkerClass;
+  readonly config: unknown;
+  readonly options: LaunchOptions;
+  readonly module: string;
+  readonly exportName: string;
+  readonly methods: readonly string[];
+};
+
+/** `RolloutWorker` is `rollout`, `ToolUseWorker` is `tool-use`. */
+export function componentName(className: string): string {
+  const name = className
+    .replace(/Worker$/, "")
+    .replace(/([a-z0-9])([A-Z])/g, "$1-$2")
+    .toLowerCase();
+  if (/^[a-z][a-z0-9-]*$/.test(name)) return name;
+  throw new TreadleError(
+    "workflow.invalid",
+    `no component name can be made from class '${className}'; give one with launch(…, { name })`,
+  );
+}

@@ -1,0 +1,128 @@
+/**
+ * One rank of a component over all its incarnations: its process, its link, and the calls that are under way on it.
+ *
+ * R1 calls reach a process in the order in which they were made, also after a restart.
+ * R2 a call settles once; a process's death leaves it pending until the rank runs again or the run gives up.
+ */
+import { CallReply, type CallRequest, type Peer, TreadleError } from "@treadle/contracts";
+import type { WorkerProcess } from "../agent/node-agent.ts";
+
+export type PendingCall = {
+  readonly request: CallRequest;
+  readonly signal: AbortSignal;
+  readonly timeoutMs: number;
+  readonly resolve: (reply: CallReply) => void;
+  readonly reject: (error: unknown) => void;
+  attempts: number;
+};
+
+const maxAttempts = 4;
+
+export class Rank {
+  readonly name: string;
+  readonly component: string;
+  readonly index: number;
+  readonly devices: readonly string[];
+  incarnation = 0;
+  process: WorkerProcess | undefined;
+  addresses: readonly string[] = [];
+  #peer: Peer | undefined;
+  readonly #pending = new Map<string, PendingCall>();
+  readonly #waitingForReady: { resolve: (peer: Peer) => void; reject: (error: unknown) => void }[] = [];
+  readonly #onRetry: (rank: Rank, call: PendingCall, error: TreadleError) => Promise<void>;
+
+  constructor(
+    component: string,
+    index: number,
+    devices: readonly string[],
+    onRetry: (rank: Rank, call: PendingCall, error: TreadleError) => Promise<void>,
+  ) {
+    this.component = component;
+    this.index = index;
+    this.name = `${component}/${index}`;
+    this.devices = devices;
+    this.#onRetry = onRetry;
+  }
+
+  get peer(): Peer | undefined {
+    return this.#peer;
+  }
+
+  get pending(): readonly PendingCall[] {
+    return [...this.#pending.values()];
+  }
+
+  /** The link of the running process; waits while it starts or restarts. */
+  ready(): Promise<Peer> {
+    if (this.#peer) return Promise.resolve(this.#peer);
+    return new Promise((resolve, reject) => this.#waitingForReady.push({ resolve, reject }));
+  }
+
+  /** A process of this rank is ready for calls; what was pending is sent first (R1). */
+  up(peer: Peer, addresses: readonly string[]): void {
+    this.#peer = peer;
+    this.addresses = addresses;
+    const inOrder = this.pending.toSorted((a, b) => a.request.sequence - b.request.sequence);
+    for (const call of inOrder) this.#send(call, peer);
+    for (const waiting of this.#waitingForReady.splice(0)) waiting.resolve(peer);
+  }
+
+  /** The process is gone, or is not to be used any more. */
+  down(): void {
+    this.#peer = undefined;
+  }
+
+  /** Nothing more will come of this rank. */
+  fail(error: unknown): void {
+    this.#peer = undefined;
+    for (const call of this.#pending.values()) call.reject(error);
+    this.#pending.clear();
+    for (const waiting of this.#waitingForReady.splice(0)) waiting.reject(error);
+  }
+
+  submit(call: PendingCall): void {
+    this.#pending.set(call.request.call, call);
+    if (this.#peer) this.#send(call, this.#peer);
+  }
+
+  /** Puts a call back that had settled on this rank, because its group starts over. */
+  requeue(call: PendingCall): void {
+    this.#pending.set(call.request.call, call);
+  }
+
+  #send(call: PendingCall, peer: Peer): void {
+    const incarnation = this.incarnation;
+    call.attempts++;
+    const { signal, timeoutMs } = call;
+    peer.request("call", call.request, { signal, timeoutMs }).then(
+      (reply) => {
+        if (incarnation !== this.incarnation || !this.#pending.delete(call.request.call)) return;
+        call.resolve(CallReply.parse(reply));
+      },
+      (error: unknown) => {
+        if (incarnation !== this.incarnation || !this.#pending.has(call.request.call)) return;
+        // R2: the end of the process comes by its own way and decides.
+        if (
+          this.#peer !== peer ||
+          (error instanceof TreadleError && error.code === "link.closed" && error.origin.worker === undefined)
+        )
+          return;
+        const retry = error instanceof TreadleError && error.disposition === "retryable" && call.attempts < maxAttempts;
+        if (retry) {
+          void this.#onRetry(this, call, error).then(
+            () => {
+              if (this.#peer && this.#pending.has(call.request.call)) this.#send(call, this.#peer);
+            },
+            (fatal) => this.#reject(call, fatal),
+          );
+          return;
+        }
+        this.#reject(call, error);
+      },
+    );
+  }
+
+  #reject(call: PendingCall, error: unknown): void {
+    if (this.#pending.delete(call.request.call)) call.reject(error);
+  }
+}

@@ -1,0 +1,36 @@
+/** What a worker may ask of the runner, request by request. Each request is checked before anything acts on it. */
+import { LockRequest, type Peer, ResolveRequest, UnlockRequest } from "@treadle/contracts";
+import type { ChannelHomes } from "../channel/channel-homes.ts";
+import type { LockService } from "../device-lock/lock-service.ts";
+import type { Component } from "./component.ts";
+import type { Rank } from "./rank.ts";
+
+export type WorkerServicePorts = {
+  readonly rank: Rank;
+  readonly component: Component;
+  readonly homes: ChannelHomes;
+  readonly locks: LockService;
+  readonly resolve: (worker: string) => Promise<{ addresses: string[]; incarnation: number }>;
+  readonly onReady: (body: unknown) => void;
+  readonly onSpans: (batch: unknown) => void;
+};
+
+export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
+  const { rank, component, homes, locks } = ports;
+  peer.handle("configuration", () => component.config);
+  peer.handle("ready", (body) => {
+    ports.onReady(body);
+  });
+  peer.handle("resolve", (body) => ports.resolve(ResolveRequest.parse(body).worker));
+  peer.handle("telemetry", (body) => ports.onSpans(body));
+  peer.handle("channel.put", (body) => homes.put(body));
+  peer.handle("channel.take", (body) => homes.take(body));
+  peer.handle("lock.acquire", (body) => {
+    const { call } = LockRequest.parse(body);
+    return locks.acquire({ call, worker: rank.name });
+  });
+  peer.handle("lock.release", (body) => {
+    const { call, token } = UnlockRequest.parse(body);
+    locks.release({ call, worker: rank.name, token });
+  });
+}

@@ -1,0 +1,82 @@
+/** Channels and groups in the arguments of a call: references on the wire, live objects in the worker. */
+import { ChannelRef, GroupRef, TreadleError } from "@treadle/contracts";
+import type { z } from "zod";
+import { type HomePort, SinkClient, SourceClient } from "../channel/channel-client.ts";
+import { createGroup, describeGroup } from "../group/group.ts";
+import { CallHandle, type RankReply } from "../group/handle.ts";
+import { requireCall } from "./call-context.ts";
+import { findExport } from "./module-loader.ts";
+
+const maxDepth = 4;
+
+/** Replaces whatever `replace` answers something for, in plain objects and arrays down to four levels. */
+export function mapArguments(value: unknown, replace: (value: object) => unknown, depth = 0): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  const replaced = replace(value);
+  if (replaced !== undefined) return replaced;
+  if (depth >= maxDepth) return value;
+  if (Array.isArray(value)) return value.map((item) => mapArguments(item, replace, depth + 1));
+  if (Object.getPrototypeOf(value) !== Object.prototype) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, mapArguments(item, replace, depth + 1)]));
+}
+
+export type ArgumentPorts = {
+  readonly workflowModule: string | undefined;
+  readonly home: HomePort;
+  readonly waiting: (channel: string) => Disposable;
+  readonly callWorker: (worker: string, method: string, args: readonly unknown[]) => Promise<unknown>;
+};
+
+export async function decodeArguments(args: readonly unknown[], ports: ArgumentPorts): Promise<unknown[]> {
+  const schemas = new Map<ChannelRef, z.ZodType | undefined>();
+  const refs: ChannelRef[] = [];
+  const collect = (value: object) => {
+    const ref = ChannelRef.safeParse(value);
+    if (ref.success && ref.data.role === "sink") refs.push(ref.data);
+    return undefined;
+  };
+  for (const arg of args) mapArguments(arg, collect);
+  for (const ref of refs) {
+    if (ref.schema) schemas.set(ref, (await findExport(ref.schema.module, ref.schema.exportName)) as z.ZodType);
+  }
+  const schemaOf = (name: string) => {
+    for (const [ref, schema] of schemas) if (ref.$channel === name) return schema;
+    return undefined;
+  };
+  const replace = (value: object): unknown => {
+    if ("$channel" in value) {
+      const ref = ChannelRef.parse(value);
+      const call = () => requireCall(`channel '${ref.$channel}' was used`).call;
+      return ref.role === "source"
+        ? new SourceClient(ref, ports.home, call, () => ports.waiting(ref.$channel))
+        : new SinkClient(ref, schemaOf(ref.$channel), ports.home, call);
+    }
+    if ("$group" in value) return remoteGroup(GroupRef.parse(value), ports);
+    return undefined;
+  };
+  return args.map((arg) => mapArguments(arg, replace));
+}
+
+/** A group as another worker sees it: calls go directly from worker to worker. */
+function remoteGroup(ref: GroupRef, ports: ArgumentPorts): unknown {
+  const description = { name: ref.$group, size: ref.size, methods: ref.methods };
+  const all = Array.from({ length: ref.size }, (_, rank) => rank);
+  return createGroup(description, (ranks = all, method, args) => {
+    const encoded = args.map((arg) => mapArguments(arg, refuseChannel));
+    const replies = ranks.map(
+      (rank) => ports.callWorker(`${ref.$group}/${rank}`, method, encoded) as Promise<RankReply<unknown>>,
+    );
+    return new CallHandle(`${ref.$group}.${method}`, ranks, replies, () => {});
+  });
+}
+
+function refuseChannel(value: object): unknown {
+  if (value instanceof SourceClient || value instanceof SinkClient) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `channel '${value.name}' was passed from one worker to another; only the workflow passes channels, so that their ends are known`,
+    );
+  }
+  const group = describeGroup(value);
+  return group ? { $group: group.name, size: group.size, methods: [...group.methods] } : undefined;
+}

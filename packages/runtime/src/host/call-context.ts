@@ -1,0 +1,33 @@
+/** Which call the current code works for; follows every await of a worker method. */
+import { AsyncLocalStorage } from "node:async_hooks";
+import { TreadleError } from "@treadle/contracts";
+
+export type CallContext = {
+  readonly call: string;
+  readonly method: string;
+  readonly step: number | undefined;
+  readonly signal: AbortSignal;
+  readonly timers: Record<string, number>;
+};
+
+const storage = new AsyncLocalStorage<CallContext>();
+
+export function runInCall<T>(context: CallContext, act: () => Promise<T>): Promise<T> {
+  return storage.run(context, act);
+}
+
+export function currentCall(): CallContext | undefined {
+  return storage.getStore();
+}
+
+/** The current call, for what makes sense only within one: device locks and channels. */
+export function requireCall(what: string): CallContext {
+  const context = storage.getStore();
+  if (!context) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `${what} outside of a worker method's call; use it only while a method that the workflow called is running`,
+    );
+  }
+  return context;
+}

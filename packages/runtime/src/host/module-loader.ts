@@ -1,0 +1,41 @@
+/** Loads worker classes and schemas by module, and finds where an object is exported, by identity. */
+import { TreadleError } from "@treadle/contracts";
+import { type AnyWorkerClass, Worker } from "../worker.ts";
+
+export async function loadModule(module: string): Promise<Record<string, unknown>> {
+  try {
+    return (await import(module)) as Record<string, unknown>;
+  } catch (cause) {
+    throw new TreadleError("worker.load-failed", `module '${module}' cannot be loaded: ${(cause as Error).message}`, {
+      cause,
+    });
+  }
+}
+
+export async function findExport(module: string, exportName: string): Promise<unknown> {
+  return (await loadModule(module))[exportName];
+}
+
+export async function loadWorkerClass(module: string, exportName: string): Promise<AnyWorkerClass> {
+  const exported = await findExport(module, exportName);
+  if (typeof exported === "function" && exported.prototype instanceof Worker) {
+    return exported as unknown as AnyWorkerClass;
+  }
+  throw new TreadleError(
+    "worker.load-failed",
+    `module '${module}' does not export a worker class '${exportName}'; export the class from there`,
+  );
+}
+
+/** The first module, and the name there, that exports exactly this object. */
+export function locateExport(
+  value: unknown,
+  modules: readonly { readonly url: string; readonly exports: Readonly<Record<string, unknown>> }[],
+): { module: string; exportName: string } | undefined {
+  for (const { url, exports } of modules) {
+    for (const [exportName, exported] of Object.entries(exports)) {
+      if (exported === value) return { module: url, exportName };
+    }
+  }
+  return undefined;
+}

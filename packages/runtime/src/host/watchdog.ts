@@ -1,0 +1,42 @@
+/**
+ * A thread beside the worker's main thread, with two duties that must not wait for the main thread:
+ * it ends the whole process group when the parent process is gone, so no orphan stays whatever the main thread computes,
+ * and it writes a heartbeat a second to the parent, with how long the main thread has not turned its event loop.
+ * The thread's source is a string so that it starts without a loader.
+ */
+import { Worker as Thread } from "node:worker_threads";
+
+/** File descriptor of the pipe to the parent, the fourth of `stdio`. */
+export const heartbeatFd = 3;
+export const heartbeatIntervalMs = 1000;
+
+const source = `
+const { workerData } = require("node:worker_threads");
+const { writeSync } = require("node:fs");
+const { turn, parent, fd, intervalMs } = workerData;
+const end = () => {
+  try { process.kill(-process.pid, "SIGKILL"); } catch {}
+  process.kill(process.pid, "SIGKILL");
+};
+setInterval(() => { if (process.ppid !== parent) end(); }, 200);
+setInterval(() => {
+  const busyMs = Math.max(0, Date.now() - Number(Atomics.load(turn, 0)));
+  const line = JSON.stringify({ busyMs, rssBytes: process.memoryUsage.rss() }) + "\\n";
+  try { writeSync(fd, line); } catch (error) { if (error.code === "EPIPE") end(); }
+}, intervalMs);
+`;
+
+export function startWatchdog(parentPid: number): () => void {
+  const turn = new BigInt64Array(new SharedArrayBuffer(8));
+  const stamp = () => Atomics.store(turn, 0, BigInt(Date.now()));
+  stamp();
+  const timer = setInterval(stamp, 200);
+  timer.unref();
+  const workerData = { turn, parent: parentPid, fd: heartbeatFd, intervalMs: heartbeatIntervalMs };
+  const thread = new Thread(source, { eval: true, workerData, execArgv: [], env: {}, stdout: false });
+  thread.unref();
+  return () => {
+    clearInterval(timer);
+    void thread.terminate();
+  };
+}

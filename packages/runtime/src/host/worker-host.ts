@@ -1,0 +1,295 @@
+/**
+ * The worker process: loads one worker class, connects to the runner, and runs the calls that arrive.
+ *
+ * Owner of: the worker instance, its call queue, its links to other workers.
+ * Crossing its boundary: the runner's link (calls in; channels, locks, telemetry out), links of other workers
+ * (calls and messages), the heartbeat pipe.
+ *
+ * H1 calls run one at a time in the order of arrival, except those named in the class's `concurrent`.
+ * H2 when a call ends, however it ends, it holds no device lock any more.
+ * H3 the process ends within a second of its runner's end, whatever it computes (watchdog).
+ * H4 a reply is sent after the state that the call changed has been saved.
+ */
+import {
+  CallRequest,
+  type Peer,
+  type ReadyMessage,
+  ResolveReply,
+  TreadleError,
+  type WorkerBoot,
+} from "@treadle/contracts";
+import { createLogger, createTracer, type Logger, type Tracer } from "@treadle/observe";
+import { createPeer, type Endpoint, openEndpoint } from "@treadle/transport";
+import type { z } from "zod";
+import { DeviceLock } from "../device-lock/lock-client.ts";
+import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../worker.ts";
+import { decodeArguments } from "./call-arguments.ts";
+import { currentCall, runInCall } from "./call-context.ts";
+import { Messenger } from "./messenger.ts";
+import { loadWorkerClass } from "./module-loader.ts";
+import { readState, writeState } from "./state-file.ts";
+import { startWatchdog } from "./watchdog.ts";
+
+const telemetryIntervalMs = 1000;
+
+export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<void> {
+  const stopWatchdog = startWatchdog(parentPid);
+  const name = `${boot.component}/${boot.rank}`;
+  const log = createLogger({ worker: name });
+  const tracer = createTracer({ worker: name, enabled: boot.trace, devices: boot.devices });
+  const endpoint = await openEndpoint({
+    name: `${name}#${boot.incarnation}`,
+    runId: boot.runId,
+    token: boot.token,
+    unixPath: boot.listenPath,
+  });
+  const runnerLink = await endpoint.connect(boot.runnerAddresses, { expect: "runner" });
+  runnerLink.onClose(() => process.exit(0));
+  const host = new WorkerHost(boot, createPeer(runnerLink), endpoint, log, tracer);
+  endpoint.onLink((link) => host.accept(createPeer(link)));
+  await host.start();
+  await host.stopped;
+  stopWatchdog();
+  await endpoint.close();
+}
+
+class WorkerHost {
+  readonly #boot: WorkerBoot;
+  readonly #runner: Peer;
+  readonly #endpoint: Endpoint;
+  readonly #log: Logger;
+  readonly #tracer: Tracer;
+  readonly #messages: Messenger;
+  readonly #links = new Map<string, Promise<Peer>>();
+  #class!: AnyWorkerClass;
+  #worker!: Worker;
+  #devices!: DeviceLock;
+  #tail: Promise<unknown> = Promise.resolve();
+  readonly stopped: Promise<void>;
+  #stop!: () => void;
+
+  constructor(boot: WorkerBoot, runner: Peer, endpoint: Endpoint, log: Logger, tracer: Tracer) {
+    this.#boot = boot;
+    this.#runner = runner;
+    this.#endpoint = endpoint;
+    this.#log = log;
+    this.#tracer = tracer;
+    this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, (worker) => this.#connect(worker));
+    this.stopped = new Promise((resolve) => {
+      this.#stop = resolve;
+    });
+  }
+
+  get #name(): string {
+    return `${this.#boot.component}/${this.#boot.rank}`;
+  }
+
+  async start(): Promise<void> {
+    const boot = this.#boot;
+    const config = await this.#runner.request("configuration", { component: boot.component });
+    this.#class = await loadWorkerClass(boot.module, boot.exportName);
+    this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
+    const context: WorkerContext<unknown> = {
+      config,
+      component: boot.component,
+      rank: boot.rank,
+      worldSize: boot.worldSize,
+      seed: boot.seed,
+      log: this.#log,
+      devices: this.#devices,
+      messages: this.#messages,
+      timer: (name) => this.#timer(name),
+    };
+    let memoryBytes = 0;
+    try {
+      this.#worker = new this.#class(context);
+      await this.#worker.setup();
+      memoryBytes = this.#worker.memoryBytes();
+      await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
+    } catch (cause) {
+      throw new TreadleError(
+        "worker.setup-failed",
+        `worker '${this.#name}' could not be set up: ${(cause as Error).message}`,
+        {
+          cause,
+          origin: { worker: this.#name, node: boot.node },
+        },
+      );
+    }
+    this.#serveRunner();
+    this.accept(this.#runner);
+    const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
+    telemetry.unref();
+    const ready: z.infer<typeof ReadyMessage> = {
+      addresses: [...this.#endpoint.addresses],
+      pid: process.pid,
+      memoryBytes,
+    };
+    await this.#runner.request("ready", ready);
+  }
+
+  /** What any peer may ask of a worker. */
+  accept(peer: Peer): void {
+    peer.handle("call", (body, { signal }) => this.#enqueue(CallRequest.parse(body), signal));
+    peer.handle("message", (body) => this.#messages.deliver(body));
+  }
+
+  /** What only the runner may ask. */
+  #serveRunner(): void {
+    this.#runner.handle("onload", async () => {
+      using _ = this.#tracer.span("onload", "onload");
+      await this.#worker.onload();
+      return { memoryBytes: this.#worker.memoryBytes() };
+    });
+    this.#runner.handle("offload", async () => {
+      using _ = this.#tracer.span("offload", "offload");
+      await this.#worker.offload();
+    });
+    this.#runner.handle("restore", async (body) => {
+      const { path } = body as { path: string };
+      await this.#worker.restore(await readState(path));
+    });
+    this.#runner.handle("peer-died", (body) => {
+      const { worker } = body as { worker: string };
+      this.#links.delete(worker);
+      this.#messages.peerDied(
+        worker,
+        new TreadleError("worker.died", `worker '${worker}' died while '${this.#name}' waited for a message from it`, {
+          origin: { worker },
+        }),
+      );
+    });
+    this.#runner.handle("stop", async () => {
+      await this.#worker.teardown();
+      this.#sendTelemetry();
+      setImmediate(() => this.#stop());
+    });
+  }
+
+  /** H1. */
+  #enqueue(request: CallRequest, signal: AbortSignal): Promise<unknown> {
+    const run = () => this.#run(request, signal);
+    if (this.#class.concurrent.includes(request.method)) return run();
+    const result = this.#tail.then(run);
+    this.#tail = result.catch(() => {});
+    return result;
+  }
+
+  async #run(request: CallRequest, signal: AbortSignal): Promise<unknown> {
+    if (signal.aborted) throw signal.reason;
+    const method = this.#method(request.method);
+    const timers: Record<string, number> = {};
+    const context = { call: request.call, method: request.method, step: request.step, signal, timers };
+    const cancelled = new Promise<never>((_, reject) => {
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    });
+    cancelled.catch(() => {});
+    return runInCall(context, async () => {
+      this.#tracer.setStep(request.step);
+      const span = this.#tracer.span(request.method, "call");
+      const startedMs = performance.now();
+      try {
+        const args = await decodeArguments(request.args, {
+          workflowModule: this.#boot.workflowModule,
+          home: {
+            put: (put) => this.#runner.request("channel.put", put, { signal }),
+            take: (take) => this.#runner.request("channel.take", take, { signal }),
+          },
+          waiting: (channel) => this.#tracer.span(channel, "channel-wait"),
+          callWorker: (worker, method, callArgs) => this.#callPeer(worker, method, callArgs),
+        });
+        const value = await Promise.race([method.apply(this.#worker, args), cancelled]);
+        const durationMs = performance.now() - startedMs;
+        await this.#devices.releaseAll(request.call);
+        const savedPath = await this.#save(request);
+        return { value, durationMs, timers, ...(savedPath === undefined ? {} : { savedPath }) };
+      } catch (error) {
+        throw this.#describe(error, request);
+      } finally {
+        await this.#devices.releaseAll(request.call).catch(() => {}); // H2; the runner frees it anyway when it is gone
+        span.end();
+      }
+    });
+  }
+
+  /** H4: only the first rank saves, since the ranks of a group that saves hold the same state. */
+  async #save(request: CallRequest): Promise<string | undefined> {
+    if (this.#boot.rank !== 0 || !request.savePath || !this.#class.saves.includes(request.method)) return undefined;
+    using _ = this.#tracer.span("save state", "checkpoint");
+    const state = await this.#worker.checkpoint();
+    if (!state) return undefined;
+    await writeState(request.savePath, state);
+    return request.savePath;
+  }
+
+  #method(name: string): (...args: unknown[]) => Promise<unknown> {
+    const known = methodNames(this.#class);
+    const method = known.includes(name) ? (this.#worker as unknown as Record<string, unknown>)[name] : undefined;
+    if (typeof method !== "function") {
+      throw new TreadleError(
+        "call.unknown-method",
+        `worker '${this.#name}' has no method '${name}'; it has ${known.join(", ") || "none"}`,
+      );
+    }
+    return method as (...args: unknown[]) => Promise<unknown>;
+  }
+
+  #describe(error: unknown, request: CallRequest): TreadleError {
+    const origin = { worker: this.#name, node: this.#boot.node, method: request.method, step: request.step };
+    if (error instanceof TreadleError) {
+      return error.origin.worker !== undefined
+        ? error
+        : new TreadleError(error.code, error.message, { details: { ...error.details }, cause: error.cause, origin });
+    }
+    const message = error instanceof Error ? error.message : String(error);
+    return new TreadleError("call.failed", `'${request.method}' of '${this.#name}' threw: ${message}`, {
+      cause: error,
+      origin,
+    });
+  }
+
+  #timer(name: string): Disposable {
+    const startedMs = performance.now();
+    const context = currentCall();
+    const span = this.#tracer.span(name, "compute");
+    return {
+      [Symbol.dispose]: () => {
+        span.end();
+        if (context) context.timers[name] = (context.timers[name] ?? 0) + performance.now() - startedMs;
+      },
+    };
+  }
+
+  /** Connects on first use, with the address that the runner's registry has for the worker's present incarnation. */
+  #connect(worker: string): Promise<Peer> {
+    let peer = this.#links.get(worker);
+    if (!peer) {
+      peer = this.#dial(worker);
+      this.#links.set(worker, peer);
+      peer.catch(() => this.#links.delete(worker));
+    }
+    return peer;
+  }
+
+  async #dial(worker: string): Promise<Peer> {
+    const { addresses } = ResolveReply.parse(await this.#runner.request("resolve", { worker }));
+    const link = await this.#endpoint.connect(addresses);
+    link.onClose(() => this.#links.delete(worker));
+    const peer = createPeer(link);
+    this.accept(peer);
+    return peer;
+  }
+
+  async #callPeer(worker: string, method: string, args: readonly unknown[]): Promise<unknown> {
+    using _ = this.#tracer.span(`${worker}.${method}`, "transfer");
+    const peer = await this.#connect(worker);
+    const context = currentCall();
+    const call = `${this.#name}>${context?.call ?? "-"}`;
+    return peer.request("call", { call, sequence: 0, method, args, step: context?.step }, { signal: context?.signal });
+  }
+
+  #sendTelemetry(): void {
+    const spans = this.#tracer.drain();
+    if (spans.records.length > 0) this.#runner.notify("telemetry", spans);
+  }
+}

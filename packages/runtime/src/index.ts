@@ -1,0 +1,19 @@
+export type { BatchOptions, Channel, ChannelOptions, Sink, Source } from "./channel/channel.ts";
+export type { Cluster } from "./cluster/cluster.ts";
+export type { LaunchOptions } from "./cluster/component.ts";
+export type { GroupMethods, WorkerGroup } from "./group/group.ts";
+export { CallHandle, type Reduction } from "./group/handle.ts";
+export { Checkpoints } from "./run/checkpoints.ts";
+export { Journal, type JournalRecord } from "./run/journal.ts";
+export { type RunOptions, type RunResult, resumeRun, runWorkflow, validateWorkflow } from "./run/run.ts";
+export { listRunIds, RunFolder } from "./run/run-folder.ts";
+export {
+  type Dataset,
+  loadWorkflow,
+  type Metrics,
+  type Step,
+  type Workflow,
+  type WorkflowContext,
+  workflow,
+} from "./run/workflow.ts";
+export { type ConfigOf, Worker, type WorkerClass, type WorkerContext } from "./worker.ts";

@@ -1,0 +1,437 @@
+/**
+ * One run of a workflow, from its configuration to its summary; new or resumed.
+ *
+ * Owner of: the run's folder and journal, its cluster, and the events that views fold over.
+ *
+ * J1 (ARCHITECTURE) holds through the journal: a resumed run begins after the last committed step, with the states that
+ * were committed with it. S1: what ends a run is its first failure, whoever noticed it first.
+ */
+import { rm } from "node:fs/promises";
+import { basename, dirname, join, relative, resolve } from "node:path";
+import {
+  type Plan,
+  type RunEvent,
+  type RunSummary,
+  type RuntimeConfig,
+  TreadleError,
+  toErrorRecord,
+} from "@treadle/contracts";
+import { MetricsWriter, stepSeconds } from "@treadle/observe";
+import { Cluster } from "../cluster/cluster.ts";
+import { CallHandle } from "../group/handle.ts";
+import { Checkpoints } from "./checkpoints.ts";
+import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
+import { Journal } from "./journal.ts";
+import { RunFolder } from "./run-folder.ts";
+import { RunTrace } from "./run-trace.ts";
+import { type CommittedStep, StepTracker } from "./step-tracker.ts";
+import { type LoadedWorkflow, loadWorkflow, type Metrics, type WorkflowContext } from "./workflow.ts";
+
+export type RunOptions = {
+  /** folder of the workflow, with `run.ts` and `config.yaml` */
+  readonly workflow: string;
+  /** default: the workflow's `config.yaml` */
+  readonly configFile?: string | undefined;
+  /** `key.path=value` */
+  readonly overrides?: readonly string[];
+  /** where runs keep their folders */
+  readonly runsRoot: string;
+  readonly projectRoot: string;
+  readonly onEvent: (event: RunEvent) => void;
+  /** aborting once stops after the step under way */
+  readonly stop?: AbortSignal | undefined;
+  /** aborting ends everything at once */
+  readonly kill?: AbortSignal | undefined;
+};
+
+export type RunResult = { readonly summary: RunSummary; readonly stopped: boolean };
+
+/** Resolves the configuration and the placement; starts nothing. */
+export async function validateWorkflow(
+  options: Pick<RunOptions, "workflow" | "configFile" | "overrides" | "projectRoot">,
+): Promise<{ config: RuntimeConfig; plan: Plan }> {
+  const loaded = await loadWorkflow(options.workflow);
+  const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
+  return { config, plan: await placeOnly(loaded, config, options.projectRoot) };
+}
+
+export async function runWorkflow(options: RunOptions): Promise<RunResult> {
+  const loaded = await loadWorkflow(options.workflow);
+  const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
+  const folder = new RunFolder(options.runsRoot, newRunId(loaded.name));
+  await folder.create();
+  await folder.writeJson(folder.configFile, { workflow: relative(options.projectRoot, loaded.folder), config });
+  return new Run(options, loaded, config, folder).execute();
+}
+
+/** Goes on with a run after the last step that its journal has. `steps` may be raised by an override. */
+export async function resumeRun(
+  options: Omit<RunOptions, "workflow" | "configFile"> & { runId: string; checkpoint?: string | undefined },
+): Promise<RunResult> {
+  const folder = new RunFolder(options.runsRoot, options.runId);
+  if (!(await folder.exists())) {
+    throw new TreadleError(
+      "run.not-found",
+      `no run '${options.runId}' in '${options.runsRoot}'; 'treadle runs' lists them`,
+    );
+  }
+  const stored = (await folder.readJson(folder.configFile)) as { workflow: string; config: unknown };
+  const workflow = resolve(options.projectRoot, stored.workflow);
+  const loaded = await loadWorkflow(workflow);
+  const config = validateConfig(
+    loaded.workflow.schema,
+    applyOverrides(stored.config, options.overrides ?? []),
+  ) as unknown as RuntimeConfig;
+  return new Run({ ...options, workflow }, loaded, config, folder, options.checkpoint).execute();
+}
+
+async function resolveConfig(
+  loaded: LoadedWorkflow,
+  configFile: string | undefined,
+  overrides: readonly string[],
+): Promise<RuntimeConfig> {
+  const file = await readConfigFile(configFile ?? join(loaded.folder, "config.yaml"));
+  return validateConfig(loaded.workflow.schema, applyOverrides(file, overrides)) as unknown as RuntimeConfig;
+}
+
+const placed = Symbol("placed");
+
+/** Runs the workflow up to its first call, which is where placement is due. */
+async function placeOnly(loaded: LoadedWorkflow, config: RuntimeConfig, projectRoot: string): Promise<Plan> {
+  const cluster = new Cluster({
+    runId: "dry-run",
+    config,
+    projectRoot,
+    runFolder: "",
+    logs: "",
+    stateFolder: "",
+    workflowModule: loaded.module,
+    onEvent: () => {},
+    onSpans: () => {},
+    dryRun: () => {
+      throw placed;
+    },
+  });
+  const stopHere = () => {
+    cluster.place();
+    throw placed;
+  };
+  const context: WorkflowContext<never> = {
+    cluster,
+    config: config as never,
+    runId: "dry-run",
+    steps: stopHere,
+    report: stopHere,
+    once: stopHere,
+  };
+  try {
+    await loaded.workflow.run(context);
+  } catch (error) {
+    if (error !== placed) throw error;
+  }
+  return cluster.place();
+}
+
+class Run {
+  readonly #options: RunOptions;
+  readonly #loaded: LoadedWorkflow;
+  readonly #config: RuntimeConfig;
+  readonly #folder: RunFolder;
+  readonly #checkpoint: string | undefined;
+  readonly #checkpoints: Checkpoints;
+  readonly #startedMs = performance.now();
+  readonly #seconds: number[] = [];
+  readonly #rewards: number[] = [];
+  readonly #accuracies: number[] = [];
+  #tokens = 0;
+  #policyVersion = 0;
+  #numSteps = 0;
+  #lastCheckpoint = 0;
+  #lastMetrics: Metrics = {};
+  #cluster!: Cluster;
+  #journal!: Journal;
+  #tracker!: StepTracker;
+  #metrics!: MetricsWriter;
+  readonly #reports: Promise<unknown>[] = [];
+
+  constructor(
+    options: RunOptions,
+    loaded: LoadedWorkflow,
+    config: RuntimeConfig,
+    folder: RunFolder,
+    checkpoint?: string | undefined,
+  ) {
+    this.#options = options;
+    this.#loaded = loaded;
+    this.#config = config;
+    this.#folder = folder;
+    this.#checkpoint = checkpoint;
+    this.#checkpoints = new Checkpoints(folder.checkpoints, config.checkpoints);
+  }
+
+  async execute(): Promise<RunResult> {
+    const release = await this.#folder.acquire((error) => this.#cluster?.abort(error));
+    try {
+      await this.#folder.create();
+      this.#journal = await Journal.open(this.#folder.journalFile);
+      this.#metrics = new MetricsWriter(this.#folder.metricsFile);
+      return await this.#executeInFolder();
+    } finally {
+      this.#metrics?.close();
+      await this.#journal?.close();
+      await release().catch(() => {});
+    }
+  }
+
+  async #executeInFolder(): Promise<RunResult> {
+    const { stop, kill, onEvent, projectRoot } = this.#options;
+    const { runId } = this.#folder;
+    const trace = this.#config.trace ? new RunTrace(this.#folder.traceFile, onEvent) : undefined;
+    this.#cluster = new Cluster({
+      runId,
+      config: this.#config,
+      projectRoot,
+      runFolder: this.#folder.path,
+      logs: this.#folder.logs,
+      stateFolder: this.#folder.state,
+      workflowModule: this.#loaded.module,
+      onEvent,
+      onSpans: (batch) => trace?.add(batch),
+    });
+    this.#tracker = new StepTracker({
+      journal: this.#journal,
+      totalSteps: this.#config.steps,
+      maxStaleness: this.#config.flow.maxStaleness,
+      now: () => performance.now(),
+      states: () => this.#relativeStates(),
+      enter: (step) => {
+        this.#cluster.step = step;
+      },
+      onStarted: (step) => onEvent({ type: "step-started", atMs: Date.now(), step }),
+      onCommitted: (step) => this.#committed(step),
+    });
+    this.#cluster.onCall((handle) => this.#tracker.track(handle));
+    await this.#begin();
+    const failed = new Promise<never>((_, reject) => {
+      this.#cluster.onFailure(reject);
+      kill?.addEventListener("abort", () => reject(new TreadleError("run.stopped", "the run was ended by the user")));
+    });
+    failed.catch(() => {});
+    stop?.addEventListener("abort", () => this.#tracker.stop());
+    if (stop?.aborted) this.#tracker.stop();
+    const queues = setInterval(() => this.#reportQueues(), 1000);
+    try {
+      await Promise.race([this.#runWorkflow(), failed]);
+      const stopped = stop?.aborted === true && this.#numSteps + (this.#resumedFrom ?? 0) < this.#config.steps;
+      await this.#finish(stopped);
+      const summary = this.summary();
+      await this.#folder.writeJson(this.#folder.summaryFile, summary);
+      onEvent({ type: "run-finished", atMs: Date.now(), summary });
+      return { summary, stopped };
+    } catch (error) {
+      const first = this.#cluster.failure ?? error; // S1
+      onEvent({ type: "run-failed", atMs: Date.now(), error: toErrorRecord(first) });
+      throw first;
+    } finally {
+      clearInterval(queues);
+      await this.#cluster.close();
+      trace?.close();
+    }
+  }
+
+  #resumedFrom: number | undefined;
+
+  async #begin(): Promise<void> {
+    const { runId, path } = this.#folder;
+    const at = new Date().toISOString();
+    const last = this.#journal.lastStep;
+    const isResumed = this.#journal.records.length > 0;
+    if (isResumed) {
+      this.#resumedFrom = last?.step ?? 0;
+      await this.#journal.append({ type: "resumed", at, fromStep: this.#resumedFrom });
+      const states = this.#checkpoint
+        ? await this.#checkpointStates(this.#checkpoint)
+        : this.#absolute(this.#journal.state);
+      this.#cluster.restoreStates(states);
+      for (const record of this.#journal.records) if (record.type === "step") this.#count(record, false);
+    } else await this.#journal.append({ type: "started", runId, workflow: this.#loaded.name, at });
+    this.#options.onEvent({
+      type: "run-started",
+      atMs: Date.now(),
+      runId,
+      workflow: this.#loaded.name,
+      mode: this.#config.placement.mode,
+      steps: this.#config.steps,
+      folder: path,
+      ...(this.#resumedFrom === undefined ? {} : { resumedFrom: this.#resumedFrom }),
+    });
+  }
+
+  async #runWorkflow(): Promise<void> {
+    const context: WorkflowContext<never> = {
+      cluster: this.#cluster,
+      config: this.#config as never,
+      runId: this.#folder.runId,
+      steps: (dataset) => this.#tracker.steps(dataset),
+      report: (metrics) => this.#report(metrics),
+      once: (name, act) => this.#once(name, act),
+    };
+    await this.#loaded.workflow.run(context);
+    await Promise.all(this.#reports);
+    await this.#tracker.drained();
+    await this.#folder.writeJson(this.#folder.planFile, this.#cluster.place());
+  }
+
+  #report(metrics: Metrics | CallHandle<Metrics>): void {
+    const step = this.#tracker.current;
+    if (!(metrics instanceof CallHandle)) return this.#record(metrics, step);
+    const work = metrics.then((perRank) => this.#record(averageRanks(perRank), step));
+    work.catch(() => {}); // the step, or the call itself, reports the failure
+    this.#tracker.track(work);
+    if (step === undefined) this.#reports.push(work);
+  }
+
+  #record(metrics: Metrics, step: number | undefined): void {
+    this.#tracker.record(metrics, step);
+    const accuracy = metrics["accuracy"];
+    if (accuracy === undefined) return;
+    this.#accuracies.push(accuracy);
+    const at = step ?? this.#journal.lastStep?.step ?? 0;
+    this.#options.onEvent({ type: "evaluation", atMs: Date.now(), step: at, accuracy });
+  }
+
+  async #once<T>(name: string, act: () => PromiseLike<T>): Promise<T> {
+    const done = this.#journal.once(name);
+    if (done) return done.value as T;
+    const value = await act();
+    await this.#journal.append({ type: "once", name, value: value ?? null, state: this.#relativeStates() });
+    await this.#pruneStates();
+    return value;
+  }
+
+  async #committed(step: CommittedStep): Promise<void> {
+    this.#count(step, true);
+    this.#metrics.write(step.step, { seconds: step.seconds, ...step.metrics });
+    const { tokens = 0, policyVersion } = step.metrics;
+    this.#options.onEvent({
+      type: "step-finished",
+      atMs: Date.now(),
+      step: step.step,
+      seconds: step.seconds,
+      metrics: { ...step.metrics },
+      tokens,
+      ...(policyVersion === undefined ? {} : { policyVersion }),
+    });
+    if (this.#checkpoints.isDue(step.step) || step.step === this.#config.steps) await this.#writeCheckpoint(step);
+    await this.#pruneStates();
+  }
+
+  #count(step: { step: number; seconds: number; metrics: Metrics }, isNew: boolean): void {
+    const { reward, tokens = 0, policyVersion } = step.metrics;
+    if (reward !== undefined) this.#rewards.push(reward);
+    if (policyVersion !== undefined) this.#policyVersion = policyVersion;
+    if (!isNew && step.metrics["accuracy"] !== undefined) this.#accuracies.push(step.metrics["accuracy"]);
+    this.#lastMetrics = step.metrics;
+    this.#seconds.push(step.seconds);
+    this.#tokens += tokens;
+    if (isNew) this.#numSteps++;
+  }
+
+  async #writeCheckpoint(step: Pick<CommittedStep, "step" | "state" | "metrics">): Promise<void> {
+    if (Object.keys(step.state).length === 0 || this.#lastCheckpoint === step.step) return;
+    this.#lastCheckpoint = step.step;
+    const score = step.metrics[this.#config.checkpoints.bestBy];
+    const path = await this.#checkpoints.write(step.step, this.#absolute(step.state), score);
+    this.#options.onEvent({ type: "checkpoint", atMs: Date.now(), step: step.step, path });
+  }
+
+  async #finish(stopped: boolean): Promise<void> {
+    const last = this.#journal.lastStep;
+    if (last) await this.#writeCheckpoint({ step: last.step, state: last.state, metrics: this.#lastMetrics });
+    if (!stopped) await this.#journal.append({ type: "finished", at: new Date().toISOString() });
+  }
+
+  /** Removes state files that neither the journal's last record nor a component's newest state refers to. */
+  async #pruneStates(): Promise<void> {
+    const needed = new Set([...Object.values(this.#journal.state), ...Object.values(this.#relativeStates())]);
+    for (const file of this.#knownStates) {
+      if (needed.has(file)) continue;
+      this.#knownStates.delete(file);
+      await rm(join(this.#folder.path, file), { force: true });
+    }
+  }
+  readonly #knownStates = new Set<string>();
+
+  #relativeStates(): Record<string, string> {
+    const states: Record<string, string> = {};
+    for (const [component, path] of this.#cluster.states) {
+      // A state that came from a checkpoint stays where it is.
+      const inState = dirname(path) === this.#folder.state;
+      states[component] = inState
+        ? join(basename(this.#folder.state), basename(path))
+        : relative(this.#folder.path, path);
+      if (inState) this.#knownStates.add(states[component] as string);
+    }
+    return states;
+  }
+
+  #absolute(states: Readonly<Record<string, string>>): Record<string, string> {
+    return Object.fromEntries(
+      Object.entries(states).map(([component, path]) => [component, resolve(this.#folder.path, path)]),
+    );
+  }
+
+  async #checkpointStates(name: string): Promise<Record<string, string>> {
+    const notes = await this.#checkpoints.list();
+    const note = notes.find((each) => basename(each.path) === name || String(each.step) === name);
+    if (!note) {
+      const known = notes.map((each) => basename(each.path)).join(", ") || "none";
+      throw new TreadleError(
+        "checkpoint.missing",
+        `run '${this.#folder.runId}' has no checkpoint '${name}'; it has ${known}`,
+      );
+    }
+    return Object.fromEntries(note.components.map((component) => [component, join(note.path, `${component}.state`)]));
+  }
+
+  #reportQueues(): void {
+    for (const { channel, depth } of this.#cluster.channelDepths) {
+      this.#options.onEvent({ type: "queue", atMs: Date.now(), channel, depth });
+    }
+  }
+
+  summary(): RunSummary {
+    const seconds = (performance.now() - this.#startedMs) / 1000;
+    const training = this.#seconds.reduce((sum, value) => sum + value, 0);
+    return {
+      runId: this.#folder.runId,
+      mode: this.#config.placement.mode,
+      steps: this.#numSteps + (this.#resumedFrom ?? 0),
+      seconds,
+      rewardFirst: this.#rewards[0] ?? null,
+      rewardLast: this.#rewards.at(-1) ?? null,
+      evalBefore: this.#accuracies[0] ?? null,
+      evalAfter: this.#accuracies.at(-1) ?? null,
+      tokensPerSecond: training > 0 ? this.#tokens / training : 0,
+      stepSeconds: this.#seconds.length > 0 ? stepSeconds(this.#seconds) : { mean: 0, p50: 0, p95: 0 },
+      policyVersion: this.#policyVersion,
+      restarts: this.#cluster.restarts,
+    };
+  }
+}
+
+function averageRanks(perRank: readonly Metrics[]): Record<string, number> {
+  const names = new Set(perRank.flatMap((metrics) => Object.keys(metrics)));
+  return Object.fromEntries(
+    [...names].map((name) => {
+      const values = perRank.map((metrics) => metrics[name]).filter((value) => typeof value === "number");
+      return [name, values.reduce((sum, value) => sum + value, 0) / values.length];
+    }),
+  );
+}
+
+/** Sorts by start time, and reads well: `20260131-142530-reasoning-grpo-4f2a`. */
+function newRunId(workflow: string): string {
+  const stamp = new Date().toISOString().replace(/[-:]/g, "").replace("T", "-").slice(0, 15);
+  return `${stamp}-${workflow}-${crypto.randomUUID().slice(0, 4)}`;
+}

@@ -1,0 +1,172 @@
+/**
+ * Paces the steps of a workflow and commits them, in order, to the journal.
+ *
+ * Owner of: which steps are under way, what each called and reported, what has been committed.
+ *
+ * W2 a step begins only when at most `maxStaleness` earlier ones are uncommitted, so weights that generate in it lag
+ *    those that it trains by at most so many optimiser steps.
+ * J1 a step is committed when everything that it called has ended well, with the saved states as they were at that
+ *    moment; the commit is one synced journal record.
+ */
+import type { Journal } from "./journal.ts";
+import type { Dataset, Metrics, Step } from "./workflow.ts";
+
+export type CommittedStep = {
+  readonly step: number;
+  readonly seconds: number;
+  readonly metrics: Metrics;
+  readonly state: Readonly<Record<string, string>>;
+};
+
+export type StepTrackerOptions = {
+  readonly journal: Journal;
+  readonly totalSteps: number;
+  readonly maxStaleness: number;
+  readonly now: () => number;
+  readonly states: () => Readonly<Record<string, string>>;
+  /** makes calls and puts that follow belong to a step */
+  readonly enter: (step: number | undefined) => void;
+  readonly onStarted: (step: number) => void;
+  readonly onCommitted: (step: CommittedStep) => Promise<void>;
+};
+
+type OpenStep = {
+  readonly index: number;
+  readonly startedMs: number;
+  readonly items: readonly string[];
+  readonly metrics: Record<string, number>;
+  pending: number;
+  bodyEnded: boolean;
+  failure: unknown;
+  readonly committed: Promise<void>;
+  resolve: () => void;
+  reject: (error: unknown) => void;
+};
+
+export class StepTracker {
+  readonly #options: StepTrackerOptions;
+  readonly #open = new Map<number, OpenStep>();
+  #current: OpenStep | undefined;
+  #commits: Promise<void> = Promise.resolve();
+  #stopping = false;
+  #lastEndedMs: number;
+
+  constructor(options: StepTrackerOptions) {
+    this.#options = options;
+    this.#lastEndedMs = options.now();
+  }
+
+  get current(): number | undefined {
+    return this.#current?.index;
+  }
+
+  /** No further step begins. */
+  stop(): void {
+    this.#stopping = true;
+  }
+
+  async *steps<T>(dataset: Dataset<T>): AsyncGenerator<Step<T>> {
+    const { journal, totalSteps, maxStaleness, now } = this.#options;
+    const first = (journal.lastStep?.step ?? 0) + 1;
+    try {
+      for (let index = first; index <= totalSteps && !this.#stopping; index++) {
+        await this.#open.get(index - 1 - maxStaleness)?.committed; // W2
+        for (const step of this.#open.values()) if (step.failure !== undefined) throw step.failure;
+        if (this.#stopping) break;
+        const batch = await dataset(index);
+        const step = openStep(index, now(), batch.map(itemId));
+        this.#open.set(index, step);
+        this.#current = step;
+        this.#options.enter(index);
+        this.#options.onStarted(index);
+        yield { index, isLast: index === totalSteps, batch };
+        this.#current = undefined;
+        this.#options.enter(undefined);
+        step.bodyEnded = true;
+        this.#settle(step);
+      }
+    } finally {
+      this.#current = undefined;
+      this.#options.enter(undefined);
+    }
+    await this.drained();
+  }
+
+  /** Something that the current step must wait for before it is committed. */
+  track(work: PromiseLike<unknown>): void {
+    const step = this.#current;
+    if (!step) return;
+    step.pending++;
+    work.then(
+      () => {
+        step.pending--;
+        this.#settle(step);
+      },
+      (error: unknown) => {
+        step.failure ??= error;
+        step.reject(error);
+      },
+    );
+  }
+
+  /** Adds to the metrics of a step that is open; false when there is none. */
+  record(metrics: Metrics, index = this.current): boolean {
+    const step = index === undefined ? undefined : this.#open.get(index);
+    if (step) Object.assign(step.metrics, metrics);
+    return step !== undefined;
+  }
+
+  /** Resolves when every step that began is committed. */
+  async drained(): Promise<void> {
+    await Promise.all([...this.#open.values()].map((step) => step.committed));
+  }
+
+  #settle(step: OpenStep): void {
+    if (!step.bodyEnded || step.pending > 0 || step.failure !== undefined) return;
+    const state = this.#options.states(); // J1: as of now, not of when the file has been written
+    this.#commits = this.#commits.then(() => this.#commit(step, state));
+    this.#commits.catch((error) => {
+      step.failure ??= error;
+      step.reject(error);
+    });
+  }
+
+  async #commit(step: OpenStep, state: Readonly<Record<string, string>>): Promise<void> {
+    const { journal, now, onCommitted } = this.#options;
+    // Overlapping steps share their time; what counts for one is since the one before ended.
+    const seconds = (now() - Math.max(step.startedMs, this.#lastEndedMs)) / 1000;
+    this.#lastEndedMs = now();
+    const { index, items, metrics } = step;
+    await journal.append({ type: "step", step: index, seconds, metrics, items: [...items], state: { ...state } });
+    await onCommitted({ step: index, seconds, metrics, state });
+    this.#open.delete(index);
+    step.resolve();
+  }
+}
+
+function openStep(index: number, startedMs: number, items: readonly string[]): OpenStep {
+  let resolve!: () => void;
+  let reject!: (error: unknown) => void;
+  const committed = new Promise<void>((onResolve, onReject) => {
+    resolve = onResolve;
+    reject = onReject;
+  });
+  committed.catch(() => {});
+  return {
+    index,
+    startedMs,
+    items,
+    metrics: {},
+    pending: 0,
+    bodyEnded: false,
+    failure: undefined,
+    committed,
+    resolve,
+    reject,
+  };
+}
+
+function itemId(item: unknown, position: number): string {
+  const id = (item as { id?: unknown } | null)?.id;
+  return typeof id === "string" || typeof id === "number" ? String(id) : String(position);
+}

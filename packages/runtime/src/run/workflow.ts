@@ -1,0 +1,89 @@
+/** What a workflow module exports by default, and what its function is given. */
+
+import { stat } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type RuntimeConfig, TreadleError } from "@treadle/contracts";
+import type { z } from "zod";
+import type { Cluster } from "../cluster/cluster.ts";
+import type { CallHandle } from "../group/handle.ts";
+import { loadModule } from "../host/module-loader.ts";
+import { fullSchema } from "./config.ts";
+
+/** The items of each step, by the step's number from 1. The same number gives the same items, so a resumed run goes on exactly. */
+export type Dataset<T> = (step: number) => readonly T[] | Promise<readonly T[]>;
+
+export type Step<T> = {
+  /** from 1 */
+  readonly index: number;
+  readonly isLast: boolean;
+  readonly batch: readonly T[];
+};
+
+export type Metrics = Readonly<Record<string, number>>;
+
+export type WorkflowContext<C> = {
+  readonly cluster: Pick<Cluster, "launch" | "channel">;
+  readonly config: C & RuntimeConfig;
+  readonly runId: string;
+  /**
+   * The steps that are left to do. The next one begins when as many steps are unfinished as `flow.maxStaleness` allows:
+   * with 0, when everything that the last one called has ended and is in the journal. Leave handles unawaited, and the
+   * same loop runs on-policy or overlapped, as configured.
+   */
+  steps<T>(dataset: Dataset<T>): AsyncIterable<Step<T>>;
+  /** Metrics of the current step: numbers, or a call whose results are such; ranks are averaged. `accuracy`, `reward` and `tokens` are drawn. */
+  report(metrics: Metrics | CallHandle<Metrics>): void;
+  /** Does something once in the life of a run, also over resumes; its result is kept in the journal. */
+  once<T>(name: string, act: () => PromiseLike<T>): Promise<T>;
+};
+
+export type Workflow = {
+  readonly kind: "treadle-workflow";
+  readonly schema: z.ZodObject;
+  readonly run: (context: WorkflowContext<never>) => Promise<void>;
+};
+
+/** Defines a workflow: the schema of its own configuration, and what it does. */
+export function workflow<Shape extends z.ZodRawShape>(
+  config: z.ZodObject<Shape>,
+  run: (context: WorkflowContext<z.infer<z.ZodObject<Shape>>>) => Promise<void>,
+): Workflow {
+  return {
+    kind: "treadle-workflow",
+    schema: fullSchema(config),
+    run: run as unknown as Workflow["run"],
+  };
+}
+
+export type LoadedWorkflow = {
+  readonly name: string;
+  readonly folder: string;
+  readonly workflow: Workflow;
+  readonly module: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> };
+};
+
+/** Loads `run.ts` (or `run.js`) of a workflow's folder. */
+export async function loadWorkflow(folder: string): Promise<LoadedWorkflow> {
+  const absolute = resolve(folder);
+  for (const file of ["run.ts", "run.js"]) {
+    const path = join(absolute, file);
+    const found = await stat(path).catch(() => undefined);
+    if (!found) continue;
+    const url = pathToFileURL(path).href;
+    const exports = await loadModule(url);
+    const exported = exports["default"] as Partial<Workflow> | undefined;
+    if (exported?.kind !== "treadle-workflow") {
+      throw new TreadleError(
+        "workflow.invalid",
+        `'${path}' has no workflow as its default export; write 'export default workflow(Config, async ({ cluster, … }) => { … })'`,
+      );
+    }
+    const name = absolute.split("/").at(-1) as string;
+    return { name, folder: absolute, workflow: exported as Workflow, module: { url, exports } };
+  }
+  throw new TreadleError(
+    "workflow.invalid",
+    `'${folder}' is no workflow: it has neither 'run.ts' nor 'run.js'; give a folder such as workflows/reasoning-grpo`,
+  );
+}

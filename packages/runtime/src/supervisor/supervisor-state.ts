@@ -1,0 +1,141 @@
+/**
+ * Decides what a worker's death, silence, or a standstill of the whole run leads to. Pure: the cluster tells it what
+ * happened and when, and does what it answers.
+ *
+ * Owner of: when each worker was last heard of, how often each died, when anything last moved.
+ *
+ * S1 the first failure is the one that counts: a second one never replaces it.
+ * S2 a death within the budget restarts the rank, or its whole group when the ranks hold one state together.
+ * S3 silence has a deadline; a standstill is reported after `stallMs` and fails the run after five times as long.
+ */
+import { type ErrorRecord, TreadleError } from "@treadle/contracts";
+
+export type SupervisionLimits = {
+  readonly maxRestarts: number;
+  readonly restartWindowMs: number;
+  readonly heartbeatTimeoutMs: number;
+  readonly stallMs: number;
+};
+
+export type Death = {
+  readonly worker: string;
+  readonly component: string;
+  readonly code: number | null;
+  readonly signal: string | null;
+  readonly failure: ErrorRecord | undefined;
+  readonly logTail: readonly string[];
+};
+
+export type DeathDecision =
+  | { readonly type: "restart"; readonly scope: "rank" | "group"; readonly cause: TreadleError }
+  | { readonly type: "fail"; readonly cause: TreadleError };
+
+export type TickDecision =
+  | { readonly type: "end-worker"; readonly worker: string; readonly cause: ErrorRecord }
+  | { readonly type: "report-stall"; readonly stalledMs: number }
+  | { readonly type: "fail-stalled"; readonly stalledMs: number };
+
+const stallFactor = 5;
+
+export class SupervisorState {
+  readonly #limits: SupervisionLimits;
+  readonly #lastHeardMs = new Map<string, number>();
+  readonly #busy = new Map<string, number>();
+  readonly #deathsMs = new Map<string, number[]>();
+  #lastProgressMs: number;
+  #stallReported = false;
+
+  constructor(limits: SupervisionLimits, nowMs: number) {
+    this.#limits = limits;
+    this.#lastProgressMs = nowMs;
+  }
+
+  /** A worker has started to be watched. */
+  watch(worker: string, nowMs: number): void {
+    this.#lastHeardMs.set(worker, nowMs);
+  }
+
+  unwatch(worker: string): void {
+    this.#lastHeardMs.delete(worker);
+    this.#busy.delete(worker);
+  }
+
+  /** `busyMs`: how long the main thread has been computing without a pause. That is progress, up to the limit below. */
+  heartbeat(worker: string, busyMs: number, nowMs: number): void {
+    if (!this.#lastHeardMs.has(worker)) return;
+    this.#lastHeardMs.set(worker, nowMs);
+    this.#busy.set(worker, busyMs);
+    if (busyMs > 500) this.progress(nowMs);
+  }
+
+  /** Anything moved: a call began or ended, an item passed, a lock changed hands. */
+  progress(nowMs: number): void {
+    this.#lastProgressMs = nowMs;
+    this.#stallReported = false;
+  }
+
+  /** How long a worker's main thread has been busy, for reports. */
+  busyMs(worker: string): number {
+    return this.#busy.get(worker) ?? 0;
+  }
+
+  died(death: Death, restart: "rank" | "group", nowMs: number): DeathDecision {
+    this.unwatch(death.worker);
+    this.progress(nowMs);
+    const cause = describeDeath(death);
+    // What the user must change does not get better by trying again.
+    if (cause.disposition === "misuse") return { type: "fail", cause };
+    const since = nowMs - this.#limits.restartWindowMs;
+    const deaths = (this.#deathsMs.get(death.component) ?? []).filter((at) => at > since);
+    deaths.push(nowMs);
+    this.#deathsMs.set(death.component, deaths);
+    if (deaths.length > this.#limits.maxRestarts) {
+      const gaveUp = new TreadleError(
+        "worker.gave-up",
+        `'${death.component}' died '${deaths.length}' times within ${Math.round(this.#limits.restartWindowMs / 1000)} s, more than supervision.maxRestarts allows (${this.#limits.maxRestarts}); last: ${cause.message}`,
+        { cause, origin: cause.origin },
+      );
+      return { type: "fail", cause: gaveUp };
+    }
+    return { type: "restart", scope: restart, cause };
+  }
+
+  tick(nowMs: number): TickDecision[] {
+    const decisions: TickDecision[] = [];
+    for (const [worker, heardMs] of this.#lastHeardMs) {
+      const silentMs = nowMs - heardMs;
+      if (silentMs <= this.#limits.heartbeatTimeoutMs) continue;
+      this.#lastHeardMs.set(worker, nowMs); // ended once, not at every tick until it is reaped
+      decisions.push({
+        type: "end-worker",
+        worker,
+        cause: {
+          code: "worker.unresponsive",
+          message: `worker '${worker}' sent no heartbeat for '${Math.round(silentMs)}' ms, more than supervision.heartbeatTimeoutMs allows (${this.#limits.heartbeatTimeoutMs}); it is stopped or starved of processor time`,
+        },
+      });
+    }
+    const stalledMs = nowMs - this.#lastProgressMs;
+    if (stalledMs > this.#limits.stallMs * stallFactor) decisions.push({ type: "fail-stalled", stalledMs });
+    else if (stalledMs > this.#limits.stallMs && !this.#stallReported) {
+      this.#stallReported = true;
+      decisions.push({ type: "report-stall", stalledMs });
+    }
+    return decisions;
+  }
+}
+
+/** S1: what died, how, and what it said itself. */
+function describeDeath(death: Death): TreadleError {
+  const origin = { worker: death.worker, logTail: death.logTail };
+  const how = death.signal ? `was ended by ${death.signal}` : `ended with exit code ${death.code ?? "unknown"}`;
+  if (death.failure) {
+    const known = new TreadleError(death.failure.code as TreadleError["code"], death.failure.message, {
+      details: { ...death.failure.details },
+      origin: { ...death.failure.origin, ...origin },
+    });
+    if (death.failure.stack) known.stack = death.failure.stack;
+    return known;
+  }
+  return new TreadleError("worker.died", `worker '${death.worker}' ${how} without being asked to`, { origin });
+}

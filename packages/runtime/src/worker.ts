@@ -1,0 +1,116 @@
+import type { Logger } from "@treadle/observe";
+import type { DeviceLock } from "./device-lock/lock-client.ts";
+import type { Messenger } from "./host/messenger.ts";
+
+/** Everything a worker is told about itself; built by its host, passed to the constructor. */
+export type WorkerContext<C> = {
+  readonly config: C;
+  readonly component: string;
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly seed: number;
+  readonly log: Logger;
+  readonly devices: DeviceLock;
+  readonly messages: Messenger;
+  /** Seconds of a region of the current call, reported with its reply. */
+  readonly timer: (name: string) => Disposable;
+};
+
+/** The class of a worker, as `cluster.launch` takes it. */
+export type WorkerClass<W> = {
+  new (context: WorkerContext<ConfigOf<W>>): W;
+  readonly name: string;
+  readonly module?: string | undefined;
+  readonly restart: "rank" | "group";
+  readonly concurrent: readonly string[];
+  readonly saves: readonly string[];
+  readonly replays: readonly string[];
+};
+
+/** The configuration that a worker's class takes. */
+export type ConfigOf<W> = W extends Worker<infer C> ? C : never;
+
+/** A worker class of which only the common part matters. */
+export type AnyWorkerClass = WorkerClass<Worker<unknown>>;
+
+/**
+ * One component's work; one instance is one process, a rank. Its public async methods are callable on the group.
+ *
+ * Calls run one at a time, in the order in which they were made, except for methods named in `concurrent`.
+ */
+export abstract class Worker<C = unknown> {
+  /** `import.meta.url` of the defining module; needed only when the workflow module does not export the class. */
+  static readonly module: string | undefined = undefined;
+  /**
+   * What a rank's death costs its group. `rank`: the others go on. `group`: all ranks start again from the last saved
+   * state, because they hold one state together (data-parallel trainers).
+   */
+  static readonly restart: "rank" | "group" = "rank";
+  /** Methods that may run while another call runs. */
+  static readonly concurrent: readonly string[] = [];
+  /** Methods that change state worth keeping: `checkpoint` runs on rank 0 after each and its result outlives the process. */
+  static readonly saves: readonly string[] = [];
+  /** Methods whose last successful call is made again on a restarted rank before it gets other work. */
+  static readonly replays: readonly string[] = [];
+
+  readonly config: C;
+  readonly component: string;
+  readonly rank: number;
+  readonly worldSize: number;
+  readonly seed: number;
+  readonly log: Logger;
+  /** This rank's devices: `await using _ = await this.devices.lock()` for exclusive use. */
+  readonly devices: DeviceLock;
+  /** `send`, `recv`, `broadcast`, `gather`, `allReduceSum` to any worker of the run. */
+  readonly messages: Messenger;
+  readonly #timer: (name: string) => Disposable;
+
+  constructor(context: WorkerContext<C>) {
+    this.config = context.config;
+    this.component = context.component;
+    this.rank = context.rank;
+    this.worldSize = context.worldSize;
+    this.seed = context.seed;
+    this.log = context.log;
+    this.devices = context.devices;
+    this.messages = context.messages;
+    this.#timer = context.timer;
+  }
+
+  /** Runs once before any call. */
+  async setup(): Promise<void> {}
+  /** Runs once at an orderly end. */
+  async teardown(): Promise<void> {}
+  /** Brings the worker's memory back to its devices; returns before a lock is granted (L4). */
+  async onload(): Promise<void> {}
+  /** Frees the memory of the worker's devices; called only when another worker needs it (L4). */
+  async offload(): Promise<void> {}
+  /** Bytes that the worker occupies on each of its devices while loaded. */
+  memoryBytes(): number {
+    return 0;
+  }
+  /** The state that a restart needs; undefined when there is none. */
+  async checkpoint(): Promise<Uint8Array | undefined> {
+    return undefined;
+  }
+  async restore(_state: Uint8Array): Promise<void> {}
+
+  /** `using _ = this.timer("decode")`: adds the region's time to the call's timers. */
+  timer(name: string): Disposable {
+    return this.#timer(name);
+  }
+}
+
+/** The names of the public async methods that a class adds to `Worker`. */
+export function methodNames(workerClass: AnyWorkerClass): string[] {
+  const names = new Set<string>();
+  let prototype = (workerClass as unknown as { prototype: object | null }).prototype;
+  while (prototype && prototype !== Worker.prototype && prototype !== Object.prototype) {
+    for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
+      if (name === "constructor" || typeof property.value !== "function") continue;
+      if (!(name in Worker.prototype)) names.add(name);
+    }
+    prototype = Object.getPrototypeOf(prototype);
+  }
+  return [...names].sort();
+}
