@@ -52,6 +52,20 @@ describe("generation", () => {
     await narrow.close();
   });
 
+  test("chooses the same tokens when equal prompts are read once and shared", async () => {
+    const grouped = await smallTransformer({ slotBuckets: [4, 16] });
+    const groups = [[1, 2], [3], [4, 5, 6]].flatMap((tokens) => Array<Int32Array>(5).fill(Int32Array.from(tokens)));
+    const expected = await engine.generate(groups, sampling);
+    const shared = await grouped.generate(groups, sampling);
+    expect(shared.map(tokensOf)).toEqual(expected.map(tokensOf));
+    shared.forEach(({ logprobs }, index) => {
+      logprobs.forEach((logprob, i) => {
+        expect(logprob).toBeCloseTo(expected[index]!.logprobs[i]!, 5);
+      });
+    });
+    await grouped.close();
+  });
+
   test("at temperature 0 chooses the likeliest token", async () => {
     const [completion] = await engine.generate([Int32Array.of(2)], { ...sampling, temperature: 0 });
     const weights = Object.fromEntries(

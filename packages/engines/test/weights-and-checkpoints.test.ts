@@ -71,6 +71,21 @@ describe("weights", () => {
   });
 });
 
+test("weights that arrive while shared prompts are read make the reading start over (W3, E2)", async () => {
+  const engine = await smallTransformer({ slotBuckets: [2, 12] });
+  const group = Array<Int32Array>(12).fill(Int32Array.of(1, 2, 3));
+  const running = engine.generate(group, sampling);
+  await engine.loadWeights(trained.exportWeights());
+  const tokens = ({ tokens }: { tokens: Int32Array }) => [...tokens];
+  const completions = await running;
+  expect(completions.map(tokens)).toEqual((await trained.generate(group, sampling)).map(tokens));
+  completions.forEach(({ logprobs, policyVersion }, index) => {
+    expect(policyVersion).toBe(3);
+    expect(logprobs.every(Number.isFinite), `${index}`).toBe(true);
+  });
+  await engine.close();
+});
+
 describe("a checkpoint", () => {
   test("continues training exactly where it was saved", async () => {
     const saved = trained.save();

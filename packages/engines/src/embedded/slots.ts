@@ -15,11 +15,14 @@ export class Slots {
   readonly #sampling: Sampling;
   readonly #contextLength: number;
   readonly #stops: ReadonlySet<number>;
+  readonly #numRead: number;
   readonly #occupants: (Sequence | undefined)[];
   #waiting = 0;
   #unfinished: number;
 
-  constructor(size: number, prompts: readonly Int32Array[], sampling: Sampling, contextLength: number) {
+  /** The first `numRead` prompts have been read but for their last token, each by the slot of its index. */
+  constructor(size: number, prompts: readonly Int32Array[], sampling: Sampling, contextLength: number, numRead = 0) {
+    this.#numRead = numRead;
     this.size = size;
     this.#prompts = prompts;
     this.#sampling = sampling;
@@ -89,7 +92,7 @@ export class Slots {
     const prompt = this.#prompts[index];
     if (!prompt) return undefined;
     this.#waiting++;
-    return { index, prompt, position: 0, chosen: [], logprobs: [] };
+    return { index, prompt, position: index < this.#numRead ? prompt.length - 1 : 0, chosen: [], logprobs: [] };
   }
 
   #choose(logprobs: Float32Array, start: number, vocabSize: number, sequence: Sequence): number {

@@ -12,15 +12,15 @@ import { invalidRequest, ModelEngine } from "../model-engine.ts";
 import { checkArrays, checkRows, microBatches } from "./batches.ts";
 import { breathe, DeviceParameters, startDevice } from "./device.ts";
 import { Gate } from "./gate.ts";
+import { bucketFor, Generation } from "./generation.ts";
 import { metricNames } from "./policy-loss.ts";
-import { Slots } from "./slots.ts";
 import { initialTransformer, TransformerConfig, transformerShapes } from "./transformer-config.ts";
-import { disposeCache, TransformerPrograms } from "./transformer-programs.ts";
+import { TransformerPrograms } from "./transformer-programs.ts";
 
 /** What `warmUp` compiles; omitted parts stay uncompiled until first used. */
 export type WarmUp = {
-  /** Numbers of prompts that will be generated at once. */
-  readonly prompts?: readonly number[];
+  /** Numbers of prompts that will be generated at once; `distinct` when groups of them are equal. */
+  readonly prompts?: readonly { readonly count: number; readonly distinct?: number }[];
   /** Columns of the batches that will be scored by `logprobs`. */
   readonly logprobColumns?: readonly number[];
   /** Losses that will be trained, with the columns of their batches and the arrays these have. */
@@ -49,9 +49,9 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   readonly #gate = new Gate();
   readonly #columnBuckets: readonly number[];
   readonly #slotBuckets: readonly number[];
-  readonly #generations = new Set<Promise<unknown>>();
+  readonly #calls = new Set<Promise<unknown>>();
+  readonly #running = new Set<Generation>();
   #aborts = 0;
-  #cacheBytes = 0;
 
   private constructor(config: TransformerConfig) {
     super(transformerShapes(config), (shape, index) => initialTransformer(config, shape, index));
@@ -77,14 +77,17 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   }
 
   override memory(): EngineMemory {
-    return { ...super.memory(), residentBytes: this.#device.residentBytes + this.#cacheBytes };
+    const cacheBytes = [...this.#running].reduce((sum, generation) => sum + generation.cacheBytes, 0);
+    return { ...super.memory(), residentBytes: this.#device.residentBytes + cacheBytes };
   }
 
   /** Compiles ahead of time; accumulated gradients and parameters stay as they are. */
   async warmUp(shapes: WarmUp): Promise<void> {
-    for (const prompts of shapes.prompts ?? []) {
-      const prompt = Int32Array.of(0);
-      await this.generate(Array(prompts).fill(prompt), { maxTokens: 1, temperature: 0, stopTokens: [], seed: 0 });
+    this.refuseReleased("warmUp");
+    for (const { count, distinct = count } of shapes.prompts ?? []) {
+      const buckets = [bucketFor(this.#slotBuckets, count), bucketFor(this.#slotBuckets, distinct)] as const;
+      this.#programs.warmUpDecoding(this.#device.tree(), ...buckets);
+      await breathe();
     }
     for (const columns of shapes.logprobColumns ?? []) {
       await this.logprobs({ rows: 1, columns, tokens: new Int32Array(columns) });
@@ -111,11 +114,11 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       checkRows({ rows: 1, columns: tokens.length, tokens }, contextLength - 1, vocabSize);
     }
     const running = this.#generate(prompts, resolved, options);
-    this.#generations.add(running);
+    this.#calls.add(running);
     try {
       return await running;
     } finally {
-      this.#generations.delete(running);
+      this.#calls.delete(running);
     }
   }
 
@@ -180,7 +183,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   override async release(): Promise<void> {
     const released = super.release();
     this.#gate.wake();
-    await Promise.allSettled([released, ...this.#generations]);
+    await Promise.allSettled([released, ...this.#calls]);
     this.#device.drop();
   }
 
@@ -197,10 +200,6 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
 
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
     const completions: Completion[] = Array(prompts.length);
-    const size = this.#slotBuckets.find((bucket) => bucket >= prompts.length) ?? this.#slotBuckets.at(-1)!;
-    const slots = new Slots(size, prompts, sampling, this.config.contextLength);
-    const tokens = new Int32Array(size);
-    const positions = new Int32Array(size);
     const deliver = (finished: [number, Completion][]) => {
       for (const [index, completion] of finished) {
         completions[index] = completion;
@@ -211,11 +210,10 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     options.signal?.addEventListener("abort", wake);
     const aborts = this.#aborts;
     let changes = this.parameters.changes;
-    let cache = this.#programs.emptyCache(size);
-    const cacheBytes = 2 * 4 * size * this.config.layers * this.config.contextLength * this.config.width;
-    this.#cacheBytes += cacheBytes;
+    const generation = new Generation(this.#programs, this.config, this.#slotBuckets, prompts, sampling);
+    this.#running.add(generation);
     try {
-      while (!slots.done) {
+      while (!generation.done) {
         this.refuseReleased("generate");
         if (options.signal?.aborted) {
           throw new TreadleError("call.cancelled", "generate was cancelled by its caller", {
@@ -223,7 +221,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
           });
         }
         if (aborts !== this.#aborts) {
-          deliver(slots.abort(this.policyVersion));
+          deliver(generation.abort(this.policyVersion));
           break;
         }
         const paused = this.#gate.pass();
@@ -232,20 +230,17 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
           continue;
         }
         if (changes !== this.parameters.changes) {
-          slots.restart();
+          generation.restart();
           changes = this.parameters.changes;
         }
-        slots.feed(tokens, positions);
-        const [logprobs, next] = this.#programs.decode(this.#device.tree(), tokens, positions, cache);
-        cache = next;
-        deliver(slots.advance(logprobs, this.policyVersion));
+        deliver(generation.step(this.#device.tree(), this.policyVersion));
         await breathe();
       }
       return completions;
     } finally {
       options.signal?.removeEventListener("abort", wake);
-      disposeCache(cache);
-      this.#cacheBytes -= cacheBytes;
+      generation.dispose();
+      this.#running.delete(generation);
     }
   }
 

@@ -25,6 +25,7 @@ type GradientProgram = OwnedFunction<
 export class TransformerPrograms {
   readonly #forward;
   readonly #decode;
+  readonly #spread;
   readonly #gradients = new Map<string, GradientProgram>();
   readonly #config: TransformerConfig;
 
@@ -41,6 +42,14 @@ export class TransformerPrograms {
       const intermediates: np.Array[] = [];
       const [logprobs, next] = decode(config, parameters, tokens, positions, cache, observer(intermediates));
       return [logprobs, next, intermediates] as [np.Array, Cache, np.Array[]];
+    });
+    this.#spread = jit((cache: Cache, source: np.Array) => {
+      const spread: Cache = cache.map(([keys, values]) => [
+        np.take(keys, source.ref, 0),
+        np.take(values, source.ref, 0),
+      ]);
+      source.dispose();
+      return spread;
     });
   }
 
@@ -99,7 +108,22 @@ export class TransformerPrograms {
     return [logprobs.dataSync() as Float32Array, next];
   }
 
+  /** Consumes the cache; slot i of the result is slot `source[i]` of it. */
+  spread(cache: Cache, source: Int32Array): Cache {
+    return this.#spread(cache, integers(source, [source.length])) as Cache;
+  }
+
+  /** Compiles decoding of `slots` slots whose prompts are read by `distinct` slots. */
+  warmUpDecoding(parameters: Tree, slots: number, distinct: number): void {
+    for (const size of new Set([slots, distinct])) {
+      const [, cache] = this.decode(parameters, new Int32Array(size), new Int32Array(size), this.emptyCache(size));
+      if (size < slots) disposeCache(this.spread(cache, new Int32Array(slots)));
+      else disposeCache(cache);
+    }
+  }
+
   dispose(): void {
+    this.#spread.dispose();
     this.#forward.dispose();
     this.#decode.dispose();
     for (const program of this.#gradients.values()) program.dispose();
