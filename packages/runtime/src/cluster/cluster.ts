@@ -440,6 +440,7 @@ export class Cluster {
     const { incarnation } = rank;
     const component = this.#components.get(rank.component) as Component;
     try {
+      rank.control = peer;
       const state = this.#states.get(rank.component);
       if (state !== undefined) await peer.request("restore", { path: state });
       if (incarnation > 0) await this.#calls.replay(rank, component, (request) => peer.request("call", request));
@@ -479,8 +480,8 @@ export class Cluster {
       each.process?.end();
       this.#supervisor.unwatch(each.name);
       this.#locks.workerDied(each.name);
-      this.#tellPeers(each.name);
     }
+    for (const each of again) this.#tellPeers(each.name);
     this.#calls.startOver(rank, decision.scope);
     for (const each of again) {
       this.#restarts++;
@@ -500,12 +501,17 @@ export class Cluster {
 
   #tellPeers(worker: string): void {
     for (const rank of [...this.#ranks.values()].flat()) {
-      if (rank.name !== worker) rank.peer?.notify("peer-died", { worker });
+      if (rank.name === worker) continue;
+      try {
+        rank.control?.notify("peer-died", { worker });
+      } catch {
+        // its own link has just ended too; its exit is on the way
+      }
     }
   }
 
   async #ask(worker: string, request: "onload" | "offload"): Promise<unknown> {
-    const peer = this.#rank(worker)?.peer;
+    const peer = this.#rank(worker)?.control;
     if (!peer) throw new TreadleError("worker.died", `worker '${worker}' is not running`, { origin: { worker } });
     return peer.request(request, {}, { timeoutMs: this.#options.config.supervision.callTimeoutMs });
   }

@@ -26,6 +26,8 @@ export class Rank {
   incarnation = 0;
   process: WorkerProcess | undefined;
   addresses: readonly string[] = [];
+  /** the link of the present process, from the moment that it is set up, before it is ready for calls */
+  control: Peer | undefined;
   #peer: Peer | undefined;
   readonly #pending = new Map<string, PendingCall>();
   readonly #waitingForReady: { resolve: (peer: Peer) => void; reject: (error: unknown) => void }[] = [];
@@ -69,11 +71,13 @@ export class Rank {
 
   /** The process is gone, or is not to be used any more. */
   down(): void {
+    this.control = undefined;
     this.#peer = undefined;
   }
 
   /** Nothing more will come of this rank. */
   fail(error: unknown): void {
+    this.control = undefined;
     this.#peer = undefined;
     for (const call of this.#pending.values()) call.reject(error);
     this.#pending.clear();
