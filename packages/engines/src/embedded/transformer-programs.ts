@@ -137,7 +137,7 @@ export class TransformerPrograms {
       ratio: policy ? loss.ratio : "token",
       dualClip: policy && loss.dualClip !== undefined,
       kl: policy && present.ref,
-      onPolicy: !present.old,
+      onPolicy: policy && !present.old,
     };
     const key = JSON.stringify(shape);
     const known = this.#gradients.get(key);
