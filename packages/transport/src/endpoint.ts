@@ -113,7 +113,10 @@ class SocketEndpoint implements Endpoint {
     this.#limits = { ...defaultLinkLimits, ...options.limits };
     this.#memory = options.segments === false ? undefined : sharedMemory();
     if (this.#memory) {
-      const { prefix, maxBytes } = { prefix: `treadle-${options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`, ...(options.segments || undefined) };
+      const { prefix, maxBytes } = {
+        prefix: `treadle-${options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`,
+        ...(options.segments || undefined),
+      };
       const ownPrefix = `${prefix}${process.pid}-${randomBytes(4).toString("hex")}-`;
       checkSegmentPrefix(ownPrefix);
       this.#pool = new SegmentPool(this.#memory, ownPrefix, maxBytes ?? defaultPoolBytes);
@@ -127,6 +130,7 @@ class SocketEndpoint implements Endpoint {
       const directory = dirname(unixPath);
       // E3: only a directory made here is narrowed; one that exists keeps its mode, and the socket is narrow anyway.
       await mkdir(directory, { recursive: true, mode: 0o700 });
+      await removeStaleSocket(unixPath);
       await this.#listenOn({ path: unixPath });
       await chmod(unixPath, 0o600);
       this.addresses.push(`unix:${unixPath}`);
@@ -308,6 +312,21 @@ class SocketEndpoint implements Endpoint {
     link.onClose(() => this.#links.delete(link));
     return link;
   }
+}
+
+/** Removes the socket file of a process that died without closing it; one that a living process serves stays. */
+function removeStaleSocket(path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const probe = net.connect({ path });
+    probe.once("connect", () => {
+      probe.destroy();
+      resolve(); // Listening then fails, and says that the address is in use.
+    });
+    probe.once("error", (error: NodeJS.ErrnoException) => {
+      if (error.code === "ECONNREFUSED") rm(path, { force: true }).then(resolve, reject);
+      else resolve();
+    });
+  });
 }
 
 function newWire(socket: net.Socket): Wire {

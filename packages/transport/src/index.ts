@@ -4,5 +4,6 @@ export { Decoder, decodeItem, type Encoded, Encoder, encodeItem } from "./codec.
 export { type Endpoint, type EndpointOptions, openEndpoint, type SegmentOptions } from "./endpoint.ts";
 export { memoryLinkPair } from "./memory-link.ts";
 export { createPeer, type PeerOptions } from "./peer.ts";
+export { dropIdleMemory, releaseArrays } from "./received-arrays.ts";
 export { removeSegments } from "./shared-memory.ts";
 export { defaultLinkLimits, type LinkLimits } from "./socket-link.ts";

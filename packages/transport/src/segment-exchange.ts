@@ -5,23 +5,30 @@
  * the link carries the numbers.
  *
  * X1 what was lent is written again only after the other side gave it back; if the link ends first, never.
- * X2 a received area is given back only when no code of this process can reach it: its ArrayBuffer, which every view of
- *    it holds, has been collected.
+ * X2 a received area is given back only when no code of this process can reach it: it was copied out at once, or its
+ *    ArrayBuffer, which every view of it holds, has been detached or collected.
  * X3 a mapping is undone only while nothing of it is reachable.
  */
 
 import { protocolError } from "./protocol-error.ts";
+import { noteForeignMemory, takeMemory } from "./received-arrays.ts";
 import type { Segment, SegmentPool } from "./segment-pool.ts";
 import type { Mapping, SharedMemory } from "./shared-memory.ts";
 import { copyArea, type SegmentExchange, type SegmentReports } from "./socket-link.ts";
 
+/**
+ * Areas up to this size are copied into memory of the receiver's own, and their segment goes back at once: one warm
+ * segment then serves any number of messages. Larger ones would be copied into fresh pages unless somebody releases
+ * arrays (glibc reuses freed blocks up to 32 MiB), which costs several times the copy, and are viewed in place instead.
+ */
+export const copyOutBytes = 24 * 1024 * 1024;
 /** Segments of the other side that one link maps at most. */
 const maxMapped = 4096;
 
 type Borrowed = { readonly exchange: PoolExchange; readonly segment: number };
-type Remote = { readonly mapping: Mapping; borrowed: boolean; retired: boolean };
+type Remote = { readonly mapping: Mapping; readonly bytes: Uint8Array; borrowed: boolean; retired: boolean };
 
-const collected = new FinalizationRegistry<Borrowed>(({ exchange, segment }) => exchange.collected(segment));
+const collected = new FinalizationRegistry<Borrowed>(({ exchange, segment }) => exchange.free(segment));
 
 export class PoolExchange implements SegmentExchange {
   readonly #memory: SharedMemory;
@@ -63,9 +70,19 @@ export class PoolExchange implements SegmentExchange {
     if (areaBytes > remote.mapping.sizeBytes) {
       throw protocolError(`segment ${number} has ${remote.mapping.sizeBytes} bytes, and ${areaBytes} are announced`);
     }
+    if (areaBytes <= copyOutBytes) {
+      const copy = takeMemory(areaBytes);
+      new Uint8Array(copy).set(remote.bytes.subarray(0, areaBytes));
+      this.#reports.released(number);
+      return copy;
+    }
     const area = this.#memory.view(remote.mapping, areaBytes);
     remote.borrowed = true;
-    collected.register(area, { exchange: this, segment: number }); // X2
+    collected.register(area, { exchange: this, segment: number }, area); // X2
+    noteForeignMemory(area, () => {
+      collected.unregister(area);
+      this.free(number);
+    });
     return area;
   }
 
@@ -82,7 +99,8 @@ export class PoolExchange implements SegmentExchange {
     if (!this.#closed) this.#reports.retired(number);
   }
 
-  collected(number: number): void {
+  /** Nothing of this process can reach the segment's area any more. */
+  free(number: number): void {
     const remote = this.#remote.get(number);
     if (remote === undefined) return;
     remote.borrowed = false;
@@ -107,13 +125,14 @@ export class PoolExchange implements SegmentExchange {
     } catch (error) {
       throw protocolError(`segment ${number} of the other side cannot be opened`, error);
     }
-    const remote = { mapping, borrowed: false, retired: false };
+    const bytes = new Uint8Array(this.#memory.view(mapping, mapping.sizeBytes));
+    const remote = { mapping, bytes, borrowed: false, retired: false };
     this.#remote.set(number, remote);
     return remote;
   }
 
   #unmapIfUnused(number: number, remote: Remote): void {
-    if (remote.borrowed) return; // X3: `collected` comes back
+    if (remote.borrowed) return; // X3: `free` comes back
     this.#remote.delete(number);
     this.#memory.unmap(remote.mapping);
   }

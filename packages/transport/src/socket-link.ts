@@ -25,6 +25,7 @@ import {
 } from "./message-head.ts";
 import { Outbox } from "./outbox.ts";
 import { protocolError } from "./protocol-error.ts";
+import { takeMemory } from "./received-arrays.ts";
 
 /** Typed arrays up to this many bytes a message travel in its frame. */
 export const attachBytes = 64 * 1024;
@@ -171,10 +172,13 @@ export class SocketLink implements Link, FrameHandler {
 
   onMessage(listener: (message: unknown) => void): void {
     this.#listener = listener;
-    const undelivered = this.#undelivered;
-    this.#undelivered = [];
-    if (undelivered.length > 0) this.#socket.resume();
-    for (const message of undelivered) this.#deliver(message);
+    if (this.#undelivered.length === 0) return;
+    // Later, so that whoever listens can finish setting itself up.
+    queueMicrotask(() => {
+      for (let next = 0; next < this.#undelivered.length; next++) this.#hand(this.#undelivered[next]);
+      this.#undelivered = [];
+      this.#socket.resume();
+    });
   }
 
   onClose(listener: (cause: Error | undefined) => void): void {
@@ -257,7 +261,14 @@ export class SocketLink implements Link, FrameHandler {
     const head = readMessageHead(bytes, start, end, this.#limits.maxAreaBytes);
     if (head.valueEnd !== end || head.areaBytes <= attachBytes) throw protocolError("a streamed area has a wrong size");
     const value = Uint8Array.prototype.slice.call(bytes, head.valueStart, head.valueEnd);
-    this.#receiving = { head, value, reset, area: allocateArea(head.areaBytes), received: 0 };
+    // Memory with any content will do: every byte is written before the message is delivered (K4).
+    this.#receiving = {
+      head,
+      value,
+      reset,
+      area: new Uint8Array(takeMemory(head.areaBytes), 0, head.areaBytes),
+      received: 0,
+    };
   }
 
   #receiveSegment(bytes: Uint8Array, start: number, end: number, flags: number, reset: boolean): void {
@@ -299,8 +310,12 @@ export class SocketLink implements Link, FrameHandler {
       this.#socket.pause();
       return;
     }
+    this.#hand(message);
+  }
+
+  #hand(message: unknown): void {
     try {
-      this.#listener(message);
+      this.#listener?.(message);
     } catch (error) {
       // A listener's bug is its own: the link goes on, and the error surfaces as uncaught.
       queueMicrotask(() => {
@@ -372,12 +387,6 @@ export class SocketLink implements Link, FrameHandler {
       { details: { bytes, allowed, buffers: encoded.buffers.length } },
     );
   }
-}
-
-function allocateArea(bytes: number): Uint8Array {
-  // Uninitialised: every byte is written before the message is delivered (K4).
-  const { buffer, byteOffset } = Buffer.allocUnsafeSlow(bytes);
-  return new Uint8Array(buffer, byteOffset, bytes);
 }
 
 export function copyArea(buffers: readonly Uint8Array[], target: Uint8Array, offset: number): void {
