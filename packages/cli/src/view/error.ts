@@ -1,0 +1,138 @@
+/** How an error is shown to a person: what happened first, where, what it led to, and what to do. */
+import { type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
+import pc from "picocolors";
+import { singleLine, wrap } from "./text.ts";
+
+export type ErrorView = { readonly verbose: boolean; readonly colour: boolean; readonly columns?: number };
+
+const maxTailLines = 12;
+
+/**
+ * The root cause leads (S1). A misuse has no stack: the reader's configuration is at fault, not a line of code. Other
+ * errors name the first line of the user's own code; `verbose` adds every stack.
+ */
+export function renderError(error: unknown, view: ErrorView): string {
+  const c = pc.createColors(view.colour);
+  const columns = Math.max(40, Math.min(view.columns ?? process.stderr.columns ?? 100, 120));
+  const chain = causes(error);
+  const root = chain.at(-1);
+  const known = chain.filter((each): each is TreadleError => each instanceof TreadleError);
+  const outermost = known[0];
+  const innermost = known.at(-1);
+  const origin = mergeOrigins(known);
+  const { what, remedy } = splitRemedy(messageOf(root));
+  const rows: [string, string[]][] = [];
+
+  const problems = problemsOf(innermost);
+  const headline = problems.length > 0 && innermost ? catalogueMeaning(innermost) : what;
+  if (innermost && problems.length === 0) rows.push(["what", [`${catalogueMeaning(innermost)} (${innermost.code})`]]);
+  if (problems.length > 0) rows.push(["problems", problems]);
+  const where = describeOrigin(origin);
+  if (where !== "") rows.push(["where", [where]]);
+  const frame = innermost?.disposition === "misuse" ? undefined : ownFrame(root);
+  if (frame !== undefined) rows.push(["code", [frame]]);
+  const consequences = chain
+    .slice(0, -1)
+    .reverse()
+    .map((each) => singleLine(splitRemedy(messageOf(each)).what))
+    .filter((text, i, all) => text !== "" && text !== singleLine(what) && all.indexOf(text) === i);
+  if (consequences.length > 0) rows.push(["led to", consequences]);
+  const tail = (origin.logTail ?? []).slice(-maxTailLines);
+  if (tail.length > 0) rows.push([`log`, tail.map((line) => c.dim(`│ ${singleLine(line)}`))]);
+  const advice = remedies(remedy, outermost, innermost, view.verbose);
+  if (advice.length > 0) rows.push(["remedy", advice]);
+
+  const width = Math.max(...rows.map(([name]) => name.length), 6);
+  const body = rows.flatMap(([name, texts]) =>
+    texts
+      .flatMap((text) => (name === "log" ? [text] : wrap(text, columns - width - 4, "  ")))
+      .map((line, i) => `  ${c.dim((i === 0 ? name : "").padEnd(width))}  ${name === "remedy" ? c.bold(line) : line}`),
+  );
+  const lines = [
+    ...wrap(headline, columns - 2).map((line, i) => (i === 0 ? `${c.red("✗")} ${c.bold(line)}` : `  ${c.bold(line)}`)),
+    ...(body.length > 0 ? ["", ...body] : []),
+  ];
+  if (view.verbose) {
+    for (const each of [...chain].reverse()) {
+      if (each instanceof Error && each.stack) lines.push("", c.dim(each.stack));
+    }
+  }
+  return lines.join("\n");
+}
+
+/** The error and its causes, outermost first; a cycle ends the list. */
+function causes(error: unknown): unknown[] {
+  const chain: unknown[] = [];
+  for (let current = error; current !== undefined && current !== null && !chain.includes(current); ) {
+    chain.push(current);
+    current = current instanceof Error ? current.cause : undefined;
+  }
+  return chain.length === 0 ? [error] : chain;
+}
+
+function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if (error.message !== "") return error.message;
+  return error.name;
+}
+
+/** By the catalogue's wording the remedy is what follows the last semicolon. */
+function splitRemedy(message: string): { what: string; remedy: string | undefined } {
+  const at = message.lastIndexOf("; ");
+  return at < 0 ? { what: message, remedy: undefined } : { what: message.slice(0, at), remedy: message.slice(at + 2) };
+}
+
+const catalogueMeaning = (error: TreadleError) => errorCatalogue[error.code].meaning;
+
+/** The list that validation errors carry as `details.problems`. */
+function problemsOf(error: TreadleError | undefined): string[] {
+  const problems = error?.details.problems;
+  if (!Array.isArray(problems)) return [];
+  return problems.flatMap((problem: unknown) => {
+    if (typeof problem === "string") return [problem];
+    if (typeof problem !== "object" || problem === null) return [];
+    const { path, message } = problem as { path?: unknown; message?: unknown };
+    return typeof message === "string" ? [path ? `${String(path)}: ${message}` : message] : [];
+  });
+}
+
+/** What the innermost error says of its origin counts; outer ones fill what it leaves open. */
+function mergeOrigins(errors: readonly TreadleError[]): ErrorOrigin {
+  return errors.reduce<ErrorOrigin>((inner, { origin }) => {
+    const present = Object.entries(origin).filter(([, value]) => value !== undefined);
+    return { ...inner, ...Object.fromEntries(present) };
+  }, {});
+}
+
+function describeOrigin({ worker, node, method, step }: ErrorOrigin): string {
+  const parts: string[] = [];
+  if (worker !== undefined) parts.push(`worker ${worker}`);
+  if (node !== undefined) parts.push(`on ${node}`);
+  if (method !== undefined) parts.push(`in ${method}()`);
+  if (step !== undefined) parts.push(`at step ${step}`);
+  return parts.join(" ");
+}
+
+/** The first line of the stack that is neither Node's nor a dependency's. */
+function ownFrame(error: unknown): string | undefined {
+  if (!(error instanceof Error) || error.stack === undefined) return undefined;
+  const frames = error.stack.split("\n").filter((line) => /^\s+at /.test(line));
+  const own = frames.find((line) => !/node_modules|node:|\(native\)|<anonymous>\)?$/.test(line));
+  return own?.trim().replace(/^at /, "");
+}
+
+function remedies(
+  remedy: string | undefined,
+  outermost: TreadleError | undefined,
+  innermost: TreadleError | undefined,
+  verbose: boolean,
+): string[] {
+  const advice = remedy === undefined ? [] : [remedy];
+  const outer = outermost === innermost || !outermost ? undefined : splitRemedy(outermost.message).remedy;
+  if (outer !== undefined && outer !== remedy) advice.push(outer);
+  if (advice.length === 0 && outermost?.disposition === "retryable")
+    advice.push("run it again; 'treadle resume' goes on");
+  const hasStack = innermost?.disposition !== "misuse";
+  if (hasStack && !verbose) advice.push("add --verbose for the stack traces");
+  return advice;
+}

@@ -1,0 +1,130 @@
+/** Lines for a log file or a pipe: one a step, aligned, and few enough to read after thousands of steps. */
+import type { RunEvent } from "@treadle/contracts";
+import { deviceRange } from "./live-frame.ts";
+import { type RunState, secondsLeft } from "./state.ts";
+import { formatCount, formatPercent, formatSeconds, formatTime, significant, singleLine } from "./text.ts";
+
+export type PlainOptions = {
+  /** every step up to this one gets a line */
+  readonly verboseSteps?: number | undefined;
+  /** later steps get one at most this often, the last one always */
+  readonly stepIntervalMs?: number | undefined;
+  /** warnings and errors of workers, at most so many a minute */
+  readonly logsPerMinute?: number | undefined;
+};
+
+/** Turns events into lines. It goes by the events' own times, so a recording gives the same lines. */
+export class PlainLines {
+  readonly #verboseSteps: number;
+  readonly #stepIntervalMs: number;
+  readonly #logsPerMinute: number;
+  #lastStepLineMs = Number.NEGATIVE_INFINITY;
+  #logWindowMs = 0;
+  #logsInWindow = 0;
+  #droppedLogs = 0;
+  #phase = "";
+
+  constructor(options: PlainOptions = {}) {
+    this.#verboseSteps = options.verboseSteps ?? 20;
+    this.#stepIntervalMs = options.stepIntervalMs ?? 5000;
+    this.#logsPerMinute = options.logsPerMinute ?? 30;
+  }
+
+  /** `state` is the state after the event. */
+  lines(event: RunEvent, state: RunState): string[] {
+    const texts = this.#texts(event, state);
+    return texts.map((text) => `${formatTime(event.atMs)}  ${text}`);
+  }
+
+  #texts(event: RunEvent, state: RunState): string[] {
+    switch (event.type) {
+      case "run-started": {
+        const resumed = event.resumedFrom === undefined ? "" : `, after step ${event.resumedFrom}`;
+        return [
+          `run ${event.runId}: ${event.workflow}, ${event.mode}, ${event.steps} steps${resumed}, in ${event.folder}`,
+        ];
+      }
+      case "plan":
+        return [
+          ...event.placement.map(({ component, devices, mode, granularity }) => {
+            const chunk = granularity === undefined ? "" : `, granularity ${granularity}`;
+            return `plan  ${component.padEnd(12)} ${deviceRange(devices)} (${mode}${chunk})`;
+          }),
+          ...event.explanation.map((line) => `plan  ${singleLine(line)}`),
+        ];
+      case "phase": {
+        if (event.name === this.#phase) return [];
+        this.#phase = event.name;
+        return [event.name];
+      }
+      case "step-started":
+        this.#phase = "";
+        return [];
+      case "step-finished":
+        return this.#stepLine(event, state);
+      case "evaluation":
+        return [`evaluation  step ${event.step}  accuracy ${formatPercent(event.accuracy)}`];
+      case "checkpoint":
+        return event.step % 10 === 0 || event.step === state.numSteps
+          ? [`checkpoint  step ${event.step}  ${event.path}`]
+          : [];
+      case "worker-died":
+      case "worker-restarted":
+        return state.notices.slice(-1).map(({ text }) => singleLine(text));
+      case "log":
+        return this.#logLine(event);
+      case "waiting":
+        return event.seconds >= 10
+          ? this.#limited(`${event.who} has waited ${formatSeconds(event.seconds)} on ${event.on}`, event.atMs)
+          : [];
+      case "run-failed":
+        return [`failed: ${singleLine(event.error.message)}`];
+      default:
+        return [];
+    }
+  }
+
+  #stepLine(event: Extract<RunEvent, { type: "step-finished" }>, state: RunState): string[] {
+    const isDue =
+      event.step <= state.resumedFrom + this.#verboseSteps ||
+      event.step >= state.numSteps ||
+      event.atMs - this.#lastStepLineMs >= this.#stepIntervalMs;
+    if (!isDue) {
+      return [];
+    }
+    this.#lastStepLineMs = event.atMs;
+    const width = String(state.numSteps).length;
+    const parts = [`step ${String(event.step).padStart(width)}/${state.numSteps}`];
+    const { reward, loss, kl } = event.metrics;
+    if (reward !== undefined) parts.push(`reward ${significant(reward).padStart(6)}`);
+    if (loss !== undefined) parts.push(`loss ${significant(loss).padStart(7)}`);
+    if (kl !== undefined) parts.push(`kl ${significant(kl).padStart(7)}`);
+    parts.push(`${formatSeconds(event.seconds).padStart(7)}`);
+    if (event.tokens > 0 && event.seconds > 0)
+      parts.push(`${formatCount(event.tokens / event.seconds).padStart(6)} tokens/s`);
+    const left = secondsLeft(state);
+    if (left !== undefined && event.step < state.numSteps) parts.push(`${formatSeconds(Math.round(left))} left`);
+    return [parts.join("  ")];
+  }
+
+  #logLine(event: Extract<RunEvent, { type: "log" }>): string[] {
+    if (event.level === "trace" || event.level === "debug" || event.level === "info") return [];
+    return this.#limited(`${event.level}  ${event.worker}: ${singleLine(event.line)}`, event.atMs);
+  }
+
+  #limited(text: string, atMs: number): string[] {
+    const lines: string[] = [];
+    if (atMs - this.#logWindowMs >= 60_000) {
+      if (this.#droppedLogs > 0) lines.push(`${this.#droppedLogs} more warnings are in the workers' log files`);
+      this.#logWindowMs = atMs;
+      this.#logsInWindow = 0;
+      this.#droppedLogs = 0;
+    }
+    if (this.#logsInWindow >= this.#logsPerMinute) {
+      this.#droppedLogs++;
+      return lines;
+    }
+    this.#logsInWindow++;
+    return [...lines, text];
+  }
+}

@@ -1,0 +1,34 @@
+/** Chooses how a run is shown: live on a terminal, else plain lines; nothing on standard output under `--json`. */
+import type { RunEvent } from "@treadle/contracts";
+import { openLiveView } from "./live.ts";
+import { PlainLines } from "./plain.ts";
+import { fold, initialState, type RunState } from "./state.ts";
+
+export interface View {
+  readonly onEvent: (event: RunEvent) => void;
+  /** Something that this process says, shown like a worker's warning. */
+  notice(text: string): void;
+  /** The run as its events so far have it. */
+  state(): RunState;
+  /** Draws the end and gives the terminal back; closing twice is closing once. */
+  close(): void;
+}
+
+export function startView(options: { json: boolean; plain: boolean }): View {
+  const stream = options.json ? process.stderr : process.stdout;
+  let state = initialState;
+  const isLive = stream.isTTY === true && !options.plain && process.env.TERM !== "dumb" && !process.env.CI;
+  const live = isLive ? openLiveView(stream, () => state) : undefined;
+  const plain = live ? undefined : new PlainLines();
+  const onEvent = (event: RunEvent) => {
+    state = fold(state, event);
+    live?.update();
+    for (const line of plain?.lines(event, state) ?? []) stream.write(`${line}\n`);
+  };
+  return {
+    onEvent,
+    notice: (line) => onEvent({ type: "log", atMs: Date.now(), worker: "treadle", line, level: "warn" }),
+    state: () => state,
+    close: () => live?.close(),
+  };
+}

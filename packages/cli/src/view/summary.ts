@@ -1,0 +1,67 @@
+/** What is said when a run has ended. */
+import type { RunSummary } from "@treadle/contracts";
+import pc from "picocolors";
+import { drawnPoints } from "./curve.ts";
+import { sparkline } from "./plot.ts";
+import type { RunState } from "./state.ts";
+import { formatCount, formatPercent, formatSeconds, significant } from "./text.ts";
+
+/** The object of `--json`, or undefined for a run that did not come to an end. */
+export function summaryObject(state: RunState): RunSummary | undefined {
+  return state.summary;
+}
+
+export function renderSummary(state: RunState, options: { colour: boolean; next?: readonly string[] }): string {
+  const c = pc.createColors(options.colour);
+  const { summary } = state;
+  if (!summary) return `run ${state.runId} has no summary: it did not come to an end`;
+  const { steps, seconds, rewardFirst, rewardLast, evalBefore, evalAfter, tokensPerSecond, stepSeconds, restarts } =
+    summary;
+  const rows: [string, string][] = [];
+  if (evalBefore !== null && evalAfter !== null) {
+    rows.push(["accuracy", change(formatPercent(evalBefore), formatPercent(evalAfter), evalAfter - evalBefore, c)]);
+  }
+  if (rewardFirst !== null && rewardLast !== null) {
+    const curve = c.dim(sparkline(drawnPoints(state.reward), 24));
+    const text = change(significant(rewardFirst), significant(rewardLast), rewardLast - rewardFirst, c);
+    rows.push(["reward", `${text}  ${curve}`]);
+  }
+  if (tokensPerSecond > 0) rows.push(["tokens/s", formatCount(tokensPerSecond)]);
+  const { mean, p50, p95 } = stepSeconds;
+  if (steps > 0) {
+    rows.push(["step", `mean ${formatSeconds(mean)}, median ${formatSeconds(p50)}, 95 % within ${formatSeconds(p95)}`]);
+  }
+  if (summary.policyVersion > 0) rows.push(["policy", `version ${summary.policyVersion}`]);
+  rows.push(["restarts", restarts === 0 ? "none" : c.yellow(String(restarts))]);
+  if (state.checkpoint) rows.push(["checkpoint", `step ${state.checkpoint.step}, ${state.checkpoint.path}`]);
+  rows.push(["files", state.folder]);
+
+  const wasCut = state.numSteps > steps;
+  const done = wasCut
+    ? `${c.yellow("stopped")} after step ${steps} of ${state.numSteps}`
+    : `${c.green("finished")} ${steps} steps`;
+  const next = options.next ?? nextCommands(state, wasCut);
+  return [
+    "",
+    `${c.bold(state.workflow)} ${done} in ${formatSeconds(seconds)}${summary.mode ? `, ${summary.mode}` : ""}`,
+    "",
+    ...rows.map(([name, text]) => `  ${c.dim(name.padEnd(11))} ${text}`),
+    "",
+    c.dim("next"),
+    ...next.map((line) => `  ${line}`),
+  ].join("\n");
+}
+
+function nextCommands(state: RunState, wasCut: boolean): string[] {
+  const commands: [string, string][] = [];
+  if (wasCut) commands.push([`treadle resume ${state.runId}`, "goes on after the last step"]);
+  commands.push([`treadle trace ${state.runId}`, "where the time went"]);
+  if (!wasCut) commands.push([`treadle resume ${state.runId} --set steps=${state.numSteps * 2}`, "trains longer"]);
+  const width = Math.max(...commands.map(([command]) => command.length));
+  return commands.map(([command, purpose]) => `${command.padEnd(width)}  ${purpose}`);
+}
+
+function change(before: string, after: string, difference: number, c: ReturnType<typeof pc.createColors>): string {
+  const paint = difference > 0 ? c.green : difference < 0 ? c.red : c.dim;
+  return `${before} ${c.dim("→")} ${paint(c.bold(after))}`;
+}
