@@ -1,0 +1,11 @@
+import type { Problem } from "@treadle/contracts";
+import { allocateProblem } from "./allocate.ts";
+import { placeProblem } from "./place.ts";
+
+export { type AllocateAnswer, AllocateProblem, allocateMethods, solveAllocate } from "./allocate.ts";
+export { Interference, interferenceFactor } from "./interference.ts";
+export { descendingOrder } from "./lengths.ts";
+export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
+
+/** What `treadle solve` offers from this package, by name. */
+export const problems = { place: placeProblem, allocate: allocateProblem } as const satisfies Record<string, Problem>;
