@@ -201,8 +201,9 @@ export class ChannelState {
   /** C1: from here on these items are done; their credit returns. */
   ack(input: AckInput): ChannelEffect[] {
     const call = this.#calls.get(input.call);
-    if (!call?.source || call.lost)
-      return [{ type: "stale-ack", call: input.call, deliveries: input.deliveries ?? [] }];
+    if (!call?.source || call.lost) {
+      return input.deliveries?.length ? [{ type: "stale-ack", call: input.call, deliveries: input.deliveries }] : [];
+    }
     const { queue } = call.source;
     const stale: number[] = [];
     if (input.deliveries === undefined) {

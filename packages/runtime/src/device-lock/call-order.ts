@@ -105,10 +105,16 @@ export class CallOrder {
     }
   }
 
-  /** The calls whose doing would end what a parked call waits for. */
-  *awaitedBy({ parked }: CallRecord): Generator<CallRecord> {
-    if (!parked) return;
-    yield* (parked.on === "take" ? this.#producers : this.#consumers).get(parked.stream) ?? [];
+  /** The calls that can bring what a parked call waits for: producers of the data, or consumers that give credit. */
+  suppliersOf({ parked }: CallRecord): ReadonlySet<CallRecord> {
+    const found = parked && (parked.on === "take" ? this.#producers : this.#consumers).get(parked.stream);
+    return found ?? new Set();
+  }
+
+  /** Everybody a parked call may depend on: fellow consumers too, for what they have not acknowledged. */
+  *awaitedBy(record: CallRecord): Generator<CallRecord> {
+    yield* this.suppliersOf(record);
+    if (record.parked?.on === "take") yield* this.#consumers.get(record.parked.stream) ?? [];
   }
 
   #ancestorsOf(record: CallRecord): ReadonlySet<CallRecord> {

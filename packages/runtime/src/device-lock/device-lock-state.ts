@@ -67,7 +67,7 @@ export class DeviceLockState {
     this.#residency.addDevice(input);
   }
 
-  /** Registers a worker, or the process that replaces a dead one. */
+  /** Registers a worker, or, after `workerDied`, the process that replaces it. */
   addWorker(input: WorkerInput): void {
     const unknown = input.devices.find((device) => !this.#residency.hasDevice(device));
     if (unknown !== undefined) {
@@ -108,7 +108,10 @@ export class DeviceLockState {
     return this.#schedule([]);
   }
 
-  /** The call waits in `take` for data, or in `put` for credit. */
+  /**
+   * The call waits in `take` for data, or in `put` for credit. A holder lends first: what it still holds while it waits
+   * looks like part of a circle.
+   */
   park(input: { readonly call: string; readonly stream: StreamRef; readonly on: "take" | "put" }): LockEffect[] {
     const call = this.#order.get(input.call);
     if (!call) return [];
@@ -158,7 +161,8 @@ export class DeviceLockState {
 
   /**
    * Lets others use the devices while the holder waits for data or credit. Its token is void from here on. A gang's
-   * devices are free when every member has lent or released.
+   * devices are free when every member has lent or released, and come back to all of it once every member has asked;
+   * a member that waits for nobody outside the gang is not waited for.
    */
   lend(input: { readonly token: number }): LockEffect[] {
     const member = this.#tokens.get(input.token);
@@ -287,7 +291,6 @@ export class DeviceLockState {
         known.sinceMs = nowMs;
         call.isWaiting = true;
         if (known.party.state === "held") this.#renew(known);
-        else if (!known.party.has("lent")) this.#wait(known.party);
       }
       if (known.state === "active") this.#answer(known, out);
       return this.#schedule(out);
@@ -358,7 +361,6 @@ export class DeviceLockState {
       if (!kept.has(device) && this.#holders.get(device) === party) this.#holders.delete(device);
     }
     if (party.state === "held" && !party.has("active")) this.#lendOut(party);
-    else if (party.state === "lent" && !party.has("lent")) this.#wait(party);
   }
 
   /**
@@ -383,8 +385,21 @@ export class DeviceLockState {
   #lendOut(party: Party): void {
     this.#free(party);
     party.reclaims = true;
-    if (party.has("lent")) party.state = "lent";
-    else this.#wait(party);
+    party.state = "lent";
+  }
+
+  /**
+   * A gang's ranks meet in collectives, so one that has its data must leave the devices to the producers of those that
+   * have none yet. Those that wait for no open call, or for this very gang, would be waited for in vain.
+   */
+  #mayReturn(party: Party): boolean {
+    if (!party.has("asking")) return false;
+    for (const { call, state } of party.members.values()) {
+      if (state !== "lent") continue;
+      const suppliers = this.#order.suppliersOf(call);
+      if (suppliers.size > 0 && !this.#waitFor(suppliers, party)) return false;
+    }
+    return true;
   }
 
   /** In line for the second time: before others, but they can tell that it came after them. */
@@ -397,19 +412,32 @@ export class DeviceLockState {
   // Scheduling (L2).
 
   #schedule(out: LockEffect[]): LockEffect[] {
-    for (const party of this.#parties) this.#gather(party);
+    for (const party of this.#parties) {
+      this.#gather(party);
+      if (party.state === "lent" && this.#mayReturn(party)) this.#wait(party);
+    }
     const waiting = [...this.#parties].filter((party) => party.state === "waiting");
     if (waiting.length > 1)
       waiting.sort((a, b) => this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival);
     const claimed = new Set<string>();
+    const started: Party[] = [];
     for (const party of waiting) {
       const { devices } = party;
       const isFree = devices.every((device) => !this.#holders.has(device) && !claimed.has(device));
       const isOverdue = party.numBypassed >= this.#maxBypass;
       if ((!isFree && !isOverdue) || !this.#mayGo(party, devices)) continue;
-      if (isFree) this.#start(party, devices, waiting, out);
-      else for (const device of devices) claimed.add(device);
+      if (isFree) {
+        this.#reserve(party, devices, waiting);
+        started.push(party);
+      } else for (const device of devices) claimed.add(device);
     }
+    // One plan for all that start together: what must leave for one may be all that another needs (L4).
+    if (started.length > 1)
+      this.#makeRoom(
+        started.flatMap((party) => party.workers),
+        out,
+      );
+    for (const party of started) this.#prepare(party, out);
     return out;
   }
 
@@ -421,16 +449,17 @@ export class DeviceLockState {
   #mayGo(party: Party, devices: readonly string[]): boolean {
     if (party.reclaims) return true;
     for (const { call } of party.members.values()) {
-      for (const first of this.#order.predecessors(call, devices)) if (!this.#waitsFor(first.call, party)) return false;
+      for (const first of this.#order.predecessors(call, devices))
+        if (!this.#waitFor([first.call], party)) return false;
     }
     return true;
   }
 
-  /** Whether `call` cannot go on before `party` does, by way of data, credit and devices: then it must not block it. */
-  #waitsFor(call: CallRecord, party: Party): boolean {
-    const seen = new Set([call]);
+  /** Whether these calls may depend on what `party` asks for, by way of data, credit and devices. */
+  #waitFor(calls: Iterable<CallRecord>, party: Party): boolean {
+    const seen = new Set(calls);
     for (const each of seen) {
-      if (party.members.has(each.call)) return true;
+      if (party.members.get(each.call)?.state === "asking") return true;
       for (const next of this.#order.awaitedBy(each)) seen.add(next);
       const member = this.#members.get(each.call);
       if (member?.state !== "asking") continue;
@@ -443,7 +472,7 @@ export class DeviceLockState {
     return false;
   }
 
-  #start(party: Party, devices: readonly string[], waiting: readonly Party[], out: LockEffect[]): void {
+  #reserve(party: Party, devices: readonly string[], waiting: readonly Party[]): void {
     party.state = "preparing";
     for (const device of devices) this.#holders.set(device, party);
     for (const other of waiting) {
@@ -451,7 +480,6 @@ export class DeviceLockState {
       if (other.devices.some((device) => devices.includes(device)) && this.#mayGo(other, other.devices))
         other.numBypassed += 1;
     }
-    this.#prepare(party, out);
   }
 
   // Swapping (L4).
@@ -473,14 +501,7 @@ export class DeviceLockState {
       for (const member of [...party.members.values()]) this.#refuse(member, outOfMemory(party.workers, excess), out);
       return;
     }
-    const room = this.#residency.roomFor(workers);
-    if (!room.fits) {
-      for (const worker of room.offload) {
-        worker.residency = "offloading";
-        out.push({ type: "offload", worker: worker.worker, devices: worker.devices });
-      }
-      return;
-    }
+    if (!this.#makeRoom(workers, out)) return;
     for (const worker of workers) {
       if (worker.residency !== "unloaded") continue;
       if (worker.devices.length === 0) worker.residency = "loaded";
@@ -494,6 +515,7 @@ export class DeviceLockState {
     party.reclaims = false;
     party.numBypassed = 0;
     for (const member of party.members.values()) {
+      if (member.state !== "asking") continue;
       this.#renew(member);
       this.#answer(member, out);
     }
@@ -516,6 +538,17 @@ export class DeviceLockState {
       out.push({ type: "grant", request, call: call.call, worker: worker.worker, token });
     }
     member.requests = [];
+  }
+
+  /** Offloads who is in the way; true when nobody is, any more. */
+  #makeRoom(workers: readonly WorkerState[], out: LockEffect[]): boolean {
+    const room = this.#residency.roomFor(workers);
+    if (room.fits) return true;
+    for (const worker of room.offload) {
+      worker.residency = "offloading";
+      out.push({ type: "offload", worker: worker.worker, devices: worker.devices });
+    }
+    return false;
   }
 
   #swapFailed(worker: WorkerState, method: "onload" | "offload", cause: unknown): LockEffect[] {

@@ -339,8 +339,16 @@ describe("loans", () => {
 
 describe("gangs", () => {
   const gangs = (): DeviceLockState => {
-    const lock = lockOf({ "a/0": [["0"], 10], "a/1": [["1"], 10], "b/0": [["0"], 10], "b/1": [["1"], 10] });
-    for (const rank of ["a/0", "a/1"]) open(lock, rank, 1, { gang: "a" });
+    // `p` feeds the gang from a device of its own.
+    const lock = lockOf({
+      "a/0": [["0"], 10],
+      "a/1": [["1"], 10],
+      "b/0": [["0"], 10],
+      "b/1": [["1"], 10],
+      p: [["2"], 10],
+    });
+    open(lock, "p", 0, { produces: streams("data") });
+    for (const rank of ["a/0", "a/1"]) open(lock, rank, 1, { gang: "a", consumes: streams("data") });
     for (const rank of ["b/0", "b/1"]) open(lock, rank, 2, { gang: "b" });
     return lock;
   };
@@ -379,9 +387,11 @@ describe("gangs", () => {
     acquire(lock, "b/1");
     expect(lines(lock.lend({ token: 1 }))).toEqual([]);
     expect(settle(lock, lock.lend({ token: 2 }))).toEqual(["onload b/0", "onload b/1", "grant b/0 3", "grant b/1 4"]);
+    lock.park({ call: "a/1", stream: { channel: "data", stream: 0 }, on: "take" });
     expect(lines(lock.reclaim({ request: 7, call: "a/0", nowMs: 0 }))).toEqual([]);
     lock.release({ token: 3 });
     expect(lines(lock.release({ token: 4 }))).toEqual([]);
+    lock.unpark({ call: "a/1" });
     expect(lines(lock.reclaim({ request: 8, call: "a/1", nowMs: 0 }))).toEqual(["grant a/0 5", "grant a/1 6"]);
   });
 });
