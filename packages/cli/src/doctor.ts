@@ -1,0 +1,362 @@
+/** What this machine has and lacks, and how to get what is missing. */
+import { execFile } from "node:child_process";
+import { constants, existsSync, readFileSync } from "node:fs";
+import { access, mkdtemp, rm, statfs, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { createServer } from "node:net";
+import { availableParallelism, freemem, platform, tmpdir, totalmem } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import pc from "picocolors";
+import { padCells, wrap } from "./view/text.ts";
+
+export type Finding = {
+  readonly name: string;
+  /** `ok`, `missing`, or `limited`: it is there, and something about it will be felt */
+  readonly status: "ok" | "missing" | "limited";
+  /** without a `required` one nothing runs; a `recommended` one costs speed; an `optional` one is for some workflows */
+  readonly need: "required" | "recommended" | "optional";
+  /** what was found */
+  readonly found: string;
+  /** what it is for */
+  readonly purpose: string;
+  /** how to get it here; absent when nothing is to be done */
+  readonly remedy?: string | undefined;
+};
+
+/** The ways to the machine, so that tests can stand in for another one. */
+export type Probe = {
+  readonly nodeVersion: string;
+  readonly platform: NodeJS.Platform;
+  readonly cores: number;
+  readonly totalBytes: number;
+  readonly freeBytes: number;
+  /** standard output of a command, or undefined when it is absent, fails or takes over three seconds */
+  readonly output: (command: string, ...argv: string[]) => Promise<string | undefined>;
+  readonly exists: (path: string) => boolean;
+  readonly read: (path: string) => string | undefined;
+  /** free and total bytes of the file system, when a file can be written there */
+  readonly writableSpace: (folder: string) => Promise<{ freeBytes: number; totalBytes: number } | undefined>;
+  readonly unixSockets: () => Promise<boolean>;
+  readonly mappedMemory: () => boolean;
+};
+
+type Remedies = { readonly debian: string; readonly macos: string };
+
+const gib = 1024 ** 3;
+const mib = 1024 ** 2;
+
+export async function examineMachine(probe: Probe = systemProbe): Promise<Finding[]> {
+  const advise = ({ debian, macos }: Remedies) => (probe.platform === "darwin" ? macos : debian);
+  const groups = await Promise.all([
+    [node(probe), processors(probe), memory(probe)],
+    sharing(probe),
+    one(natsServer(probe, advise)),
+    accelerators(probe),
+    one(pythonEngine(probe, advise)),
+    sandboxes(probe, advise),
+  ]);
+  return groups.flat();
+}
+
+const one = async (finding: Promise<Finding>) => [await finding];
+
+function node({ nodeVersion }: Probe): Finding {
+  const [major = 0, minor = 0] = nodeVersion.replace(/^v/, "").split(".").map(Number);
+  const ok = major > 20 || (major === 20 && minor >= 11);
+  return {
+    name: "Node.js",
+    status: ok ? "ok" : "missing",
+    need: "required",
+    found: nodeVersion,
+    purpose: "runs everything; 20.11 or newer",
+    remedy: ok ? undefined : "install Node.js 20.11 or newer, from nodejs.org or with 'nvm install 22'",
+  };
+}
+
+function processors({ cores }: Probe): Finding {
+  return {
+    name: "processor cores",
+    status: cores >= 2 ? "ok" : "limited",
+    need: "recommended",
+    found: `${cores}`,
+    purpose: "each worker is a process; embedded engines use one core each",
+    remedy: cores >= 2 ? undefined : "workers will take turns; give the container or machine more cores",
+  };
+}
+
+function memory({ totalBytes, freeBytes }: Probe): Finding {
+  const ok = totalBytes >= 2 * gib;
+  return {
+    name: "memory",
+    status: ok ? "ok" : "limited",
+    need: "recommended",
+    found: `${size(totalBytes)}, ${size(freeBytes)} free`,
+    purpose: "an embedded worker takes about 0.3 GiB",
+    remedy: ok ? undefined : "use fewer ranks, or a machine with 2 GiB or more",
+  };
+}
+
+async function sharing(probe: Probe): Promise<Finding[]> {
+  const findings: Finding[] = [];
+  const sockets = await probe.unixSockets();
+  findings.push({
+    name: "unix sockets",
+    status: sockets ? "ok" : "limited",
+    need: "recommended",
+    found: sockets ? "yes" : "no",
+    purpose: "messages between processes of one host",
+    remedy: sockets
+      ? undefined
+      : "set TMPDIR to a folder on a local file system with a short path; TCP is used until then",
+  });
+  if (probe.platform === "linux") {
+    const space = await probe.writableSpace("/dev/shm");
+    const ok = space !== undefined && space.totalBytes >= 256 * mib;
+    findings.push({
+      name: "/dev/shm",
+      status: space === undefined ? "missing" : ok ? "ok" : "limited",
+      need: "recommended",
+      found: space === undefined ? "not writable" : `${size(space.totalBytes)}, ${size(space.freeBytes)} free`,
+      purpose: "large arrays between processes of one host, without copying them through sockets",
+      remedy: ok ? undefined : "docker run --shm-size=2g …, or 'mount -o remount,size=2g /dev/shm' as root",
+    });
+  }
+  if (probe.platform !== "linux") return findings;
+  const mapped = probe.mappedMemory();
+  findings.push({
+    name: "mapped memory",
+    status: mapped ? "ok" : "limited",
+    need: "recommended",
+    found: mapped ? "koffi loads" : "koffi does not load; sockets carry large arrays",
+    purpose: "reads shared memory in place; about three times faster from 16 MiB on",
+    remedy: mapped ? undefined : "npm install koffi (it has binaries for glibc; other systems keep to sockets)",
+  });
+  return findings;
+}
+
+async function natsServer(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding> {
+  const version = firstLine(await probe.output("nats-server", "--version"))?.replace(/^nats-server:\s*/, "");
+  return {
+    name: "nats-server",
+    status: version === undefined ? "missing" : "ok",
+    need: "optional",
+    found: version ?? "not found",
+    purpose: "the control plane of runs on many machines",
+    remedy:
+      version === undefined
+        ? advise({ debian: "apt-get install nats-server", macos: "brew install nats-server" })
+        : undefined,
+  };
+}
+
+async function accelerators(probe: Probe): Promise<Finding[]> {
+  const [nvidia, amd] = await Promise.all([
+    probe.output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
+    probe.output("rocm-smi", "--showproductname", "--csv"),
+  ]);
+  const purpose = "engines that run large models (SGLang, vLLM, PyTorch)";
+  const found: Finding[] = [];
+  if (nvidia !== undefined) {
+    const names = tally(nvidia.split("\n").filter((line) => line.trim() !== ""));
+    found.push({ name: "NVIDIA GPUs", status: "ok", need: "optional", found: names, purpose });
+  }
+  if (amd !== undefined) {
+    const rows = amd.split("\n").filter((line) => /^card\d+/.test(line));
+    const names = tally(rows.map((line) => line.split(",")[1] ?? "GPU"));
+    found.push({ name: "AMD GPUs", status: "ok", need: "optional", found: names, purpose });
+  }
+  if (found.length > 0) return found;
+  const none = "nothing to do for embedded engines, which run on the processor; else install the vendor's driver";
+  return [{ name: "accelerators", status: "missing", need: "optional", found: "none found", purpose, remedy: none }];
+}
+
+async function pythonEngine(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding> {
+  const script = "import torch, grpc; print('torch', torch.__version__, 'grpc', grpc.__version__)";
+  const versions = firstLine(await probe.output("python3", "-c", script));
+  return {
+    name: "PyTorch and gRPC",
+    status: versions === undefined ? "missing" : "ok",
+    need: "optional",
+    found: versions ?? "python3 cannot import torch and grpc",
+    purpose: "the PyTorch engine server",
+    remedy:
+      versions === undefined
+        ? advise({
+            debian: "apt-get install python3-torch python3-grpcio python3-protobuf libopenblas0-pthread",
+            macos: "pip3 install torch grpcio protobuf",
+          })
+        : undefined,
+  };
+}
+
+async function sandboxes(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
+  const purpose = "isolates and sizes the tools that agents call";
+  const [bubblewrap, docker] = await Promise.all([
+    probe.output("bwrap", "--version"),
+    probe.output("docker", "version", "--format", "{{.Server.Version}}"),
+  ]);
+  const findings: Finding[] = [];
+  if (probe.platform === "linux") {
+    const cgroup = cgroupVersion(probe);
+    findings.push({
+      name: "cgroups",
+      status: cgroup === undefined ? "missing" : "ok",
+      need: "optional",
+      found: cgroup ?? "not mounted",
+      purpose: "gives each action its cores and memory",
+      remedy: cgroup === undefined ? "run on a host with cgroups mounted; actions run unlimited until then" : undefined,
+    });
+    findings.push({
+      name: "bubblewrap",
+      status: bubblewrap === undefined ? "missing" : "ok",
+      need: "optional",
+      found: firstLine(bubblewrap) ?? "not found",
+      purpose,
+      remedy: bubblewrap === undefined ? "apt-get install bubblewrap" : undefined,
+    });
+  }
+  const version = firstLine(docker);
+  findings.push({
+    name: "Docker",
+    status: version === undefined ? "missing" : "ok",
+    need: "optional",
+    found: version === undefined ? "no engine answers" : `engine ${version}`,
+    purpose,
+    remedy:
+      version === undefined
+        ? advise({
+            debian: "apt-get install docker.io, and add yourself to the group 'docker'",
+            macos: "brew install --cask docker, and start it",
+          })
+        : undefined,
+  });
+  return findings;
+}
+
+function cgroupVersion(probe: Probe): string | undefined {
+  const controllers = probe.read("/sys/fs/cgroup/cgroup.controllers");
+  if (controllers !== undefined) return `v2 (${controllers.trim() || "no controllers delegated"})`;
+  return probe.exists("/sys/fs/cgroup/cpuset") || probe.exists("/sys/fs/cgroup/cpu") ? "v1" : undefined;
+}
+
+/** `2 × H200, 141 GB` for repeated names */
+function tally(names: readonly string[]): string {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name.trim(), (counts.get(name.trim()) ?? 0) + 1);
+  return [...counts].map(([name, count]) => `${count} × ${name}`).join("; ");
+}
+
+const firstLine = (text: string | undefined): string | undefined => text?.split("\n")[0]?.trim() || undefined;
+
+function size(bytes: number): string {
+  return bytes >= gib ? `${(bytes / gib).toFixed(1)} GiB` : `${Math.round(bytes / mib)} MiB`;
+}
+
+export function renderDoctor(findings: readonly Finding[], options: { colour: boolean; columns?: number }): string {
+  const c = pc.createColors(options.colour);
+  const columns = Math.max(60, Math.min(options.columns ?? process.stdout.columns ?? 100, 110));
+  const nameWidth = Math.max(...findings.map(({ name }) => name.length)) + 2;
+  const lines: string[] = [];
+  for (const { name, status, need, found, purpose, remedy } of findings) {
+    const mark =
+      status === "ok"
+        ? c.green("✓")
+        : need === "required"
+          ? c.red("✗")
+          : status === "limited"
+            ? c.yellow("!")
+            : c.dim("–");
+    const label = padCells(name, nameWidth);
+    const room = columns - nameWidth - 4;
+    wrap(found, room).forEach((line, i) => {
+      lines.push(`${i === 0 ? mark : " "} ${i === 0 ? c.bold(label) : " ".repeat(nameWidth)}${line}`);
+    });
+    if (remedy === undefined) continue;
+    const indent = " ".repeat(nameWidth + 2);
+    for (const line of wrap(`${need}: ${purpose}`, room)) lines.push(indent + c.dim(line));
+    wrap(remedy, room - 2).forEach((line, i) => {
+      lines.push(`${indent}${i === 0 ? c.cyan("→ ") : "  "}${line}`);
+    });
+  }
+  const blocking = findings.filter(({ need, status }) => need === "required" && status !== "ok");
+  const slower = findings.filter(({ need, status }) => need === "recommended" && status !== "ok");
+  lines.push("", verdict(blocking, slower, c));
+  return lines.join("\n");
+}
+
+function verdict(
+  blocking: readonly Finding[],
+  slower: readonly Finding[],
+  c: ReturnType<typeof pc.createColors>,
+): string {
+  const names = (findings: readonly Finding[]) => findings.map(({ name }) => name).join(", ");
+  if (blocking.length > 0) return c.red(`nothing can run here before this is mended: ${names(blocking)}`);
+  if (slower.length > 0) return c.yellow(`embedded workflows run here; slower than they could for: ${names(slower)}`);
+  return c.green("embedded workflows run here at full speed");
+}
+
+const run = promisify(execFile);
+
+export const systemProbe: Probe = {
+  nodeVersion: process.version,
+  platform: platform(),
+  cores: availableParallelism(),
+  totalBytes: process.constrainedMemory() > 0 ? Math.min(totalmem(), process.constrainedMemory()) : totalmem(),
+  freeBytes: freemem(),
+  async output(command, ...argv) {
+    try {
+      const timeout = command === "python3" ? 15_000 : 3_000; // torch alone takes seconds to import from a cold disk
+      const { stdout, stderr } = await run(command, argv, { timeout, killSignal: "SIGKILL" });
+      return stdout.trim() === "" ? stderr : stdout;
+    } catch {
+      return undefined;
+    }
+  },
+  exists: existsSync,
+  read(path) {
+    try {
+      return readFileSync(path, "utf8");
+    } catch {
+      return undefined;
+    }
+  },
+  async writableSpace(folder) {
+    const file = join(folder, `treadle-doctor-${process.pid}`);
+    try {
+      await access(folder, constants.W_OK);
+      await writeFile(file, "x");
+      const { bsize, bavail, blocks } = await statfs(folder);
+      return { freeBytes: bsize * bavail, totalBytes: bsize * blocks };
+    } catch {
+      return undefined;
+    } finally {
+      await rm(file, { force: true }).catch(() => {});
+    }
+  },
+  async unixSockets() {
+    const folder = await mkdtemp(join(tmpdir(), "treadle-doctor-"));
+    const server = createServer();
+    try {
+      return await new Promise<boolean>((resolve) => {
+        server.once("error", () => resolve(false));
+        server.listen(join(folder, "s"), () => resolve(true));
+      });
+    } finally {
+      server.close();
+      await rm(folder, { recursive: true, force: true });
+    }
+  },
+  mappedMemory() {
+    try {
+      // koffi belongs to the transport, so it is looked for from there.
+      const koffi = createRequire(import.meta.resolve("@treadle/transport"))("koffi") as {
+        load(library: string): unknown;
+      };
+      koffi.load("libc.so.6");
+      return true;
+    } catch {
+      return false;
+    }
+  },
+};
