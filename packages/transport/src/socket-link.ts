@@ -97,6 +97,7 @@ export class SocketLink implements Link, FrameHandler {
   /** open → closing (goodbye sent, or received) → closed */
   #state: "open" | "closing" | "closed" = "open";
   #orderly = false;
+  #socketError: Error | undefined;
   #cause: Error | undefined;
   readonly #released: number[] = [];
   readonly #retired: number[] = [];
@@ -115,7 +116,7 @@ export class SocketLink implements Link, FrameHandler {
     reader.handler = this;
     reader.maxBodyBytes = this.#limits.maxFrameBytes;
     socket.on("error", (error) => {
-      this.#cause ??= error;
+      this.#socketError ??= error;
     });
     socket.on("end", () => {
       this.#outbox.end();
@@ -360,10 +361,9 @@ export class SocketLink implements Link, FrameHandler {
     this.#state = "closed";
     this.#reader.stop();
     this.#receiving = undefined;
-    if (this.#orderly) this.#cause = undefined;
-    else if (!(this.#cause instanceof TreadleError)) {
+    if (!this.#orderly && this.#cause === undefined) {
       this.#cause = new TreadleError("link.closed", `'${this.remote}' went away: its connection broke`, {
-        cause: this.#cause,
+        cause: this.#socketError,
       });
     }
     this.#outbox.close(this.#closedError());
