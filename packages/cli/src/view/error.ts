@@ -24,12 +24,13 @@ export function renderError(error: unknown, view: ErrorView): string {
   const rows: [string, string[]][] = [];
 
   const problems = problemsOf(innermost);
-  const headline = problems.length > 0 && innermost ? catalogueMeaning(innermost) : what;
+  const repeats = innermost !== undefined && problems.some((problem) => what.includes(problem));
+  const headline = repeats ? catalogueMeaning(innermost) : what;
   if (innermost && problems.length === 0) rows.push(["what", [`${catalogueMeaning(innermost)} (${innermost.code})`]]);
   if (problems.length > 0) rows.push(["problems", problems]);
   const where = describeOrigin(origin);
   if (where !== "") rows.push(["where", [where]]);
-  const frame = innermost?.disposition === "misuse" ? undefined : ownFrame(root);
+  const frame = innermost === undefined || innermost.disposition === "fatal" ? ownFrame(root) : undefined;
   if (frame !== undefined) rows.push(["code", [frame]]);
   const consequences = chain
     .slice(0, -1)
@@ -39,7 +40,9 @@ export function renderError(error: unknown, view: ErrorView): string {
   if (consequences.length > 0) rows.push(["led to", consequences]);
   const tail = (origin.logTail ?? []).slice(-maxTailLines);
   if (tail.length > 0) rows.push([`log`, tail.map((line) => c.dim(`│ ${singleLine(line)}`))]);
-  const advice = remedies(remedy, outermost, innermost, view.verbose);
+  const hasStack = root instanceof Error && innermost?.disposition !== "misuse";
+  const advice = remedies(remedy, outermost, innermost);
+  if (hasStack && !view.verbose) advice.push("add --verbose for the stack traces");
   if (advice.length > 0) rows.push(["remedy", advice]);
 
   const width = Math.max(...rows.map(([name]) => name.length), 6);
@@ -118,21 +121,18 @@ function ownFrame(error: unknown): string | undefined {
   if (!(error instanceof Error) || error.stack === undefined) return undefined;
   const frames = error.stack.split("\n").filter((line) => /^\s+at /.test(line));
   const own = frames.find((line) => !/node_modules|node:|\(native\)|<anonymous>\)?$/.test(line));
-  return own?.trim().replace(/^at /, "");
+  return own?.trim().replace(/^at (?:<anonymous> \((.*)\)$)?/, "$1");
 }
 
 function remedies(
   remedy: string | undefined,
   outermost: TreadleError | undefined,
   innermost: TreadleError | undefined,
-  verbose: boolean,
 ): string[] {
   const advice = remedy === undefined ? [] : [remedy];
   const outer = outermost === innermost || !outermost ? undefined : splitRemedy(outermost.message).remedy;
   if (outer !== undefined && outer !== remedy) advice.push(outer);
   if (advice.length === 0 && outermost?.disposition === "retryable")
     advice.push("run it again; 'treadle resume' goes on");
-  const hasStack = innermost?.disposition !== "misuse";
-  if (hasStack && !verbose) advice.push("add --verbose for the stack traces");
   return advice;
 }

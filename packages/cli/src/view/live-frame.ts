@@ -6,11 +6,13 @@ import { apportion, bar, dotPlot, sparkline } from "./plot.ts";
 import { type Notice, type RunState, recentTokensPerSecond, secondsLeft } from "./state.ts";
 import {
   fit,
+  formatClock,
   formatCount,
   formatPercent,
   formatSeconds,
   formatTime,
   padCells,
+  plural,
   significant,
   singleLine,
 } from "./text.ts";
@@ -97,7 +99,7 @@ function progress(state: RunState, nowMs: number, columns: number, c: Colours): 
     const { name, done, total } = state.phase;
     const counted = done !== undefined && total ? `  ${formatCount(done)}/${formatCount(total)}` : "";
     const share = done !== undefined && total ? done / total : 0;
-    return `${track(share, width, c, c.cyan)}  ${c.bold(name)}${counted}  ${c.dim(formatSeconds(Math.floor(elapsed)))}`;
+    return `${track(share, width, c, c.cyan)}  ${c.bold(name)}${counted}  ${c.dim(formatClock(Math.floor(elapsed)))}`;
   }
   const share = state.numSteps > 0 ? state.step / state.numSteps : 0;
   const left = secondsLeft(state);
@@ -107,9 +109,9 @@ function progress(state: RunState, nowMs: number, columns: number, c: Colours): 
       ? c.green("finished")
       : left === undefined
         ? ""
-        : c.dim(`${formatSeconds(Math.round(left))} left`);
+        : c.dim(`${formatClock(left)} left`);
   const count = `step ${c.bold(String(state.step))}${c.dim(`/${state.numSteps}`)}`;
-  return `${track(share, width, c, state.failure ? c.red : c.green)}  ${count}  ${formatSeconds(Math.floor(elapsed))}  ${end}`;
+  return `${track(share, width, c, state.failure ? c.red : c.green)}  ${count}  ${formatClock(Math.floor(elapsed))}  ${end}`;
 }
 
 function track(share: number, width: number, c: Colours, paint: (text: string) => string): string {
@@ -170,8 +172,9 @@ function rates(state: RunState, columns: number, c: Colours): string[] {
   if (state.policyVersion > 0) parts.push(`policy ${c.bold(`v${state.policyVersion}`)}`);
   const workers = Object.values(state.workers);
   const dead = workers.filter(({ status }) => status === "dead").length;
-  if (workers.length > 0) parts.push(`${workers.length - dead} workers${dead > 0 ? `, ${c.red(`${dead} down`)}` : ""}`);
-  if (state.restarts > 0) parts.push(c.yellow(`${state.restarts} restarts`));
+  if (workers.length > 0)
+    parts.push(`${plural(workers.length - dead, "worker")}${dead > 0 ? `, ${c.red(`${dead} down`)}` : ""}`);
+  if (state.restarts > 0) parts.push(c.yellow(plural(state.restarts, "restart")));
   if (state.checkpoint) parts.push(`checkpoint at ${state.checkpoint.step}`);
   for (const [name, value] of Object.entries(state.metrics)) {
     if (!Number.isFinite(value) && parts.length < 8) parts.push(c.red(`${name} is ${significant(value)}`));
@@ -191,7 +194,7 @@ function shares(state: RunState, columns: number, c: Colours): Section[] {
   const components = Object.entries(state.utilisation);
   if (components.length === 0) return [];
   const nameWidth = Math.min(14, Math.max(...components.map(([name]) => name.length))) + 1;
-  const barWidth = Math.max(10, Math.min(60, columns - nameWidth - 22));
+  const barWidth = Math.max(10, Math.min(60, columns - nameWidth - 24));
   const legend = activities.map(({ symbol, name, paint }) => `${paint(c)(symbol)} ${c.dim(name)}`).join("  ");
   const rows = components.map(([name, share]) => {
     const cells = apportion(
@@ -200,10 +203,10 @@ function shares(state: RunState, columns: number, c: Colours): Section[] {
     );
     const drawn = activities.map(({ symbol, paint }, i) => paint(c)(symbol.repeat(cells[i]!))).join("");
     const busiest = activities.slice(1, 4).reduce((a, b) => (share[b.key] > share[a.key] ? b : a));
-    const also = share[busiest.key] >= 0.05 ? c.dim(` ${busiest.name} ${formatPercent(share[busiest.key], 0)}`) : "";
+    const also = share[busiest.key] >= 0.05 ? c.dim(` · ${busiest.name} ${formatPercent(share[busiest.key], 0)}`) : "";
     return `${padCells(fit(name, nameWidth - 1), nameWidth)}${drawn} ${formatPercent(share.compute, 0).padStart(5)}${also}`;
   });
-  return [{ rank: 3, lines: [`${" ".repeat(nameWidth)}${legend}`, ...rows] }];
+  return [{ rank: 3, lines: [`${c.dim(padCells("time", nameWidth))}${legend}`, ...rows] }];
 }
 
 function queues(state: RunState, columns: number, c: Colours): string[] {
@@ -221,7 +224,7 @@ function waits(state: RunState, nowMs: number, columns: number, c: Colours): str
   const longest = Object.entries(state.waits).sort(([, a], [, b]) => a.sinceMs - b.sinceMs);
   return longest.slice(0, 3).map(([who, { on, sinceMs }]) => {
     const seconds = Math.max(0, nowMs - sinceMs) / 1000;
-    return fit(`${c.yellow("waiting")} ${who} on ${singleLine(on)} for ${formatSeconds(seconds)}`, columns);
+    return fit(`${c.yellow("waiting")} ${who} on ${singleLine(on)} for ${formatClock(seconds)}`, columns);
   });
 }
 

@@ -2,7 +2,7 @@
 import type { RunEvent } from "@treadle/contracts";
 import { deviceRange } from "./live-frame.ts";
 import { type RunState, secondsLeft } from "./state.ts";
-import { formatCount, formatPercent, formatSeconds, formatTime, significant, singleLine } from "./text.ts";
+import { formatClock, formatCount, formatPercent, formatSeconds, formatTime, significant, singleLine } from "./text.ts";
 
 export type PlainOptions = {
   /** every step up to this one gets a line */
@@ -103,7 +103,7 @@ export class PlainLines {
     if (event.tokens > 0 && event.seconds > 0)
       parts.push(`${formatCount(event.tokens / event.seconds).padStart(6)} tokens/s`);
     const left = secondsLeft(state);
-    if (left !== undefined && event.step < state.numSteps) parts.push(`${formatSeconds(Math.round(left))} left`);
+    if (left !== undefined && event.step < state.numSteps) parts.push(`${formatClock(left)} left`);
     return [parts.join("  ")];
   }
 

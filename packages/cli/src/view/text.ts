@@ -14,6 +14,13 @@ export function formatSeconds(seconds: number): string {
   return `${Math.floor(whole / 3600)}h ${pad(Math.floor((whole % 3600) / 60))}m`;
 }
 
+/** Whole seconds, for clocks that tick: `4s`, `1m 04s`, `2h 05m` */
+export function formatClock(seconds: number): string {
+  return seconds < 59.5 ? `${Math.round(seconds)}s` : formatSeconds(Math.round(seconds));
+}
+
+export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 const pad = (value: number) => String(value).padStart(2, "0");
 
 /** A count or rate with three significant digits: `842`, `12.3 k`, `1.05 M` */
@@ -42,13 +49,12 @@ export function formatTime(atMs: number): string {
   return `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: removing them is the point
+const controlCharacters = /[\u0000-\u001f\u007f-\u009f]/g;
+
 /** One line without anything that moves a terminal's cursor or changes its colours. */
 export function singleLine(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: removing them is the point
-  return stripVTControlCharacters(text)
-    .replace(/\s+/g, " ")
-    .replace(/[\u0000-\u001f\u007f-\u009f]/g, "")
-    .trim();
+  return stripVTControlCharacters(text).replace(/\s+/g, " ").replace(controlCharacters, "").trim();
 }
 
 /** Cuts to `columns` cells, colours included; `…` says that something is missing. */
