@@ -34,6 +34,7 @@ export {
   CallReply,
   CallRequest,
   ChannelRef,
+  Configuration,
   GroupRef,
   LockReply,
   LockRequest,

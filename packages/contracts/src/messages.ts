@@ -1,7 +1,7 @@
 /**
  * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
  *
- * runner → worker   call, cancel (by the request's signal), onload, offload, restore, peer-died, stop
+ * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, stop
  * worker → runner   ready, configuration, channel.put, channel.take, lock.acquire, lock.release, resolve, telemetry
  * worker → worker   call, message
  */
@@ -73,6 +73,8 @@ export const CallReply = z.object({
 });
 export type CallReply = z.infer<typeof CallReply>;
 
+/** What a worker asks for first: what it is configured with, and the file with its saved state. */
+export const Configuration = z.object({ config: z.unknown(), statePath: z.string().optional() });
 export const ReadyMessage = z.object({
   addresses: z.array(z.string()),
   pid: z.int(),

@@ -415,6 +415,7 @@ export class Cluster {
       component: this.#components.get(rank.component) as Component,
       homes: this.#homes,
       locks: this.#locks,
+      statePath: () => this.#states.get(rank.component),
       onSpans: this.#options.onSpans,
       resolve: async (worker) => {
         const target = this.#rank(worker);
@@ -435,14 +436,12 @@ export class Cluster {
     });
   }
 
-  /** A process is set up: it gets its saved state and its replayed calls before any work. */
+  /** A process is set up, with its saved state: it gets its replayed calls before any work. */
   async #welcome(rank: Rank, peer: Peer, addresses: readonly string[], pid: number): Promise<void> {
     const { incarnation } = rank;
     const component = this.#components.get(rank.component) as Component;
     try {
       rank.control = peer;
-      const state = this.#states.get(rank.component);
-      if (state !== undefined) await peer.request("restore", { path: state });
       if (incarnation > 0) await this.#calls.replay(rank, component, (request) => peer.request("call", request));
       if (incarnation !== rank.incarnation) return;
       this.#supervisor.watch(rank.name, performance.now());

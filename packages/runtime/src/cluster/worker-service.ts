@@ -10,6 +10,8 @@ export type WorkerServicePorts = {
   readonly component: Component;
   readonly homes: ChannelHomes;
   readonly locks: LockService;
+  /** the newest saved state of the component, if there is one */
+  readonly statePath: () => string | undefined;
   readonly resolve: (worker: string) => Promise<{ addresses: string[]; incarnation: number }>;
   readonly onReady: (body: unknown) => void;
   readonly onSpans: (batch: unknown) => void;
@@ -17,7 +19,7 @@ export type WorkerServicePorts = {
 
 export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   const { rank, component, homes, locks } = ports;
-  peer.handle("configuration", () => component.config);
+  peer.handle("configuration", () => ({ config: component.config, statePath: ports.statePath() }));
   peer.handle("ready", (body) => {
     ports.onReady(body);
   });

@@ -12,6 +12,7 @@
  */
 import {
   CallRequest,
+  Configuration,
   type Peer,
   type ReadyMessage,
   ResolveReply,
@@ -86,7 +87,7 @@ class WorkerHost {
 
   async start(): Promise<void> {
     const boot = this.#boot;
-    const config = await this.#runner.request("configuration", { component: boot.component });
+    const { config, statePath } = Configuration.parse(await this.#runner.request("configuration", {}));
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
     this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
     const context: WorkerContext<unknown> = {
@@ -104,6 +105,7 @@ class WorkerHost {
     try {
       this.#worker = new this.#class(context);
       await this.#worker.setup();
+      if (statePath !== undefined) await this.#worker.restore(await readState(statePath));
       memoryBytes = this.#worker.memoryBytes();
       await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
     } catch (cause) {
@@ -144,10 +146,6 @@ class WorkerHost {
     this.#runner.handle("offload", async () => {
       using _ = this.#tracer.span("offload", "offload");
       await this.#worker.offload();
-    });
-    this.#runner.handle("restore", async (body) => {
-      const { path } = body as { path: string };
-      await this.#worker.restore(await readState(path));
     });
     this.#runner.handle("peer-died", (body) => {
       const { worker } = body as { worker: string };
