@@ -11,7 +11,7 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { chmod, mkdir, rm } from "node:fs/promises";
+import { chmod, mkdir, rm, stat } from "node:fs/promises";
 import net from "node:net";
 import { dirname } from "node:path";
 import { type Link, type PeerName, TreadleError } from "@treadle/contracts";
@@ -315,8 +315,10 @@ class SocketEndpoint implements Endpoint {
 }
 
 /** Removes the socket file of a process that died without closing it; one that a living process serves stays. */
-function removeStaleSocket(path: string): Promise<void> {
-  return new Promise((resolve, reject) => {
+async function removeStaleSocket(path: string): Promise<void> {
+  const existing = await stat(path).catch(() => undefined);
+  if (!existing?.isSocket()) return;
+  await new Promise<void>((resolve, reject) => {
     const probe = net.connect({ path });
     probe.once("connect", () => {
       probe.destroy();
