@@ -21,6 +21,8 @@ export interface Engine {
   release(): Promise<void>;
   /** Brings a released model back with identical parameters and optimiser state. */
   restore(): Promise<void>;
+  /** Ends running calls as `release` does and frees everything; the engine is not used again. */
+  close(): Promise<void>;
 }
 
 export type EngineMemory = {

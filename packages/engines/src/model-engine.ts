@@ -79,6 +79,10 @@ export abstract class ModelEngine implements Trainable {
     this.#released = false;
   }
 
+  close(): Promise<void> {
+    return this.release();
+  }
+
   protected applyStep(step: OptimStep): { readonly gradNorm: number } {
     const result = this.optimiser.step(step);
     this.#policyVersion++;

@@ -160,6 +160,14 @@ describe("an emulated engine", () => {
     await expect(engine.load(saved.subarray(1))).rejects.toMatchObject({ code: "checkpoint.corrupt" });
   });
 
+  test("close ends what runs without waiting for the clock", async () => {
+    const engine = EmulatedEngine.create(profile, { clock });
+    const running = expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
+    await engine.close();
+    await running;
+    expect(clock.now()).toBe(0);
+  });
+
   test("refuses a wrong profile with its problems", () => {
     const create = () => EmulatedEngine.create({ ...profile, alpha: 2, devices: 0 }, { clock });
     expect(create).toThrow(/alpha/);

@@ -138,9 +138,8 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
     this.#device.tree();
   }
 
-  /** Frees the compiled programs as well; the engine is not used again. */
-  async close(): Promise<void> {
-    await this.release();
+  override async close(): Promise<void> {
+    await super.close();
     for (const program of this.#programs.values()) program.dispose();
     this.#programs.clear();
   }

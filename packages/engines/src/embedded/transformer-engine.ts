@@ -192,9 +192,8 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     this.#device.tree();
   }
 
-  /** Frees the compiled programs as well; the engine is not used again. */
-  async close(): Promise<void> {
-    await this.release();
+  override async close(): Promise<void> {
+    await super.close();
     this.#programs.dispose();
   }
 

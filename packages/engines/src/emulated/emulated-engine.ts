@@ -169,11 +169,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   override async release(): Promise<void> {
     if (!this.#resident) return;
     const quiet = super.release();
-    this.#stop([...this.#running.keys()], (running) => {
-      running.fail(
-        new TreadleError("engine.released", "'generate' ran on an engine that was released; call restore first"),
-      );
-    });
+    this.#endRunning();
     await quiet;
     await this.#spendSeconds(this.profile.offloadSeconds);
     this.#resident = false;
@@ -184,6 +180,21 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     await this.#spendSeconds(this.profile.onloadSeconds);
     this.#resident = true;
     await super.restore();
+  }
+
+  /** Takes no time: nothing waits for the memory of an engine that is gone. */
+  override async close(): Promise<void> {
+    void super.release();
+    this.#endRunning();
+    this.#resident = false;
+  }
+
+  #endRunning(): void {
+    const error = new TreadleError(
+      "engine.released",
+      "'generate' ran on an engine that was released; call restore first",
+    );
+    this.#stop([...this.#running.keys()], (running) => running.fail(error));
   }
 
   /** Length, tokens and reason are drawn when a sequence starts; only the time to them passes. */
