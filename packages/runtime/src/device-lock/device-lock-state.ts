@@ -565,6 +565,8 @@ export class DeviceLockState {
   }
 
   #refuse(member: Member, error: TreadleError, out: LockEffect[]): void {
+    // One that gave up during an onload stays in its party until the onload is over; its call may have asked anew.
+    if (this.#members.get(member.call.call) !== member) return;
     for (const request of member.requests) out.push({ type: "refuse", request, call: member.call.call, error });
     this.#drop(member);
   }

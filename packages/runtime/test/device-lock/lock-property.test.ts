@@ -254,6 +254,6 @@ test("any order of requests, loans, deaths, failed swaps and timeouts keeps L1, 
       expect(run.lock.snapshot()).toMatchObject({ holds: [], waiting: [] });
       expect(run.lock.snapshot().devices.every(({ holders }) => holders.length === 0)).toBe(true);
     }),
-    { numRuns: 2000 },
+    { numRuns: 1500 },
   );
 });
