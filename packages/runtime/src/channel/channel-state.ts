@@ -238,18 +238,15 @@ export class ChannelState {
   /** Undoes what a call has not finished: deliveries regain their place (C1), staged items and waits vanish (C6). */
   abandon(input: { readonly call: CallId }): ChannelEffect[] {
     const call = this.#calls.get(input.call);
-    if (!call) return [];
-    this.#undo(call);
-    this.#giveBack(call);
-    call.lost = true;
+    if (call) this.#lose(call);
     return this.#settle([]);
   }
 
   /** Abandons every call that the worker serves. They stay open until the supervisor decides: `retry` or `close`. */
   workerDied(input: { readonly worker: string }): ChannelEffect[] {
-    const out: ChannelEffect[] = [];
-    for (const call of this.#calls.values()) if (call.worker === input.worker) out.push(...this.abandon(call));
-    return out;
+    // All of them before anybody is served: what one gives back must not go to another one that is dead as well.
+    for (const call of this.#calls.values()) if (call.worker === input.worker) this.#lose(call);
+    return this.#settle([]);
   }
 
   /** An abandoned call runs again, perhaps elsewhere. */
@@ -375,6 +372,12 @@ export class ChannelState {
     call.staged = [];
     this.#gate.drop((put) => put.call === call && !put.committed);
     if (call.source) call.source.takes = call.source.takes.filter((take) => take.call !== call);
+  }
+
+  #lose(call: CallState): void {
+    this.#undo(call);
+    this.#giveBack(call);
+    call.lost = true;
   }
 
   #giveBack(call: CallState): void {

@@ -37,6 +37,15 @@ describe("C1 delivery and redelivery", () => {
     expect(lines(channel.take({ call: "b", take: 5, nowMs }))).toEqual(["deliver b: one three four"]);
   });
 
+  test("what one call of a dead worker held does not go to another call of it", () => {
+    const channel = channelOf({}, { p: "sink" });
+    for (const call of ["first", "second"]) channel.open({ call, worker: "dead", role: "source", stream: 1 });
+    channel.put({ call: "p", put: 1, items: items("one"), nowMs });
+    channel.take({ call: "first", take: 2, nowMs });
+    channel.take({ call: "second", take: 3, nowMs });
+    expect(channel.workerDied({ worker: "dead" })).toEqual([]);
+  });
+
   test("an acknowledgement from a call that no longer holds the item is reported as stale and changes nothing", () => {
     const channel = channelOf({}, { p: "sink", a: "source", b: "source" });
     channel.put({ call: "p", put: 1, items: items("one"), nowMs });
