@@ -12,38 +12,45 @@ export type PlanInput = Omit<Partial<PlanProblem>, "nodes" | "edges"> & {
 type Sizes = { maxNodes: number; maxDevices: number; batches: readonly number[]; acyclic?: boolean };
 
 const real = (max: number) => fc.double({ min: 0, max, noNaN: true });
-const option = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined, freq: 1 });
+const option = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined, freq: 2 });
 
 const formula = fc.record({
   type: fc.constant("formula" as const),
   base: real(5),
   perItem: real(4),
-  alpha: fc.constantFrom(1, 0.85, 0.5, 0),
+  alpha: fc.constantFrom(1, 0.85, 0.3, 0),
 });
 
 const ascending = (length: number, max: number) =>
   fc.uniqueArray(fc.integer({ min: 1, max }), { minLength: 1, maxLength: length }).map((a) => a.sort((x, y) => x - y));
 
-const table = fc.record({ devices: ascending(3, 8), items: ascending(3, 12) }).chain(({ devices, items }) =>
-  fc.record({
-    type: fc.constant("table" as const),
-    devices: fc.constant(devices),
-    items: fc.constant(items),
-    // Seconds that never fall with items: an extrapolated table then stays positive.
-    seconds: fc.array(
-      fc.array(real(10), { minLength: items.length, maxLength: items.length }).map((row) => row.sort((a, b) => a - b)),
-      { minLength: devices.length, maxLength: devices.length },
-    ),
-  }),
-);
+const table = fc
+  .record({
+    devices: ascending(3, 8).map((rows) => (rows[0]! > 3 ? rows : [1, ...rows.slice(1)])),
+    items: ascending(3, 12),
+  })
+  .chain(({ devices, items }) =>
+    fc.record({
+      type: fc.constant("table" as const),
+      devices: fc.constant(devices),
+      items: fc.constant(items),
+      // Seconds that never fall with items: an extrapolated table then stays positive.
+      seconds: fc.array(
+        fc
+          .array(real(10), { minLength: items.length, maxLength: items.length })
+          .map((row) => row.sort((a, b) => a - b)),
+        { minLength: devices.length, maxLength: devices.length },
+      ),
+    }),
+  );
 
 const node = fc.record(
   {
     time: fc.oneof(formula, table),
     stream: fc.boolean(),
-    memory: fc.record({ fixed: real(4), sharded: real(10), perItem: real(2) }),
-    minDevices: fc.integer({ min: 1, max: 3 }),
-    unit: fc.integer({ min: 1, max: 3 }),
+    memory: fc.record({ fixed: real(3), sharded: real(6), perItem: real(1) }),
+    minDevices: fc.constantFrom(1, 1, 1, 2, 3),
+    unit: fc.constantFrom(1, 1, 1, 1, 2, 3),
     offload: real(4),
     onload: real(4),
   },
@@ -59,7 +66,7 @@ export function planInputs({ maxNodes, maxDevices, batches, acyclic = false }: S
       devices: fc.integer({ min: 1, max: maxDevices }),
       batch: fc.constantFrom(...batches),
       granularities: option(fc.uniqueArray(fc.integer({ min: 1, max: 12 }), { minLength: 1, maxLength: 4 })),
-      memoryPerDevice: option(real(20)),
+      memoryPerDevice: option(fc.double({ min: 5, max: 40, noNaN: true })),
       parallelIndependent: option(fc.boolean()),
       pipeline: option(fc.constantFrom("binary" as const, "kway" as const)),
       splits: option(fc.integer({ min: 1, max: 3 }).map((multipleOf) => ({ multipleOf }))),

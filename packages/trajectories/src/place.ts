@@ -177,8 +177,8 @@ export function placeByDynamicProgram(
     for (let i = 1; i <= n; i++) {
       for (let k = 0; k < i; k++) {
         const group = groupSeconds(factors[i - k]!, sorted[k]!, tokenTime);
-        const before = previous[k]!;
-        const seconds = before > group ? before : group;
+
+        const seconds = Math.max(previous[k]!, group);
         if (seconds < current[i]!) {
           current[i] = seconds;
           cut[i] = k;

@@ -8,6 +8,7 @@
  * it. Where the grid has every level, both bounds are exact.
  */
 import { type Operations, type PlanModel, type PlanSet, pipelineSeconds } from "./model.ts";
+import { Tails } from "./tails.ts";
 
 /** Bounds of one (subgraph, items), by level. */
 export type Row = {
@@ -35,6 +36,7 @@ export class Bounds {
   readonly grid: Int32Array;
   /** by level: index of the last grid level at or below it */
   readonly floorIndex: Int32Array;
+  readonly tails: Tails;
   readonly #model: PlanModel;
   readonly #operations: Operations;
   readonly #checkDeadline: () => void;
@@ -46,6 +48,7 @@ export class Bounds {
     this.#operations = operations;
     this.#checkDeadline = checkDeadline;
     this.grid = grid;
+    this.tails = new Tails(model, this);
     this.floorIndex = new Int32Array(model.levels + 1);
     for (let level = 1, index = 0; level <= model.levels; level++) {
       if (index + 1 < grid.length && grid[index + 1]! <= level) index++;
@@ -92,6 +95,10 @@ export class Bounds {
       }
       if (!this.#operations.spatial) continue;
       for (const chunking of this.#model.chunkings[itemsIndex]!) {
+        if (mayHaveMoreStages(this.#model, second, chunking.count)) {
+          this.tails.pipeline(first, second, chunking.itemsIndex, chunking.count, lowerAt, upperAt);
+          continue;
+        }
         const a = this.row(first, chunking.itemsIndex);
         const b = this.row(second, chunking.itemsIndex);
         this.#spatial(a, b, chunking.count, lowerAt, upperAt);
@@ -99,13 +106,25 @@ export class Bounds {
       if (!this.#model.problem.parallelIndependent || !independent) continue;
       this.#spatial(this.row(first, itemsIndex), this.row(second, itemsIndex), 0, lowerAt, upperAt);
     }
-    for (let i = grid.length - 2; i >= 0; i--) lowerAt[i] = Math.max(lowerAt[i]!, lowerAt[i + 1]!);
     for (let i = 1; i < grid.length; i++) upperAt[i] = Math.min(upperAt[i]!, upperAt[i - 1]!);
+    return { lower: this.spread(lowerAt), upper: upperAt, exact: new Uint8Array(this.#model.levels + 1) };
+  }
+
+  /** Lower bounds at grid levels, made to hold for every level: what is proven for a level holds for all below it. */
+  spread(lowerAt: Float64Array): Float64Array {
+    const { grid } = this;
+    for (let i = grid.length - 2; i >= 0; i--) lowerAt[i] = Math.max(lowerAt[i]!, lowerAt[i + 1]!);
     const lower = new Float64Array(this.#model.levels + 1);
-    const exact = new Uint8Array(this.#model.levels + 1);
     lower[0] = Number.POSITIVE_INFINITY;
     for (let i = 0, level = 1; i < grid.length; i++) for (; level <= grid[i]!; level++) lower[level] = lowerAt[i]!;
-    return { lower, upper: upperAt, exact };
+    return lower;
+  }
+
+  /** Visits the classes of splits of `level`: the most that the first and the second part have in each. */
+  forEachClass(level: number, visit: (first: number, second: number) => void): void {
+    const { grid } = this;
+    for (let i = 0, below = 0; below < level - 1; below = grid[i++]!)
+      visit(Math.min(grid[i]!, level - 1), level - 1 - below);
   }
 
   /** Both bounds of splitting into `a` and `b`; `count` chunks, or 0 for side by side. */
@@ -181,6 +200,11 @@ export class Bounds {
     }
     return best;
   }
+}
+
+/** Whether a pipeline's second part may itself be several stages; with one chunk that changes nothing. */
+export function mayHaveMoreStages(model: PlanModel, second: PlanSet, count: number): boolean {
+  return model.problem.pipeline === "kway" && second.leaf < 0 && count > 1;
 }
 
 /** A pipeline of `count` chunks, or two parts side by side where `count` is 0. */

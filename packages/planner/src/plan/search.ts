@@ -7,20 +7,31 @@
  * it is halved until one split is left, whose parts are then asked, each with the largest limit that can still win.
  * Values only ever tighten, so every answer is memoised for all later limits.
  */
-import { type Bounds, DeadlinePassed, type Row, spatialSeconds } from "./bounds.ts";
+import { type Bounds, DeadlinePassed, mayHaveMoreStages, type Row, spatialSeconds } from "./bounds.ts";
+import { evaluateSchedule } from "./evaluate.ts";
 import type { Cut, Operations, PlanModel, PlanSet } from "./model.ts";
 import type { Schedule } from "./problem.ts";
+import { tailBound } from "./tails.ts";
 
-/** How a state's exact value comes about. `count` 0 is side by side; `chunkIndex` -1 is temporal. */
+type Stage = { readonly set: PlanSet; readonly level: number };
+
+/** How a state's value may come about. `count` is the number of chunks; 0 is side by side, -1 temporal. */
 type Candidate = {
   bound: number;
   readonly cut: Cut;
-  readonly chunkIndex: number;
+  readonly itemsIndex: number;
   readonly count: number;
-  /** levels of the first part; the whole state's level when temporal */
+  /** levels that both parts of the cut have together, and the range of those of the first */
+  readonly level: number;
   readonly low: number;
   readonly high: number;
+  /** stages before the cut (only with "kway"), fixed */
+  readonly before: readonly Stage[];
+  /** whether the second part may still be cut into further stages */
+  readonly open: boolean;
 };
+
+const noStages: readonly Stage[] = [];
 
 export class Search {
   readonly #model: PlanModel;
@@ -48,17 +59,14 @@ export class Search {
       this.#solve(all, levels, 0, Number.POSITIVE_INFINITY, true);
     } catch (error) {
       if (!(error instanceof DeadlinePassed)) throw error;
-      const upper = row.upper.at(-1)!;
       const bound = row.lower[levels]!;
-      if (this.#incumbent !== undefined && this.#incumbent.time <= upper) {
-        const { time, choice } = this.#incumbent;
-        return { time, schedule: this.#compose(choice, all, levels, 0), bound };
-      }
-      return {
-        time: upper,
-        schedule: upper === Number.POSITIVE_INFINITY ? null : this.#upperSchedule(all, levels, 0),
-        bound,
-      };
+      const incumbent = this.#incumbent;
+      if (row.upper.at(-1)! === Number.POSITIVE_INFINITY)
+        return { time: Number.POSITIVE_INFINITY, schedule: null, bound };
+      const schedule = this.#upperSchedule(all, levels, 0);
+      const time = evaluateSchedule(this.#model, schedule).time ?? Number.POSITIVE_INFINITY;
+      if (incumbent === undefined || time <= incumbent.time) return { time, schedule, bound };
+      return { time: incumbent.time, schedule: this.#compose(incumbent.choice, levels, 0), bound };
     }
     const time = row.lower[levels]!;
     return { time, schedule: time === Number.POSITIVE_INFINITY ? null : this.#schedule(all, levels, 0), bound: time };
@@ -104,15 +112,19 @@ export class Search {
     let choice: Candidate | undefined;
     for (const cut of set.cuts) {
       if (this.#operations.temporal) {
-        const bound = this.#bound(cut, itemsIndex, -1, level, level, level, 0);
-        if (bound < best) push(heap, { bound, cut, chunkIndex: -1, count: 0, low: level, high: level });
+        const a = this.#bounds.row(cut.first, itemsIndex).lower;
+        const b = this.#bounds.row(cut.second, itemsIndex).lower;
+        const bound = a[level]! + b[level]! + cut.swap;
+        const range = { level, low: level, high: level };
+        if (bound < best) push(heap, { bound, cut, itemsIndex, count: -1, ...range, before: noStages, open: false });
       }
       if (!this.#operations.spatial || level < 2) continue;
       for (const { itemsIndex: chunkIndex, count } of this.#model.chunkings[itemsIndex]!) {
-        this.#pushWindow(heap, cut, chunkIndex, count, level, best);
+        this.#pushWindow(heap, cut, chunkIndex, count, level, best, noStages);
       }
-      if (this.#model.problem.parallelIndependent && cut.independent)
-        this.#pushWindow(heap, cut, itemsIndex, 0, level, best);
+      if (this.#model.problem.parallelIndependent && cut.independent) {
+        this.#pushWindow(heap, cut, itemsIndex, 0, level, best, noStages);
+      }
     }
     while (heap.length > 0) {
       const candidate = pop(heap);
@@ -120,94 +132,123 @@ export class Search {
       if (root) row.lower[level] = Math.max(row.lower[level]!, candidate.bound);
       this.candidates++;
       if ((this.candidates & 63) === 0) this.#checkDeadline();
-      const { cut, chunkIndex, count, low, high } = candidate;
-      if (low < high) {
-        const middle = (low + high) >> 1;
-        for (const [from, to] of [
-          [low, middle],
-          [middle + 1, high],
-        ] as const) {
-          const bound = this.#bound(cut, itemsIndex, chunkIndex, from, to, level, count);
-          this.candidates++;
-          if (bound < best) push(heap, { bound, cut, chunkIndex, count, low: from, high: to });
-        }
+      if (candidate.low < candidate.high) {
+        const middle = (candidate.low + candidate.high) >> 1;
+        this.#pushRange(heap, candidate, candidate.low, middle, best);
+        this.#pushRange(heap, candidate, middle + 1, candidate.high, best);
         continue;
       }
-      const bound = this.#settle(candidate, level, itemsIndex, best, heap[0]?.bound ?? Number.POSITIVE_INFINITY);
-      candidate.bound = bound;
-      if (bound >= best) continue;
-      if (!this.#settled(candidate, level, itemsIndex)) {
+      if (candidate.open) {
+        this.#extend(heap, candidate, best);
+        continue;
+      }
+      const stages = stagesOf(candidate);
+      candidate.bound = this.#settle(candidate, stages, best, heap[0]?.bound ?? Number.POSITIVE_INFINITY);
+      if (candidate.bound >= best) continue;
+      if (stages.some((stage) => this.#bounds.row(stage.set, candidate.itemsIndex).exact[stage.level] === 0)) {
         push(heap, candidate);
         continue;
       }
-      best = bound;
+      best = candidate.bound;
       choice = candidate;
       if (root) this.#incumbent = { time: best, choice };
     }
     return choice;
   }
 
-  /** The splits of one cut and chunk that can beat `best`, found by what each side alone would cost. */
-  #pushWindow(heap: Candidate[], cut: Cut, chunkIndex: number, count: number, level: number, best: number): void {
-    const a = this.#bounds.row(cut.first, chunkIndex).lower;
-    const b = this.#bounds.row(cut.second, chunkIndex).lower;
-    if (spatialSeconds(a[level - 1]!, b[level - 1]!, count) >= best) return;
-    const alone = (slow: number, other: number): number => (count === 0 ? slow : count * slow + other);
-    const [aLeast, bLeast] = [a[level - 1]!, b[level - 1]!];
-    const low = firstLevel(1, level, (first) => alone(a[first]!, bLeast) < best);
-    const secondLow = firstLevel(1, level, (second) => alone(b[second]!, aLeast) < best);
-    const high = level - secondLow;
-    if (low > high) return;
-    const bound = spatialSeconds(a[high]!, b[level - low]!, count);
-    this.candidates++;
-    if (bound < best) push(heap, { bound, cut, chunkIndex, count, low, high });
-  }
-
-  #bound(
+  /** A function for the least total of one cut, chunk and prefix, of the most levels its two parts have. */
+  #rangeBound(
     cut: Cut,
     itemsIndex: number,
-    chunkIndex: number,
-    low: number,
-    high: number,
-    level: number,
     count: number,
-  ): number {
-    const temporal = chunkIndex < 0;
-    const a = this.#bounds.row(cut.first, temporal ? itemsIndex : chunkIndex).lower;
-    const b = this.#bounds.row(cut.second, temporal ? itemsIndex : chunkIndex).lower;
-    return temporal ? a[level]! + b[level]! + cut.swap : spatialSeconds(a[high]!, b[level - low]!, count);
-  }
-
-  /** Asks the parts of a single split until it is settled, is no better than `best`, or falls behind `next`. */
-  #settle(candidate: Candidate, level: number, itemsIndex: number, best: number, next: number): number {
-    const { cut, chunkIndex, count, low } = candidate;
-    const temporal = chunkIndex < 0;
-    const partItems = temporal ? itemsIndex : chunkIndex;
-    const [firstLevelOf, secondLevelOf] = temporal ? [level, level] : [low, level - low];
-    const a = this.#bounds.row(cut.first, partItems);
-    const b = this.#bounds.row(cut.second, partItems);
-    for (;;) {
-      const [x, y] = [a.lower[firstLevelOf]!, b.lower[secondLevelOf]!];
-      const bound = temporal ? x + y + cut.swap : spatialSeconds(x, y, count);
-      const firstOpen = a.exact[firstLevelOf] === 0;
-      if (bound >= best || bound > next || (!firstOpen && b.exact[secondLevelOf] === 1)) return bound;
-      // The smaller subgraph first: it costs least and may already rule the split out.
-      const askFirst =
-        firstOpen && (b.exact[secondLevelOf] === 1 || bitCount(cut.first.mask) <= bitCount(cut.second.mask));
-      const [set, row, at] = askFirst ? [cut.first, a, firstLevelOf] : [cut.second, b, secondLevelOf];
-      const other = askFirst ? y : x;
-      const limit = temporal ? best - cut.swap - other : largestUseful(best, other, count);
-      this.#solve(set, at, partItems, limit, false);
-      // Not exact means at least the limit, so the split cannot win, up to rounding.
-      if (row.exact[at] === 0) return best;
+    before: readonly Stage[],
+    open: boolean,
+  ): (first: number, second: number) => number {
+    const a = this.#bounds.row(cut.first, itemsIndex).lower;
+    const b = this.#bounds.row(cut.second, itemsIndex).lower;
+    if (before.length === 0 && !open) return (first, second) => spatialSeconds(a[first]!, b[second]!, count);
+    let sum = 0;
+    let max = Number.NEGATIVE_INFINITY;
+    for (const stage of before) {
+      const seconds = this.#bounds.row(stage.set, itemsIndex).lower[stage.level]!;
+      sum += seconds;
+      max = Math.max(max, seconds);
     }
+    if (!open) {
+      return (first, second) => sum + a[first]! + b[second]! + (count - 1) * Math.max(max, a[first]!, b[second]!);
+    }
+    const tail = this.#bounds.tails.tail(cut.second, itemsIndex, count);
+    return (first, second) => tailBound(sum + a[first]!, Math.max(max, a[first]!), tail, second, count);
   }
 
-  #settled({ cut, chunkIndex, low }: Candidate, level: number, itemsIndex: number): boolean {
-    const temporal = chunkIndex < 0;
-    const a = this.#bounds.row(cut.first, temporal ? itemsIndex : chunkIndex);
-    const b = this.#bounds.row(cut.second, temporal ? itemsIndex : chunkIndex);
-    return temporal ? a.exact[level] === 1 && b.exact[level] === 1 : a.exact[low] === 1 && b.exact[level - low] === 1;
+  /** The splits of one cut and chunk that can beat `best`, found by what each side costs when the other has all. */
+  #pushWindow(
+    heap: Candidate[],
+    cut: Cut,
+    itemsIndex: number,
+    count: number,
+    level: number,
+    best: number,
+    before: readonly Stage[],
+  ): void {
+    const open = mayHaveMoreStages(this.#model, cut.second, count);
+    const least = this.#rangeBound(cut, itemsIndex, count, before, open);
+    this.candidates++;
+    if (least(level - 1, level - 1) >= best) return;
+    const low = firstLevel(1, level, (first) => least(first, level - 1) < best);
+    const high = level - firstLevel(1, level, (second) => least(level - 1, second) < best);
+    if (low > high) return;
+    const bound = least(high, level - low);
+    if (bound < best) push(heap, { bound, cut, itemsIndex, count, level, low, high, before, open });
+  }
+
+  #pushRange(heap: Candidate[], candidate: Candidate, low: number, high: number, best: number): void {
+    const { cut, itemsIndex, count, level, before, open } = candidate;
+    const bound = this.#rangeBound(cut, itemsIndex, count, before, open)(high, level - low);
+    this.candidates++;
+    if (bound < best) push(heap, { bound, cut, itemsIndex, count, level, low, high, before, open });
+  }
+
+  /** With its first part fixed, the second is either one stage or is cut again. */
+  #extend(heap: Candidate[], candidate: Candidate, best: number): void {
+    const { cut, itemsIndex, count, level, low, before } = candidate;
+    const bound = this.#rangeBound(cut, itemsIndex, count, before, false)(low, level - low);
+    if (bound < best) push(heap, { ...candidate, bound, open: false });
+    if (level - low < 2) return;
+    const stages = [...before, { set: cut.first, level: low }];
+    for (const next of cut.second.cuts) this.#pushWindow(heap, next, itemsIndex, count, level - low, best, stages);
+  }
+
+  /** Asks the parts of a single split until all are exact, it is no better than `best`, or it falls behind `next`. */
+  #settle(candidate: Candidate, stages: readonly Stage[], best: number, next: number): number {
+    const { cut, itemsIndex, count } = candidate;
+    for (;;) {
+      let sum = 0;
+      let max = Number.NEGATIVE_INFINITY;
+      let ask: Stage | undefined;
+      for (const stage of stages) {
+        const row = this.#bounds.row(stage.set, itemsIndex);
+        const seconds = row.lower[stage.level]!;
+        sum += seconds;
+        max = Math.max(max, seconds);
+        // The smallest subgraph first: it costs least and may already rule the split out.
+        if (row.exact[stage.level] === 0 && (ask === undefined || bitCount(stage.set.mask) < bitCount(ask.set.mask)))
+          ask = stage;
+      }
+      const bound = totalSeconds(sum, max, count, cut.swap);
+      if (ask === undefined || bound >= best || bound > next) return bound;
+      sum = 0;
+      max = Number.NEGATIVE_INFINITY;
+      for (const stage of stages) {
+        if (stage === ask) continue;
+        const seconds = this.#bounds.row(stage.set, itemsIndex).lower[stage.level]!;
+        sum += seconds;
+        max = Math.max(max, seconds);
+      }
+      this.#solve(ask.set, ask.level, itemsIndex, largestUseful(best, sum, max, count, cut.swap), false);
+      // Not exact means at least the limit, so the split cannot win, up to rounding.
+      if (this.#bounds.row(ask.set, itemsIndex).exact[ask.level] === 0) return best;
+    }
   }
 
   #key(set: PlanSet, level: number, itemsIndex: number): number {
@@ -224,19 +265,18 @@ export class Search {
 
   #schedule(set: PlanSet, level: number, itemsIndex: number): Schedule {
     if (set.leaf >= 0) return this.#node(set, level, itemsIndex);
-    return this.#compose(this.#choices.get(this.#key(set, level, itemsIndex))!, set, level, itemsIndex);
+    return this.#compose(this.#choices.get(this.#key(set, level, itemsIndex))!, level, itemsIndex);
   }
 
-  #compose({ cut, chunkIndex, count, low }: Candidate, _set: PlanSet, level: number, itemsIndex: number): Schedule {
+  #compose(candidate: Candidate, level: number, itemsIndex: number): Schedule {
     const size = this.#size(level, itemsIndex);
-    if (chunkIndex < 0) {
-      const first = this.#schedule(cut.first, level, itemsIndex);
-      return { op: "temporal", ...size, first, second: this.#schedule(cut.second, level, itemsIndex) };
-    }
-    const first = this.#schedule(cut.first, low, chunkIndex);
-    const second = this.#schedule(cut.second, level - low, chunkIndex);
-    if (count === 0) return { op: "parallel", ...size, first, second };
-    return { op: "pipeline", ...size, chunk: this.#model.items[chunkIndex]!, first, second };
+    const parts = stagesOf(candidate).map((stage) => this.#schedule(stage.set, stage.level, candidate.itemsIndex));
+    const [first, second] = [parts[0]!, parts[1]!];
+    if (candidate.count < 0) return { op: "temporal", ...size, first, second };
+    if (candidate.count === 0) return { op: "parallel", ...size, first, second };
+    const chunk = this.#model.items[candidate.itemsIndex]!;
+    if (parts.length > 2) return { op: "pipeline", ...size, chunk, stages: parts };
+    return { op: "pipeline", ...size, chunk, first, second };
   }
 
   /** A schedule that is at most `Row.upper`, found again by redoing the choice that set it. */
@@ -284,14 +324,29 @@ export class Search {
         }
       }
     }
-    return compose!();
+    // Only flat pipelines of several stages made this state's bound; nothing is lost but a better last answer.
+    if (compose === undefined) throw new DeadlinePassed();
+    return compose();
   }
 }
 
-/** The largest `x` for which a part of `x` seconds beside one of `other` seconds can still stay below `best`. */
-function largestUseful(best: number, other: number, count: number): number {
+function stagesOf({ cut, count, level, low, before }: Candidate): Stage[] {
+  const second = { set: cut.second, level: count < 0 ? level : level - low };
+  return [...before, { set: cut.first, level: count < 0 ? level : low }, second];
+}
+
+function totalSeconds(sum: number, max: number, count: number, swap: number): number {
+  if (count < 0) return sum + swap;
+  if (count === 0) return max;
+  return count === 1 ? sum : sum + (count - 1) * max;
+}
+
+/** The largest seconds of one part, beside others with `sum` and `max`, for which the total can still be below `best`. */
+function largestUseful(best: number, sum: number, max: number, count: number, swap: number): number {
+  if (count < 0) return best - swap - sum;
   if (count === 0) return best;
-  return best <= (count + 1) * other ? best - count * other : (best - other) / count;
+  // Up to `max` it only adds to the sum; above it is the bottleneck.
+  return best <= sum + count * max ? best - sum - (count - 1) * max : (best - sum) / count;
 }
 
 function firstLevel(low: number, high: number, holds: (level: number) => boolean): number {
