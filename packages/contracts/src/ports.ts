@@ -57,9 +57,9 @@ export interface Peer {
   request<T = unknown>(
     method: string,
     body: unknown,
-    options?: { signal?: AbortSignal | undefined; timeoutMs?: number | undefined },
+    options?: SendOptions & { signal?: AbortSignal | undefined; timeoutMs?: number | undefined },
   ): Promise<T>;
-  notify(method: string, body: unknown): void;
+  notify(method: string, body: unknown, options?: SendOptions): void;
   /** One handler a method; a handler may answer synchronously. */
   handle(method: string, handler: (body: unknown, context: RequestContext) => unknown): void;
 }

@@ -17,6 +17,7 @@ import {
   type Link,
   type Peer,
   type RequestContext,
+  type SendOptions,
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
@@ -87,14 +88,14 @@ class LinkPeer implements Peer {
   request<T = unknown>(
     method: string,
     body: unknown,
-    options?: { signal?: AbortSignal | undefined; timeoutMs?: number | undefined },
+    options?: SendOptions & { signal?: AbortSignal | undefined; timeoutMs?: number | undefined },
   ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.#end) throw this.#end;
       const signal = options?.signal;
       if (signal?.aborted) throw cancelledError(method, this.link.remote, signal.reason);
       const id = ++this.#lastId;
-      this.link.send([envelopeKind.request, id, method, body]);
+      this.link.send([envelopeKind.request, id, method, body], options);
       const timeoutMs = options?.timeoutMs ?? Number.POSITIVE_INFINITY;
       const deadline = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : this.#clock.now() + timeoutMs;
       let onAbort: (() => void) | undefined;
@@ -107,9 +108,9 @@ class LinkPeer implements Peer {
     });
   }
 
-  notify(method: string, body: unknown): void {
+  notify(method: string, body: unknown, options?: SendOptions): void {
     if (this.#end) throw this.#end;
-    this.link.send([envelopeKind.notify, method, body]);
+    this.link.send([envelopeKind.notify, method, body], options);
   }
 
   handle(method: string, handler: Handler): void {
