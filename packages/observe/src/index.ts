@@ -1,3 +1,5 @@
+export { toChromeTrace } from "./chrome-trace.ts";
+export { type TimelineOptions, toHtmlTimeline } from "./html-timeline.ts";
 export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine } from "./logs.ts";
 export { type MetricsRow, MetricsWriter, readMetrics } from "./metrics.ts";
 export { redactSecrets } from "./redact.ts";
@@ -23,5 +25,7 @@ export {
   TimerReport,
   Timers,
 } from "./timers.ts";
+export { readTrace, TraceWriter } from "./trace-file.ts";
+export { surveyTrace, type TraceSurvey } from "./trace-survey.ts";
 export { createTracer, type OpenSpan, type Span, type SpanOptions, type Tracer, type TracerOptions } from "./tracer.ts";
 export { type UtilisationWindow, utilisation } from "./utilisation.ts";

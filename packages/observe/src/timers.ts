@@ -97,7 +97,10 @@ export class Timers {
   record(name: string, seconds: number): void {
     if (!Number.isFinite(seconds)) return;
     let samples = this.#samples.get(name);
-    if (samples === undefined) this.#samples.set(name, (samples = new Samples()));
+    if (samples === undefined) {
+      samples = new Samples();
+      this.#samples.set(name, samples);
+    }
     samples.add(seconds, this.#windowSize);
   }
 

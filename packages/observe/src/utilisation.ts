@@ -41,7 +41,10 @@ export function utilisation(
   let last = Number.NEGATIVE_INFINITY;
   for (const { worker, records } of batches) {
     let spans = ranks.get(worker);
-    if (spans === undefined) ranks.set(worker, (spans = []));
+    if (spans === undefined) {
+      spans = [];
+      ranks.set(worker, spans);
+    }
     for (const record of records) {
       if (record.kind !== "span") continue;
       first = Math.min(first, record.startMs);
@@ -58,10 +61,8 @@ export function utilisation(
     const component = componentOf(worker);
     let total = components.get(component);
     if (total === undefined) {
-      components.set(
-        component,
-        (total = { ranks: 0, busyMs: { compute: 0, transfer: 0, lockWait: 0, channelWait: 0 } }),
-      );
+      total = { ranks: 0, busyMs: { compute: 0, transfer: 0, lockWait: 0, channelWait: 0 } };
+      components.set(component, total);
     }
     total.ranks++;
     const busyMs = busyTime(spans, fromMs, toMs);

@@ -1,0 +1,536 @@
+/**
+ * The script of the timeline page: plain JavaScript for any current browser. It draws only what is in view: lanes by
+ * scroll position, spans by binary search, and spans thinner than a pixel once.
+ */
+export const timelineScript = String.raw`"use strict";
+const read = (id) => JSON.parse(document.getElementById(id).textContent);
+const summary = read("summary");
+const spans = read("spans");
+const get = (id) => document.getElementById(id);
+const canvas = get("lanes"), context = canvas.getContext("2d");
+const overview = get("overview"), overviewContext = overview.getContext("2d");
+const [LANE, START, DURATION, NAME, CATEGORY, COMPONENT, STEP, WORKER, EXTRA] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+const categories = summary.categories;
+const categoryIndex = Object.fromEntries(categories.map((name, index) => [name, index]));
+const frames = new Set(["call", "step", "evaluation"].map((name) => categoryIndex[name]));
+const waits = new Set(["lock-wait", "channel-wait"].map((name) => categoryIndex[name]));
+const moves = new Set(["onload", "offload", "transfer", "checkpoint"].map((name) => categoryIndex[name]));
+const gutter = 150, axisHeight = 26, laneHeight = 24, groupHeight = 26;
+const hidden = new Set();
+const total = Math.max(1, summary.durationUs);
+let from = 0, to = total;
+
+// Lanes in order: devices, then workers by component; lanes of one rank together.
+const collator = new Intl.Collator("en", { numeric: true });
+const lanes = summary.lanes.map((lane, index) => ({ ...lane, index, spans: [] }));
+for (const span of spans) lanes[span[LANE]].spans.push(span);
+lanes.sort((a, b) => a.group.localeCompare(b.group) || a.component - b.component || collator.compare(a.label, b.label) || a.sub - b.sub);
+for (const lane of lanes) {
+  lane.spans.sort((a, b) => a[START] - b[START] || b[DURATION] - a[DURATION]);
+  lane.latest = []; // latest end of all spans up to this one, for the binary search
+  let latest = 0, busy = 0, busyUntil = 0;
+  for (const span of lane.spans) {
+    latest = Math.max(latest, span[START] + span[DURATION]);
+    lane.latest.push(latest);
+    if (lane.group === "devices" || span[CATEGORY] === categoryIndex.compute) {
+      busy += Math.max(0, span[START] + span[DURATION] - Math.max(busyUntil, span[START]));
+      busyUntil = Math.max(busyUntil, span[START] + span[DURATION]);
+    }
+  }
+  lane.share = busy / total;
+}
+const rows = [];
+let height = axisHeight;
+for (const group of ["devices", "workers"]) {
+  const members = lanes.filter((lane) => lane.group === group);
+  if (members.length === 0) continue;
+  rows.push({ title: group, y: height });
+  height += groupHeight;
+  for (const lane of members) {
+    rows.push({ lane, y: height });
+    height += laneHeight;
+  }
+}
+height += 10;
+const steps = new Map();
+for (const span of spans) {
+  if (span[STEP] < 0) continue;
+  const known = steps.get(span[STEP]);
+  const exact = span[CATEGORY] === categoryIndex.step;
+  if (!known || (exact && !known.exact) || (exact === known.exact && span[START] < known.start)) {
+    steps.set(span[STEP], { start: span[START], exact });
+  }
+}
+
+const colours = {};
+function readColours() {
+  const style = getComputedStyle(document.documentElement);
+  const names = ["back", "panel", "line", "grid", "text", "dim", "stripe", ...categories];
+  for (let i = 0; i < 8; i++) names.push("c" + i);
+  for (const name of names) colours[name] = style.getPropertyValue("--" + name).trim();
+  hatches.clear();
+}
+const hatches = new Map();
+function hatch(colour) {
+  if (!hatches.has(colour)) {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 6;
+    const draw = tile.getContext("2d");
+    draw.globalAlpha = 0.35;
+    draw.fillStyle = colour;
+    draw.fillRect(0, 0, 6, 6);
+    draw.globalAlpha = 1;
+    draw.strokeStyle = colour;
+    draw.lineWidth = 1.4;
+    draw.beginPath();
+    for (const offset of [-6, 0, 6]) { draw.moveTo(offset - 1, 7); draw.lineTo(offset + 7, -1); }
+    draw.stroke();
+    hatches.set(colour, context.createPattern(tile, "repeat"));
+  }
+  return hatches.get(colour);
+}
+const componentColour = (index) => colours["c" + (index % 8)];
+const fillOf = (span, lane) => {
+  if (lane.group === "devices") {
+    const colour = componentColour(span[COMPONENT]);
+    return moves.has(span[CATEGORY]) ? hatch(colour) : colour;
+  }
+  const colour = colours[categories[span[CATEGORY]]];
+  return waits.has(span[CATEGORY]) ? hatch(colour) : colour;
+};
+
+function formatTime(us) {
+  const size = Math.abs(us);
+  if (size < 1000) return us.toFixed(0) + " µs";
+  if (size < 1e6) return (us / 1e3).toFixed(size < 1e4 ? 2 : size < 1e5 ? 1 : 0) + " ms";
+  if (size < 6e7) return (us / 1e6).toFixed(size < 1e7 ? 2 : 1) + " s";
+  return Math.floor(us / 6e7) + "m " + String(Math.round((us % 6e7) / 1e6)).padStart(2, "0") + "s";
+}
+function tickStep(span, width) {
+  const least = (span / width) * 90;
+  const power = 10 ** Math.floor(Math.log10(Math.max(1e-3, least)));
+  if (least > 3e7) return [6e7, 1.2e8, 3e8, 6e8, 1.8e9, 3.6e9, 7.2e9, 3.6e10].find((value) => value >= least) ?? 3.6e11;
+  return [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= least);
+}
+function tickText(us, step) {
+  if (step >= 6e7) return Math.round(us / 6e7) + " min";
+  const unit = step >= 1e6 || us >= 1e6 ? [1e6, " s"] : step >= 1e3 || us >= 1e3 ? [1e3, " ms"] : [1, " µs"];
+  const digits = Math.max(0, Math.ceil(-Math.log10(step / unit[0]) - 1e-9));
+  return (us / unit[0]).toFixed(digits) + unit[1];
+}
+
+let width = 0, viewHeight = 0;
+const xOf = (us) => gutter + ((us - from) / (to - from)) * (width - gutter);
+const timeAt = (x) => from + ((x - gutter) / (width - gutter)) * (to - from);
+function sizeCanvas(target, draw, w, h) {
+  const ratio = window.devicePixelRatio || 1;
+  if (target.width !== Math.round(w * ratio) || target.height !== Math.round(h * ratio)) {
+    target.width = Math.round(w * ratio);
+    target.height = Math.round(h * ratio);
+    target.style.width = w + "px";
+    target.style.height = h + "px";
+  }
+  draw.setTransform(ratio, 0, 0, ratio, 0, 0);
+}
+/** Index of the first span that may end after the time. */
+function firstEndingAfter(lane, time) {
+  let low = 0, high = lane.latest.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (lane.latest[middle] < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+let selection;
+function draw() {
+  const scroller = get("scroll");
+  width = scroller.clientWidth;
+  viewHeight = scroller.clientHeight;
+  get("space").style.height = Math.max(height, viewHeight) + "px";
+  sizeCanvas(canvas, context, width, viewHeight);
+  const top = scroller.scrollTop;
+  context.fillStyle = colours.back;
+  context.fillRect(0, 0, width, viewHeight);
+  context.textBaseline = "middle";
+  context.font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
+  const step = tickStep(to - from, width - gutter);
+  const ticks = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) ticks.push(at);
+
+  let odd = false;
+  for (const { lane, title, y } of rows) {
+    odd = title ? false : !odd;
+    const screenY = y - top;
+    if (screenY + laneHeight < axisHeight || screenY > viewHeight) continue;
+    if (lane && odd) {
+      context.fillStyle = colours.stripe;
+      context.fillRect(0, screenY, width, laneHeight);
+    }
+  }
+  context.strokeStyle = colours.grid;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (const at of ticks) {
+    const x = Math.round(xOf(at)) + 0.5;
+    if (x < gutter) continue;
+    context.moveTo(x, axisHeight);
+    context.lineTo(x, viewHeight);
+  }
+  context.stroke();
+
+  for (const { lane, title, y } of rows) {
+    const screenY = y - top;
+    if (screenY + groupHeight < axisHeight || screenY > viewHeight) continue;
+    if (title) {
+      context.fillStyle = colours.dim;
+      context.font = "600 11px system-ui, sans-serif";
+      context.fillText(title.toUpperCase(), 14, screenY + groupHeight / 2 + 3);
+      context.font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
+      continue;
+    }
+    drawLane(lane, screenY);
+  }
+
+  drawSteps();
+  if (selection) {
+    context.fillStyle = colours.dim;
+    context.globalAlpha = 0.2;
+    context.fillRect(Math.min(selection.a, selection.b), axisHeight, Math.abs(selection.b - selection.a), viewHeight);
+    context.globalAlpha = 1;
+  }
+  drawLabels(top);
+  context.fillStyle = colours.back;
+  context.fillRect(0, 0, width, axisHeight);
+  context.strokeStyle = colours.line;
+  context.beginPath();
+  context.moveTo(0, axisHeight - 0.5);
+  context.lineTo(width, axisHeight - 0.5);
+  context.moveTo(gutter - 0.5, 0);
+  context.lineTo(gutter - 0.5, viewHeight);
+  context.stroke();
+  context.fillStyle = colours.dim;
+  for (const at of ticks) {
+    const x = xOf(at);
+    if (x < gutter || x > width - 40) continue;
+    context.fillText(tickText(at, step), x + 3, axisHeight / 2);
+  }
+  drawOverview();
+  get("range").textContent = formatTime(from) + " to " + formatTime(to) + " (" + formatTime(to - from) + ")";
+}
+
+function drawLane(lane, y) {
+  context.save();
+  context.beginPath();
+  context.rect(gutter, Math.max(axisHeight, y), width - gutter, laneHeight);
+  context.clip();
+  const scale = (width - gutter) / (to - from);
+  const lastX = new Float64Array(categories.length).fill(-1);
+  for (let i = firstEndingAfter(lane, from); i < lane.spans.length; i++) {
+    const span = lane.spans[i];
+    if (span[START] > to) break;
+    const end = span[START] + span[DURATION];
+    const category = span[CATEGORY];
+    if (end < from || hidden.has(category)) continue;
+    const x0 = Math.max(gutter - 4, gutter + (span[START] - from) * scale);
+    const x1 = Math.min(width + 4, gutter + (end - from) * scale);
+    if (span[DURATION] === 0) { drawInstant(x0, y, category); continue; }
+    if (x1 <= lastX[category]) continue; // its pixel is painted already
+    lastX[category] = Math.max(Math.ceil(x1), x0 + 1);
+    const w = Math.max(1, x1 - x0);
+    context.fillStyle = fillOf(span, lane);
+    if (frames.has(category)) {
+      context.fillRect(x0, y + laneHeight - 6, w > 3 ? w - 1 : w, 4);
+      continue;
+    }
+    context.fillRect(x0, y + 3, w > 3 ? w - 1 : w, laneHeight - 10);
+    if (w > 44 && !waits.has(category)) label(span, lane, x0, x1, y);
+  }
+  context.restore();
+}
+function label(span, lane, x0, x1, y) {
+  const left = Math.max(x0, gutter);
+  const text = lane.group === "devices" ? summary.names[span[WORKER]] : summary.names[span[NAME]];
+  const room = Math.min(x1, width) - left - 8;
+  if (room < 30) return;
+  const hatched = lane.group === "devices" && moves.has(span[CATEGORY]);
+  context.fillStyle = hatched ? colours.text : colours.back;
+  let shown = text;
+  while (shown.length > 1 && context.measureText(shown).width > room) shown = shown.slice(0, -2);
+  if (shown.length < Math.min(3, text.length)) return;
+  context.fillText(shown === text ? text : shown + "…", left + 4, y + 3 + (laneHeight - 10) / 2 + 0.5);
+}
+function drawInstant(x, y, category) {
+  context.fillStyle = colours[categories[category]];
+  context.beginPath();
+  context.moveTo(x - 5, y + 2);
+  context.lineTo(x + 5, y + 2);
+  context.lineTo(x, y + 11);
+  context.fill();
+  context.fillRect(x - 0.75, y + 2, 1.5, laneHeight - 6);
+}
+function drawSteps() {
+  context.save();
+  context.beginPath();
+  context.rect(gutter, axisHeight, width - gutter, viewHeight);
+  context.clip();
+  context.strokeStyle = colours.dim;
+  context.fillStyle = colours.dim;
+  context.setLineDash([2, 3]);
+  context.globalAlpha = 0.8;
+  let lastLabel = -Infinity, lastLine = -Infinity;
+  for (const [number, { start }] of steps) {
+    const x = Math.round(xOf(start)) + 0.5;
+    if (x < gutter || x > width || x - lastLine < 5) continue;
+    lastLine = x;
+    context.beginPath();
+    context.moveTo(x, axisHeight);
+    context.lineTo(x, viewHeight);
+    context.stroke();
+    if (x - lastLabel < 60) continue;
+    lastLabel = x;
+    context.fillText("step " + number, x + 4, axisHeight + groupHeight / 2 - 1);
+  }
+  context.restore();
+}
+function drawLabels(top) {
+  context.fillStyle = colours.back;
+  context.fillRect(0, axisHeight, gutter, viewHeight);
+  for (const { lane, title, y } of rows) {
+    const screenY = y - top;
+    if (screenY + laneHeight < axisHeight || screenY > viewHeight) continue;
+    if (title) {
+      context.fillStyle = colours.dim;
+      context.font = "600 11px system-ui, sans-serif";
+      context.fillText(title.toUpperCase(), 14, screenY + groupHeight / 2 + 3);
+      context.font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
+      continue;
+    }
+    if (lane.component >= 0) {
+      context.fillStyle = componentColour(lane.component);
+      context.fillRect(14, screenY + 6, 3, laneHeight - 12);
+    }
+    context.fillStyle = lane.sub === 0 ? colours.text : colours.dim;
+    context.fillText(lane.sub === 0 ? lane.label : "· " + (lane.sub + 1), 22, screenY + laneHeight / 2, gutter - 70);
+    if (lane.sub > 0) continue;
+    context.fillStyle = colours.dim;
+    context.textAlign = "right";
+    context.fillText(Math.round(lane.share * 100) + " %", gutter - 10, screenY + laneHeight / 2);
+    context.textAlign = "left";
+  }
+}
+
+/** How many lanes are busy over the whole trace, and the stretch in view. */
+const density = (() => {
+  const bins = new Float64Array(1000);
+  const counted = lanes.some((lane) => lane.group === "devices") ? "devices" : "workers";
+  for (const lane of lanes) {
+    if (lane.group !== counted) continue;
+    for (const span of lane.spans) {
+      if (frames.has(span[CATEGORY]) || waits.has(span[CATEGORY])) continue;
+      const first = (span[START] / total) * bins.length, last = ((span[START] + span[DURATION]) / total) * bins.length;
+      for (let bin = Math.floor(first); bin <= Math.min(bins.length - 1, Math.floor(last)); bin++) {
+        bins[bin] += Math.min(bin + 1, last) - Math.max(bin, first);
+      }
+    }
+  }
+  const most = Math.max(1e-9, ...bins);
+  return bins.map((value) => value / most);
+})();
+function drawOverview() {
+  const w = overview.clientWidth, h = 40;
+  sizeCanvas(overview, overviewContext, w, h);
+  const c = overviewContext;
+  c.fillStyle = colours.panel;
+  c.fillRect(0, 0, w, h);
+  c.fillStyle = colours.compute;
+  c.globalAlpha = 0.55;
+  c.beginPath();
+  c.moveTo(gutter, h);
+  density.forEach((value, index) => c.lineTo(gutter + (index / density.length) * (w - gutter), h - 2 - value * (h - 8)));
+  c.lineTo(w, h);
+  c.fill();
+  c.globalAlpha = 1;
+  c.fillStyle = colours.dim;
+  c.font = '11px system-ui, "DejaVu Sans", sans-serif';
+  c.textBaseline = "middle";
+  c.fillText("whole run", 14, h / 2);
+  const a = gutter + (from / total) * (w - gutter), b = gutter + (to / total) * (w - gutter);
+  c.fillStyle = colours.back;
+  c.globalAlpha = 0.7;
+  c.fillRect(gutter, 0, a - gutter, h);
+  c.fillRect(b, 0, w - b, h);
+  c.globalAlpha = 1;
+  c.strokeStyle = colours.dim;
+  c.strokeRect(a + 0.5, 0.5, Math.max(2, b - a) - 1, h - 1);
+}
+
+let pending = false;
+function redraw() {
+  if (pending) return;
+  pending = true;
+  requestAnimationFrame(() => { pending = false; draw(); });
+}
+function view(a, b) {
+  const span = Math.min(total, Math.max(5, b - a));
+  from = Math.min(Math.max(0, a), total - span);
+  to = from + span;
+  redraw();
+}
+const zoom = (factor, at) => view(at - (at - from) * factor, at + (to - at) * factor);
+
+canvas.addEventListener("wheel", (event) => {
+  if (event.offsetX < gutter) return; // over the names the wheel scrolls
+  event.preventDefault();
+  if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+    const shift = (event.deltaX / (width - gutter)) * (to - from);
+    view(from + shift, to + shift);
+  } else zoom(Math.exp(event.deltaY * 0.0015), timeAt(event.offsetX));
+}, { passive: false });
+let drag;
+canvas.addEventListener("pointerdown", (event) => {
+  if (event.offsetX < gutter) return;
+  canvas.setPointerCapture(event.pointerId);
+  drag = { x: event.offsetX, y: event.clientY, from, to, scroll: get("scroll").scrollTop };
+  if (event.shiftKey) selection = { a: event.offsetX, b: event.offsetX };
+  else canvas.classList.add("held");
+});
+canvas.addEventListener("pointermove", (event) => {
+  if (!drag) return showTip(event);
+  get("tip").hidden = true;
+  if (selection) { selection.b = event.offsetX; return redraw(); }
+  const shift = ((drag.x - event.offsetX) / (width - gutter)) * (drag.to - drag.from);
+  get("scroll").scrollTop = drag.scroll + drag.y - event.clientY;
+  view(drag.from + shift, drag.to + shift);
+});
+const release = () => {
+  if (selection && Math.abs(selection.a - selection.b) > 3) {
+    const [a, b] = [timeAt(selection.a), timeAt(selection.b)].sort((p, q) => p - q);
+    view(a, b);
+  }
+  drag = selection = undefined;
+  canvas.classList.remove("held");
+  redraw();
+};
+canvas.addEventListener("pointerup", release);
+canvas.addEventListener("pointercancel", release);
+canvas.addEventListener("pointerleave", () => { get("tip").hidden = true; });
+canvas.addEventListener("dblclick", () => view(0, total));
+const moveOverview = (event) => {
+  if (event.buttons === 0) return;
+  const at = ((event.offsetX - gutter) / (overview.clientWidth - gutter)) * total;
+  view(at - (to - from) / 2, at + (to - from) / 2);
+};
+overview.addEventListener("pointerdown", (event) => { overview.setPointerCapture(event.pointerId); moveOverview(event); });
+overview.addEventListener("pointermove", moveOverview);
+get("reset").addEventListener("click", () => view(0, total));
+get("scroll").addEventListener("scroll", redraw);
+addEventListener("resize", redraw);
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const middle = (from + to) / 2, shift = (to - from) * 0.15;
+  const act = { w: () => zoom(0.8, middle), s: () => zoom(1.25, middle), a: () => view(from - shift, to - shift), d: () => view(from + shift, to + shift),
+    ArrowLeft: () => view(from - shift, to - shift), ArrowRight: () => view(from + shift, to + shift), 0: () => view(0, total) }[event.key];
+  if (act) { act(); event.preventDefault(); }
+});
+
+function spanAt(x, y) {
+  const row = rows.find((each) => each.lane && y >= each.y && y < each.y + laneHeight);
+  if (!row) return undefined;
+  const time = timeAt(x), slack = ((to - from) / (width - gutter)) * 3;
+  const lowBand = y - row.y > laneHeight - 7;
+  let best;
+  for (let i = firstEndingAfter(row.lane, time - slack); i < row.lane.spans.length; i++) {
+    const span = row.lane.spans[i];
+    if (span[START] > time + slack) break;
+    if (span[START] + span[DURATION] < time - slack || hidden.has(span[CATEGORY])) continue;
+    const rank = (frames.has(span[CATEGORY]) === lowBand ? 0 : 1e15) + span[DURATION];
+    if (!best || rank <= best.rank) best = { rank, span };
+  }
+  return best?.span;
+}
+function showTip(event) {
+  const tip = get("tip");
+  const span = event.offsetX < gutter || event.offsetY < axisHeight ? undefined : spanAt(event.offsetX, event.offsetY + get("scroll").scrollTop);
+  tip.hidden = !span;
+  if (!span) return;
+  const facts = [["worker", summary.names[span[WORKER]]], ["kind", categories[span[CATEGORY]]], ["starts", formatTime(span[START])]];
+  if (span[DURATION] > 0) facts.push(["lasts", formatTime(span[DURATION])]);
+  if (span[STEP] >= 0) facts.push(["step", String(span[STEP])]);
+  for (const [name, value] of Object.entries(span[EXTRA] ?? {})) facts.push([name, String(value)]);
+  tip.replaceChildren();
+  const title = document.createElement("b");
+  title.textContent = summary.names[span[NAME]];
+  const table = document.createElement("table");
+  for (const [name, value] of facts) {
+    const line = table.insertRow();
+    line.insertCell().textContent = name;
+    line.insertCell().textContent = value;
+  }
+  tip.append(title, table);
+  const box = tip.getBoundingClientRect();
+  tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8)) + "px";
+  tip.style.top = Math.max(4, Math.min(event.clientY + 14, innerHeight - box.height - 8)) + "px";
+}
+
+function drawLegend() {
+  const legend = get("legend");
+  legend.replaceChildren();
+  const add = (text, paint, pressed, toggle) => {
+    const button = document.createElement("button"), chip = document.createElement("i");
+    chip.style.background = paint;
+    button.append(chip, text);
+    if (toggle) {
+      button.setAttribute("aria-pressed", String(pressed));
+      button.title = "shows or hides";
+      button.addEventListener("click", toggle);
+    } else button.disabled = true;
+    button.style.color = "inherit";
+    legend.append(button);
+  };
+  const title = (text) => {
+    const label = document.createElement("span");
+    label.className = "name";
+    label.textContent = text;
+    legend.append(label);
+  };
+  const striped = (colour) => "repeating-linear-gradient(135deg, " + colour + " 0 2px, color-mix(in srgb, " + colour + " 35%, transparent) 2px 5px)";
+  if (lanes.some((lane) => lane.group === "devices")) {
+    title("on devices");
+    summary.components.forEach((name, index) => {
+      if (lanes.some((lane) => lane.group === "devices" && lane.spans.some((span) => span[COMPONENT] === index))) add(name, componentColour(index));
+    });
+    add("loading or moving data", striped(colours.dim));
+    const rule = document.createElement("span");
+    rule.className = "rule";
+    legend.append(rule);
+  }
+  title("workers");
+  const used = new Set(spans.map((span) => span[CATEGORY]));
+  categories.forEach((name, index) => {
+    if (!used.has(index)) return;
+    const paint = waits.has(index) ? striped(colours[name]) : colours[name];
+    add(name, paint, !hidden.has(index), () => {
+      if (hidden.has(index)) hidden.delete(index);
+      else hidden.add(index);
+      drawLegend();
+      redraw();
+    });
+  });
+}
+function useTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  readColours();
+  drawLegend();
+  redraw();
+}
+const facts = [spans.length.toLocaleString("en") + " spans", formatTime(total)];
+if (summary.numHidden > 0) facts.push(summary.numHidden.toLocaleString("en") + " shorter ones left out");
+if (summary.numDropped > 0) facts.push(summary.numDropped.toLocaleString("en") + " lost to full buffers");
+get("facts").textContent = facts.join(" · ");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+dark.addEventListener("change", () => useTheme(dark.matches ? "dark" : "light"));
+get("theme").addEventListener("click", () => useTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+useTheme(dark.matches ? "dark" : "light");
+`;
