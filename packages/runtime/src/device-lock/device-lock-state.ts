@@ -417,11 +417,16 @@ export class DeviceLockState {
       if (party.state === "lent" && this.#mayReturn(party)) this.#wait(party);
     }
     const waiting = [...this.#parties].filter((party) => party.state === "waiting");
-    if (waiting.length > 1)
-      waiting.sort((a, b) => this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival);
+    // Most wait for a device that is held; only the others need to be put in order.
+    const inLine = waiting.filter((party) => {
+      return party.numBypassed >= this.#maxBypass || party.devices.every((device) => !this.#holders.has(device));
+    });
+    if (inLine.length > 1) {
+      inLine.sort((a, b) => this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival);
+    }
     const claimed = new Set<string>();
     const started: Party[] = [];
-    for (const party of waiting) {
+    for (const party of inLine) {
       const { devices } = party;
       const isFree = devices.every((device) => !this.#holders.has(device) && !claimed.has(device));
       const isOverdue = party.numBypassed >= this.#maxBypass;
