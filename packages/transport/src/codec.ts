@@ -85,13 +85,28 @@ export class Decoder {
       this.#check.forgetShapes();
     }
     this.#check.run(bytes, start, end);
-    return decodeChecked(this.#unpackr, bytes.subarray(start, end), buffers);
+    const length = end - start;
+    if (length > scratch.length || buffers.length > 0) {
+      return decodeChecked(this.#unpackr, bytes.subarray(start, end), buffers);
+    }
+    // Nothing decoded points into its source, so short values share one, which spares two objects a message.
+    for (let index = 0; index < length; index++) scratch[index] = bytes[start + index]!;
+    scratchRange.end = length;
+    return decodeChecked(this.#unpackr, scratch, buffers, scratchRange);
   }
 }
 
-function decodeChecked(unpackr: Unpackr, header: Uint8Array, buffers: readonly Uint8Array[]): unknown {
+const scratch = Buffer.allocUnsafeSlow(256);
+const scratchRange = { start: 0, end: 0 };
+
+function decodeChecked(
+  unpackr: Unpackr,
+  header: Uint8Array,
+  buffers: readonly Uint8Array[],
+  range?: { start: number; end: number },
+): unknown {
   try {
-    if (buffers.length === 0) return unpackr.unpack(header);
+    if (buffers.length === 0) return unpackr.unpack(header, range);
     return withOutsideBytes(buffers, () => unpackr.unpack(header));
   } catch (error) {
     throw protocolError("a value cannot be decoded", error);

@@ -7,13 +7,8 @@
  */
 
 import { protocolError } from "./protocol-error.ts";
-import { extensionType, maxDepth } from "./typed-arrays.ts";
+import { containerCost, extensionType, maxBigintBytes, maxDepth, maxValues } from "./typed-arrays.ts";
 
-/** Scalars in one encoded value; a container counts eight, about what it costs in memory. */
-const maxValues = 32 * 1024 * 1024;
-const containerCost = 8;
-/** Longest bigint, in bytes. */
-const maxBigintBytes = 1024;
 /** Extensions beside placeholders: undefined, big integers, Set, Date. */
 const undefinedType = 0x00;
 const bigintType = 0x42;

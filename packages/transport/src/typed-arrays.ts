@@ -20,6 +20,12 @@ const maxInlineTotalBytes = 256 * 1024;
 export const maxBuffers = 65_536;
 /** Levels of nesting in one message. */
 export const maxDepth = 128;
+/** Scalars in one message; a container counts `containerCost`, about what it costs in memory. */
+export const maxValues = 32 * 1024 * 1024;
+export const containerCost = 8;
+/** Longest bigint, in bytes. */
+export const maxBigintBytes = 1024;
+const maxBigint = 2n ** BigInt((maxBigintBytes - 1) * 8);
 /** Out-of-band buffers start at multiples of this, so that every kind of array can view them. */
 export const bufferAlignment = 64;
 
@@ -138,9 +144,11 @@ export class TakeOut {
   /** Sum of the buffers' sizes. */
   totalBytes = 0;
   #inlineTotalBytes = 0;
+  #budget = maxValues;
 
   /** The value with placeholders; the same object when there was nothing to replace. */
   replace(value: unknown, depth = 0): unknown {
+    this.#budget--;
     switch (typeof value) {
       case "number":
         return value === 0 && Object.is(value, -0) ? negativeZero : value;
@@ -149,12 +157,19 @@ export class TakeOut {
       case "function":
       case "symbol":
         throw unsupported(`a ${typeof value}`, "send data only");
+      case "bigint":
+        if (value > maxBigint || value < -maxBigint)
+          throw unsupported("a bigint of thousands of digits", "send its bytes");
+        return value;
       default:
         return value;
     }
   }
 
   #replaceObject(value: object, depth: number): unknown {
+    this.#budget -= containerCost;
+    // The receiver counts the same way, and would have to close the link.
+    if (this.#budget < 0) throw unsupported(`more than ${maxValues} values`, "send numbers as a typed array");
     if (depth > maxDepth) {
       throw unsupported(`an object nested deeper than ${maxDepth} levels`, "remove the cycle or flatten the message");
     }
@@ -184,6 +199,8 @@ export class TakeOut {
 
   #replaceArray(value: readonly unknown[], depth: number): unknown {
     let copy: unknown[] | undefined;
+    if (value.length > this.#budget)
+      throw unsupported(`more than ${maxValues} values`, "send numbers as a typed array");
     for (let index = 0; index < value.length; index++) {
       const item = value[index];
       const replaced = this.replace(item, depth);
@@ -199,6 +216,7 @@ export class TakeOut {
     const fields = value as Record<string, unknown>;
     let copy: Record<string, unknown> | undefined;
     for (const key in fields) {
+      this.#budget--;
       if (key === "__proto__") throw unsupported("the key '__proto__'", "rename it");
       const item = fields[key];
       const replaced = this.replace(item, depth);

@@ -83,6 +83,18 @@ describe("codec", () => {
     expect(original).toStrictEqual(copy);
   });
 
+  it.each([
+    [
+      "a plain array of too many numbers",
+      () => Object.assign([], { length: 33 * 1024 * 1024 }),
+      /more than \d+ values.*typed array/,
+    ],
+    ["too many empty objects", () => new Array(4 * 1024 * 1024).fill({}), /more than \d+ values/],
+    ["a gigantic bigint", () => [1n << 9000n], /bigint of thousands of digits/],
+  ])("refuses %s at the sender, because the receiver would", (_what, make, message) => {
+    expect(() => new Encoder().encode(make())).toThrow(message);
+  });
+
   it("keeps more shapes apart than it remembers", () => {
     const encoder = new Encoder();
     const decoder = new Decoder();
