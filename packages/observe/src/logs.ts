@@ -116,7 +116,7 @@ export function openWorkerLog(
   mkdirSync(folder, { recursive: true });
   const name = worker.replace(/[^\w.-]+/g, "-");
   const maxBytes = Math.max(1024, Math.floor(options.maxBytes ?? 16 * 1024 * 1024));
-  return createStream((_time, index) => (index ? `${name}.${index}.log` : `${name}.log`), {
+  return createStream((index) => (index ? `${name}.${Number(index)}.log` : `${name}.log`), {
     path: folder,
     size: `${maxBytes}B`,
     rotate: Math.max(1, options.keep ?? 1),

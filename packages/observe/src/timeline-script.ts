@@ -257,9 +257,9 @@ function label(span, lane, x0, x1, y) {
   const hatched = lane.group === "devices" && moves.has(span[CATEGORY]);
   context.fillStyle = hatched ? colours.text : colours.back;
   let shown = text;
-  while (shown.length > 1 && context.measureText(shown).width > room) shown = shown.slice(0, -2);
-  if (shown.length < Math.min(3, text.length)) return;
-  context.fillText(shown === text ? text : shown + "…", left + 4, y + 3 + (laneHeight - 10) / 2 + 0.5);
+  for (let length = text.length - 1; length > 1 && context.measureText(shown).width > room; length--) shown = text.slice(0, length) + "…";
+  if (shown.length < Math.min(4, text.length)) return;
+  context.fillText(shown, left + 4, y + 3 + (laneHeight - 10) / 2 + 0.5);
 }
 function drawInstant(x, y, category) {
   context.fillStyle = colours[categories[category]];
