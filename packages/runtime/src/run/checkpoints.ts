@@ -48,9 +48,11 @@ export class Checkpoints {
     const notes = await Promise.all(
       names.map(async (name) => {
         const path = join(this.#folder, name);
-        const text = await readFile(join(path, noteFile), "utf8").catch(() => "null");
-        const parsed = CheckpointNote.safeParse(JSON.parse(text));
-        return parsed.success ? { ...parsed.data, path } : undefined;
+        try {
+          return { ...CheckpointNote.parse(JSON.parse(await readFile(join(path, noteFile), "utf8"))), path };
+        } catch {
+          return undefined; // without its note a checkpoint cannot be told from any other folder
+        }
       }),
     );
     return notes.filter((note) => note !== undefined);

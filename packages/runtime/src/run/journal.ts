@@ -2,14 +2,17 @@
  * The journal of a run: an append-only file of one JSON record a line, each with a checksum, synced before it counts.
  *
  * J1 (ARCHITECTURE): the runner may be killed at any instant; what has been committed here is done and is never done
- * again; what has not been committed is done again from the state of the last committed step. A torn last line is what
- * such a kill leaves and is dropped; damage anywhere before it is `journal.corrupt`.
+ * again; what has not been committed is done again from the state of the last committed step. A last line without its end
+ * is what such a kill leaves and is dropped; a damaged line that has its end is `journal.corrupt`.
  */
 import { createHash } from "node:crypto";
 import { type FileHandle, open, readFile } from "node:fs/promises";
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { guardDisk } from "./run-folder.ts";
+
+/** JSON has no numbers for what a diverged loss is. */
+const Measured = z.union([z.number(), z.enum(["NaN", "Infinity", "-Infinity"]).transform(Number)]);
 
 /** Component name to the file that holds its state, relative to the run folder. */
 const StateFiles = z.record(z.string(), z.string());
@@ -22,7 +25,7 @@ export const JournalRecord = z.discriminatedUnion("type", [
     type: z.literal("step"),
     step: z.int().nonnegative(),
     seconds: z.number(),
-    metrics: z.record(z.string(), z.number()),
+    metrics: z.record(z.string(), Measured),
     /** what the step trained on: the ledger that shows that nothing was lost or trained twice */
     items: z.array(z.string()),
     state: StateFiles,
@@ -56,9 +59,12 @@ export class Journal {
     return new Journal(path, file, records);
   }
 
-  /** Resolves once the record is on disk. Records are written in the order of the calls. */
+  /**
+   * Resolves once the record is on disk. Records are written in the order of the calls; after one that could not be
+   * written, all others are refused for the same reason, since they would follow a torn line.
+   */
   append(record: JournalRecord): Promise<void> {
-    const body = JSON.stringify(record);
+    const body = JSON.stringify(record.type === "step" ? { ...record, metrics: writable(record.metrics) } : record);
     const written = this.#tail.then(() =>
       guardDisk(this.#path, async () => {
         await this.#file.appendFile(`${checksumOf(body)} ${body}\n`);
@@ -66,7 +72,8 @@ export class Journal {
         (this.records as JournalRecord[]).push(record);
       }),
     );
-    this.#tail = written.catch(() => {});
+    this.#tail = written;
+    written.catch(() => {});
     return written;
   }
 
@@ -92,10 +99,15 @@ export class Journal {
   }
 
   async close(): Promise<void> {
-    await this.#tail;
+    await this.#tail.catch(() => {});
     await this.#file.close();
   }
 }
+
+const writable = (metrics: Readonly<Record<string, number>>): Record<string, number | string> =>
+  Object.fromEntries(
+    Object.entries(metrics).map(([name, value]) => [name, Number.isFinite(value) ? value : String(value)]),
+  );
 
 /** Reads the records of a journal's text; `validBytes` is the length up to the end of the last good line. */
 export function readRecords(text: string, path: string): { records: JournalRecord[]; validBytes: number } {
@@ -109,7 +121,7 @@ export function readRecords(text: string, path: string): { records: JournalRecor
     const raw = text.slice(offset, end < 0 ? text.length : end);
     const record = end < 0 ? undefined : parseLine(raw);
     if (!record) {
-      if (end < 0 || end === text.length - 1) break;
+      if (end < 0) break;
       throw new TreadleError(
         "journal.corrupt",
         `journal '${path}' is damaged at line ${line}; restore that file, or start a new run from a checkpoint`,
@@ -125,7 +137,7 @@ export function readRecords(text: string, path: string): { records: JournalRecor
 
 function parseLine(raw: string): JournalRecord | undefined {
   const body = raw.slice(17);
-  if (raw.slice(0, 16) !== checksumOf(body)) return undefined;
+  if (raw.slice(0, 17) !== `${checksumOf(body)} `) return undefined;
   try {
     const parsed = JournalRecord.safeParse(JSON.parse(body));
     return parsed.success ? parsed.data : undefined;

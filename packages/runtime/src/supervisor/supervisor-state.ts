@@ -8,7 +8,7 @@
  * S2 a death within the budget restarts the rank, or its whole group when the ranks hold one state together.
  * S3 silence has a deadline; a standstill is reported after `stallMs` and fails the run after five times as long.
  */
-import { type ErrorRecord, TreadleError } from "@treadle/contracts";
+import { type ErrorRecord, fromErrorRecord, TreadleError } from "@treadle/contracts";
 
 export type SupervisionLimits = {
   readonly maxRestarts: number;
@@ -83,8 +83,8 @@ export class SupervisorState {
     this.unwatch(death.worker);
     this.progress(nowMs);
     const cause = describeDeath(death);
-    // What the user must change does not get better by trying again.
-    if (cause.disposition === "misuse") return { type: "fail", cause };
+    // What the user must change, or what would only happen again, does not get better by trying again.
+    if (cause.disposition !== "retryable") return { type: "fail", cause };
     const since = nowMs - this.#limits.restartWindowMs;
     const deaths = (this.#deathsMs.get(death.component) ?? []).filter((at) => at > since);
     deaths.push(nowMs);
@@ -130,12 +130,7 @@ function describeDeath(death: Death): TreadleError {
   const origin = { worker: death.worker, logTail: death.logTail };
   const how = death.signal ? `was ended by ${death.signal}` : `ended with exit code ${death.code ?? "unknown"}`;
   if (death.failure) {
-    const known = new TreadleError(death.failure.code as TreadleError["code"], death.failure.message, {
-      details: { ...death.failure.details },
-      origin: { ...death.failure.origin, ...origin },
-    });
-    if (death.failure.stack) known.stack = death.failure.stack;
-    return known;
+    return fromErrorRecord({ ...death.failure, origin: { ...death.failure.origin, ...origin } });
   }
   return new TreadleError("worker.died", `worker '${death.worker}' ${how} without being asked to`, { origin });
 }
