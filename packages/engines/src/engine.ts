@@ -4,8 +4,9 @@ import type { Completion, LossMetrics, LossSpec, Sampling, TrainBatch, Weights }
  * What a worker asks of whatever runs its model. Embedded, emulated and remote engines answer the same calls, so a
  * worker never knows which one it has. One object may be both a generation and a training engine.
  *
- * Lifecycle: loaded -> release() -> released -> restore() -> loaded. Every other call on a released engine throws
- * `engine.released`; release and restore are idempotent.
+ * Lifecycle: loaded -> release() -> released -> restore() -> loaded. On a released engine, calls that compute or change
+ * parameters throw `engine.released`; what reads the host's copy (exportWeights, save, gradients) still answers. Release
+ * and restore are idempotent.
  */
 export interface Engine {
   /** The version of the parameters that the next call uses. Starts at 0, grows by one with each optimiser step. */

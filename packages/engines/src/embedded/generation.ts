@@ -14,8 +14,8 @@ export function bucketFor(buckets: readonly number[], count: number): number {
  * One call of `generate`, a position of every slot at a time. Owns its cache until `dispose`.
  *
  * The samples of a group share a prompt: when that makes a smaller bucket suffice, each distinct prompt is read once, up
- * to its last token, and its keys and values are copied to the slots of its samples (GRPO's groups of 8 sample 1.5 times
- * faster).
+ * to its last token, and its keys and values are copied to the slots of its samples (256 samples of 32 prompts of 10
+ * tokens: 1.7 times faster).
  */
 export class Generation {
   readonly #programs: TransformerPrograms;
