@@ -1,8 +1,25 @@
 import type { Problem } from "@treadle/contracts";
 import { arrangeProblem } from "./arrange/problem.ts";
+import { actionsProblem } from "./decide/problem.ts";
 
 export type { Chunk } from "./arrange/buddy.ts";
 export { type ArrangeAnswer, ArrangeProblem, arrangeMethods, solveArrange } from "./arrange/problem.ts";
+export {
+  type DecideOptions,
+  type Decision,
+  decide,
+  defaultDecideOptions,
+  type QueueOrder,
+  type Selected,
+} from "./decide/decide.ts";
+export { type Policy, policies } from "./decide/policies.ts";
+export { type ActionsAnswer, ActionsProblem, solveActions } from "./decide/problem.ts";
+export type { Elastic, QueuedAction } from "./decide/queued-action.ts";
+export type { Busy, ResourceState } from "./decide/resource-state.ts";
+export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulation/action-spec.ts";
+export { DurationHistory } from "./formulation/duration-history.ts";
+export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";
+export { formulate } from "./formulation/formulate.ts";
 
 /** What `treadle solve` offers from this package, by name. */
-export const problems = { arrange: arrangeProblem } as const satisfies Record<string, Problem>;
+export const problems = { arrange: arrangeProblem, actions: actionsProblem } as const satisfies Record<string, Problem>;

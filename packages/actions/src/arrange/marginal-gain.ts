@@ -212,3 +212,46 @@ export function arrangeOnHulls(tasks: readonly Choices[], free: number): HullArr
   const index = Int32Array.from(at, (position, task) => hulls[task]![position]!);
   return { index, lowerBound, price, steps };
 }
+
+/**
+ * Marginal gain per unit where a unit costs `price` for every second it is held: minimises the sum of
+ * seconds * (1 + price * units), taking steps along `hulls` while they lower it. A heuristic where that sum is not
+ * convex. The minimums must fit; units may stay idle. Returns the chosen index of each task.
+ */
+export function arrangePriced(
+  tasks: readonly { readonly choices: Choices; readonly hull: readonly number[] }[],
+  free: number,
+  price: number,
+): Int32Array {
+  const at = new Int32Array(tasks.length);
+  const heap = new GainHeap(tasks.length);
+  let spare = free;
+  const density = (task: number): number => {
+    const { choices, hull } = tasks[task]!;
+    const { units, seconds } = choices;
+    const from = hull[at[task]!]!;
+    const to = hull[at[task]! + 1]!;
+    const fromUnits = units[from]!;
+    const toUnits = units[to]!;
+    return (seconds[from]! * (1 + price * fromUnits) - seconds[to]! * (1 + price * toUnits)) / (toUnits - fromUnits);
+  };
+  for (let i = 0; i < tasks.length; i++) {
+    spare -= tasks[i]!.choices.units[0]!;
+    if (tasks[i]!.hull.length > 1) heap.append(i, density(i));
+  }
+  heap.heapify();
+  while (spare > 0 && heap.size > 0 && heap.topDensity() > 0) {
+    const task = heap.top();
+    const { choices, hull } = tasks[task]!;
+    const size = choices.units[hull[at[task]! + 1]!]! - choices.units[hull[at[task]!]!]!;
+    if (size > spare) {
+      heap.removeTop();
+      continue;
+    }
+    spare -= size;
+    at[task]!++;
+    if (at[task]! + 1 < hull.length) heap.replaceTop(density(task));
+    else heap.removeTop();
+  }
+  return Int32Array.from(at, (position, task) => tasks[task]!.hull[position]!);
+}

@@ -1,0 +1,189 @@
+/**
+ * One decision of the scheduler over all resources (ARL-Tangram Algorithm 1). Pure: queue and resource states in,
+ * who starts with what out.
+ *
+ * D1 first come, first served on every resource: whoever is selected leaves no earlier action waiting for any
+ *    resource it takes. With `order: "prefix"` the selected actions are moreover the first of the whole queue.
+ * D2 every allocation is allowed, and together they fit into every resource.
+ * D3 nothing starves: while an action waits for a resource, nobody behind it takes that resource, so what runs there
+ *    drains; once idle, it starts (P2).
+ */
+import { arrangeGroupPriced, type Group, groupOf } from "./group.ts";
+import { decideGroup, type Policy, type PolicyOptions } from "./policies.ts";
+import type { Elastic, QueuedAction } from "./queued-action.ts";
+import { type ResourceState, Room } from "./resource-state.ts";
+
+export type QueueOrder = "prefix" | "per-resource";
+
+export type DecideOptions = PolicyOptions & {
+  readonly policy: Policy;
+  /** `prefix`: as the paper; `per-resource`: an action that waits for one resource holds up only those who share one */
+  readonly order: QueueOrder;
+};
+
+export const defaultDecideOptions: DecideOptions = { policy: "unit-aware", order: "per-resource", depth: 2, dop: 4 };
+
+export type Selected = {
+  readonly id: string;
+  readonly allocation: Readonly<Record<string, number>>;
+  /** at this allocation; undefined when unknown */
+  readonly seconds: number | undefined;
+};
+
+export type Decision = {
+  readonly selected: readonly Selected[];
+  /** estimated sum of completion times of all waiting actions whose durations are known, seconds */
+  readonly objective: number;
+  readonly candidates: number;
+  readonly evaluations: number;
+};
+
+/** `waiting` is in queue order. A resource that is not in `resources` has no units. */
+export function decide(
+  waiting: readonly QueuedAction[],
+  resources: ReadonlyMap<string, ResourceState>,
+  options: DecideOptions = defaultDecideOptions,
+): Decision {
+  const candidates = candidatesOf(waiting, resources, options.order);
+  const members = scalableByResource(waiting, candidates);
+  const dropped = new Set<number>();
+  let objective = 0;
+  let evaluations = 0;
+  const choices = new Map<string, Int32Array>();
+  for (const [resource, { actions, positions, numCandidates }] of members) {
+    const fixed = fixedDemands(waiting, candidates, resource);
+    const group = groupOf(resource, resources.get(resource) ?? { free: 0 }, actions, numCandidates, fixed);
+    const decision = decideGroup(options.policy, group, options);
+    choices.set(resource, decision.index);
+    objective += decision.objective;
+    evaluations += decision.evaluations;
+    for (let i = decision.started; i < numCandidates; i++) dropped.add(positions[i]!);
+  }
+  const started = dropped.size === 0 ? candidates : keepOrder(waiting, candidates, dropped, options.order);
+  if (started.length + dropped.size < candidates.length) {
+    // Keeping the order held others back, on resources where units are now left over.
+    const now = scalableByResource(waiting, started);
+    for (const [resource, { actions, numCandidates }] of now) {
+      if (numCandidates === 0 || numCandidates === choices.get(resource)!.length) continue;
+      const state = resources.get(resource) ?? { free: 0 };
+      const group = groupOf(resource, state, actions, numCandidates, fixedDemands(waiting, started, resource));
+      choices.set(resource, arrangeAgain(group, options.policy, choices.get(resource)!));
+    }
+  }
+  const selected = allocate(waiting, started, choices);
+  for (const position of started) {
+    const action = waiting[position]!;
+    if (action.elastic === undefined) objective += action.seconds ?? 0;
+  }
+  return { selected, objective, candidates: candidates.length, evaluations };
+}
+
+function arrangeAgain(group: Group, policy: Policy, before: Int32Array): Int32Array {
+  if (policy === "fixed-dop" || policy === "fcfs-min") return before.slice(0, group.candidates);
+  const capacity = Math.max(1, group.free + group.busy.reduce((sum, b) => sum + b.units, 0));
+  const price = policy === "paper" ? 0 : (group.actions.length - group.candidates) / capacity;
+  return arrangeGroupPriced(group, group.candidates, price);
+}
+
+/** Positions in the queue whose least demands fit together, first come first served (Algorithm 1, line 3). */
+function candidatesOf(
+  waiting: readonly QueuedAction[],
+  resources: ReadonlyMap<string, ResourceState>,
+  order: QueueOrder,
+): number[] {
+  const rooms = new Map([...resources].map(([resource, state]) => [resource, new Room(state)]));
+  const closed = new Set<string>();
+  const candidates: number[] = [];
+  for (let position = 0; position < waiting.length; position++) {
+    const { demands } = waiting[position]!;
+    const fits = demands.every(([resource, units]) => !closed.has(resource) && rooms.get(resource)?.holds(units));
+    if (fits) {
+      for (const [resource, units] of demands) rooms.get(resource)!.take(units);
+      candidates.push(position);
+      continue;
+    }
+    if (order === "prefix") break;
+    for (const [resource] of demands) closed.add(resource);
+    if (closed.size >= resources.size && [...resources.keys()].every((resource) => closed.has(resource))) break;
+  }
+  return candidates;
+}
+
+type Members = { actions: Elastic[]; positions: number[]; numCandidates: number };
+
+/** By key resource: the scalable candidates, then the scalable actions behind them, each in queue order. */
+function scalableByResource(waiting: readonly QueuedAction[], candidates: readonly number[]): Map<string, Members> {
+  const members = new Map<string, Members>();
+  const add = (position: number): Members | undefined => {
+    const { elastic } = waiting[position]!;
+    if (elastic === undefined) return undefined;
+    let group = members.get(elastic.resource);
+    if (group === undefined) {
+      group = { actions: [], positions: [], numCandidates: 0 };
+      members.set(elastic.resource, group);
+    }
+    group.actions.push(elastic);
+    group.positions.push(position);
+    return group;
+  };
+  for (const position of candidates) {
+    const group = add(position);
+    if (group !== undefined) group.numCandidates++;
+  }
+  let next = 0;
+  for (let position = 0; position < waiting.length; position++) {
+    if (candidates[next] === position) next++;
+    else add(position);
+  }
+  return members;
+}
+
+/** Units of the resource that candidates take without scaling on it. */
+function fixedDemands(waiting: readonly QueuedAction[], positions: readonly number[], resource: string): number[] {
+  const fixed: number[] = [];
+  for (const position of positions) {
+    const { demands, elastic } = waiting[position]!;
+    if (elastic?.resource === resource) continue;
+    for (const [name, units] of demands) if (name === resource) fixed.push(units);
+  }
+  return fixed;
+}
+
+/** Holds back whoever would pass an action that a policy left waiting (D1, D3). */
+function keepOrder(
+  waiting: readonly QueuedAction[],
+  candidates: readonly number[],
+  dropped: ReadonlySet<number>,
+  order: QueueOrder,
+): number[] {
+  const closed = new Set<string>();
+  const started: number[] = [];
+  for (const position of candidates) {
+    const { demands } = waiting[position]!;
+    if (!dropped.has(position) && demands.every(([resource]) => !closed.has(resource))) {
+      started.push(position);
+      continue;
+    }
+    if (order === "prefix") break;
+    for (const [resource] of demands) closed.add(resource);
+  }
+  return started;
+}
+
+function allocate(
+  waiting: readonly QueuedAction[],
+  started: readonly number[],
+  choices: ReadonlyMap<string, Int32Array>,
+): Selected[] {
+  const next = new Map<string, number>();
+  return started.map((position) => {
+    const { id, demands, elastic, seconds } = waiting[position]!;
+    const allocation: Record<string, number> = Object.fromEntries(demands);
+    if (elastic === undefined) return { id, allocation, seconds };
+    const at = next.get(elastic.resource) ?? 0;
+    next.set(elastic.resource, at + 1);
+    const choice = choices.get(elastic.resource)![at]!;
+    allocation[elastic.resource] = elastic.choices.units[choice]!;
+    return { id, allocation, seconds: elastic.choices.seconds[choice]! };
+  });
+}

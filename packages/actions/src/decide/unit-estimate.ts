@@ -1,0 +1,174 @@
+import { choiceUpTo, type Elastic } from "./queued-action.ts";
+
+/** Actions that are played one by one; those behind them follow as a fluid. */
+const played = 32;
+
+/**
+ * What waiting actions of one resource will add, counted in units.
+ *
+ * All of them get a common limit of units, a power of two, whichever is best. The first `played` start in order as
+ * soon as running ones have freed enough units; the start of a later one is the work before it, in unit-seconds,
+ * divided by the capacity. Sums of work and of sums of work make that part constant in the length of the queue.
+ */
+export class UnitEstimate {
+  readonly #actions: readonly Elastic[];
+  readonly #capacity: number;
+  readonly #levels: Level[] = [];
+
+  /** `actions` in queue order; `capacity` is free and busy units together. */
+  constructor(actions: readonly Elastic[], capacity: number) {
+    this.#actions = actions;
+    this.#capacity = Math.max(1, capacity);
+    let most = 1;
+    let least = Number.POSITIVE_INFINITY;
+    for (const { choices } of actions) {
+      most = Math.max(most, choices.units[choices.units.length - 1]!);
+      least = Math.min(least, choices.units[0]!);
+    }
+    let limit = 1;
+    while (limit * 2 <= least) limit *= 2;
+    for (; ; limit *= 2) {
+      this.#levels.push(levelOf(actions, limit));
+      if (limit >= most || limit >= this.#capacity) break;
+    }
+  }
+
+  /**
+   * Summed completion times of the actions from `from` on, in seconds from now.
+   * `times`, `units`: what is running and how much it frees; `idle`: units free now.
+   */
+  sum(from: number, times: Float64Array, units: Float64Array, idle: number, bound: number): number {
+    if (from >= this.#actions.length) return 0;
+    let running = 0;
+    for (let i = 0; i < times.length; i++) running += times[i]! * units[i]!;
+    const heap = new CompletionHeap(times, units, played);
+    let best = Number.POSITIVE_INFINITY;
+    for (const level of this.#levels)
+      best = Math.min(best, this.#sumAt(level, from, heap, idle, running, Math.min(bound, best)));
+    return best;
+  }
+
+  #sumAt(level: Level, from: number, heap: CompletionHeap, idle: number, running: number, bound: number): number {
+    heap.reset();
+    const end = this.#actions.length;
+    const until = Math.min(end, from + played);
+    let available = idle;
+    let now = 0;
+    let sum = 0;
+    for (let i = from; i < until; i++) {
+      const { choices } = this.#actions[i]!;
+      const choice = level.choice[i]!;
+      const need = Math.min(choices.units[choice]!, this.#capacity);
+      while (available < need && heap.size > 0) {
+        now = Math.max(now, heap.leastTime());
+        available += heap.leastUnits();
+        heap.removeLeast();
+      }
+      const ends = now + choices.seconds[choice]!;
+      sum += ends;
+      if (sum >= bound) return sum;
+      const taken = Math.min(need, available);
+      available -= taken;
+      heap.add(ends, taken);
+    }
+    const left = end - until;
+    if (left === 0) return sum;
+    const { work, workSums, seconds } = level;
+    const offset = Math.max(now, (running + work[until]! - work[from]!) / this.#capacity);
+    const waits = (workSums[end]! - workSums[until]! - left * work[until]!) / this.#capacity;
+    return sum + left * offset + waits + seconds[end]! - seconds[until]!;
+  }
+}
+
+/** Prefix sums over the queue: `work[i]` and `seconds[i]` of the first i actions, `workSums[i]` of the first i works. */
+type Level = {
+  readonly choice: Uint16Array;
+  readonly work: Float64Array;
+  readonly workSums: Float64Array;
+  readonly seconds: Float64Array;
+};
+
+function levelOf(actions: readonly Elastic[], limit: number): Level {
+  const n = actions.length;
+  const choice = new Uint16Array(n);
+  const work = new Float64Array(n + 1);
+  const workSums = new Float64Array(n + 1);
+  const seconds = new Float64Array(n + 1);
+  for (let i = 0; i < n; i++) {
+    const { choices } = actions[i]!;
+    const c = choiceUpTo(choices, limit);
+    choice[i] = c;
+    work[i + 1] = work[i]! + choices.units[c]! * choices.seconds[c]!;
+    workSums[i + 1] = workSums[i]! + work[i]!;
+    seconds[i + 1] = seconds[i]! + choices.seconds[c]!;
+  }
+  return { choice, work, workSums, seconds };
+}
+
+/** A min-heap of completions that can be set back to how it began. */
+class CompletionHeap {
+  readonly #startTimes: Float64Array;
+  readonly #startUnits: Float64Array;
+  readonly #times: Float64Array;
+  readonly #units: Float64Array;
+  size = 0;
+
+  constructor(times: Float64Array, units: Float64Array, room: number) {
+    this.#times = new Float64Array(times.length + room);
+    this.#units = new Float64Array(times.length + room);
+    this.#times.set(times);
+    this.#units.set(units);
+    this.size = times.length;
+    for (let i = (this.size >> 1) - 1; i >= 0; i--) this.#sink(i, this.#times[i]!, this.#units[i]!);
+    this.#startTimes = this.#times.slice(0, times.length);
+    this.#startUnits = this.#units.slice(0, times.length);
+  }
+
+  reset(): void {
+    this.size = this.#startTimes.length;
+    this.#times.set(this.#startTimes);
+    this.#units.set(this.#startUnits);
+  }
+
+  leastTime(): number {
+    return this.#times[0]!;
+  }
+
+  leastUnits(): number {
+    return this.#units[0]!;
+  }
+
+  removeLeast(): void {
+    this.size--;
+    this.#sink(0, this.#times[this.size]!, this.#units[this.size]!);
+  }
+
+  add(time: number, units: number): void {
+    let i = this.size++;
+    while (i > 0) {
+      const parent = (i - 1) >> 1;
+      if (this.#times[parent]! <= time) break;
+      this.#times[i] = this.#times[parent]!;
+      this.#units[i] = this.#units[parent]!;
+      i = parent;
+    }
+    this.#times[i] = time;
+    this.#units[i] = units;
+  }
+
+  #sink(from: number, time: number, units: number): void {
+    const times = this.#times;
+    let i = from;
+    for (;;) {
+      let child = 2 * i + 1;
+      if (child >= this.size) break;
+      if (child + 1 < this.size && times[child + 1]! < times[child]!) child++;
+      if (times[child]! >= time) break;
+      times[i] = times[child]!;
+      this.#units[i] = this.#units[child]!;
+      i = child;
+    }
+    times[i] = time;
+    this.#units[i] = units;
+  }
+}

@@ -1,0 +1,39 @@
+import { toChoices } from "../arrange/choices.ts";
+import { elasticOf, type QueuedAction } from "../decide/queued-action.ts";
+import { type ActionSpec, allowedUnits } from "./action-spec.ts";
+import type { DurationHistory } from "./duration-history.ts";
+import { secondsAt } from "./elasticity.ts";
+
+/**
+ * What the scheduler sees of an action: least units of every resource, and the durations over its key resource when
+ * elasticity and duration are known. `atMost` clips the key resource to what exists (a range up to 64 on 32 cores).
+ */
+export function formulate(
+  id: string,
+  spec: ActionSpec,
+  history: DurationHistory,
+  atMost: (resource: string) => number = () => Number.POSITIVE_INFINITY,
+): QueuedAction {
+  const oneUnitSeconds =
+    typeof spec.duration === "number"
+      ? spec.duration
+      : spec.duration === "history"
+        ? history.estimate(spec.kind)
+        : undefined;
+  const { key, elasticity } = spec;
+  const demands = Object.entries(spec.cost)
+    .map(([resource, amount]) => [resource, allowedUnits(amount)[0]!] as const)
+    .filter(([resource, amount]) => amount > 0 || resource === key);
+  if (key === undefined || elasticity === undefined)
+    return { id, demands, elastic: undefined, seconds: oneUnitSeconds };
+  const allowed = allowedUnits(spec.cost[key]!);
+  const units = allowed.filter((u, i) => i === 0 || u <= atMost(key));
+  const seconds = units.map((u) => secondsAt(elasticity, u, oneUnitSeconds));
+  const known = seconds.every((s) => s !== undefined && Number.isFinite(s));
+  return {
+    id,
+    demands,
+    elastic: known && units.length > 1 ? elasticOf(key, toChoices(id, units, seconds as number[])) : undefined,
+    seconds: seconds[0],
+  };
+}

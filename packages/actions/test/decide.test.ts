@@ -1,0 +1,349 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { toChoices } from "../src/arrange/choices.ts";
+import { elasticOf } from "../src/decide/queued-action.ts";
+import { decide, type Policy, policies, type QueuedAction, type ResourceState, solveActions } from "../src/index.ts";
+
+type Waiting = { id: string; cost: Record<string, number | number[]>; key?: string; seconds?: number | number[] };
+
+const seconds = fc.integer({ min: 1, max: 60 });
+const scalable = (key: "cpu" | "gpu", other: number) =>
+  fc
+    .uniqueArray(fc.tuple(fc.integer({ min: 1, max: 8 }), seconds), {
+      minLength: 1,
+      maxLength: 4,
+      selector: ([u]) => u,
+    })
+    .map((pairs) => ({ cost: { [key]: pairs.map((p) => p[0]), memory: other }, key, seconds: pairs.map((p) => p[1]) }));
+const waitingActions = fc
+  .array(
+    fc.oneof(
+      { weight: 3, arbitrary: scalable("cpu", 1) },
+      { weight: 2, arbitrary: scalable("gpu", 0.5) },
+      {
+        weight: 1,
+        arbitrary: fc.record({
+          cost: fc.constant({ cpu: 1, search: 1 }),
+          seconds: fc.option(seconds, { nil: undefined }),
+        }),
+      },
+      { weight: 1, arbitrary: fc.constant({ cost: { memory: 2.5 } }) },
+    ),
+    { maxLength: 10 },
+  )
+  .map((actions): Waiting[] =>
+    actions.map((action, i) => ({
+      id: `a${i}`,
+      cost: action.cost,
+      ...("key" in action ? { key: action.key } : {}),
+      ...("seconds" in action && action.seconds !== undefined ? { seconds: action.seconds } : {}),
+    })),
+  );
+const busy = fc.array(fc.record({ units: fc.integer({ min: 1, max: 4 }), endsInSeconds: seconds }), { maxLength: 3 });
+const resources = fc.record({
+  cpu: fc.record({ free: fc.integer({ min: 0, max: 16 }), busy }),
+  gpu: fc.constantFrom(
+    { chunks: [{ node: 0, start: 0, size: 8 }], busy: [] },
+    {
+      chunks: [
+        { node: 0, start: 4, size: 2 },
+        { node: 1, start: 0, size: 4 },
+        { node: 1, start: 7, size: 1 },
+      ],
+      busy: [{ units: 2, endsInSeconds: 5 }],
+    },
+    { chunks: [], busy: [{ units: 8, endsInSeconds: 9 }] },
+  ),
+  memory: fc.record({ free: fc.integer({ min: 0, max: 12 }) }),
+  search: fc.record({ free: fc.integer({ min: 0, max: 2 }) }),
+});
+const order = fc.constantFrom("prefix" as const, "per-resource" as const);
+const isolated = { numRuns: 300 };
+
+const freeOf = (r: { free: number } | { chunks: readonly { size: number }[] }): number =>
+  "free" in r ? r.free : r.chunks.reduce((sum, c) => sum + c.size, 0);
+
+describe("one decision", () => {
+  test.each([...policies])("%s: D1 D2 first come on every resource, allowed units, within every resource", (policy) => {
+    fc.assert(
+      fc.property(waitingActions, resources, order, (waiting, states, by) => {
+        const { selected } = solveActions({ policy, order: by, resources: states, waiting });
+        const chosen = new Map(selected.map((s) => [s.id, s.allocation]));
+        expect(selected.map((s) => s.id)).toEqual(waiting.filter((w) => chosen.has(w.id)).map((w) => w.id));
+        if (by === "prefix")
+          expect(selected.map((s) => s.id)).toEqual(waiting.slice(0, selected.length).map((w) => w.id));
+        const held = new Set<string>();
+        const used: Record<string, number> = {};
+        for (const { id, cost } of waiting) {
+          const allocation = chosen.get(id);
+          for (const [resource, amount] of Object.entries(cost)) {
+            if (allocation === undefined) held.add(resource);
+            else {
+              expect(held.has(resource)).toBe(false);
+              expect([amount].flat()).toContain(allocation[resource]);
+              used[resource] = (used[resource] ?? 0) + allocation[resource]!;
+            }
+          }
+        }
+        for (const [resource, units] of Object.entries(used))
+          expect(units).toBeLessThanOrEqual(freeOf(states[resource as keyof typeof states]) + 1e-9);
+      }),
+      isolated,
+    );
+  });
+
+  test.each([...policies])("%s: P2 whoever is first and fits starts when nothing runs", (policy) => {
+    fc.assert(
+      fc.property(waitingActions, order, (waiting, by) => {
+        const idle = {
+          cpu: { free: 16 },
+          gpu: { chunks: [{ node: 0, start: 0, size: 8 }] },
+          memory: { free: 12 },
+          search: { free: 2 },
+        };
+        const { selected } = solveActions({ policy, order: by, resources: idle, waiting });
+        if (waiting.length > 0) expect(selected[0]?.id).toBe("a0");
+      }),
+      isolated,
+    );
+  });
+
+  test("an action that waits for one resource holds up only those that share one with it", () => {
+    const waiting = [
+      { id: "blocked", cost: { search: 1 } },
+      { id: "other", cost: { cpu: 1 } },
+      { id: "behind", cost: { cpu: 1, search: 1 } },
+      { id: "after", cost: { cpu: 1 } },
+    ];
+    const states = { cpu: { free: 8 }, search: { free: 0 } };
+    expect(solveActions({ order: "per-resource", resources: states, waiting }).selected.map((s) => s.id)).toEqual([
+      "other",
+    ]);
+    expect(solveActions({ resources: states, waiting }).selected).toEqual([]);
+  });
+
+  test("actions that scale on different resources are each given their own key", () => {
+    const answer = solveActions({
+      resources: { cpu: { free: 8 }, gpu: { chunks: [{ node: 0, start: 0, size: 4 }] } },
+      waiting: [
+        { id: "tests", cost: { cpu: [1, 2, 4, 8] }, key: "cpu", seconds: [80, 40, 20, 10] },
+        { id: "judge", cost: { gpu: [1, 2, 4], cpu: 1 }, key: "gpu", seconds: [9, 5, 3] },
+      ],
+    });
+    expect(answer.selected).toEqual([
+      { id: "tests", allocation: { cpu: 4 } },
+      { id: "judge", allocation: { gpu: 4, cpu: 1 } },
+    ]);
+    expect(answer.objective).toBe(23);
+  });
+});
+
+/** Algorithm 1 and 2 by the letter, on one pool, with every arrangement by trying all. */
+function literalPaper(
+  waiting: { units: number[]; seconds: number[] }[],
+  free: number,
+  busyEnds: number[],
+  depth: number,
+) {
+  const arrange = (n: number): { total: number; picks: number[] } => {
+    let best = { total: Number.POSITIVE_INFINITY, picks: [] as number[] };
+    const visit = (i: number, left: number, total: number, picks: number[]): void => {
+      if (left < 0) return;
+      if (i === n) {
+        if (total < best.total) best = { total, picks: [...picks] };
+        return;
+      }
+      for (const [k, u] of waiting[i]!.units.entries())
+        visit(i + 1, left - u, total + waiting[i]!.seconds[k]!, [...picks, k]);
+    };
+    visit(0, free, 0, []);
+    return best;
+  };
+  let candidates = 0;
+  for (let sum = 0; candidates < waiting.length; candidates++) {
+    sum += waiting[candidates]!.units[0]!;
+    if (sum > free) break;
+  }
+  const objective = (n: number): number => {
+    const { total, picks } = arrange(n);
+    let least = n === waiting.length ? 0 : Number.POSITIVE_INFINITY;
+    for (let d = 0; n < waiting.length && d < Math.min(depth, waiting[n]!.seconds.length); d++) {
+      const heap = [...busyEnds, ...picks.map((k, i) => waiting[i]!.seconds[k]!)];
+      let sum = 0;
+      for (let i = n; i < waiting.length; i++) {
+        heap.sort((a, b) => a - b);
+        const ends = (heap.shift() ?? 0) + waiting[i]!.seconds[i === n ? d : 0]!;
+        sum += ends;
+        heap.push(ends);
+      }
+      least = Math.min(least, sum);
+    }
+    return total + least;
+  };
+  if (candidates === 0) return { started: 0, objective: objective(0) };
+  let started = candidates;
+  let value = objective(started);
+  while (started > 1) {
+    const next = objective(started - 1);
+    if (next >= value) break;
+    value = next;
+    started--;
+  }
+  return { started, objective: value };
+}
+
+describe("policies", () => {
+  const descending = fc
+    .tuple(
+      fc.uniqueArray(fc.integer({ min: 1, max: 6 }), { minLength: 1, maxLength: 3 }),
+      fc.uniqueArray(fc.integer({ min: 1, max: 999 }), { minLength: 3, maxLength: 3 }),
+    )
+    .map(([units, values]) => ({
+      units: [...units].sort((a, b) => a - b),
+      seconds: [...values].sort((a, b) => b - a).slice(0, units.length),
+    }));
+
+  test("paper equals Algorithms 1 and 2 by the letter with exact arrangements", () => {
+    fc.assert(
+      fc.property(
+        fc.array(descending, { minLength: 1, maxLength: 6 }),
+        fc.integer({ min: 1, max: 10 }),
+        fc.array(fc.integer({ min: 1, max: 500 }), { maxLength: 2 }),
+        fc.integer({ min: 1, max: 3 }),
+        (actions, free, ends, depth) => {
+          const expected = literalPaper(actions, free, ends, depth);
+          const answer = solveActions({
+            policy: "paper",
+            depth,
+            resources: { cpu: { free, busy: ends.map((endsInSeconds) => ({ units: 1, endsInSeconds })) } },
+            waiting: actions.map((a, i) => ({ id: `a${i}`, cost: { cpu: a.units }, key: "cpu", seconds: a.seconds })),
+          });
+          expect(answer.selected.length).toBe(expected.started);
+          expect(answer.objective).toBeCloseTo(expected.objective, 6);
+        },
+      ),
+      { numRuns: 400 },
+    );
+  });
+
+  test("fixed-dop waits for its units, fcfs-min takes the least", () => {
+    const waiting = [1, 2, 3].map((i) => ({
+      id: `a${i}`,
+      cost: { cpu: [1, 2, 4, 8] },
+      key: "cpu",
+      seconds: [80, 40, 20, 10],
+    }));
+    const at = (policy: Policy) =>
+      solveActions({
+        policy,
+        resources: { cpu: { free: 10, busy: [{ units: 2, endsInSeconds: 1 }] } },
+        waiting,
+      }).selected.map((s) => s.allocation.cpu);
+    expect(at("fixed-dop")).toEqual([4, 4]);
+    expect(at("fcfs-min")).toEqual([1, 1, 1]);
+  });
+
+  test("unit-aware waits a moment for many units rather than a minute on one", () => {
+    const states = (endsInSeconds: number) => ({ cpu: { free: 1, busy: [{ units: 31, endsInSeconds }] } });
+    const waiting = [{ id: "reward", cost: { cpu: [1, 2, 4, 8, 16, 32] }, key: "cpu", seconds: [60, 30, 15, 8, 4, 2] }];
+    expect(solveActions({ resources: states(0.1), waiting }).selected).toEqual([]);
+    expect(solveActions({ resources: states(500), waiting }).selected).toEqual([
+      { id: "reward", allocation: { cpu: 1 } },
+    ]);
+  });
+});
+
+describe("over time", () => {
+  test.each([...policies])("%s: D3 every action of a long random stream starts, in order on its resource", (policy) => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 2 ** 30 }), (seed) => {
+        let state = seed;
+        const draw = (n: number): number => {
+          state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+          return Math.floor((state / 2 ** 32) * n);
+        };
+        let now = 0;
+        const queue: QueuedAction[] = [];
+        const running: { units: number; ends: number }[] = [];
+        const startOrder: number[] = [];
+        for (let arrived = 0; startOrder.length < 60; ) {
+          for (let n = draw(4); n > 0 && arrived < 60; n--) {
+            const one = 5 + draw(100);
+            const scales = draw(3) > 0;
+            const choices = toChoices(`${arrived}`, [2, 4, 8], [one, one * 0.6, one * 0.4]);
+            queue.push({
+              id: `${arrived}`,
+              demands: [["cpu", scales ? 2 : 1]],
+              elastic: scales ? elasticOf("cpu", choices) : undefined,
+              seconds: one,
+            });
+            arrived++;
+          }
+          const free = 12 - running.reduce((sum, r) => sum + r.units, 0);
+          const cpu: ResourceState = {
+            free,
+            busy: running.map((r) => ({ units: r.units, endsInSeconds: r.ends - now })),
+          };
+          const { selected } = decide(queue, new Map([["cpu", cpu]]), {
+            policy,
+            order: "per-resource",
+            depth: 2,
+            dop: 4,
+          });
+          for (const { id, allocation, seconds: lasts } of selected) {
+            queue.splice(
+              queue.findIndex((q) => q.id === id),
+              1,
+            );
+            running.push({ units: allocation.cpu!, ends: now + lasts! });
+            startOrder.push(Number(id));
+          }
+          if (running.length === 0) {
+            if (queue.length > 0) throw new Error("nothing runs and nobody starts");
+            if (arrived === 60) break;
+            continue;
+          }
+          running.sort((a, b) => a.ends - b.ends);
+          now = running.shift()!.ends;
+        }
+        expect(startOrder).toEqual(Array.from({ length: 60 }, (_, i) => i));
+      }),
+      { numRuns: 15 },
+    );
+  });
+});
+
+describe("bad input names the field, its value and what is allowed", () => {
+  const resourcesOf = { cpu: { free: 4 } };
+  test.each([
+    [{ resources: {}, waiting: [{ id: "a", cost: { cpu: 1 } }] }, /waiting\[0\]\.cost\.cpu/],
+    [
+      { resources: resourcesOf, waiting: [{ id: "a", cost: { cpu: [1, 2] }, key: "cpu", seconds: [1] }] },
+      /waiting\[0\]\.seconds/,
+    ],
+    [
+      { resources: resourcesOf, waiting: [{ id: "a", cost: { cpu: [1, 2] } }] },
+      /waiting\[0\]\.cost\.cpu.*key resource/,
+    ],
+    [
+      {
+        resources: resourcesOf,
+        waiting: [
+          { id: "a", cost: {} },
+          { id: "a", cost: {} },
+        ],
+      },
+      /waiting\[1\]\.id.*'a'/,
+    ],
+    [{ resources: { cpu: { free: -1 } }, waiting: [] }, /resources\.cpu\.free.*'-1'/],
+    [{ policy: "best", resources: {}, waiting: [] }, /policy.*'best'/],
+  ])("%j", (input, message) => {
+    expect(() => solveActions(input)).toThrow(message);
+  });
+
+  test("an unknown method", () => {
+    expect(() => solveActions({ resources: {}, waiting: [] }, { method: "best" })).toThrow(
+      /'best' is not known; allowed are 'unit-aware'/,
+    );
+  });
+});
