@@ -27,9 +27,9 @@ type GradientProgram = OwnedFunction<(parameters: Tree, inputs: ControlInputs) =
 const columnNames = ["weights", "advantages", "oldLogprobs", "returns", "oldValues"] as const;
 
 /**
- * A small actor-critic for continuous control in this process. `act` runs on the host: for the few rows of a
- * simulator's step, starting compiled kernels costs more than the arithmetic (README has the measurement). Training
- * is compiled. E1, E3 as in ModelEngine.
+ * A small actor-critic for continuous control in this process. `act` runs on the host, for any number of rows without
+ * compiling: up to about 16 rows, a simulator's usual step, it is also the faster way (README has the measurement).
+ * Training is compiled. E1, E3 as in ModelEngine.
  */
 export class ActorCriticEngine extends ModelEngine implements ControlEngine {
   readonly config: ActorCriticConfig;
