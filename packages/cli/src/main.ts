@@ -2,7 +2,6 @@
 import { readFileSync } from "node:fs";
 import { TreadleError } from "@treadle/contracts";
 import { Command, CommanderError } from "commander";
-import { benchCommand } from "./commands/bench.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { resumeCommand, runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
@@ -31,7 +30,6 @@ for (const command of [
   traceCommand,
   doctorCommand,
   solveCommand,
-  benchCommand,
 ]) {
   program.addCommand(command().copyInheritedSettings(program));
 }

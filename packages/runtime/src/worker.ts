@@ -22,7 +22,6 @@ export type WorkerClass<W> = {
   readonly name: string;
   readonly module?: string | undefined;
   readonly restart: "rank" | "group";
-  readonly concurrent: readonly string[];
   readonly saves: readonly string[];
   readonly replays: readonly string[];
 };
@@ -36,7 +35,8 @@ export type AnyWorkerClass = WorkerClass<Worker<unknown>>;
 /**
  * One component's work; one instance is one process, a rank. Its public async methods are callable on the group.
  *
- * Calls run one at a time, in the order in which they were made, except for methods named in `concurrent`.
+ * Calls of the workflow run one at a time, in the order in which they were made. Calls of other workers run at once, beside
+ * whatever runs: such a method reads what is consistent between two awaits, and changes nothing that a running one uses.
  */
 export abstract class Worker<C = unknown> {
   /** `import.meta.url` of the defining module; needed only when the workflow module does not export the class. */
@@ -46,8 +46,6 @@ export abstract class Worker<C = unknown> {
    * state, because they hold one state together (data-parallel trainers).
    */
   static readonly restart: "rank" | "group" = "rank";
-  /** Methods that may run while another call runs. */
-  static readonly concurrent: readonly string[] = [];
   /** Methods that change state worth keeping: `checkpoint` runs on rank 0 after each and its result outlives the process. */
   static readonly saves: readonly string[] = [];
   /** Methods whose last successful call is made again on a restarted rank before it gets other work. */

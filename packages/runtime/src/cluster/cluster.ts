@@ -43,6 +43,7 @@ import { type Component, componentName, type LaunchOptions } from "./component.t
 import { localDevices } from "./devices.ts";
 import { GroupCalls } from "./group-calls.ts";
 import { type PendingCall, Rank } from "./rank.ts";
+import { SavedStates } from "./saved-states.ts";
 import { channelWaits, describeStandstill } from "./standstill.ts";
 import { serveWorker } from "./worker-service.ts";
 
@@ -73,9 +74,10 @@ export class Cluster {
   readonly #calls: GroupCalls;
   readonly #supervisor: SupervisorState;
   readonly #agent: NodeAgent;
-  readonly #states = new Map<string, string>();
+  readonly #states = new SavedStates();
   readonly #spawnLimit = pLimit(4);
   readonly #token = crypto.randomUUID();
+  readonly #stateTag = crypto.randomUUID().slice(0, 8);
   #endpoint: Endpoint | undefined;
   #socketFolder = "";
   #plan: Plan | undefined;
@@ -111,8 +113,9 @@ export class Cluster {
       homes: this.#homes,
       locks: this.#locks,
       timeoutMs: supervision.callTimeoutMs,
-      savePath: (component, sequence) => join(options.stateFolder, `${component}.${sequence}.state`),
-      onSaved: (component, path) => this.#states.set(component, path),
+      // Sequences begin anew with each runner; the files that the journal of an earlier one refers to stay as they are.
+      savePath: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}.state`),
+      onSaved: (component, path, step) => this.#states.save(component, path, step),
       onProgress: progress,
       onFailure: (error) => this.#noteFailure(error),
     });
@@ -154,8 +157,8 @@ export class Cluster {
   get restarts(): number {
     return this.#restarts;
   }
-  /** The newest saved state of each component: file paths. */
-  get states(): ReadonlyMap<string, string> {
+  /** The saved states of the components: file paths. */
+  get states(): SavedStates {
     return this.#states;
   }
   get channelDepths(): { channel: string; depth: number }[] {
@@ -228,7 +231,7 @@ export class Cluster {
 
   /** Uses saved states, of a run that is resumed or of a checkpoint, for components that are about to start. */
   restoreStates(states: Readonly<Record<string, string>>): void {
-    for (const [component, path] of Object.entries(states)) this.#states.set(component, path);
+    for (const [component, path] of Object.entries(states)) this.#states.save(component, path, undefined);
   }
 
   /** Decides where everything runs; starts nothing. Throws `placement.impossible` with the nearest possible one. */
@@ -415,7 +418,7 @@ export class Cluster {
       component: this.#components.get(rank.component) as Component,
       homes: this.#homes,
       locks: this.#locks,
-      statePath: () => this.#states.get(rank.component),
+      statePath: () => this.#states.newest(rank.component),
       onSpans: this.#options.onSpans,
       resolve: async (worker) => {
         const target = this.#rank(worker);

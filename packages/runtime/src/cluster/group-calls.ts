@@ -49,7 +49,7 @@ export type GroupCallsOptions = {
   readonly timeoutMs: number;
   /** where the state after a call is saved, for classes that save */
   readonly savePath: (component: string, sequence: number) => string;
-  readonly onSaved: (component: string, path: string) => void;
+  readonly onSaved: (component: string, path: string, step: number | undefined) => void;
   readonly onProgress: () => void;
   readonly onFailure: (error: unknown) => void;
 };
@@ -197,7 +197,8 @@ export class GroupCalls {
   #settle(call: GroupCall, each: RankCall): void {
     const reply = each.reply as CallReply;
     this.#release(each.pending.request.call, { ok: true });
-    if (reply.savedPath !== undefined) this.#options.onSaved(call.encoded.component.name, reply.savedPath);
+    const { component, step } = call.encoded;
+    if (reply.savedPath !== undefined) this.#options.onSaved(component.name, reply.savedPath, step);
     each.settle.resolve({ value: reply.value, durationMs: reply.durationMs, timers: reply.timers });
   }
 

@@ -5,7 +5,8 @@
  * Crossing its boundary: the runner's link (calls in; channels, locks, telemetry out), links of other workers
  * (calls and messages), the heartbeat pipe.
  *
- * H1 calls run one at a time in the order of arrival, except those named in the class's `concurrent`.
+ * H1 calls of the workflow run one at a time, in the order in which they were made; calls of other workers run at once,
+ *    beside them, since a worker that waits for its peer's queue could wait for itself.
  * H2 when a call ends, however it ends, it holds no device lock any more.
  * H3 the process ends within a second of its runner's end, whatever it computes (watchdog).
  * H4 a reply is sent after the state that the call changed has been saved.
@@ -167,7 +168,7 @@ class WorkerHost {
   /** H1. */
   #enqueue(request: CallRequest, signal: AbortSignal): Promise<unknown> {
     const run = () => this.#run(request, signal);
-    if (this.#class.concurrent.includes(request.method)) return run();
+    if (request.sequence === 0) return run();
     const result = this.#tail.then(run);
     this.#tail = result.catch(() => {});
     return result;

@@ -60,7 +60,15 @@ export class RunFolder {
   async acquire(onLost: (error: Error) => void): Promise<() => Promise<void>> {
     const retries = { retries: 12, minTimeout: 500, maxTimeout: 1000 };
     try {
-      return await lock(this.path, { stale: 5000, update: 1000, retries, realpath: false, onCompromised: onLost });
+      const lockfilePath = join(this.path, "runner.lock");
+      return await lock(this.path, {
+        lockfilePath,
+        stale: 5000,
+        update: 1000,
+        retries,
+        realpath: false,
+        onCompromised: onLost,
+      });
     } catch (cause) {
       throw new TreadleError(
         "run.locked",

@@ -1,24 +1,23 @@
 /** The trace of a run: span batches of all processes, appended as they come, and what they say of utilisation. */
-import { appendFileSync } from "node:fs";
 import type { RunEvent } from "@treadle/contracts";
-import { SpanBatch, utilisation } from "@treadle/observe";
+import { SpanBatch, TraceWriter, utilisation } from "@treadle/observe";
 
 const windowMs = 5000;
 
 export class RunTrace {
-  readonly #path: string;
+  readonly #writer: TraceWriter;
   readonly #onEvent: (event: RunEvent) => void;
   #recent: SpanBatch[] = [];
   #lastReportMs = 0;
 
   constructor(path: string, onEvent: (event: RunEvent) => void) {
-    this.#path = path;
+    this.#writer = new TraceWriter(path);
     this.#onEvent = onEvent;
   }
 
   add(body: unknown): void {
     const batch = SpanBatch.parse(body);
-    appendFileSync(this.#path, `${JSON.stringify(batch)}\n`);
+    this.#writer.append(batch);
     this.#recent.push(batch);
     const nowMs = Date.now();
     if (nowMs - this.#lastReportMs < 1000) return;
@@ -30,5 +29,6 @@ export class RunTrace {
 
   close(): void {
     this.#recent = [];
+    this.#writer.close();
   }
 }

@@ -6,7 +6,7 @@
  * J1 (ARCHITECTURE) holds through the journal: a resumed run begins after the last committed step, with the states that
  * were committed with it. S1: what ends a run is its first failure, whoever noticed it first.
  */
-import { rm } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import {
   type Plan,
@@ -203,7 +203,7 @@ class Run {
       totalSteps: this.#config.steps,
       maxStaleness: this.#config.flow.maxStaleness,
       now: () => performance.now(),
-      states: () => this.#relativeStates(),
+      states: (step) => this.#relativeStates(step),
       enter: (step) => {
         this.#cluster.step = step;
       },
@@ -211,7 +211,6 @@ class Run {
       onCommitted: (step) => this.#committed(step),
     });
     this.#cluster.onCall((handle) => this.#tracker.track(handle));
-    await this.#begin();
     const failed = new Promise<never>((_, reject) => {
       this.#cluster.onFailure(reject);
       kill?.addEventListener("abort", () => reject(new TreadleError("run.stopped", "the run was ended by the user")));
@@ -221,6 +220,7 @@ class Run {
     if (stop?.aborted) this.#tracker.stop();
     const queues = setInterval(() => this.#reportQueues(), 1000);
     try {
+      await this.#begin();
       await Promise.race([this.#runWorkflow(), failed]);
       const stopped = stop?.aborted === true && this.#numSteps + (this.#resumedFrom ?? 0) < this.#config.steps;
       await this.#finish(stopped);
@@ -253,6 +253,7 @@ class Run {
         ? await this.#checkpointStates(this.#checkpoint)
         : this.#absolute(this.#journal.state);
       this.#cluster.restoreStates(states);
+      await this.#forgetUncommittedStates();
       for (const record of this.#journal.records) if (record.type === "step") this.#count(record, false);
     } else await this.#journal.append({ type: "started", runId, workflow: this.#loaded.name, at });
     this.#options.onEvent({
@@ -351,9 +352,10 @@ class Run {
     if (!stopped) await this.#journal.append({ type: "finished", at: new Date().toISOString() });
   }
 
-  /** Removes state files that neither the journal's last record nor a component's newest state refers to. */
+  /** Removes state files that neither the journal's last record refers to nor a later one may. */
   async #pruneStates(): Promise<void> {
-    const needed = new Set([...Object.values(this.#journal.state), ...Object.values(this.#relativeStates())]);
+    const needed = new Set(Object.values(this.#journal.state));
+    for (const path of this.#cluster.states.paths) needed.add(relative(this.#folder.path, path));
     for (const file of this.#knownStates) {
       if (needed.has(file)) continue;
       this.#knownStates.delete(file);
@@ -362,9 +364,19 @@ class Run {
   }
   readonly #knownStates = new Set<string>();
 
-  #relativeStates(): Record<string, string> {
+  /** What an earlier runner had saved and was killed before committing. */
+  async #forgetUncommittedStates(): Promise<void> {
+    const needed = new Set(Object.values(this.#journal.state));
+    for (const name of await readdir(this.#folder.state)) {
+      const file = join(basename(this.#folder.state), name);
+      if (needed.has(file)) this.#knownStates.add(file);
+      else await rm(join(this.#folder.state, name), { force: true });
+    }
+  }
+
+  #relativeStates(step?: number): Record<string, string> {
     const states: Record<string, string> = {};
-    for (const [component, path] of this.#cluster.states) {
+    for (const [component, path] of this.#cluster.states.asOf(step)) {
       // A state that came from a checkpoint stays where it is.
       const inState = dirname(path) === this.#folder.state;
       states[component] = inState

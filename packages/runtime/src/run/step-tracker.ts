@@ -5,9 +5,10 @@
  *
  * W2 a step begins only when at most `maxStaleness` earlier ones are uncommitted, so weights that generate in it lag
  *    those that it trains by at most so many optimiser steps.
- * J1 a step is committed when everything that it called has ended well, with the saved states as they were at that
- *    moment; the commit is one synced journal record.
+ * J1 a step is committed when everything that it called has ended well and all steps before it are committed, with the
+ *    states that it left, not those of later steps that overlap it; the commit is one synced journal record.
  */
+import { TreadleError } from "@treadle/contracts";
 import type { Journal } from "./journal.ts";
 import type { Dataset, Metrics, Step } from "./workflow.ts";
 
@@ -23,7 +24,8 @@ export type StepTrackerOptions = {
   readonly totalSteps: number;
   readonly maxStaleness: number;
   readonly now: () => number;
-  readonly states: () => Readonly<Record<string, string>>;
+  /** the saved states as of the end of a step */
+  readonly states: (step: number) => Readonly<Record<string, string>>;
   /** makes calls and puts that follow belong to a step */
   readonly enter: (step: number | undefined) => void;
   readonly onStarted: (step: number) => void;
@@ -37,6 +39,7 @@ type OpenStep = {
   readonly metrics: Record<string, number>;
   pending: number;
   bodyEnded: boolean;
+  isCommitting: boolean;
   failure: unknown;
   readonly committed: Promise<void>;
   resolve: () => void;
@@ -47,6 +50,8 @@ export class StepTracker {
   readonly #options: StepTrackerOptions;
   readonly #open = new Map<number, OpenStep>();
   #current: OpenStep | undefined;
+  /** the step in whose midst the workflow left the loop */
+  #left: OpenStep | undefined;
   #commits: Promise<void> = Promise.resolve();
   #stopping = false;
   #lastEndedMs: number;
@@ -83,9 +88,10 @@ export class StepTracker {
         this.#current = undefined;
         this.#options.enter(undefined);
         step.bodyEnded = true;
-        this.#settle(step);
+        this.#settle();
       }
     } finally {
+      this.#left = this.#current;
       this.#current = undefined;
       this.#options.enter(undefined);
     }
@@ -100,9 +106,14 @@ export class StepTracker {
     work.then(
       () => {
         step.pending--;
-        this.#settle(step);
+        this.#settle();
       },
       (error: unknown) => {
+        if (error instanceof TreadleError && error.code === "call.cancelled") {
+          step.pending--; // somebody asked for it; a call that failed for that reason says so with its own code
+          this.#settle();
+          return;
+        }
         step.failure ??= error;
         step.reject(error);
       },
@@ -116,19 +127,28 @@ export class StepTracker {
     return step !== undefined;
   }
 
-  /** Resolves when every step that began is committed. */
+  /**
+   * Resolves when every step that began is committed. Who calls it has ended well, so the body of a step that it left
+   * in its midst has ended too; after a throw nobody calls it.
+   */
   async drained(): Promise<void> {
+    if (this.#left) this.#left.bodyEnded = true;
+    this.#settle();
     await Promise.all([...this.#open.values()].map((step) => step.committed));
   }
 
-  #settle(step: OpenStep): void {
-    if (!step.bodyEnded || step.pending > 0 || step.failure !== undefined) return;
-    const state = this.#options.states(); // J1: as of now, not of when the file has been written
-    this.#commits = this.#commits.then(() => this.#commit(step, state));
-    this.#commits.catch((error) => {
-      step.failure ??= error;
-      step.reject(error);
-    });
+  #settle(): void {
+    for (const step of this.#open.values()) {
+      if (step.isCommitting) continue;
+      if (!step.bodyEnded || step.pending > 0 || step.failure !== undefined) return; // nor is any later one
+      step.isCommitting = true;
+      const state = this.#options.states(step.index);
+      this.#commits = this.#commits.then(() => this.#commit(step, state));
+      this.#commits.catch((error) => {
+        step.failure ??= error;
+        step.reject(error);
+      });
+    }
   }
 
   async #commit(step: OpenStep, state: Readonly<Record<string, string>>): Promise<void> {
@@ -159,6 +179,7 @@ function openStep(index: number, startedMs: number, items: readonly string[]): O
     metrics: {},
     pending: 0,
     bodyEnded: false,
+    isCommitting: false,
     failure: undefined,
     committed,
     resolve,

@@ -45,7 +45,6 @@ export class ActorWorker extends Worker<ActorConfig> {
   static override readonly module: string = import.meta.url;
   static override readonly restart = "group";
   static override readonly saves = ["train", "imitate"];
-  static override readonly concurrent = ["weights"];
 
   readonly #algorithm: Algorithm;
   #engine!: TransformerEngine;
@@ -76,18 +75,6 @@ export class ActorWorker extends Worker<ActorConfig> {
   override async restore(state: Uint8Array): Promise<void> {
     await this.#engine.load(state);
     this.#published = this.#engine.exportWeights();
-  }
-
-  async warmUp(): Promise<void> {
-    await using _ = await this.devices.lock();
-    const { contextLength } = this.config.model;
-    const { loss, needsReference } = this.#algorithm;
-    await this.#engine.warmUp({
-      losses: [
-        { loss: { type: "cross-entropy" }, columns: contextLength },
-        { loss, columns: contextLength, oldLogprobs: true, refLogprobs: needsReference },
-      ],
-    });
   }
 
   /** The newest weights, or undefined when `knownVersion` is them. */

@@ -32,11 +32,6 @@ export class InferenceWorker extends Worker<InferenceConfig> {
     await this.#engine.release();
   }
 
-  async warmUp(): Promise<void> {
-    await using _ = await this.devices.lock();
-    await this.#engine.warmUp({ logprobColumns: [this.config.model.contextLength] });
-  }
-
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await using _ = await this.devices.lock();
     await pullWeights(this.#engine, actor, this.rank);

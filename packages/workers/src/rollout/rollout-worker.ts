@@ -64,12 +64,6 @@ export class RolloutWorker extends Worker<RolloutConfig> {
     await this.engine.release();
   }
 
-  /** Compiles for the given numbers of prompts, so that the first step is not the slow one. */
-  async warmUp(numPrompts: readonly number[]): Promise<void> {
-    await using _ = await this.devices.lock();
-    await this.engine.warmUp({ prompts: numPrompts.map((count) => count * this.config.groupSize) });
-  }
-
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await using _ = await this.devices.lock();
     await pullWeights(this.engine, actor, this.rank);

@@ -1,0 +1,54 @@
+// The arrows between packages (a package may import what stands to its right, nothing else), and between test and code.
+const layer1 = ["planner", "trajectories", "multiplexer", "learning", "transport", "observe"];
+const policies = ["planner", "trajectories", "multiplexer", "learning"];
+
+const allowed = {
+  contracts: [],
+  ...Object.fromEntries(layer1.map((name) => [name, ["contracts"]])),
+  actions: ["contracts", "transport", "observe"],
+  engines: ["contracts", "transport", "observe"],
+  runtime: ["contracts", "planner", "trajectories", "multiplexer", "transport", "observe"],
+  workers: ["contracts", "runtime", "engines", "actions", "trajectories", "learning"],
+  simulation: ["contracts", ...policies, "actions"],
+  dashboard: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation"],
+  cli: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation", "dashboard"],
+};
+
+module.exports = {
+  forbidden: [
+    ...Object.entries(allowed).map(([name, targets]) => ({
+      name: `arrows-of-${name}`,
+      severity: "error",
+      from: { path: `^packages/${name}/(src|test)/` },
+      to: { path: "^packages/([^/]+)/", pathNot: `^packages/(${[name, ...targets].join("|")})/` },
+    })),
+    {
+      name: "workflows-use-public-entries",
+      comment: "a workflow imports packages by name, so it sees what a user sees",
+      severity: "error",
+      from: { path: "^workflows/" },
+      to: { path: "^packages/[^/]+/src/(?!index\\.ts|testing\\.ts)" },
+    },
+    {
+      name: "packages-by-public-entry",
+      severity: "error",
+      from: { path: "^packages/([^/]+)/" },
+      to: { path: "^packages/([^/]+)/src/(?!index\\.ts$|testing\\.ts$|testing/|bench\\.ts$|bench/)", pathNot: "^packages/$1/" },
+    },
+    { name: "no-cycles", severity: "error", from: {}, to: { circular: true, viaOnly: { dependencyTypesNot: ["type-only"] } } },
+    {
+      name: "no-unlisted-packages",
+      severity: "error",
+      from: { path: "^packages/[^/]+/src/" },
+      to: { dependencyTypes: ["npm-no-pkg", "npm-unknown"] },
+    },
+  ],
+  options: {
+    doNotFollow: { path: "node_modules" },
+    exclude: { path: "(/dist/|/node_modules/)" },
+    tsConfig: { fileName: "tsconfig.json" },
+    tsPreCompilationDeps: true,
+    enhancedResolveOptions: { conditionNames: ["source", "import", "default"], exportsFields: ["exports"] },
+    combinedDependencies: false,
+  },
+};

@@ -1,0 +1,65 @@
+import { text } from "node:stream/consumers";
+import { type Problem, TreadleError } from "@treadle/contracts";
+import { problems as planner } from "@treadle/planner";
+import { problems as trajectories } from "@treadle/trajectories";
+import { Command, Option } from "commander";
+
+const problems: Readonly<Record<string, Problem>> = { ...planner, ...trajectories };
+
+type SolveFlags = {
+  readonly method?: string;
+  readonly order?: string;
+  readonly deadlineMs?: string;
+  readonly seed?: string;
+};
+
+/** Exit 0 with an answer, "infeasible" included; 2 with one line on standard error for bad input. */
+export function solveCommand(): Command {
+  return new Command("solve")
+    .description("answers one planning problem: a JSON object on standard input, one on standard output")
+    .argument("<problem>", `one of ${Object.keys(problems).join(", ")}`)
+    .option("--method <name>", "the algorithm; an unknown name lists those there are")
+    .addOption(new Option("--order <order>", "of allocate: whether degrees are sorted").choices(["sorted", "any"]))
+    .option("--deadline-ms <number>", "stop after this long with the best answer so far and a proven bound")
+    .option("--seed <number>", "of methods that draw random numbers")
+    .action(async (name: string, flags: SolveFlags) => {
+      try {
+        const answer = choose(name).solve(parse(await text(process.stdin)), {
+          method: flags.method,
+          deadlineMs: numberFlag("deadline-ms", flags.deadlineMs),
+          seed: numberFlag("seed", flags.seed),
+          nowMs: () => performance.now(),
+          ...(flags.order === undefined ? {} : { flags: { order: flags.order } }),
+        });
+        process.stdout.write(`${JSON.stringify(answer)}\n`);
+      } catch (error) {
+        if (!(error instanceof TreadleError) || error.disposition !== "misuse") throw error;
+        process.stderr.write(`${error.message}\n`);
+        process.exitCode = 2;
+      }
+    });
+}
+
+function choose(name: string): Problem {
+  const problem = Object.hasOwn(problems, name) ? problems[name] : undefined;
+  if (problem) return problem;
+  throw new TreadleError(
+    "problem.invalid",
+    `problem '${name}' is not known; allowed are ${Object.keys(problems).join(", ")}`,
+  );
+}
+
+function parse(input: string): unknown {
+  try {
+    return JSON.parse(input);
+  } catch (cause) {
+    throw new TreadleError("problem.invalid", `standard input is no JSON object: ${(cause as Error).message}`);
+  }
+}
+
+function numberFlag(name: string, value: string | undefined): number | undefined {
+  if (value === undefined) return undefined;
+  const number = Number(value);
+  if (Number.isFinite(number) && number >= 0) return number;
+  throw new TreadleError("problem.invalid", `--${name} '${value}' is not allowed: a number of at least 0 is`);
+}
