@@ -17,7 +17,7 @@ test("exactly the last few and the best stay, later ones first among equals", ()
     fc.record({
       step: fc.nat(50),
       score: fc.option(fc.integer({ min: 0, max: 4 }), { nil: null }),
-      components: fc.constant([]),
+      components: fc.constant<string[]>([]),
     }),
     { selector: (note) => note.step },
   );
