@@ -1,3 +1,4 @@
+export { type ActivityReport, reportActivity } from "./activity-report.ts";
 export { toChromeTrace } from "./chrome-trace.ts";
 export { type TimelineOptions, toHtmlTimeline } from "./html-timeline.ts";
 export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine } from "./logs.ts";

@@ -1,13 +1,13 @@
 import type { UtilisationShares } from "@treadle/contracts";
 import { componentOf, type SpanBatch, type SpanCategory, type SpanRecord } from "./span-record.ts";
 
-type Activity = Exclude<keyof UtilisationShares, "idle">;
+export type Activity = Exclude<keyof UtilisationShares, "idle">;
 
 /**
  * What a category counts as. `call`, `step` and `evaluation` only frame other spans, and a failure is a moment, so
  * none of them is work by itself. Moving a model on or off a device, and writing a checkpoint, is moving data.
  */
-const activityOf: Readonly<Record<SpanCategory, Activity | undefined>> = {
+export const activityOf: Readonly<Record<SpanCategory, Activity | undefined>> = {
   compute: "compute",
   transfer: "transfer",
   onload: "transfer",
@@ -22,7 +22,7 @@ const activityOf: Readonly<Record<SpanCategory, Activity | undefined>> = {
 };
 
 /** Of several activities at once the first here is counted: a wait that work hides costs nothing. */
-const precedence: readonly Activity[] = ["compute", "transfer", "lockWait", "channelWait"];
+export const precedence: readonly Activity[] = ["compute", "transfer", "lockWait", "channelWait"];
 
 export type UtilisationWindow = { readonly fromMs?: number | undefined; readonly toMs?: number | undefined };
 

@@ -69,7 +69,7 @@ svg { width: 100%; height: auto; display: block; }
 .share { display: grid; grid-template-columns: 110px 1fr; align-items: center; gap: 10px; margin-bottom: 8px; }
 .share b { font-weight: 500; overflow: hidden; text-overflow: ellipsis; }
 .bar { display: flex; height: 22px; border-radius: 4px; overflow: hidden; background: var(--idle); }
-.bar div { font-size: 11px; line-height: 22px; padding-left: 6px; color: #10151b; overflow: hidden; white-space: nowrap; }
+.bar div { font-size: 11px; line-height: 22px; text-indent: 6px; color: #10151b; overflow: hidden; white-space: nowrap; }
 .bar div:first-child { color: #ffffff; } .bar div:last-child { color: var(--dim); }
 .share + .charts { margin-top: 14px; }
 table { border-spacing: 0; width: 100%; margin-bottom: 8px; overflow: hidden; }

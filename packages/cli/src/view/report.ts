@@ -182,7 +182,7 @@ function stepTime({ rows, activity }: RunRecord): string {
         maxPoints,
       ).values,
     }));
-    const title = "computing by component, an average rank";
+    const title = "computing, by component";
     if (series.length > 0) {
       figures.push(
         renderChart({ title, xs: thin(xs, xs, maxPoints).xs, xName: "step", series, stacked: true, unit: "s" }),
