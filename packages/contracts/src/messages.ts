@@ -49,7 +49,13 @@ export const ChannelRef = z.object({
 export type ChannelRef = z.infer<typeof ChannelRef>;
 
 /** A worker group as it travels in the arguments of a call. */
-export const GroupRef = z.object({ $group: z.string(), size: z.int().positive(), methods: z.array(z.string()) });
+export const GroupRef = z.object({
+  $group: z.string(),
+  size: z.int().positive(),
+  methods: z.array(z.string()),
+  /** the only ranks that calls go to; absent means all */
+  ranks: z.array(z.int().nonnegative()).optional(),
+});
 export type GroupRef = z.infer<typeof GroupRef>;
 
 export const CallRequest = z.object({

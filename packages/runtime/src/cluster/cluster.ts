@@ -13,7 +13,6 @@ import { join } from "node:path";
 import * as contracts from "@treadle/contracts";
 import {
   type ChannelRef,
-  type GroupRef,
   OnloadReply,
   type Peer,
   type Plan,
@@ -33,7 +32,7 @@ import type { Channel, ChannelOptions } from "../channel/channel.ts";
 import { type ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
 import { ChannelEndpoint, RunnerChannel } from "../channel/runner-channel.ts";
 import { LockService } from "../device-lock/lock-service.ts";
-import { createGroup, describeGroup, type WorkerGroup } from "../group/group.ts";
+import { createGroup, describeGroup, groupRef, type WorkerGroup } from "../group/group.ts";
 import type { CallHandle } from "../group/handle.ts";
 import { mapArguments } from "../host/call-arguments.ts";
 import { locateExport } from "../host/module-loader.ts";
@@ -617,9 +616,7 @@ export class Cluster {
       return ref;
     }
     const group = describeGroup(value);
-    if (!group) return undefined;
-    const ref: GroupRef = { $group: group.name, size: group.size, methods: [...group.methods] };
-    return ref;
+    return group && groupRef(group);
   }
 
   #ranksOf(component: string): readonly Rank[] {

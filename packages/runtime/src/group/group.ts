@@ -1,5 +1,5 @@
 /** A worker group: every public async method of the worker's class, called on all ranks or on some. */
-import { TreadleError } from "@treadle/contracts";
+import { type GroupRef, TreadleError } from "@treadle/contracts";
 import type { Worker } from "../worker.ts";
 import type { CallHandle } from "./handle.ts";
 
@@ -29,7 +29,13 @@ export type GroupCaller = (
 ) => CallHandle<unknown>;
 
 const groupDescription = Symbol("treadle.group");
-export type GroupDescription = { readonly name: string; readonly size: number; readonly methods: readonly string[] };
+export type GroupDescription = {
+  readonly name: string;
+  readonly size: number;
+  readonly methods: readonly string[];
+  /** present when the group is restricted to some of its ranks */
+  readonly ranks?: readonly number[] | undefined;
+};
 
 /** Builds the group's object from the names of its methods. */
 export function createGroup<W>(
@@ -38,7 +44,7 @@ export function createGroup<W>(
   ranks?: readonly number[],
 ): WorkerGroup<W> {
   const group: Record<string | symbol, unknown> = {
-    [groupDescription]: description,
+    [groupDescription]: ranks ? { ...description, ranks } : description,
     groupName: description.name,
     get size() {
       return ranks?.length ?? description.size;
@@ -51,6 +57,12 @@ export function createGroup<W>(
             `group '${description.name}' has no rank '${rank}'; it has ranks 0 to ${description.size - 1}`,
           );
         }
+      }
+      if (selected.length === 0 || new Set(selected).size < selected.length) {
+        throw new TreadleError(
+          "workflow.invalid",
+          `group '${description.name}' was restricted to ranks '${selected.join(", ")}'; name at least one, and each once`,
+        );
       }
       return createGroup<W>(description, call, selected);
     },
@@ -66,4 +78,9 @@ export function describeGroup(value: unknown): GroupDescription | undefined {
   return typeof value === "object" && value !== null && groupDescription in value
     ? (value as { [groupDescription]: GroupDescription })[groupDescription]
     : undefined;
+}
+
+/** A group as it travels in the arguments of a call. */
+export function groupRef({ name, size, methods, ranks }: GroupDescription): GroupRef {
+  return { $group: name, size, methods: [...methods], ...(ranks ? { ranks: [...ranks] } : {}) };
 }

@@ -2,7 +2,7 @@
 import { ChannelRef, GroupRef, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { type HomePort, SinkClient, SourceClient } from "../channel/channel-client.ts";
-import { createGroup, describeGroup } from "../group/group.ts";
+import { createGroup, describeGroup, type GroupCaller, groupRef } from "../group/group.ts";
 import { CallHandle, type RankReply } from "../group/handle.ts";
 import { requireCall } from "./call-context.ts";
 import { findExport } from "./module-loader.ts";
@@ -61,13 +61,14 @@ export async function decodeArguments(args: readonly unknown[], ports: ArgumentP
 function remoteGroup(ref: GroupRef, ports: ArgumentPorts): unknown {
   const description = { name: ref.$group, size: ref.size, methods: ref.methods };
   const all = Array.from({ length: ref.size }, (_, rank) => rank);
-  return createGroup(description, (ranks = all, method, args) => {
+  const call: GroupCaller = (ranks = all, method, args) => {
     const encoded = args.map((arg) => mapArguments(arg, refuseChannel));
     const replies = ranks.map(
       (rank) => ports.callWorker(`${ref.$group}/${rank}`, method, encoded) as Promise<RankReply<unknown>>,
     );
     return new CallHandle(`${ref.$group}.${method}`, ranks, replies, () => {});
-  });
+  };
+  return createGroup(description, call, ref.ranks);
 }
 
 function refuseChannel(value: object): unknown {
@@ -78,5 +79,5 @@ function refuseChannel(value: object): unknown {
     );
   }
   const group = describeGroup(value);
-  return group ? { $group: group.name, size: group.size, methods: [...group.methods] } : undefined;
+  return group && groupRef(group);
 }

@@ -28,7 +28,7 @@ export function applyOverrides(values: unknown, overrides: readonly string[]): u
     const path = override.slice(0, at).split(".");
     let node = result;
     for (const key of path.slice(0, -1)) {
-      const next = node[key];
+      const next = Object.hasOwn(node, key) ? node[key] : undefined;
       if (isRecord(next)) node = next;
       else {
         const fresh: Record<string, unknown> = {};
