@@ -18,7 +18,8 @@ export class PlainLines {
   readonly #verboseSteps: number;
   readonly #stepIntervalMs: number;
   readonly #logsPerMinute: number;
-  #lastStepLineMs = Number.NEGATIVE_INFINITY;
+  /** when a line of a kind was last written */
+  readonly #lastLineMs = new Map<string, number>();
   #logWindowMs = 0;
   #logsInWindow = 0;
   #droppedLogs = 0;
@@ -63,11 +64,11 @@ export class PlainLines {
       case "step-finished":
         return this.#stepLine(event, state);
       case "evaluation":
+        if (!this.#isDue("evaluation", event.step, event.atMs, state)) return [];
         return [`evaluation  step ${event.step}  accuracy ${formatPercent(event.accuracy)}`];
       case "checkpoint":
-        return event.step % 10 === 0 || event.step === state.numSteps
-          ? [`checkpoint  step ${event.step}  ${event.path}`]
-          : [];
+        if (!this.#isDue("checkpoint", event.step, event.atMs, state)) return [];
+        return [`checkpoint  step ${event.step}  ${event.path}`];
       case "worker-died":
       case "worker-restarted":
         return state.notices.slice(-1).map(({ text }) => singleLine(text));
@@ -84,15 +85,17 @@ export class PlainLines {
     }
   }
 
+  /** Early steps and the last one always have their lines; others when a line of their kind is some time ago. */
+  #isDue(kind: string, step: number, atMs: number, state: RunState): boolean {
+    const last = this.#lastLineMs.get(kind) ?? Number.NEGATIVE_INFINITY;
+    const isEarly = step <= state.resumedFrom + this.#verboseSteps;
+    if (!isEarly && step < state.numSteps && atMs - last < this.#stepIntervalMs) return false;
+    this.#lastLineMs.set(kind, atMs);
+    return true;
+  }
+
   #stepLine(event: Extract<RunEvent, { type: "step-finished" }>, state: RunState): string[] {
-    const isDue =
-      event.step <= state.resumedFrom + this.#verboseSteps ||
-      event.step >= state.numSteps ||
-      event.atMs - this.#lastStepLineMs >= this.#stepIntervalMs;
-    if (!isDue) {
-      return [];
-    }
-    this.#lastStepLineMs = event.atMs;
+    if (!this.#isDue("step", event.step, event.atMs, state)) return [];
     const width = String(state.numSteps).length;
     const parts = [`step ${String(event.step).padStart(width)}/${state.numSteps}`];
     const { reward, loss, kl } = event.metrics;

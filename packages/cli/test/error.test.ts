@@ -1,0 +1,73 @@
+import { fromErrorRecord, TreadleError, toErrorRecord } from "@treadle/contracts";
+import { describe, expect, it } from "vitest";
+import { renderError } from "../src/view/error.ts";
+
+const view = { verbose: false, colour: false, columns: 100 };
+
+const died = new TreadleError(
+  "worker.died",
+  "worker 'rollout/1' died: killed by SIGKILL; use fewer ranks or more memory",
+  {
+    origin: {
+      worker: "rollout/1",
+      node: "node-a",
+      method: "generate",
+      step: 12,
+      logTail: ["loading", "\u001b[31mout of memory\u001b[0m"],
+    },
+  },
+);
+const failure = new TreadleError("call.failed", "call 'actor.train' failed", {
+  origin: { worker: "actor/0", method: "train" },
+  cause: new TreadleError("channel.producer-failed", "a producer of channel 'episodes' failed", { cause: died }),
+});
+
+describe("an error, for a person", () => {
+  it("leads with the root cause and where it happened, not with the victim (S1)", () => {
+    const text = renderError(failure, view);
+    expect(text.split("\n")[0]).toBe("✗ worker 'rollout/1' died: killed by SIGKILL");
+    expect(text).toContain("worker rollout/1 on node-a in generate() at step 12");
+    expect(text).toContain("│ out of memory");
+    expect(text).toMatch(/led to +a producer of channel 'episodes' failed\n +call 'actor.train' failed/);
+    expect(text).toMatch(/remedy +use fewer ranks or more memory/);
+    expect(text).not.toContain("actor/0");
+  });
+
+  it("reads the same after it has crossed a process boundary", () => {
+    const crossed = fromErrorRecord(JSON.parse(JSON.stringify(toErrorRecord(failure))));
+    expect(renderError(crossed, view)).toBe(renderError(failure, view));
+  });
+
+  it("shows no stack for a misuse, and lists all its problems", () => {
+    const problems = [
+      { path: "steps", message: "'-3' is not allowed: must be positive" },
+      { path: "actor.learningrate", message: "unknown key; did you mean 'learningRate'" },
+    ];
+    const error = new TreadleError("config.invalid", problems.map((p) => `${p.path}: ${p.message}`).join("; "), {
+      details: { problems },
+    });
+    const text = renderError(error, view);
+    expect(text).toContain("✗ the configuration has wrong or unknown keys or values");
+    for (const { path, message } of problems) expect(text).toContain(`${path}: ${message}`);
+    expect(text).not.toMatch(/\.ts|--verbose/);
+  });
+
+  it("names the line of the user's own code, and every stack when asked to", () => {
+    const error = new TreadleError("call.failed", "call failed", { cause: new RangeError("reward is not finite") });
+    const text = renderError(error, view);
+    expect(text).toMatch(/code +.*error\.test\.ts:\d+/);
+    expect(text).toContain("--verbose");
+    const verbose = renderError(error, { ...view, verbose: true });
+    expect(verbose).toContain("RangeError: reward is not finite\n    at");
+    expect(verbose).not.toContain("add --verbose");
+  });
+
+  it("survives whatever was thrown", () => {
+    expect(renderError("just text", view)).toBe("✗ just text");
+    expect(renderError(undefined, view)).toBe("✗ undefined");
+    expect(renderError(new Error(""), view)).toContain("✗ Error");
+    const circular = new Error("a");
+    circular.cause = circular;
+    expect(renderError(circular, view)).toContain("✗ a");
+  });
+});

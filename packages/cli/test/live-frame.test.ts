@@ -1,0 +1,71 @@
+import { stripVTControlCharacters } from "node:util";
+import stringWidth from "string-width";
+import { describe, expect, it } from "vitest";
+import { deviceRange, renderFrame } from "../src/view/live-frame.ts";
+import { fold, initialState } from "../src/view/state.ts";
+import { syntheticRun } from "./synthetic-run.ts";
+
+const events = syntheticRun({ steps: 40, killedInStep: 12 });
+const states = events.reduce((all, event) => [...all, fold(all.at(-1)!, event)], [initialState]);
+const died = states[events.findIndex(({ type }) => type === "waiting") + 1]!;
+const size = { columns: 80, rows: 30, nowMs: died.lastEventAtMs! + 3000, colour: false };
+
+describe("a live frame", () => {
+  it("fits every terminal at every moment of a run", () => {
+    for (const columns of [20, 40, 79, 200]) {
+      for (const rows of [1, 3, 8, 15, 24, 60]) {
+        for (const state of states.filter((_, i) => i % 23 === 0)) {
+          const lines = renderFrame(state, { columns, rows, nowMs: (state.lastEventAtMs ?? 0) + 10, colour: true });
+          expect(lines.length).toBeLessThanOrEqual(rows);
+          for (const line of lines) expect(stringWidth(line)).toBeLessThanOrEqual(columns);
+        }
+      }
+    }
+  });
+
+  it("says where the run is, what died and what waits", () => {
+    const text = renderFrame(died, size).join("\n");
+    expect(text).toContain("reasoning-grpo  hybrid");
+    expect(text).toContain("rollout cpu:0-2 ×16");
+    expect(text).toMatch(/step 11\/40/);
+    expect(text).toContain("rollout/1 died: killed by SIGKILL, out of memory");
+    expect(text).toContain("waiting actor/0 on 'episodes' from 'rollout/1' for 5s");
+    expect(text).toContain("1 down");
+  });
+
+  it("keeps progress and trouble when rows run short, and lets plans and old notices go", () => {
+    const text = renderFrame(died, { ...size, rows: 7 }).join("\n");
+    expect(text).toContain("step 11/40");
+    expect(text).toContain("died");
+    expect(text).not.toContain("cpu:0-2");
+  });
+
+  it("draws components' shares at full width", () => {
+    const bars = renderFrame(died, size).filter((line) => /^(rollout|actor|inference) +█/.test(line));
+    expect(bars).toHaveLength(3);
+    for (const line of bars) expect(/[█▓▒░·]+/.exec(line)![0]).toHaveLength(bars[0]!.match(/[█▓▒░·]+/)![0].length);
+  });
+
+  it("holds no escape sequence without colour, and none of a worker's", () => {
+    const state = fold(died, {
+      type: "log",
+      atMs: 0,
+      worker: "a/0",
+      level: "error",
+      line: "\u001b[2J\u001b[31mred\r\nalert",
+    });
+    const text = renderFrame(state, size).join("\n");
+    expect(stripVTControlCharacters(text)).toBe(text);
+    expect(text).toContain("a/0: red alert");
+  });
+
+  it("ends with the result", () => {
+    expect(renderFrame(states.at(-1)!, size).join("\n")).toContain("finished");
+    const failed = fold(died, { type: "run-failed", atMs: 0, error: { code: "worker.died", message: "x" } });
+    expect(renderFrame(failed, size).join("\n")).toContain("failed");
+  });
+});
+
+it("joins neighbouring devices", () => {
+  expect(deviceRange(["cpu:0", "cpu:1", "cpu:2", "gpu:0", "gpu:2", "arm"])).toBe("cpu:0-2 gpu:0 gpu:2 arm");
+});

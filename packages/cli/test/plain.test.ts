@@ -1,0 +1,46 @@
+import type { RunEvent } from "@treadle/contracts";
+import { expect, it } from "vitest";
+import { PlainLines } from "../src/view/plain.ts";
+import { fold, initialState } from "../src/view/state.ts";
+import { syntheticRun } from "./synthetic-run.ts";
+
+function linesOf(events: readonly RunEvent[]): string[] {
+  const plain = new PlainLines();
+  let state = initialState;
+  return events.flatMap((event) => {
+    state = fold(state, event);
+    return plain.lines(event, state);
+  });
+}
+
+it("gives every step of a short run a line, aligned", () => {
+  const steps = linesOf(syntheticRun({ steps: 12 })).filter((line) => / {2}step +\d+\/12/.test(line));
+  expect(steps).toHaveLength(12);
+  expect(new Set(steps.map((line) => line.indexOf("reward"))).size).toBe(1);
+  expect(steps[0]).toMatch(/step {2}1\/12 {2}reward +0\.\d+ .*tokens\/s/);
+});
+
+it("says the start, deaths, restarts and evaluations, and every phase once", () => {
+  const text = linesOf(syntheticRun({ steps: 20, killedInStep: 5 })).join("\n");
+  expect(text).toContain("run reasoning-grpo-0042: reasoning-grpo, hybrid, 20 steps");
+  expect(text).toContain("rollout/1 died: killed by SIGKILL, out of memory");
+  expect(text).toContain("rollout/1 restarted");
+  expect(text).toMatch(/evaluation {2}step 0 {2}accuracy 33\.0 %/);
+  expect(text.match(/compiling/g)).toHaveLength(1);
+});
+
+it("does not flood a log with thousands of fast steps, and keeps the last one", () => {
+  const lines = linesOf(syntheticRun({ steps: 5000, stepMs: 20 })).filter((line) => line.includes("  step "));
+  expect(lines.length).toBeLessThan(100);
+  expect(lines.at(-1)).toContain("step 5000/5000");
+});
+
+it("limits warnings and says how many it left out", () => {
+  const logs = Array.from(
+    { length: 500 },
+    (_, i): RunEvent => ({ type: "log", atMs: 1e6 + i * 200, worker: "a/0", line: `w${i}`, level: "warn" }),
+  );
+  const lines = linesOf(logs);
+  expect(lines.length).toBeLessThan(70);
+  expect(lines.some((line) => /270 more warnings/.test(line))).toBe(true);
+});

@@ -1,0 +1,45 @@
+import { RunSummary } from "@treadle/contracts";
+import { expect, it } from "vitest";
+import { fold, initialState } from "../src/view/state.ts";
+import { renderSummary, summaryObject } from "../src/view/summary.ts";
+import { syntheticRun } from "./synthetic-run.ts";
+
+const state = syntheticRun({ steps: 60, killedInStep: 30 }).reduce(fold, initialState);
+
+it("has exactly the keys that scripts rely on", () => {
+  const summary = RunSummary.parse(summaryObject(state));
+  expect(Object.keys(summary)).toEqual([
+    "runId",
+    "mode",
+    "steps",
+    "seconds",
+    "rewardFirst",
+    "rewardLast",
+    "evalBefore",
+    "evalAfter",
+    "tokensPerSecond",
+    "stepSeconds",
+    "policyVersion",
+    "restarts",
+  ]);
+  expect(Object.keys(summary.stepSeconds)).toEqual(["mean", "p50", "p95"]);
+  expect(RunSummary.safeParse({ ...summary, extra: 1 }).success).toBe(false);
+});
+
+it("tells a person what was gained, how fast, and what to type next", () => {
+  const text = renderSummary(state, { colour: false });
+  expect(text).toMatch(/accuracy +33\.0 % → 81\.0 %/);
+  expect(text).toMatch(/reward +0\.31 → 0\.87/);
+  expect(text).toMatch(/restarts +1/);
+  expect(text).toContain("files       runs/reasoning-grpo-0042");
+  expect(text).toContain("treadle trace reasoning-grpo-0042");
+});
+
+it("offers to go on with a run that was stopped, and leaves out what was never measured", () => {
+  const summary = { ...state.summary!, steps: 20, rewardFirst: null, evalBefore: null };
+  const text = renderSummary({ ...state, summary }, { colour: false });
+  expect(text).toContain("stopped after step 20 of 60");
+  expect(text).toContain("treadle resume reasoning-grpo-0042");
+  expect(text).not.toMatch(/accuracy|reward /);
+  expect(renderSummary(initialState, { colour: false })).toContain("did not come to an end");
+});
