@@ -9,6 +9,7 @@ import {
   TreadleError,
   type Weights,
 } from "@treadle/contracts";
+import { systemClock } from "@treadle/transport";
 import type { z } from "zod";
 import type {
   EngineMemory,
@@ -60,8 +61,11 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   /** Throws `config.invalid` with every problem of the profile. */
-  static create(profile: z.input<typeof EmulatedProfile>, options: { clock: Clock; seed?: number }): EmulatedEngine {
-    return new EmulatedEngine(parseProfile(profile), options.clock, options.seed ?? 0);
+  static create(
+    profile: z.input<typeof EmulatedProfile>,
+    options: { clock?: Clock; seed?: number } = {},
+  ): EmulatedEngine {
+    return new EmulatedEngine(parseProfile(profile), options.clock ?? systemClock, options.seed ?? 0);
   }
 
   override memory(): EngineMemory {

@@ -1,5 +1,5 @@
 import { type EpisodeGroup, TreadleError, type Weights } from "@treadle/contracts";
-import { TransformerConfig, TransformerEngine } from "@treadle/engines";
+import type { TrainingEngine } from "@treadle/engines";
 import {
   type Algorithm,
   AlgorithmConfig,
@@ -10,9 +10,9 @@ import {
 } from "@treadle/learning";
 import { type Source, Worker, type WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
+import { createEngine, EngineConfig } from "../engine.ts";
 
-export const ActorConfig = z.strictObject({
-  model: TransformerConfig,
+export const ActorConfig = EngineConfig.extend({
   paddingToken: z.int().nonnegative().default(0),
   algorithm: AlgorithmConfig,
   learningRate: z.number().positive(),
@@ -47,7 +47,7 @@ export class ActorWorker extends Worker<ActorConfig> {
   static override readonly saves = ["train", "imitate"];
 
   readonly #algorithm: Algorithm;
-  #engine!: TransformerEngine;
+  #engine!: TrainingEngine;
   /** what others may have: the weights after the last optimiser step, also while the next gradient accumulates */
   #published!: Weights;
 
@@ -57,7 +57,7 @@ export class ActorWorker extends Worker<ActorConfig> {
   }
 
   override async setup(): Promise<void> {
-    this.#engine = await TransformerEngine.create(this.config.model);
+    this.#engine = await createEngine(this.config, this.devices.ids.length, this.seed);
     this.#published = this.#engine.exportWeights();
   }
   override memoryBytes(): number {

@@ -1,13 +1,13 @@
 import type { EpisodeGroup } from "@treadle/contracts";
-import { TransformerConfig, TransformerEngine } from "@treadle/engines";
+import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
 import { packForScoring, unpackEntries } from "@treadle/learning";
 import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
+import { createEngine, EngineConfig } from "../engine.ts";
 import { pullWeights } from "../weights.ts";
 
-export const InferenceConfig = z.strictObject({
-  model: TransformerConfig,
+export const InferenceConfig = EngineConfig.extend({
   paddingToken: z.int().nonnegative().default(0),
 });
 export type InferenceConfig = z.infer<typeof InferenceConfig>;
@@ -17,10 +17,10 @@ export class InferenceWorker extends Worker<InferenceConfig> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pullWeights"];
 
-  #engine!: TransformerEngine;
+  #engine!: GenerationEngine & TrainingEngine;
 
   override async setup(): Promise<void> {
-    this.#engine = await TransformerEngine.create(this.config.model);
+    this.#engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
   }
   override memoryBytes(): number {
     return this.#engine.memory().residentBytes;

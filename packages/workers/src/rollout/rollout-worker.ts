@@ -1,5 +1,5 @@
 import type { Completion, Episode, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
-import { type GenerationEngine, TransformerConfig, TransformerEngine } from "@treadle/engines";
+import type { GenerationEngine } from "@treadle/engines";
 import {
   builtInRewards,
   type CharacterTokenizer,
@@ -12,10 +12,10 @@ import {
 import { type Sink, type Source, Worker, type WorkerContext, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
+import { createEngine, EngineConfig } from "../engine.ts";
 import { pullWeights } from "../weights.ts";
 
-export const RolloutConfig = z.strictObject({
-  model: TransformerConfig,
+export const RolloutConfig = EngineConfig.extend({
   /** the characters of the tokenizer, after padding and stop */
   alphabet: z.string().min(1),
   /** completions of one prompt: what group-relative algorithms compare */
@@ -37,7 +37,7 @@ export class RolloutWorker extends Worker<RolloutConfig> {
 
   protected readonly tokenizer: CharacterTokenizer;
   protected readonly reward: Reward;
-  protected engine!: GenerationEngine & TransformerEngine;
+  protected engine!: GenerationEngine;
 
   constructor(context: WorkerContext<RolloutConfig>) {
     super(context);
@@ -51,7 +51,7 @@ export class RolloutWorker extends Worker<RolloutConfig> {
   }
 
   override async setup(): Promise<void> {
-    this.engine = await TransformerEngine.create(this.config.model);
+    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
   }
 
   override memoryBytes(): number {
