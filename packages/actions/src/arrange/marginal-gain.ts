@@ -109,6 +109,11 @@ export class UnitConvexArrangement {
     return this.#total;
   }
 
+  /** The choice of each task of the current prefix. */
+  indices(): Int32Array {
+    return this.#index.slice(0, this.#length);
+  }
+
   choiceOf(task: number): number {
     return this.#index[task]!;
   }
@@ -209,8 +214,8 @@ export function arrangeOnHulls(tasks: readonly Choices[], free: number): HullArr
     else heap.removeTop();
   }
   if (Number.isNaN(lowerBound)) lowerBound = total;
-  const index = Int32Array.from(at, (position, task) => hulls[task]![position]!);
-  return { index, lowerBound, price, steps };
+  for (let i = 0; i < at.length; i++) at[i] = hulls[i]![at[i]!]!;
+  return { index: at, lowerBound, price, steps };
 }
 
 /**
@@ -253,5 +258,6 @@ export function arrangePriced(
     if (at[task]! + 1 < hull.length) heap.replaceTop(density(task));
     else heap.removeTop();
   }
-  return Int32Array.from(at, (position, task) => tasks[task]!.hull[position]!);
+  for (let i = 0; i < at.length; i++) at[i] = tasks[i]!.hull[at[i]!]!;
+  return at;
 }

@@ -22,13 +22,17 @@ export function minimumUnits(tasks: readonly Choices[]): number {
  *
  * Convex choices that step by one unit: marginal gain. Anything else: marginal gain per unit on the convex hulls gives
  * a solution and a lower bound; a choice whose reduced cost exceeds their gap cannot be part of a better solution, and
- * the table runs only over what is left.
+ * the table runs only over what is left. A caller that knows whether all are `isUnitConvex` says so.
  */
-export function arrangePool(tasks: readonly Choices[], free: number): Arranged | undefined {
+export function arrangePool(
+  tasks: readonly Choices[],
+  free: number,
+  unitConvex = tasks.every(isUnitConvex),
+): Arranged | undefined {
   if (minimumUnits(tasks) > free) return undefined;
-  if (tasks.every(isUnitConvex)) {
+  if (unitConvex) {
     const greedy = new UnitConvexArrangement(tasks, free);
-    const index = Int32Array.from(tasks, (_, i) => greedy.choiceOf(i));
+    const index = greedy.indices();
     return { index, totalSeconds: sumOf(tasks, index), method: "greedy", work: tasks.length + free };
   }
   const { index, lowerBound, price, steps } = arrangeOnHulls(tasks, free);

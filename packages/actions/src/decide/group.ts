@@ -1,5 +1,5 @@
 import { type Chunk, chunkSizeFor } from "../arrange/buddy.ts";
-import { toChoices } from "../arrange/choices.ts";
+import { type Choices, toChoices } from "../arrange/choices.ts";
 import { arrangeChunks } from "../arrange/chunks.ts";
 import { arrangePriced } from "../arrange/marginal-gain.ts";
 import { arrangePool } from "../arrange/pool.ts";
@@ -52,8 +52,13 @@ export function groupOf(
 
 /** The least sum of seconds of the first `length` actions. They must fit. */
 export function arrangeGroup(group: Group, length: number): Int32Array {
-  const choices = group.actions.slice(0, length).map((a) => a.choices);
-  if (group.chunks === undefined) return required(arrangePool(choices, group.free)?.index);
+  const choices: Choices[] = [];
+  let unitConvex = true;
+  for (let i = 0; i < length; i++) {
+    choices.push(group.actions[i]!.choices);
+    unitConvex &&= group.actions[i]!.unitConvex;
+  }
+  if (group.chunks === undefined) return required(arrangePool(choices, group.free, unitConvex)?.index);
   // Fixed demands take part as tasks without a choice.
   const fixed = group.fixed
     .filter((units) => units > 0)
@@ -65,10 +70,10 @@ export function arrangeGroup(group: Group, length: number): Int32Array {
 export function arrangeGroupPriced(group: Group, length: number, price: number): Int32Array {
   if (price === 0) return arrangeGroup(group, length);
   if (group.chunks === undefined) return arrangePriced(group.actions.slice(0, length), group.free, price);
-  const priced = group.actions.slice(0, length).map(({ choices, hull, resource }) => {
+  const priced = group.actions.slice(0, length).map(({ choices, hull, resource, atPower }) => {
     const seconds = choices.seconds.map((s, c) => s * (1 + price * choices.units[c]!));
     const kept = toChoices(choices.id, choices.units, seconds);
-    return { resource, choices: kept, unitConvex: false, hull };
+    return { resource, choices: kept, unitConvex: false, hull, atPower };
   });
   const index = arrangeGroup({ ...group, actions: priced }, length);
   return index.map((choice, i) => group.actions[i]!.choices.units.indexOf(priced[i]!.choices.units[choice]!));

@@ -116,7 +116,7 @@ function decideUnitAware(group: Group): GroupDecision {
   const lengths = new Set([candidates]);
   let rest: UnitEstimate | undefined;
   if (candidates > 1 || total > candidates || busy.length > 0) {
-    rest = new UnitEstimate(actions, capacity);
+    rest = new UnitEstimate(actions, candidates, capacity);
     const fitting = fittingAtOwnDop(group, capacity);
     for (const length of [fitting, fitting + 1, (fitting + candidates) >> 1])
       if (length >= 1 && length < candidates) lengths.add(length);

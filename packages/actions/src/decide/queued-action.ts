@@ -7,6 +7,8 @@ export type Elastic = {
   readonly unitConvex: boolean;
   /** indices of the choices on the convex hull of the durations */
   readonly hull: readonly number[];
+  /** atPower[e]: the choice with the most units not above 2^e, or the first; the last entry holds for all above */
+  readonly atPower: Uint16Array;
 };
 
 /** A waiting action as the scheduler sees it. */
@@ -23,7 +25,9 @@ export type QueuedAction = {
 export function elasticOf(resource: string, choices: Choices): Elastic {
   const unitConvex = isUnitConvex(choices);
   const hull = unitConvex ? choices.units.map((_, i) => i) : convexHull(choices);
-  return { resource, choices, unitConvex, hull };
+  const powers = Math.ceil(Math.log2(choices.units[choices.units.length - 1]!)) + 1;
+  const atPower = Uint16Array.from({ length: powers }, (_, e) => choiceUpTo(choices, 2 ** e));
+  return { resource, choices, unitConvex, hull, atPower };
 }
 
 /** The choice with the most units not above `limit`, or the first. */

@@ -1,7 +1,10 @@
-import { choiceUpTo, type Elastic } from "./queued-action.ts";
+import type { Elastic } from "./queued-action.ts";
 
 /** Actions that are played one by one; those behind them follow as a fluid. */
 const played = 32;
+
+/** Actions behind the candidates whose own durations count; those behind them are like the mean of all before. */
+const summed = 1024;
 
 /**
  * What waiting actions of one resource will add, counted in units.
@@ -13,23 +16,26 @@ const played = 32;
 export class UnitEstimate {
   readonly #actions: readonly Elastic[];
   readonly #capacity: number;
+  readonly #summed: number;
   readonly #levels: Level[] = [];
 
-  /** `actions` in queue order; `capacity` is free and busy units together. */
-  constructor(actions: readonly Elastic[], capacity: number) {
+  /** `actions` in queue order, the first `candidates` may start now; `capacity` is free and busy units together. */
+  constructor(actions: readonly Elastic[], candidates: number, capacity: number) {
     this.#actions = actions;
     this.#capacity = Math.max(1, capacity);
+    this.#summed = Math.min(actions.length, candidates + summed);
     let most = 1;
     let least = Number.POSITIVE_INFINITY;
-    for (const { choices } of actions) {
-      most = Math.max(most, choices.units[choices.units.length - 1]!);
-      least = Math.min(least, choices.units[0]!);
+    for (let i = 0; i < this.#summed; i++) {
+      const { units } = actions[i]!.choices;
+      most = Math.max(most, units[units.length - 1]!);
+      least = Math.min(least, units[0]!);
     }
-    let limit = 1;
-    while (limit * 2 <= least) limit *= 2;
-    for (; ; limit *= 2) {
-      this.#levels.push(levelOf(actions, limit));
-      if (limit >= most || limit >= this.#capacity) break;
+    let power = 0;
+    while (2 ** (power + 1) <= least) power++;
+    for (; ; power++) {
+      this.#levels.push(levelOf(actions, this.#summed, power));
+      if (2 ** power >= most || 2 ** power >= this.#capacity) break;
     }
   }
 
@@ -50,7 +56,7 @@ export class UnitEstimate {
 
   #sumAt(level: Level, from: number, heap: CompletionHeap, idle: number, running: number, bound: number): number {
     heap.reset();
-    const end = this.#actions.length;
+    const end = this.#summed;
     const until = Math.min(end, from + played);
     let available = idle;
     let now = 0;
@@ -71,12 +77,17 @@ export class UnitEstimate {
       available -= taken;
       heap.add(ends, taken);
     }
+    const beyond = this.#actions.length - end;
     const left = end - until;
-    if (left === 0) return sum;
+    if (left + beyond === 0) return sum;
     const { work, workSums, seconds } = level;
     const offset = Math.max(now, (running + work[until]! - work[from]!) / this.#capacity);
-    const waits = (workSums[end]! - workSums[until]! - left * work[until]!) / this.#capacity;
-    return sum + left * offset + waits + seconds[end]! - seconds[until]!;
+    sum += (left + beyond) * offset + seconds[end]! - seconds[until]!;
+    const workBefore = workSums[end]! - workSums[until]! - left * work[until]!;
+    // Beyond the summed ones: each is the mean action, and starts after the work of all before it.
+    const meanWork = work[end]! / end;
+    const workBeyond = beyond * (work[end]! - work[until]!) + (meanWork * beyond * (beyond - 1)) / 2;
+    return sum + (workBefore + workBeyond) / this.#capacity + (beyond * seconds[end]!) / end;
   }
 }
 
@@ -88,19 +99,25 @@ type Level = {
   readonly seconds: Float64Array;
 };
 
-function levelOf(actions: readonly Elastic[], limit: number): Level {
-  const n = actions.length;
+function levelOf(actions: readonly Elastic[], n: number, power: number): Level {
   const choice = new Uint16Array(n);
   const work = new Float64Array(n + 1);
   const workSums = new Float64Array(n + 1);
   const seconds = new Float64Array(n + 1);
+  let workSoFar = 0;
+  let workSum = 0;
+  let secondsSoFar = 0;
   for (let i = 0; i < n; i++) {
-    const { choices } = actions[i]!;
-    const c = choiceUpTo(choices, limit);
+    const { choices, atPower } = actions[i]!;
+    const c = atPower[Math.min(power, atPower.length - 1)]!;
     choice[i] = c;
-    work[i + 1] = work[i]! + choices.units[c]! * choices.seconds[c]!;
-    workSums[i + 1] = workSums[i]! + work[i]!;
-    seconds[i + 1] = seconds[i]! + choices.seconds[c]!;
+    const duration = choices.seconds[c]!;
+    workSum += workSoFar;
+    workSoFar += choices.units[c]! * duration;
+    secondsSoFar += duration;
+    work[i + 1] = workSoFar;
+    workSums[i + 1] = workSum;
+    seconds[i + 1] = secondsSoFar;
   }
   return { choice, work, workSums, seconds };
 }
