@@ -83,17 +83,18 @@ export class Bounds {
     const { grid } = this;
     const lowerAt = new Float64Array(grid.length).fill(Number.POSITIVE_INFINITY);
     const upperAt = new Float64Array(grid.length).fill(Number.POSITIVE_INFINITY);
-    for (const { first, second, swap, independent } of set.cuts) {
+    // Turns first: what they achieve rules most splits out at a glance.
+    for (const { first, second, swap } of this.#operations.temporal ? set.cuts : []) {
       this.#checkDeadline();
-      if (this.#operations.temporal) {
-        const a = this.row(first, itemsIndex);
-        const b = this.row(second, itemsIndex);
-        for (let i = 0; i < grid.length; i++) {
-          lowerAt[i] = Math.min(lowerAt[i]!, a.lower[grid[i]!]! + b.lower[grid[i]!]! + swap);
-          upperAt[i] = Math.min(upperAt[i]!, a.upper[i]! + b.upper[i]! + swap);
-        }
+      const a = this.row(first, itemsIndex);
+      const b = this.row(second, itemsIndex);
+      for (let i = 0; i < grid.length; i++) {
+        lowerAt[i] = Math.min(lowerAt[i]!, a.lower[grid[i]!]! + b.lower[grid[i]!]! + swap);
+        upperAt[i] = Math.min(upperAt[i]!, a.upper[i]! + b.upper[i]! + swap);
       }
-      if (!this.#operations.spatial) continue;
+    }
+    for (const { first, second, independent } of this.#operations.spatial ? set.cuts : []) {
+      this.#checkDeadline();
       for (const chunking of this.#model.chunkings[itemsIndex]!) {
         if (mayHaveMoreStages(this.#model, second, chunking.count)) {
           this.tails.pipeline(first, second, chunking.itemsIndex, chunking.count, lowerAt, upperAt);
@@ -129,74 +130,106 @@ export class Bounds {
 
   /** Both bounds of splitting into `a` and `b`; `count` chunks, or 0 for side by side. */
   #spatial(a: Row, b: Row, count: number, lowerAt: Float64Array, upperAt: Float64Array): void {
-    for (let i = 0; i < this.grid.length; i++) {
-      const level = this.grid[i]!;
+    const { grid } = this;
+    // The crossing, the first class or split whose first part is the faster one, only moves up with the level.
+    let classCrossing = 0;
+    let splitCrossing = 0;
+    for (let i = 0; i < grid.length; i++) {
+      const level = grid[i]!;
       if (level < 2) continue;
-      if (spatialSeconds(a.lower[level - 1]!, b.lower[level - 1]!, count) >= upperAt[i]!) continue;
-      const least = this.#leastOfClasses(a.lower, b.lower, level, count, Math.min(lowerAt[i]!, upperAt[i]!));
-      if (least < lowerAt[i]!) lowerAt[i] = least;
+      const least = spatialSeconds(a.lower[level - 1]!, b.lower[level - 1]!, count);
       if (least >= upperAt[i]!) continue;
-      const feasible = this.#leastOfSplits(a.upper, b.upper, level, count, upperAt[i]!);
-      if (feasible < upperAt[i]!) upperAt[i] = feasible;
+      if (least < lowerAt[i]!) {
+        classCrossing = this.#classCrossing(a.lower, b.lower, level, classCrossing);
+        lowerAt[i] = this.#leastOfClasses(a.lower, b.lower, level, count, lowerAt[i]!, classCrossing);
+      }
+      splitCrossing = this.#splitCrossing(a.upper, b.upper, level, splitCrossing);
+      upperAt[i] = this.#leastOfSplits(a.upper, b.upper, level, count, upperAt[i]!, splitCrossing);
     }
   }
 
-  /** Least lower bound over classes of splits, or at least `best` where none is below it. */
-  #leastOfClasses(a: Float64Array, b: Float64Array, level: number, count: number, best: number): number {
-    const { grid, floorIndex } = this;
-    // The class of index i has its first part in (grid[i-1], grid[i]]; the last class is cut off at level - 1.
-    const classes = floorIndex[level - 1]! + (grid[floorIndex[level - 1]!] === level - 1 ? 1 : 2);
-    const firstAt = (i: number): number => a[Math.min(grid[i]!, level - 1)]!;
-    const secondAt = (i: number): number => b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!;
-    let low = 0;
-    let high = classes;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (firstAt(middle) <= secondAt(middle)) high = middle;
-      else low = middle + 1;
-    }
-    // From the crossing outwards one side dominates; stop where that side alone is too slow.
-    const weight = Math.max(1, count);
-    const firstLeast = count === 0 ? Number.NEGATIVE_INFINITY : a[level - 1]!;
-    const secondLeast = count === 0 ? Number.NEGATIVE_INFINITY : b[level - 1]!;
-    for (let i = low; i < classes; i++) {
-      const second = secondAt(i);
-      if (dominated(second, weight, firstLeast) >= best) break;
-      best = Math.min(best, spatialSeconds(firstAt(i), second, count));
+  /** The class of index i has its first part in (grid[i-1], grid[i]]; the last class is cut off at level - 1. */
+  #numClasses(level: number): number {
+    const last = this.floorIndex[level - 1]!;
+    return this.grid[last] === level - 1 ? last + 1 : last + 2;
+  }
+
+  #classCrossing(a: Float64Array, b: Float64Array, level: number, from: number): number {
+    const { grid } = this;
+    const classes = this.#numClasses(level);
+    let i = from;
+    while (i < classes && a[Math.min(grid[i]!, level - 1)]! > b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!) i++;
+    return i;
+  }
+
+  /**
+   * Least lower bound over classes of splits, or `best` where none is below it. From the crossing outwards one side
+   * dominates, so each walk stops where that side, `weight` times, and the least of the other are too slow already.
+   */
+  #leastOfClasses(
+    a: Float64Array,
+    b: Float64Array,
+    level: number,
+    count: number,
+    limit: number,
+    crossing: number,
+  ): number {
+    const { grid } = this;
+    const classes = this.#numClasses(level);
+    const weight = count === 0 ? 1 : count;
+    const firstLeast = count === 0 ? 0 : a[level - 1]!;
+    const secondLeast = count === 0 ? 0 : b[level - 1]!;
+    let best = limit;
+    for (let i = crossing; i < classes; i++) {
+      const second = b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!;
+      if (weight * second + firstLeast >= best) break;
+      const seconds = spatialSeconds(a[Math.min(grid[i]!, level - 1)]!, second, count);
+      if (seconds < best) best = seconds;
       this.evaluations++;
     }
-    for (let i = low - 1; i >= 0; i--) {
-      const first = firstAt(i);
-      if (dominated(first, weight, secondLeast) >= best) break;
-      best = Math.min(best, spatialSeconds(first, secondAt(i), count));
+    for (let i = crossing - 1; i >= 0; i--) {
+      const first = a[Math.min(grid[i]!, level - 1)]!;
+      if (weight * first + secondLeast >= best) break;
+      const seconds = spatialSeconds(first, b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!, count);
+      if (seconds < best) best = seconds;
       this.evaluations++;
     }
     return best;
   }
 
-  /** Least upper bound over splits whose first part is a grid level. */
-  #leastOfSplits(a: Float64Array, b: Float64Array, level: number, count: number, best: number): number {
+  #splitCrossing(a: Float64Array, b: Float64Array, level: number, from: number): number {
     const { grid, floorIndex } = this;
     const splits = floorIndex[level - 1]! + 1;
-    const secondAt = (i: number): number => b[floorIndex[level - grid[i]!]!]!;
-    let low = 0;
-    let high = splits;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (a[middle]! <= secondAt(middle)) high = middle;
-      else low = middle + 1;
+    let i = from;
+    while (i < splits && a[i]! > b[floorIndex[level - grid[i]!]!]!) i++;
+    return i;
+  }
+
+  /** Least upper bound over splits whose first part is a grid level, or `best` where none is below it. */
+  #leastOfSplits(
+    a: Float64Array,
+    b: Float64Array,
+    level: number,
+    count: number,
+    limit: number,
+    crossing: number,
+  ): number {
+    const { grid, floorIndex } = this;
+    const splits = floorIndex[level - 1]! + 1;
+    const weight = count === 0 ? 1 : count;
+    const firstLeast = count === 0 ? 0 : a[splits - 1]!;
+    const secondLeast = count === 0 ? 0 : b[floorIndex[level - 1]!]!;
+    let best = limit;
+    for (let i = crossing; i < splits; i++) {
+      const second = b[floorIndex[level - grid[i]!]!]!;
+      if (weight * second + firstLeast >= best) break;
+      const seconds = spatialSeconds(a[i]!, second, count);
+      if (seconds < best) best = seconds;
     }
-    const weight = Math.max(1, count);
-    const firstLeast = count === 0 ? Number.NEGATIVE_INFINITY : a[splits - 1]!;
-    const secondLeast = count === 0 ? Number.NEGATIVE_INFINITY : secondAt(0);
-    for (let i = low; i < splits; i++) {
-      const second = secondAt(i);
-      if (dominated(second, weight, firstLeast) >= best) break;
-      best = Math.min(best, spatialSeconds(a[i]!, second, count));
-    }
-    for (let i = low - 1; i >= 0; i--) {
-      if (dominated(a[i]!, weight, secondLeast) >= best) break;
-      best = Math.min(best, spatialSeconds(a[i]!, secondAt(i), count));
+    for (let i = crossing - 1; i >= 0; i--) {
+      if (weight * a[i]! + secondLeast >= best) break;
+      const seconds = spatialSeconds(a[i]!, b[floorIndex[level - grid[i]!]!]!, count);
+      if (seconds < best) best = seconds;
     }
     return best;
   }
@@ -210,8 +243,4 @@ export function mayHaveMoreStages(model: PlanModel, second: PlanSet, count: numb
 /** A pipeline of `count` chunks, or two parts side by side where `count` is 0. */
 export function spatialSeconds(first: number, second: number, count: number): number {
   return count === 0 ? Math.max(first, second) : pipelineSeconds(first, second, count);
-}
-
-function dominated(slow: number, weight: number, otherLeast: number): number {
-  return otherLeast === Number.NEGATIVE_INFINITY ? slow : weight * slow + otherLeast;
 }

@@ -8,7 +8,7 @@ export type FastResult = Found & { readonly bound: number; readonly states: numb
 /** Levels up to `dense` are all on the grid of bounds; above, each is `ratio` times the one before. */
 export type GridShape = { readonly dense: number; readonly ratio: number };
 
-const defaultGrid: GridShape = { dense: 32, ratio: 1.1 };
+const defaultGrid: GridShape = { dense: 64, ratio: 1.05 };
 
 /**
  * The least time, exactly, or the best found when `checkDeadline` throws `DeadlinePassed`.

@@ -120,10 +120,10 @@ export class Search {
       }
       if (!this.#operations.spatial || level < 2) continue;
       for (const { itemsIndex: chunkIndex, count } of this.#model.chunkings[itemsIndex]!) {
-        this.#pushWindow(heap, cut, chunkIndex, count, level, best, noStages);
+        this.#pushWindow(heap, cut, chunkIndex, count, level, best);
       }
       if (this.#model.problem.parallelIndependent && cut.independent) {
-        this.#pushWindow(heap, cut, itemsIndex, 0, level, best, noStages);
+        this.#pushWindow(heap, cut, itemsIndex, 0, level, best);
       }
     }
     while (heap.length > 0) {
@@ -166,7 +166,6 @@ export class Search {
   ): (first: number, second: number) => number {
     const a = this.#bounds.row(cut.first, itemsIndex).lower;
     const b = this.#bounds.row(cut.second, itemsIndex).lower;
-    if (before.length === 0 && !open) return (first, second) => spatialSeconds(a[first]!, b[second]!, count);
     let sum = 0;
     let max = Number.NEGATIVE_INFINITY;
     for (const stage of before) {
@@ -181,8 +180,53 @@ export class Search {
     return (first, second) => tailBound(sum + a[first]!, Math.max(max, a[first]!), tail, second, count);
   }
 
-  /** The splits of one cut and chunk that can beat `best`, found by what each side costs when the other has all. */
-  #pushWindow(
+  /**
+   * The splits of one cut and chunk that can beat `best`: two ranges that meet at the crossing, where the first part
+   * becomes the faster one. Left of it the first part is the bottleneck and right of it the second, so that each range's
+   * bound is near its best split.
+   */
+  #pushWindow(heap: Candidate[], cut: Cut, itemsIndex: number, count: number, level: number, best: number): void {
+    if (mayHaveMoreStages(this.#model, cut.second, count)) {
+      this.#pushStages(heap, cut, itemsIndex, count, level, best, noStages);
+      return;
+    }
+    const a = this.#bounds.row(cut.first, itemsIndex).lower;
+    const b = this.#bounds.row(cut.second, itemsIndex).lower;
+    const [aLeast, bLeast] = [a[level - 1]!, b[level - 1]!];
+    this.candidates++;
+    if (spatialSeconds(aLeast, bLeast, count) >= best) return;
+    let [from, to] = [1, level];
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (a[middle]! <= b[level - middle]!) to = middle;
+      else from = middle + 1;
+    }
+    const crossing = from;
+    const rest = { cut, itemsIndex, count, level, before: noStages, open: false };
+    if (crossing > 1 && spatialSeconds(a[crossing - 1]!, bLeast, count) < best) {
+      [from, to] = [1, crossing - 1];
+      while (from < to) {
+        const middle = (from + to) >> 1;
+        if (spatialSeconds(a[middle]!, bLeast, count) < best) to = middle;
+        else from = middle + 1;
+      }
+      const bound = spatialSeconds(a[crossing - 1]!, b[level - from]!, count);
+      if (bound < best) push(heap, { bound, low: from, high: crossing - 1, ...rest });
+    }
+    if (crossing < level && spatialSeconds(aLeast, b[level - crossing]!, count) < best) {
+      [from, to] = [crossing, level - 1];
+      while (from < to) {
+        const middle = (from + to + 1) >> 1;
+        if (spatialSeconds(aLeast, b[level - middle]!, count) < best) from = middle;
+        else to = middle - 1;
+      }
+      const bound = spatialSeconds(a[from]!, b[level - crossing]!, count);
+      if (bound < best) push(heap, { bound, low: crossing, high: from, ...rest });
+    }
+  }
+
+  /** The same for a pipeline with stages before the cut, or with a second part that may be cut further. */
+  #pushStages(
     heap: Candidate[],
     cut: Cut,
     itemsIndex: number,
@@ -204,7 +248,14 @@ export class Search {
 
   #pushRange(heap: Candidate[], candidate: Candidate, low: number, high: number, best: number): void {
     const { cut, itemsIndex, count, level, before, open } = candidate;
-    const bound = this.#rangeBound(cut, itemsIndex, count, before, open)(high, level - low);
+    const plain = before.length === 0 && !open;
+    const bound = plain
+      ? spatialSeconds(
+          this.#bounds.row(cut.first, itemsIndex).lower[high]!,
+          this.#bounds.row(cut.second, itemsIndex).lower[level - low]!,
+          count,
+        )
+      : this.#rangeBound(cut, itemsIndex, count, before, open)(high, level - low);
     this.candidates++;
     if (bound < best) push(heap, { bound, cut, itemsIndex, count, level, low, high, before, open });
   }
@@ -216,7 +267,7 @@ export class Search {
     if (bound < best) push(heap, { ...candidate, bound, open: false });
     if (level - low < 2) return;
     const stages = [...before, { set: cut.first, level: low }];
-    for (const next of cut.second.cuts) this.#pushWindow(heap, next, itemsIndex, count, level - low, best, stages);
+    for (const next of cut.second.cuts) this.#pushStages(heap, next, itemsIndex, count, level - low, best, stages);
   }
 
   /** Asks the parts of a single split until all are exact, it is no better than `best`, or it falls behind `next`. */

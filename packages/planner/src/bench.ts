@@ -1,0 +1,74 @@
+import { performance } from "node:perf_hooks";
+import { solvePlan } from "./plan/solve.ts";
+
+/** One figure. `baseline` is the same problem by Algorithm 1 as written; `ratio` is baseline / value. */
+export type BenchRow = {
+  readonly name: string;
+  readonly value: number;
+  readonly unit: string;
+  readonly baseline: number | null;
+  readonly ratio: number | null;
+};
+
+type Shape = {
+  readonly nodes: number;
+  readonly devices: number;
+  readonly graph: "chain" | "dag";
+  readonly seed: number;
+};
+
+/** A problem with every kind of node, the same for the same shape. `dag`: each node needs one or two earlier ones. */
+export function benchProblem({ nodes, devices, graph, seed }: Shape): object {
+  let state = seed >>> 0;
+  const uniform = (): number => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+  const list = Array.from({ length: nodes }, (_, i) => ({
+    id: `c${i}`,
+    time: { type: "formula", base: 5 * uniform(), perItem: 1 + 10 * uniform(), alpha: 0.7 + 0.3 * uniform() },
+    stream: uniform() < 0.3,
+    minDevices: 1 + Math.floor(4 * uniform()),
+    offload: 3 * uniform(),
+    onload: 3 * uniform(),
+    memory: { fixed: 10 * uniform(), sharded: 40 * uniform(), perItem: 0.1 * uniform() },
+  }));
+  const edges: [string, string][] = [];
+  for (let i = 1; i < nodes; i++) {
+    const from = graph === "chain" ? i - 1 : Math.floor(uniform() * i);
+    edges.push([`c${from}`, `c${i}`]);
+    if (graph === "dag" && i > 1) edges.push([`c${Math.floor(uniform() * i)}`, `c${i}`]);
+  }
+  return { devices, batch: 512, memoryPerDevice: 80, nodes: list, edges };
+}
+
+/** Median and slowest milliseconds over different problems of one shape, after one warm-up. */
+function overSeeds(count: number, shape: Omit<Shape, "seed">, method: string): { median: number; slowest: number } {
+  const nowMs = (): number => performance.now();
+  const solve = (seed: number): number =>
+    solvePlan(benchProblem({ ...shape, seed }), { method, nowMs }).stats.milliseconds;
+  if (count > 1) solve(0);
+  const times = Array.from({ length: count }, (_, i) => solve(i + 1)).sort((a, b) => a - b);
+  return { median: times[count >> 1]!, slowest: times.at(-1)! };
+}
+
+/** Exact plans (RLinf Alg. 1) with their alternatives; the naive baseline is timed where it takes seconds, not hours. */
+export function bench(): BenchRow[] {
+  const rows: BenchRow[] = [];
+  const shapes = [
+    { nodes: 3, devices: 256, graph: "chain", naive: true },
+    { nodes: 3, devices: 1024, graph: "chain", naive: false },
+    { nodes: 6, devices: 1024, graph: "chain", naive: false },
+    { nodes: 6, devices: 1024, graph: "dag", naive: false },
+    { nodes: 10, devices: 1024, graph: "chain", naive: false },
+    { nodes: 10, devices: 1024, graph: "dag", naive: false },
+  ] as const;
+  for (const { naive, ...shape } of shapes) {
+    const { median, slowest } = overSeeds(7, shape, "fast");
+    const baseline = naive ? overSeeds(1, shape, "naive").median : null;
+    const name = `${shape.graph} of ${shape.nodes} on ${shape.devices} devices`;
+    rows.push({ name: `${name}, median`, value: median, unit: "ms", baseline, ratio: baseline && baseline / median });
+    rows.push({ name: `${name}, slowest`, value: slowest, unit: "ms", baseline: null, ratio: null });
+  }
+  return rows;
+}
