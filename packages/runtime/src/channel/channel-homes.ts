@@ -218,13 +218,26 @@ export class ChannelHomes {
 
   /**
    * Consumers that want all of a stream get equal shares of it once it is complete: each time one takes, what is left is
-   * divided by how many consumers have not had theirs.
+   * divided by how many consumers have not had theirs. One that has had its share and asks again waits until its fellow
+   * ranks have theirs, so that whoever is early takes nothing from whoever is late.
    */
   #serveShares(end: ChannelEnd, full = false): void {
     const census = this.#censusOf(end);
     if (census.waiting.length === 0 || (census.producers > 0 && !full)) return;
     const { state } = this.#channel(end.channel);
-    for (const { take, call } of census.waiting.splice(0)) {
+    const isAhead = (call: string) =>
+      census.served.has(call) &&
+      [...census.consumers].some((other) => !census.served.has(other) && groupCallOf(other) === groupCallOf(call));
+    const asking = census.waiting;
+    // First shares first: each of them may be what somebody who is ahead waits for.
+    asking.sort((a, b) => Number(census.served.has(a.call)) - Number(census.served.has(b.call)));
+    census.waiting = [];
+    for (const waiting of asking) {
+      const { take, call } = waiting;
+      if (!full && isAhead(call)) {
+        census.waiting.push(waiting);
+        continue;
+      }
       const queued = state.snapshot().streams.findLast((stream) => stream.stream === end.stream)?.queuedItems ?? 0;
       const unserved = [...census.consumers].filter((consumer) => !census.served.has(consumer)).length;
       const share = Math.max(1, Math.ceil(queued / Math.max(1, unserved)));
@@ -309,6 +322,9 @@ export class ChannelHomes {
     return census;
   }
 }
+
+/** Ranks of one group call have ids that differ behind the slash only. */
+const groupCallOf = (call: string): string => call.slice(0, call.lastIndexOf("/") + 1) || call;
 
 function splitItems(packed: PackedItems): PutItem[] {
   const items = new Array<PutItem>(packed.lengths.length);

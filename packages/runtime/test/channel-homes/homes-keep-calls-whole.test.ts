@@ -1,0 +1,342 @@
+import { type PackedItems, TreadleError } from "@treadle/contracts";
+import { encodeItem } from "@treadle/transport";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { packItems, unpackItems } from "../../src/channel/channel-client.ts";
+import {
+  type ChannelDefinition,
+  type ChannelEnd,
+  ChannelHomes,
+  type PackedBatch,
+} from "../../src/channel/channel-homes.ts";
+
+const stream = "step-1";
+const source = (channel: string): ChannelEnd => ({ channel, role: "source", stream });
+const sink = (channel: string): ChannelEnd => ({ channel, role: "sink", stream });
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+function homesWith(...definitions: (Partial<ChannelDefinition> & { name: string })[]) {
+  const waits: string[] = [];
+  const homes = new ChannelHomes({
+    now: () => 0,
+    onProgress: () => {},
+    onEnqueued: () => {},
+    onWait: (call, { channel }, on) => {
+      waits.push(`${call} waits to ${on} ${channel}`);
+      return async () => void waits.push(`${call} goes on`);
+    },
+  });
+  for (const each of definitions) homes.define({ capacity: 1000, pick: "fifo", schema: undefined, ...each });
+  const ref = { $channel: "any", role: "sink", granularity: 1 } as const;
+  const pack = (items: readonly unknown[]): PackedItems => packItems(items, ref, undefined);
+  return {
+    homes,
+    waits,
+    put: (call: string, channel: string, ...items: unknown[]) => homes.put({ channel, call, items: pack(items) }),
+    take: async (call: string, channel: string, maxItems?: number, acknowledge = true) =>
+      read(await homes.take({ channel, call, acknowledge, ...(maxItems ? { maxItems, minItems: 1 } : {}) })),
+  };
+}
+const read = (batch: PackedBatch): unknown[] | undefined => (batch === null ? undefined : unpackItems(batch));
+const ok = { ok: true } as const;
+
+describe("C6: a call's acknowledgement and its outputs are one", () => {
+  test("outputs appear with the next take, on all channels at once", async () => {
+    const { homes, put, take } = homesWith({ name: "in" }, { name: "out" }, { name: "log" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("m", "middle/0", [source("in"), sink("out"), sink("log")]);
+    homes.open("c", "sink/0", [source("out"), source("log")]);
+    await put("p", "in", 1, 2);
+    expect(await take("m", "in", 1)).toEqual([1]);
+    await put("m", "out", "out of 1");
+    await put("m", "log", "log of 1");
+    const seen: unknown[] = [];
+    void take("c", "out", 1).then((items) => seen.push(items));
+    await turn();
+    expect(seen).toEqual([]);
+    expect(await take("m", "in", 1)).toEqual([2]);
+    await turn();
+    expect(seen).toEqual([["out of 1"]]);
+    expect(await take("c", "log", 1)).toEqual(["log of 1"]);
+  });
+
+  test("a death between leaves neither: the input comes again and its outputs are made again", async () => {
+    const { homes, put, take } = homesWith({ name: "in" }, { name: "out" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("m", "middle/0", [source("in"), sink("out")]);
+    await put("p", "in", 1, 2);
+    homes.close("p", ok);
+    expect(await take("m", "in", 1)).toEqual([1]);
+    await put("m", "out", "lost");
+    homes.startOver("m", "middle/0");
+    homes.open("c", "sink/0", [source("out")]);
+    expect(await take("m", "in", 1)).toEqual([1]);
+    await put("m", "out", "kept");
+    expect(await take("m", "in", 1)).toEqual([2]);
+    homes.close("m", ok);
+    expect(await take("c", "out", 5)).toEqual(["kept"]);
+    expect(await take("c", "out", 5)).toBeUndefined();
+  });
+
+  test("with acknowledge 'call' everything a call took comes back, and nothing after a good end", async () => {
+    const { homes, put, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    await put("p", "in", 1, 2, 3);
+    homes.close("p", ok);
+    homes.open("m", "middle/0", [source("in")]);
+    for (const item of [1, 2, 3]) expect(await take("m", "in", 1, false)).toEqual([item]);
+    homes.startOver("m", "middle/0");
+    for (const item of [1, 2, 3]) expect(await take("m", "in", 1, false)).toEqual([item]);
+    homes.close("m", ok);
+    expect(homes.depth("in")).toBe(0);
+  });
+
+  test("whenever a pipeline's middle dies, each input yields exactly one output", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.integer({ min: 1, max: 12 }),
+        fc.array(fc.constantFrom("work", "work", "work", "die"), { maxLength: 60 }),
+        fc.integer({ min: 1, max: 3 }),
+        fc.integer({ min: 1, max: 4 }),
+        async (num, script, size, capacity) => {
+          const { homes, put, take } = homesWith({ name: "in" }, { name: "out", capacity });
+          homes.open("p", "source/0", [sink("in")]);
+          homes.open("m", "middle/0", [source("in"), sink("out")]);
+          homes.open("c", "sink/0", [source("out")]);
+          await put("p", "in", ...Array.from({ length: num }, (_, i) => i));
+          homes.close("p", ok);
+          const got: unknown[] = [];
+          const consumer = (async () => {
+            for (let items = await take("c", "out", 2); items; items = await take("c", "out", 2)) got.push(...items);
+          })();
+          let epoch = 0;
+          const live = async (mine: number) => {
+            for (let items = await take("m", "in", size); items; items = await take("m", "in", size)) {
+              for (const item of items) {
+                await turn();
+                if (epoch !== mine) return;
+                await put("m", "out", item);
+                if (epoch !== mine) return;
+              }
+            }
+            if (epoch === mine) homes.close("m", ok);
+          };
+          void live(0).catch(() => {});
+          for (const action of script) {
+            await turn();
+            if (action === "work") continue;
+            epoch++;
+            homes.startOver("m", "middle/0");
+            void live(epoch).catch(() => {});
+          }
+          await consumer;
+          expect(got.toSorted((a, b) => (a as number) - (b as number))).toEqual(
+            Array.from({ length: num }, (_, i) => i),
+          );
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+});
+
+describe("shares of a whole stream", () => {
+  const granularityAll = undefined;
+
+  test("consumers that want all of it get equal shares, in put order, once it is complete", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(20), fc.integer({ min: 1, max: 4 }), fc.nat(3), async (num, consumers, early) => {
+        const { homes, put, take } = homesWith({ name: "in" });
+        homes.open("p", "source/0", [sink("in")]);
+        const shares: unknown[][] = [];
+        const calls = Array.from({ length: consumers }, (_, rank) => `7/${rank}`);
+        for (const call of calls) homes.open(call, `sink/${call}`, [source("in")]);
+        const run = async (call: string) => {
+          const mine: unknown[] = [];
+          for (
+            let items = await take(call, "in", granularityAll);
+            items;
+            items = await take(call, "in", granularityAll)
+          )
+            mine.push(...items);
+          shares.push(mine);
+        };
+        const running = calls.slice(0, early).map(run);
+        await put("p", "in", ...Array.from({ length: num }, (_, i) => i));
+        await turn();
+        expect(shares).toEqual([]);
+        homes.close("p", ok);
+        await turn();
+        running.push(...calls.slice(early).map(run));
+        await Promise.all(running);
+        expect(shares.flat().toSorted((a, b) => (a as number) - (b as number))).toEqual(
+          Array.from({ length: num }, (_, i) => i),
+        );
+        const sizes = shares.map((share) => share.length);
+        expect(Math.max(...sizes) - Math.min(...sizes)).toBeLessThanOrEqual(1);
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test("one that is early and asks again does not get the share of one that is late", async () => {
+    const { homes, put, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("7/0", "sink/0", [source("in")]);
+    homes.open("7/1", "sink/1", [source("in")]);
+    await put("p", "in", 1, 2, 3, 4);
+    homes.close("p", ok);
+    expect(await take("7/0", "in")).toEqual([1, 2]);
+    const again = take("7/0", "in");
+    await turn();
+    expect(await take("7/1", "in")).toEqual([3, 4]);
+    expect(await again).toBeUndefined();
+    expect(await take("7/1", "in")).toBeUndefined();
+  });
+
+  test("the share of a consumer that ends without taking goes to the others", async () => {
+    const { homes, put, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("7/0", "sink/0", [source("in")]);
+    homes.open("7/1", "sink/1", [source("in")]);
+    await put("p", "in", 1, 2, 3, 4);
+    homes.close("p", ok);
+    expect(await take("7/0", "in")).toEqual([1, 2]);
+    const rest = take("7/0", "in");
+    homes.close("7/1", ok);
+    expect(await rest).toEqual([3, 4]);
+    expect(await take("7/0", "in")).toBeUndefined();
+  });
+
+  test("a consumer that dies after its share gets the same share again", async () => {
+    const { homes, put, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("7/0", "sink/0", [source("in")]);
+    homes.open("7/1", "sink/1", [source("in")]);
+    await put("p", "in", 1, 2, 3, 4);
+    homes.close("p", ok);
+    expect(await take("7/0", "in")).toEqual([1, 2]);
+    expect(await take("7/1", "in")).toEqual([3, 4]);
+    const end = take("7/1", "in");
+    homes.startOver("7/0", "sink/0");
+    expect(await take("7/0", "in")).toEqual([1, 2]);
+    expect(await take("7/0", "in")).toBeUndefined();
+    expect(await end).toBeUndefined();
+  });
+
+  test("a later call that waits behind the same process is not waited for", async () => {
+    const { homes, put, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("7/0", "sink/0", [source("in")]);
+    homes.open("8/0", "sink/0", [source("in")]);
+    await put("p", "in", 1, 2, 3, 4);
+    homes.close("p", ok);
+    expect(await take("7/0", "in")).toEqual([1, 2]);
+    expect(await take("7/0", "in")).toEqual([3, 4]);
+    expect(await take("7/0", "in")).toBeUndefined();
+  });
+});
+
+describe("waiting", () => {
+  test("C3: put waits for credit, tells that it waits, and goes on when a consumer acknowledges", async () => {
+    const { homes, put, take, waits } = homesWith({ name: "in", capacity: 2 });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("c", "sink/0", [source("in")]);
+    let isAccepted = false;
+    const waiting = put("p", "in", 1, 2, 3).then(() => (isAccepted = true));
+    await turn();
+    expect(isAccepted).toBe(false);
+    expect(waits).toEqual(["p waits to put in"]);
+    expect(await take("c", "in", 1)).toEqual([1]);
+    await turn();
+    expect(isAccepted).toBe(false);
+    expect(await take("c", "in", 1)).toEqual([2]);
+    await waiting;
+    expect(waits).toEqual(["p waits to put in", "p goes on"]);
+  });
+
+  test("a call that waited is let go only when its devices are back", async () => {
+    let giveBack = () => {};
+    const homes = new ChannelHomes({
+      now: () => 0,
+      onProgress: () => {},
+      onEnqueued: () => {},
+      onWait: () => () => new Promise<void>((resolve) => (giveBack = resolve)),
+    });
+    homes.define({ name: "in", capacity: 9, pick: "fifo", schema: undefined });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("c", "sink/0", [source("in")]);
+    let isServed = false;
+    void homes.take({ channel: "in", call: "c", acknowledge: true, maxItems: 1 }).then(() => (isServed = true));
+    const data = encodeItem("x");
+    await homes.put({ channel: "in", call: "p", items: { data, lengths: Uint32Array.of(data.byteLength) } });
+    await turn();
+    expect(isServed).toBe(false);
+    giveBack();
+    await turn();
+    expect(isServed).toBe(true);
+  });
+
+  test("C4: the failure of a producer reaches whoever waits, with its cause", async () => {
+    const { homes, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("a", "sink/0", [source("in")]);
+    homes.open("b", "sink/1", [source("in")]);
+    const one = take("a", "in", 1);
+    const all = take("b", "in");
+    one.catch(() => {});
+    all.catch(() => {});
+    const error = new TreadleError("call.failed", "the simulator exploded", { origin: { worker: "source/0" } });
+    homes.close("p", { ok: false, error });
+    for (const each of [one, all]) {
+      await expect(each).rejects.toMatchObject({ code: "channel.producer-failed", cause: error });
+    }
+  });
+
+  test("everything that waits is refused when the run ends", async () => {
+    const { homes, put, take } = homesWith({ name: "in", capacity: 1 }, { name: "other" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("c", "sink/0", [source("other")]);
+    await put("p", "in", 1);
+    const ended = new TreadleError("run.stopped", "over");
+    const waiting = [put("p", "in", 2), take("c", "other", 1)];
+    for (const each of waiting) each.catch(() => {});
+    homes.fail(ended);
+    for (const each of waiting) await expect(each).rejects.toBe(ended);
+  });
+});
+
+describe("misuse", () => {
+  test("an item that does not fit names item and path, and none of its batch is put", async () => {
+    const schema = z.object({ id: z.string(), at: z.object({ x: z.number() }) });
+    const { homes, put } = homesWith({ name: "in", schema });
+    homes.open("p", "source/0", [sink("in")]);
+    expect(() => put("p", "in", { id: "a", at: { x: 1 } }, { id: "b", at: { x: "far" } })).toThrow(
+      /item '1' put into channel 'in'.*at\.x: /,
+    );
+    expect(homes.depth("in")).toBe(0);
+  });
+
+  test("a call that has ended, the wrong end, an unknown or a second channel of a name", async () => {
+    const { homes, put, take } = homesWith({ name: "in" });
+    expect(() => put("p", "in", 1)).toThrow(expect.objectContaining({ code: "channel.closed" }));
+    homes.open("p", "source/0", [sink("in")]);
+    await expect(take("p", "in", 1)).rejects.toMatchObject({ code: "workflow.invalid" });
+    homes.open("c", "sink/0", [source("in")]);
+    await expect(put("c", "in", 1)).rejects.toMatchObject({ code: "channel.closed" });
+    expect(() => homes.define({ name: "in", capacity: 1, pick: "fifo", schema: undefined })).toThrow("defined twice");
+    expect(() => homes.open("x", "w/0", [sink("nowhere")])).toThrow("no channel is called 'nowhere'");
+    homes.close("never opened", ok);
+    homes.startOver("never opened", "w/0");
+  });
+
+  test("a put whose bytes do not add up is a breach of protocol", async () => {
+    const { homes } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    const items = { data: new Uint8Array(5), lengths: Uint32Array.of(2, 2) };
+    expect(() => homes.put({ channel: "in", call: "p", items })).toThrow(
+      expect.objectContaining({ code: "link.protocol" }),
+    );
+  });
+});
