@@ -20,6 +20,10 @@ export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulati
 export { DurationHistory } from "./formulation/duration-history.ts";
 export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";
 export { formulate } from "./formulation/formulate.ts";
+export { CpuCluster, CpuManager, CpuNode } from "./managers/cpu.ts";
+export { GpuCluster, GpuManager } from "./managers/gpu.ts";
+export type { DeviceGrant, Grant, ResourceManager, ResourceRequest, ServiceInstance } from "./managers/manager.ts";
+export { parseRetryAfter, Quota, QuotaManager, QuotaWindow } from "./managers/quota.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { arrange: arrangeProblem, actions: actionsProblem } as const satisfies Record<string, Problem>;

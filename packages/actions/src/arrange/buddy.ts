@@ -23,15 +23,17 @@ export function capacities(chunks: readonly Chunk[]): number[] {
   return chunkSizes.map((size) => chunks.reduce((sum, c) => sum + (c.size >= size ? c.size : 0), 0));
 }
 
-/** Cuts `size` devices out of the chunk, from its start; the rest comes back as chunks. */
-export function splitChunk(chunk: Chunk, size: number): { taken: Chunk; rest: Chunk[] } {
+/** Cuts the aligned interval of `size` devices at `start` out of the chunk; the rest comes back as chunks. */
+export function carveChunk(chunk: Chunk, start: number, size: number): Chunk[] {
   const rest: Chunk[] = [];
-  let width = chunk.size;
+  let { start: left, size: width } = chunk;
   while (width > size) {
     width /= 2;
-    rest.push({ node: chunk.node, start: chunk.start + width, size: width });
+    const upper = start >= left + width;
+    rest.push({ node: chunk.node, start: upper ? left : left + width, size: width });
+    if (upper) left += width;
   }
-  return { taken: { node: chunk.node, start: chunk.start, size }, rest };
+  return rest;
 }
 
 /**
@@ -48,9 +50,9 @@ export function packChunks(chunks: readonly Chunk[], sizes: readonly number[]): 
     const size = sizes[i]!;
     const from = chunkSizes.find((s) => s >= size && free.get(s)!.length > 0);
     if (from === undefined) return undefined;
-    const { taken, rest } = splitChunk(free.get(from)!.pop()!, size);
-    for (const piece of rest) free.get(piece.size)!.push(piece);
-    placed[i] = taken;
+    const chunk = free.get(from)!.pop()!;
+    for (const piece of carveChunk(chunk, chunk.start, size)) free.get(piece.size)!.push(piece);
+    placed[i] = { node: chunk.node, start: chunk.start, size };
   }
   return placed;
 }

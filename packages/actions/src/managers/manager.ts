@@ -1,0 +1,59 @@
+import type { Chunk } from "../arrange/buddy.ts";
+import type { ResourceState } from "../decide/resource-state.ts";
+
+/** What a manager needs to know of an action. */
+export type ResourceRequest = {
+  readonly actionId: string;
+  readonly trajectory?: string | undefined;
+  /** least units of this resource */
+  readonly minimum: number;
+  /** the service a GPU action needs */
+  readonly service?: string | undefined;
+};
+
+/** Units that an action holds until `release`. */
+export type Grant = {
+  readonly resource: string;
+  readonly pool: string;
+  readonly units: number;
+  /** exclusive core numbers on `node` */
+  readonly cores?: readonly number[] | undefined;
+  /** NUMA nodes of those cores */
+  readonly numaNodes?: readonly number[] | undefined;
+  readonly node?: string | undefined;
+  /** exclusive devices, and what must happen on them before the action may start */
+  readonly devices?: DeviceGrant | undefined;
+};
+
+export type ServiceInstance = { readonly service: string; readonly dop: number; readonly chunk: Chunk };
+
+export type DeviceGrant = {
+  readonly chunk: Chunk;
+  /** instances to remove from memory, least recently used first */
+  readonly evict: readonly ServiceInstance[];
+  /** whether the service has to be restored after that */
+  readonly restore: boolean;
+  /** memory that must be free on every device before the restore */
+  readonly neededBytes: number;
+};
+
+/**
+ * One resource type. A manager divides it into pools that are scheduled apart (the nodes of a CPU cluster), says what
+ * each has free, and turns a number of units into particular ones. Pure state: time comes in as `nowMs`.
+ *
+ * M1 what is granted and not released is granted to nobody else.
+ * M2 `acquire` of at most what `pools` said is free succeeds, when larger requests of one decision come first.
+ */
+export interface ResourceManager {
+  readonly resource: string;
+  /** the most units one action can ever get */
+  readonly capacity: number;
+  /** the pool that serves the action; undefined when none can at the moment, whatever becomes free in a pool */
+  bind(request: ResourceRequest, nowMs: number): string | undefined;
+  pools(nowMs: number): ReadonlyMap<string, Pick<ResourceState, "free" | "chunks">>;
+  acquire(pool: string, request: ResourceRequest, units: number, nowMs: number): Grant | undefined;
+  release(actionId: string, nowMs: number): void;
+  endTrajectory(trajectory: string): void;
+  /** ms until something becomes free without a release; undefined when only a release can do it */
+  nextChangeMs(nowMs: number): number | undefined;
+}

@@ -1,0 +1,306 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { type Chunk, CpuManager, GpuManager, parseRetryAfter, QuotaManager } from "../src/index.ts";
+
+const request = (actionId: string, trajectory?: string) => ({ actionId, trajectory, minimum: 1 });
+
+describe("quota manager", () => {
+  const windowOf = (type: "fixed" | "sliding" | "bucket") =>
+    new QuotaManager("search", { windows: [{ type, limit: 3, periodMs: 1000 }] });
+
+  test("never more than the limit starts in any stretch of a sliding period, or any fixed period", () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom("fixed" as const, "sliding" as const),
+        fc.array(fc.integer({ min: 0, max: 400 }), { maxLength: 60 }),
+        (type, gaps) => {
+          const quota = windowOf(type);
+          const starts: number[] = [];
+          let now = 0;
+          gaps.forEach((gap, i) => {
+            now += gap;
+            if (quota.acquire("search", request(`a${i}`), 1, now)) starts.push(now);
+            else {
+              // What it promises holds: it is free then.
+              const wait = quota.nextChangeMs(now)!;
+              expect(quota.pools(now + wait).get("search")!.free).toBeGreaterThanOrEqual(0);
+            }
+          });
+          for (const at of starts) {
+            const same = (t: number) =>
+              type === "fixed" ? Math.floor(t / 1000) === Math.floor(at / 1000) : t > at - 1000 && t <= at;
+            expect(starts.filter(same).length).toBeLessThanOrEqual(3);
+          }
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+
+  test("a bucket gives its burst at once and then its rate", () => {
+    const quota = windowOf("bucket");
+    const starts: number[] = [];
+    for (let now = 0, i = 0; now <= 4000; now += 50)
+      while (quota.acquire("search", request(`a${i++}`), 1, now)) starts.push(now);
+    expect(starts.filter((t) => t === 0).length).toBe(3);
+    expect(starts.length).toBe(3 + 12);
+  });
+
+  test.each(["fixed", "sliding", "bucket"] as const)(
+    "%s: something is free when nextChangeMs says so, and not before",
+    (type) => {
+      const quota = windowOf(type);
+      for (let i = 0; i < 3; i++) quota.acquire("search", request(`a${i}`), 1, 10 * i);
+      const wait = quota.nextChangeMs(20)!;
+      expect(quota.pools(20 + wait - 2).get("search")!.free).toBe(0);
+      expect(quota.pools(20 + wait).get("search")!.free).toBeGreaterThan(0);
+    },
+  );
+
+  test("concurrency counts what runs", () => {
+    const quota = new QuotaManager("search", { concurrency: 2 });
+    expect([1, 2, 3].map((i) => quota.acquire("search", request(`a${i}`), 1, 0) !== undefined)).toEqual([
+      true,
+      true,
+      false,
+    ]);
+    quota.release("a1");
+    expect(quota.pools(0).get("search")!.free).toBe(1);
+    quota.release("a1");
+    expect(quota.pools(0).get("search")!.free).toBe(1);
+  });
+
+  test("a refusal stops calls until Retry-After and halves concurrency; successes win it back", () => {
+    const quota = new QuotaManager("search", { concurrency: 8 });
+    for (let i = 0; i < 8; i++) quota.acquire("search", request(`a${i}`), 1, 0);
+    quota.throttled(100, 5000);
+    quota.throttled(101, 5000);
+    expect(quota.concurrency).toBe(4);
+    for (let i = 0; i < 8; i++) quota.release(`a${i}`);
+    expect(quota.pools(5099).get("search")!.free).toBe(0);
+    expect(quota.nextChangeMs(5099)).toBe(2);
+    expect(quota.pools(5101).get("search")!.free).toBe(4);
+    for (let i = 0; i < 4 + 5 + 6 + 7; i++) quota.succeeded();
+    expect(quota.concurrency).toBe(8);
+  });
+
+  test("without Retry-After the wait doubles", () => {
+    const quota = new QuotaManager("search", { concurrency: 8 });
+    let now = 0;
+    const waits = [1, 2, 3].map(() => {
+      quota.throttled(now);
+      const wait = quota.nextChangeMs(now)!;
+      now += wait;
+      return wait;
+    });
+    expect(waits).toEqual([1000, 2000, 4000]);
+  });
+
+  test("Retry-After is seconds or a date", () => {
+    const now = Date.parse("Wed, 21 Oct 2026 07:28:00 GMT");
+    expect(
+      ["3", "0.5", "Wed, 21 Oct 2026 07:28:09 GMT", "soon", "", null, "-1"].map((h) => parseRetryAfter(h, now)),
+    ).toEqual([3000, 500, 9000, undefined, undefined, undefined, undefined]);
+  });
+});
+
+describe("CPU manager", () => {
+  const twoNuma = {
+    id: "n0",
+    numa: [
+      [0, 1, 2, 3],
+      [4, 5, 6, 7],
+    ],
+    memoryBytes: 100,
+  };
+
+  test("M1 M2 cores are exclusive and what is free can be had, over random histories", () => {
+    fc.assert(
+      fc.property(fc.array(fc.tuple(fc.integer({ min: 1, max: 5 }), fc.nat(3)), { maxLength: 40 }), (steps) => {
+        const cpu = new CpuManager({ nodes: [twoNuma] });
+        const held = new Map<string, readonly number[]>();
+        steps.forEach(([units, release], i) => {
+          const free = cpu.pools().get("cpu@n0")!.free;
+          const grant = cpu.acquire("cpu@n0", request(`a${i}`), units);
+          expect(grant !== undefined).toBe(units <= free);
+          if (grant) {
+            expect(grant.cores!.length).toBe(units);
+            for (const cores of held.values()) expect(cores.some((c) => grant.cores!.includes(c))).toBe(false);
+            held.set(`a${i}`, grant.cores!);
+          }
+          const oldest = [...held.keys()][0];
+          if (release === 0 && oldest !== undefined) {
+            cpu.release(oldest);
+            held.delete(oldest);
+          }
+        });
+        expect(cpu.pools().get("cpu@n0")!.free).toBe(8 - [...held.values()].flat().length);
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  test("cores come from one NUMA node where one has enough, the fullest that does", () => {
+    const cpu = new CpuManager({ nodes: [twoNuma] });
+    cpu.acquire("cpu@n0", request("a"), 2);
+    expect(cpu.acquire("cpu@n0", request("b"), 2)!.cores).toEqual([2, 3]);
+    expect(cpu.acquire("cpu@n0", request("c"), 3)!.numaNodes).toEqual([1]);
+    cpu.release("a");
+    expect(cpu.acquire("cpu@n0", request("d"), 3)!.numaNodes).toEqual([0, 1]);
+  });
+
+  test("a trajectory goes to the node with the least share of memory reserved, and stays", () => {
+    const cpu = new CpuManager({ nodes: [twoNuma, { ...twoNuma, id: "n1" }], trajectoryMemoryBytes: 40 });
+    expect(["t1", "t2", "t3"].map((t) => cpu.bind(request("a", t)))).toEqual(["cpu@n0", "cpu@n1", "cpu@n0"]);
+    cpu.acquire("cpu@n0", request("full"), 8);
+    expect(cpu.bind(request("again", "t1"))).toBe("cpu@n0");
+    expect(cpu.bind(request("b", "t4"))).toBe("cpu@n1");
+    expect(cpu.bind(request("b", "t5"))).toBeUndefined();
+    cpu.endTrajectory("t2");
+    expect(cpu.bind(request("b", "t5"))).toBe("cpu@n1");
+  });
+
+  test("overcommit reserves beyond the memory, and the furthest above its reservation goes first when it runs out", () => {
+    const cpu = new CpuManager({ nodes: [twoNuma], overcommit: 1.5, trajectoryMemoryBytes: 50 });
+    expect(["t1", "t2", "t3", "t4"].map((t) => cpu.bind(request("a", t)))).toEqual([
+      "cpu@n0",
+      "cpu@n0",
+      "cpu@n0",
+      undefined,
+    ]);
+    expect(
+      cpu.outOfMemory(
+        "n0",
+        new Map([
+          ["t1", 30],
+          ["t2", 60],
+          ["t3", 10],
+        ]),
+      ),
+    ).toEqual([]);
+    expect(
+      cpu.outOfMemory(
+        "n0",
+        new Map([
+          ["t1", 45],
+          ["t2", 70],
+          ["t3", 10],
+        ]),
+      ),
+    ).toEqual(["t2"]);
+  });
+});
+
+describe("GPU manager", () => {
+  const service = (memoryBytes: number) => [1, 2, 4, 8].map((dop) => ({ dop, memoryBytes, restoreSeconds: 3 }));
+  const cluster = (nodes = 1) => ({
+    nodes,
+    memoryBytesPerDevice: 100,
+    services: { judge: service(60), teacher: service(60), small: service(30) },
+  });
+  const ask = (actionId: string, of: string) => ({ ...request(actionId), service: of });
+  const start = (gpu: GpuManager, id: string, of: string, units: number) => {
+    const { devices } = gpu.acquire("gpu", ask(id, of), units)!;
+    expect(gpu.verifyFreed(id, new Array<number>(devices!.chunk.size).fill(100))).toBe(true);
+    return devices!;
+  };
+
+  test("M1 M2 G1 G2 intervals are aligned and exclusive, and residents fit, over random histories", () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.constantFrom(1, 2, 4, 8), fc.constantFrom("judge", "teacher", "small"), fc.nat(2)), {
+          maxLength: 50,
+        }),
+        (steps) => {
+          const gpu = new GpuManager(cluster(2));
+          const held = new Map<string, Chunk>();
+          steps.forEach(([units, of, release], i) => {
+            const room = gpu
+              .pools()
+              .get("gpu")!
+              .chunks.some((c) => c.size >= units);
+            const grant = gpu.acquire("gpu", ask(`a${i}`, of), units);
+            expect(grant !== undefined).toBe(room);
+            if (grant) {
+              const { chunk } = grant.devices!;
+              expect([chunk.size, chunk.start % units]).toEqual([units, 0]);
+              for (const other of held.values())
+                expect(
+                  other.node === chunk.node &&
+                    other.start < chunk.start + chunk.size &&
+                    chunk.start < other.start + other.size,
+                ).toBe(false);
+              expect(gpu.verifyFreed(`a${i}`, new Array<number>(units).fill(100))).toBe(true);
+              held.set(`a${i}`, chunk);
+            }
+            for (let node = 0; node < 2; node++)
+              for (let device = 0; device < 8; device++) {
+                const bytes = gpu
+                  .residents()
+                  .filter(
+                    (r) => r.chunk.node === node && r.chunk.start <= device && device < r.chunk.start + r.chunk.size,
+                  );
+                expect(bytes.reduce((sum, r) => sum + (r.service === "small" ? 30 : 60), 0)).toBeLessThanOrEqual(100);
+              }
+            const oldest = [...held.keys()][0];
+            if (release === 0 && oldest !== undefined) {
+              gpu.release(oldest);
+              held.delete(oldest);
+            }
+          });
+          for (const id of held.keys()) gpu.release(id);
+          expect([...gpu.pools().get("gpu")!.chunks].sort((a, b) => a.node - b.node)).toEqual([
+            { node: 0, start: 0, size: 8 },
+            { node: 1, start: 0, size: 8 },
+          ]);
+        },
+      ),
+      { numRuns: 100 },
+    );
+  });
+
+  test("an action goes where its service is resident, without a restore; another degree is another service", () => {
+    const gpu = new GpuManager(cluster());
+    expect(gpu.restoreSeconds("judge", 2)).toBe(3);
+    const first = start(gpu, "a", "judge", 2);
+    const second = start(gpu, "b", "teacher", 2);
+    gpu.release("a");
+    gpu.release("b");
+    expect(gpu.restoreSeconds("judge", 2)).toBe(0);
+    expect(gpu.restoreSeconds("judge", 4)).toBe(3);
+    expect(start(gpu, "c", "teacher", 2)).toMatchObject({ chunk: second.chunk, restore: false, evict: [] });
+    expect(start(gpu, "d", "judge", 2)).toMatchObject({ chunk: first.chunk, restore: false });
+  });
+
+  test("G4 the least recently used goes first, and only as many as needed", () => {
+    const gpu = new GpuManager({ ...cluster(), devicesPerNode: 1 });
+    for (const of of ["small", "judge"]) {
+      start(gpu, of, of, 1);
+      gpu.release(of);
+    }
+    start(gpu, "again", "small", 1);
+    gpu.release("again");
+    expect(gpu.acquire("gpu", ask("t", "teacher"), 1)!.devices!.evict.map((r) => r.service)).toEqual(["judge"]);
+  });
+
+  test("G3 nothing starts before the memory it needs was seen free", () => {
+    const gpu = new GpuManager(cluster());
+    start(gpu, "a", "judge", 8);
+    gpu.release("a");
+    const grant = gpu.acquire("gpu", ask("b", "teacher"), 8)!;
+    expect(grant.devices).toMatchObject({ restore: true, neededBytes: 60, evict: [{ service: "judge", dop: 8 }] });
+    expect(gpu.verifyFreed("b", [100, 100, 100, 100, 100, 100, 100, 59])).toBe(false);
+    expect(gpu.verifyFreed("b", [100])).toBe(false);
+    expect(gpu.residents()).toEqual([]);
+    expect(gpu.verifyFreed("b", new Array<number>(8).fill(60))).toBe(true);
+    expect(gpu.residents()).toMatchObject([{ service: "teacher" }]);
+  });
+
+  test("a lost service is restored again", () => {
+    const gpu = new GpuManager(cluster());
+    const { chunk } = start(gpu, "a", "judge", 4);
+    gpu.release("a");
+    gpu.lost({ service: "judge", dop: 4, chunk });
+    expect(gpu.restoreSeconds("judge", 4)).toBe(3);
+  });
+});
