@@ -13,7 +13,8 @@ import { bufferAlignment, maxBuffers, TakeOut, withOutsideBytes } from "./typed-
 /** Shapes that one encoder remembers; the ids are single bytes from 0x40. */
 const maxShapes = 64;
 
-const common = {
+/** How every value is written, on links and in items. */
+export const codecOptions = {
   useRecords: true,
   mapsAsObjects: false,
   moreTypes: true,
@@ -35,7 +36,7 @@ export type Encoded = {
 const noBuffers: readonly Uint8Array[] = [];
 
 export class Encoder {
-  #packr = new Packr({ ...common, sequential: true, maxOwnStructures: maxShapes });
+  #packr = new Packr({ ...codecOptions, sequential: true, maxOwnStructures: maxShapes });
   #reset = false;
 
   /**
@@ -60,13 +61,13 @@ export class Encoder {
 
   /** What was encoded last will not be sent: the shapes it introduced are unknown to the decoder, so start afresh. */
   discard(): void {
-    this.#packr = new Packr({ ...common, sequential: true, maxOwnStructures: maxShapes });
+    this.#packr = new Packr({ ...codecOptions, sequential: true, maxOwnStructures: maxShapes });
     this.#reset = true;
   }
 }
 
 export class Decoder {
-  #unpackr = new Unpackr({ ...common, sequential: true });
+  #unpackr = new Unpackr({ ...codecOptions, sequential: true });
   readonly #check = new HeaderCheck();
 
   /**
@@ -81,7 +82,7 @@ export class Decoder {
     reset = false,
   ): unknown {
     if (reset) {
-      this.#unpackr = new Unpackr({ ...common, sequential: true });
+      this.#unpackr = new Unpackr({ ...codecOptions, sequential: true });
       this.#check.forgetShapes();
     }
     this.#check.run(bytes, start, end);
@@ -99,7 +100,7 @@ export class Decoder {
 const scratch = Buffer.allocUnsafeSlow(256);
 const scratchRange = { start: 0, end: 0 };
 
-function decodeChecked(
+export function decodeChecked(
   unpackr: Unpackr,
   header: Uint8Array,
   buffers: readonly Uint8Array[],
@@ -120,32 +121,46 @@ export function alignUp(size: number): number {
 const itemVersion = 1;
 const itemFixedBytes = 12;
 
+/** A value that is ready to be written into a block of memory of at least `sizeBytes`, a multiple of 64. */
+export type PlacedItem = { readonly sizeBytes: number; writeTo(target: Uint8Array): void };
+
 /**
- * A value as one block of opaque bytes that anyone may store and `decodeItem` reads later.
+ * Encodes all of a value but its large typed arrays, which `writeTo` copies once, to where they shall lie.
  * Layout, little-endian: u32 version, u32 number of buffers, u32 header bytes, f64 size of each buffer, header, then the
- * buffers, each at a multiple of 64 from the start.
+ * buffers, each at a multiple of 64 from the start; padded to a multiple of 64.
  */
-export function encodeItem(value: unknown): Uint8Array {
+export function placeItem(value: unknown): PlacedItem {
   const takeOut = new TakeOut();
   const replaced = takeOut.replace(value);
   const header = itemPackr.pack(replaced);
-  const count = takeOut.buffers.length;
-  const headerAt = itemFixedBytes + count * 8;
+  const { buffers } = takeOut;
+  const headerAt = itemFixedBytes + buffers.length * 8;
   let size = headerAt + header.length;
-  for (const buffer of takeOut.buffers) size = alignUp(size) + buffer.length;
-  const item = new Uint8Array(size);
-  const view = new DataView(item.buffer);
-  view.setUint32(0, itemVersion, true);
-  view.setUint32(4, count, true);
-  view.setUint32(8, header.length, true);
-  item.set(header, headerAt);
-  let position = headerAt + header.length;
-  for (const [index, buffer] of takeOut.buffers.entries()) {
-    view.setFloat64(itemFixedBytes + index * 8, buffer.length, true);
-    position = alignUp(position);
-    item.set(buffer, position);
-    position += buffer.length;
-  }
+  for (const buffer of buffers) size = alignUp(size) + buffer.length;
+  return {
+    sizeBytes: alignUp(size),
+    writeTo(target) {
+      const view = new DataView(target.buffer, target.byteOffset, target.byteLength);
+      view.setUint32(0, itemVersion, true);
+      view.setUint32(4, buffers.length, true);
+      view.setUint32(8, header.length, true);
+      target.set(header, headerAt);
+      let position = headerAt + header.length;
+      for (const [index, buffer] of buffers.entries()) {
+        view.setFloat64(itemFixedBytes + index * 8, buffer.length, true);
+        position = alignUp(position);
+        target.set(buffer, position);
+        position += buffer.length;
+      }
+    },
+  };
+}
+
+/** A value as one block of opaque bytes that anyone may store and `decodeItem` reads later. */
+export function encodeItem(value: unknown): Uint8Array {
+  const placed = placeItem(value);
+  const item = new Uint8Array(placed.sizeBytes);
+  placed.writeTo(item);
   return item;
 }
 
@@ -176,8 +191,8 @@ export function decodeItem(item: Uint8Array): unknown {
   }
   itemCheck.forgetShapes();
   itemCheck.run(item, headerAt, headerEnd);
-  return decodeChecked(new Unpackr({ ...common }), item.subarray(headerAt, headerEnd), buffers);
+  return decodeChecked(new Unpackr({ ...codecOptions }), item.subarray(headerAt, headerEnd), buffers);
 }
 
-const itemPackr = new Packr({ ...common, maxOwnStructures: maxShapes });
+const itemPackr = new Packr({ ...codecOptions, maxOwnStructures: maxShapes });
 const itemCheck = new HeaderCheck();

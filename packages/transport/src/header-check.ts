@@ -23,6 +23,7 @@ export class HeaderCheck {
   #position = 0;
   #end = 0;
   #budget = 0;
+  #firstOwnId = 0x40;
 
   /** Throws `link.protocol` unless `bytes[start, end)` is one well-formed value. Shapes stay known for later values. */
   run(bytes: Uint8Array, start: number, end: number): void {
@@ -36,6 +37,14 @@ export class HeaderCheck {
 
   forgetShapes(): void {
     this.#fields.fill(-1);
+    this.#firstOwnId = 0x40;
+  }
+
+  /** These shapes have the first ids, and what is read may define none below `firstOwnId`. */
+  knowShapes(numKeys: readonly number[], firstOwnId: number): void {
+    this.#fields.fill(-1);
+    this.#fields.set(numKeys);
+    this.#firstOwnId = firstOwnId;
   }
 
   #value(depth: number) {
@@ -138,7 +147,7 @@ export class HeaderCheck {
   /** A shape's definition: its id, the array of its keys, then the first value of that shape. */
   #record(depth: number) {
     const id = this.#number(1);
-    if (id < 0x40 || id > 0x7f) throw protocolError(`record id ${id} is out of range`);
+    if (id < this.#firstOwnId || id > 0x7f) throw protocolError(`record id ${id} is out of range`);
     const count = this.#arrayLength();
     if (count > this.#end - this.#position) throw protocolError(`${count} keys are announced and fewer bytes follow`);
     this.#budget -= count;

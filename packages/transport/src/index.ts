@@ -2,6 +2,7 @@ export { type Address, maxUnixPathBytes, type ParsedAddress, parseAddress } from
 export { systemClock } from "./clock.ts";
 export { Decoder, decodeItem, type Encoded, Encoder, encodeItem } from "./codec.ts";
 export { type Endpoint, type EndpointOptions, openEndpoint, type SegmentOptions } from "./endpoint.ts";
+export { decodeItems, type ItemBlock, ItemEncoder, type Shapes } from "./item-batch.ts";
 export { memoryLinkPair } from "./memory-link.ts";
 export { createPeer, type PeerOptions } from "./peer.ts";
 export { dropIdleMemory, releaseArrays } from "./received-arrays.ts";
