@@ -1,6 +1,6 @@
 /**
  * The script of the timeline page: plain JavaScript for any current browser. It draws only what is in view: lanes by
- * scroll position, spans by binary search, and spans thinner than a pixel once.
+ * scroll position, spans by binary search; spans too thin to see become columns as high as the time that they fill.
  */
 export const timelineScript = String.raw`"use strict";
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
@@ -226,7 +226,8 @@ function drawLane(lane, y) {
   context.rect(gutter, Math.max(axisHeight, y), width - gutter, laneHeight);
   context.clip();
   const scale = (width - gutter) / (to - from);
-  const lastX = new Float64Array(categories.length).fill(-1);
+  const small = new Map(); // colour -> share of each pixel column that spans thinner than two pixels cover
+  let lastInstant = -Infinity;
   for (let i = firstEndingAfter(lane, from); i < lane.spans.length; i++) {
     const span = lane.spans[i];
     if (span[START] > to) break;
@@ -235,19 +236,44 @@ function drawLane(lane, y) {
     if (end < from || hidden.has(category)) continue;
     const x0 = Math.max(gutter - 4, gutter + (span[START] - from) * scale);
     const x1 = Math.min(width + 4, gutter + (end - from) * scale);
-    if (span[DURATION] === 0) { drawInstant(x0, y, category); continue; }
-    if (x1 <= lastX[category]) continue; // its pixel is painted already
-    lastX[category] = Math.max(Math.ceil(x1), x0 + 1);
-    const w = Math.max(1, x1 - x0);
+    if (span[DURATION] === 0) {
+      if (x0 - lastInstant >= 2) drawInstant(x0, y, category);
+      lastInstant = x0;
+      continue;
+    }
+    const w = x1 - x0;
+    const isFrame = frames.has(category);
+    if (w < 2) {
+      if (!isFrame) cover(small, lane.group === "devices" ? componentColour(span[COMPONENT]) : colours[categories[category]], x0, x1);
+      continue;
+    }
     context.fillStyle = fillOf(span, lane);
-    if (frames.has(category)) {
+    if (isFrame) {
       context.fillRect(x0, y + laneHeight - 6, w > 3 ? w - 1 : w, 4);
       continue;
     }
     context.fillRect(x0, y + 3, w > 3 ? w - 1 : w, laneHeight - 10);
     if (w > 44 && !waits.has(category)) label(span, lane, x0, x1, y);
   }
+  // Each column stands for a stretch of time: as high as it was busy, in the colours of what filled it.
+  const tops = new Float64Array(width + 8);
+  for (const [colour, columns] of small) {
+    context.fillStyle = colour;
+    for (let x = gutter; x < width; x++) {
+      if (columns[x] === 0) continue;
+      const h = Math.min(columns[x], 1 - tops[x]) * (laneHeight - 10);
+      context.fillRect(x, y + laneHeight - 7 - tops[x] * (laneHeight - 10) - h, 1, h);
+      tops[x] = Math.min(1, tops[x] + columns[x]);
+    }
+  }
   context.restore();
+}
+function cover(small, colour, x0, x1) {
+  let columns = small.get(colour);
+  if (!columns) small.set(colour, (columns = new Float64Array(width + 8)));
+  for (let x = Math.max(0, Math.floor(x0)); x <= Math.min(width + 7, Math.floor(x1)); x++) {
+    columns[x] += Math.max(0, Math.min(x + 1, x1) - Math.max(x, x0));
+  }
 }
 function label(span, lane, x0, x1, y) {
   const left = Math.max(x0, gutter);
@@ -279,16 +305,18 @@ function drawSteps() {
   context.fillStyle = colours.dim;
   context.setLineDash([2, 3]);
   context.globalAlpha = 0.8;
-  let lastLabel = -Infinity, lastLine = -Infinity;
-  for (const [number, { start }] of steps) {
+  let lastLabel = -Infinity;
+  const inView = [...steps].filter(([, { start }]) => start >= from && start <= to);
+  const isDense = inView.length > (width - gutter) / 24;
+  for (const [number, { start }] of inView) {
     const x = Math.round(xOf(start)) + 0.5;
-    if (x < gutter || x > width || x - lastLine < 5) continue;
-    lastLine = x;
+    const isLabelled = x - lastLabel >= 80;
+    if (isDense && !isLabelled) continue;
     context.beginPath();
     context.moveTo(x, axisHeight);
     context.lineTo(x, viewHeight);
     context.stroke();
-    if (x - lastLabel < 60) continue;
+    if (!isLabelled) continue;
     lastLabel = x;
     context.fillText("step " + number, x + 4, axisHeight + groupHeight / 2 - 1);
   }

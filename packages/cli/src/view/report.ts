@@ -119,6 +119,7 @@ const notCurves = new Set(["step", "seconds", "reward", "accuracy", "policyVersi
 
 function learning({ rows, summary }: RunRecord): string {
   const figures: string[] = [];
+  const constants: string[] = [];
   const curve = (name: string, title: string, colour: string, percent = false, before?: number | null) => {
     const present = rows.filter((row) => row[name] !== undefined);
     const xs = present.map(({ step }) => step);
@@ -127,7 +128,12 @@ function learning({ rows, summary }: RunRecord): string {
       xs.unshift(0);
       values.unshift(before);
     }
-    if (values.filter(Number.isFinite).length < 2) return;
+    const known = values.filter(Number.isFinite);
+    if (known.length < 2) return;
+    if (known.every((value) => value === known[0])) {
+      constants.push(`${title} ${significant(known[0]!)}`);
+      return;
+    }
     const points = thin(xs, values, maxPoints);
     const isLong = points.values.length > 40;
     const drawn = isLong ? smooth(points.values) : points.values;
@@ -146,7 +152,8 @@ function learning({ rows, summary }: RunRecord): string {
   curve("accuracy", "accuracy", "var(--c0)", true, summary?.evalBefore);
   const others = new Set(rows.flatMap((row) => Object.keys(row)).filter((name) => !notCurves.has(name)));
   for (const name of [...others].slice(0, 10)) curve(name, name, "var(--c7)");
-  return grid(figures);
+  const unchanged = constants.length === 0 ? "" : `<p>unchanged throughout: ${escapeHtml(constants.join(", "))}</p>`;
+  return grid(figures) + unchanged;
 }
 
 function stepTime({ rows, activity }: RunRecord): string {

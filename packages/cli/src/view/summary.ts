@@ -1,15 +1,9 @@
 /** What is said when a run has ended. */
-import type { RunSummary } from "@treadle/contracts";
 import pc from "picocolors";
 import { drawnPoints } from "./curve.ts";
 import { sparkline } from "./plot.ts";
 import type { RunState } from "./state.ts";
 import { formatCount, formatPercent, formatSeconds, significant } from "./text.ts";
-
-/** The object of `--json`, or undefined for a run that did not come to an end. */
-export function summaryObject(state: RunState): RunSummary | undefined {
-  return state.summary;
-}
 
 export function renderSummary(state: RunState, options: { colour: boolean; next?: readonly string[] }): string {
   const c = pc.createColors(options.colour);
