@@ -492,12 +492,10 @@ export class Cluster {
 
   /** A call failed because of a peer's death: it starts over when everybody is back. */
   async #retry(rank: Rank, call: PendingCall, error: TreadleError): Promise<void> {
-    const { incarnation } = rank;
     this.#calls.startCallOver(call, rank.name);
     const culprit = error.origin.worker;
     if (culprit !== undefined) await this.#rank(culprit)?.ready();
     await Promise.all([...this.#ranks.values()].flat().map((each) => each.ready()));
-    if (incarnation !== rank.incarnation) throw error;
   }
 
   #tellPeers(worker: string): void {

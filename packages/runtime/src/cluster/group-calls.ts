@@ -33,6 +33,7 @@ type RankCall = {
   readonly rank: Rank;
   readonly pending: PendingCall;
   reply: CallReply | undefined;
+  isSettled: boolean;
   readonly settle: { resolve: (reply: RankReply<unknown>) => void; reject: (error: unknown) => void };
 };
 
@@ -40,7 +41,8 @@ type GroupCall = {
   readonly sequence: number;
   readonly encoded: EncodedCall;
   readonly byRank: Map<number, RankCall>;
-  failed: boolean;
+  /** the first failure on any rank */
+  failure: { readonly error: unknown } | undefined;
 };
 
 export type GroupCallsOptions = {
@@ -71,7 +73,7 @@ export class GroupCalls {
         call: each.pending.request.call,
         method: encoded.method,
         worker: each.rank.name,
-        replied: each.reply !== undefined,
+        replied: each.isSettled || each.reply !== undefined,
       })),
     );
   }
@@ -79,7 +81,7 @@ export class GroupCalls {
   call(encoded: EncodedCall): CallHandle<unknown> {
     const sequence = ++this.#sequence;
     const controller = new AbortController();
-    const call: GroupCall = { sequence, encoded, byRank: new Map(), failed: false };
+    const call: GroupCall = { sequence, encoded, byRank: new Map(), failure: undefined };
     this.#open.set(sequence, call);
     this.#options.onProgress();
     const replies = encoded.ranks.map(
@@ -94,7 +96,13 @@ export class GroupCalls {
             resolve: (reply) => this.#replied(call, rank.index, reply),
             reject: (error) => this.#failed(call, rank.index, error),
           };
-          call.byRank.set(rank.index, { rank, pending, reply: undefined, settle: { resolve, reject } });
+          call.byRank.set(rank.index, {
+            rank,
+            pending,
+            reply: undefined,
+            isSettled: false,
+            settle: { resolve, reject },
+          });
           // Ranks that hold one state together also work in step, so they get their devices together.
           const gang = encoded.component.workerClass.restart === "group" ? `call-${sequence}` : undefined;
           this.#register(request.call, sequence, rank, encoded.ends, gang); // G1
@@ -117,7 +125,7 @@ export class GroupCalls {
       if (call.encoded.component.name !== rank.component) continue;
       for (const each of call.byRank.values()) {
         if (scope === "rank" && each.rank !== rank) continue;
-        if (scope === "rank" && each.reply) continue;
+        if (each.isSettled) continue;
         each.reply = undefined;
         each.pending.attempts = 0;
         each.rank.requeue(each.pending);
@@ -187,30 +195,41 @@ export class GroupCalls {
     const together = call.encoded.component.workerClass.restart === "group";
     const all = [...call.byRank.values()];
     if (!together) this.#settle(call, each);
-    if (all.some((other) => other.reply === undefined) || call.failed) return;
-    if (together) for (const other of all) this.#settle(call, other); // G2
-    this.#open.delete(call.sequence);
-    const { component, method } = call.encoded;
-    if (component.workerClass.replays.includes(method)) this.#replays.set(`${component.name}.${method}`, call.encoded);
+    else if (call.failure) this.#reject(each, call.failure.error);
+    else if (all.every((other) => other.reply !== undefined)) for (const other of all) this.#settle(call, other); // G2
+    this.#end(call);
+  }
+
+  #failed(call: GroupCall, index: number, error: unknown): void {
+    call.failure ??= { error };
+    this.#options.onFailure(error);
+    this.#reject(call.byRank.get(index) as RankCall, error);
+    // G2: those that have answered and wait for the others wait in vain.
+    for (const other of call.byRank.values()) if (other.reply && !other.isSettled) this.#reject(other, error);
+    this.#end(call);
   }
 
   #settle(call: GroupCall, each: RankCall): void {
     const reply = each.reply as CallReply;
+    each.isSettled = true;
     this.#release(each.pending.request.call, { ok: true });
     const { component, step } = call.encoded;
     if (reply.savedPath !== undefined) this.#options.onSaved(component.name, reply.savedPath, step);
     each.settle.resolve({ value: reply.value, durationMs: reply.durationMs, timers: reply.timers });
   }
 
-  #failed(call: GroupCall, index: number, error: unknown): void {
-    const each = call.byRank.get(index) as RankCall;
-    call.failed = true;
-    this.#options.onFailure(error);
+  #reject(each: RankCall, error: unknown): void {
+    each.isSettled = true;
     // The record is what consumers in other processes can be told.
     this.#release(each.pending.request.call, { ok: false, error: fromErrorRecord(toErrorRecord(error)) });
     each.settle.reject(error);
-    if (![...call.byRank.values()].some((other) => other.reply === undefined && other !== each)) {
-      this.#open.delete(call.sequence);
-    }
+  }
+
+  #end(call: GroupCall): void {
+    if ([...call.byRank.values()].some((each) => !each.isSettled)) return;
+    this.#open.delete(call.sequence);
+    const { component, method } = call.encoded;
+    if (call.failure || !component.workerClass.replays.includes(method)) return;
+    this.#replays.set(`${component.name}.${method}`, call.encoded);
   }
 }

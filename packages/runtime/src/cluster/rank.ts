@@ -30,6 +30,7 @@ export class Rank {
   control: Peer | undefined;
   #peer: Peer | undefined;
   readonly #pending = new Map<string, PendingCall>();
+  #failure: { readonly error: unknown } | undefined;
   readonly #waitingForReady: { resolve: (peer: Peer) => void; reject: (error: unknown) => void }[] = [];
   readonly #onRetry: (rank: Rank, call: PendingCall, error: TreadleError) => Promise<void>;
 
@@ -56,6 +57,7 @@ export class Rank {
 
   /** The link of the running process; waits while it starts or restarts. */
   ready(): Promise<Peer> {
+    if (this.#failure) return Promise.reject(this.#failure.error);
     if (this.#peer) return Promise.resolve(this.#peer);
     return new Promise((resolve, reject) => this.#waitingForReady.push({ resolve, reject }));
   }
@@ -69,14 +71,17 @@ export class Rank {
     for (const waiting of this.#waitingForReady.splice(0)) waiting.resolve(peer);
   }
 
-  /** The process is gone, or is not to be used any more. */
+  /** The process is gone, or is not to be used any more: what it may still have sent must not count for the next one. */
   down(): void {
+    const gone = new TreadleError("link.closed", `worker '${this.name}' is not used any more`);
+    void this.control?.link.close(gone).catch(() => {});
     this.control = undefined;
     this.#peer = undefined;
   }
 
   /** Nothing more will come of this rank. */
   fail(error: unknown): void {
+    this.#failure ??= { error };
     this.control = undefined;
     this.#peer = undefined;
     for (const call of this.#pending.values()) call.reject(error);
@@ -85,6 +90,10 @@ export class Rank {
   }
 
   submit(call: PendingCall): void {
+    if (this.#failure) {
+      call.reject(this.#failure.error);
+      return;
+    }
     this.#pending.set(call.request.call, call);
     if (this.#peer) this.#send(call, this.#peer);
   }
@@ -115,6 +124,8 @@ export class Rank {
         if (retry) {
           void this.#onRetry(this, call, error).then(
             () => {
+              // R2: a process that came up meanwhile has been sent the call already.
+              if (incarnation !== this.incarnation) return;
               if (this.#peer && this.#pending.has(call.request.call)) this.#send(call, this.#peer);
             },
             (fatal) => this.#reject(call, fatal),
