@@ -6,7 +6,8 @@
 import { Lanes } from "./lanes.ts";
 import { componentOf, SpanCategory, type SpanRecord } from "./span-record.ts";
 import { writeTextFile } from "./text-output.ts";
-import { timelineScript } from "./timeline-script.ts";
+import { timelineDrawing } from "./timeline-drawing.ts";
+import { timelineInput } from "./timeline-input.ts";
 import { timelineStyle } from "./timeline-style.ts";
 import { readTrace } from "./trace-file.ts";
 import { durationClass, occupiesDevices, surveyTrace, type TraceSurvey } from "./trace-survey.ts";
@@ -63,7 +64,7 @@ export async function toHtmlTimeline(
       numDropped: survey.numDropped,
     };
     yield `<script type="application/json" id="summary">${JSON.stringify(summary).replaceAll("<", "\\u003c")}</script>\n`;
-    yield `<script>\n${timelineScript}</script>\n</body>\n</html>\n`;
+    yield `<script>\n${timelineDrawing}${timelineInput}</script>\n</body>\n</html>\n`;
   }
   await writeTextFile(outputPath, text());
   return { numSpans: numShown, numHidden };
