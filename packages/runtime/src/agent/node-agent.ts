@@ -65,8 +65,9 @@ export class WorkerProcess {
     logFile.on("error", () => {}); // a full disk must not end the run because of its logs
     for (const stream of [child.stdout, child.stderr]) {
       eachLine(stream, (line) => {
-        if (line.startsWith(failureMark)) {
-          this.#verdict ??= JSON.parse(line.slice(failureMark.length)) as ErrorRecord;
+        const failure = parseFailure(line);
+        if (failure) {
+          this.#verdict ??= failure;
           return;
         }
         if (line.trim() === "") return;
@@ -94,12 +95,13 @@ export class WorkerProcess {
       const settle = (code: number | null, signal: string | null, cause?: Error) => {
         if (!this.#alive) return;
         this.#alive = false;
-        this.#signalGroup("SIGKILL"); // N1: what the worker had started
         logFile.end();
         const failure = this.#verdict ?? (cause ? { code: "worker.died", message: cause.message } : undefined);
         const { worker, incarnation } = this;
         resolve({ worker, incarnation, pid: child.pid, code, signal, failure, logTail: tail.lines() });
       };
+      // N1: what the worker had started may hold its pipes open, and with them back the news of its end.
+      child.on("exit", () => this.#signalGroup("SIGKILL"));
       child.on("close", (code, signal) => settle(code, signal));
       child.on("error", (cause) => settle(null, null, cause));
     });
@@ -144,6 +146,7 @@ export class NodeAgent {
   readonly #logs: string;
   readonly #listener: AgentListener;
   readonly #processes = new Set<WorkerProcess>();
+  #isClosed = false;
 
   constructor(options: { name: string; projectRoot: string; logs: string; listener: AgentListener }) {
     this.name = options.name;
@@ -155,6 +158,8 @@ export class NodeAgent {
 
   async spawn(request: SpawnRequest): Promise<WorkerProcess> {
     await this.#checkModule(request.boot.module);
+    if (this.#isClosed)
+      throw new TreadleError("run.stopped", `node agent '${this.name}' is closed; it starts no worker`);
     const { boot, memoryLimitMiB } = request;
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
     const child = spawn(process.execPath, [...heap, ...loaderFlags(boot.module), hostEntry.path], {
@@ -171,6 +176,7 @@ export class NodeAgent {
 
   /** Ends every process that is left. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     this.#endAll();
     await Promise.all([...this.#processes].map((started) => started.exited));
     process.off("exit", this.#endAll);
@@ -215,6 +221,17 @@ function eachLine(stream: Readable | null, onLine: (line: string) => void): void
   lines.on("line", (line) =>
     onLine(line.length > maxLineLength && !line.startsWith(failureMark) ? line.slice(0, maxLineLength) : line),
   );
+}
+
+/** What the worker process says of its own end; a line that only looks like it is an ordinary one. */
+function parseFailure(line: string): ErrorRecord | undefined {
+  if (!line.startsWith(failureMark)) return undefined;
+  try {
+    const { code, message, ...rest } = JSON.parse(line.slice(failureMark.length)) as Partial<ErrorRecord>;
+    return typeof code === "string" && typeof message === "string" ? { code, message, ...rest } : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function parseHeartbeat(line: string): Heartbeat | undefined {

@@ -7,8 +7,7 @@
  * Lifecycle: launch components and define channels → `start` (placement, processes; by itself at the first call) →
  * calls → `close`. A failure that restarts cannot mend moves it to failed, from where only `close` leads on.
  */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import * as contracts from "@treadle/contracts";
 import {
@@ -24,7 +23,7 @@ import {
   type WorkerBoot,
 } from "@treadle/contracts";
 import { resolvePlacement } from "@treadle/planner";
-import { createPeer, type Endpoint, openEndpoint } from "@treadle/transport";
+import { createPeer, type Endpoint, openEndpoint, removeSegments } from "@treadle/transport";
 import pLimit from "p-limit";
 import type { z } from "zod";
 import { type ExitReport, NodeAgent } from "../agent/node-agent.ts";
@@ -39,10 +38,11 @@ import { locateExport } from "../host/module-loader.ts";
 import { SupervisorState } from "../supervisor/supervisor-state.ts";
 import { type AnyWorkerClass, type ConfigOf, methodNames, type WorkerClass } from "../worker.ts";
 import { type Component, componentName, type LaunchOptions } from "./component.ts";
-import { localDevices } from "./devices.ts";
+import { localDevices, visibleDevices } from "./devices.ts";
 import { GroupCalls } from "./group-calls.ts";
 import { type PendingCall, Rank } from "./rank.ts";
 import { SavedStates } from "./saved-states.ts";
+import { makeSocketFolder, removeDeadSocketFolders, runnerSocket } from "./socket-folder.ts";
 import { channelWaits, describeStandstill } from "./standstill.ts";
 import { serveWorker } from "./worker-service.ts";
 
@@ -289,6 +289,8 @@ export class Cluster {
     clearInterval(this.#ticker);
     const ended = new TreadleError("run.stopped", "the run has ended");
     const grace = this.#options.config.supervision.stopGraceMs;
+    // Exits do not count any more, so nobody would wake who waits for a process that is not up yet.
+    for (const rank of [...this.#ranks.values()].flat()) if (!rank.peer) rank.fail(ended);
     await this.#started?.catch(() => {});
     await Promise.all(
       [...this.#ranks.values()].flat().map(async (rank) => {
@@ -307,6 +309,7 @@ export class Cluster {
     await this.#agent.close();
     await this.#endpoint?.close();
     if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
+    if (this.#started) removeSegments(this.#segmentPrefix);
   }
 
   #layOut(plan: Plan): void {
@@ -336,12 +339,15 @@ export class Cluster {
           : "spatial",
       })),
     });
-    this.#socketFolder = await mkdtemp(join(tmpdir(), "treadle-"));
+    removeSegments(this.#segmentPrefix); // S4: what a killed runner of this run and its workers left
+    await removeDeadSocketFolders();
+    this.#socketFolder = await makeSocketFolder();
     this.#endpoint = await openEndpoint({
       name: "runner",
       runId: this.#options.runId,
       token: this.#token,
-      unixPath: join(this.#socketFolder, "runner"),
+      unixPath: join(this.#socketFolder, runnerSocket),
+      segments: { prefix: this.#segmentPrefix },
     });
     this.#endpoint.onLink((link) => {
       const [worker, incarnation] = link.remote.split("#");
@@ -390,7 +396,7 @@ export class Cluster {
       await this.#spawnLimit(async () => {
         if (this.#closing) return;
         const { env = {}, memoryLimitMiB } = component.options;
-        const process = await this.#agent.spawn({ boot, env: { ...env }, memoryLimitMiB });
+        const process = await this.#agent.spawn({ boot, env: { ...visibleDevices(rank.devices), ...env }, memoryLimitMiB });
         rank.process = process;
         const timer = setTimeout(() => {
           process.end({
@@ -457,6 +463,7 @@ export class Cluster {
   }
 
   #exited(rank: Rank, report: ExitReport): void {
+    if (report.pid !== undefined) removeSegments(`${this.#segmentPrefix}${report.pid}-`); // S4
     if (this.#closing || report.incarnation !== rank.incarnation) return;
     this.#supervisor.unwatch(rank.name);
     if (this.#failure) return;
@@ -472,7 +479,10 @@ export class Cluster {
       signal: report.signal,
       reason: decision.cause.message,
     });
-    if (decision.type === "fail") return this.#fail(decision.cause);
+    if (decision.type === "fail") {
+      this.#fail(decision.cause);
+      return;
+    }
     const group = this.#ranks.get(rank.component) as Rank[];
     const again = decision.scope === "group" ? group : [rank];
     for (const each of again) {
@@ -520,7 +530,7 @@ export class Cluster {
     this.#locks.tick(now);
     for (const decision of this.#supervisor.tick(now)) {
       if (decision.type === "end-worker") this.#rank(decision.worker)?.process?.end(decision.cause);
-      else if (this.#calls.open.length === 0)
+      else if (this.#calls.open.length === 0 && channelWaits(this.#homes.snapshots()).length === 0)
         this.#supervisor.progress(now); // nothing is asked of anybody
       else if (decision.type === "report-stall") {
         for (const wait of this.#standstill().waits) {
@@ -591,6 +601,8 @@ export class Cluster {
       this.place();
       this.#options.dryRun();
     }
+    if (this.#closing)
+      throw new TreadleError("run.stopped", `'${component.name}.${method}' was called after the run ended`);
     this.start().catch(() => {});
     const ends: ChannelEnd[] = [];
     const encodedArgs = args.map((arg) => mapArguments(arg, (value) => this.#encodeArgument(value, ends)));
@@ -653,7 +665,7 @@ export class Cluster {
   }
 
   get #segmentPrefix(): string {
-    return `treadle-${process.pid}-${this.#options.runId}`;
+    return `treadle-${this.#options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`;
   }
 
   #emit(event: RunEvent): void {

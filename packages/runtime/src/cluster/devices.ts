@@ -1,14 +1,83 @@
-/** The devices of this machine, as the configuration asks for them. */
+/** The devices of this machine, as the configuration asks for them, and what a process must be told to see only its own. */
+import { execFileSync } from "node:child_process";
 import { availableParallelism, totalmem } from "node:os";
 import type { DeviceSpec, RuntimeConfig } from "@treadle/contracts";
+import { z } from "zod";
+
+/** How each kind of accelerator is found, and the variable by which its runtime hides the others from a process. */
+const accelerators = {
+  cuda: {
+    command: ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"],
+    parse: parseNvidiaSmi,
+    visible: "CUDA_VISIBLE_DEVICES",
+  },
+  rocm: {
+    command: ["rocm-smi", "--showmeminfo", "vram", "--json"],
+    parse: parseRocmSmi,
+    visible: "ROCR_VISIBLE_DEVICES",
+  },
+} as const;
+
+type Found = { readonly index: number; readonly memoryBytes: number };
 
 /**
- * CPU devices are slots for one engine process each; the operating system shares the cores among them, so there may be
- * more of them than cores. `auto` gives one a core. Their memory is an even share of the machine's unless configured.
+ * `auto` gives every accelerator and one CPU device a core, accelerators first; a number gives so many CPU devices. These
+ * are slots for one engine process each; the operating system shares the cores among them, so there may be more of them
+ * than cores. Their memory is an even share of the machine's unless configured.
  */
 export function localDevices(config: RuntimeConfig["cluster"], node: string): DeviceSpec[] {
   const count = config.devices === "auto" ? availableParallelism() : config.devices;
   const memoryBytes =
     config.memoryPerDeviceMiB === undefined ? Math.floor(totalmem() / count) : config.memoryPerDeviceMiB * 2 ** 20;
-  return Array.from({ length: count }, (_, index) => ({ id: `cpu:${index}`, index, node, kind: "cpu", memoryBytes }));
+  const cpus = Array.from({ length: count }, (_, index) => ({ id: `cpu:${index}`, index, node, kind: "cpu", memoryBytes }));
+  return config.devices === "auto" ? [...findAccelerators(node), ...cpus] : cpus;
+}
+
+/** The environment by which a process sees the accelerators among `devices` and no others. */
+export function visibleDevices(devices: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(accelerators).map(([kind, { visible }]) => {
+      const own = devices.filter((device) => device.startsWith(`${kind}:`)).map((device) => device.slice(kind.length + 1));
+      return [visible, own.join(",")];
+    }),
+  );
+}
+
+let found: DeviceSpec[] | undefined;
+
+/** Asked of the vendors' tools once a process: they take long, and devices do not come and go. */
+function findAccelerators(node: string): DeviceSpec[] {
+  found ??= Object.entries(accelerators).flatMap(([kind, { command, parse }]) => {
+    const [tool, ...args] = command;
+    try {
+      const output = execFileSync(tool, args, { encoding: "utf8", timeout: 10_000, stdio: ["ignore", "pipe", "ignore"] });
+      return parse(output).map(({ index, memoryBytes }) => ({ id: `${kind}:${index}`, index, node, kind, memoryBytes }));
+    } catch {
+      return []; // the tool is missing, or finds nothing
+    }
+  });
+  return found;
+}
+
+/** Lines as `0, 81559`: index and MiB. */
+export function parseNvidiaSmi(output: string): Found[] {
+  return output
+    .split("\n")
+    .map((line) => /^\s*(\d+)\s*,\s*(\d+)/.exec(line))
+    .filter((match) => match !== null)
+    .map(([, index, mebibytes]) => ({ index: Number(index), memoryBytes: Number(mebibytes) * 2 ** 20 }));
+}
+
+const RocmCard = z.looseObject({ "VRAM Total Memory (B)": z.coerce.number() });
+
+/** An object with a key `card0`, `card1`, … for each accelerator. */
+export function parseRocmSmi(output: string): Found[] {
+  const cards: unknown = JSON.parse(output);
+  return Object.entries(z.record(z.string(), z.unknown()).parse(cards)).flatMap(([name, card]) => {
+    const index = /^card(\d+)$/.exec(name)?.[1];
+    const parsed = RocmCard.safeParse(card);
+    return index !== undefined && parsed.success
+      ? [{ index: Number(index), memoryBytes: parsed.data["VRAM Total Memory (B)"] }]
+      : [];
+  });
 }

@@ -31,7 +31,10 @@ export class DeviceLock {
       this.#held.set(call, held);
       held.catch(() => this.#held.delete(call));
     } else {
-      held.then((value) => value.count++);
+      held.then(
+        (value) => value.count++,
+        () => {}, // every lock of the call is refused below
+      );
     }
     await held;
     let disposed = false;

@@ -1,6 +1,7 @@
 /**
  * A thread beside the worker's main thread, with two duties that must not wait for the main thread:
  * it ends the whole process group when the parent process is gone, so no orphan stays whatever the main thread computes,
+ * and removes the folder of sockets that the parent can remove no more (S4);
  * and it writes a heartbeat a second to the parent, with how long the main thread has not turned its event loop.
  * The thread's source is a string so that it starts without a loader.
  */
@@ -12,9 +13,10 @@ export const heartbeatIntervalMs = 1000;
 
 const source = `
 const { workerData } = require("node:worker_threads");
-const { writeSync } = require("node:fs");
-const { turn, parent, fd, intervalMs } = workerData;
+const { writeSync, rmSync } = require("node:fs");
+const { turn, parent, fd, intervalMs, socketFolder } = workerData;
 const end = () => {
+  try { rmSync(socketFolder, { recursive: true, force: true }); } catch {}
   try { process.kill(-process.pid, "SIGKILL"); } catch {}
   process.kill(process.pid, "SIGKILL");
 };
@@ -26,13 +28,13 @@ setInterval(() => {
 }, intervalMs);
 `;
 
-export function startWatchdog(parentPid: number): () => void {
+export function startWatchdog(parentPid: number, socketFolder: string): () => void {
   const turn = new BigInt64Array(new SharedArrayBuffer(8));
   const stamp = () => Atomics.store(turn, 0, BigInt(Date.now()));
   stamp();
   const timer = setInterval(stamp, 200);
   timer.unref();
-  const workerData = { turn, parent: parentPid, fd: heartbeatFd, intervalMs: heartbeatIntervalMs };
+  const workerData = { turn, parent: parentPid, fd: heartbeatFd, intervalMs: heartbeatIntervalMs, socketFolder };
   const thread = new Thread(source, { eval: true, workerData, execArgv: [], env: {}, stdout: false });
   thread.unref();
   return () => {

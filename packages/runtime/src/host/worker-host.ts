@@ -11,6 +11,7 @@
  * H3 the process ends within a second of its runner's end, whatever it computes (watchdog).
  * H4 a reply is sent after the state that the call changed has been saved.
  */
+import { dirname } from "node:path";
 import {
   CallRequest,
   Configuration,
@@ -35,7 +36,7 @@ import { startWatchdog } from "./watchdog.ts";
 const telemetryIntervalMs = 1000;
 
 export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<void> {
-  const stopWatchdog = startWatchdog(parentPid);
+  const stopWatchdog = startWatchdog(parentPid, dirname(boot.listenPath));
   const name = `${boot.component}/${boot.rank}`;
   const log = createLogger({ worker: name });
   const tracer = createTracer({ worker: name, enabled: boot.trace, devices: boot.devices });
@@ -44,6 +45,7 @@ export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<v
     runId: boot.runId,
     token: boot.token,
     unixPath: boot.listenPath,
+    segments: { prefix: boot.segmentPrefix },
   });
   const runnerLink = await endpoint.connect(boot.runnerAddresses, { expect: "runner" });
   runnerLink.onClose(() => process.exit(0));
