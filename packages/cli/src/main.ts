@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { TreadleError } from "@treadle/contracts";
 import { Command, CommanderError } from "commander";
 import { doctorCommand } from "./commands/doctor.ts";
+import { reportCommand } from "./commands/report.ts";
 import { resumeCommand, runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
 import { solveCommand } from "./commands/solve.ts";
@@ -28,6 +29,7 @@ for (const command of [
   validateCommand,
   runsCommand,
   traceCommand,
+  reportCommand,
   doctorCommand,
   solveCommand,
 ]) {

@@ -14,12 +14,19 @@ export type Disposition = "misuse" | "retryable" | "fatal" | "cancelled";
 
 /** Every code that Treadle can raise, with its disposition and what it means. `ERRORS.md` lists the same set. */
 export const errorCatalogue = {
+  "action.cancelled": {
+    disposition: "cancelled",
+    meaning: "an action was cancelled by its caller, the end of its trajectory, or a shutdown",
+  },
+  "action.deadline": { disposition: "fatal", meaning: "an action outlived its deadline" },
+  "action.failed": { disposition: "fatal", meaning: "what an action executes threw; the cause is its error" },
+  "action.impossible": { disposition: "misuse", meaning: "an action asks for more than its resources can ever give" },
+  "action.invalid": { disposition: "misuse", meaning: "an action's specification has wrong fields or values" },
   "call.cancelled": { disposition: "cancelled", meaning: "a call was cancelled by its caller or by a shutdown" },
   "call.failed": { disposition: "fatal", meaning: "a worker method threw; the cause carries its message and stack" },
   "call.timeout": { disposition: "fatal", meaning: "a call outlived its deadline" },
   "call.unknown-method": { disposition: "misuse", meaning: "a method was called that the worker class does not have" },
   "channel.closed": { disposition: "misuse", meaning: "an item was put into a stream whose producers have all ended" },
-  "channel.deadlock": { disposition: "misuse", meaning: "a full channel and a device lock wait for each other" },
   "channel.invalid-item": { disposition: "misuse", meaning: "an item does not fit the channel's schema" },
   "channel.producer-failed": {
     disposition: "fatal",
@@ -30,6 +37,10 @@ export const errorCatalogue = {
   "config.invalid": { disposition: "misuse", meaning: "the configuration has wrong or unknown keys or values" },
   "config.unreadable": { disposition: "misuse", meaning: "the configuration file is missing or is not valid YAML" },
   "device.out-of-memory": { disposition: "misuse", meaning: "a component needs more memory than its device has" },
+  "device.memory-not-freed": {
+    disposition: "retryable",
+    meaning: "an evicted service did not give its device memory back in time",
+  },
   "disk.full": { disposition: "fatal", meaning: "the run folder's file system has no space left" },
   "engine.diverged": { disposition: "fatal", meaning: "a gradient became infinite or not a number" },
   "engine.invalid-request": { disposition: "misuse", meaning: "an engine was asked for something its model cannot do" },
@@ -73,6 +84,8 @@ export const errorCatalogue = {
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },
+  "sandbox.failed": { disposition: "retryable", meaning: "a sandbox could not be created, or died" },
+  "sandbox.unavailable": { disposition: "misuse", meaning: "this machine lacks what a sandbox driver needs" },
   "workflow.invalid": {
     disposition: "misuse",
     meaning: "a workflow module does not export a workflow, or misuses the API",

@@ -1,8 +1,8 @@
 /**
  * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
  *
- * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, stop
- * worker → runner   ready, configuration, channel.put, channel.take, lock.acquire, lock.release, resolve, telemetry
+ * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, stop, segments.reuse
+ * worker → runner   ready, configuration, channel.put, channel.take, segments.read, lock.acquire, lock.release, resolve, telemetry
  * worker → worker   call, message
  */
 import { z } from "zod";
@@ -45,6 +45,8 @@ export const ChannelRef = z.object({
   priority: z.string().optional(),
   /** where the schema is exported; absent means that the home validates */
   schema: z.object({ module: z.string(), exportName: z.string() }).optional(),
+  /** larger items stay with their producer */
+  inlineLimitBytes: z.int().positive().optional(),
 });
 export type ChannelRef = z.infer<typeof ChannelRef>;
 
@@ -90,10 +92,31 @@ export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
 export const ResolveRequest = z.object({ worker: z.string() });
 export const ResolveReply = z.object({ addresses: z.array(z.string()), incarnation: z.int() });
 
-/** Many items in one piece: `data` is their encodings one after the other, `lengths` their sizes in bytes. */
-export const PackedItems = z.object({
+/**
+ * An item that stays where its producer put it: a file of the run in shared memory. `index` is its place in its block,
+ * where its length is 0.
+ */
+export const KeptItem = z.object({
+  index: z.int().nonnegative(),
+  segment: z.string(),
+  sizeBytes: z.int().nonnegative(),
+});
+export type KeptItem = z.infer<typeof KeptItem>;
+
+/**
+ * Many items in one piece: `data` is their encodings one after the other, `lengths` their sizes in bytes, `shapes` the
+ * names of fields that they share.
+ */
+export const ItemBlock = z.object({
   data: bytes,
   lengths: z.instanceof(Uint32Array),
+  shapes: z.array(z.array(z.string())).optional(),
+  kept: z.array(KeptItem).optional(),
+});
+export type ItemBlock = z.infer<typeof ItemBlock>;
+
+/** A block with what the channel's home looks at, item by item. */
+export const PackedItems = ItemBlock.extend({
   keys: z.array(z.string()).optional(),
   weights: z.instanceof(Float64Array).optional(),
   priorities: z.instanceof(Float64Array).optional(),
@@ -112,7 +135,9 @@ export const TakeRequest = z.object({
 });
 // Without `maxItems` and `maxWeight` a take waits for the end of the stream and gets this consumer's share of it.
 /** `null` ends the stream. */
-export const TakeReply = z.union([z.null(), z.object({ data: bytes, lengths: z.instanceof(Uint32Array) })]);
+export const TakeReply = z.union([z.null(), z.object({ blocks: z.array(ItemBlock) })]);
+/** Segments: read to the end, from a consumer; free to be written again, to their producer. */
+export const SegmentsMessage = z.object({ segments: z.array(z.string()) });
 export const LockRequest = z.object({ call: z.string() });
 export const LockReply = z.object({ token: z.int().positive() });
 export const UnlockRequest = z.object({ call: z.string(), token: z.int().positive() });

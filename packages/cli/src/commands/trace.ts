@@ -1,10 +1,9 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { toChromeTrace } from "@treadle/observe";
-import { listRunIds, RunFolder } from "@treadle/runtime";
+import { toChromeTrace, toHtmlTimeline } from "@treadle/observe";
 import { Command } from "commander";
-import { defaultRunsRoot, findProjectRoot } from "./project.ts";
+import { chooseRun } from "./project.ts";
 
 export function traceCommand(): Command {
   return new Command("trace")
@@ -13,12 +12,8 @@ export function traceCommand(): Command {
     .option("--runs <folder>", "where runs keep their folders")
     .option("--output <file>", "default: trace.json in the run's folder")
     .action(async (runId: string | undefined, flags: { runs?: string; output?: string }) => {
-      const root = flags.runs ?? defaultRunsRoot(findProjectRoot());
-      const chosen = runId ?? (await listRunIds(root)).at(-1);
-      if (chosen === undefined) {
-        throw new TreadleError("run.not-found", `there is no run in '${root}'; start one with 'treadle run'`);
-      }
-      const folder = new RunFolder(root, chosen);
+      const folder = await chooseRun(runId, flags.runs);
+      const chosen = folder.runId;
       await stat(folder.traceFile).catch((cause) => {
         throw new TreadleError(
           "run.not-found",
@@ -29,5 +24,8 @@ export function traceCommand(): Command {
       const output = flags.output ?? join(folder.path, "trace.json");
       const { numEvents } = await toChromeTrace([folder.traceFile], output);
       process.stdout.write(`${output}: ${numEvents} events; open it at https://ui.perfetto.dev\n`);
+      const page = `${output.replace(/\.json$/, "")}.html`;
+      await toHtmlTimeline([folder.traceFile], page, { title: chosen });
+      process.stdout.write(`${page}: the same as a page; open it in a browser\n`);
     });
 }

@@ -396,7 +396,11 @@ export class Cluster {
       await this.#spawnLimit(async () => {
         if (this.#closing) return;
         const { env = {}, memoryLimitMiB } = component.options;
-        const process = await this.#agent.spawn({ boot, env: { ...visibleDevices(rank.devices), ...env }, memoryLimitMiB });
+        const process = await this.#agent.spawn({
+          boot,
+          env: { ...visibleDevices(rank.devices), ...env },
+          memoryLimitMiB,
+        });
         rank.process = process;
         const timer = setTimeout(() => {
           process.end({

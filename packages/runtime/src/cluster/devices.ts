@@ -29,7 +29,13 @@ export function localDevices(config: RuntimeConfig["cluster"], node: string): De
   const count = config.devices === "auto" ? availableParallelism() : config.devices;
   const memoryBytes =
     config.memoryPerDeviceMiB === undefined ? Math.floor(totalmem() / count) : config.memoryPerDeviceMiB * 2 ** 20;
-  const cpus = Array.from({ length: count }, (_, index) => ({ id: `cpu:${index}`, index, node, kind: "cpu", memoryBytes }));
+  const cpus = Array.from({ length: count }, (_, index) => ({
+    id: `cpu:${index}`,
+    index,
+    node,
+    kind: "cpu",
+    memoryBytes,
+  }));
   return config.devices === "auto" ? [...findAccelerators(node), ...cpus] : cpus;
 }
 
@@ -37,7 +43,9 @@ export function localDevices(config: RuntimeConfig["cluster"], node: string): De
 export function visibleDevices(devices: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     Object.entries(accelerators).map(([kind, { visible }]) => {
-      const own = devices.filter((device) => device.startsWith(`${kind}:`)).map((device) => device.slice(kind.length + 1));
+      const own = devices
+        .filter((device) => device.startsWith(`${kind}:`))
+        .map((device) => device.slice(kind.length + 1));
       return [visible, own.join(",")];
     }),
   );
@@ -50,8 +58,18 @@ function findAccelerators(node: string): DeviceSpec[] {
   found ??= Object.entries(accelerators).flatMap(([kind, { command, parse }]) => {
     const [tool, ...args] = command;
     try {
-      const output = execFileSync(tool, args, { encoding: "utf8", timeout: 10_000, stdio: ["ignore", "pipe", "ignore"] });
-      return parse(output).map(({ index, memoryBytes }) => ({ id: `${kind}:${index}`, index, node, kind, memoryBytes }));
+      const output = execFileSync(tool, args, {
+        encoding: "utf8",
+        timeout: 10_000,
+        stdio: ["ignore", "pipe", "ignore"],
+      });
+      return parse(output).map(({ index, memoryBytes }) => ({
+        id: `${kind}:${index}`,
+        index,
+        node,
+        kind,
+        memoryBytes,
+      }));
     } catch {
       return []; // the tool is missing, or finds nothing
     }

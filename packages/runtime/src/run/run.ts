@@ -352,16 +352,24 @@ class Run {
     if (!stopped) await this.#journal.append({ type: "finished", at: new Date().toISOString() });
   }
 
-  /** Removes state files that neither the journal's last record refers to nor a later one may. */
+  /**
+   * Removes the states of each component that are older than the committed one. Younger ones belong to steps that are
+   * about to be committed.
+   */
   async #pruneStates(): Promise<void> {
-    const needed = new Set(Object.values(this.#journal.state));
-    for (const path of this.#cluster.states.paths) needed.add(relative(this.#folder.path, path));
-    for (const file of this.#knownStates) {
-      if (needed.has(file)) continue;
-      this.#knownStates.delete(file);
-      await rm(join(this.#folder.path, file), { force: true });
+    const committed = new Set(Object.values(this.#journal.state));
+    const componentOf = (file: string) => basename(file).split(".")[0] as string;
+    const reached = new Set<string>();
+    for (const file of [...this.#knownStates].reverse()) {
+      const component = componentOf(file);
+      if (committed.has(file)) reached.add(component);
+      else if (reached.has(component)) {
+        this.#knownStates.delete(file);
+        await rm(join(this.#folder.path, file), { force: true });
+      }
     }
   }
+  /** in the order in which they were saved */
   readonly #knownStates = new Set<string>();
 
   /** What an earlier runner had saved and was killed before committing. */

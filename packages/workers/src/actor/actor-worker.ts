@@ -100,6 +100,7 @@ export class ActorWorker extends Worker<ActorConfig> {
         loss: this.#algorithm.loss,
         normalisation: this.#algorithm.normalisation,
       });
+      using _compute = this.timer("forward-backward");
       for (const { batch: rows, divisor } of packed) {
         const metrics = await this.#engine.forwardBackward(rows, this.#algorithm.loss);
         totals.divisor += divisor;
@@ -128,6 +129,7 @@ export class ActorWorker extends Worker<ActorConfig> {
         maxRows: this.config.model.microBatchRows,
         paddingToken: this.config.paddingToken,
       });
+      using _compute = this.timer("forward-backward");
       for (const { batch: rectangle, divisor } of packed) {
         const metrics = await this.#engine.forwardBackward(rectangle, { type: "cross-entropy" });
         totals.divisor += divisor;
@@ -158,6 +160,7 @@ export class ActorWorker extends Worker<ActorConfig> {
     const { maxGradNorm, weightDecay } = this.config;
     const scale = divisor > 0 ? 1 / divisor : 0;
     const step = { learningRate: divisor > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay };
+    using _compute = this.timer("optimiser step");
     const { gradNorm } = await this.#engine.optimStep(step);
     this.#published = this.#engine.exportWeights();
     return gradNorm;

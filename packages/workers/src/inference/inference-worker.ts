@@ -49,7 +49,10 @@ export class InferenceWorker extends Worker<InferenceConfig> {
         paddingToken: this.config.paddingToken,
       });
       const rectangles: Float32Array[] = [];
-      for (const { batch: rows } of packed) rectangles.push(await this.#engine.logprobs(rows));
+      {
+        using _forward = this.timer("forward");
+        for (const { batch: rows } of packed) rectangles.push(await this.#engine.logprobs(rows));
+      }
       const logprobs = unpackEntries(packed, rectangles, episodes.length);
       let next = 0;
       const filled = batch.map((group) => ({

@@ -1,0 +1,24 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { validateWorkflow } from "@treadle/runtime";
+import { describe, expect, test } from "vitest";
+import { projectRoot } from "../support/treadle.ts";
+
+const workflows = readdirSync(join(projectRoot, "workflows"));
+
+describe.each(workflows)("the configuration of %s", (name) => {
+  const workflow = join(projectRoot, "workflows", name);
+
+  test.each(["temporal", "spatial", "hybrid"])("is valid and can be placed in %s mode", async (mode) => {
+    const overrides = [`placement.mode=${mode}`];
+    const { config, plan } = await validateWorkflow({ workflow, overrides, projectRoot });
+    expect(config.placement.mode).toBe(mode);
+    expect(plan.mode).toBe(mode);
+    for (const { ranks } of Object.values(plan.components)) expect(ranks.length).toBeGreaterThan(0);
+  });
+
+  test("is refused with a key that nobody reads", async () => {
+    const refused = validateWorkflow({ workflow, overrides: ["seeed=1"], projectRoot });
+    await expect(refused).rejects.toMatchObject({ code: "config.invalid", message: expect.stringContaining("'seed'") });
+  });
+});
