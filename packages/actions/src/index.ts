@@ -24,6 +24,10 @@ export { CpuCluster, CpuManager, CpuNode } from "./managers/cpu.ts";
 export { GpuCluster, GpuManager } from "./managers/gpu.ts";
 export type { DeviceGrant, Grant, ResourceManager, ResourceRequest, ServiceInstance } from "./managers/manager.ts";
 export { parseRetryAfter, Quota, QuotaManager, QuotaWindow } from "./managers/quota.ts";
+export { ActionPool, type ActionPoolOptions, type TrajectoryOptions } from "./pool/action-pool.ts";
+export type { ActionContext, ActionHandle } from "./pool/action-record.ts";
+export type { KindStatistics } from "./pool/action-statistics.ts";
+export { type ServiceHost, type ServicePreparationOptions, servicePreparation } from "./pool/service-preparation.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { arrange: arrangeProblem, actions: actionsProblem } as const satisfies Record<string, Problem>;

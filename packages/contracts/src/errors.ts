@@ -36,11 +36,11 @@ export const errorCatalogue = {
   "checkpoint.missing": { disposition: "misuse", meaning: "no checkpoint of that name exists in the run folder" },
   "config.invalid": { disposition: "misuse", meaning: "the configuration has wrong or unknown keys or values" },
   "config.unreadable": { disposition: "misuse", meaning: "the configuration file is missing or is not valid YAML" },
-  "device.out-of-memory": { disposition: "misuse", meaning: "a component needs more memory than its device has" },
   "device.memory-not-freed": {
     disposition: "retryable",
     meaning: "an evicted service did not give its device memory back in time",
   },
+  "device.out-of-memory": { disposition: "misuse", meaning: "a component needs more memory than its device has" },
   "disk.full": { disposition: "fatal", meaning: "the run folder's file system has no space left" },
   "engine.diverged": { disposition: "fatal", meaning: "a gradient became infinite or not a number" },
   "engine.invalid-request": { disposition: "misuse", meaning: "an engine was asked for something its model cannot do" },

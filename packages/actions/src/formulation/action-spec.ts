@@ -42,6 +42,8 @@ export const ActionSpec = z
     key: name.optional(),
     elasticity: Elasticity.optional(),
     duration: Duration.default("history"),
+    /** what a GPU action needs loaded */
+    service: name.optional(),
     /** actions of one trajectory run where its state is */
     trajectory: name.optional(),
     task: name.default("default"),

@@ -6,13 +6,15 @@ import { secondsAt } from "./elasticity.ts";
 
 /**
  * What the scheduler sees of an action: least units of every resource, and the durations over its key resource when
- * elasticity and duration are known. `atMost` clips the key resource to what exists (a range up to 64 on 32 cores).
+ * elasticity and duration are known. `atMost` clips the key resource to what exists (a range up to 64 on 32 cores);
+ * `preparationSeconds` is added to the execution, such as the restore of a service.
  */
 export function formulate(
   id: string,
   spec: ActionSpec,
   history: DurationHistory,
   atMost: (resource: string) => number = () => Number.POSITIVE_INFINITY,
+  preparationSeconds: (units: number) => number = () => 0,
 ): QueuedAction {
   const oneUnitSeconds =
     typeof spec.duration === "number"
@@ -28,7 +30,10 @@ export function formulate(
     return { id, demands, elastic: undefined, seconds: oneUnitSeconds };
   const allowed = allowedUnits(spec.cost[key]!);
   const units = allowed.filter((u, i) => i === 0 || u <= atMost(key));
-  const seconds = units.map((u) => secondsAt(elasticity, u, oneUnitSeconds));
+  const seconds = units.map((u) => {
+    const execution = secondsAt(elasticity, u, oneUnitSeconds);
+    return execution === undefined ? undefined : execution + preparationSeconds(u);
+  });
   const known = seconds.every((s) => s !== undefined && Number.isFinite(s));
   return {
     id,

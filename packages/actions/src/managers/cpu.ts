@@ -71,8 +71,8 @@ export class CpuManager implements ResourceManager {
       this.#trajectories.set(trajectory, { node: undefined, bytes: memoryBytes });
   }
 
-  nodeOf(trajectory: string): string | undefined {
-    return this.#trajectories.get(trajectory)?.node?.id;
+  home(trajectory: string): string | undefined {
+    return this.#poolOf(this.#trajectories.get(trajectory)?.node);
   }
 
   bind({ trajectory, minimum }: ResourceRequest): string | undefined {

@@ -60,9 +60,17 @@ export class GpuManager implements ResourceManager {
     return this.resource;
   }
 
+  home(): undefined {
+    return undefined;
+  }
+
   pools(): ReadonlyMap<string, { free: number; chunks: readonly Chunk[] }> {
     const free = this.#free.reduce((sum, c) => sum + c.size, 0);
     return new Map([[this.resource, { free, chunks: this.#free }]]);
+  }
+
+  preparationSeconds({ service }: ResourceRequest, units: number): number {
+    return service === undefined ? 0 : this.restoreSeconds(service, units);
   }
 
   /** Seconds to add to an action's duration at this degree: zero where a free interval holds the service already. */
@@ -113,6 +121,12 @@ export class GpuManager implements ResourceManager {
     if (held.instance !== undefined) this.#residents.push(held.instance);
     held.verified = true;
     return true;
+  }
+
+  /** The service that the action runs on. */
+  instanceOf(actionId: string): ServiceInstance | undefined {
+    const instance = this.#held.get(actionId)?.instance;
+    return instance && { service: instance.service, dop: instance.dop, chunk: instance.chunk };
   }
 
   release(actionId: string): void {

@@ -50,10 +50,19 @@ export interface ResourceManager {
   readonly capacity: number;
   /** the pool that serves the action; undefined when none can at the moment, whatever becomes free in a pool */
   bind(request: ResourceRequest, nowMs: number): string | undefined;
+  /** the pool that a trajectory is tied to already */
+  home(trajectory: string): string | undefined;
   pools(nowMs: number): ReadonlyMap<string, Pick<ResourceState, "free" | "chunks">>;
   acquire(pool: string, request: ResourceRequest, units: number, nowMs: number): Grant | undefined;
   release(actionId: string, nowMs: number): void;
+  /** states what a trajectory will need, before its first action */
+  openTrajectory?(trajectory: string, memoryBytes?: number): void;
   endTrajectory(trajectory: string): void;
   /** ms until something becomes free without a release; undefined when only a release can do it */
   nextChangeMs(nowMs: number): number | undefined;
+  /** seconds that an action needs on top of its execution, at this number of units, as things stand */
+  preparationSeconds?(request: ResourceRequest, units: number): number;
+  /** the service answered, or refused because of too many calls */
+  succeeded?(): void;
+  throttled?(nowMs: number, retryAfterMs?: number): void;
 }

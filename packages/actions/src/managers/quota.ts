@@ -141,6 +141,10 @@ export class QuotaManager implements ResourceManager {
     return this.resource;
   }
 
+  home(): undefined {
+    return undefined;
+  }
+
   pools(nowMs: number): ReadonlyMap<string, { free: number }> {
     return new Map([[this.resource, { free: this.#free(nowMs) }]]);
   }

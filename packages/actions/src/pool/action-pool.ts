@@ -1,0 +1,442 @@
+/**
+ * Actions in one process: submission, queue, decisions, grants, execution, retries, deadlines.
+ *
+ * Owned here: the records of all unsettled actions and the open trajectories. Managers own units, `decide` chooses,
+ * the clock is handed in. A decision runs once per microtask, whatever the number of submissions and completions.
+ *
+ * A1 an action settles exactly once; with `action.cancelled` or `action.deadline` at once, even while it still runs.
+ * A2 what an action was granted is released once, when its execution has ended: an aborted execution that still runs
+ *    keeps its cores.
+ * A3 every action that can ever fit starts, unless it is cancelled or late first (D3, F2).
+ * A4 after `close` nothing runs, no timer is armed, and every trajectory's end was told to every manager.
+ */
+import { type Clock, TreadleError } from "@treadle/contracts";
+import { type DecideOptions, decide, defaultDecideOptions } from "../decide/decide.ts";
+import type { QueuedAction } from "../decide/queued-action.ts";
+import type { ResourceState } from "../decide/resource-state.ts";
+import { ActionSpec, allowedUnits } from "../formulation/action-spec.ts";
+import { DurationHistory } from "../formulation/duration-history.ts";
+import { formulate } from "../formulation/formulate.ts";
+import type { Grant, ResourceManager, ResourceRequest } from "../managers/manager.ts";
+import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
+import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
+import { FairQueue } from "./fair-queue.ts";
+
+export type ActionPoolOptions = {
+  readonly managers: readonly ResourceManager[];
+  readonly clock: Clock;
+  readonly decide?: Partial<DecideOptions> | undefined;
+  readonly history?: DurationHistory | undefined;
+  /** shares of tenants; 1 where nothing is said */
+  readonly tenantWeights?: ReadonlyMap<string, number> | undefined;
+  /** how much earlier one level of priority counts as submitted: priority orders, and nobody starves */
+  readonly priorityLevelMs?: number | undefined;
+  /** Makes a grant usable, such as restoring a service. Its time is overhead. */
+  readonly prepare?: ((grant: Grant, context: ActionContext) => Promise<void>) | undefined;
+};
+
+export type TrajectoryOptions = {
+  /** to reserve on the node it goes to */
+  readonly memoryBytes?: number | undefined;
+  /** runs after its last action has ended */
+  readonly onClose?: (() => Promise<void> | void) | undefined;
+};
+
+/** Waiting actions that one decision looks at. */
+const window = 4096;
+const longestBackoffMs = 60_000;
+
+export class ActionPool {
+  readonly #managers: ReadonlyMap<string, ResourceManager>;
+  readonly #clock: Clock;
+  readonly #decide: DecideOptions;
+  readonly #history: DurationHistory;
+  readonly #queue: FairQueue<ActionRecord>;
+  readonly #records = new Map<string, ActionRecord>();
+  readonly #running = new Set<ActionRecord>();
+  readonly #trajectories = new Map<string, TrajectoryOptions>();
+  readonly #statistics = new ActionStatistics();
+  readonly #priorityLevelMs: number;
+  readonly #prepare: ActionPoolOptions["prepare"];
+  #decisionDue = false;
+  #disarmWake: (() => void) | undefined;
+  #made = 0;
+  #closed = false;
+
+  constructor(options: ActionPoolOptions) {
+    this.#managers = new Map(options.managers.map((m) => [m.resource, m]));
+    this.#clock = options.clock;
+    this.#decide = { ...defaultDecideOptions, ...options.decide };
+    this.#history = options.history ?? new DurationHistory();
+    this.#queue = new FairQueue(options.tenantWeights);
+    this.#priorityLevelMs = options.priorityLevelMs ?? 60_000;
+    this.#prepare = options.prepare;
+  }
+
+  /** Optional: an action may name a trajectory that was never opened. Opening twice keeps the first options. */
+  openTrajectory(trajectory: string, options: TrajectoryOptions = {}): void {
+    if (this.#trajectories.has(trajectory)) return;
+    this.#trajectories.set(trajectory, options);
+    for (const manager of this.#managers.values()) manager.openTrajectory?.(trajectory, options.memoryBytes);
+  }
+
+  /** Cancels its actions, waits until none runs, and gives back what it held. */
+  async closeTrajectory(trajectory: string): Promise<void> {
+    const own = [...this.#records.values(), ...this.#running].filter((r) => r.spec.trajectory === trajectory);
+    for (const record of own) this.#stop(record, cancelled(record.id, `trajectory '${trajectory}' was closed`));
+    await Promise.all(own.map((r) => r.running));
+    const options = this.#trajectories.get(trajectory);
+    this.#trajectories.delete(trajectory);
+    for (const manager of this.#managers.values()) manager.endTrajectory(trajectory);
+    await options?.onClose?.();
+    this.#wake();
+  }
+
+  /**
+   * Queues an action. Throws `action.invalid` or `action.impossible`; all later failures are the result's.
+   * `execute` runs when its units are granted and should end soon after `signal` aborts.
+   */
+  submit<Result>(spec: unknown, execute: (context: ActionContext) => Promise<Result>): ActionHandle<Result> {
+    const record = this.#recordOf(spec, execute);
+    const result = new Promise<Result>((resolve, reject) => {
+      Object.assign(record.settle, { resolve, reject });
+    });
+    // A caller that only cancels need not listen.
+    result.catch(() => {});
+    const { trajectory, deadlineMs } = record.spec;
+    if (trajectory !== undefined) this.openTrajectory(trajectory);
+    if (deadlineMs !== undefined) {
+      const late = (): void => this.#stop(record, new TreadleError("action.deadline", lateMessage(record, deadlineMs)));
+      record.disarm.push(this.#clock.after(deadlineMs, late));
+    }
+    this.#records.set(record.id, record);
+    this.#queue.add(record);
+    this.#statistics.count(record.spec.kind, "submitted");
+    this.#wake();
+    const seconds = (from: number | undefined, to: number | undefined): number | undefined =>
+      from === undefined || to === undefined ? undefined : (to - from) / 1000;
+    return {
+      id: record.id,
+      result,
+      get queueingSeconds() {
+        return seconds(record.submittedMs, record.grantedMs);
+      },
+      get overheadSeconds() {
+        return seconds(record.grantedMs, record.startedMs);
+      },
+      get executionSeconds() {
+        return seconds(record.startedMs, record.endedMs);
+      },
+      get allocation() {
+        return record.allocation;
+      },
+      cancel: (reason = "its caller asked for it") => this.#stop(record, cancelled(record.id, reason)),
+    };
+  }
+
+  get numWaiting(): number {
+    return this.#queue.size;
+  }
+
+  get numRunning(): number {
+    return this.#running.size;
+  }
+
+  /** By kind of action. */
+  statistics(): Record<string, KindStatistics> {
+    return this.#statistics.report();
+  }
+
+  /** Cancels everything, waits until nothing runs, and closes every trajectory (A4). */
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const record of [...this.#records.values()]) this.#stop(record, cancelled(record.id, "the pool was closed"));
+    await Promise.all([...this.#running].map((r) => r.running));
+    await Promise.all([...this.#trajectories.keys()].map((t) => this.closeTrajectory(t)));
+    this.#disarmWake?.();
+  }
+
+  #recordOf(input: unknown, execute: (context: ActionContext) => Promise<unknown>): ActionRecord {
+    if (this.#closed) throw cancelled("?", "the pool was closed");
+    const parsed = ActionSpec.safeParse(input);
+    if (!parsed.success) {
+      const problems = parsed.error.issues.map((i) => `${i.path.join(".") || "action"}: ${i.message}`);
+      throw new TreadleError("action.invalid", problems.join("; "), { details: { problems } });
+    }
+    const spec = parsed.data;
+    const id = spec.id ?? `${spec.kind}/${this.#made++}`;
+    if (this.#records.has(id))
+      throw new TreadleError(
+        "action.invalid",
+        `id: '${id}' is in use; ids are unique while their action is not settled`,
+      );
+    for (const [resource, amount] of Object.entries(spec.cost)) {
+      const manager = this.#managers.get(resource);
+      const known = [...this.#managers.keys()].map((r) => `'${r}'`).join(", ");
+      if (manager === undefined)
+        throw new TreadleError(
+          "action.impossible",
+          `resource '${resource}' is not managed; managed are ${known || "none"}`,
+        );
+      const least = allowedUnits(amount)[0]!;
+      if (least > manager.capacity)
+        throw new TreadleError(
+          "action.impossible",
+          `'${least}' units of '${resource}' were asked for, one action can get ${manager.capacity}; ask for less or add capacity`,
+        );
+    }
+    const now = this.#clock.now();
+    const cost = Object.values(spec.cost).reduce<number>((sum, amount) => sum + allowedUnits(amount)[0]!, 0);
+    return {
+      id,
+      spec,
+      execute,
+      tenant: spec.tenant,
+      rank: now - spec.priority * this.#priorityLevelMs,
+      cost: Math.max(1, cost),
+      submittedMs: now,
+      abort: new AbortController(),
+      settle: { resolve: () => {}, reject: () => {} },
+      state: "waiting",
+      attempt: 0,
+      queued: undefined,
+      historyCount: -1,
+      grantedMs: undefined,
+      startedMs: undefined,
+      endedMs: undefined,
+      expectedSeconds: undefined,
+      allocation: undefined,
+      disarm: [],
+      running: undefined,
+    };
+  }
+
+  #wake(): void {
+    if (this.#decisionDue) return;
+    this.#decisionDue = true;
+    queueMicrotask(() => {
+      this.#decisionDue = false;
+      this.#runDecisions();
+    });
+  }
+
+  /** Decides until nobody else can start: what starts changes which node is the emptiest. */
+  #runDecisions(): void {
+    this.#disarmWake?.();
+    this.#disarmWake = undefined;
+    while (this.#queue.size > 0 && this.#startSome()) {}
+    if (this.#queue.size === 0) return;
+    const now = this.#clock.now();
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const manager of this.#managers.values()) nextMs = Math.min(nextMs, manager.nextChangeMs(now) ?? nextMs);
+    // Quotas free units by time alone; everything else wakes the pool itself.
+    if (Number.isFinite(nextMs))
+      this.#disarmWake = this.#clock.after(Math.max(1, Math.ceil(nextMs)), () => this.#wake());
+  }
+
+  #startSome(): boolean {
+    const now = this.#clock.now();
+    const records: ActionRecord[] = [];
+    const waiting: QueuedAction[] = [];
+    const full = new Set<string>();
+    for (const record of this.#queue.order(window)) {
+      const queued = this.#bindToPools(record, full, now);
+      if (queued === undefined) continue;
+      records.push(record);
+      waiting.push(queued);
+    }
+    if (waiting.length === 0) return false;
+    const { selected } = decide(waiting, this.#resourceStates(now), this.#decide);
+    const byId = new Map(records.map((r) => [r.id, r]));
+    const most = (allocation: Readonly<Record<string, number>>): number => Math.max(0, ...Object.values(allocation));
+    let started = false;
+    // Largest first: managers that cut intervals rely on it (M2).
+    for (const { id, allocation, seconds } of [...selected].sort((a, b) => most(b.allocation) - most(a.allocation)))
+      started = this.#start(byId.get(id)!, allocation, seconds, now) || started;
+    return started;
+  }
+
+  /** The action with pools instead of resources; undefined when a resource has no pool that can serve it now. */
+  #bindToPools(record: ActionRecord, full: Set<string>, now: number): QueuedAction | undefined {
+    const base = this.#formulated(record);
+    const poolOf = new Map<string, string>();
+    for (const [resource, units] of base.demands) {
+      const manager = this.#managers.get(resource)!;
+      const { trajectory } = record.spec;
+      const home = trajectory === undefined ? undefined : manager.home(trajectory);
+      // First come, first served among those who look for a node, too.
+      const pool = home ?? (full.has(resource) ? undefined : manager.bind(requestOf(record, units), now));
+      if (pool === undefined) {
+        full.add(resource);
+        return undefined;
+      }
+      poolOf.set(resource, pool);
+    }
+    const { elastic } = base;
+    return {
+      ...base,
+      demands: base.demands.map(([resource, units]) => [poolOf.get(resource)!, units]),
+      elastic: elastic && { ...elastic, resource: poolOf.get(elastic.resource)! },
+    };
+  }
+
+  #formulated(record: ActionRecord): QueuedAction {
+    const { spec, id } = record;
+    const count = this.#history.count(spec.kind);
+    // The residency of a service changes from decision to decision; durations only with their history.
+    if (record.queued !== undefined && record.historyCount === count && spec.service === undefined)
+      return record.queued;
+    record.historyCount = count;
+    const preparation = (units: number): number =>
+      spec.key === undefined
+        ? 0
+        : (this.#managers.get(spec.key)!.preparationSeconds?.(requestOf(record, units), units) ?? 0);
+    record.queued = formulate(id, spec, this.#history, (r) => this.#managers.get(r)!.capacity, preparation);
+    return record.queued;
+  }
+
+  #resourceStates(now: number): Map<string, ResourceState> {
+    const states = new Map<string, ResourceState & { busy: { units: number; endsInSeconds: number }[] }>();
+    for (const manager of this.#managers.values())
+      for (const [pool, state] of manager.pools(now)) states.set(pool, { ...state, busy: [] });
+    for (const record of this.#running) {
+      const elapsed = (now - (record.grantedMs ?? now)) / 1000;
+      // Late already, or unknown: as long again as it has taken so far.
+      const expected = record.expectedSeconds ?? this.#history.estimate(record.spec.kind) ?? 1;
+      const endsInSeconds = expected > elapsed ? expected - elapsed : Math.max(elapsed, 0.001);
+      for (const grant of Object.values(record.allocation ?? {}))
+        states.get(grant.pool)?.busy.push({ units: grant.units, endsInSeconds });
+    }
+    return states;
+  }
+
+  #start(
+    record: ActionRecord,
+    allocation: Readonly<Record<string, number>>,
+    seconds: number | undefined,
+    now: number,
+  ): boolean {
+    const grants: Record<string, Grant> = {};
+    for (const [resource, manager] of this.#managers) {
+      for (const [pool, units] of Object.entries(allocation)) {
+        if (!manager.pools(now).has(pool)) continue;
+        const grant = manager.acquire(pool, requestOf(record, units), units, now);
+        if (grant === undefined) {
+          for (const held of Object.keys(grants)) this.#managers.get(held)!.release(record.id, now);
+          return false;
+        }
+        grants[resource] = grant;
+      }
+    }
+    this.#queue.remove(record);
+    this.#queue.charge(record.tenant, record.cost);
+    record.state = "running";
+    record.allocation = grants;
+    record.grantedMs = now;
+    record.startedMs = undefined;
+    record.endedMs = undefined;
+    record.expectedSeconds = seconds;
+    this.#running.add(record);
+    record.running = this.#run(record, grants);
+    return true;
+  }
+
+  async #run(record: ActionRecord, allocation: Record<string, Grant>): Promise<void> {
+    const context: ActionContext = {
+      id: record.id,
+      allocation,
+      signal: record.abort.signal,
+      attempt: record.attempt,
+      throttled: (resource, retryAfterMs) => this.#managers.get(resource)?.throttled?.(this.#clock.now(), retryAfterMs),
+    };
+    let outcome: { ok: true; value: unknown } | { ok: false; error: unknown };
+    try {
+      for (const grant of Object.values(allocation)) await this.#prepare?.(grant, context);
+      record.startedMs = this.#clock.now();
+      outcome = { ok: true, value: await record.execute(context) };
+    } catch (error) {
+      outcome = { ok: false, error };
+    }
+    record.endedMs = this.#clock.now();
+    this.#running.delete(record);
+    for (const resource of Object.keys(allocation)) this.#managers.get(resource)!.release(record.id, record.endedMs);
+    this.#wake();
+    if (record.state === "settled") return;
+    if (outcome.ok) this.#succeed(record, allocation, outcome.value);
+    else this.#retryOrFail(record, outcome.error);
+  }
+
+  #succeed(record: ActionRecord, allocation: Record<string, Grant>, value: unknown): void {
+    const { spec, submittedMs, grantedMs, startedMs, endedMs } = record;
+    const executionSeconds = (endedMs! - startedMs!) / 1000;
+    const units = spec.key === undefined ? 1 : (allocation[spec.key]?.units ?? 1);
+    this.#history.observe(spec.kind, executionSeconds, units, spec.elasticity);
+    this.#statistics.completed(
+      spec.kind,
+      (grantedMs! - submittedMs) / 1000,
+      (startedMs! - grantedMs!) / 1000,
+      executionSeconds,
+    );
+    for (const resource of Object.keys(allocation)) this.#managers.get(resource)!.succeeded?.();
+    this.#forget(record);
+    record.settle.resolve(value);
+  }
+
+  #retryOrFail(record: ActionRecord, error: unknown): void {
+    const { spec } = record;
+    if (error instanceof TreadleError && error.disposition === "retryable" && record.attempt < spec.retries.limit) {
+      this.#statistics.count(spec.kind, "retried");
+      const waitMs = Math.min(longestBackoffMs, spec.retries.backoffMs * 2 ** record.attempt++);
+      record.state = "backoff";
+      const again = (): void => {
+        if (record.state !== "backoff") return;
+        record.state = "waiting";
+        // Its rank is its old one: a retry keeps its place.
+        this.#queue.add(record);
+        this.#wake();
+      };
+      record.disarm.push(this.#clock.after(waitMs, again));
+      return;
+    }
+    this.#statistics.count(spec.kind, "failed");
+    this.#forget(record);
+    record.settle.reject(
+      error instanceof TreadleError
+        ? error
+        : new TreadleError(
+            "action.failed",
+            `action '${record.id}' failed: ${error instanceof Error ? error.message : String(error)}`,
+            { cause: error },
+          ),
+    );
+  }
+
+  /** Settles an action at once with an error; what runs is aborted and keeps its units until it has ended (A1, A2). */
+  #stop(record: ActionRecord, error: TreadleError): void {
+    if (record.state === "settled") return;
+    this.#queue.remove(record);
+    this.#statistics.count(record.spec.kind, error.code === "action.cancelled" ? "cancelled" : "failed");
+    this.#forget(record);
+    record.settle.reject(error);
+    record.abort.abort(error);
+    this.#wake();
+  }
+
+  #forget(record: ActionRecord): void {
+    record.state = "settled";
+    for (const disarm of record.disarm) disarm();
+    this.#records.delete(record.id);
+  }
+}
+
+function requestOf({ id, spec }: ActionRecord, minimum: number): ResourceRequest {
+  return { actionId: id, trajectory: spec.trajectory, minimum, service: spec.service };
+}
+
+function cancelled(id: string, why: string): TreadleError {
+  return new TreadleError("action.cancelled", `action '${id}' was cancelled: ${why}`, { details: { id } });
+}
+
+function lateMessage(record: ActionRecord, deadlineMs: number): string {
+  return `action '${record.id}' did not end within ${deadlineMs} ms: it was ${record.state} at attempt ${record.attempt + 1}; raise deadlineMs or add capacity`;
+}

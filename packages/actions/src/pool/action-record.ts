@@ -1,0 +1,56 @@
+import type { QueuedAction } from "../decide/queued-action.ts";
+import type { ActionSpec } from "../formulation/action-spec.ts";
+import type { Grant } from "../managers/manager.ts";
+import type { QueueEntry } from "./fair-queue.ts";
+
+/** What an action's execution is given. */
+export type ActionContext = {
+  readonly id: string;
+  /** by resource, as in the cost vector */
+  readonly allocation: Readonly<Record<string, Grant>>;
+  /** aborts when the action is cancelled, outlives its deadline, or the pool closes */
+  readonly signal: AbortSignal;
+  /** 0 at the first attempt */
+  readonly attempt: number;
+  /** Tells a quota that its service refused the call; then throw a retryable error. */
+  throttled(resource: string, retryAfterMs?: number): void;
+};
+
+export type ActionHandle<Result> = {
+  readonly id: string;
+  /** Rejects with `action.cancelled`, `action.deadline`, or `action.failed` with the cause (or a TreadleError as it is). */
+  readonly result: Promise<Result>;
+  /** from submission to the last start, backoff between attempts included; undefined before the start */
+  readonly queueingSeconds: number | undefined;
+  /** of the last attempt; undefined before its end */
+  readonly executionSeconds: number | undefined;
+  readonly overheadSeconds: number | undefined;
+  /** what the current or last attempt holds or held */
+  readonly allocation: Readonly<Record<string, Grant>> | undefined;
+  cancel(reason?: string): void;
+};
+
+export type ActionState = "waiting" | "backoff" | "running" | "settled";
+
+/** One action from submission to settlement; owned by the pool. */
+export type ActionRecord = QueueEntry & {
+  readonly id: string;
+  readonly spec: ActionSpec;
+  readonly execute: (context: ActionContext) => Promise<unknown>;
+  readonly submittedMs: number;
+  readonly abort: AbortController;
+  readonly settle: { resolve(value: unknown): void; reject(error: unknown): void };
+  state: ActionState;
+  attempt: number;
+  queued: QueuedAction | undefined;
+  /** samples of its kind when `queued` was made */
+  historyCount: number;
+  grantedMs: number | undefined;
+  startedMs: number | undefined;
+  endedMs: number | undefined;
+  expectedSeconds: number | undefined;
+  allocation: Record<string, Grant> | undefined;
+  disarm: (() => void)[];
+  /** resolves when nothing of it runs any more */
+  running: Promise<void> | undefined;
+};
