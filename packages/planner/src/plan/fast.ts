@@ -8,7 +8,23 @@ export type FastResult = Found & { readonly bound: number; readonly states: numb
 /** Levels up to `dense` are all on the grid of bounds; above, each is `ratio` times the one before. */
 export type GridShape = { readonly dense: number; readonly ratio: number };
 
-const defaultGrid: GridShape = { dense: 64, ratio: 1.05 };
+const fineGrid: GridShape = { dense: 64, ratio: 1.05 };
+const coarseGrid: GridShape = { dense: 32, ratio: 1.1 };
+
+/** A chain of ten has 165 cuts. With many more, making the bounds is most of the work, and coarser ones pay. */
+const manyCuts = 500;
+
+function gridFor(model: PlanModel, checkDeadline: () => void): GridShape {
+  const seen = new Set([model.all]);
+  let numCuts = 0;
+  for (const set of seen) {
+    checkDeadline();
+    numCuts += set.cuts.length;
+    if (numCuts > manyCuts) return coarseGrid;
+    for (const { first, second } of set.cuts) seen.add(first).add(second);
+  }
+  return fineGrid;
+}
 
 /**
  * The least time, exactly, or the best found when `checkDeadline` throws `DeadlinePassed`.
@@ -19,7 +35,7 @@ export function solveFast(
   model: PlanModel,
   operations: Operations,
   checkDeadline: () => void,
-  { dense, ratio }: GridShape = defaultGrid,
+  { dense, ratio }: GridShape = gridFor(model, checkDeadline),
 ): FastResult {
   // Without splits nothing has fewer than all devices, so the grid is that one level.
   const grid = operations.spatial ? makeGrid(model.levels, dense, ratio) : Int32Array.of(model.levels);
