@@ -63,7 +63,7 @@ export type PlanNode = z.infer<typeof PlanNode>;
 /** The cut enumeration is exponential in width; wider graphs than this have no use and no end. */
 const mostNodes = 24;
 
-/** RLinf §3.4 as data; `SOLVE` fields are documented in this package's README. */
+/** RLinf §3.4 as data: what `treadle solve plan` reads. */
 export const PlanProblem = z
   .strictObject({
     devices: count.max(1 << 20),

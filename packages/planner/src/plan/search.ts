@@ -8,28 +8,11 @@
  * Values only ever tighten, so every answer is memoised for all later limits.
  */
 import { type Bounds, DeadlinePassed, mayHaveMoreStages, type Row, spatialSeconds } from "./bounds.ts";
+import { type Candidate, largestUseful, pop, push, type Stage, stagesOf, totalSeconds } from "./candidate.ts";
 import { evaluateSchedule } from "./evaluate.ts";
 import type { Cut, Operations, PlanModel, PlanSet } from "./model.ts";
 import type { Schedule } from "./problem.ts";
 import { tailBound } from "./tails.ts";
-
-type Stage = { readonly set: PlanSet; readonly level: number };
-
-/** How a state's value may come about. `count` is the number of chunks; 0 is side by side, -1 temporal. */
-type Candidate = {
-  bound: number;
-  readonly cut: Cut;
-  readonly itemsIndex: number;
-  readonly count: number;
-  /** levels that both parts of the cut have together, and the range of those of the first */
-  readonly level: number;
-  readonly low: number;
-  readonly high: number;
-  /** stages before the cut (only with "kway"), fixed */
-  readonly before: readonly Stage[];
-  /** whether the second part may still be cut into further stages */
-  readonly open: boolean;
-};
 
 const noStages: readonly Stage[] = [];
 
@@ -381,25 +364,6 @@ export class Search {
   }
 }
 
-function stagesOf({ cut, count, level, low, before }: Candidate): Stage[] {
-  const second = { set: cut.second, level: count < 0 ? level : level - low };
-  return [...before, { set: cut.first, level: count < 0 ? level : low }, second];
-}
-
-function totalSeconds(sum: number, max: number, count: number, swap: number): number {
-  if (count < 0) return sum + swap;
-  if (count === 0) return max;
-  return count === 1 ? sum : sum + (count - 1) * max;
-}
-
-/** The largest seconds of one part, beside others with `sum` and `max`, for which the total can still be below `best`. */
-function largestUseful(best: number, sum: number, max: number, count: number, swap: number): number {
-  if (count < 0) return best - swap - sum;
-  if (count === 0) return best;
-  // Up to `max` it only adds to the sum; above it is the bottleneck.
-  return best <= sum + count * max ? best - sum - (count - 1) * max : (best - sum) / count;
-}
-
 function firstLevel(low: number, high: number, holds: (level: number) => boolean): number {
   let [from, to] = [low, high];
   while (from < to) {
@@ -419,34 +383,4 @@ function bitCount(mask: number): number {
   let count = 0;
   for (let rest = mask; rest !== 0; rest &= rest - 1) count++;
   return count;
-}
-
-function push(heap: Candidate[], candidate: Candidate): void {
-  let i = heap.length;
-  heap.push(candidate);
-  while (i > 0) {
-    const parent = (i - 1) >> 1;
-    if (heap[parent]!.bound <= candidate.bound) break;
-    heap[i] = heap[parent]!;
-    i = parent;
-  }
-  heap[i] = candidate;
-}
-
-function pop(heap: Candidate[]): Candidate {
-  const top = heap[0]!;
-  const last = heap.pop()!;
-  if (heap.length > 0) {
-    let i = 0;
-    for (;;) {
-      let child = 2 * i + 1;
-      if (child >= heap.length) break;
-      if (child + 1 < heap.length && heap[child + 1]!.bound < heap[child]!.bound) child++;
-      if (heap[child]!.bound >= last.bound) break;
-      heap[i] = heap[child]!;
-      i = child;
-    }
-    heap[i] = last;
-  }
-  return top;
 }
