@@ -33,9 +33,17 @@ module.exports = {
       name: "packages-by-public-entry",
       severity: "error",
       from: { path: "^packages/([^/]+)/" },
-      to: { path: "^packages/([^/]+)/src/(?!index\\.ts$|testing\\.ts$|testing/|bench\\.ts$|bench/)", pathNot: "^packages/$1/" },
+      to: {
+        path: "^packages/([^/]+)/src/(?!index\\.ts$|testing\\.ts$|testing/|bench\\.ts$|bench/)",
+        pathNot: "^packages/$1/",
+      },
     },
-    { name: "no-cycles", severity: "error", from: {}, to: { circular: true, viaOnly: { dependencyTypesNot: ["type-only"] } } },
+    {
+      name: "no-cycles",
+      severity: "error",
+      from: {},
+      to: { circular: true, viaOnly: { dependencyTypesNot: ["type-only"] } },
+    },
     {
       name: "no-unlisted-packages",
       severity: "error",

@@ -81,7 +81,9 @@ function messageOf(error: unknown): string {
 
 /** By the catalogue's wording the remedy is what follows the last semicolon. */
 function splitRemedy(message: string): { what: string; remedy: string | undefined } {
-  const at = message.lastIndexOf("; ");
+  // Values stand in quotes and may hold anything, so what they hold does not count.
+  const unquoted = message.replace(/(?<![a-z])'[^']*'/g, (quoted) => "_".repeat(quoted.length));
+  const at = unquoted.lastIndexOf("; ");
   return at < 0 ? { what: message, remedy: undefined } : { what: message.slice(0, at), remedy: message.slice(at + 2) };
 }
 
