@@ -1,10 +1,11 @@
 export { type Address, maxUnixPathBytes, type ParsedAddress, parseAddress } from "./address.ts";
 export { systemClock } from "./clock.ts";
-export { Decoder, decodeItem, type Encoded, Encoder, encodeItem } from "./codec.ts";
+export { Decoder, decodeItem, type Encoded, Encoder, encodeItem, type PlacedItem, placeItem } from "./codec.ts";
 export { type Endpoint, type EndpointOptions, openEndpoint, type SegmentOptions } from "./endpoint.ts";
-export { decodeItems, type ItemBlock, ItemEncoder, type Shapes } from "./item-batch.ts";
+export { decodeItems, type ItemBlock, ItemEncoder, type KeepLarge, type KeptItem, type Shapes } from "./item-batch.ts";
 export { memoryLinkPair } from "./memory-link.ts";
+export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./payloads.ts";
 export { createPeer, type PeerOptions } from "./peer.ts";
 export { dropIdleMemory, releaseArrays } from "./received-arrays.ts";
-export { removeSegments } from "./shared-memory.ts";
+export { removeSegment, removeSegments } from "./shared-memory.ts";
 export { defaultLinkLimits, type LinkLimits } from "./socket-link.ts";

@@ -7,7 +7,7 @@
  */
 
 import { Packr, Unpackr } from "msgpackr";
-import { codecOptions, decodeChecked, decodeItem, placeItem } from "./codec.ts";
+import { codecOptions, decodeChecked, decodeItem, type PlacedItem, placeItem } from "./codec.ts";
 import { HeaderCheck } from "./header-check.ts";
 import { protocolError } from "./protocol-error.ts";
 import { TakeOut } from "./typed-arrays.ts";
@@ -20,6 +20,17 @@ export type ItemBlock = {
   readonly data: Uint8Array;
   readonly lengths: Uint32Array;
   readonly shapes?: Shapes | undefined;
+  readonly kept?: readonly KeptItem[] | undefined;
+};
+
+/** An item of a block that lies elsewhere; its length in the block is 0. */
+export type KeptItem = { readonly index: number; readonly segment: string; readonly sizeBytes: number };
+
+/** Where items above a size go instead of into the block. */
+export type KeepLarge = {
+  readonly aboveBytes: number;
+  /** undefined when there is no room, and the item stays in the block */
+  readonly write: (item: PlacedItem) => string | undefined;
 };
 
 /** Shapes beside a block; further ones stand inside of the values. */
@@ -38,28 +49,21 @@ export class ItemEncoder {
   }
 
   /** Throws `link.unsupported-value`. */
-  encode(values: readonly unknown[]): ItemBlock {
-    const lengths = new Uint32Array(values.length);
+  encode(values: readonly unknown[], keep?: KeepLarge): ItemBlock {
     const encodings = new Array<Uint8Array>(values.length);
-    let sizeBytes = 0;
+    const kept: KeptItem[] = [];
     for (let index = 0; index < values.length; index++) {
       const takeOut = new TakeOut();
       const replaced = takeOut.replace(values[index]);
-      if (takeOut.buffers.length > 0) return encodeAlone(values);
+      if (takeOut.buffers.length > 0) return encodeAlone(values, keep);
       const encoding = this.#pack(replaced);
-      encodings[index] = encoding;
-      lengths[index] = encoding.length;
-      sizeBytes += encoding.length;
+      if (keep === undefined || encoding.length <= keep.aboveBytes || !keepItem(values[index], index, keep, kept)) {
+        encodings[index] = encoding;
+      }
     }
-    const data = new Uint8Array(sizeBytes);
-    let at = 0;
-    for (const encoding of encodings) {
-      data.set(encoding, at);
-      at += encoding.length;
-    }
-    const shapes = this.#currentShapes();
-    if (shapes.reduce((sum, keys) => sum + keys.length, 0) > maxKeys) this.#forget();
-    return { data, lengths, shapes };
+    const block = { ...join(encodings), shapes: this.#currentShapes() };
+    if (block.shapes.reduce((sum, keys) => sum + keys.length, 0) > maxKeys) this.#forget();
+    return kept.length === 0 ? block : { ...block, kept };
   }
 
   #pack(value: unknown): Uint8Array {
@@ -89,14 +93,46 @@ export class ItemEncoder {
   }
 }
 
-function encodeAlone(values: readonly unknown[]): ItemBlock {
-  const placed = values.map((value) => placeItem(value));
-  const lengths = Uint32Array.from(placed, (item) => item.sizeBytes);
-  const data = new Uint8Array(placed.reduce((sum, item) => sum + item.sizeBytes, 0));
+function encodeAlone(values: readonly unknown[], keep: KeepLarge | undefined): ItemBlock {
+  const kept: KeptItem[] = [];
+  const encodings = values.map((value, index) => {
+    const item = placeItem(value);
+    if (keep !== undefined && item.sizeBytes > keep.aboveBytes && keepPlaced(item, index, keep, kept)) return undefined;
+    const bytes = new Uint8Array(item.sizeBytes);
+    item.writeTo(bytes);
+    return bytes;
+  });
+  const block = join(encodings);
+  return kept.length === 0 ? block : { ...block, kept };
+}
+
+const keepItem = (value: unknown, index: number, keep: KeepLarge, kept: KeptItem[]) =>
+  keepPlaced(placeItem(value), index, keep, kept);
+
+function keepPlaced(item: PlacedItem, index: number, keep: KeepLarge, kept: KeptItem[]): boolean {
+  const segment = keep.write(item);
+  if (segment === undefined) return false;
+  kept.push({ index, segment, sizeBytes: item.sizeBytes });
+  return true;
+}
+
+/** Items that are kept elsewhere have no encoding here. */
+function join(encodings: readonly (Uint8Array | undefined)[]): { data: Uint8Array; lengths: Uint32Array } {
+  const lengths = new Uint32Array(encodings.length);
+  let sizeBytes = 0;
+  for (let index = 0; index < encodings.length; index++) {
+    const length = encodings[index]?.length ?? 0;
+    lengths[index] = length;
+    sizeBytes += length;
+  }
+  if (encodings.length === 1 && encodings[0] !== undefined) return { data: encodings[0], lengths };
+  const data = new Uint8Array(sizeBytes);
   let at = 0;
-  for (const item of placed) {
-    item.writeTo(data.subarray(at, at + item.sizeBytes));
-    at += item.sizeBytes;
+  for (let index = 0; index < encodings.length; index++) {
+    const encoding = encodings[index];
+    if (encoding === undefined) continue;
+    data.set(encoding, at);
+    at += encoding.length;
   }
   return { data, lengths };
 }
@@ -116,7 +152,7 @@ class ShapeDecoder {
     this.#unpackr = new Unpackr({ ...codecOptions, structures, maxSharedStructures: maxShapes });
   }
 
-  decode({ data, lengths }: ItemBlock): unknown[] {
+  decode({ data, lengths }: ItemBlock, keptOf: KeptValues): unknown[] {
     check.knowShapes(this.#numKeys, 0x40 + maxShapes);
     const source = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
     const values = new Array<unknown>(lengths.length);
@@ -124,7 +160,10 @@ class ShapeDecoder {
     for (let index = 0; index < values.length; index++) {
       range.start = range.end;
       range.end += lengths[index] as number;
-      if (range.start === range.end) throw protocolError("an item is empty");
+      if (range.start === range.end) {
+        values[index] = keptOf(index);
+        continue;
+      }
       check.run(source, range.start, range.end);
       values[index] = decodeChecked(this.#unpackr, source, noBuffers, range);
     }
@@ -136,15 +175,26 @@ const check = new HeaderCheck();
 const decoders = new Map<string, ShapeDecoder>();
 const maxDecoders = 64;
 
-/** The inverse of `ItemEncoder.encode`, of any block cut and joined from its. Throws `link.protocol`, and only that. */
-export function decodeItems(block: ItemBlock): unknown[] {
+/** The value of an item that is not in its block. */
+type KeptValues = (index: number) => unknown;
+
+/**
+ * The inverse of `ItemEncoder.encode`, of any block cut and joined from its; `read` fetches what is kept elsewhere.
+ * Throws `link.protocol`, and only that.
+ */
+export function decodeItems(block: ItemBlock, read?: (item: KeptItem) => unknown): unknown[] {
   const { data, lengths, shapes } = block;
   let sizeBytes = 0;
   for (const length of lengths) sizeBytes += length;
   if (sizeBytes !== data.byteLength) {
     throw protocolError(`a block announces ${sizeBytes} bytes of items and holds ${data.byteLength}`);
   }
-  if (shapes === undefined) return decodeAlone(data, lengths);
+  const keptOf = (index: number): unknown => {
+    const item = block.kept?.find((each) => each.index === index);
+    if (item === undefined || read === undefined) throw protocolError(`item ${index} of a block is empty`);
+    return read(item);
+  };
+  if (shapes === undefined) return decodeAlone(data, lengths, keptOf);
   const key = JSON.stringify(shapes);
   let decoder = decoders.get(key);
   if (decoder === undefined) {
@@ -153,16 +203,17 @@ export function decodeItems(block: ItemBlock): unknown[] {
     decoders.set(key, decoder);
   }
   try {
-    return decoder.decode(block);
+    return decoder.decode(block, keptOf);
   } catch (error) {
     decoders.delete(key); // what it was reading may have left traces in it
     throw error;
   }
 }
 
-function decodeAlone(data: Uint8Array, lengths: Uint32Array): unknown[] {
+function decodeAlone(data: Uint8Array, lengths: Uint32Array, keptOf: KeptValues): unknown[] {
   let at = 0;
-  return Array.from(lengths, (length) => {
+  return Array.from(lengths, (length, index) => {
+    if (length === 0) return keptOf(index);
     at += length;
     return decodeItem(data.subarray(at - length, at));
   });

@@ -6,7 +6,7 @@
  *
  * G1 a segment is idle, lent to one exchange, or gone; a number is never used twice.
  * G2 the pool's segments never exceed `maxBytes` together; what does not fit is refused, not waited for.
- * G3 no file outlives the pool, nor an orderly exit of the process.
+ * G3 no file outlives the pool, nor an orderly exit of the process, unless `outlive` says so.
  *
  * Fresh memory costs a page fault a page, several times the copy itself, so idle segments are kept and reused.
  */
@@ -44,13 +44,14 @@ export class SegmentPool {
   /** Least recently used first. */
   readonly #idle = new Set<Segment>();
   #totalBytes = 0;
+  #idleBytes = 0;
   #lastNumber = 0;
 
-  constructor(memory: SharedMemory, prefix: string, maxBytes: number) {
+  constructor(memory: SharedMemory, prefix: string, maxBytes: number, options: { readonly outlive?: boolean } = {}) {
     this.#memory = memory;
     this.prefix = prefix;
     this.#maxBytes = maxBytes;
-    openPools.add(this);
+    if (!options.outlive) openPools.add(this);
   }
 
   /** A segment of at least this size; undefined when the pool is exhausted or the host has no memory left. */
@@ -63,16 +64,26 @@ export class SegmentPool {
     }
     if (best === undefined) return this.#create(segmentBytesFor(sizeBytes));
     this.#idle.delete(best);
+    this.#idleBytes -= best.mapping.sizeBytes;
     return best;
   }
 
   give(segment: Segment): void {
     this.#idle.add(segment);
+    this.#idleBytes += segment.mapping.sizeBytes;
+  }
+
+  /** Retires idle segments, the least recently used first, until the others hold at most so many bytes. */
+  trimIdle(maxBytes: number): void {
+    for (const segment of this.#idle) {
+      if (this.#idleBytes <= maxBytes) return;
+      this.retire(segment);
+    }
   }
 
   /** Forgets a segment that may still be in use elsewhere: its memory lives on there and is never written again. */
   retire(segment: Segment): void {
-    this.#idle.delete(segment);
+    if (this.#idle.delete(segment)) this.#idleBytes -= segment.mapping.sizeBytes;
     if (!this.#all.delete(segment)) return;
     this.#totalBytes -= segment.mapping.sizeBytes;
     unlinkSegment(this.prefix + segment.number);

@@ -21,8 +21,11 @@ export interface SharedMemory {
   readonly key: string;
   /** Makes the file and maps it, every page allocated; undefined when the memory is not to be had. */
   create(name: string, sizeBytes: number): Mapping | undefined;
-  /** Maps a segment that another process made. Throws what `open` throws. */
-  open(name: string): Mapping;
+  /**
+   * Maps a segment that another process made. Writes to a `private` mapping are seen here only; its pages are mapped as
+   * they are touched. Throws what `open` throws.
+   */
+  open(name: string, kind?: "shared" | "private"): Mapping;
   /** The memory as an ArrayBuffer. It must never be touched after `unmap`; garbage collection does not free it. */
   view(mapping: Mapping, sizeBytes: number): ArrayBuffer;
   unmap(mapping: Mapping): void;
@@ -30,6 +33,7 @@ export interface SharedMemory {
 
 const protReadWrite = 3;
 const mapShared = 1;
+const mapPrivate = 2;
 const mapPopulate = process.platform === "linux" ? 0x8000 : 0;
 const mapFailed = 0xffffffffffffffffn;
 
@@ -55,8 +59,8 @@ function load(): SharedMemory | undefined {
     const mmap = libc.func("void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)");
     const munmap = libc.func("int munmap(void *address, size_t length)");
     const fallocate = libc.func("int posix_fallocate(int fd, long offset, long length)");
-    const map = (fd: number, sizeBytes: number): Mapping | undefined => {
-      const pointer = mmap(null, sizeBytes, protReadWrite, mapShared | mapPopulate, fd, 0) as bigint | null;
+    const map = (fd: number, sizeBytes: number, flags = mapShared | mapPopulate): Mapping | undefined => {
+      const pointer = mmap(null, sizeBytes, protReadWrite, flags, fd, 0) as bigint | null;
       return pointer === null || BigInt.asUintN(64, pointer) === mapFailed ? undefined : { pointer, sizeBytes };
     };
     return {
@@ -76,11 +80,13 @@ function load(): SharedMemory | undefined {
           if (fd !== undefined) closeSync(fd);
         }
       },
-      open(name) {
+      open(name, kind = "shared") {
         const fd = openSync(join(segmentFolder, name), "r+");
         try {
           const sizeBytes = fstatSync(fd).size;
-          const mapping = sizeBytes > 0 ? map(fd, sizeBytes) : undefined;
+          // A private mapping is not populated: that would copy every page.
+          const flags = kind === "private" ? mapPrivate : undefined;
+          const mapping = sizeBytes > 0 ? map(fd, sizeBytes, flags) : undefined;
           if (mapping === undefined) throw new Error(`'${name}' cannot be mapped`);
           return mapping;
         } finally {
@@ -110,6 +116,12 @@ export function checkSegmentPrefix(prefix: string): void {
     "config.invalid",
     `segment prefix '${prefix}' is not allowed: 8 to 160 letters, digits, '_', '.' and '-'; use 'treadle-<run>-'`,
   );
+}
+
+/** Removes one segment of a run after the process that made it died. Whoever has it mapped keeps its memory. */
+export function removeSegment(name: string): void {
+  checkSegmentPrefix(name);
+  unlinkSegment(name);
 }
 
 /**

@@ -1,16 +1,19 @@
 /**
  * Both ends of a channel on the side of whoever uses it. Items are validated and encoded once here; the home keeps them
- * as opaque bytes. No await per item: a `put` of many items is one message, a batch is one message.
+ * as opaque bytes, and of large ones only where they are. No await per item: a `put` of many items is one message, a
+ * batch is one message.
  */
 import {
   type ChannelRef,
+  type ItemBlock,
+  type KeptItem,
   type PackedItems,
   type PutRequest,
   TakeReply,
   type TakeRequest,
   TreadleError,
 } from "@treadle/contracts";
-import { decodeItem, encodeItem } from "@treadle/transport";
+import { decodeItems, ItemEncoder, type PayloadReader, type PayloadStore } from "@treadle/transport";
 import type { z } from "zod";
 import type { BatchOptions, Sink, Source } from "./channel.ts";
 
@@ -18,7 +21,12 @@ import type { BatchOptions, Sink, Source } from "./channel.ts";
 export type HomePort = {
   put(request: z.infer<typeof PutRequest>): Promise<unknown>;
   take(request: z.infer<typeof TakeRequest>): Promise<unknown>;
+  /** where this process keeps large items; without it all of them travel through the home */
+  readonly payloads?: Payloads | undefined;
 };
+
+/** Large items of one process: those that it put, and those that it takes. */
+export type Payloads = { readonly store: PayloadStore; readonly reader: PayloadReader };
 
 export class SinkClient<T> implements Sink<T> {
   readonly name: string;
@@ -26,6 +34,7 @@ export class SinkClient<T> implements Sink<T> {
   readonly #schema: z.ZodType<T> | undefined;
   readonly #port: HomePort;
   readonly #call: () => string;
+  readonly #encoder = new ItemEncoder();
 
   constructor(ref: ChannelRef, schema: z.ZodType<T> | undefined, port: HomePort, call: () => string) {
     this.name = ref.$channel;
@@ -37,7 +46,7 @@ export class SinkClient<T> implements Sink<T> {
 
   async put(...items: readonly T[]): Promise<void> {
     if (items.length === 0) return;
-    const packed = packItems(items, this.#ref, this.#schema);
+    const packed = packItems(items, this.#ref, this.#schema, this.#encoder, this.#port.payloads?.store);
     await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
   }
 }
@@ -69,7 +78,7 @@ export class SourceClient<T> implements Source<T> {
         ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
       }),
     );
-    return reply === null ? undefined : unpackItems<T>(reply);
+    return reply === null ? undefined : unpackItems<T>(reply, this.#port.payloads?.reader);
   }
 
   async *batches(options: BatchOptions = {}): AsyncGenerator<T[]> {
@@ -86,38 +95,34 @@ export class SourceClient<T> implements Source<T> {
 }
 
 /** Validates and encodes; throws `channel.invalid-item` that names the item, the path and what was allowed. */
-export function packItems<T>(items: readonly T[], ref: ChannelRef, schema: z.ZodType<T> | undefined): PackedItems {
-  const encodings = new Array<Uint8Array>(items.length);
-  const lengths = new Uint32Array(items.length);
-  const keys = ref.key === undefined ? undefined : new Array<string>(items.length);
-  const weights = ref.weight === undefined ? undefined : new Float64Array(items.length);
-  const priorities = ref.priority === undefined ? undefined : new Float64Array(items.length);
-  let sizeBytes = 0;
-  for (let i = 0; i < items.length; i++) {
-    const item = schema ? validateItem(items[i], schema, ref.$channel, i) : (items[i] as T);
-    const encoding = encodeItem(item);
-    encodings[i] = encoding;
-    lengths[i] = encoding.byteLength;
-    sizeBytes += encoding.byteLength;
-    const fields = item as Record<string, unknown>;
-    if (keys) keys[i] = String(fields[ref.key as string]);
-    if (weights) weights[i] = numberField(fields, ref.weight as string, ref.$channel, i);
-    if (priorities) priorities[i] = numberField(fields, ref.priority as string, ref.$channel, i);
-  }
-  const data = new Uint8Array(sizeBytes);
-  let offset = 0;
-  for (const encoding of encodings) {
-    data.set(encoding, offset);
-    offset += encoding.byteLength;
-  }
-  return {
-    data,
-    lengths,
-    ...(keys ? { keys } : {}),
-    ...(weights ? { weights } : {}),
-    ...(priorities ? { priorities } : {}),
+export function packItems<T>(
+  items: readonly T[],
+  ref: ChannelRef,
+  schema: z.ZodType<T> | undefined,
+  encoder = new ItemEncoder(),
+  store?: PayloadStore,
+): PackedItems {
+  const checked = schema ? items.map((item, i) => validateItem(item, schema, ref.$channel, i)) : items;
+  const fields = checked as readonly Record<string, unknown>[];
+  const { key, weight, priority, $channel } = ref;
+  const numbers = (field: string) => Float64Array.from(fields, (item, i) => numberField(item, field, $channel, i));
+  const looks = {
+    ...(key === undefined ? {} : { keys: fields.map((item) => String(item[key])) }),
+    ...(weight === undefined ? {} : { weights: numbers(weight) }),
+    ...(priority === undefined ? {} : { priorities: numbers(priority) }),
   };
+  // Last, because what it keeps outside of the block is owned by the home from the put on, and lost without one.
+  const block = encoder.encode(
+    checked,
+    store && {
+      aboveBytes: ref.inlineLimitBytes ?? defaultInlineLimitBytes,
+      write: (item) => store.write(item),
+    },
+  );
+  return { ...(block as ItemBlock), ...looks };
 }
+
+const defaultInlineLimitBytes = 64 * 1024;
 
 export function validateItem<T>(item: unknown, schema: z.ZodType<T>, channel: string, index: number): T {
   const parsed = schema.safeParse(item);
@@ -141,13 +146,9 @@ function numberField(fields: Record<string, unknown>, field: string, channel: st
   );
 }
 
-export function unpackItems<T>(packed: { data: Uint8Array; lengths: Uint32Array }): T[] {
-  const items = new Array<T>(packed.lengths.length);
-  let offset = 0;
-  for (let i = 0; i < items.length; i++) {
-    const end = offset + (packed.lengths[i] as number);
-    items[i] = decodeItem(packed.data.subarray(offset, end)) as T;
-    offset = end;
-  }
-  return items;
+export function unpackItems<T>(batch: { readonly blocks: readonly ItemBlock[] }, reader?: PayloadReader): T[] {
+  const read = reader && (({ segment, sizeBytes }: KeptItem) => reader.read(segment, sizeBytes));
+  const { blocks } = batch;
+  if (blocks.length === 1) return decodeItems(blocks[0] as ItemBlock, read) as T[];
+  return blocks.flatMap((block) => decodeItems(block, read)) as T[];
 }

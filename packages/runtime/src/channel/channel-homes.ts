@@ -6,12 +6,13 @@
  * C6 across channels: before a call's next take, what it holds is acknowledged and what it put is committed, on all its
  * channels in one synchronous turn, so no death can come between.
  */
-import { type PackedItems, PutRequest, TakeRequest, TreadleError } from "@treadle/contracts";
-import { decodeItem } from "@treadle/transport";
+import { type ItemBlock, PutRequest, SegmentsMessage, TakeRequest, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
-import { validateItem } from "./channel-client.ts";
-import type { CallOutcome, ChannelEffect, ItemView, PutItem } from "./channel-messages.ts";
+import { type Payloads, unpackItems, validateItem } from "./channel-client.ts";
+import type { CallOutcome, ChannelEffect } from "./channel-messages.ts";
 import { ChannelState } from "./channel-state.ts";
+import { joinItems, type StoredItem, splitBlock } from "./item-blocks.ts";
+import { KeptPayloads, type PayloadEffect } from "./kept-payloads.ts";
 import { fifo, leastLoaded, type PickPolicy, priority } from "./pick-policy.ts";
 
 export const pickPolicies: Readonly<Record<"fifo" | "priority" | "least-loaded", PickPolicy>> = {
@@ -30,7 +31,7 @@ export type ChannelDefinition = {
 
 export type ChannelEnd = { readonly channel: string; readonly role: "source" | "sink"; readonly stream: string };
 
-export type PackedBatch = { readonly data: Uint8Array; readonly lengths: Uint32Array } | null;
+export type PackedBatch = { readonly blocks: ItemBlock[] } | null;
 
 export type ChannelHomesOptions = {
   readonly now: () => number;
@@ -40,6 +41,10 @@ export type ChannelHomesOptions = {
   readonly onEnqueued: (call: string) => void;
   /** a call begins to wait; the returned function is awaited when the wait is over, before the call goes on */
   readonly onWait: (call: string, end: ChannelEnd, on: "take" | "put") => () => Promise<void>;
+  /** where this process keeps the large items that it puts and takes itself */
+  readonly payloads?: Payloads | undefined;
+  /** a segment is free: its producer may write it again, or somebody must remove it */
+  readonly onFreed?: (effect: PayloadEffect) => void;
 };
 
 type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => void };
@@ -59,6 +64,7 @@ export class ChannelHomes {
   readonly #calls = new Map<string, OpenCall>();
   readonly #waiting = new Map<number, Waiting>();
   readonly #census = new Map<string, StreamCensus>();
+  readonly #kept = new KeptPayloads();
   readonly #options: ChannelHomesOptions;
   #lastRequest = 0;
 
@@ -81,6 +87,20 @@ export class ChannelHomes {
       endWhen: "delivered",
     });
     this.#channels.set(definition.name, { state, definition });
+  }
+
+  get payloads(): Payloads | undefined {
+    return this.#options.payloads;
+  }
+
+  /** A consumer has let go of the memory of items that their producers keep. */
+  read(worker: string, body: unknown): void {
+    for (const segment of SegmentsMessage.parse(body).segments) this.#free(this.#kept.read(segment, worker));
+  }
+
+  /** Its process is gone, with whatever memory it had mapped; its calls start over or close by their own way. */
+  workerDied(worker: string): void {
+    this.#free(this.#kept.workerDied(worker));
   }
 
   get names(): string[] {
@@ -139,11 +159,18 @@ export class ChannelHomes {
     const request = PutRequest.parse(body);
     const open = this.#openCall(request.call, request.channel);
     const { state, definition } = this.#channel(request.channel);
-    const items = splitItems(request.items);
-    if (definition.schema) {
-      items.forEach((item, i) => {
-        validateItem(decodeItem(item.payload as Uint8Array), definition.schema as z.ZodType, definition.name, i);
-      });
+    const items = splitBlock(request.items);
+    for (const { segment } of request.items.kept ?? []) this.#kept.entered(segment, open.worker);
+    const { schema } = definition;
+    if (schema) {
+      try {
+        unpackItems({ blocks: [request.items] }, this.#options.payloads?.reader).forEach((item, i) => {
+          validateItem(item, schema, definition.name, i);
+        });
+      } catch (error) {
+        for (const { segment } of request.items.kept ?? []) this.#free(this.#kept.finished(segment));
+        throw error;
+      }
     }
     this.#options.onProgress();
     const put = ++this.#lastRequest;
@@ -258,9 +285,19 @@ export class ChannelHomes {
         case "deliver": {
           const open = this.#calls.get(effect.call);
           if (open) open.holds = true;
-          this.#settle(effect.take)?.resolve(joinItems(effect.deliveries));
+          const batch = joinItems(effect.deliveries);
+          for (const { kept } of batch.blocks) {
+            for (const { segment } of kept ?? []) this.#kept.delivered(segment, effect.worker);
+          }
+          this.#settle(effect.take)?.resolve(batch);
           break;
         }
+        case "finished":
+          for (const payload of effect.payloads) {
+            const { segment } = payload as StoredItem;
+            if (segment !== undefined) this.#free(this.#kept.finished(segment));
+          }
+          break;
         case "end":
           this.#settle(effect.take)?.resolve(null);
           break;
@@ -271,6 +308,10 @@ export class ChannelHomes {
           break; // the items went to somebody else when this call's worker was taken for dead
       }
     }
+  }
+
+  #free(effects: readonly PayloadEffect[]): void {
+    for (const effect of effects) this.#options.onFreed?.(effect);
   }
 
   /** The answer itself when it is there already, so that nothing is awaited where nothing waits. */
@@ -325,42 +366,3 @@ export class ChannelHomes {
 
 /** Ranks of one group call have ids that differ behind the slash only. */
 const groupCallOf = (call: string): string => call.slice(0, call.lastIndexOf("/") + 1) || call;
-
-function splitItems(packed: PackedItems): PutItem[] {
-  const items = new Array<PutItem>(packed.lengths.length);
-  let offset = 0;
-  for (let i = 0; i < items.length; i++) {
-    const sizeBytes = packed.lengths[i] as number;
-    items[i] = {
-      payload: packed.data.subarray(offset, offset + sizeBytes),
-      sizeBytes,
-      key: packed.keys?.[i],
-      weight: packed.weights?.[i],
-      priority: packed.priorities?.[i],
-    };
-    offset += sizeBytes;
-  }
-  if (offset !== packed.data.byteLength) {
-    throw new TreadleError(
-      "link.protocol",
-      `a put announced '${offset}' bytes of items and carried '${packed.data.byteLength}'`,
-    );
-  }
-  return items;
-}
-
-function joinItems(deliveries: readonly ItemView[]): PackedBatch {
-  const lengths = new Uint32Array(deliveries.length);
-  let sizeBytes = 0;
-  for (let i = 0; i < deliveries.length; i++) {
-    lengths[i] = deliveries[i]?.sizeBytes as number;
-    sizeBytes += deliveries[i]?.sizeBytes as number;
-  }
-  const data = new Uint8Array(sizeBytes);
-  let offset = 0;
-  for (const delivery of deliveries) {
-    data.set(delivery.payload as Uint8Array, offset);
-    offset += delivery.sizeBytes;
-  }
-  return { data, lengths };
-}

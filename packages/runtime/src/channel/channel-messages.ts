@@ -18,6 +18,8 @@ export type PutItem = {
   readonly weight?: number | undefined;
   /** Higher goes first under the `priority` policy; 0 when absent. */
   readonly priority?: number | undefined;
+  /** The payload refers to something outside of the channel: `finished` names it when the channel is done with it. */
+  readonly isKept?: boolean | undefined;
 };
 
 /** An item as consumers and policies see it. `delivery` is unique in the channel, rises in put order, and is what is acknowledged. */
@@ -76,6 +78,8 @@ export type ChannelEffect =
     }
   | { readonly type: "end"; readonly take: RequestId; readonly call: CallId }
   | { readonly type: "fail"; readonly take: RequestId; readonly call: CallId; readonly error: TreadleError }
+  /** Payloads of kept items that were acknowledged, forgotten or refused: nobody will get them any more (C7). */
+  | { readonly type: "finished"; readonly payloads: readonly unknown[] }
   /** Deliveries that the call no longer holds; they belong to somebody else, or will. */
   | { readonly type: "stale-ack"; readonly call: CallId; readonly deliveries: readonly number[] };
 

@@ -22,6 +22,7 @@
  *   if the call dies first they vanish with it, so a redelivered input never yields two outputs. Here: staged items
  *   are invisible until `commit`, keep their order, and are dropped by `abandon`. The shell acknowledges and commits
  *   across channels in one synchronous turn.
+ * - C7 The payload of a kept item is named by `finished` exactly once, when the channel will deliver it to nobody any more.
  */
 import { TreadleError } from "@treadle/contracts";
 import type {
@@ -32,6 +33,7 @@ import type {
   CloseInput,
   OpenInput,
   PutInput,
+  PutItem,
   RequestId,
   StreamId,
   TakeInput,
@@ -66,6 +68,8 @@ export class ChannelState {
   /** Visible and held by nobody, in all streams. */
   #queued = 0;
   #lastDelivery = 0;
+  /** payloads of kept items that the next effects name (C7) */
+  #finished: unknown[] = [];
 
   constructor(options: ChannelOptions) {
     this.name = options.name;
@@ -146,9 +150,12 @@ export class ChannelState {
     const { call: id, put } = input;
     const call = this.#calls.get(id);
     const stream = call?.sink;
-    if (!call || !stream || call.lost)
-      return [{ type: "put-refused", put, call: id, error: this.#notOpen(id, "sink", call) }];
-    if (stream.failure) return [{ type: "put-refused", put, call: id, error: this.#producerFailed(stream) }];
+    if (!call || !stream || call.lost || stream.failure) {
+      for (const item of input.items) this.#finishPayload(item);
+      const open = call && stream && !call.lost;
+      const error = open ? this.#producerFailed(stream) : this.#notOpen(id, "sink", call);
+      return this.#settle([{ type: "put-refused", put, call: id, error }]);
+    }
     const staged = input.staged ?? false;
     const state: PutState = {
       put,
@@ -194,7 +201,7 @@ export class ChannelState {
     if (!call) return [];
     const { source } = call;
     if (source) source.takes = source.takes.filter((take) => take.call !== call || take.take !== input.request);
-    this.#gate.drop((put) => put.call === call && put.put === input.request);
+    this.#dropPuts((put) => put.call === call && put.put === input.request);
     return this.#settle([]);
   }
 
@@ -301,6 +308,10 @@ export class ChannelState {
       (this.#gate.waitingPuts.length > 0 && this.#gate.admitWithoutCredit(this.#queued > 0, out)) ||
       this.#dirty.size > 0
     );
+    if (this.#finished.length > 0) {
+      out.push({ type: "finished", payloads: this.#finished });
+      this.#finished = [];
+    }
     return out;
   }
 
@@ -341,6 +352,7 @@ export class ChannelState {
 
   #finish(call: CallState, item: Item): void {
     this.#gate.release(1, item.sizeBytes);
+    this.#finishPayload(item);
     call.inFlightWeight -= item.weight;
     (call.source as StreamState).numInFlight -= 1;
   }
@@ -357,20 +369,20 @@ export class ChannelState {
     call.staged = [];
     stream.numStaged -= staged.length;
     for (const item of staged) {
-      if (stream.failure) this.#gate.release(1, item.sizeBytes);
+      if (stream.failure) this.#drop(item);
       else this.#show(stream, item);
     }
     this.#dirty.add(stream);
   }
 
   #undo(call: CallState): void {
-    for (const item of call.staged) this.#gate.release(1, item.sizeBytes);
+    for (const item of call.staged) this.#drop(item);
     if (call.sink) {
       call.sink.numStaged -= call.staged.length;
       this.#dirty.add(call.sink);
     }
     call.staged = [];
-    this.#gate.drop((put) => put.call === call && !put.committed);
+    this.#dropPuts((put) => put.call === call && !put.committed);
     if (call.source) call.source.takes = call.source.takes.filter((take) => take.call !== call);
   }
 
@@ -398,15 +410,33 @@ export class ChannelState {
     stream.failure ??= { worker, error };
     this.#clearQueue(stream);
     const refusal = this.#producerFailed(stream);
-    for (const put of this.#gate.drop((waiting) => waiting.stream === stream)) {
+    for (const put of this.#dropPuts((waiting) => waiting.stream === stream)) {
       out.push({ type: "put-refused", put: put.put, call: put.call.call, error: refusal });
     }
   }
 
   #clearQueue(stream: StreamState): void {
     const { items, bytes } = stream.queue.clear();
-    this.#queued -= items;
-    this.#gate.release(items, bytes);
+    this.#queued -= items.length;
+    this.#gate.release(items.length, bytes);
+    for (const item of items) this.#finishPayload(item);
+  }
+
+  #drop(item: Item): void {
+    this.#gate.release(1, item.sizeBytes);
+    this.#finishPayload(item);
+  }
+
+  /** What was admitted of them stays. */
+  #dropPuts(matches: (put: PutState) => boolean): PutState[] {
+    const dropped = this.#gate.drop(matches);
+    for (const { items, next } of dropped) for (let at = next; at < items.length; at++) this.#finishPayload(items[at]);
+    return dropped;
+  }
+
+  /** C7. */
+  #finishPayload(item: Pick<PutItem, "isKept" | "payload"> | undefined): void {
+    if (item?.isKept) this.#finished.push(item.payload);
   }
 
   #forget(stream: StreamState): void {

@@ -134,7 +134,7 @@ export class CreditGate {
     return true;
   }
 
-  #admit(put: PutState, { key, weight, priority, sizeBytes, payload }: PutItem): void {
+  #admit(put: PutState, { key, weight, priority, sizeBytes, payload, isKept }: PutItem): void {
     const item: Item = {
       delivery: 0,
       key,
@@ -142,6 +142,7 @@ export class CreditGate {
       priority: priority ?? 0,
       sizeBytes,
       payload,
+      isKept: isKept === true,
       queued: false,
     };
     put.next += 1;

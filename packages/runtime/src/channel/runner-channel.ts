@@ -20,7 +20,8 @@ export class ChannelEndpoint {
   }
 }
 
-const runner = "runner";
+/** The runner as a producer and consumer of channels. */
+export const runnerName = "runner";
 
 export class RunnerChannel<T> implements Channel<T> {
   readonly name: string;
@@ -87,7 +88,7 @@ export class RunnerChannel<T> implements Channel<T> {
 
   #open(role: "source" | "sink"): string {
     const call = `runner:${this.name}:${++this.#numCalls}`;
-    this.#homes.open(call, runner, [{ channel: this.name, role, stream: this.#stream() }]);
+    this.#homes.open(call, runnerName, [{ channel: this.name, role, stream: this.#stream() }]);
     return call;
   }
 }

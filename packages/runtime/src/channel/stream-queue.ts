@@ -20,6 +20,7 @@ export type Item = {
   readonly priority: number;
   readonly sizeBytes: number;
   readonly payload: unknown;
+  readonly isKept: boolean;
   queued: boolean;
 };
 
@@ -185,19 +186,20 @@ export class StreamQueue {
     return found.sort((a, b) => a.delivery - b.delivery);
   }
 
-  /** Forgets what is queued and says how much it was; items in flight keep their keys until they are settled. */
-  clear(): { items: number; bytes: number } {
-    const dropped = { items: this.queuedItems, bytes: this.queuedBytes };
+  /** Forgets what is queued and says what it was; items in flight keep their keys until they are settled. */
+  clear(): { items: readonly Item[]; bytes: number } {
+    const dropped = { items: [] as Item[], bytes: this.queuedBytes };
     const calls = [...this.#owned.keys()];
-    while (this.#freeItems > 0) this.#discard("");
-    for (const call of calls) while (this.availableItems(call) > 0) this.#discard(call);
+    while (this.#freeItems > 0) dropped.items.push(this.#discard(""));
+    for (const call of calls) while (this.availableItems(call) > 0) dropped.items.push(this.#discard(call));
     return dropped;
   }
 
-  #discard(call: CallId): void {
+  #discard(call: CallId): Item {
     const item = this.front(call) as Item;
     this.take(item, call);
     this.acknowledged(item);
+    return item;
   }
 
   #openKey(call: CallId, name: string): KeyQueue | undefined {

@@ -23,13 +23,23 @@ import {
   type WorkerBoot,
 } from "@treadle/contracts";
 import { resolvePlacement } from "@treadle/planner";
-import { createPeer, type Endpoint, openEndpoint, removeSegments } from "@treadle/transport";
+import {
+  createPeer,
+  type Endpoint,
+  openEndpoint,
+  PayloadReader,
+  PayloadStore,
+  removeSegment,
+  removeSegments,
+} from "@treadle/transport";
 import pLimit from "p-limit";
 import type { z } from "zod";
 import { type ExitReport, NodeAgent } from "../agent/node-agent.ts";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
+import type { Payloads } from "../channel/channel-client.ts";
 import { type ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
-import { ChannelEndpoint, RunnerChannel } from "../channel/runner-channel.ts";
+import { keptPrefix, type PayloadEffect } from "../channel/kept-payloads.ts";
+import { ChannelEndpoint, RunnerChannel, runnerName } from "../channel/runner-channel.ts";
 import { LockService } from "../device-lock/lock-service.ts";
 import { createGroup, describeGroup, groupRef, type WorkerGroup } from "../group/group.ts";
 import type { CallHandle } from "../group/handle.ts";
@@ -69,6 +79,7 @@ export class Cluster {
   readonly #ranks = new Map<string, Rank[]>();
   readonly #channels = new Map<string, RunnerChannel<unknown>>();
   readonly #homes: ChannelHomes;
+  readonly #payloads: Payloads;
   readonly #locks: LockService;
   readonly #calls: GroupCalls;
   readonly #supervisor: SupervisorState;
@@ -94,12 +105,20 @@ export class Cluster {
     this.#options = options;
     const { supervision } = options.config;
     this.#supervisor = new SupervisorState(supervision, performance.now());
+    this.#payloads = {
+      store: new PayloadStore(keptPrefix(this.#segmentPrefix, runnerName, 0)),
+      reader: new PayloadReader(keptPrefix(this.#segmentPrefix), (segment) =>
+        this.#homes.read(runnerName, { segments: [segment] }),
+      ),
+    };
     const progress = () => this.#supervisor.progress(performance.now());
     this.#homes = new ChannelHomes({
       now: () => performance.now(),
       onProgress: progress,
       onEnqueued: (call) => this.#locks.enqueued(call),
       onWait: (call, end, on) => this.#locks.waits(call, end, on),
+      payloads: this.#payloads,
+      onFreed: (effect) => this.#freed(effect),
     });
     this.#locks = new LockService({
       timeoutMs: supervision.lockTimeoutMs,
@@ -222,6 +241,7 @@ export class Cluster {
       ...(options.weight ? { weight: options.weight } : {}),
       ...(options.priority ? { priority: options.priority } : {}),
       ...(located ? { schema: located } : {}),
+      inlineLimitBytes: config.flow.inlineLimitKiB * 1024,
     });
     const channel = new RunnerChannel<T>(name, schema, this.#homes, reference, () => this.#stream());
     this.#channels.set(name, channel as RunnerChannel<unknown>);
@@ -309,6 +329,7 @@ export class Cluster {
     await this.#agent.close();
     await this.#endpoint?.close();
     if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
+    this.#payloads.store.close();
     if (this.#started) removeSegments(this.#segmentPrefix);
   }
 
@@ -495,6 +516,7 @@ export class Cluster {
       each.process?.end();
       this.#supervisor.unwatch(each.name);
       this.#locks.workerDied(each.name);
+      this.#homes.workerDied(each.name);
     }
     for (const each of again) this.#tellPeers(each.name);
     this.#calls.startOver(rank, decision.scope);
@@ -510,6 +532,20 @@ export class Cluster {
     const culprit = error.origin.worker;
     if (culprit !== undefined) await this.#rank(culprit)?.ready();
     await Promise.all([...this.#ranks.values()].flat().map((each) => each.ready()));
+  }
+
+  /** A large item has been used up by all: its memory goes back to its producer, or is removed with it. */
+  #freed(effect: PayloadEffect): void {
+    const segments = [effect.segment];
+    if (effect.type === "remove") removeSegment(effect.segment);
+    else if (effect.producer === runnerName) this.#payloads.store.reuse(segments);
+    else {
+      try {
+        this.#rank(effect.producer)?.control?.notify("segments.reuse", { segments });
+      } catch {
+        // its link has just ended; the run's end removes the segment
+      }
+    }
   }
 
   #tellPeers(worker: string): void {

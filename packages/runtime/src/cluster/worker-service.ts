@@ -27,6 +27,7 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("telemetry", (body) => ports.onSpans(body));
   peer.handle("channel.put", (body) => homes.put(body));
   peer.handle("channel.take", (body) => homes.take(body));
+  peer.handle("segments.read", (body) => homes.read(rank.name, body));
   peer.handle("lock.acquire", (body) => {
     const { call } = LockRequest.parse(body);
     return locks.acquire({ call, worker: rank.name });

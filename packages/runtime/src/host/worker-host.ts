@@ -18,12 +18,15 @@ import {
   type Peer,
   type ReadyMessage,
   ResolveReply,
+  SegmentsMessage,
   TreadleError,
   type WorkerBoot,
 } from "@treadle/contracts";
 import { createLogger, createTracer, type Logger, type Tracer } from "@treadle/observe";
-import { createPeer, type Endpoint, openEndpoint } from "@treadle/transport";
+import { createPeer, type Endpoint, openEndpoint, PayloadReader, PayloadStore } from "@treadle/transport";
 import type { z } from "zod";
+import type { Payloads } from "../channel/channel-client.ts";
+import { keptPrefix } from "../channel/kept-payloads.ts";
 import { DeviceLock } from "../device-lock/lock-client.ts";
 import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../worker.ts";
 import { decodeArguments } from "./call-arguments.ts";
@@ -65,6 +68,7 @@ class WorkerHost {
   readonly #tracer: Tracer;
   readonly #messages: Messenger;
   readonly #links = new Map<string, Promise<Peer>>();
+  readonly #payloads: Payloads;
   #class!: AnyWorkerClass;
   #worker!: Worker;
   #devices!: DeviceLock;
@@ -79,6 +83,11 @@ class WorkerHost {
     this.#log = log;
     this.#tracer = tracer;
     this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, (worker) => this.#connect(worker));
+    const { component, rank, incarnation, segmentPrefix } = boot;
+    this.#payloads = {
+      store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),
+      reader: new PayloadReader(keptPrefix(segmentPrefix), (segment) => this.#letGo(segment)),
+    };
     this.stopped = new Promise((resolve) => {
       this.#stop = resolve;
     });
@@ -160,6 +169,7 @@ class WorkerHost {
         }),
       );
     });
+    this.#runner.handle("segments.reuse", (body) => this.#payloads.store.reuse(SegmentsMessage.parse(body).segments));
     this.#runner.handle("stop", async () => {
       await this.#worker.teardown();
       this.#sendTelemetry();
@@ -195,6 +205,7 @@ class WorkerHost {
           home: {
             put: (put) => this.#runner.request("channel.put", put, { signal }),
             take: (take) => this.#runner.request("channel.take", take, { signal }),
+            payloads: this.#payloads,
           },
           waiting: (channel) => this.#tracer.span(channel, "channel-wait"),
           callWorker: (worker, method, callArgs) => this.#callPeer(worker, method, callArgs),
@@ -287,6 +298,15 @@ class WorkerHost {
     const context = currentCall();
     const call = `${this.#name}>${context?.call ?? "-"}`;
     return peer.request("call", { call, sequence: 0, method, args, step: context?.step }, { signal: context?.signal });
+  }
+
+  /** A large item that this process took is out of its reach. */
+  #letGo(segment: string): void {
+    try {
+      this.#runner.notify("segments.read", { segments: [segment] });
+    } catch {
+      // the link has ended, and with it this process
+    }
   }
 
   #sendTelemetry(): void {

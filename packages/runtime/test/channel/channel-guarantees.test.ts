@@ -13,6 +13,7 @@ function lines(effects: readonly ChannelEffect[]): string[] {
     if (effect.type === "put-accepted") return `accepted ${effect.put}`;
     if (effect.type === "put-refused") return `refused ${effect.put}: ${effect.error.code}`;
     if (effect.type === "fail") return `fail ${effect.call}: ${effect.error.message}`;
+    if (effect.type === "finished") return `finished ${effect.payloads.join(" ")}`;
     return `${effect.type} ${effect.call}`;
   });
 }

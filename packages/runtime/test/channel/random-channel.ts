@@ -56,6 +56,8 @@ export class RandomChannel {
   readonly calls = new Map<string, Call>();
   readonly openPuts = new Map<number, { readonly call: Call; readonly items: LedgerItem[] }>();
   readonly failed = new Map<number, Error>();
+  /** ids of items that `finished` has named */
+  readonly finished = new Set<number>();
   readonly #options: ScenarioOptions;
   #lastId = 0;
   #rank = 0;
@@ -129,6 +131,7 @@ export class RandomChannel {
         key: item.key,
         weight: item.weight,
         priority: item.weight,
+        isKept: true,
       })),
     });
     const answer = effects.find(
@@ -277,6 +280,12 @@ export class RandomChannel {
         for (const item of put?.items ?? [])
           if (item.state === "visible" || item.state === "staged") item.state = "dropped";
       }
+      if (effect.type === "finished") {
+        for (const id of effect.payloads as number[]) {
+          must(!this.finished.has(id), "C7: a kept item is finished once");
+          this.finished.add(id);
+        }
+      }
       if (effect.type === "stale-ack")
         throw new Error(`nobody acknowledged what is not theirs: ${JSON.stringify(effect)}`);
       if (effect.type !== "deliver" && effect.type !== "end" && effect.type !== "fail") continue;
@@ -378,6 +387,9 @@ export class RandomChannel {
     const inside = this.items.filter(
       (item) => item.state === "visible" || item.state === "inFlight" || item.state === "staged",
     ).length;
+    for (const { id, state } of this.items) {
+      must(this.finished.has(id) === (state === "acked" || state === "dropped"), "C7: finished once nobody will get it");
+    }
     const outside = waiting.reduce((sum, put) => sum + put.remainingItems, 0);
     must(snapshot.usedItems === inside - outside, "C3: what is inside is counted");
     for (const call of this.calls.values()) {

@@ -300,6 +300,7 @@ export class WorkflowWorld {
 
   #apply(effects: readonly ChannelEffect[]): void {
     for (const effect of effects) {
+      if (effect.type === "finished") continue;
       const rank = this.ranks.get(effect.call);
       if (!rank) continue;
       if (effect.type === "fail" || effect.type === "put-refused") throw effect.error;

@@ -1,0 +1,78 @@
+/**
+ * Which segments hold items of channels, who reads them, and when each is free. Pure: it says what to do, a shell does it.
+ *
+ * V1 a segment is freed once: when its item is finished and nobody reads it any more.
+ * V2 a freed segment goes back to the process that made it, or is removed when that process is gone.
+ * V3 a dead process reads nothing.
+ */
+
+/** How the names of kept items' segments begin: of one process, or of all of the run. */
+export function keptPrefix(segmentPrefix: string, worker?: string, incarnation = 0): string {
+  return worker === undefined
+    ? `${segmentPrefix}kept-`
+    : `${segmentPrefix}kept-${worker.replace("/", ".")}.${incarnation}-`;
+}
+
+export type PayloadEffect =
+  | { readonly type: "reuse"; readonly producer: string; readonly segment: string }
+  | { readonly type: "remove"; readonly segment: string };
+
+type Kept = {
+  /** undefined once that process is gone */
+  producer: string | undefined;
+  /** reads under way, by worker */
+  readonly readers: Map<string, number>;
+  isFinished: boolean;
+};
+
+export class KeptPayloads {
+  readonly #kept = new Map<string, Kept>();
+
+  get size(): number {
+    return this.#kept.size;
+  }
+
+  entered(segment: string, producer: string): void {
+    this.#kept.set(segment, { producer, readers: new Map(), isFinished: false });
+  }
+
+  delivered(segment: string, reader: string): void {
+    const readers = this.#kept.get(segment)?.readers;
+    readers?.set(reader, (readers.get(reader) ?? 0) + 1);
+  }
+
+  /** A reader has let go of it. */
+  read(segment: string, reader: string): PayloadEffect[] {
+    const kept = this.#kept.get(segment);
+    const count = kept?.readers.get(reader);
+    if (kept === undefined || count === undefined) return [];
+    if (count > 1) kept.readers.set(reader, count - 1);
+    else kept.readers.delete(reader);
+    return this.#freeIfDone(segment, kept);
+  }
+
+  /** Its item was acknowledged, or forgotten. */
+  finished(segment: string): PayloadEffect[] {
+    const kept = this.#kept.get(segment);
+    if (kept === undefined) return [];
+    kept.isFinished = true;
+    return this.#freeIfDone(segment, kept);
+  }
+
+  workerDied(worker: string): PayloadEffect[] {
+    const effects: PayloadEffect[] = [];
+    for (const [segment, kept] of this.#kept) {
+      if (kept.producer === worker) kept.producer = undefined; // V2
+      if (kept.readers.delete(worker)) effects.push(...this.#freeIfDone(segment, kept)); // V3
+    }
+    return effects;
+  }
+
+  #freeIfDone(segment: string, kept: Kept): PayloadEffect[] {
+    if (!kept.isFinished || kept.readers.size > 0) return [];
+    this.#kept.delete(segment); // V1
+    return kept.producer === undefined
+      ? [{ type: "remove", segment }]
+      : [{ type: "reuse", producer: kept.producer, segment }];
+  }
+}
