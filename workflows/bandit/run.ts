@@ -14,6 +14,16 @@ const softmax = (scores: readonly number[]): number[] => {
   return powers.map((power) => power / total);
 };
 
+/** The arm at which the running sum of shares passes `at`, from 0 to 1. */
+const draw = (shares: readonly number[], at: number): number => {
+  let sum = 0;
+  const arm = shares.findIndex((share) => {
+    sum += share;
+    return at < sum;
+  });
+  return arm < 0 ? shares.length - 1 : arm;
+};
+
 export class RolloutWorker extends Worker<{ payouts: readonly number[] }> {
   static override readonly replays = ["pullPolicy"]; // a restarted process gets the policy again
   #policy: readonly number[] = [];
@@ -27,9 +37,7 @@ export class RolloutWorker extends Worker<{ payouts: readonly number[] }> {
     for await (const batch of pulls.batches()) {
       const played = batch.map(({ id }) => {
         const random = createRandom(`${this.seed}/${id}`);
-        let left = random.float();
-        const arm = this.#policy.findIndex((share) => (left -= share) < 0);
-        const chosen = arm < 0 ? this.#policy.length - 1 : arm;
+        const chosen = draw(this.#policy, random.float());
         return { arm: chosen, reward: (this.config.payouts[chosen] ?? 0) + random.float() - 0.5 };
       });
       await outcomes.put(...played);
