@@ -53,5 +53,5 @@ export {
   WorkerBoot,
 } from "./messages.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
-export type { Clock, Link, Peer, PeerName, RequestContext, SendOptions } from "./ports.ts";
+export type { Cancellation, Clock, Link, Peer, PeerName, RequestContext, SendOptions } from "./ports.ts";
 export { type Problem, readProblem, type SolveOptions, unknownMethod } from "./problem.ts";

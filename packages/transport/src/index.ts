@@ -1,4 +1,5 @@
 export { type Address, maxUnixPathBytes, type ParsedAddress, parseAddress } from "./address.ts";
+export { Canceller } from "./canceller.ts";
 export { systemClock } from "./clock.ts";
 export { Decoder, decodeItem, type Encoded, Encoder, encodeItem, type PlacedItem, placeItem } from "./codec.ts";
 export { type Endpoint, type EndpointOptions, openEndpoint, type SegmentOptions } from "./endpoint.ts";

@@ -12,6 +12,7 @@
  */
 
 import {
+  type Cancellation,
   type Clock,
   fromErrorRecord,
   type Link,
@@ -21,6 +22,7 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
+import { Canceller } from "./canceller.ts";
 import { systemClock } from "./clock.ts";
 import { envelopeKind, isErrorRecord } from "./envelope.ts";
 
@@ -41,29 +43,32 @@ type Pending = {
   /** Clock time at which the request gives up; Infinity when it waits for ever. */
   readonly deadline: number;
   readonly timeoutMs: number;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: Cancellation | undefined;
   readonly onAbort: (() => void) | undefined;
 };
 
 /** Aborts lazily: a controller exists only for handlers that look at their signal. */
-class Answer implements RequestContext {
+class Answer extends Canceller implements RequestContext {
   readonly remote: string;
   #controller: AbortController | undefined;
-  #reason: Error | undefined;
 
   constructor(remote: string) {
+    super();
     this.remote = remote;
   }
 
-  get signal(): AbortSignal {
-    this.#controller ??= new AbortController();
-    if (this.#reason) this.#controller.abort(this.#reason);
-    return this.#controller.signal;
+  get cancellation(): Cancellation {
+    return this;
   }
 
-  abort(reason: Error): void {
-    this.#reason ??= reason;
-    this.#controller?.abort(reason);
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      const controller = new AbortController();
+      this.#controller = controller;
+      if (this.aborted) controller.abort(this.reason);
+      else this.addEventListener("abort", () => controller.abort(this.reason));
+    }
+    return this.#controller.signal;
   }
 }
 
@@ -88,7 +93,7 @@ class LinkPeer implements Peer {
   request<T = unknown>(
     method: string,
     body: unknown,
-    options?: SendOptions & { signal?: AbortSignal | undefined; timeoutMs?: number | undefined },
+    options?: SendOptions & { signal?: Cancellation | undefined; timeoutMs?: number | undefined },
   ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.#end) throw this.#end;

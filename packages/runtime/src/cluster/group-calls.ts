@@ -14,6 +14,7 @@ import {
   type TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
+import { Canceller } from "@treadle/transport";
 import type { ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
 import type { LockService } from "../device-lock/lock-service.ts";
 import { CallHandle, type RankReply } from "../group/handle.ts";
@@ -80,7 +81,7 @@ export class GroupCalls {
 
   call(encoded: EncodedCall): CallHandle<unknown> {
     const sequence = ++this.#sequence;
-    const controller = new AbortController();
+    const canceller = new Canceller();
     const call: GroupCall = { sequence, encoded, byRank: new Map(), failure: undefined };
     this.#open.set(sequence, call);
     this.#options.onProgress();
@@ -90,7 +91,7 @@ export class GroupCalls {
           const request = this.#request(encoded, sequence, rank);
           const pending: PendingCall = {
             request,
-            signal: controller.signal,
+            signal: canceller,
             timeoutMs: this.#options.timeoutMs,
             attempts: 0,
             resolve: (reply) => this.#replied(call, rank.index, reply),
@@ -110,7 +111,7 @@ export class GroupCalls {
     );
     for (const { rank, pending } of call.byRank.values()) rank.submit(pending);
     const label = `${encoded.component.name}.${encoded.method}`;
-    const cancel = (reason: TreadleError) => controller.abort(reason);
+    const cancel = (reason: TreadleError) => canceller.abort(reason);
     return new CallHandle(
       label,
       encoded.ranks.map((rank) => rank.index),

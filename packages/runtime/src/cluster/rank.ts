@@ -4,12 +4,12 @@
  * R1 calls reach a process in the order in which they were made, also after a restart.
  * R2 a call settles once; a process's death leaves it pending until the rank runs again or the run gives up.
  */
-import { CallReply, type CallRequest, type Peer, TreadleError } from "@treadle/contracts";
+import { CallReply, type CallRequest, type Cancellation, type Peer, TreadleError } from "@treadle/contracts";
 import type { WorkerProcess } from "../agent/node-agent.ts";
 
 export type PendingCall = {
   readonly request: CallRequest;
-  readonly signal: AbortSignal;
+  readonly signal: Cancellation;
   readonly timeoutMs: number;
   readonly resolve: (reply: CallReply) => void;
   readonly reject: (error: unknown) => void;

@@ -1,5 +1,5 @@
 /** A worker's side of the device lock. The decision is the lock service's; this only asks, counts and returns. */
-import { LockReply, type Peer } from "@treadle/contracts";
+import { type Cancellation, LockReply, type Peer } from "@treadle/contracts";
 import type { Tracer } from "@treadle/observe";
 import { requireCall } from "../host/call-context.ts";
 
@@ -47,6 +47,10 @@ export class DeviceLock {
     };
   }
 
+  holds(call: string): boolean {
+    return this.#held.has(call);
+  }
+
   /** Gives up whatever a call still holds; called when the call ends, however it ends. */
   async releaseAll(call: string): Promise<void> {
     const held = await this.#held.get(call)?.catch(() => undefined);
@@ -55,7 +59,7 @@ export class DeviceLock {
     await this.#releaseOnce(call);
   }
 
-  async #acquire(call: string, signal: AbortSignal): Promise<Held> {
+  async #acquire(call: string, signal: Cancellation): Promise<Held> {
     using _ = this.#tracer.span("device lock", "lock-wait");
     const reply = await this.#runner.request("lock.acquire", { call }, { signal });
     return { token: LockReply.parse(reply).token, count: 1 };

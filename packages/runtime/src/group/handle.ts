@@ -37,7 +37,7 @@ export class CallHandle<R> implements PromiseLike<R[]> {
     onFulfilled?: ((value: R[]) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    return this.#settled()
+    return Promise.all(this.#replies)
       .then((replies) => replies.map((reply) => reply.value))
       .then(onFulfilled, onRejected);
   }

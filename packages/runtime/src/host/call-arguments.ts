@@ -20,6 +20,21 @@ export function mapArguments(value: unknown, replace: (value: object) => unknown
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, mapArguments(item, replace, depth + 1)]));
 }
 
+/** True when `decodeArguments` has something to replace. */
+export function holdReferences(args: readonly unknown[]): boolean {
+  return args.some((arg) => holdsReference(arg, 0));
+}
+
+function holdsReference(value: unknown, depth: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  if ("$channel" in value || "$group" in value) return true;
+  if (depth >= maxDepth || ArrayBuffer.isView(value)) return false;
+  if (Array.isArray(value)) return value.some((item) => holdsReference(item, depth + 1));
+  if (Object.getPrototypeOf(value) !== Object.prototype) return false;
+  for (const key in value) if (holdsReference((value as Record<string, unknown>)[key], depth + 1)) return true;
+  return false;
+}
+
 export type ArgumentPorts = {
   readonly workflowModule: string | undefined;
   readonly home: HomePort;

@@ -1,12 +1,12 @@
 /** Which call the current code works for; follows every await of a worker method. */
 import { AsyncLocalStorage } from "node:async_hooks";
-import { TreadleError } from "@treadle/contracts";
+import { type Cancellation, TreadleError } from "@treadle/contracts";
 
 export type CallContext = {
   readonly call: string;
   readonly method: string;
   readonly step: number | undefined;
-  readonly signal: AbortSignal;
+  readonly signal: Cancellation;
   readonly timers: Record<string, number>;
 };
 

@@ -14,6 +14,7 @@
 import { dirname } from "node:path";
 import {
   CallRequest,
+  type Cancellation,
   Configuration,
   type Peer,
   type ReadyMessage,
@@ -29,8 +30,8 @@ import type { Payloads } from "../channel/channel-client.ts";
 import { keptPrefix } from "../channel/kept-payloads.ts";
 import { DeviceLock } from "../device-lock/lock-client.ts";
 import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../worker.ts";
-import { decodeArguments } from "./call-arguments.ts";
-import { currentCall, runInCall } from "./call-context.ts";
+import { type ArgumentPorts, decodeArguments, holdReferences } from "./call-arguments.ts";
+import { type CallContext, currentCall, runInCall } from "./call-context.ts";
 import { Messenger } from "./messenger.ts";
 import { loadWorkerClass } from "./module-loader.ts";
 import { readState, writeState } from "./state-file.ts";
@@ -72,7 +73,9 @@ class WorkerHost {
   #class!: AnyWorkerClass;
   #worker!: Worker;
   #devices!: DeviceLock;
-  #tail: Promise<unknown> = Promise.resolve();
+  readonly #methods = new Map<string, (...args: unknown[]) => Promise<unknown>>();
+  readonly #queue: (() => void)[] = [];
+  #isBusy = false;
   readonly stopped: Promise<void>;
   #stop!: () => void;
 
@@ -144,7 +147,7 @@ class WorkerHost {
 
   /** What any peer may ask of a worker. */
   accept(peer: Peer): void {
-    peer.handle("call", (body, { signal }) => this.#enqueue(CallRequest.parse(body), signal));
+    peer.handle("call", (body, { cancellation }) => this.#enqueue(CallRequest.parse(body), cancellation));
     peer.handle("message", (body) => this.#messages.deliver(body));
   }
 
@@ -178,50 +181,63 @@ class WorkerHost {
   }
 
   /** H1. */
-  #enqueue(request: CallRequest, signal: AbortSignal): Promise<unknown> {
-    const run = () => this.#run(request, signal);
-    if (request.sequence === 0) return run();
-    const result = this.#tail.then(run);
-    this.#tail = result.catch(() => {});
-    return result;
+  #enqueue(request: CallRequest, cancellation: Cancellation): Promise<unknown> {
+    if (request.sequence === 0) return this.#run(request, cancellation);
+    if (!this.#isBusy) return this.#runNext(request, cancellation);
+    return new Promise((resolve) => this.#queue.push(() => resolve(this.#runNext(request, cancellation))));
   }
 
-  async #run(request: CallRequest, signal: AbortSignal): Promise<unknown> {
+  async #runNext(request: CallRequest, cancellation: Cancellation): Promise<unknown> {
+    this.#isBusy = true;
+    try {
+      return await this.#run(request, cancellation);
+    } finally {
+      const next = this.#queue.shift();
+      if (next) next();
+      else this.#isBusy = false;
+    }
+  }
+
+  #run(request: CallRequest, signal: Cancellation): Promise<unknown> {
+    const context = { call: request.call, method: request.method, step: request.step, signal, timers: {} };
+    return runInCall(context, () => this.#perform(request, context));
+  }
+
+  async #perform(request: CallRequest, { call, signal, timers }: CallContext): Promise<unknown> {
     if (signal.aborted) throw signal.reason;
     const method = this.#method(request.method);
-    const timers: Record<string, number> = {};
-    const context = { call: request.call, method: request.method, step: request.step, signal, timers };
-    const cancelled = new Promise<never>((_, reject) => {
-      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-    });
-    cancelled.catch(() => {});
-    return runInCall(context, async () => {
-      this.#tracer.setStep(request.step);
-      const span = this.#tracer.span(request.method, "call");
-      const startedMs = performance.now();
-      try {
-        const args = await decodeArguments(request.args, {
-          workflowModule: this.#boot.workflowModule,
-          home: {
-            put: (put) => this.#runner.request("channel.put", put, { signal }),
-            take: (take) => this.#runner.request("channel.take", take, { signal }),
-            payloads: this.#payloads,
-          },
-          waiting: (channel) => this.#tracer.span(channel, "channel-wait"),
-          callWorker: (worker, method, callArgs) => this.#callPeer(worker, method, callArgs),
-        });
-        const value = await Promise.race([method.apply(this.#worker, args), cancelled]);
-        const durationMs = performance.now() - startedMs;
-        await this.#devices.releaseAll(request.call);
-        const savedPath = await this.#save(request);
-        return { value, durationMs, timers, ...(savedPath === undefined ? {} : { savedPath }) };
-      } catch (error) {
-        throw this.#describe(error, request);
-      } finally {
-        await this.#devices.releaseAll(request.call).catch(() => {}); // H2; the runner frees it anyway when it is gone
-        span.end();
-      }
-    });
+    this.#tracer.setStep(request.step);
+    const span = this.#tracer.span(request.method, "call");
+    const startedMs = performance.now();
+    try {
+      const args = holdReferences(request.args)
+        ? await decodeArguments(request.args, this.#argumentPorts(signal))
+        : request.args;
+      const value = await unlessAborted(signal, () => method.apply(this.#worker, args));
+      const durationMs = performance.now() - startedMs;
+      if (this.#devices.holds(call)) await this.#devices.releaseAll(call);
+      const savedPath = request.savePath === undefined ? undefined : await this.#save(request);
+      return { value, durationMs, timers, ...(savedPath === undefined ? {} : { savedPath }) };
+    } catch (error) {
+      throw this.#describe(error, request);
+    } finally {
+      // H2; the runner frees it anyway when it is gone
+      if (this.#devices.holds(call)) await this.#devices.releaseAll(call).catch(() => {});
+      span.end();
+    }
+  }
+
+  #argumentPorts(signal: Cancellation): ArgumentPorts {
+    return {
+      workflowModule: this.#boot.workflowModule,
+      home: {
+        put: (put) => this.#runner.request("channel.put", put, { signal }),
+        take: (take) => this.#runner.request("channel.take", take, { signal }),
+        payloads: this.#payloads,
+      },
+      waiting: (channel) => this.#tracer.span(channel, "channel-wait"),
+      callWorker: (worker, method, args) => this.#callPeer(worker, method, args),
+    };
   }
 
   /** H4: only the first rank saves, since the ranks of a group that saves hold the same state. */
@@ -235,6 +251,8 @@ class WorkerHost {
   }
 
   #method(name: string): (...args: unknown[]) => Promise<unknown> {
+    const found = this.#methods.get(name);
+    if (found) return found;
     const known = methodNames(this.#class);
     const method = known.includes(name) ? (this.#worker as unknown as Record<string, unknown>)[name] : undefined;
     if (typeof method !== "function") {
@@ -243,15 +261,16 @@ class WorkerHost {
         `worker '${this.#name}' has no method '${name}'; it has ${known.join(", ") || "none"}`,
       );
     }
+    this.#methods.set(name, method as (...args: unknown[]) => Promise<unknown>);
     return method as (...args: unknown[]) => Promise<unknown>;
   }
 
   #describe(error: unknown, request: CallRequest): TreadleError {
     const origin = { worker: this.#name, node: this.#boot.node, method: request.method, step: request.step };
     if (error instanceof TreadleError) {
-      return error.origin.worker !== undefined
-        ? error
-        : new TreadleError(error.code, error.message, { details: { ...error.details }, cause: error.cause, origin });
+      const { worker, method } = error.origin;
+      if (worker !== undefined && (worker !== this.#name || method !== undefined)) return error; // somebody else's
+      return new TreadleError(error.code, error.message, { details: { ...error.details }, cause: error.cause, origin });
     }
     const message = error instanceof Error ? error.message : String(error);
     return new TreadleError("call.failed", `'${request.method}' of '${this.#name}' threw: ${message}`, {
@@ -313,4 +332,12 @@ class WorkerHost {
     const spans = this.#tracer.drain();
     if (spans.records.length > 0) this.#runner.notify("telemetry", spans);
   }
+}
+
+/** What `act` resolves with, or a rejection as soon as the caller gives up. */
+function unlessAborted<T>(signal: Cancellation, act: () => Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    Promise.resolve(act()).then(resolve, reject);
+  });
 }
