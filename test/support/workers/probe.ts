@@ -193,6 +193,24 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     }
     return isSound;
   }
+  async produceLocked(sink: Sink<number>, items: readonly number[]): Promise<void> {
+    await using _ = await this.devices.lock();
+    for (const item of items) await sink.put(item);
+  }
+  async relayLocked(source: Source<number>, sink: Sink<number>): Promise<void> {
+    await using _ = await this.devices.lock();
+    for await (const item of source) await sink.put(item);
+  }
+  async consumeLocked(source: Source<number>): Promise<{ seen: number[]; isSound: boolean }> {
+    await using _ = await this.devices.lock();
+    let isSound = this.isLoaded;
+    const seen: number[] = [];
+    for await (const item of source) {
+      seen.push(item);
+      isSound &&= this.isLoaded;
+    }
+    return { seen, isSound };
+  }
   async numSwaps(): Promise<{ onload: number; offload: number }> {
     const count = (kind: string) => this.swaps.filter((each) => each === kind).length;
     return { onload: count("onload"), offload: count("offload") };
