@@ -1,0 +1,396 @@
+/**
+ * Commands in control groups and namespaces: exclusive cores, memory and process limits, no view of the host.
+ *
+ * Owned here: the session's control groups, one folder on disk, one reaper; a sandbox owns its holder (a bubblewrap that
+ * keeps the namespaces) and its commands. A command enters the namespaces as an unprivileged user.
+ *
+ * B1 a command ends with everything it started (its own control group), a sandbox with every command.
+ * B2 cores belong to a command, memory and the number of processes to a sandbox.
+ * B3 the holder is ended through its control group, never by killing the outer bubblewrap, which leaks the inside.
+ * B4 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
+ *    reaper be killed as well, the next driver on the machine does it.
+ */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+import { chown, mkdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import {
+  type CgroupPlace,
+  type CgroupTree,
+  CgroupV1,
+  CgroupV2,
+  findCgroups,
+  removeDeadSessions,
+  sessionName,
+} from "./cgroup.ts";
+import { runCommand } from "./command.ts";
+import { Reaper } from "./reaper.ts";
+import {
+  baseEnvironment,
+  type ExecRequest,
+  type ExecResult,
+  type Sandbox,
+  type SandboxDriver,
+  type SandboxOptions,
+} from "./sandbox.ts";
+
+export type CgroupDriverOptions = {
+  /** a folder that becomes the root of every sandbox, read-only; the host's system folders when absent */
+  readonly rootFolder?: string | undefined;
+  /** version 2: the group to work under, without processes of its own */
+  readonly cgroupParent?: string | undefined;
+  /** whom commands run as */
+  readonly userId?: number | undefined;
+};
+
+const defaultUserId = 65534;
+const defaultMaxProcesses = 256;
+const startTimeoutMs = 10_000;
+
+/** What this machine lacks for the driver; undefined when it lacks nothing. */
+export function cgroupDriverLacks(options: CgroupDriverOptions = {}): string | undefined {
+  if (process.platform !== "linux") return `control groups exist on Linux only, this is '${process.platform}'`;
+  if (process.getuid?.() !== 0) return "it needs to run as root, to make control groups and namespaces";
+  for (const program of ["bwrap", "nsenter", "setpriv"]) {
+    try {
+      execFileSync(program, ["--version"], { stdio: "ignore" });
+    } catch {
+      return `'${program}' is not installed; install the package ${program === "bwrap" ? "bubblewrap" : "util-linux"}`;
+    }
+  }
+  const place = locate(options);
+  return place.version === undefined ? place.reason : undefined;
+}
+
+function locate({ cgroupParent }: CgroupDriverOptions): CgroupPlace {
+  if (cgroupParent !== undefined) return { version: 2, base: cgroupParent };
+  return findCgroups(readFileSync("/proc/self/mountinfo", "utf8"), readFileSync("/proc/self/cgroup", "utf8"), (mount) =>
+    readFileSync(join(mount, "cgroup.controllers"), "utf8"),
+  );
+}
+
+export class CgroupDriver implements SandboxDriver {
+  readonly name = "cgroup";
+  readonly isolation: string;
+  readonly #options: CgroupDriverOptions;
+  readonly #tree: CgroupTree;
+  readonly #folder: string;
+  readonly #reaper: Reaper;
+  readonly #ready: Promise<void>;
+  readonly #sandboxes = new Set<HeldSandbox>();
+
+  /** Throws `sandbox.unavailable` with what is missing. */
+  constructor(options: CgroupDriverOptions = {}) {
+    const lacks = cgroupDriverLacks(options);
+    if (lacks !== undefined)
+      throw new TreadleError(
+        "sandbox.unavailable",
+        `the cgroup driver cannot be used: ${lacks}; or use the driver 'process', which isolates nothing`,
+      );
+    const place = locate(options);
+    if (place.version === undefined) throw new TreadleError("sandbox.unavailable", place.reason);
+    this.#options = options;
+    const session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
+    this.#tree = place.version === 1 ? new CgroupV1(place, session) : new CgroupV2(place.base, session);
+    this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as user ${options.userId ?? defaultUserId} without capabilities`;
+    const bases = place.version === 1 ? [place.pids, place.cpuset, place.memory] : [place.base];
+    this.#folder = join(tmpdir(), session);
+    this.#reaper = new Reaper(this.#tree.roots, [this.#folder]);
+    this.#ready = removeDeadSessions(bases).then(async () => {
+      await mkdir(this.#folder, { recursive: true });
+    });
+  }
+
+  async open(options: SandboxOptions = {}): Promise<Sandbox> {
+    await this.#ready;
+    const sandbox = new HeldSandbox(
+      this.#tree,
+      join(this.#folder, randomUUID().slice(0, 12)),
+      this.#options,
+      options,
+      () => this.#sandboxes.delete(sandbox),
+    );
+    this.#sandboxes.add(sandbox);
+    try {
+      await sandbox.start();
+    } catch (error) {
+      await sandbox.close();
+      throw error;
+    }
+    return sandbox;
+  }
+
+  async close(): Promise<void> {
+    await this.#ready;
+    await Promise.all([...this.#sandboxes].map((s) => s.close()));
+    await this.#tree.removeSession();
+    await rm(this.#folder, { recursive: true, force: true });
+    await this.#reaper.close();
+  }
+}
+
+const holdingExec = "hold";
+
+class HeldSandbox implements Sandbox {
+  readonly id: string;
+  readonly #tree: CgroupTree;
+  readonly #folder: string;
+  readonly #driver: CgroupDriverOptions;
+  readonly #options: SandboxOptions;
+  readonly #forget: () => void;
+  readonly #closing = new AbortController();
+  readonly #running = new Set<Promise<ExecResult>>();
+  #holder: ChildProcess | undefined;
+  #insidePid = 0;
+  #execs = 0;
+  #closed: Promise<void> | undefined;
+
+  constructor(
+    tree: CgroupTree,
+    folder: string,
+    driver: CgroupDriverOptions,
+    options: SandboxOptions,
+    forget: () => void,
+  ) {
+    this.id = folder.slice(folder.lastIndexOf("/") + 1);
+    this.#tree = tree;
+    this.#folder = folder;
+    this.#driver = driver;
+    this.#options = options;
+    this.#forget = forget;
+  }
+
+  async start(): Promise<void> {
+    const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
+    const userId = this.#driver.userId ?? defaultUserId;
+    await mkdir(this.#folder, { recursive: true });
+    await chown(this.#folder, userId, userId);
+    // The holder itself takes three: bubblewrap, its inner init, and what it holds.
+    await this.#tree.createSandbox(this.id, { memoryBytes, maxProcesses: maxProcesses + 3 });
+    const join = await this.#tree.createExec(this.id, holdingExec, undefined);
+    const holder = spawn(
+      "/bin/sh",
+      joinThen(join, [
+        "bwrap",
+        ...[
+          "--unshare-pid",
+          "--unshare-ipc",
+          "--unshare-uts",
+          "--unshare-cgroup-try",
+          ...(network ? [] : ["--unshare-net"]),
+        ],
+        ...["--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL", "--hostname", "sandbox"],
+        ...this.#mounts(network),
+        ...["--info-fd", "3", "--", "/bin/sh", "-c", "echo ready; exec sleep infinity"],
+      ]),
+      {
+        stdio: ["ignore", "pipe", "pipe", "pipe"],
+        env: { PATH: process.env.PATH ?? baseEnvironment.PATH },
+        detached: true,
+      },
+    );
+    this.#holder = holder;
+    this.#insidePid = await readyHolder(holder);
+    holder.unref();
+    // When memory runs out a command goes, not what holds the sandbox.
+    for (const pid of await this.#tree.processes(this.id, holdingExec))
+      await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
+  }
+
+  async exec(request: ExecRequest): Promise<ExecResult> {
+    if (this.#closed !== undefined) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
+    const holder = this.#holder;
+    if (holder === undefined || holder.exitCode !== null || holder.signalCode !== null)
+      throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
+    const run = this.#run(request, `exec-${this.#execs++}`);
+    this.#running.add(run);
+    try {
+      return await run;
+    } finally {
+      this.#running.delete(run);
+    }
+  }
+
+  async #run(request: ExecRequest, exec: string): Promise<ExecResult> {
+    const user = String(this.#driver.userId ?? defaultUserId);
+    const environment = { ...baseEnvironment, ...request.environment };
+    const memoryKills = this.#tree.outOfMemoryKills(this.id);
+    const join = await this.#tree.createExec(this.id, exec, request.cores);
+    const signal =
+      request.signal === undefined ? this.#closing.signal : AbortSignal.any([request.signal, this.#closing.signal]);
+    let ended: Promise<void> | undefined;
+    const kill = (): Promise<void> => {
+      ended ??= this.#tree.killExec(this.id, exec);
+      return ended;
+    };
+    try {
+      return await runCommand(
+        {
+          program: "/bin/sh",
+          args: joinThen(join, [
+            ...["nsenter", "--target", String(this.#insidePid), "--mount", "--pid", "--ipc", "--uts", "--net", "--"],
+            ...[
+              "setpriv",
+              "--reuid",
+              user,
+              "--regid",
+              user,
+              "--clear-groups",
+              "--bounding-set=-all",
+              "--inh-caps=-all",
+              "--no-new-privs",
+              "--",
+            ],
+            ...[
+              "env",
+              "-i",
+              "-C",
+              "/work",
+              ...Object.entries(environment).map(([k, v]) => `${k}=${v}`),
+              ...request.command,
+            ],
+          ]),
+          environment: { PATH: process.env.PATH ?? baseEnvironment.PATH },
+          terminate: (child) => {
+            void this.#tree.processes(this.id, exec).then((pids) => {
+              // nsenter waits for the command and passes its end on: it must outlive it.
+              for (const pid of pids) if (pid !== child.pid) signalProcess(pid, "SIGTERM");
+            });
+          },
+          kill,
+          ranOutOfMemory: () => this.#tree.outOfMemoryKills(this.id) > memoryKills,
+        },
+        { ...request, signal },
+      );
+    } finally {
+      await kill();
+    }
+  }
+
+  async writeFile(path: string, data: string | Uint8Array): Promise<void> {
+    // Through the sandbox, not from outside: a link that a command left must not lead out of it.
+    const script = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"';
+    await this.#mustSucceed(
+      { command: ["sh", "-c", script, "sh", path], stdin: data },
+      `'${path}' could not be written`,
+    );
+  }
+
+  async readFile(path: string, maxBytes = 64 * 2 ** 20): Promise<Buffer> {
+    const { stdout } = await this.#mustSucceed(
+      { command: ["cat", "--", path], maxOutputBytes: maxBytes },
+      `'${path}' could not be read`,
+    );
+    return stdout;
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#end();
+    return this.#closed;
+  }
+
+  async #end(): Promise<void> {
+    this.#closing.abort();
+    await Promise.allSettled(this.#running);
+    await this.#tree.killExec(this.id, holdingExec).catch(() => {});
+    await this.#tree.removeSandbox(this.id);
+    await rm(this.#folder, { recursive: true, force: true });
+    this.#forget();
+  }
+
+  async #mustSucceed(request: ExecRequest, what: string): Promise<ExecResult> {
+    const result = await this.exec({ graceMs: 0, ...request });
+    if (result.exitCode === 0) return result;
+    const why = result.status === "exited" ? result.stderr.toString().trim() : result.status;
+    throw new TreadleError("sandbox.failed", `${what}: ${why}`);
+  }
+
+  #mounts(network: boolean): string[] {
+    const { rootFolder } = this.#driver;
+    const system = [
+      "/usr",
+      "/bin",
+      "/sbin",
+      "/lib",
+      "/lib32",
+      "/lib64",
+      "/etc/alternatives",
+      "/etc/ld.so.cache",
+      "/etc/passwd",
+      "/etc/group",
+      "/etc/ssl",
+    ];
+    const forNetwork = network ? ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"] : [];
+    const root =
+      rootFolder === undefined
+        ? [...system, ...forNetwork].filter((p) => existsSync(p)).flatMap((p) => ["--ro-bind", p, p])
+        : ["--ro-bind", rootFolder, "/"];
+    return [
+      ...root,
+      "--dev",
+      "/dev",
+      "--proc",
+      "/proc",
+      "--perms",
+      "1777",
+      "--tmpfs",
+      "/tmp",
+      "--bind",
+      this.#folder,
+      "/work",
+      "--chdir",
+      "/work",
+    ];
+  }
+}
+
+function signalProcess(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // It has ended.
+  }
+}
+
+/** Arguments of a shell that enters the control groups and then becomes the program: nothing of it runs outside. */
+function joinThen(files: readonly string[], command: readonly string[]): string[] {
+  const script = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n-1)); done; exec "$@"';
+  return ["-c", script, "join", String(files.length), ...files, ...command];
+}
+
+/** Waits until the sandbox is complete; returns the id, seen from here, of the first process inside. */
+function readyHolder(holder: ChildProcess): Promise<number> {
+  return new Promise((resolve, reject) => {
+    let information = "";
+    let output = "";
+    let complaint = "";
+    const fail = (why: string): void => {
+      clearTimeout(timer);
+      reject(new TreadleError("sandbox.failed", `the sandbox did not start: ${why}`));
+    };
+    const timer = setTimeout(() => fail(`not ready within ${startTimeoutMs} ms`), startTimeoutMs);
+    const check = (): void => {
+      const pid = /"child-pid":\s*(\d+)/.exec(information)?.[1];
+      if (pid === undefined || !output.includes("ready")) return;
+      clearTimeout(timer);
+      for (const stream of holder.stdio) stream?.destroy();
+      resolve(Number(pid));
+    };
+    holder.stdout!.on("data", (chunk: Buffer) => {
+      output += chunk;
+      check();
+    });
+    holder.stderr!.on("data", (chunk: Buffer) => {
+      complaint += chunk;
+    });
+    holder.stdio[3]!.on("data", (chunk: Buffer) => {
+      information += chunk;
+      check();
+    });
+    holder.once("error", (error) => fail(error.message));
+    holder.once("exit", (code) => fail(complaint.trim() || `it ended with ${code}`));
+  });
+}

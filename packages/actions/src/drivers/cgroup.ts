@@ -1,0 +1,301 @@
+import { readFileSync } from "node:fs";
+import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+
+export type CgroupLimits = { readonly memoryBytes?: number | undefined; readonly maxProcesses: number };
+
+/**
+ * The control groups of one session: `<session>/<sandbox>/<exec>`. A sandbox has one memory and one process limit, each
+ * command its own cores and its own list of processes. Version 1 keeps one tree a controller, version 2 one in all.
+ */
+export interface CgroupTree {
+  readonly version: 1 | 2;
+  /** folders to remove at the end, with all below */
+  readonly roots: readonly string[];
+  createSandbox(sandbox: string, limits: CgroupLimits): Promise<void>;
+  /** Files that a process writes its id to, to become part of the command. */
+  createExec(sandbox: string, exec: string, cores: readonly number[] | undefined): Promise<string[]>;
+  /** Applies to what runs, at once. */
+  setCores(sandbox: string, exec: string, cores: readonly number[]): Promise<void>;
+  processes(sandbox: string, exec: string): Promise<number[]>;
+  /** Ends every process, also against a fork bomb, and removes the command's groups. */
+  killExec(sandbox: string, exec: string): Promise<void>;
+  /** times the kernel ended a process of the sandbox for lack of memory */
+  outOfMemoryKills(sandbox: string): number;
+  removeSandbox(sandbox: string): Promise<void>;
+  removeSession(): Promise<void>;
+}
+
+const list = (cores: readonly number[]): string => cores.join(",");
+
+/** Removing a group fails for a moment after its last process has ended. */
+async function removeFolder(folder: string): Promise<void> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      await rmdir(folder);
+      return;
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === "ENOENT") return;
+      if (attempt === 100)
+        throw new TreadleError("sandbox.failed", `control group '${folder}' could not be removed: ${code}`, {
+          cause: error,
+        });
+      await new Promise((resolve) => setTimeout(resolve, Math.min(20, 1 + attempt)));
+    }
+  }
+}
+
+async function removeTree(folder: string): Promise<void> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch(() => []);
+  for (const entry of entries) if (entry.isDirectory()) await removeTree(join(folder, entry.name));
+  await removeFolder(folder);
+}
+
+async function readProcesses(folder: string): Promise<number[]> {
+  const text = await readFile(join(folder, "cgroup.procs"), "utf8").catch(() => "");
+  return text.split("\n").filter(Boolean).map(Number);
+}
+
+/** No new processes, then SIGKILL to all, until none is left: a fork bomb cannot outrun a limit of zero. */
+async function killAll(folder: string, killFile?: string): Promise<void> {
+  await writeFile(join(folder, "pids.max"), "0").catch(() => {});
+  for (let attempt = 0; attempt < 500; attempt++) {
+    const processes = await readProcesses(folder);
+    if (processes.length === 0) return;
+    const killed =
+      killFile !== undefined &&
+      (await writeFile(killFile, "1").then(
+        () => true,
+        () => false,
+      ));
+    if (!killed) {
+      for (const pid of processes) {
+        try {
+          process.kill(pid, "SIGKILL");
+        } catch {
+          // It ended between the reading and the signal.
+        }
+      }
+    }
+    await new Promise((resolve) => setTimeout(resolve, attempt < 5 ? 1 : 10));
+  }
+  throw new TreadleError("sandbox.failed", `processes of '${folder}' did not end after SIGKILL`);
+}
+
+/** Version 1: controllers are mounted apart; `base` is our own group in each. */
+export class CgroupV1 implements CgroupTree {
+  readonly version = 1;
+  readonly roots: readonly string[];
+  readonly #memory: string;
+  readonly #pids: string;
+  readonly #cpuset: string;
+
+  constructor(base: { memory: string; pids: string; cpuset: string }, session: string) {
+    this.#memory = join(base.memory, session);
+    this.#pids = join(base.pids, session);
+    this.#cpuset = join(base.cpuset, session);
+    this.roots = [this.#pids, this.#cpuset, this.#memory];
+  }
+
+  async createSandbox(sandbox: string, { memoryBytes, maxProcesses }: CgroupLimits): Promise<void> {
+    for (const root of this.roots) await mkdir(join(root, sandbox), { recursive: true });
+    await this.#inheritCpuset(this.#cpuset);
+    await this.#inheritCpuset(join(this.#cpuset, sandbox));
+    await writeFile(join(this.#pids, sandbox, "pids.max"), String(maxProcesses));
+    if (memoryBytes === undefined) return;
+    const memory = join(this.#memory, sandbox);
+    await writeFile(join(memory, "memory.limit_in_bytes"), String(memoryBytes));
+    // Absent without swap accounting.
+    await writeFile(join(memory, "memory.memsw.limit_in_bytes"), String(memoryBytes)).catch(() => {});
+  }
+
+  async createExec(sandbox: string, exec: string, cores: readonly number[] | undefined): Promise<string[]> {
+    const cpuset = join(this.#cpuset, sandbox, exec);
+    await Promise.all([mkdir(cpuset), mkdir(join(this.#pids, sandbox, exec))]);
+    await this.#inheritCpuset(cpuset);
+    if (cores !== undefined) await this.setCores(sandbox, exec, cores);
+    return [join(this.#memory, sandbox), cpuset, join(this.#pids, sandbox, exec)].map((f) => join(f, "cgroup.procs"));
+  }
+
+  setCores(sandbox: string, exec: string, cores: readonly number[]): Promise<void> {
+    return writeFile(join(this.#cpuset, sandbox, exec, "cpuset.cpus"), list(cores));
+  }
+
+  processes(sandbox: string, exec: string): Promise<number[]> {
+    return readProcesses(join(this.#pids, sandbox, exec));
+  }
+
+  async killExec(sandbox: string, exec: string): Promise<void> {
+    await killAll(join(this.#pids, sandbox, exec));
+    await Promise.all([removeFolder(join(this.#pids, sandbox, exec)), removeFolder(join(this.#cpuset, sandbox, exec))]);
+  }
+
+  outOfMemoryKills(sandbox: string): number {
+    return counter(join(this.#memory, sandbox, "memory.oom_control"), "oom_kill");
+  }
+
+  async removeSandbox(sandbox: string): Promise<void> {
+    for (const root of this.roots) await removeTree(join(root, sandbox));
+  }
+
+  async removeSession(): Promise<void> {
+    for (const root of this.roots) await removeTree(root);
+  }
+
+  /** A new group of version 1 has neither memory nodes nor cores, and takes no process before it has both. */
+  async #inheritCpuset(folder: string): Promise<void> {
+    for (const file of ["cpuset.mems", "cpuset.cpus"])
+      await writeFile(join(folder, file), (await readFile(join(dirname(folder), file), "utf8")).trim());
+  }
+}
+
+/** Version 2: one tree, controllers switched on from parent to child; `base` is a group that holds no processes. */
+export class CgroupV2 implements CgroupTree {
+  readonly version = 2;
+  readonly roots: readonly string[];
+  readonly #base: string;
+  readonly #session: string;
+
+  constructor(base: string, session: string) {
+    this.#base = base;
+    this.#session = join(base, session);
+    this.roots = [this.#session];
+  }
+
+  async createSandbox(sandbox: string, { memoryBytes, maxProcesses }: CgroupLimits): Promise<void> {
+    const folder = join(this.#session, sandbox);
+    await mkdir(folder, { recursive: true });
+    for (const parent of [this.#base, this.#session, folder])
+      await writeFile(join(parent, "cgroup.subtree_control"), "+cpuset +memory +pids").catch((cause: Error) => {
+        throw new TreadleError(
+          "sandbox.unavailable",
+          `controllers cpuset, memory and pids cannot be switched on in '${parent}': ${cause.message}; run in a delegated group without processes of its own, or give cgroupParent`,
+          { cause },
+        );
+      });
+    await writeFile(join(folder, "pids.max"), String(maxProcesses));
+    if (memoryBytes === undefined) return;
+    await writeFile(join(folder, "memory.max"), String(memoryBytes));
+    await writeFile(join(folder, "memory.swap.max"), "0").catch(() => {});
+  }
+
+  async createExec(sandbox: string, exec: string, cores: readonly number[] | undefined): Promise<string[]> {
+    const folder = join(this.#session, sandbox, exec);
+    await mkdir(folder);
+    if (cores !== undefined) await this.setCores(sandbox, exec, cores);
+    return [join(folder, "cgroup.procs")];
+  }
+
+  setCores(sandbox: string, exec: string, cores: readonly number[]): Promise<void> {
+    return writeFile(join(this.#session, sandbox, exec, "cpuset.cpus"), list(cores));
+  }
+
+  processes(sandbox: string, exec: string): Promise<number[]> {
+    return readProcesses(join(this.#session, sandbox, exec));
+  }
+
+  async killExec(sandbox: string, exec: string): Promise<void> {
+    const folder = join(this.#session, sandbox, exec);
+    await killAll(folder, join(folder, "cgroup.kill"));
+    await removeFolder(folder);
+  }
+
+  outOfMemoryKills(sandbox: string): number {
+    return counter(join(this.#session, sandbox, "memory.events"), "oom_kill");
+  }
+
+  removeSandbox(sandbox: string): Promise<void> {
+    return removeTree(join(this.#session, sandbox));
+  }
+
+  removeSession(): Promise<void> {
+    return removeTree(this.#session);
+  }
+}
+
+function counter(file: string, name: string): number {
+  try {
+    const line = readFileSync(file, "utf8")
+      .split("\n")
+      .find((l) => l.startsWith(`${name} `));
+    return line === undefined ? 0 : Number(line.slice(name.length + 1));
+  } catch {
+    return 0;
+  }
+}
+
+/** Where this machine's control groups are, from the text of /proc/self/mountinfo and /proc/self/cgroup. */
+export type CgroupPlace =
+  | { readonly version: 1; readonly memory: string; readonly pids: string; readonly cpuset: string }
+  | { readonly version: 2; readonly base: string }
+  | { readonly version: undefined; readonly reason: string };
+
+/** `controllersOf` reads `cgroup.controllers` of a version 2 mount. */
+export function findCgroups(
+  mountInfo: string,
+  ownGroups: string,
+  controllersOf: (mount: string) => string,
+): CgroupPlace {
+  const own = new Map<string, string>();
+  for (const line of ownGroups.split("\n")) {
+    const [, controllers, path] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
+    if (path !== undefined) for (const c of controllers === "" ? [""] : controllers!.split(",")) own.set(c, path);
+  }
+  const needed = ["memory", "pids", "cpuset"] as const;
+  const v1 = new Map<string, string>();
+  let v2: string | undefined;
+  for (const line of mountInfo.split("\n")) {
+    const [before, after] = line.split(" - ");
+    if (before === undefined || after === undefined) continue;
+    const mount = before.split(" ")[4]!;
+    const [type, , options] = after.split(" ");
+    if (type === "cgroup2") v2 = mount;
+    if (type === "cgroup")
+      for (const c of needed) if (options!.split(",").includes(c)) v1.set(c, below(mount, own.get(c)));
+  }
+  if (needed.every((c) => v1.has(c)))
+    return { version: 1, memory: v1.get("memory")!, pids: v1.get("pids")!, cpuset: v1.get("cpuset")! };
+  if (v2 === undefined) return { version: undefined, reason: "no control groups are mounted" };
+  const controllers = controllersOf(v2).split(/\s+/);
+  const missing = needed.filter((c) => !controllers.includes(c));
+  if (missing.length > 0) return { version: undefined, reason: `control groups lack ${missing.join(", ")}` };
+  return { version: 2, base: below(v2, own.get("")) };
+}
+
+const below = (mount: string, own = "/"): string => (own === "/" ? mount : join(mount, own));
+
+/** A name by which others can see whether its process still lives: ids come again, start times do not. */
+export function sessionName(pid: number): string {
+  return `treadle-${pid}-${startTime(pid) ?? 0}`;
+}
+
+/** In clock ticks since boot; undefined when there is no such process. */
+function startTime(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    // The second field is a name in brackets that may hold anything; the start time is the 22nd.
+    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Ends and removes what sessions of dead processes left in these folders, should their reapers have died, too. */
+export async function removeDeadSessions(bases: readonly string[]): Promise<void> {
+  for (const base of bases) {
+    for (const name of await readdir(base).catch(() => [])) {
+      const [, pid, started] = /^treadle-(\d+)-(\d+)-\w+$/.exec(name) ?? [];
+      if (pid === undefined || startTime(Number(pid)) === started) continue;
+      await endTree(join(base, name));
+      await removeTree(join(base, name));
+    }
+  }
+}
+
+async function endTree(folder: string): Promise<void> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch(() => []);
+  for (const entry of entries) if (entry.isDirectory()) await endTree(join(folder, entry.name));
+  await killAll(folder);
+}

@@ -1,0 +1,111 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { TreadleError } from "@treadle/contracts";
+import { defaultLimits, type ExecRequest, type ExecResult, type ExecStatus } from "./sandbox.ts";
+
+/** How a driver starts and ends the processes of one command. */
+export type CommandHost = {
+  readonly program: string;
+  readonly args: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  readonly cwd?: string | undefined;
+  started?(child: ChildProcess): void;
+  /** asks everything to end */
+  terminate(child: ChildProcess): void;
+  /** ends everything for sure; resolves when nothing is left */
+  kill(child: ChildProcess): Promise<void>;
+  /** whether the kernel ended something of it for lack of memory */
+  ranOutOfMemory?(): boolean;
+};
+
+/**
+ * Runs one command within its limits.
+ *
+ * X1 it settles once, after everything the command started has ended, whether it ignores SIGTERM, forks or hides.
+ * X2 what is kept of its output never exceeds the limit; the command that exceeds it is ended.
+ * X3 SIGTERM first, because a test run may write its report; SIGKILL after `graceMs`, because it may never end.
+ */
+export async function runCommand(host: CommandHost, request: ExecRequest): Promise<ExecResult> {
+  const timeoutMs = request.timeoutMs ?? defaultLimits.timeoutMs;
+  const graceMs = request.graceMs ?? defaultLimits.graceMs;
+  const maxOutputBytes = request.maxOutputBytes ?? defaultLimits.maxOutputBytes;
+  const startedMs = performance.now();
+  const child = spawn(host.program, host.args, {
+    env: { ...host.environment },
+    cwd: host.cwd,
+    stdio: ["pipe", "pipe", "pipe"],
+    // A group of its own: signals to ours do not reach it, and its group can be signalled.
+    detached: true,
+  });
+  host.started?.(child);
+  const kept = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
+  let bytes = 0;
+  let ending: ExecStatus | undefined;
+  let graceTimer: NodeJS.Timeout | undefined;
+  let killed: Promise<void> | undefined;
+  const kill = (): Promise<void> => {
+    killed ??= host.kill(child);
+    return killed;
+  };
+  const end = (status: ExecStatus): void => {
+    if (ending !== undefined) return;
+    ending = status;
+    if (status === "output-limit" || graceMs === 0) {
+      void kill();
+      return;
+    }
+    host.terminate(child);
+    graceTimer = setTimeout(() => void kill(), graceMs);
+  };
+  for (const stream of ["stdout", "stderr"] as const) {
+    child[stream].on("data", (chunk: Buffer) => {
+      const room = maxOutputBytes - bytes;
+      if (room > 0) {
+        const part = chunk.length > room ? chunk.subarray(0, room) : chunk;
+        kept[stream].push(part);
+        request.onOutput?.(stream, part);
+      }
+      bytes += chunk.length;
+      if (bytes > maxOutputBytes) end("output-limit");
+    });
+  }
+  // The command may end without reading what it was given.
+  child.stdin.on("error", () => {});
+  child.stdin.end(request.stdin ?? "");
+  const timer = setTimeout(() => end("timeout"), timeoutMs);
+  const abort = (): void => end("cancelled");
+  if (request.signal?.aborted) abort();
+  request.signal?.addEventListener("abort", abort);
+  try {
+    const { code, signal } = await exitOf(child, host.program);
+    // Its last descendants may hold the output open; they end before it is complete.
+    await kill();
+    await closed(child);
+    const status: ExecStatus =
+      ending ?? (host.ranOutOfMemory?.() && code !== 0 ? "out-of-memory" : signal === null ? "exited" : "killed");
+    return {
+      status,
+      exitCode: status === "exited" ? code : null,
+      stdout: Buffer.concat(kept.stdout),
+      stderr: Buffer.concat(kept.stderr),
+      seconds: (performance.now() - startedMs) / 1000,
+    };
+  } finally {
+    clearTimeout(timer);
+    clearTimeout(graceTimer);
+    request.signal?.removeEventListener("abort", abort);
+  }
+}
+
+function exitOf(child: ChildProcess, program: string): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
+  return new Promise((resolve, reject) => {
+    child.once("error", (cause) =>
+      reject(new TreadleError("sandbox.failed", `'${program}' could not be started: ${cause.message}`, { cause })),
+    );
+    child.once("exit", (code, signal) => resolve({ code, signal }));
+  });
+}
+
+function closed(child: ChildProcess): Promise<void> {
+  const open = [child.stdout, child.stderr].filter((s) => s !== null && !s.closed);
+  return Promise.all(open.map((s) => new Promise<void>((resolve) => s!.once("close", () => resolve())))).then(() => {});
+}

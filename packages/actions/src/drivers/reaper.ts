@@ -1,0 +1,72 @@
+import { type ChildProcess, spawn } from "node:child_process";
+
+/**
+ * Ends what this process leaves behind if it dies without a chance to clean up.
+ *
+ * A small shell in a session of its own reads names of process groups from a pipe. When the pipe ends, because we closed
+ * it or died of anything, it kills the groups still on its list, then every process in the control groups under
+ * `cgroups`, and removes those and `folders`. After an orderly `close` it finds nothing to do.
+ */
+export class Reaper {
+  readonly #shell: ChildProcess;
+
+  constructor(cgroups: readonly string[] = [], folders: readonly string[] = []) {
+    this.#shell = spawn("/bin/sh", ["-c", script, "treadle-reaper", cgroups.join("\n"), folders.join("\n")], {
+      detached: true,
+      stdio: ["pipe", "ignore", "ignore"],
+      env: { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" },
+      cwd: "/",
+    });
+    this.#shell.stdin!.on("error", () => {});
+    // It ends when we do; it must not keep us alive.
+    this.#shell.unref();
+    (this.#shell.stdin as unknown as { unref?: () => void }).unref?.();
+  }
+
+  /** Adds a process group. */
+  watch(group: number): void {
+    this.#shell.stdin!.write(`+${group}\n`);
+  }
+
+  /** A group that has ended is forgotten: its number may be somebody else's soon. */
+  forget(group: number): void {
+    this.#shell.stdin!.write(`-${group}\n`);
+  }
+
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#shell.exitCode !== null || this.#shell.pid === undefined) return resolve();
+      this.#shell.ref();
+      this.#shell.once("exit", () => resolve());
+      this.#shell.stdin!.end();
+    });
+  }
+}
+
+const script = `
+trap '' HUP INT TERM
+groups=" "
+while read -r line; do
+  n="\${line#?}"
+  case "$line" in
+    +*) groups="$groups$n " ;;
+    -*) groups="\${groups%% $n *} \${groups#* $n }" ;;
+  esac
+done
+for g in $groups; do kill -9 -- "-$g" 2>/dev/null; done
+tries=0
+while [ $tries -lt 200 ]; do
+  left=""
+  for root in $1; do
+    [ -d "$root" ] || continue
+    find "$root" -name pids.max 2>/dev/null | while read -r f; do echo 0 2>/dev/null > "$f"; done
+    for p in $(find "$root" -name cgroup.procs -exec cat {} + 2>/dev/null); do kill -9 "$p" 2>/dev/null; done
+    find "$root" -depth -type d -exec rmdir {} + 2>/dev/null
+    [ -d "$root" ] && left="$root"
+  done
+  [ -z "$left" ] && break
+  tries=$((tries+1))
+  sleep 0.05
+done
+for f in $2; do rm -rf -- "$f"; done
+`;

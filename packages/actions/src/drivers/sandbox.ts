@@ -1,0 +1,62 @@
+/** What runs commands of a trajectory. */
+export interface SandboxDriver {
+  readonly name: string;
+  /** in words, what separates a command from the host and from other sandboxes */
+  readonly isolation: string;
+  /** Throws `sandbox.failed`. */
+  open(options?: SandboxOptions): Promise<Sandbox>;
+  /** Ends every sandbox and leaves nothing behind. */
+  close(): Promise<void>;
+}
+
+export type SandboxOptions = {
+  /** all its processes together; ignored by drivers that cannot */
+  readonly memoryBytes?: number | undefined;
+  readonly maxProcesses?: number | undefined;
+  /** default off */
+  readonly network?: boolean | undefined;
+};
+
+/** One trajectory's environment: its files stay from command to command, its processes do not. */
+export interface Sandbox {
+  readonly id: string;
+  /** Ends with everything the command started; never rejects because of what the command did. */
+  exec(request: ExecRequest): Promise<ExecResult>;
+  /** Paths are relative to the working folder of the sandbox. Throw `sandbox.failed`. */
+  writeFile(path: string, data: string | Uint8Array): Promise<void>;
+  readFile(path: string, maxBytes?: number): Promise<Buffer>;
+  close(): Promise<void>;
+}
+
+export type ExecRequest = {
+  readonly command: readonly [program: string, ...args: string[]];
+  /** the whole environment, but for PATH, HOME and LANG; nothing of the host's is passed on */
+  readonly environment?: Readonly<Record<string, string>> | undefined;
+  readonly stdin?: string | Uint8Array | undefined;
+  /** core numbers the command may use; all when absent */
+  readonly cores?: readonly number[] | undefined;
+  readonly timeoutMs?: number | undefined;
+  /** between SIGTERM and SIGKILL */
+  readonly graceMs?: number | undefined;
+  /** of stdout and stderr together */
+  readonly maxOutputBytes?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+  readonly onOutput?: ((stream: "stdout" | "stderr", chunk: Buffer) => void) | undefined;
+};
+
+/** Why a command ended. `killed`: by a signal that was not ours. */
+export type ExecStatus = "exited" | "timeout" | "output-limit" | "out-of-memory" | "cancelled" | "killed";
+
+export type ExecResult = {
+  readonly status: ExecStatus;
+  /** null unless it exited by itself */
+  readonly exitCode: number | null;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  readonly seconds: number;
+};
+
+export const defaultLimits = { timeoutMs: 60_000, graceMs: 1000, maxOutputBytes: 8 * 2 ** 20 } as const;
+
+/** What every command sees unless it says otherwise. */
+export const baseEnvironment = { PATH: "/usr/local/bin:/usr/bin:/bin", HOME: "/tmp", LANG: "C.UTF-8" } as const;
