@@ -12,6 +12,8 @@ export default class ClosingLine implements Reporter {
       if (module.errors().length > 0) counts.failed++;
     }
     counts.failed += unhandled.length;
-    setImmediate(() => process.stdout.write(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`));
+    setImmediate(() =>
+      process.stdout.write(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`),
+    );
   }
 }

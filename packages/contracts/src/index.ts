@@ -35,6 +35,7 @@ export {
   CallRequest,
   ChannelRef,
   Configuration,
+  GiveUpMessage,
   GroupRef,
   ItemBlock,
   KeptItem,

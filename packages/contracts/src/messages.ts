@@ -1,7 +1,7 @@
 /**
  * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
  *
- * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, stop, segments.reuse
+ * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, give-up, stop, segments.reuse
  * worker → runner   ready, configuration, channel.put, channel.take, segments.read, lock.acquire, lock.release, resolve, telemetry
  * worker → worker   call, message
  */
@@ -89,6 +89,8 @@ export const ReadyMessage = z.object({
   memoryBytes: z.number().nonnegative(),
 });
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
+/** A call that failed because of a peer and will not be made again. */
+export const GiveUpMessage = z.object({ call: z.string() });
 export const ResolveRequest = z.object({ worker: z.string() });
 export const ResolveReply = z.object({ addresses: z.array(z.string()), incarnation: z.int() });
 

@@ -9,6 +9,7 @@
  */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import * as contracts from "@treadle/contracts";
 import {
   type ChannelRef,
@@ -72,6 +73,7 @@ export type ClusterOptions = {
 };
 
 const node = "node:0";
+const retryDelayMs = 50;
 
 export class Cluster {
   readonly #options: ClusterOptions;
@@ -529,6 +531,8 @@ export class Cluster {
   /** A call failed because of a peer's death: it starts over when everybody is back. */
   async #retry(rank: Rank, call: PendingCall, error: TreadleError): Promise<void> {
     this.#calls.startCallOver(call, rank.name);
+    // The news of the peer's death may still be on its way.
+    await delay(retryDelayMs * 4 ** call.attempts);
     const culprit = error.origin.worker;
     if (culprit !== undefined) await this.#rank(culprit)?.ready();
     await Promise.all([...this.#ranks.values()].flat().map((each) => each.ready()));

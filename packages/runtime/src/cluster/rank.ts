@@ -110,7 +110,7 @@ export class Rank {
     peer.request("call", call.request, { signal, timeoutMs }).then(
       (reply) => {
         if (incarnation !== this.incarnation || !this.#pending.delete(call.request.call)) return;
-        call.resolve(CallReply.parse(reply));
+        call.resolve(checkReply(reply));
       },
       (error: unknown) => {
         if (incarnation !== this.incarnation || !this.#pending.has(call.request.call)) return;
@@ -138,6 +138,32 @@ export class Rank {
   }
 
   #reject(call: PendingCall, error: unknown): void {
-    if (this.#pending.delete(call.request.call)) call.reject(error);
+    if (!this.#pending.delete(call.request.call)) return;
+    if (call.attempts > 1) this.#giveUp(call);
+    call.reject(error);
   }
+
+  /** The process may still keep its later calls back for this one. */
+  #giveUp(call: PendingCall): void {
+    try {
+      this.#peer?.notify("give-up", { call: call.request.call });
+    } catch {
+      // it has just ended
+    }
+  }
+}
+
+/** A reply without timers and files, as most are, is checked by hand: a record's schema costs as much as the call. */
+function checkReply(body: unknown): CallReply {
+  const reply = body as CallReply | null;
+  if (typeof reply === "object" && reply !== null && typeof reply.durationMs === "number") {
+    const { timers, savedPath } = reply;
+    if (savedPath === undefined && typeof timers === "object" && timers !== null && isEmpty(timers)) return reply;
+  }
+  return CallReply.parse(body);
+}
+
+function isEmpty(fields: object): boolean {
+  for (const _ in fields) return false;
+  return true;
 }

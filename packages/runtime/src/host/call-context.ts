@@ -8,6 +8,8 @@ export type CallContext = {
   readonly step: number | undefined;
   readonly signal: Cancellation;
   readonly timers: Record<string, number>;
+  /** what a method left running goes on, but nothing is done in the call's name any more */
+  isOver?: boolean;
 };
 
 const storage = new AsyncLocalStorage<CallContext>();
@@ -23,6 +25,12 @@ export function currentCall(): CallContext | undefined {
 /** The current call, for what makes sense only within one: device locks and channels. */
 export function requireCall(what: string): CallContext {
   const context = storage.getStore();
+  if (context?.isOver) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `${what} after '${context.method}' had ended; await within the method whatever it begins`,
+    );
+  }
   if (!context) {
     throw new TreadleError(
       "workflow.invalid",

@@ -10,12 +10,14 @@
  * H2 when a call ends, however it ends, it holds no device lock any more.
  * H3 the process ends within a second of its runner's end, whatever it computes (watchdog).
  * H4 a reply is sent after the state that the call changed has been saved.
+ * H5 a call that failed because of a peer keeps the calls behind it waiting until it is made again, or given up.
  */
 import { dirname } from "node:path";
 import {
   CallRequest,
   type Cancellation,
   Configuration,
+  GiveUpMessage,
   type Peer,
   type ReadyMessage,
   ResolveReply,
@@ -76,6 +78,7 @@ class WorkerHost {
   readonly #methods = new Map<string, (...args: unknown[]) => Promise<unknown>>();
   readonly #queue: (() => void)[] = [];
   #isBusy = false;
+  #heldFor: string | undefined;
   readonly stopped: Promise<void>;
   #stop!: () => void;
 
@@ -173,6 +176,11 @@ class WorkerHost {
       );
     });
     this.#runner.handle("segments.reuse", (body) => this.#payloads.store.reuse(SegmentsMessage.parse(body).segments));
+    this.#runner.handle("give-up", (body) => {
+      if (this.#heldFor !== GiveUpMessage.parse(body).call) return;
+      this.#heldFor = undefined;
+      this.#goOn();
+    });
     this.#runner.handle("stop", async () => {
       await this.#worker.teardown();
       this.#sendTelemetry();
@@ -183,6 +191,10 @@ class WorkerHost {
   /** H1. */
   #enqueue(request: CallRequest, cancellation: Cancellation): Promise<unknown> {
     if (request.sequence === 0) return this.#run(request, cancellation);
+    if (this.#heldFor === request.call) {
+      this.#heldFor = undefined;
+      return this.#runNext(request, cancellation);
+    }
     if (!this.#isBusy) return this.#runNext(request, cancellation);
     return new Promise((resolve) => this.#queue.push(() => resolve(this.#runNext(request, cancellation))));
   }
@@ -190,20 +202,36 @@ class WorkerHost {
   async #runNext(request: CallRequest, cancellation: Cancellation): Promise<unknown> {
     this.#isBusy = true;
     try {
-      return await this.#run(request, cancellation);
-    } finally {
-      const next = this.#queue.shift();
-      if (next) next();
-      else this.#isBusy = false;
+      const reply = await this.#run(request, cancellation);
+      this.#goOn();
+      return reply;
+    } catch (error) {
+      if (error instanceof TreadleError && error.disposition === "retryable")
+        this.#heldFor = request.call; // H5
+      else this.#goOn();
+      throw error;
     }
   }
 
+  #goOn(): void {
+    const next = this.#queue.shift();
+    if (next) next();
+    else this.#isBusy = false;
+  }
+
   #run(request: CallRequest, signal: Cancellation): Promise<unknown> {
-    const context = { call: request.call, method: request.method, step: request.step, signal, timers: {} };
+    const context: CallContext = {
+      call: request.call,
+      method: request.method,
+      step: request.step,
+      signal,
+      timers: {},
+    };
     return runInCall(context, () => this.#perform(request, context));
   }
 
-  async #perform(request: CallRequest, { call, signal, timers }: CallContext): Promise<unknown> {
+  async #perform(request: CallRequest, context: CallContext): Promise<unknown> {
+    const { call, signal, timers } = context;
     if (signal.aborted) throw signal.reason;
     const method = this.#method(request.method);
     this.#tracer.setStep(request.step);
@@ -221,6 +249,7 @@ class WorkerHost {
     } catch (error) {
       throw this.#describe(error, request);
     } finally {
+      context.isOver = true;
       // H2; the runner frees it anyway when it is gone
       if (this.#devices.holds(call)) await this.#devices.releaseAll(call).catch(() => {});
       span.end();

@@ -1,0 +1,87 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { RunEvent } from "@treadle/contracts";
+import { runWorkflow } from "@treadle/runtime";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { pidOf } from "../support/cluster.ts";
+import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf } from "../support/ledger.ts";
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+/** Runs the ledger, doing something to workers a random while after each of some steps has begun. */
+async function runWith(
+  plan: Readonly<Record<number, readonly [signal: NodeJS.Signals, worker: string][]>>,
+  overrides: string[],
+) {
+  const events: RunEvent[] = [];
+  const done: string[] = [];
+  const strike = async (step: number) => {
+    for (const [signal, worker] of plan[step] ?? []) {
+      const waitMs = Math.random() * 120;
+      await new Promise((resolve) => setTimeout(resolve, waitMs));
+      try {
+        process.kill(pidOf(events, worker), signal);
+        done.push(`${signal} ${worker} ${waitMs.toFixed(1)} ms into step ${step}`);
+      } catch {
+        // it is starting again just now
+      }
+    }
+  };
+  const onEvent = (event: RunEvent) => {
+    events.push(event);
+    if (event.type === "step-started") void strike(event.step);
+  };
+  try {
+    const result = await runWorkflow(ledgerOptions(root, onEvent, overrides));
+    return { result, events, done };
+  } catch (error) {
+    throw new Error(`failed after ${done.join("; ")}`, { cause: error });
+  }
+}
+
+test.each([
+  ["temporal", 0],
+  ["spatial", 1],
+] as const)(
+  "S2: whichever worker is killed, whenever, every item is trained once (%s, staleness %i)",
+  async (mode, maxStaleness) => {
+    const { result, events, done } = await runWith(
+      {
+        2: [["SIGKILL", "maker/0"]],
+        3: [["SIGKILL", "trainer/1"]],
+        4: [
+          ["SIGKILL", "trainer/0"],
+          ["SIGKILL", "maker/1"],
+        ],
+        5: [
+          ["SIGKILL", "maker/1"],
+          ["SIGKILL", "maker/0"],
+          ["SIGKILL", "trainer/0"],
+        ],
+      },
+      [`placement.mode=${mode}`, `flow.maxStaleness=${maxStaleness}`, "steps=6"],
+    );
+    expect(done.length).toBeGreaterThan(2);
+    expect(result.summary.steps).toBe(6);
+    expect(result.summary.policyVersion).toBe(6);
+    expect(result.summary.restarts).toBeGreaterThan(2);
+    const folder = join(root, result.summary.runId);
+    await expectWholeLedger(folder, 6, 12);
+    await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
+  },
+);
+
+test("S3: a worker that is stopped is declared unresponsive, ended and replaced, and nothing is lost", async () => {
+  const { result, events } = await runWith({ 2: [["SIGSTOP", "maker/1"]], 3: [["SIGSTOP", "trainer/0"]] }, ["steps=4"]);
+  const deaths = events.filter((event) => event.type === "worker-died");
+  expect(deaths.map(({ worker }) => worker)).toEqual(expect.arrayContaining(["maker/1", "trainer/0"]));
+  for (const { reason } of deaths) expect(reason).toContain("supervision.heartbeatTimeoutMs");
+  const folder = join(root, result.summary.runId);
+  await expectWholeLedger(folder, 4, 12);
+  await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
+});

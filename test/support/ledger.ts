@@ -1,0 +1,52 @@
+/** Runs the ledger workflow and reads what it left: journal, state, processes, files. */
+import { readdir, readFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { RunEvent } from "@treadle/contracts";
+import { expect } from "vitest";
+import { readState } from "../../packages/runtime/src/host/state-file.ts";
+import { readRecords } from "../../packages/runtime/src/run/journal.ts";
+import { isAlive, projectRoot, segmentsOf, until } from "./cluster.ts";
+import { tasksOf } from "./workflows/ledger/run.ts";
+
+export const ledgerWorkflow = fileURLToPath(new URL("./workflows/ledger", import.meta.url));
+
+export function ledgerOptions(runsRoot: string, onEvent: (event: RunEvent) => void, overrides: readonly string[] = []) {
+  return { workflow: ledgerWorkflow, runsRoot, projectRoot, onEvent, overrides };
+}
+
+/** J1: the journal has every step once, in order, with its items; the state has every item once, in the same order. */
+export async function expectWholeLedger(folder: string, steps: number, batch: number): Promise<void> {
+  const path = join(folder, "journal.jsonl");
+  const { records } = readRecords(await readFile(path, "utf8"), path);
+  const committed = records.filter((record) => record.type === "step");
+  const dataset = Array.from({ length: steps }, (_, i) => tasksOf(i + 1, batch).map(({ id }) => id));
+  expect(committed.map(({ step }) => step)).toEqual(dataset.map((_, i) => i + 1));
+  expect(committed.map(({ items }) => items)).toEqual(dataset);
+  const file = committed.at(-1)?.state["trainer"] as string;
+  const { version, trained } = JSON.parse(Buffer.from(await readState(join(folder, file))).toString()) as {
+    version: number;
+    trained: string[];
+  };
+  expect(trained).toEqual(dataset.flat());
+  expect(version).toBe(steps);
+}
+
+/** S4: no process, no shared memory and no socket of the run is left, and its folder is free. */
+export async function expectCleanEnd(runId: string, folder: string, pids: readonly number[]): Promise<void> {
+  await until(() => pids.every((pid) => !isAlive(pid)), `processes ${pids.join(", ")} to be gone`, 15_000);
+  expect(await segmentsOf(runId)).toEqual([]);
+  expect(await readdir(folder)).not.toContain("runner.lock");
+}
+
+export async function socketFolders(): Promise<string[]> {
+  return (await readdir(tmpdir())).filter((name) => name.startsWith("treadle-sockets-"));
+}
+
+export const pidsOf = (events: readonly RunEvent[]): number[] =>
+  events.flatMap((event) =>
+    (event.type === "worker-started" || event.type === "worker-restarted") && event.pid !== undefined
+      ? [event.pid]
+      : [],
+  );

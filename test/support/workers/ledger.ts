@@ -1,0 +1,85 @@
+/** A pipeline that keeps a ledger: whatever was trained is in the trainer's state, with the version it was made by. */
+import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
+import { z } from "zod";
+
+export const Task = z.object({ id: z.string() });
+export type Task = z.infer<typeof Task>;
+export const Result = z.object({ id: z.string(), version: z.int(), payload: z.instanceof(Float32Array) });
+export type Result = z.infer<typeof Result>;
+export type LedgerConfig = { readonly pauseMs: number; readonly payload: number };
+
+const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+const Ledger = z.object({ version: z.int(), trained: z.array(z.string()) });
+
+export class MakerWorker extends Worker<LedgerConfig> {
+  static override readonly module: string = import.meta.url;
+  static override readonly replays = ["pull"];
+  #version = -1;
+
+  override memoryBytes(): number {
+    return 60 * 2 ** 20;
+  }
+
+  async pull(trainer: WorkerGroup<TrainerWorker>): Promise<void> {
+    this.#version = await trainer
+      .onRanks(this.rank % trainer.size)
+      .currentVersion()
+      .first();
+  }
+
+  async make(tasks: Source<Task>, results: Sink<Result>): Promise<number> {
+    await using _ = await this.devices.lock();
+    let num = 0;
+    for await (const batch of tasks.batches()) {
+      await pause(this.config.pauseMs);
+      for (const { id } of batch) {
+        const payload = new Float32Array(this.config.payload).fill(id.length);
+        await results.put({ id, version: this.#version, payload });
+        num++;
+      }
+    }
+    return num;
+  }
+}
+
+/** Its ranks hold one state together: every rank knows what all of them trained. */
+export class TrainerWorker extends Worker<LedgerConfig> {
+  static override readonly module: string = import.meta.url;
+  static override readonly restart = "group";
+  static override readonly saves = ["train"];
+  #ledger: z.infer<typeof Ledger> = { version: 0, trained: [] };
+
+  override memoryBytes(): number {
+    return 60 * 2 ** 20;
+  }
+
+  async currentVersion(): Promise<number> {
+    return this.#ledger.version;
+  }
+
+  async train(results: Source<Result>, maxStaleness: number): Promise<{ items: number; policyVersion: number }> {
+    await using _ = await this.devices.lock();
+    const { version, trained } = this.#ledger;
+    const mine: string[] = [];
+    for await (const batch of results.batches({ acknowledge: "call" })) {
+      for (const result of batch) {
+        if (result.version < version - maxStaleness || result.version > version) {
+          throw new Error(`'${result.id}' was made by version ${result.version}, and version ${version} trains it`);
+        }
+        if (result.payload.some((value) => value !== result.id.length)) throw new Error(`'${result.id}' is damaged`);
+        mine.push(result.id);
+      }
+      await pause(this.config.pauseMs);
+    }
+    const all = await this.messages.broadcast((await this.messages.gather(mine))?.flat());
+    this.#ledger = { version: version + 1, trained: [...trained, ...(all as string[]).toSorted()] };
+    return { items: mine.length, policyVersion: version + 1 };
+  }
+
+  override async checkpoint(): Promise<Uint8Array> {
+    return new TextEncoder().encode(JSON.stringify(this.#ledger));
+  }
+  override async restore(state: Uint8Array): Promise<void> {
+    this.#ledger = Ledger.parse(JSON.parse(new TextDecoder().decode(state)));
+  }
+}

@@ -1,0 +1,25 @@
+/** Every task of the dataset is made once and trained once, whatever dies. */
+import { workflow } from "@treadle/runtime";
+import { z } from "zod";
+import { MakerWorker, Result, Task, TrainerWorker } from "../../workers/ledger.ts";
+
+const Config = z.strictObject({ pauseMs: z.number(), payload: z.int(), ranks: z.int() });
+
+export const tasksOf = (step: number, num: number): Task[] =>
+  Array.from({ length: num }, (_, i) => ({ id: `step ${step} task ${String(i).padStart(2, "0")}` }));
+export { MakerWorker, Result, Task, TrainerWorker };
+
+export default workflow(Config, async ({ cluster, config, steps, report }) => {
+  const own = { pauseMs: config.pauseMs, payload: config.payload };
+  const options = { ranks: { fixed: config.ranks } };
+  const maker = await cluster.launch(MakerWorker, own, options);
+  const trainer = await cluster.launch(TrainerWorker, own, options);
+  const tasks = cluster.channel("tasks", Task);
+  const results = cluster.channel("results", Result);
+  for await (const { batch } of steps((step) => tasksOf(step, config.batch))) {
+    maker.pull(trainer);
+    await tasks.put(...batch);
+    maker.make(tasks.source, results.sink);
+    report(trainer.train(results.source, config.flow.maxStaleness));
+  }
+});
