@@ -23,13 +23,16 @@ export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulati
 export { DurationHistory } from "./formulation/duration-history.ts";
 export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";
 export { formulate } from "./formulation/formulate.ts";
+export { type ActionServer, type ActionServerOptions, protoPath, serveActions } from "./grpc/server.ts";
 export { CpuCluster, CpuManager, CpuNode } from "./managers/cpu.ts";
 export { GpuCluster, GpuManager } from "./managers/gpu.ts";
+export { describeHost } from "./managers/host.ts";
 export type { DeviceGrant, Grant, ResourceManager, ResourceRequest, ServiceInstance } from "./managers/manager.ts";
 export { parseRetryAfter, Quota, QuotaManager, QuotaWindow } from "./managers/quota.ts";
 export { ActionPool, type ActionPoolOptions, type TrajectoryOptions } from "./pool/action-pool.ts";
 export type { ActionContext, ActionHandle } from "./pool/action-record.ts";
 export type { KindStatistics } from "./pool/action-statistics.ts";
+export { CommandActions } from "./pool/command-actions.ts";
 export { type ServiceHost, type ServicePreparationOptions, servicePreparation } from "./pool/service-preparation.ts";
 
 /** What `treadle solve` offers from this package, by name. */

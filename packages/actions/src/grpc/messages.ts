@@ -1,0 +1,88 @@
+import { z } from "zod";
+
+/** What arrives over the wire, as @grpc/proto-loader decodes it (`oneofs`, `defaults`, numbers for longs). */
+const amount = z
+  .object({
+    amount: z.enum(["fixed", "range", "set"]),
+    fixed: z.number().optional(),
+    range: z.object({ min: z.number(), max: z.number() }).nullish(),
+    set: z.object({ units: z.array(z.number()) }).nullish(),
+  })
+  .transform((a) =>
+    a.amount === "fixed" ? a.fixed! : a.amount === "range" ? { min: a.range!.min, max: a.range!.max } : a.set!.units,
+  );
+
+const points = z.object({ points: z.array(z.object({ units: z.number(), value: z.number() })) });
+
+const elasticity = z
+  .object({
+    elasticity: z.enum(["amdahl", "power", "efficiency", "seconds"]),
+    amdahl: z.number().optional(),
+    power: z.number().optional(),
+    efficiency: points.nullish(),
+    seconds: points.nullish(),
+  })
+  .transform((e) => {
+    if (e.elasticity === "amdahl") return { type: "amdahl", serialShare: e.amdahl };
+    if (e.elasticity === "power") return { type: "power", exponent: e.power };
+    if (e.elasticity === "efficiency")
+      return { type: "table", points: e.efficiency!.points.map((p) => ({ units: p.units, efficiency: p.value })) };
+    return { type: "seconds", points: e.seconds!.points.map((p) => ({ units: p.units, seconds: p.value })) };
+  });
+
+export const SubmitMessage = z.object({
+  trajectory: z.string().min(1),
+  kind: z.string(),
+  cost: z.record(z.string(), amount),
+  key: z.string(),
+  elasticity: elasticity.nullish(),
+  duration_seconds: z.number().optional(),
+  priority: z.number(),
+  deadline_ms: z.number(),
+  retries: z.number(),
+  command: z.array(z.string()).min(1, "names a program"),
+  environment: z.record(z.string(), z.string()),
+  stdin: z.instanceof(Uint8Array),
+  timeout_ms: z.number().nonnegative(),
+  max_output_bytes: z.number(),
+  action: z.string(),
+});
+export type SubmitMessage = z.infer<typeof SubmitMessage>;
+
+/** The `ActionSpec` in a message; what is empty on the wire is absent. */
+export function specOf(message: SubmitMessage, tenant: string, id: string): object {
+  const {
+    kind,
+    cost,
+    key,
+    elasticity,
+    duration_seconds: seconds,
+    priority,
+    deadline_ms: deadlineMs,
+    retries,
+  } = message;
+  return {
+    id,
+    kind,
+    cost,
+    tenant,
+    priority,
+    retries: { limit: retries },
+    ...(key === "" ? {} : { key }),
+    ...(elasticity ? { elasticity } : {}),
+    ...(seconds === undefined ? {} : { duration: seconds }),
+    ...(deadlineMs > 0 ? { deadlineMs } : {}),
+  };
+}
+
+export const OpenTrajectoryMessage = z.object({
+  trajectory: z.string(),
+  tenant: z.string(),
+  memory_bytes: z.number(),
+  max_processes: z.number(),
+  network: z.boolean(),
+});
+export const TrajectoryMessage = z.object({ trajectory: z.string().min(1) });
+export const WriteFileMessage = TrajectoryMessage.extend({ path: z.string().min(1), data: z.instanceof(Uint8Array) });
+export const ReadFileMessage = TrajectoryMessage.extend({ path: z.string().min(1) });
+export const CancelMessage = z.object({ action: z.string().min(1) });

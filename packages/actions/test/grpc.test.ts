@@ -1,0 +1,236 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as grpc from "@grpc/grpc-js";
+import { loadSync } from "@grpc/proto-loader";
+import { systemClock } from "@treadle/transport";
+import { afterEach, describe, expect, test } from "vitest";
+import { loaderOptions } from "../src/grpc/server.ts";
+import {
+  ActionPool,
+  type ActionServerOptions,
+  CommandActions,
+  CpuManager,
+  ProcessDriver,
+  protoPath,
+  QuotaManager,
+  serveActions,
+} from "../src/index.ts";
+
+type Event = {
+  event: string;
+  queued?: { action: string };
+  started?: { allocation: Record<string, number>; cores: number[] };
+  output?: { stdout: Buffer };
+  finished?: Record<string, number | string>;
+};
+type Reply = Record<string, unknown>;
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+const Client = grpc.makeClientConstructor(
+  loadSync(protoPath, loaderOptions)["treadle.actions.v1.Actions"] as unknown as grpc.ServiceDefinition,
+  "Actions",
+);
+
+async function serve(options: Partial<ActionServerOptions> = {}) {
+  const cpu = new CpuManager({
+    nodes: [{ id: "local", numa: [[0]], memoryBytes: 2 ** 30 }],
+    trajectoryMemoryBytes: 2 ** 20,
+  });
+  const pool = new ActionPool({ managers: [cpu, new QuotaManager("search", { concurrency: 1 })], clock: systemClock });
+  const actions = new CommandActions(pool, new ProcessDriver());
+  const server = await serveActions(actions, { address: "127.0.0.1:0", ...options });
+  cleanups.push(async () => {
+    await server.close();
+    await actions.close();
+  });
+  return { server, pool };
+}
+
+function connect(port: number, credentials = grpc.credentials.createInsecure(), token?: string) {
+  const client = new Client(`localhost:${port}`, credentials);
+  cleanups.push(() => client.close());
+  const metadata = new grpc.Metadata();
+  if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
+  const call = (method: string, message: object): Promise<Reply> =>
+    new Promise((resolve, reject) => {
+      (client[method] as (m: object, md: grpc.Metadata, cb: (e: Error | null, r: Reply) => void) => void).call(
+        client,
+        message,
+        metadata,
+        (error, reply) => (error === null ? resolve(reply) : reject(error)),
+      );
+    });
+  const submit = (message: object, options: grpc.CallOptions = {}) => {
+    const stream = (
+      client.Submit as (m: object, md: grpc.Metadata, o: grpc.CallOptions) => grpc.ClientReadableStream<Event>
+    ).call(client, { kind: "tool", cost: { cpu: { fixed: 1 } }, ...message }, metadata, options);
+    const events: Event[] = [];
+    const ended = new Promise<grpc.ServiceError | undefined>((resolve) => {
+      stream.on("data", (event: Event) => events.push(event));
+      stream.on("end", () => resolve(undefined));
+      stream.on("error", (error: grpc.ServiceError) => resolve(error));
+    });
+    const until = async (kind: string): Promise<void> => {
+      while (!events.some((e) => e.event === kind)) await new Promise((resolve) => setTimeout(resolve, 10));
+    };
+    return { stream, events, ended, until };
+  };
+  return { call, submit };
+}
+
+describe("the actions service", () => {
+  test("runs a command of a trajectory and streams how it goes", async () => {
+    const { server } = await serve();
+    const { call, submit } = connect(server.port);
+    const { trajectory } = await call("OpenTrajectory", { tenant: "team" });
+    await call("WriteFile", { trajectory, path: "in.txt", data: Buffer.from("hello ") });
+    const run = submit({
+      trajectory,
+      command: ["sh", "-c", "cat in.txt -; echo $TREADLE_UNITS_CPU > out.txt; exit 4"],
+      stdin: Buffer.from("world"),
+      action: "first",
+    });
+    expect(await run.ended).toBeUndefined();
+    expect(run.events.map((e) => e.event)).toEqual(["queued", "started", "output", "finished"]);
+    const [queued, started, output, finished] = run.events;
+    expect(queued!.queued!.action).toBe("first");
+    expect(started!.started).toMatchObject({ allocation: { cpu: 1 }, cores: [0] });
+    expect(output!.output!.stdout.toString()).toBe("hello world");
+    expect(finished!.finished).toMatchObject({ status: "exited", exit_code: 4 });
+    expect(String(((await call("ReadFile", { trajectory, path: "out.txt" })).data as Buffer).toString())).toBe("1\n");
+    expect(await call("GetStatistics", {})).toMatchObject({
+      kinds: { tool: { submitted: 1, completed: 1 } },
+      waiting: 0,
+      running: 0,
+      isolation: expect.stringMatching(/^none/),
+    });
+    await call("CloseTrajectory", { trajectory });
+    await expect(call("ReadFile", { trajectory, path: "out.txt" })).rejects.toMatchObject({
+      code: grpc.status.NOT_FOUND,
+    });
+  });
+
+  test("R2 an action ends when it is cancelled by name, by its call, or by the call's deadline", async () => {
+    const { server, pool } = await serve();
+    const { call, submit } = connect(server.port);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const named = submit({ trajectory, command: ["sleep", "71.5"], action: "named" });
+    await named.until("started");
+    expect(await call("Cancel", { action: "named" })).toEqual({ found: true });
+    expect(await named.ended).toMatchObject({ code: grpc.status.CANCELLED });
+    const left = submit({ trajectory, command: ["sleep", "71.5"] });
+    await left.until("started");
+    left.stream.cancel();
+    await left.ended;
+    const late = submit({ trajectory, command: ["sleep", "71.5"] }, { deadline: Date.now() + 300 });
+    expect(await late.ended).toMatchObject({ code: grpc.status.DEADLINE_EXCEEDED });
+    const own = submit({ trajectory, command: ["sleep", "71.5"], deadline_ms: 200 });
+    expect(await own.ended).toMatchObject({
+      code: grpc.status.DEADLINE_EXCEEDED,
+      details: expect.stringMatching(/did not end within 200 ms/),
+    });
+    while (pool.numRunning > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(await call("Cancel", { action: "named" })).toEqual({ found: false });
+  });
+
+  test("bad requests name the field and what was allowed", async () => {
+    const { server } = await serve();
+    const { call, submit } = connect(server.port);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const failure = async (message: object) => (await submit({ trajectory, command: ["true"], ...message }).ended)!;
+    expect(await failure({ command: [] })).toMatchObject({
+      code: grpc.status.INVALID_ARGUMENT,
+      details: expect.stringMatching(/command: names a program/),
+    });
+    expect(await failure({ cost: { tpu: { fixed: 1 } } })).toMatchObject({
+      code: grpc.status.INVALID_ARGUMENT,
+      details: expect.stringMatching(/'tpu' is not managed; managed are 'cpu', 'search'/),
+    });
+    expect(await failure({ cost: { cpu: { range: { min: 1, max: 4 } } } })).toMatchObject({
+      code: grpc.status.INVALID_ARGUMENT,
+      details: expect.stringMatching(/cost\.cpu/),
+    });
+    expect(await failure({ trajectory: "other" })).toMatchObject({ code: grpc.status.NOT_FOUND });
+    const error = await failure({ cost: { cpu: { fixed: 9 } } });
+    expect(error.metadata.get("treadle-code")).toEqual(["action.impossible"]);
+  });
+
+  test("R1 a token is a tenant, and tenants do not reach each other's trajectories and actions", async () => {
+    const { server } = await serve({
+      tokens: new Map([
+        ["t-a", "a"],
+        ["t-b", "b"],
+      ]),
+    });
+    const [a, b, nobody] = ["t-a", "t-b", "t-c"].map((token) => connect(server.port, undefined, token));
+    const { trajectory } = await a!.call("OpenTrajectory", { tenant: "b" });
+    await expect(nobody!.call("OpenTrajectory", {})).rejects.toMatchObject({ code: grpc.status.UNAUTHENTICATED });
+    expect(await b!.submit({ trajectory, command: ["true"] }).ended).toMatchObject({ code: grpc.status.NOT_FOUND });
+    await expect(b!.call("CloseTrajectory", { trajectory })).rejects.toMatchObject({ code: grpc.status.NOT_FOUND });
+    const run = a!.submit({ trajectory, command: ["sleep", "72.5"], action: "x" });
+    await run.until("started");
+    expect(await b!.call("Cancel", { action: "x" })).toEqual({ found: false });
+    expect(await a!.call("Cancel", { action: "x" })).toEqual({ found: true });
+    expect(await run.ended).toMatchObject({ code: grpc.status.CANCELLED });
+  });
+
+  const openssl = ((): boolean => {
+    try {
+      execFileSync("openssl", ["version"], { stdio: "ignore" });
+      return true;
+    } catch {
+      return false;
+    }
+  })();
+  test.skipIf(!openssl)("serves over TLS, and not without it (needs openssl)", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "treadle-tls-"));
+    cleanups.push(() => rmSync(folder, { recursive: true }));
+    execFileSync(
+      "openssl",
+      [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-keyout",
+        join(folder, "key"),
+        "-out",
+        join(folder, "cert"),
+      ],
+      { stdio: "ignore" },
+    );
+    const certificate = readFileSync(join(folder, "cert"));
+    const { server } = await serve({ tls: { key: readFileSync(join(folder, "key")), certificate } });
+    expect(
+      await connect(server.port, grpc.credentials.createSsl(certificate)).call("OpenTrajectory", { trajectory: "t" }),
+    ).toEqual({ trajectory: "t" });
+    await expect(connect(server.port).call("OpenTrajectory", {})).rejects.toMatchObject({
+      code: grpc.status.UNAVAILABLE,
+    });
+  });
+
+  test("R3 closing ends what runs and every trajectory", async () => {
+    const { server } = await serve();
+    const { call, submit } = connect(server.port);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const run = submit({ trajectory, command: ["sleep", "73.5"] });
+    await run.until("started");
+    await server.close();
+    expect((await run.ended)?.code).toBe(grpc.status.CANCELLED);
+  });
+});
