@@ -332,6 +332,11 @@ class HeldSandbox implements Sandbox {
       ...root,
       "--dev",
       "/dev",
+      // Semaphores of parallel test runners live here.
+      "--perms",
+      "1777",
+      "--tmpfs",
+      "/dev/shm",
       "--proc",
       "/proc",
       "--perms",
