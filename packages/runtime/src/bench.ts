@@ -2,15 +2,23 @@
  * Measures the runtime with real worker processes, each figure next to the same work by other means in the same run.
  * Rounds alternate and medians are reported, so that a busy machine disturbs both alike.
  */
+import { benchBulk } from "./bench/bulk.ts";
 import { benchGroupCall } from "./bench/group-call.ts";
+import { benchLock } from "./bench/lock.ts";
 import type { BenchRow } from "./bench/row.ts";
 import { benchSmallItems } from "./bench/small-items.ts";
+import { benchStart } from "./bench/start.ts";
+import { benchStepShare } from "./bench/step-share.ts";
 
 export type { BenchRow } from "./bench/row.ts";
 
 const measurements: Readonly<Record<string, () => Promise<BenchRow[]>>> = {
   "group-call": benchGroupCall,
   "small-items": benchSmallItems,
+  bulk: benchBulk,
+  lock: benchLock,
+  start: benchStart,
+  "step-share": benchStepShare,
 };
 
 /** What `only` may name. */

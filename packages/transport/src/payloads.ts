@@ -22,7 +22,7 @@ import { checkSegmentPrefix, type Mapping, type SharedMemory, sharedMemory } fro
 
 const defaultMaxBytes = 2 * 1024 ** 3;
 /** Idle segments kept for reuse. */
-const defaultMaxIdleBytes = 512 * 1024 * 1024;
+const defaultMaxIdleBytes = 1024 ** 3;
 
 export type PayloadStoreOptions = {
   /** Most bytes of segments in use and idle, together. Default 2 GiB. */

@@ -22,8 +22,8 @@ export interface SharedMemory {
   /** Makes the file and maps it, every page allocated; undefined when the memory is not to be had. */
   create(name: string, sizeBytes: number): Mapping | undefined;
   /**
-   * Maps a segment that another process made. Writes to a `private` mapping are seen here only; its pages are mapped as
-   * they are touched. Throws what `open` throws.
+   * Maps a segment that another process made. Writes to a `private` mapping are seen here only: a page is copied when it
+   * is first written. Throws what `open` throws.
    */
   open(name: string, kind?: "shared" | "private"): Mapping;
   /** The memory as an ArrayBuffer. It must never be touched after `unmap`; garbage collection does not free it. */
@@ -31,6 +31,7 @@ export interface SharedMemory {
   unmap(mapping: Mapping): void;
 }
 
+const protRead = 1;
 const protReadWrite = 3;
 const mapShared = 1;
 const mapPrivate = 2;
@@ -59,9 +60,18 @@ function load(): SharedMemory | undefined {
     const mmap = libc.func("void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)");
     const munmap = libc.func("int munmap(void *address, size_t length)");
     const fallocate = libc.func("int posix_fallocate(int fd, long offset, long length)");
-    const map = (fd: number, sizeBytes: number, flags = mapShared | mapPopulate): Mapping | undefined => {
-      const pointer = mmap(null, sizeBytes, protReadWrite, flags, fd, 0) as bigint | null;
-      return pointer === null || BigInt.asUintN(64, pointer) === mapFailed ? undefined : { pointer, sizeBytes };
+    const mprotect = libc.func("int mprotect(void *address, size_t length, int protection)");
+    const map = (fd: number, sizeBytes: number, kind: "shared" | "private" = "shared"): Mapping | undefined => {
+      // Every page is mapped at once, which costs less than a fault each. Those of a private mapping would be copied if it
+      // were writable from the start.
+      const isShared = kind === "shared";
+      const flags = (isShared ? mapShared : mapPrivate) | mapPopulate;
+      const protection = isShared ? protReadWrite : protRead;
+      const pointer = mmap(null, sizeBytes, protection, flags, fd, 0) as bigint | null;
+      if (pointer === null || BigInt.asUintN(64, pointer) === mapFailed) return undefined;
+      if (isShared || mprotect(pointer, sizeBytes, protReadWrite) === 0) return { pointer, sizeBytes };
+      munmap(pointer, sizeBytes);
+      return undefined;
     };
     return {
       key: `${boot}:${folder.dev}:${process.getuid?.() ?? ""}`,
@@ -84,9 +94,7 @@ function load(): SharedMemory | undefined {
         const fd = openSync(join(segmentFolder, name), "r+");
         try {
           const sizeBytes = fstatSync(fd).size;
-          // A private mapping is not populated: that would copy every page.
-          const flags = kind === "private" ? mapPrivate : undefined;
-          const mapping = sizeBytes > 0 ? map(fd, sizeBytes, flags) : undefined;
+          const mapping = sizeBytes > 0 ? map(fd, sizeBytes, kind) : undefined;
           if (mapping === undefined) throw new Error(`'${name}' cannot be mapped`);
           return mapping;
         } finally {

@@ -11,6 +11,8 @@ import { EchoWorker } from "./workers/echo-worker.ts";
 
 const body = { component: "rollout/3", step: 1234, keys: ["a", "b"], weight: 0.75, done: false };
 const frameHeadBytes = 8;
+/** Until both processes run compiled code. */
+const warmUpCalls = 10_000;
 
 export async function benchGroupCall(): Promise<BenchRow[]> {
   const folder = await mkdtemp(join(tmpdir(), "treadle-bare-"));
@@ -32,6 +34,7 @@ export async function benchGroupCall(): Promise<BenchRow[]> {
     const ours: number[] = [];
     const byHand: number[] = [];
     const frame = Buffer.alloc(requestBytes, 1);
+    for (let call = 0; call < warmUpCalls; call++) await group.echo(body);
     for (let block = 0; block < 16; block++) {
       for (let round = 0; round < 250; round++) {
         const startedMs = performance.now();

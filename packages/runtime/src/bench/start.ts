@@ -1,0 +1,41 @@
+/** From spawning a worker's process to its being ready for calls, compiled and from sources, next to a bare process. */
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { type BenchRow, median, row, timed } from "./row.ts";
+
+const run = promisify(execFile);
+const rounds = 5;
+
+export async function benchStart(): Promise<BenchRow[]> {
+  const bareMs: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    bareMs.push(await timed(() => run(process.execPath, ["-e", ""])));
+  }
+  const rows: BenchRow[] = [];
+  for (const kind of ["compiled", "sources"] as const) {
+    const times = await probe(kind);
+    rows.push(
+      row({
+        name: `worker start, spawn to ready, ${kind === "compiled" ? "compiled" : "from sources"}`,
+        value: times ? median(times) : null,
+        unit: "ms",
+        baseline: median(bareMs),
+        against: "a bare node process, start to exit",
+        notMeasured: `${times ? "" : `the package has no ${kind} here; `}the user's setup(), a cold disk, many at once`,
+      }),
+    );
+  }
+  return rows;
+}
+
+/** The folder that this module is in has a twin: `src/bench` and `dist/bench`. */
+async function probe(kind: "compiled" | "sources"): Promise<number[] | undefined> {
+  const file = kind === "compiled" ? "../../dist/bench/start-probe.js" : "../../src/bench/start-probe.ts";
+  const path = fileURLToPath(new URL(file, import.meta.url));
+  if (!existsSync(path)) return undefined;
+  const loader = kind === "compiled" ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
+  const { stdout } = await run(process.execPath, [...loader, path, String(rounds)]);
+  return JSON.parse(stdout) as number[];
+}
