@@ -74,6 +74,7 @@ test.each([
     await expectWholeLedger(folder, 6, 12);
     await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
   },
+  180_000,
 );
 
 test("S3: a worker that is stopped is declared unresponsive, ended and replaced, and nothing is lost", async () => {
@@ -84,4 +85,4 @@ test("S3: a worker that is stopped is declared unresponsive, ended and replaced,
   const folder = join(root, result.summary.runId);
   await expectWholeLedger(folder, 4, 12);
   await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
-});
+}, 180_000);

@@ -1,6 +1,5 @@
 /** Runs the ledger workflow and reads what it left: journal, state, processes, files. */
 import { readdir, readFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
@@ -40,8 +39,8 @@ export async function expectCleanEnd(runId: string, folder: string, pids: readon
   expect(await readdir(folder)).not.toContain("runner.lock");
 }
 
-export async function socketFolders(): Promise<string[]> {
-  return (await readdir(tmpdir())).filter((name) => name.startsWith("treadle-sockets-"));
+export async function socketFolders(root: string): Promise<string[]> {
+  return (await readdir(root)).filter((name) => name.startsWith("treadle-sockets-"));
 }
 
 export const pidsOf = (events: readonly RunEvent[]): number[] =>

@@ -40,6 +40,8 @@ import { readState, writeState } from "./state-file.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 const telemetryIntervalMs = 1000;
+/** longer than the watchdog takes to look for the runner */
+const cutOffMs = 600;
 
 export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<void> {
   const stopWatchdog = startWatchdog(parentPid, dirname(boot.listenPath));
@@ -54,7 +56,8 @@ export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<v
     segments: { prefix: boot.segmentPrefix },
   });
   const runnerLink = await endpoint.connect(boot.runnerAddresses, { expect: "runner" });
-  runnerLink.onClose(() => process.exit(0));
+  // When the runner is gone, the watchdog ends this process and cleans up; a runner that lives has cut this one off.
+  runnerLink.onClose(() => setTimeout(() => process.exit(0), cutOffMs));
   const host = new WorkerHost(boot, createPeer(runnerLink), endpoint, log, tracer);
   endpoint.onLink((link) => host.accept(createPeer(link)));
   await host.start();

@@ -1,0 +1,31 @@
+import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { removeDeadSocketFolders, runnerSocket } from "../../src/cluster/socket-folder.ts";
+
+test("S4: folders of dead runners go; those of living ones, young ones and others' stay", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const server = createServer();
+  try {
+    for (const name of [
+      "treadle-sockets-alive",
+      "treadle-sockets-dead",
+      "treadle-sockets-stale",
+      "treadle-sockets-young",
+      "other",
+    ])
+      await mkdir(join(root, name));
+    await writeFile(join(root, "treadle-sockets-stale", runnerSocket), ""); // nobody can listen on this
+    await new Promise<void>((resolve) => server.listen(join(root, "treadle-sockets-alive", runnerSocket), resolve));
+    const old = new Date(Date.now() - 3_600_000);
+    for (const name of ["alive", "dead", "stale"]) await utimes(join(root, `treadle-sockets-${name}`), old, old);
+    await removeDeadSocketFolders(root);
+    expect((await readdir(root)).toSorted()).toEqual(["other", "treadle-sockets-alive", "treadle-sockets-young"]);
+    await removeDeadSocketFolders(join(root, "does not exist"));
+  } finally {
+    await new Promise((resolve) => server.close(resolve));
+    await rm(root, { recursive: true });
+  }
+});

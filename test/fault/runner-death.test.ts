@@ -1,0 +1,150 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { RunEvent, TreadleError } from "@treadle/contracts";
+import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { readRecords } from "../../packages/runtime/src/run/journal.ts";
+import { isAlive, projectRoot, segmentsOf, until } from "../support/cluster.ts";
+import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf, socketFolders } from "../support/ledger.ts";
+
+let root: string;
+let runner: ChildProcess | undefined;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
+  await mkdir(join(root, "tmp"));
+});
+afterEach(async () => {
+  runner?.kill("SIGKILL");
+  await rm(root, { recursive: true, force: true });
+});
+
+const script = fileURLToPath(new URL("../support/run-ledger.ts", import.meta.url));
+
+/** A runner in a process of its own. */
+function startRunner(runId: string, overrides: readonly string[]) {
+  const flags = ["--conditions=source", "--import", "tsx"];
+  const child = spawn(process.execPath, [...flags, script, root, runId, ...overrides], {
+    stdio: ["ignore", "pipe", "inherit"],
+    cwd: projectRoot,
+    env: { ...process.env, TMPDIR: join(root, "tmp") },
+  });
+  runner = child;
+  const events: RunEvent[] = [];
+  createInterface({ input: child.stdout }).on("line", (line) => events.push(JSON.parse(line) as RunEvent));
+  const exited = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
+  return { child, events, exited };
+}
+
+const thrownBy = async (work: Promise<unknown>): Promise<TreadleError> =>
+  work.then(
+    () => expect.unreachable("it went well"),
+    (error: unknown) => error as TreadleError,
+  );
+
+test("J1, H3, S4: a runner killed again and again leaves no process, and resumes where its journal ends", async () => {
+  const overrides = ["steps=8", "pauseMs=15", "payload=30000"]; // large enough for shared memory
+  let runId = "new";
+  for (let kill = 1; kill <= 3; kill++) {
+    const { child, events, exited } = startRunner(runId, overrides);
+    const first = await until(() => events.find((event) => event.type === "run-started"), "the run to start");
+    runId = first.runId;
+    const resumedFrom = first.resumedFrom ?? 0;
+    const begun = resumedFrom + (kill === 2 ? 1 : 2);
+    await until(() => events.some((event) => event.type === "step-started" && event.step >= begun), `step ${begun}`);
+    await until(() => pidsOf(events).length >= 4, "all workers to start");
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 150));
+    child.kill("SIGKILL");
+    await exited;
+    const pids = pidsOf(events);
+    await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 15_000); // H3
+    await until(
+      async () => (await socketFolders(join(root, "tmp"))).length === 0,
+      "the sockets of a killed runner to be removed",
+      15_000,
+    );
+    const path = join(root, runId, "journal.jsonl");
+    const { records } = readRecords(await readFile(path, "utf8"), path);
+    const steps = records.filter((record) => record.type === "step").map(({ step }) => step);
+    expect(steps).toEqual(steps.map((_, i) => i + 1));
+    expect(steps.length).toBeGreaterThanOrEqual(resumedFrom);
+  }
+  const { events, exited } = startRunner(runId, overrides);
+  expect(await exited).toBe(0);
+  expect(events.at(-1)).toMatchObject({ type: "run-finished", summary: { steps: 8, policyVersion: 8 } });
+  const folder = join(root, runId);
+  await expectWholeLedger(folder, 8, 12);
+  await expectCleanEnd(runId, folder, pidsOf(events));
+  const left = (await readdir(join(folder, "state"))).filter((name) => !name.startsWith("trainer."));
+  expect(left).toEqual([]);
+  expect(await readdir(join(folder, "state"))).toHaveLength(1);
+}, 180_000);
+
+test("a run in use, and damage to what it has saved, are named, and end a resume cleanly", async () => {
+  const events: RunEvent[] = [];
+  const onEvent = (event: RunEvent) => void events.push(event);
+  const { summary } = await runWorkflow(ledgerOptions(root, onEvent, ["steps=2", "ranks=1"]));
+  const { runId } = summary;
+  const folder = join(root, runId);
+  await expectWholeLedger(folder, 2, 12);
+  const journalFile = join(folder, "journal.jsonl");
+  const journal = await readFile(journalFile);
+  const resume = (more: { checkpoint?: string } = {}) =>
+    resumeRun({ runId, runsRoot: root, projectRoot, overrides: ["steps=3"], onEvent, ...more });
+
+  const damaged = Buffer.from(journal);
+  const release = await new RunFolder(root, runId).acquire(() => {});
+  expect(await thrownBy(resume())).toMatchObject({ code: "run.locked" });
+  await release();
+
+  damaged[journal.indexOf(10) + 40] = 0;
+  await writeFile(journalFile, damaged);
+  expect(await thrownBy(resume())).toMatchObject({ code: "journal.corrupt", details: { line: 2 } });
+  expect(await readFile(journalFile)).toEqual(damaged);
+  await writeFile(journalFile, journal);
+
+  expect(await thrownBy(resume({ checkpoint: "step-000099" }))).toMatchObject({ code: "checkpoint.missing" });
+
+  const [stateFile] = await readdir(join(folder, "state"));
+  const path = join(folder, "state", stateFile as string);
+  const state = await readFile(path);
+  await writeFile(path, state.subarray(0, -3));
+  const corrupt = await thrownBy(resume());
+  expect(corrupt).toMatchObject({ code: "worker.setup-failed", cause: { code: "checkpoint.corrupt" } });
+  expect(corrupt.message).toContain("--checkpoint");
+  expect(events.filter((event) => event.type === "run-failed").length).toBeGreaterThan(0);
+
+  // The remedy that the message names.
+  const resumed = await resume({ checkpoint: "step-000002" });
+  expect(resumed.summary.steps).toBe(3);
+  await expectWholeLedger(folder, 3, 12);
+  await expectCleanEnd(runId, folder, pidsOf(events));
+  expect(await segmentsOf(runId)).toEqual([]);
+}, 180_000);
+
+test("a run that is ended at once leaves nothing, and one that is stopped ends with its step; both go on later", async () => {
+  const events: RunEvent[] = [];
+  const kill = new AbortController();
+  const stop = new AbortController();
+  const onEvent = (event: RunEvent) => {
+    events.push(event);
+    if (event.type === "step-finished" && event.step === 1) setTimeout(() => kill.abort(), 30);
+    if (event.type === "step-started" && event.step === 3) stop.abort();
+  };
+  const killed = await thrownBy(
+    runWorkflow({ ...ledgerOptions(root, onEvent, ["steps=5", "ranks=1", "pauseMs=40"]), kill: kill.signal }),
+  );
+  expect(killed).toMatchObject({ code: "run.stopped" });
+  const { runId } = events.find((event) => event.type === "run-started") as { runId: string };
+  const folder = join(root, runId);
+  await expectCleanEnd(runId, folder, pidsOf(events));
+  const stopped = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent, stop: stop.signal });
+  expect(stopped).toMatchObject({ stopped: true, summary: { steps: 3 } });
+  const finished = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent });
+  expect(finished).toMatchObject({ stopped: false, summary: { steps: 5 } });
+  await expectWholeLedger(folder, 5, 12);
+  await expectCleanEnd(runId, folder, pidsOf(events));
+}, 180_000);
