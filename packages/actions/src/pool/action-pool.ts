@@ -16,11 +16,11 @@ import type { QueuedAction } from "../decide/queued-action.ts";
 import type { ResourceState } from "../decide/resource-state.ts";
 import { ActionSpec, allowedUnits } from "../formulation/action-spec.ts";
 import { DurationHistory } from "../formulation/duration-history.ts";
-import { formulate } from "../formulation/formulate.ts";
-import type { Grant, ResourceManager, ResourceRequest } from "../managers/manager.ts";
+import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
 import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
 import { FairQueue } from "./fair-queue.ts";
+import { PoolBinding, requestOf } from "./pool-binding.ts";
 
 export type ActionPoolOptions = {
   readonly managers: readonly ResourceManager[];
@@ -199,8 +199,8 @@ export class ActionPool {
       settle: { resolve: () => {}, reject: () => {} },
       state: "waiting",
       attempt: 0,
-      queued: undefined,
-      historyCount: -1,
+      formulated: undefined,
+      bound: undefined,
       grantedMs: undefined,
       startedMs: undefined,
       endedMs: undefined,
@@ -238,9 +238,9 @@ export class ActionPool {
     const now = this.#clock.now();
     const records: ActionRecord[] = [];
     const waiting: QueuedAction[] = [];
-    const full = new Set<string>();
+    const binding = new PoolBinding(this.#managers, this.#history, now);
     for (const record of this.#queue.order(window)) {
-      const queued = this.#bindToPools(record, full, now);
+      const queued = binding.bind(record);
       if (queued === undefined) continue;
       records.push(record);
       waiting.push(queued);
@@ -254,45 +254,6 @@ export class ActionPool {
     for (const { id, allocation, seconds } of [...selected].sort((a, b) => most(b.allocation) - most(a.allocation)))
       started = this.#start(byId.get(id)!, allocation, seconds, now) || started;
     return started;
-  }
-
-  /** The action with pools instead of resources; undefined when a resource has no pool that can serve it now. */
-  #bindToPools(record: ActionRecord, full: Set<string>, now: number): QueuedAction | undefined {
-    const base = this.#formulated(record);
-    const poolOf = new Map<string, string>();
-    for (const [resource, units] of base.demands) {
-      const manager = this.#managers.get(resource)!;
-      const { trajectory } = record.spec;
-      const home = trajectory === undefined ? undefined : manager.home(trajectory);
-      // First come, first served among those who look for a node, too.
-      const pool = home ?? (full.has(resource) ? undefined : manager.bind(requestOf(record, units), now));
-      if (pool === undefined) {
-        full.add(resource);
-        return undefined;
-      }
-      poolOf.set(resource, pool);
-    }
-    const { elastic } = base;
-    return {
-      ...base,
-      demands: base.demands.map(([resource, units]) => [poolOf.get(resource)!, units]),
-      elastic: elastic && { ...elastic, resource: poolOf.get(elastic.resource)! },
-    };
-  }
-
-  #formulated(record: ActionRecord): QueuedAction {
-    const { spec, id } = record;
-    const count = this.#history.count(spec.kind);
-    // The residency of a service changes from decision to decision; durations only with their history.
-    if (record.queued !== undefined && record.historyCount === count && spec.service === undefined)
-      return record.queued;
-    record.historyCount = count;
-    const preparation = (units: number): number =>
-      spec.key === undefined
-        ? 0
-        : (this.#managers.get(spec.key)!.preparationSeconds?.(requestOf(record, units), units) ?? 0);
-    record.queued = formulate(id, spec, this.#history, (r) => this.#managers.get(r)!.capacity, preparation);
-    return record.queued;
   }
 
   #resourceStates(now: number): Map<string, ResourceState> {
@@ -427,10 +388,6 @@ export class ActionPool {
     for (const disarm of record.disarm) disarm();
     this.#records.delete(record.id);
   }
-}
-
-function requestOf({ id, spec }: ActionRecord, minimum: number): ResourceRequest {
-  return { actionId: id, trajectory: spec.trajectory, minimum, service: spec.service };
 }
 
 function cancelled(id: string, why: string): TreadleError {

@@ -42,9 +42,10 @@ export type ActionRecord = QueueEntry & {
   readonly settle: { resolve(value: unknown): void; reject(error: unknown): void };
   state: ActionState;
   attempt: number;
-  queued: QueuedAction | undefined;
-  /** samples of its kind when `queued` was made */
-  historyCount: number;
+  /** as the scheduler sees it, with the duration estimate it was made from */
+  formulated: { readonly estimate: number | undefined; readonly queued: QueuedAction } | undefined;
+  /** the same with pools for resources */
+  bound: { readonly base: QueuedAction; readonly pools: string; readonly queued: QueuedAction } | undefined;
   grantedMs: number | undefined;
   startedMs: number | undefined;
   endedMs: number | undefined;

@@ -1,0 +1,90 @@
+import type { QueuedAction } from "../decide/queued-action.ts";
+import type { DurationHistory } from "../formulation/duration-history.ts";
+import { formulate } from "../formulation/formulate.ts";
+import type { ResourceManager, ResourceRequest } from "../managers/manager.ts";
+import type { ActionRecord } from "./action-record.ts";
+
+/** Durations follow their history in steps of this share: fewer would not change a decision. */
+const noticeableChange = 0.05;
+
+/**
+ * What one decision sees: actions with pools (the cores of one node) in place of resources (cores). Lives for one
+ * decision, during which no manager changes but for the homes that `bind` gives to trajectories.
+ */
+export class PoolBinding {
+  readonly #managers: ReadonlyMap<string, ResourceManager>;
+  readonly #history: DurationHistory;
+  readonly #nowMs: number;
+  /** resources in which an earlier action found no pool: first come, first served among those who look for one, too */
+  readonly #full = new Set<string>();
+  /** where actions without a trajectory go, by resource and least units */
+  readonly #homeless = new Map<string, string | undefined>();
+
+  constructor(managers: ReadonlyMap<string, ResourceManager>, history: DurationHistory, nowMs: number) {
+    this.#managers = managers;
+    this.#history = history;
+    this.#nowMs = nowMs;
+  }
+
+  /** Undefined when a resource has no pool that can serve the action now. */
+  bind(record: ActionRecord): QueuedAction | undefined {
+    const base = this.#formulated(record);
+    let pools = "";
+    const poolOf = new Map<string, string>();
+    for (const [resource, units] of base.demands) {
+      const pool = this.#poolFor(record, resource, units);
+      if (pool === undefined) {
+        this.#full.add(resource);
+        return undefined;
+      }
+      poolOf.set(resource, pool);
+      pools += `${pool}\n`;
+    }
+    if (record.bound?.base === base && record.bound.pools === pools) return record.bound.queued;
+    const { elastic } = base;
+    const queued: QueuedAction = {
+      ...base,
+      demands: base.demands.map(([resource, units]) => [poolOf.get(resource)!, units]),
+      elastic: elastic && { ...elastic, resource: poolOf.get(elastic.resource)! },
+    };
+    record.bound = { base, pools, queued };
+    return queued;
+  }
+
+  #poolFor(record: ActionRecord, resource: string, units: number): string | undefined {
+    const manager = this.#managers.get(resource)!;
+    const { trajectory, service } = record.spec;
+    const home = trajectory === undefined ? undefined : manager.home(trajectory);
+    if (home !== undefined || this.#full.has(resource)) return home;
+    if (trajectory !== undefined || service !== undefined) return manager.bind(requestOf(record, units), this.#nowMs);
+    const key = `${resource}/${units}`;
+    if (!this.#homeless.has(key)) this.#homeless.set(key, manager.bind(requestOf(record, units), this.#nowMs));
+    return this.#homeless.get(key);
+  }
+
+  #formulated(record: ActionRecord): QueuedAction {
+    const { spec, id, formulated } = record;
+    const estimate = spec.duration === "history" ? this.#history.estimate(spec.kind) : undefined;
+    // The residency of a service changes from decision to decision.
+    const fresh =
+      formulated !== undefined &&
+      spec.service === undefined &&
+      (formulated.estimate === estimate ||
+        (estimate !== undefined &&
+          formulated.estimate !== undefined &&
+          Math.abs(estimate - formulated.estimate) <= noticeableChange * formulated.estimate));
+    if (fresh) return formulated.queued;
+    const preparation = (units: number): number =>
+      spec.key === undefined
+        ? 0
+        : (this.#managers.get(spec.key)!.preparationSeconds?.(requestOf(record, units), units) ?? 0);
+    const capacity = (resource: string): number => this.#managers.get(resource)!.capacity;
+    const queued = formulate(id, spec, this.#history, capacity, preparation);
+    record.formulated = { estimate, queued };
+    return queued;
+  }
+}
+
+export function requestOf({ id, spec }: ActionRecord, minimum: number): ResourceRequest {
+  return { actionId: id, trajectory: spec.trajectory, minimum, service: spec.service };
+}
