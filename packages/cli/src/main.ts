@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { TreadleError } from "@treadle/contracts";
 import { Command, CommanderError } from "commander";
+import { benchCommand } from "./commands/bench.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { reportCommand } from "./commands/report.ts";
 import { resumeCommand, runCommand } from "./commands/run.ts";
@@ -32,6 +33,7 @@ for (const command of [
   reportCommand,
   doctorCommand,
   solveCommand,
+  benchCommand,
 ]) {
   program.addCommand(command().copyInheritedSettings(program));
 }
