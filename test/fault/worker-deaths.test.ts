@@ -64,7 +64,12 @@ test.each([
           ["SIGKILL", "trainer/0"],
         ],
       },
-      [`placement.mode=${mode}`, `flow.maxStaleness=${maxStaleness}`, "steps=6"],
+      [
+        `placement.mode=${mode}`,
+        `flow.maxStaleness=${maxStaleness}`,
+        "steps=6",
+        `payload=${maxStaleness * 20_000 + 50}`,
+      ],
     );
     expect(done.length).toBeGreaterThan(2);
     expect(result.summary.steps).toBe(6);

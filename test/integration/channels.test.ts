@@ -2,7 +2,7 @@ import type { TreadleError } from "@treadle/contracts";
 import type { WorkerGroup } from "@treadle/runtime";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { startCluster, type TestCluster, until } from "../support/cluster.ts";
+import { pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import * as probeModule from "../support/workers/probe.ts";
 import { Nested, ProbeWorker } from "../support/workers/probe.ts";
 
@@ -121,6 +121,27 @@ describe("on one cluster", () => {
     });
     expect(world.cluster.channelDepths.find((each) => each.channel === channel.name)?.depth).toBe(0);
   });
+});
+
+test("large items that the workflow puts before anything runs, and those of a producer that dies, arrive", async () => {
+  const world = await startCluster({ cluster: { devices: 2 }, supervision: { maxRestarts: 5 } }, workflow);
+  const producer = await world.cluster.launch(ProbeWorker, {}, { name: "producer", ranks: { fixed: 1 } });
+  const consumer = await world.cluster.launch(ProbeWorker, {}, { name: "consumer", ranks: { fixed: 1 } });
+  const [first, second] = [world.cluster.channel("first", Nested), world.cluster.channel("second", Nested)];
+  await first.put(nested("a"), nested("b"), nested("c"));
+  const [relayed, seen] = [producer.relay(first.source, second.sink, 1), consumer.inspect(second.source)];
+  expect(await relayed).toEqual([3]);
+  expect(await seen).toEqual([
+    ["a", "b", "c"].map((id) => `${id} Float32Array Int32Array Int32Array Date Uint8Array bigint 3 7,9`),
+  ]);
+  const kept = world.cluster.channel("kept", Nested);
+  await producer.produce(kept.sink, [nested("x"), nested("y")]);
+  process.kill(pidOf(world.events, "producer/0"), "SIGKILL");
+  await until(() => world.events.some((event) => event.type === "worker-restarted"), "the producer to be back");
+  expect((await consumer.inspect(kept.source))[0]).toHaveLength(2);
+  expect(world.cluster.failure).toBeUndefined();
+  await world.close();
+  expect(await segmentsOf(world.runId)).toEqual([]);
 });
 
 describe("what fails the run", () => {

@@ -77,9 +77,7 @@ describe("three workers take turns on one device", () => {
     await new Promise((resolve) => setTimeout(resolve, 300));
     await expect(Promise.resolve(b?.useDevices(1, 1))).rejects.toMatchObject({
       code: "lock.timeout",
-      message: expect.stringMatching(
-        /device lock on 'cpu:0' not granted within 700 ms: held by 'rollout\/0'/,
-      ),
+      message: expect.stringMatching(/device lock on 'cpu:0' not granted within 700 ms: held by 'rollout\/0'/),
       origin: { worker: "inference/0", method: "useDevices" },
     });
   });

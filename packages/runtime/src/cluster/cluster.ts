@@ -107,6 +107,8 @@ export class Cluster {
     this.#options = options;
     const { supervision } = options.config;
     this.#supervisor = new SupervisorState(supervision, performance.now());
+    // S4: what a killed runner of this run and its workers left; before the workflow puts anything
+    if (!options.dryRun) removeSegments(this.#segmentPrefix);
     this.#payloads = {
       store: new PayloadStore(keptPrefix(this.#segmentPrefix, runnerName, 0)),
       reader: new PayloadReader(keptPrefix(this.#segmentPrefix), (segment) =>
@@ -332,7 +334,7 @@ export class Cluster {
     await this.#endpoint?.close();
     if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
     this.#payloads.store.close();
-    if (this.#started) removeSegments(this.#segmentPrefix);
+    removeSegments(this.#segmentPrefix);
   }
 
   #layOut(plan: Plan): void {
@@ -362,7 +364,6 @@ export class Cluster {
           : "spatial",
       })),
     });
-    removeSegments(this.#segmentPrefix); // S4: what a killed runner of this run and its workers left
     await removeDeadSocketFolders();
     this.#socketFolder = await makeSocketFolder();
     this.#endpoint = await openEndpoint({

@@ -383,16 +383,23 @@ class Run {
   }
 
   #relativeStates(step?: number): Record<string, string> {
-    const states: Record<string, string> = {};
-    for (const [component, path] of this.#cluster.states.asOf(step)) {
-      // A state that came from a checkpoint stays where it is.
-      const inState = dirname(path) === this.#folder.state;
-      states[component] = inState
-        ? join(basename(this.#folder.state), basename(path))
-        : relative(this.#folder.path, path);
-      if (inState) this.#knownStates.add(states[component] as string);
-    }
-    return states;
+    // Also those that are superseded before any step is committed with them.
+    for (const path of this.#cluster.states.paths)
+      if (this.#isInState(path)) this.#knownStates.add(this.#relative(path));
+    return Object.fromEntries(
+      [...this.#cluster.states.asOf(step)].map(([component, path]) => [component, this.#relative(path)]),
+    );
+  }
+
+  /** A state that came from a checkpoint stays where it is. */
+  #isInState(path: string): boolean {
+    return dirname(path) === this.#folder.state;
+  }
+
+  #relative(path: string): string {
+    return this.#isInState(path)
+      ? join(basename(this.#folder.state), basename(path))
+      : relative(this.#folder.path, path);
   }
 
   #absolute(states: Readonly<Record<string, string>>): Record<string, string> {
