@@ -75,6 +75,27 @@ test("a cancelled call rejects with call.cancelled everywhere, and its workers t
   expect(test3.cluster.failure).toBeUndefined();
 });
 
+describe("a call that fails because of a peer", () => {
+  test("R1, H5: is made again before the calls behind it, which wait for it", async () => {
+    const flaky = other.flaky(2);
+    const noted = other.note("behind it");
+    await flaky;
+    expect(await noted.first()).toEqual(["flaky", "flaky", "flaky", "behind it"]);
+    await other.forget();
+  });
+
+  test("and lets them go on when it is cancelled meanwhile", async () => {
+    const flaky = other.flaky(1);
+    const noted = other.note("behind it");
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    flaky.cancel();
+    await expect(Promise.resolve(flaky)).rejects.toMatchObject({ code: "call.cancelled" });
+    expect((await noted.first()).at(-1)).toBe("behind it");
+    await other.forget();
+    expect(test3.cluster.failure).toBeUndefined();
+  });
+});
+
 test("workers call one another's groups, whole and restricted", async () => {
   expect(await other.through(probe)).toEqual([[0, 1, 2]]);
   expect(await other.through(probe.onRanks(1))).toEqual([[1]]);

@@ -1,5 +1,6 @@
 /** A worker with a method for each thing that a test wants a real process to do. */
 import { spawn } from "node:child_process";
+import { TreadleError } from "@treadle/contracts";
 import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 
@@ -23,6 +24,7 @@ const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve,
 export class ProbeWorker extends Worker<ProbeConfig> {
   static override readonly module: string = import.meta.url;
   readonly swaps: string[] = [];
+  readonly notes: string[] = [];
   isLoaded = false;
 
   override async setup(): Promise<void> {
@@ -66,6 +68,20 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     throw new RangeError("the cup is empty", { cause: new Error("it leaks") });
   }
 
+  /** Fails as if a peer had died, so many times, and writes down each time that it runs. */
+  async flaky(times: number): Promise<void> {
+    this.notes.push("flaky");
+    if (this.notes.filter((note) => note === "flaky").length > times) return;
+    throw new TreadleError("worker.died", "a peer is gone", { origin: { worker: this.messages.self } });
+  }
+  async note(text: string): Promise<string[]> {
+    this.notes.push(text);
+    return this.notes;
+  }
+  async forget(): Promise<void> {
+    this.notes.length = 0;
+  }
+
   async hang(): Promise<void> {
     await new Promise(() => {});
   }
@@ -91,7 +107,7 @@ export class ProbeWorker extends Worker<ProbeConfig> {
   }
 
   async die(code: number): Promise<void> {
-    process.stderr.write("my last words\n", () => process.exit(code));
+    process.stderr.write("#treadle-failure { this is no failure\nmy last words\n", () => process.exit(code));
     await this.hang();
   }
 
