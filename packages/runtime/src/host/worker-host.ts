@@ -44,7 +44,10 @@ const telemetryIntervalMs = 1000;
 const cutOffMs = 600;
 
 export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<void> {
-  const stopWatchdog = startWatchdog(parentPid, dirname(boot.listenPath));
+  const stopWatchdog = startWatchdog(parentPid, {
+    socketFolder: dirname(boot.listenPath),
+    segmentPrefix: boot.segmentPrefix,
+  });
   const name = `${boot.component}/${boot.rank}`;
   const log = createLogger({ worker: name });
   const tracer = createTracer({ worker: name, enabled: boot.trace, devices: boot.devices });
