@@ -1,41 +1,9 @@
-/**
- * The runner's side of a run: components, their ranks over all incarnations, channels, locks, and who may do what when.
- *
- * Owner of: everything in the runner's process that must agree: the registry of workers, the homes of all channels, the
- * lock service, the open calls. It decides nothing itself: placement is the planner's, restarts are the supervisor's.
- *
- * Lifecycle: launch components and define channels → `start` (placement, processes; by itself at the first call) →
- * calls → `close`. A failure that restarts cannot mend moves it to failed, from where only `close` leads on.
- */
-import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import * as contracts from "@treadle/contracts";
-import {
-  type ChannelRef,
-  OnloadReply,
-  type Peer,
-  type Plan,
-  ReadyMessage,
-  type RunEvent,
-  type RuntimeConfig,
-  TreadleError,
-  toErrorRecord,
-  type WorkerBoot,
-} from "@treadle/contracts";
+import { type ChannelRef, type Plan, type RunEvent, type RuntimeConfig, TreadleError } from "@treadle/contracts";
 import { resolvePlacement } from "@treadle/planner";
-import {
-  createPeer,
-  type Endpoint,
-  openEndpoint,
-  PayloadReader,
-  PayloadStore,
-  removeSegment,
-  removeSegments,
-} from "@treadle/transport";
-import pLimit from "p-limit";
+import { PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
-import { type ExitReport, NodeAgent } from "../agent/node-agent.ts";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
 import type { Payloads } from "../channel/channel-client.ts";
 import { type ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
@@ -49,13 +17,12 @@ import { locateExport } from "../host/module-loader.ts";
 import { SupervisorState } from "../supervisor/supervisor-state.ts";
 import { type AnyWorkerClass, type ConfigOf, methodNames, type WorkerClass } from "../worker.ts";
 import { type Component, componentName, type LaunchOptions } from "./component.ts";
-import { localDevices, visibleDevices } from "./devices.ts";
+import { localDevices } from "./devices.ts";
+import { Fleet } from "./fleet.ts";
 import { GroupCalls } from "./group-calls.ts";
-import { type PendingCall, Rank } from "./rank.ts";
+import type { Rank } from "./rank.ts";
 import { SavedStates } from "./saved-states.ts";
-import { makeSocketFolder, removeDeadSocketFolders, runnerSocket } from "./socket-folder.ts";
 import { channelWaits, describeStandstill } from "./standstill.ts";
-import { serveWorker } from "./worker-service.ts";
 
 export type ClusterOptions = {
   readonly runId: string;
@@ -73,31 +40,23 @@ export type ClusterOptions = {
 };
 
 const node = "node:0";
-const retryDelayMs = 50;
 
 export class Cluster {
   readonly #options: ClusterOptions;
   readonly #components = new Map<string, Component>();
-  readonly #ranks = new Map<string, Rank[]>();
-  readonly #channels = new Map<string, RunnerChannel<unknown>>();
   readonly #homes: ChannelHomes;
   readonly #payloads: Payloads;
   readonly #locks: LockService;
   readonly #calls: GroupCalls;
   readonly #supervisor: SupervisorState;
-  readonly #agent: NodeAgent;
+  readonly #fleet: Fleet;
   readonly #states = new SavedStates();
-  readonly #spawnLimit = pLimit(4);
-  readonly #token = crypto.randomUUID();
   readonly #stateTag = crypto.randomUUID().slice(0, 8);
-  #endpoint: Endpoint | undefined;
-  #socketFolder = "";
   #plan: Plan | undefined;
   #started: Promise<void> | undefined;
   #ticker: NodeJS.Timeout | undefined;
   #failure: TreadleError | undefined;
   #closing = false;
-  #restarts = 0;
   /** the step that calls and puts belong to now; set by the run */
   step: number | undefined;
   #callListener: (handle: CallHandle<unknown>) => void = () => {};
@@ -127,8 +86,8 @@ export class Cluster {
     this.#locks = new LockService({
       timeoutMs: supervision.lockTimeoutMs,
       onProgress: progress,
-      onload: async (worker) => OnloadReply.parse(await this.#ask(worker, "onload")).memoryBytes,
-      offload: (worker) => this.#ask(worker, "offload"),
+      onload: (worker) => this.#fleet.onload(worker),
+      offload: (worker) => this.#fleet.offload(worker),
       channelWaits: () => channelWaits(this.#homes.snapshots()),
     });
     this.#calls = new GroupCalls({
@@ -141,22 +100,18 @@ export class Cluster {
       onProgress: progress,
       onFailure: (error) => this.#noteFailure(error),
     });
-    this.#agent = new NodeAgent({
-      name: node,
-      projectRoot: options.projectRoot,
-      logs: options.logs,
-      listener: {
-        onHeartbeat: (worker, incarnation, beat) => {
-          if (this.#rank(worker)?.incarnation === incarnation) {
-            this.#supervisor.heartbeat(worker, beat.busyMs, performance.now());
-          }
-        },
-        onLog: (worker, level, line) => {
-          if (level === "warn" || level === "error" || level === "fatal") {
-            this.#emit({ type: "log", atMs: Date.now(), worker, line, level });
-          }
-        },
-      },
+    this.#fleet = new Fleet({
+      cluster: options,
+      node,
+      segmentPrefix: this.#segmentPrefix,
+      components: this.#components,
+      homes: this.#homes,
+      locks: this.#locks,
+      calls: this.#calls,
+      supervisor: this.#supervisor,
+      states: this.#states,
+      isOver: () => this.#failure !== undefined,
+      onFatal: (error) => this.#fail(error),
     });
   }
 
@@ -177,7 +132,7 @@ export class Cluster {
     return this.#failure;
   }
   get restarts(): number {
-    return this.#restarts;
+    return this.#fleet.restarts;
   }
   /** The saved states of the components: file paths. */
   get states(): SavedStates {
@@ -247,9 +202,7 @@ export class Cluster {
       ...(located ? { schema: located } : {}),
       inlineLimitBytes: config.flow.inlineLimitKiB * 1024,
     });
-    const channel = new RunnerChannel<T>(name, schema, this.#homes, reference, () => this.#stream());
-    this.#channels.set(name, channel as RunnerChannel<unknown>);
-    return channel;
+    return new RunnerChannel<T>(name, schema, this.#homes, reference, () => this.#stream());
   }
 
   /** Uses saved states, of a run that is resumed or of a checkpoint, for components that are about to start. */
@@ -295,8 +248,13 @@ export class Cluster {
   start(): Promise<void> {
     if (!this.#started) {
       const plan = this.place();
-      this.#layOut(plan);
-      this.#started = this.#startAll(plan);
+      for (const { id, memoryBytes } of localDevices(this.#options.config.cluster, node)) {
+        this.#locks.addDevice(id, memoryBytes);
+      }
+      this.#fleet.layOut(plan);
+      this.#announce(plan);
+      this.#ticker = setInterval(() => this.#tick(), 500);
+      this.#started = this.#fleet.start();
       this.#started.catch((error) => this.#fail(error));
     }
     return this.#started;
@@ -312,44 +270,15 @@ export class Cluster {
     this.#closing = true;
     clearInterval(this.#ticker);
     const ended = new TreadleError("run.stopped", "the run has ended");
-    const grace = this.#options.config.supervision.stopGraceMs;
-    // Exits do not count any more, so nobody would wake who waits for a process that is not up yet.
-    for (const rank of [...this.#ranks.values()].flat()) if (!rank.peer) rank.fail(ended);
-    await this.#started?.catch(() => {});
-    await Promise.all(
-      [...this.#ranks.values()].flat().map(async (rank) => {
-        const process = rank.process;
-        const peer = rank.peer;
-        rank.fail(ended);
-        if (!process?.alive) return;
-        if (!peer || this.#failure) return process.end();
-        await peer.request("stop", {}, { timeoutMs: grace }).catch(() => process.end());
-        await process.stop(grace);
-      }),
-    );
+    await this.#fleet.close(!this.#failure, this.#started);
     this.#calls.fail(ended);
     this.#homes.fail(ended);
     this.#locks.fail(ended);
-    await this.#agent.close();
-    await this.#endpoint?.close();
-    if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
     this.#payloads.store.close();
     removeSegments(this.#segmentPrefix);
   }
 
-  #layOut(plan: Plan): void {
-    for (const device of localDevices(this.#options.config.cluster, node)) {
-      this.#locks.addDevice(device.id, device.memoryBytes);
-    }
-    for (const [name, { ranks }] of Object.entries(plan.components)) {
-      const retry = (rank: Rank, call: PendingCall, error: TreadleError) => this.#retry(rank, call, error);
-      const list = ranks.map(({ devices }, index) => new Rank(name, index, devices, retry));
-      this.#ranks.set(name, list);
-      for (const rank of list) this.#locks.addWorker(rank.name, rank.devices);
-    }
-  }
-
-  async #startAll(plan: Plan): Promise<void> {
+  #announce(plan: Plan): void {
     this.#emit({
       type: "plan",
       atMs: Date.now(),
@@ -364,179 +293,6 @@ export class Cluster {
           : "spatial",
       })),
     });
-    await removeDeadSocketFolders();
-    this.#socketFolder = await makeSocketFolder();
-    this.#endpoint = await openEndpoint({
-      name: "runner",
-      runId: this.#options.runId,
-      token: this.#token,
-      unixPath: join(this.#socketFolder, runnerSocket),
-      segments: { prefix: this.#segmentPrefix },
-    });
-    this.#endpoint.onLink((link) => {
-      const [worker, incarnation] = link.remote.split("#");
-      const rank = this.#rank(worker as string);
-      if (!rank || rank.incarnation !== Number(incarnation)) void link.close();
-      else this.#serve(rank, createPeer(link));
-    });
-    this.#ticker = setInterval(() => this.#tick(), 500);
-    const all = [...this.#ranks.values()].flat();
-    let ready = 0;
-    this.#emit({ type: "phase", atMs: Date.now(), name: "launching", done: 0, total: all.length });
-    for (const rank of all) {
-      void this.#spawn(rank);
-      void rank.ready().then(
-        () => this.#emit({ type: "phase", atMs: Date.now(), name: "launching", done: ++ready, total: all.length }),
-        () => {},
-      );
-    }
-    await Promise.all(all.map((rank) => rank.ready()));
-  }
-
-  async #spawn(rank: Rank): Promise<void> {
-    const component = this.#components.get(rank.component) as Component;
-    const worldSize = this.#ranks.get(rank.component)?.length as number;
-    const { config, runId, runFolder, workflowModule } = this.#options;
-    const boot: WorkerBoot = {
-      runId,
-      component: rank.component,
-      rank: rank.index,
-      worldSize,
-      incarnation: rank.incarnation,
-      devices: [...rank.devices],
-      node,
-      module: component.module,
-      exportName: component.exportName,
-      ...(workflowModule ? { workflowModule: workflowModule.url } : {}),
-      runnerAddresses: [...(this.#endpoint as Endpoint).addresses],
-      listenPath: join(this.#socketFolder, `${rank.component}-${rank.index}-${rank.incarnation}`),
-      token: this.#token,
-      runFolder,
-      segmentPrefix: this.#segmentPrefix,
-      seed: config.seed,
-      trace: config.trace,
-    };
-    try {
-      await this.#spawnLimit(async () => {
-        if (this.#closing) return;
-        const { env = {}, memoryLimitMiB } = component.options;
-        const process = await this.#agent.spawn({
-          boot,
-          env: { ...visibleDevices(rank.devices), ...env },
-          memoryLimitMiB,
-        });
-        rank.process = process;
-        const timer = setTimeout(() => {
-          process.end({
-            code: "worker.unresponsive",
-            message: `worker '${rank.name}' was not ready within supervision.startTimeoutMs (${config.supervision.startTimeoutMs} ms)`,
-          });
-        }, config.supervision.startTimeoutMs);
-        void process.exited.then((report) => {
-          clearTimeout(timer);
-          this.#exited(rank, report);
-        });
-        await Promise.race([rank.ready(), process.exited]).catch(() => {});
-        clearTimeout(timer);
-      });
-    } catch (error) {
-      this.#fail(error);
-    }
-  }
-
-  /** Everything that a worker may ask of the runner. */
-  #serve(rank: Rank, peer: Peer): void {
-    serveWorker(peer, {
-      rank,
-      component: this.#components.get(rank.component) as Component,
-      homes: this.#homes,
-      locks: this.#locks,
-      statePath: () => this.#states.newest(rank.component),
-      onSpans: this.#options.onSpans,
-      resolve: async (worker) => {
-        const target = this.#rank(worker);
-        if (!target) {
-          throw new TreadleError(
-            "workflow.invalid",
-            `no worker is called '${worker}'; this run has ${this.#workerNames().join(", ")}`,
-          );
-        }
-        await target.ready();
-        return { addresses: [...target.addresses], incarnation: target.incarnation };
-      },
-      onReady: (body) => {
-        const { addresses, pid, memoryBytes } = ReadyMessage.parse(body);
-        this.#locks.reportMemory(rank.name, memoryBytes);
-        void this.#welcome(rank, peer, addresses, pid);
-      },
-    });
-  }
-
-  /** A process is set up, with its saved state: it gets its replayed calls before any work. */
-  async #welcome(rank: Rank, peer: Peer, addresses: readonly string[], pid: number): Promise<void> {
-    const { incarnation } = rank;
-    const component = this.#components.get(rank.component) as Component;
-    try {
-      rank.control = peer;
-      if (incarnation > 0) await this.#calls.replay(rank, component, (request) => peer.request("call", request));
-      if (incarnation !== rank.incarnation) return;
-      this.#supervisor.watch(rank.name, performance.now());
-      rank.up(peer, addresses);
-      const event = { atMs: Date.now(), worker: rank.name, pid };
-      this.#emit(incarnation === 0 ? { type: "worker-started", ...event } : { type: "worker-restarted", ...event });
-    } catch (error) {
-      // When the process died meanwhile, its exit decides what happens next.
-      if (rank.process?.alive && incarnation === rank.incarnation) rank.process.end(toErrorRecord(error));
-    }
-  }
-
-  #exited(rank: Rank, report: ExitReport): void {
-    if (report.pid !== undefined) removeSegments(`${this.#segmentPrefix}${report.pid}-`); // S4
-    if (this.#closing || report.incarnation !== rank.incarnation) return;
-    this.#supervisor.unwatch(rank.name);
-    if (this.#failure) return;
-    const component = this.#components.get(rank.component) as Component;
-    const death = { ...report, worker: rank.name, component: rank.component };
-    const decision = this.#supervisor.died(death, component.workerClass.restart, performance.now());
-    this.#emit({
-      type: "worker-died",
-      atMs: Date.now(),
-      worker: rank.name,
-      ...(report.pid === undefined ? {} : { pid: report.pid }),
-      code: report.code,
-      signal: report.signal,
-      reason: decision.cause.message,
-    });
-    if (decision.type === "fail") {
-      this.#fail(decision.cause);
-      return;
-    }
-    const group = this.#ranks.get(rank.component) as Rank[];
-    const again = decision.scope === "group" ? group : [rank];
-    for (const each of again) {
-      each.incarnation++;
-      each.down();
-      each.process?.end();
-      this.#supervisor.unwatch(each.name);
-      this.#locks.workerDied(each.name);
-      this.#homes.workerDied(each.name);
-    }
-    for (const each of again) this.#tellPeers(each.name);
-    this.#calls.startOver(rank, decision.scope);
-    for (const each of again) {
-      this.#restarts++;
-      void this.#spawn(each);
-    }
-  }
-
-  /** A call failed because of a peer's death: it starts over when everybody is back. */
-  async #retry(rank: Rank, call: PendingCall, error: TreadleError): Promise<void> {
-    this.#calls.startCallOver(call, rank.name);
-    // The news of the peer's death may still be on its way.
-    await delay(retryDelayMs * 4 ** call.attempts);
-    const culprit = error.origin.worker;
-    if (culprit !== undefined) await this.#rank(culprit)?.ready();
-    await Promise.all([...this.#ranks.values()].flat().map((each) => each.ready()));
   }
 
   /** A large item has been used up by all: its memory goes back to its producer, or is removed with it. */
@@ -546,35 +302,18 @@ export class Cluster {
     else if (effect.producer === runnerName) this.#payloads.store.reuse(segments);
     else {
       try {
-        this.#rank(effect.producer)?.control?.notify("segments.reuse", { segments });
+        this.#fleet.rank(effect.producer)?.control?.notify("segments.reuse", { segments });
       } catch {
         // its link has just ended; the run's end removes the segment
       }
     }
   }
 
-  #tellPeers(worker: string): void {
-    for (const rank of [...this.#ranks.values()].flat()) {
-      if (rank.name === worker) continue;
-      try {
-        rank.control?.notify("peer-died", { worker });
-      } catch {
-        // its own link has just ended too; its exit is on the way
-      }
-    }
-  }
-
-  async #ask(worker: string, request: "onload" | "offload"): Promise<unknown> {
-    const peer = this.#rank(worker)?.control;
-    if (!peer) throw new TreadleError("worker.died", `worker '${worker}' is not running`, { origin: { worker } });
-    return peer.request(request, {}, { timeoutMs: this.#options.config.supervision.callTimeoutMs });
-  }
-
   #tick(): void {
     const now = performance.now();
     this.#locks.tick(now);
     for (const decision of this.#supervisor.tick(now)) {
-      if (decision.type === "end-worker") this.#rank(decision.worker)?.process?.end(decision.cause);
+      if (decision.type === "end-worker") this.#fleet.rank(decision.worker)?.process?.end(decision.cause);
       else if (this.#calls.open.length === 0 && channelWaits(this.#homes.snapshots()).length === 0)
         this.#supervisor.progress(now); // nothing is asked of anybody
       else if (decision.type === "report-stall") {
@@ -618,7 +357,7 @@ export class Cluster {
 
   #fail(error: unknown): void {
     this.#noteFailure(error);
-    for (const rank of [...this.#ranks.values()].flat()) rank.fail(error);
+    for (const rank of this.#fleet.all) rank.fail(error);
     this.#calls.fail(error);
   }
 
@@ -651,7 +390,7 @@ export class Cluster {
     this.start().catch(() => {});
     const ends: ChannelEnd[] = [];
     const encodedArgs = args.map((arg) => mapArguments(arg, (value) => this.#encodeArgument(value, ends)));
-    const all = this.#ranksOf(component.name);
+    const all = this.#fleet.ranksOf(component.name);
     const chosen = ranks ? ranks.map((index) => all[index] as Rank) : all;
     const handle = this.#calls.call({ component, ranks: chosen, method, args: encodedArgs, ends, step: this.step });
     this.#callListener(handle);
@@ -672,19 +411,6 @@ export class Cluster {
     }
     const group = describeGroup(value);
     return group && groupRef(group);
-  }
-
-  #ranksOf(component: string): readonly Rank[] {
-    return this.#ranks.get(component) as Rank[];
-  }
-
-  #rank(worker: string): Rank | undefined {
-    const at = worker.lastIndexOf("/");
-    return this.#ranks.get(worker.slice(0, at))?.[Number(worker.slice(at + 1))];
-  }
-
-  #workerNames(): string[] {
-    return [...this.#ranks.values()].flat().map((rank) => rank.name);
   }
 
   /** Puts and takes of one step belong together; outside of steps they are in one stream that reopens. */

@@ -1,0 +1,349 @@
+/**
+ * Every worker process of a run, over all its incarnations: starting, welcoming, replacing and ending them.
+ *
+ * Owner of: the ranks, their processes and links, the runner's endpoint, the folder of its sockets. What a death leads to
+ * is the supervisor's decision; what calls, channels and locks make of it is theirs; this carries it out in order.
+ *
+ * F1 a dead process is forgotten everywhere, locks, channels and peers included, before its calls start over.
+ * F2 a process that is no more the rank's present incarnation changes nothing.
+ */
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  OnloadReply,
+  type Peer,
+  type Plan,
+  ReadyMessage,
+  TreadleError,
+  toErrorRecord,
+  type WorkerBoot,
+} from "@treadle/contracts";
+import { createPeer, type Endpoint, openEndpoint, removeSegments } from "@treadle/transport";
+import pLimit from "p-limit";
+import { type ExitReport, NodeAgent } from "../agent/node-agent.ts";
+import type { ChannelHomes } from "../channel/channel-homes.ts";
+import type { LockService } from "../device-lock/lock-service.ts";
+import type { SupervisorState } from "../supervisor/supervisor-state.ts";
+import type { ClusterOptions } from "./cluster.ts";
+import type { Component } from "./component.ts";
+import { visibleDevices } from "./devices.ts";
+import type { GroupCalls } from "./group-calls.ts";
+import { type PendingCall, Rank } from "./rank.ts";
+import type { SavedStates } from "./saved-states.ts";
+import { makeSocketFolder, removeDeadSocketFolders, runnerSocket } from "./socket-folder.ts";
+import { serveWorker } from "./worker-service.ts";
+
+const retryDelayMs = 50;
+
+export type FleetOptions = {
+  readonly cluster: ClusterOptions;
+  readonly node: string;
+  readonly segmentPrefix: string;
+  readonly components: ReadonlyMap<string, Component>;
+  readonly homes: ChannelHomes;
+  readonly locks: LockService;
+  readonly calls: GroupCalls;
+  readonly supervisor: SupervisorState;
+  readonly states: SavedStates;
+  /** nothing that happens from now on counts: the run has failed or is ending */
+  readonly isOver: () => boolean;
+  readonly onFatal: (error: unknown) => void;
+};
+
+export class Fleet {
+  readonly #options: FleetOptions;
+  readonly #ranks = new Map<string, Rank[]>();
+  readonly #agent: NodeAgent;
+  readonly #spawnLimit = pLimit(4);
+  readonly #token = crypto.randomUUID();
+  #endpoint: Endpoint | undefined;
+  #socketFolder = "";
+  #closing = false;
+  #restarts = 0;
+
+  constructor(options: FleetOptions) {
+    this.#options = options;
+    const { projectRoot, logs, onEvent } = options.cluster;
+    this.#agent = new NodeAgent({
+      name: options.node,
+      projectRoot,
+      logs,
+      listener: {
+        onHeartbeat: (worker, incarnation, beat) => {
+          if (this.rank(worker)?.incarnation === incarnation) {
+            options.supervisor.heartbeat(worker, beat.busyMs, performance.now());
+          }
+        },
+        onLog: (worker, level, line) => {
+          if (level === "warn" || level === "error" || level === "fatal") {
+            onEvent({ type: "log", atMs: Date.now(), worker, line, level });
+          }
+        },
+      },
+    });
+  }
+
+  get restarts(): number {
+    return this.#restarts;
+  }
+
+  get all(): readonly Rank[] {
+    return [...this.#ranks.values()].flat();
+  }
+
+  ranksOf(component: string): readonly Rank[] {
+    return this.#ranks.get(component) as Rank[];
+  }
+
+  /** A rank by its name, as `rollout/0`. */
+  rank(worker: string): Rank | undefined {
+    const at = worker.lastIndexOf("/");
+    return this.#ranks.get(worker.slice(0, at))?.[Number(worker.slice(at + 1))];
+  }
+
+  /** Makes the ranks of a plan, so that calls have somewhere to wait. */
+  layOut(plan: Plan): void {
+    for (const [name, { ranks }] of Object.entries(plan.components)) {
+      const retry = (rank: Rank, call: PendingCall, error: TreadleError) => this.#retry(rank, call, error);
+      const list = ranks.map(({ devices }, index) => new Rank(name, index, devices, retry));
+      this.#ranks.set(name, list);
+      for (const rank of list) this.#options.locks.addWorker(rank.name, rank.devices);
+    }
+  }
+
+  /** Starts every rank; resolves when all are ready. */
+  async start(): Promise<void> {
+    await removeDeadSocketFolders();
+    this.#socketFolder = await makeSocketFolder();
+    this.#endpoint = await openEndpoint({
+      name: "runner",
+      runId: this.#options.cluster.runId,
+      token: this.#token,
+      unixPath: join(this.#socketFolder, runnerSocket),
+      segments: { prefix: this.#options.segmentPrefix },
+    });
+    this.#endpoint.onLink((link) => {
+      const [worker, incarnation] = link.remote.split("#");
+      const rank = this.rank(worker as string);
+      if (!rank || rank.incarnation !== Number(incarnation)) void link.close();
+      else this.#serve(rank, createPeer(link));
+    });
+    const all = this.all;
+    let ready = 0;
+    this.#options.cluster.onEvent({ type: "phase", atMs: Date.now(), name: "launching", done: 0, total: all.length });
+    for (const rank of all) {
+      void this.#spawn(rank);
+      void rank.ready().then(
+        () =>
+          this.#options.cluster.onEvent({
+            type: "phase",
+            atMs: Date.now(),
+            name: "launching",
+            done: ++ready,
+            total: all.length,
+          }),
+        () => {},
+      );
+    }
+    await Promise.all(all.map((rank) => rank.ready()));
+  }
+
+  /** Ends every process: in order where it is up and the run went well, else at once. */
+  async close(inOrder: boolean, started: Promise<void> | undefined): Promise<void> {
+    this.#closing = true;
+    const ended = new TreadleError("run.stopped", "the run has ended");
+    const grace = this.#options.cluster.config.supervision.stopGraceMs;
+    // Exits do not count any more, so nobody would wake who waits for a process that is not up yet.
+    for (const rank of this.all) if (!rank.peer) rank.fail(ended);
+    await started?.catch(() => {});
+    await Promise.all(
+      this.all.map(async (rank) => {
+        const { process, peer } = rank;
+        rank.fail(ended);
+        if (!process?.alive) return;
+        if (!peer || !inOrder) return process.end();
+        await peer.request("stop", {}, { timeoutMs: grace }).catch(() => process.end());
+        await process.stop(grace);
+      }),
+    );
+    await this.#agent.close();
+    await this.#endpoint?.close();
+    if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
+  }
+
+  /** Moves a worker onto its devices; answers with the bytes that it occupies on each. */
+  async onload(worker: string): Promise<number> {
+    return OnloadReply.parse(await this.#ask(worker, "onload")).memoryBytes;
+  }
+
+  async offload(worker: string): Promise<void> {
+    await this.#ask(worker, "offload");
+  }
+
+  async #ask(worker: string, request: "onload" | "offload"): Promise<unknown> {
+    const peer = this.rank(worker)?.control;
+    if (!peer) throw new TreadleError("worker.died", `worker '${worker}' is not running`, { origin: { worker } });
+    return peer.request(request, {}, { timeoutMs: this.#options.cluster.config.supervision.callTimeoutMs });
+  }
+
+  async #spawn(rank: Rank): Promise<void> {
+    const component = this.#options.components.get(rank.component) as Component;
+    const worldSize = this.#ranks.get(rank.component)?.length as number;
+    const { config, runId, runFolder, workflowModule } = this.#options.cluster;
+    const boot: WorkerBoot = {
+      runId,
+      component: rank.component,
+      rank: rank.index,
+      worldSize,
+      incarnation: rank.incarnation,
+      devices: [...rank.devices],
+      node: this.#options.node,
+      module: component.module,
+      exportName: component.exportName,
+      ...(workflowModule ? { workflowModule: workflowModule.url } : {}),
+      runnerAddresses: [...(this.#endpoint as Endpoint).addresses],
+      listenPath: join(this.#socketFolder, `${rank.component}-${rank.index}-${rank.incarnation}`),
+      token: this.#token,
+      runFolder,
+      segmentPrefix: this.#options.segmentPrefix,
+      seed: config.seed,
+      trace: config.trace,
+    };
+    try {
+      await this.#spawnLimit(async () => {
+        if (this.#closing) return;
+        const { env = {}, memoryLimitMiB } = component.options;
+        const process = await this.#agent.spawn({
+          boot,
+          env: { ...visibleDevices(rank.devices), ...env },
+          memoryLimitMiB,
+        });
+        rank.process = process;
+        const timer = setTimeout(() => {
+          process.end({
+            code: "worker.unresponsive",
+            message: `worker '${rank.name}' was not ready within supervision.startTimeoutMs (${config.supervision.startTimeoutMs} ms)`,
+          });
+        }, config.supervision.startTimeoutMs);
+        void process.exited.then((report) => {
+          clearTimeout(timer);
+          this.#exited(rank, report);
+        });
+        await Promise.race([rank.ready(), process.exited]).catch(() => {});
+        clearTimeout(timer);
+      });
+    } catch (error) {
+      this.#options.onFatal(error);
+    }
+  }
+
+  /** Everything that a worker may ask of the runner. */
+  #serve(rank: Rank, peer: Peer): void {
+    serveWorker(peer, {
+      rank,
+      component: this.#options.components.get(rank.component) as Component,
+      homes: this.#options.homes,
+      locks: this.#options.locks,
+      statePath: () => this.#options.states.newest(rank.component),
+      onSpans: this.#options.cluster.onSpans,
+      resolve: async (worker) => {
+        const target = this.rank(worker);
+        if (!target) {
+          throw new TreadleError(
+            "workflow.invalid",
+            `no worker is called '${worker}'; this run has ${this.all.map((each) => each.name).join(", ")}`,
+          );
+        }
+        await target.ready();
+        return { addresses: [...target.addresses], incarnation: target.incarnation };
+      },
+      onReady: (body) => {
+        const { addresses, pid, memoryBytes } = ReadyMessage.parse(body);
+        this.#options.locks.reportMemory(rank.name, memoryBytes);
+        void this.#welcome(rank, peer, addresses, pid);
+      },
+    });
+  }
+
+  /** A process is set up, with its saved state: it gets its replayed calls before any work. */
+  async #welcome(rank: Rank, peer: Peer, addresses: readonly string[], pid: number): Promise<void> {
+    const { incarnation } = rank;
+    const component = this.#options.components.get(rank.component) as Component;
+    try {
+      rank.control = peer;
+      if (incarnation > 0)
+        await this.#options.calls.replay(rank, component, (request) => peer.request("call", request));
+      if (incarnation !== rank.incarnation) return;
+      this.#options.supervisor.watch(rank.name, performance.now());
+      rank.up(peer, addresses);
+      const event = { atMs: Date.now(), worker: rank.name, pid };
+      this.#options.cluster.onEvent(
+        incarnation === 0 ? { type: "worker-started", ...event } : { type: "worker-restarted", ...event },
+      );
+    } catch (error) {
+      // When the process died meanwhile, its exit decides what happens next.
+      if (rank.process?.alive && incarnation === rank.incarnation) rank.process.end(toErrorRecord(error));
+    }
+  }
+
+  #exited(rank: Rank, report: ExitReport): void {
+    if (report.pid !== undefined) removeSegments(`${this.#options.segmentPrefix}${report.pid}-`); // S4
+    if (this.#closing || report.incarnation !== rank.incarnation) return;
+    this.#options.supervisor.unwatch(rank.name);
+    if (this.#options.isOver()) return;
+    const component = this.#options.components.get(rank.component) as Component;
+    const death = { ...report, worker: rank.name, component: rank.component };
+    const decision = this.#options.supervisor.died(death, component.workerClass.restart, performance.now());
+    this.#options.cluster.onEvent({
+      type: "worker-died",
+      atMs: Date.now(),
+      worker: rank.name,
+      ...(report.pid === undefined ? {} : { pid: report.pid }),
+      code: report.code,
+      signal: report.signal,
+      reason: decision.cause.message,
+    });
+    if (decision.type === "fail") {
+      this.#options.onFatal(decision.cause);
+      return;
+    }
+    const group = this.#ranks.get(rank.component) as Rank[];
+    const again = decision.scope === "group" ? group : [rank];
+    for (const each of again) {
+      each.incarnation++;
+      each.down();
+      each.process?.end();
+      this.#options.supervisor.unwatch(each.name);
+      this.#options.locks.workerDied(each.name);
+      this.#options.homes.workerDied(each.name);
+    }
+    for (const each of again) this.#tellPeers(each.name);
+    this.#options.calls.startOver(rank, decision.scope);
+    for (const each of again) {
+      this.#restarts++;
+      void this.#spawn(each);
+    }
+  }
+
+  /** A call failed because of a peer's death: it starts over when everybody is back. */
+  async #retry(rank: Rank, call: PendingCall, error: TreadleError): Promise<void> {
+    this.#options.calls.startCallOver(call, rank.name);
+    // The news of the peer's death may still be on its way.
+    await delay(retryDelayMs * 4 ** call.attempts);
+    const culprit = error.origin.worker;
+    if (culprit !== undefined) await this.rank(culprit)?.ready();
+    await Promise.all(this.all.map((each) => each.ready()));
+  }
+
+  #tellPeers(worker: string): void {
+    for (const rank of this.all) {
+      if (rank.name === worker) continue;
+      try {
+        rank.control?.notify("peer-died", { worker });
+      } catch {
+        // its own link has just ended too; its exit is on the way
+      }
+    }
+  }
+}
