@@ -191,7 +191,7 @@ export class LockService {
               this.#state.reportMemory({ worker, residentBytes });
               this.#apply(this.#state.onloaded({ worker }));
             },
-            (error: unknown) => this.#apply(this.#state.onloadFailed({ worker, error })),
+            (error: unknown) => this.#swapFailed(error, () => this.#state.onloadFailed({ worker, error })),
           );
           break;
         }
@@ -199,7 +199,7 @@ export class LockService {
           const { worker } = effect;
           this.#options.offload(worker).then(
             () => this.#apply(this.#state.offloaded({ worker })),
-            (error: unknown) => this.#apply(this.#state.offloadFailed({ worker, error })),
+            (error: unknown) => this.#swapFailed(error, () => this.#state.offloadFailed({ worker, error })),
           );
           break;
         }
@@ -207,6 +207,12 @@ export class LockService {
           break; // the holder died or lost the call; whoever asks with that token is told by release
       }
     }
+  }
+
+  /** When the worker went away meanwhile, its death is what counts: it frees the memory, and whoever waits goes on. */
+  #swapFailed(error: unknown, refuse: () => LockEffect[]): void {
+    const isGone = error instanceof TreadleError && error.disposition === "retryable";
+    if (!isGone) this.#apply(refuse());
   }
 
   #settle(request: string | number): Waiting | undefined {
