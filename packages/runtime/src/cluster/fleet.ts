@@ -115,7 +115,7 @@ export class Fleet {
   /** Starts every rank; resolves when all are ready. */
   async start(): Promise<void> {
     await removeDeadSocketFolders();
-    this.#socketFolder = await makeSocketFolder();
+    this.#socketFolder = await makeSocketFolder(this.#options.segmentPrefix);
     this.#endpoint = await openEndpoint({
       name: "runner",
       runId: this.#options.cluster.runId,

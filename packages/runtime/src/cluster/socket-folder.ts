@@ -1,22 +1,28 @@
 /**
- * The folder of a run's unix sockets: in the system's temporary folder, because the path of a socket must be short.
+ * The folder of a run's unix sockets: in the system's temporary folder, because the path of a socket must be short. It
+ * also names the run's shared memory, which goes the same way.
  *
  * S4: the runner removes it at its end, its workers when they find the runner dead, and the next runner on the machine
  * when neither could. A folder is dead when nobody listens on its runner's socket.
  */
-import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { removeSegments } from "@treadle/transport";
 
 const prefix = "treadle-sockets-";
 /** A younger folder may belong to a runner that is about to listen. */
 const minAgeMs = 60_000;
 
 export const runnerSocket = "runner";
+/** The file in it that says how the names of the run's shared memory begin. */
+const segmentsFile = "segments";
 
-export function makeSocketFolder(): Promise<string> {
-  return mkdtemp(join(tmpdir(), prefix));
+export async function makeSocketFolder(segmentPrefix: string): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), prefix));
+  await writeFile(join(folder, segmentsFile), segmentPrefix);
+  return folder;
 }
 
 export async function removeDeadSocketFolders(root = tmpdir(), nowMs = Date.now()): Promise<void> {
@@ -25,6 +31,8 @@ export async function removeDeadSocketFolders(root = tmpdir(), nowMs = Date.now(
     const folder = join(root, name);
     const found = await stat(folder).catch(() => undefined);
     if (!found || nowMs - found.mtimeMs < minAgeMs || (await listens(join(folder, runnerSocket)))) continue;
+    const segmentPrefix = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
+    if (segmentPrefix.startsWith("treadle-")) removeSegments(segmentPrefix);
     await rm(folder, { recursive: true, force: true }).catch(() => {}); // another user's, perhaps
   }
 }
