@@ -27,13 +27,21 @@ export async function makeSocketFolder(segmentPrefix: string): Promise<string> {
 
 export async function removeDeadSocketFolders(root = tmpdir(), nowMs = Date.now()): Promise<void> {
   const names = await readdir(root).catch(() => []);
+  const dead: { folder: string; segmentPrefix: string }[] = [];
+  const live = new Set<string>();
   for (const name of names.filter((each) => each.startsWith(prefix))) {
     const folder = join(root, name);
     const found = await stat(folder).catch(() => undefined);
-    if (!found || nowMs - found.mtimeMs < minAgeMs || (await listens(join(folder, runnerSocket)))) continue;
+    if (!found || found.uid !== process.getuid?.()) continue;
     const segmentPrefix = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
-    if (segmentPrefix.startsWith("treadle-")) removeSegments(segmentPrefix);
-    await rm(folder, { recursive: true, force: true }).catch(() => {}); // another user's, perhaps
+    const isDead = nowMs - found.mtimeMs >= minAgeMs && !(await listens(join(folder, runnerSocket)));
+    if (isDead) dead.push({ folder, segmentPrefix });
+    else live.add(segmentPrefix);
+  }
+  for (const { folder, segmentPrefix } of dead) {
+    // A resumed run has the names of the one that died.
+    if (segmentPrefix.startsWith("treadle-") && !live.has(segmentPrefix)) removeSegments(segmentPrefix);
+    await rm(folder, { recursive: true, force: true }).catch(() => {});
   }
 }
 

@@ -29,3 +29,29 @@ test("S4: folders of dead runners go; those of living ones, young ones and other
     await rm(root, { recursive: true });
   }
 });
+
+test("S4: a dead runner's shared memory goes with its folder, unless the run lives on elsewhere", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const run = `treadle-sweep-${process.pid}`;
+  const segments = ["gone", "resumed"].map((name) => `${run}-${name}-kept-a.0.0-1`);
+  const old = new Date(Date.now() - 3_600_000);
+  try {
+    for (const segment of segments) await writeFile(join("/dev/shm", segment), "");
+    for (const [name, isOld] of [
+      ["gone", true],
+      ["resumed", true],
+      ["resumed", false],
+    ] as const) {
+      const folder = join(root, `treadle-sockets-${name}-${isOld ? "old" : "young"}`);
+      await mkdir(folder);
+      await writeFile(join(folder, "segments"), `${run}-${name}-`);
+      if (isOld) await utimes(folder, old, old);
+    }
+    await removeDeadSocketFolders(root);
+    expect(await readdir(root)).toEqual(["treadle-sockets-resumed-young"]);
+    expect((await readdir("/dev/shm")).filter((name) => name.startsWith(run))).toEqual([segments[1]]);
+  } finally {
+    for (const segment of segments) await rm(join("/dev/shm", segment), { force: true });
+    await rm(root, { recursive: true });
+  }
+});
