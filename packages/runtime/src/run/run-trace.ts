@@ -9,6 +9,7 @@ export class RunTrace {
   readonly #onEvent: (event: RunEvent) => void;
   #recent: SpanBatch[] = [];
   #lastReportMs = 0;
+  #isReporting = true;
 
   constructor(path: string, onEvent: (event: RunEvent) => void) {
     this.#writer = new TraceWriter(path);
@@ -20,11 +21,16 @@ export class RunTrace {
     this.#writer.append(batch);
     this.#recent.push(batch);
     const nowMs = Date.now();
-    if (nowMs - this.#lastReportMs < 1000) return;
+    if (!this.#isReporting || nowMs - this.#lastReportMs < 1000) return;
     this.#lastReportMs = nowMs;
     const fromMs = nowMs - windowMs;
     this.#recent = this.#recent.filter((each) => each.records.some((record) => record.startMs > fromMs));
     this.#onEvent({ type: "utilisation", atMs: nowMs, components: utilisation(this.#recent, { fromMs, toMs: nowMs }) });
+  }
+
+  /** Spans that still come are written and not reported: the end of the run is its last event. */
+  stopReporting(): void {
+    this.#isReporting = false;
   }
 
   close(): void {

@@ -226,10 +226,12 @@ class Run {
       await this.#finish(stopped);
       const summary = this.summary();
       await this.#folder.writeJson(this.#folder.summaryFile, summary);
+      trace?.stopReporting();
       onEvent({ type: "run-finished", atMs: Date.now(), summary });
       return { summary, stopped };
     } catch (error) {
       const first = this.#cluster.failure ?? error; // S1
+      trace?.stopReporting();
       onEvent({ type: "run-failed", atMs: Date.now(), error: toErrorRecord(first) });
       throw first;
     } finally {
