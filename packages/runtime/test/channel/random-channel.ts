@@ -388,7 +388,10 @@ export class RandomChannel {
       (item) => item.state === "visible" || item.state === "inFlight" || item.state === "staged",
     ).length;
     for (const { id, state } of this.items) {
-      must(this.finished.has(id) === (state === "acked" || state === "dropped"), "C7: finished once nobody will get it");
+      must(
+        this.finished.has(id) === (state === "acked" || state === "dropped"),
+        "C7: finished once nobody will get it",
+      );
     }
     const outside = waiting.reduce((sum, put) => sum + put.remainingItems, 0);
     must(snapshot.usedItems === inside - outside, "C3: what is inside is counted");
