@@ -198,8 +198,8 @@ describe("what fails the run", () => {
 
   test("S3: so does a workflow that itself waits, on a channel that nobody reads", async () => {
     world = await startCluster({ cluster: { devices: 1 }, supervision: { stallMs: 600 } }, workflow);
-    const probe = await world.cluster.launch(ProbeWorker, {});
-    await probe.whoAmI();
+    await world.cluster.launch(ProbeWorker, {});
+    await world.cluster.start(); // waiting for a start is no standstill of the workflow
     const channel = world.cluster.channel("full", Item, { capacity: 2 });
     void thrownBy(channel.put(...items(5)));
     const error = await world.failure;
