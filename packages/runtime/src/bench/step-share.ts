@@ -37,9 +37,11 @@ async function measure(mode: "temporal" | "spatial"): Promise<BenchRow> {
   });
   const { cluster } = bench;
   const [first, second, third] = stages as [Stage, Stage, Stage];
-  const rollout = await cluster.launch(SleepRollout, { itemMs: first.itemMs }, { ranks: { fixed: first.ranks } });
-  const inference = await cluster.launch(SleepInference, { itemMs: second.itemMs }, { ranks: { fixed: second.ranks } });
-  const actor = await cluster.launch(SleepActor, { itemMs: third.itemMs }, { ranks: { fixed: third.ranks } });
+  // As many devices as ranks: a device that two ranks share would serve them in turn.
+  const placed = ({ ranks }: Stage) => ({ ranks: { fixed: ranks }, weight: ranks });
+  const rollout = await cluster.launch(SleepRollout, { itemMs: first.itemMs }, placed(first));
+  const inference = await cluster.launch(SleepInference, { itemMs: second.itemMs }, placed(second));
+  const actor = await cluster.launch(SleepActor, { itemMs: third.itemMs }, placed(third));
   const [prompts, episodes, scored] = ["prompts", "episodes", "scored"].map((name) => cluster.channel(name, Chunk));
   if (!prompts || !episodes || !scored) throw new Error("three channels were defined");
   const items = Array.from({ length: batch }, (_, id) => ({ id }));
