@@ -179,7 +179,10 @@ describe("what fails the run", () => {
     const error = await taken;
     expect(error).toMatchObject({ code: "channel.producer-failed", details: { producer: "producer/0" } });
     expect(error?.message).toContain("the well ran dry");
-    expect((error?.cause as TreadleError).origin).toMatchObject({ worker: "producer/0", method: "produceThenFail" });
+    expect((error?.cause as TreadleError | undefined)?.origin).toMatchObject({
+      worker: "producer/0",
+      method: "produceThenFail",
+    });
     expect(world.cluster.failure).toBe(produced);
     expect(produced?.message).toContain("the well ran dry");
   });

@@ -47,11 +47,14 @@ describe("send and recv", () => {
           const received: Promise<unknown>[] = [];
           const sent: Promise<void>[] = [];
           const expected: number[] = [];
-          const send = (tag: number) =>
-            sent.push(a.send("actor/1", (peers[tag] = (peers[tag] as number) + 1), `t${tag}`));
+          const next = (counts: number[], tag: number): number => {
+            counts[tag] = (counts[tag] as number) + 1;
+            return counts[tag];
+          };
+          const send = (tag: number) => sent.push(a.send("actor/1", next(peers, tag), `t${tag}`));
           const recv = (tag: number) => {
             received.push(b.recv("actor/0", `t${tag}`));
-            expected.push((asked[tag] = (asked[tag] as number) + 1));
+            expected.push(next(asked, tag));
           };
           for (const [isSend, tag] of script) {
             if (isSend) send(tag);
