@@ -4,6 +4,8 @@ import { arrangePool, arrangePoolByTable } from "./arrange/pool.ts";
 import { type DecideOptions, decide, defaultDecideOptions } from "./decide/decide.ts";
 import { elasticOf, type QueuedAction } from "./decide/queued-action.ts";
 import type { ResourceState } from "./decide/resource-state.ts";
+import { CgroupDriver, cgroupDriverLacks } from "./drivers/cgroup-driver.ts";
+import { ProcessDriver } from "./drivers/process-driver.ts";
 
 /** One figure. `baseline` is what `name` says it is compared with; `ratio` is baseline / value. */
 export type BenchRow = {
@@ -40,12 +42,13 @@ function reward(id: string, draw: Draw, units: readonly number[], bend = false):
   return { id, demands: [["cpu", 1]], elastic: elasticOf("cpu", choices), seconds: choices.seconds[0] };
 }
 
+/** After as many rounds to warm up. */
 function medianMs(rounds: number, run: () => unknown): number {
   const times: number[] = [];
-  for (let i = 0; i <= rounds; i++) {
+  for (let i = 0; i < 2 * rounds; i++) {
     const startedMs = performance.now();
     run();
-    if (i > 0) times.push(performance.now() - startedMs);
+    if (i >= rounds) times.push(performance.now() - startedMs);
   }
   return times.sort((a, b) => a - b)[rounds >> 1]!;
 }
@@ -67,107 +70,197 @@ export function bench(): BenchRow[] {
   ] as const) {
     const waiting = queue(1000, units, bend);
     const tasks = waiting.map((w) => w.elastic!.choices);
-    const table = medianMs(3, () => arrangePoolByTable(tasks, 1280));
+    const table = medianMs(2, () => arrangePoolByTable(tasks, 1280));
     row(
       `arrange 1000 actions on 1280 cores, ${form}, against the whole table`,
       "ms",
-      medianMs(15, () => arrangePool(tasks, 1280)),
+      medianMs(40, () => arrangePool(tasks, 1280)),
       table,
     );
     const idle = new Map<string, ResourceState>([["cpu", { free: 1280 }]]);
     row(
       `decide 1000 waiting, 1280 free, ${form}, against paper`,
       "ms",
-      medianMs(15, () => decide(waiting, idle)),
-      medianMs(3, () => decide(waiting, idle, { ...defaultDecideOptions, policy: "paper" })),
+      medianMs(40, () => decide(waiting, idle)),
+      medianMs(2, () => decide(waiting, idle, { ...defaultDecideOptions, policy: "paper" })),
     );
   }
   const many = queue(10_000, upTo32, false);
   row(
     "decide 10000 waiting, 1280 free, convex",
     "ms",
-    medianMs(9, () => decide(many, new Map([["cpu", { free: 1280 }]]))),
+    medianMs(20, () => decide(many, new Map([["cpu", { free: 1280 }]]))),
   );
   const busy = Array.from({ length: 640 }, (_, i) => ({ units: 1, endsInSeconds: 1 + i / 10 }));
   row(
     "decide 10000 waiting, 640 free, 640 busy, convex",
     "ms",
-    medianMs(9, () => decide(many, new Map([["cpu", { free: 640, busy }]]))),
+    medianMs(20, () => decide(many, new Map([["cpu", { free: 640, busy }]]))),
   );
 
-  for (const [trajectories, cores] of [
-    [128, 256],
-    [256, 256],
-    [512, 256],
-    [1024, 256],
-  ] as const) {
-    const act = (options: Partial<DecideOptions>): number =>
-      simulatedAct(trajectories, cores, { ...defaultDecideOptions, ...options });
+  for (const trajectories of [64, 128, 256, 512]) {
+    const step = codingStep(trajectories);
+    const act = (options: Partial<DecideOptions>) => simulatedAct(step, 128, { ...defaultDecideOptions, ...options });
     const ours = act({ policy: "unit-aware" });
-    const fixed = [1, 4, 8, 16, 32].map((dop) => ({ dop, seconds: act({ policy: "fixed-dop", dop }) }));
-    const best = fixed.reduce((a, b) => (b.seconds < a.seconds ? b : a));
-    const name = `mean reward ACT, ${trajectories} trajectories on ${cores} cores (simulated)`;
-    row(`${name}, against paper`, "s", ours, act({ policy: "paper" }));
-    row(`${name}, against the best fixed DoP (${best.dop})`, "s", ours, best.seconds);
-    row(`${name}, against fixed DoP 4`, "s", ours, fixed[1]!.seconds);
+    const paper = act({ policy: "paper" });
+    const fixed = [1, 2, 4, 8, 16, 32].map((dop) => ({ dop, ...act({ policy: "fixed-dop", dop }) }));
+    const best = fixed.reduce((a, b) => (b.reward < a.reward ? b : a));
+    const name = `${trajectories} trajectories on 128 cores, simulated: mean ACT of`;
+    row(`${name} rewards, against paper`, "s", ours.reward, paper.reward);
+    row(`${name} rewards, against the best fixed DoP (${best.dop})`, "s", ours.reward, best.reward);
+    row(`${name} rewards, against fixed DoP 4`, "s", ours.reward, fixed[2]!.reward);
+    row(`${name} tool calls, against paper`, "s", ours.tool, paper.tool);
+    row(`${name} tool calls, against that fixed DoP`, "s", ours.tool, best.tool);
+    const bestAll = fixed.reduce((a, b) => (b.all < a.all ? b : a));
+    const whole = `${trajectories} trajectories on 128 cores, simulated: ACT of a whole trajectory`;
+    row(`${whole}, against paper`, "s", ours.all, paper.all);
+    row(`${whole}, against the best fixed DoP (${bestAll.dop})`, "s", ours.all, bestAll.all);
   }
   return rows;
 }
 
+/** What one trajectory does: generation and a one-core tool call by turns, then a reward. Seconds. */
+type CodingTrajectory = { readonly generations: number[]; readonly tools: number[]; readonly reward: QueuedAction };
+
+/** Drawn before any policy runs, so that all policies meet the same step. */
+function codingStep(trajectories: number): CodingTrajectory[] {
+  const draw = randomNumbers(trajectories * 7 + 1);
+  return Array.from({ length: trajectories }, (_, i) => {
+    const turns = Math.round(25 + 21 * draw());
+    return {
+      generations: Array.from({ length: turns + 1 }, () => 5 * (0.5 + draw())),
+      tools: Array.from({ length: turns }, () => Math.min(120, 0.05 * Math.exp(2.86 * normal(draw)))),
+      reward: reward(`${i}/reward`, draw, upTo32),
+    };
+  });
+}
+
 /**
- * Mean completion time of the rewards of one step of a coding task. All trajectories start together; each has 25-46
- * turns of 5 s generation with one-core tool calls between them (p50 0.05 s, mean 3 s), then one reward on 1-32 cores.
- * It leaves out memory, several nodes and wrong estimates: durations are known exactly.
+ * Mean completion times of one step of a coding task. All trajectories start together; each has 25-46 turns of about
+ * 5 s generation with one-core tool calls between them (p50 0.05 s, mean about 2 s), then one reward on 1-32 cores.
+ * It leaves out memory, several nodes, the time of decisions, and wrong estimates: durations are known exactly.
  */
-function simulatedAct(trajectories: number, cores: number, options: DecideOptions): number {
-  const draw = randomNumbers(trajectories * 7 + cores);
-  type Event = { at: number; trajectory: number; kind: "submit" | "done"; units: number };
-  const turnsLeft = Array.from({ length: trajectories }, () => Math.round(25 + 21 * draw()));
+function simulatedAct(
+  step: readonly CodingTrajectory[],
+  cores: number,
+  options: DecideOptions,
+): { reward: number; tool: number; all: number } {
+  type Event = { at: number; trajectory: number; kind: "submit" | "done"; units: number; fixed: boolean };
+  const turn = new Int32Array(step.length);
   const waiting: { action: QueuedAction; trajectory: number; since: number }[] = [];
   const running: Event[] = [];
-  const events: Event[] = turnsLeft.map((_, trajectory) => ({ at: 5 * draw(), trajectory, kind: "submit", units: 0 }));
-  let now = 0;
+  // Latest first, so that the next one is taken from the end.
+  const events: Event[] = [];
+  const schedule = (event: Event): void => {
+    let low = 0;
+    let high = events.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (events[middle]!.at > event.at) low = middle + 1;
+      else high = middle;
+    }
+    events.splice(low, 0, event);
+  };
+  const generate = (trajectory: number, now: number): void => {
+    const seconds = step[trajectory]!.generations[turn[trajectory]!];
+    if (seconds !== undefined) schedule({ at: now + seconds, trajectory, kind: "submit", units: 0, fixed: true });
+  };
+  for (let i = 0; i < step.length; i++) generate(i, 0);
   let free = cores;
-  let sum = 0;
-  let rewards = 0;
-  while (rewards < trajectories) {
-    let next = 0;
-    for (let i = 1; i < events.length; i++) if (events[i]!.at < events[next]!.at) next = i;
-    const event = events.splice(next, 1)[0]!;
-    now = event.at;
+  const sums = { reward: 0, tool: 0 };
+  const counts = { reward: 0, tool: 0 };
+  while (counts.reward < step.length) {
+    const event = events.pop()!;
+    const now = event.at;
     const { trajectory } = event;
     if (event.kind === "done") {
       free += event.units;
       running.splice(running.indexOf(event), 1);
-      if (turnsLeft[trajectory]! >= 0)
-        events.push({ at: now + 5 * (0.5 + draw()), trajectory, kind: "submit", units: 0 });
+      generate(trajectory, now);
     } else {
-      const id = `${trajectory}/${turnsLeft[trajectory]}`;
-      const tool = 0.05 * Math.exp(2.86 * normal(draw));
+      const { tools, reward } = step[trajectory]!;
+      const seconds = tools[turn[trajectory]!];
+      const id = `${trajectory}/${turn[trajectory]!++}`;
       const action =
-        turnsLeft[trajectory]! > 0
-          ? { id, demands: [["cpu", 1]] as const, elastic: undefined, seconds: Math.min(tool, 120) }
-          : reward(id, draw, upTo32);
-      turnsLeft[trajectory]!--;
+        seconds === undefined ? reward : { id, demands: [["cpu", 1]] as const, elastic: undefined, seconds };
       waiting.push({ action, trajectory, since: now });
     }
-    const cpu = { free, busy: running.map((r) => ({ units: r.units, endsInSeconds: r.at - now })) };
+    const busy = running.map((r) => ({ units: r.units, endsInSeconds: r.at - now, fixed: r.fixed }));
+    const cpu = { free, busy };
     const { selected } = decide(
-      waiting.map((w) => w.action),
+      waiting.map((w) => ({ ...w.action, waitedSeconds: now - w.since })),
       new Map([["cpu", cpu]]),
       options,
     );
     for (const { id, allocation, seconds } of selected) {
       const at = waiting.findIndex((w) => w.action.id === id);
       const started = waiting.splice(at, 1)[0]!;
-      const done: Event = { at: now + seconds!, trajectory: started.trajectory, kind: "done", units: allocation.cpu! };
+      const fixed = started.action.elastic === undefined;
+      const done: Event = {
+        at: now + seconds!,
+        trajectory: started.trajectory,
+        kind: "done",
+        units: allocation.cpu!,
+        fixed,
+      };
       free -= done.units;
       running.push(done);
-      events.push(done);
-      if (started.action.elastic === undefined) continue;
-      sum += done.at - started.since;
-      rewards++;
+      schedule(done);
+      const kind = fixed ? "tool" : "reward";
+      sums[kind] += done.at - started.since;
+      counts[kind]++;
     }
   }
-  return sum / rewards;
+  const all = (sums.reward + sums.tool) / step.length;
+  return { reward: sums.reward / counts.reward, tool: sums.tool / Math.max(1, counts.tool), all };
+}
+
+/** What a sandbox costs here, by driver. Drivers that this machine lacks give no rows. */
+export async function benchSandboxes(): Promise<BenchRow[]> {
+  const rows: BenchRow[] = [];
+  const rounds = 30;
+  const median = (times: number[]): number => times.sort((a, b) => a - b)[times.length >> 1]!;
+  const timed = async (run: () => Promise<unknown>): Promise<number> => {
+    const startedMs = performance.now();
+    await run();
+    return performance.now() - startedMs;
+  };
+  for (const make of [
+    () => new ProcessDriver(),
+    ...(cgroupDriverLacks() === undefined ? [() => new CgroupDriver()] : []),
+  ]) {
+    const driver = make();
+    const first = await driver.open();
+    await first.exec({ command: ["true"] });
+    const opens: number[] = [];
+    const closes: number[] = [];
+    const execs: number[] = [];
+    const writes: number[] = [];
+    for (let i = 0; i < rounds; i++) {
+      let sandbox = first;
+      opens.push(
+        await timed(async () => {
+          sandbox = await driver.open({ memoryBytes: 2 ** 28 });
+        }),
+      );
+      execs.push(await timed(() => sandbox.exec({ command: ["true"], cores: [0] })));
+      writes.push(await timed(() => sandbox.writeFile("file", "text")));
+      closes.push(await timed(() => sandbox.close()));
+    }
+    await driver.close();
+    for (const [what, times] of Object.entries({
+      open: opens,
+      "exec true on one core": execs,
+      "write a file": writes,
+      close: closes,
+    }))
+      rows.push({
+        name: `${driver.name} driver: ${what}`,
+        value: median(times),
+        unit: "ms",
+        baseline: null,
+        ratio: null,
+      });
+  }
+  return rows;
 }

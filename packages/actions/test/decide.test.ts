@@ -72,19 +72,27 @@ describe("one decision", () => {
         expect(selected.map((s) => s.id)).toEqual(waiting.filter((w) => chosen.has(w.id)).map((w) => w.id));
         if (by === "prefix")
           expect(selected.map((s) => s.id)).toEqual(waiting.slice(0, selected.length).map((w) => w.id));
-        const held = new Set<string>();
         const used: Record<string, number> = {};
-        for (const { id, cost } of waiting) {
-          const allocation = chosen.get(id);
-          for (const [resource, amount] of Object.entries(cost)) {
-            if (allocation === undefined) held.add(resource);
-            else {
-              expect(held.has(resource)).toBe(false);
-              expect([amount].flat()).toContain(allocation[resource]);
-              used[resource] = (used[resource] ?? 0) + allocation[resource]!;
-            }
+        for (const { id, cost } of waiting)
+          for (const [resource, amount] of Object.entries(chosen.has(id) ? cost : {})) {
+            expect([amount].flat()).toContain(chosen.get(id)![resource]);
+            used[resource] = (used[resource] ?? 0) + chosen.get(id)![resource]!;
           }
-        }
+        // Whoever was passed on a resource could have started, and was passed only by actions that do not scale there.
+        waiting.forEach((passed, i) => {
+          if (chosen.has(passed.id)) return;
+          for (const [resource, amount] of Object.entries(passed.cost)) {
+            const passers = waiting.slice(i + 1).filter((w) => chosen.has(w.id) && w.cost[resource] !== undefined);
+            if (passers.length === 0) continue;
+            expect(Array.isArray(passed.seconds)).toBe(true);
+            if (resource === passed.key)
+              expect(passers.some((w) => w.key === resource && Array.isArray(w.seconds) && w.seconds.length > 1)).toBe(
+                false,
+              );
+            const least = Math.min(...[amount].flat());
+            expect(used[resource]! + least).toBeLessThanOrEqual(freeOf(states[resource as keyof typeof states]) + 1e-9);
+          }
+        });
         for (const [resource, units] of Object.entries(used))
           expect(units).toBeLessThanOrEqual(freeOf(states[resource as keyof typeof states]) + 1e-9);
       }),
@@ -254,63 +262,74 @@ describe("policies", () => {
 });
 
 describe("over time", () => {
-  test.each([...policies])("%s: D3 every action of a long random stream starts, in order on its resource", (policy) => {
-    fc.assert(
-      fc.property(fc.integer({ min: 1, max: 2 ** 30 }), (seed) => {
-        let state = seed;
-        const draw = (n: number): number => {
-          state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-          return Math.floor((state / 2 ** 32) * n);
-        };
-        let now = 0;
-        const queue: QueuedAction[] = [];
-        const running: { units: number; ends: number }[] = [];
-        const startOrder: number[] = [];
-        for (let arrived = 0; startOrder.length < 60; ) {
-          for (let n = draw(4); n > 0 && arrived < 60; n--) {
-            const one = 5 + draw(100);
-            const scales = draw(3) > 0;
-            const choices = toChoices(`${arrived}`, [2, 4, 8], [one, one * 0.6, one * 0.4]);
-            queue.push({
-              id: `${arrived}`,
-              demands: [["cpu", scales ? 2 : 1]],
-              elastic: scales ? elasticOf("cpu", choices) : undefined,
-              seconds: one,
-            });
-            arrived++;
-          }
-          const free = 12 - running.reduce((sum, r) => sum + r.units, 0);
-          const cpu: ResourceState = {
-            free,
-            busy: running.map((r) => ({ units: r.units, endsInSeconds: r.ends - now })),
+  test.each([...policies])(
+    "%s: D3 P4 every action of a long random stream starts, those that scale in order and the others in order",
+    (policy) => {
+      fc.assert(
+        fc.property(fc.integer({ min: 1, max: 2 ** 30 }), (seed) => {
+          let state = seed;
+          const draw = (n: number): number => {
+            state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+            return Math.floor((state / 2 ** 32) * n);
           };
-          const { selected } = decide(queue, new Map([["cpu", cpu]]), {
-            policy,
-            order: "per-resource",
-            depth: 2,
-            dop: 4,
-          });
-          for (const { id, allocation, seconds: lasts } of selected) {
-            queue.splice(
-              queue.findIndex((q) => q.id === id),
-              1,
+          let now = 0;
+          const queue: (QueuedAction & { since: number })[] = [];
+          const scaling: number[] = [];
+          const running: { units: number; ends: number }[] = [];
+          const startOrder: number[] = [];
+          for (let arrived = 0; startOrder.length < 60; ) {
+            for (let n = draw(4); n > 0 && arrived < 60; n--) {
+              const one = 5 + draw(100);
+              const scales = draw(3) > 0;
+              const choices = toChoices(`${arrived}`, [2, 4, 8], [one, one * 0.6, one * 0.4]);
+              queue.push({
+                id: `${arrived}`,
+                demands: [["cpu", scales ? 2 : 1]],
+                elastic: scales ? elasticOf("cpu", choices) : undefined,
+                seconds: one,
+                since: now,
+              });
+              arrived++;
+            }
+            const free = 12 - running.reduce((sum, r) => sum + r.units, 0);
+            const cpu: ResourceState = {
+              free,
+              busy: running.map((r) => ({ units: r.units, endsInSeconds: r.ends - now })),
+            };
+            const { selected } = decide(
+              queue.map((q) => ({ ...q, waitedSeconds: now - q.since })),
+              new Map([["cpu", cpu]]),
+              {
+                policy,
+                order: "per-resource",
+                depth: 2,
+                dop: 4,
+              },
             );
-            running.push({ units: allocation.cpu!, ends: now + lasts! });
-            startOrder.push(Number(id));
+            for (const { id, allocation, seconds: lasts } of selected) {
+              const at = queue.findIndex((q) => q.id === id);
+              if (queue.splice(at, 1)[0]!.elastic !== undefined) scaling.push(Number(id));
+              running.push({ units: allocation.cpu!, ends: now + lasts! });
+              startOrder.push(Number(id));
+            }
+            if (running.length === 0) {
+              if (queue.length > 0) throw new Error("nothing runs and nobody starts");
+              if (arrived === 60) break;
+              continue;
+            }
+            running.sort((a, b) => a.ends - b.ends);
+            now = running.shift()!.ends;
           }
-          if (running.length === 0) {
-            if (queue.length > 0) throw new Error("nothing runs and nobody starts");
-            if (arrived === 60) break;
-            continue;
-          }
-          running.sort((a, b) => a.ends - b.ends);
-          now = running.shift()!.ends;
-        }
-        expect(startOrder).toEqual(Array.from({ length: 60 }, (_, i) => i));
-      }),
-      { numRuns: 15 },
-    );
-  });
+          const ascending = (ids: number[]): number[] => [...ids].sort((a, b) => a - b);
+          expect(ascending(startOrder)).toEqual(Array.from({ length: 60 }, (_, i) => i));
+          expect(scaling).toEqual(ascending(scaling));
+          const others = startOrder.filter((id) => !scaling.includes(id));
+          expect(others).toEqual(ascending(others));
+        }),
+        { numRuns: 15 },
+      );
+    },
+  );
 });
 
 describe("bad input names the field, its value and what is allowed", () => {

@@ -2,11 +2,12 @@
  * One decision of the scheduler over all resources (ARL-Tangram Algorithm 1). Pure: queue and resource states in,
  * who starts with what out.
  *
- * D1 first come, first served on every resource: whoever is selected leaves no earlier action waiting for any
- *    resource it takes. With `order: "prefix"` the selected actions are moreover the first of the whole queue.
- * D2 every allocation is allowed, and together they fit into every resource.
- * D3 nothing starves: while an action waits for a resource, nobody behind it takes that resource, so what runs there
- *    drains; once idle, it starts (P2).
+ * D1 first come, first served on every resource: whoever is selected leaves no earlier action waiting for a resource it
+ *    takes, but for one that a policy lets wait for more units of its own; that one is passed only by actions that do
+ *    not scale on the same resource. With `order: "prefix"` the selected actions are the first of the whole queue.
+ * D2 every allocation is allowed, and together they fit into every resource; what a policy lets wait would fit, too.
+ * D3 nothing starves: while an action cannot start, nobody behind it takes what it waits for, so what runs there
+ *    drains; an action that could start does so at the latest after it has waited as long as it would have run (P4).
  */
 import { arrangeGroupPriced, type Group, groupOf } from "./group.ts";
 import { decideGroup, type Policy, type PolicyOptions } from "./policies.ts";
@@ -52,14 +53,18 @@ export function decide(
   const choices = new Map<string, Int32Array>();
   for (const [resource, { actions, positions, numCandidates }] of members) {
     const fixed = fixedDemands(waiting, candidates, resource);
-    const group = groupOf(resource, resources.get(resource) ?? { free: 0 }, actions, numCandidates, fixed);
+    const impatient = countImpatient(waiting, positions, numCandidates);
+    const state = resources.get(resource) ?? { free: 0 };
+    const group = groupOf(resource, state, actions, numCandidates, fixed, impatient);
     const decision = decideGroup(options.policy, group, options);
     choices.set(resource, decision.index);
     objective += decision.objective;
     evaluations += decision.evaluations;
     for (let i = decision.started; i < numCandidates; i++) dropped.add(positions[i]!);
   }
-  const started = dropped.size === 0 ? candidates : keepOrder(waiting, candidates, dropped, options.order);
+  // A candidate that a policy lets wait could start: who does not scale on its resource takes nothing from it.
+  const cut = options.order === "prefix" ? candidates.findIndex((position) => dropped.has(position)) : -1;
+  const started = cut === -1 ? candidates.filter((p) => !dropped.has(p)) : candidates.slice(0, cut);
   if (started.length + dropped.size < candidates.length) {
     // Keeping the order held others back, on resources where units are now left over.
     const now = scalableByResource(waiting, started);
@@ -149,25 +154,13 @@ function fixedDemands(waiting: readonly QueuedAction[], positions: readonly numb
   return fixed;
 }
 
-/** Holds back whoever would pass an action that a policy left waiting (D1, D3). */
-function keepOrder(
-  waiting: readonly QueuedAction[],
-  candidates: readonly number[],
-  dropped: ReadonlySet<number>,
-  order: QueueOrder,
-): number[] {
-  const closed = new Set<string>();
-  const started: number[] = [];
-  for (const position of candidates) {
-    const { demands } = waiting[position]!;
-    if (!dropped.has(position) && demands.every(([resource]) => !closed.has(resource))) {
-      started.push(position);
-      continue;
-    }
-    if (order === "prefix") break;
-    for (const [resource] of demands) closed.add(resource);
+/** Candidates up to the last one that has waited as long as it would have run on its least units (P4). */
+function countImpatient(waiting: readonly QueuedAction[], positions: readonly number[], numCandidates: number): number {
+  for (let i = numCandidates; i > 0; i--) {
+    const { waitedSeconds = 0, seconds = Number.POSITIVE_INFINITY } = waiting[positions[i - 1]!]!;
+    if (waitedSeconds >= seconds && waitedSeconds > 0) return i;
   }
-  return started;
+  return 0;
 }
 
 function allocate(

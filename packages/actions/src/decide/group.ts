@@ -18,6 +18,8 @@ export type Group = {
   /** units that starting actions which do not scale here take out of the chunks */
   readonly fixed: readonly number[];
   readonly busy: readonly Busy[];
+  /** this many of the first have waited long enough (P4) */
+  readonly impatient: number;
 };
 
 export type GroupDecision = {
@@ -37,6 +39,7 @@ export function groupOf(
   actions: readonly Elastic[],
   candidates: number,
   fixed: readonly number[],
+  impatient = 0,
 ): Group {
   const used = fixed.reduce((sum, units) => sum + units, 0);
   return {
@@ -47,6 +50,7 @@ export function groupOf(
     chunks: state.chunks,
     fixed,
     busy: state.busy ?? [],
+    impatient,
   };
 }
 

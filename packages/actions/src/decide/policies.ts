@@ -4,6 +4,7 @@
  * P1 the actions that start are the first of the group, in queue order.
  * P2 on a resource where nothing runs, the first action starts: nothing waits for a completion that cannot come.
  * P3 each gets an allowed number of units, and together they fit.
+ * P4 no action is left waiting for more units longer than it would have taken on its least (`waitedSeconds`).
  */
 import { UnitConvexArrangement } from "../arrange/marginal-gain.ts";
 import { PrefixTable } from "../arrange/prefix-table.ts";
@@ -108,9 +109,13 @@ function prefixArrangement(group: Group): (length: number) => PrefixResult {
  * that fits at these DoPs, all candidates, and a few between are compared by what they and the rest will take
  * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (P2).
  * With nobody left behind the price is zero and the arrangement is the exact least sum.
+ *
+ * Units held by actions of a fixed number are none of what scales: counting their completions would promise units
+ * that the next tool call takes.
  */
 function decideUnitAware(group: Group): GroupDecision {
-  const { actions, candidates, busy, free } = group;
+  const { actions, candidates, impatient, free } = group;
+  const busy = group.busy.filter((b) => !b.fixed);
   const total = actions.length;
   const capacity = Math.max(1, free + busy.reduce((sum, b) => sum + b.units, 0));
   const lengths = new Set([candidates]);
@@ -119,8 +124,8 @@ function decideUnitAware(group: Group): GroupDecision {
     rest = new UnitEstimate(actions, candidates, capacity);
     const fitting = fittingAtOwnDop(group, capacity);
     for (const length of [fitting, fitting + 1, (fitting + candidates) >> 1])
-      if (length >= 1 && length < candidates) lengths.add(length);
-    if (busy.length > 0) lengths.add(0);
+      if (length >= Math.max(1, impatient) && length < candidates) lengths.add(length);
+    if (busy.length > 0 && impatient === 0) lengths.add(0);
   }
   let best: GroupDecision | undefined;
   for (const length of [...lengths].sort((a, b) => b - a)) {

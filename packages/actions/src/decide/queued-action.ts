@@ -20,6 +20,8 @@ export type QueuedAction = {
   readonly elastic: Elastic | undefined;
   /** at its least units; undefined when unknown */
   readonly seconds: number | undefined;
+  /** since it was submitted; bounds how long a policy may let it wait for more units */
+  readonly waitedSeconds?: number | undefined;
 };
 
 export function elasticOf(resource: string, choices: Choices): Elastic {

@@ -1,7 +1,12 @@
 import { type Chunk, capacities, chunkSizeFor, chunkSizes } from "../arrange/buddy.ts";
 
 /** Units that a running action will give back. */
-export type Busy = { readonly units: number; readonly endsInSeconds: number };
+export type Busy = {
+  readonly units: number;
+  readonly endsInSeconds: number;
+  /** held by an action that takes a fixed number: the next such action will want them */
+  readonly fixed?: boolean | undefined;
+};
 
 /** What the scheduler knows of one resource. With `chunks`, whole units are cut as buddy intervals from them. */
 export type ResourceState = {

@@ -81,7 +81,9 @@ export class UnitEstimate {
     const left = end - until;
     if (left + beyond === 0) return sum;
     const { work, workSums, seconds } = level;
-    const offset = Math.max(now, (running + work[until]! - work[from]!) / this.#capacity);
+    // When an action starts, those that run then have half of theirs still to do.
+    const underway = (0.5 * seconds[end]!) / end;
+    const offset = Math.max(now, (running + work[until]! - work[from]!) / this.#capacity - underway);
     sum += (left + beyond) * offset + seconds[end]! - seconds[until]!;
     const workBefore = workSums[end]! - workSums[until]! - left * work[until]!;
     // Beyond the summed ones: each is the mean action, and starts after the work of all before it.

@@ -13,7 +13,7 @@
 import { type Clock, TreadleError } from "@treadle/contracts";
 import { type DecideOptions, decide, defaultDecideOptions } from "../decide/decide.ts";
 import type { QueuedAction } from "../decide/queued-action.ts";
-import type { ResourceState } from "../decide/resource-state.ts";
+import type { Busy, ResourceState } from "../decide/resource-state.ts";
 import { ActionSpec, allowedUnits } from "../formulation/action-spec.ts";
 import { DurationHistory } from "../formulation/duration-history.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
@@ -243,7 +243,7 @@ export class ActionPool {
       const queued = binding.bind(record);
       if (queued === undefined) continue;
       records.push(record);
-      waiting.push(queued);
+      waiting.push({ ...queued, waitedSeconds: (now - record.submittedMs) / 1000 });
     }
     if (waiting.length === 0) return false;
     const { selected } = decide(waiting, this.#resourceStates(now), this.#decide);
@@ -257,17 +257,22 @@ export class ActionPool {
   }
 
   #resourceStates(now: number): Map<string, ResourceState> {
-    const states = new Map<string, ResourceState & { busy: { units: number; endsInSeconds: number }[] }>();
-    for (const manager of this.#managers.values())
-      for (const [pool, state] of manager.pools(now)) states.set(pool, { ...state, busy: [] });
+    const busy = new Map<string, Busy[]>();
     for (const record of this.#running) {
       const elapsed = (now - (record.grantedMs ?? now)) / 1000;
       // Late already, or unknown: as long again as it has taken so far.
       const expected = record.expectedSeconds ?? this.#history.estimate(record.spec.kind) ?? 1;
       const endsInSeconds = expected > elapsed ? expected - elapsed : Math.max(elapsed, 0.001);
-      for (const grant of Object.values(record.allocation ?? {}))
-        states.get(grant.pool)?.busy.push({ units: grant.units, endsInSeconds });
+      for (const { resource, pool, units } of Object.values(record.allocation ?? {})) {
+        const fixed = record.formulated?.queued.elastic?.resource !== resource;
+        const list = busy.get(pool);
+        if (list === undefined) busy.set(pool, [{ units, endsInSeconds, fixed }]);
+        else list.push({ units, endsInSeconds, fixed });
+      }
     }
+    const states = new Map<string, ResourceState>();
+    for (const manager of this.#managers.values())
+      for (const [pool, state] of manager.pools(now)) states.set(pool, { ...state, busy: busy.get(pool) ?? [] });
     return states;
   }
 
