@@ -1,5 +1,10 @@
 export { ActorConfig, ActorWorker, Demonstration, type ImitationOptions } from "./actor/actor-worker.ts";
+export { ControlActorConfig, ControlActorWorker } from "./actor/control-actor-worker.ts";
 export { EngineConfig } from "./engine.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
+export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export { type EvaluationCount, RolloutConfig, RolloutWorker } from "./rollout/rollout-worker.ts";
+export type { Transition, VectorEnvironment } from "./simulator/environment.ts";
+export { Action, Observation, Trajectory } from "./simulator/items.ts";
+export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.ts";
 export { pullWeights } from "./weights.ts";

@@ -1,0 +1,153 @@
+import type { Weights } from "@treadle/contracts";
+import { ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
+import { createRandom, generalisedAdvantages } from "@treadle/learning";
+import { type Source, Worker } from "@treadle/runtime";
+import { z } from "zod";
+import type { Trajectory } from "../simulator/items.ts";
+
+export const ControlActorConfig = z.strictObject({
+  model: ActorCriticConfig,
+  epochs: z.int().positive(),
+  minibatches: z.int().positive(),
+  learningRate: z.number().positive(),
+  maxGradNorm: z.number().positive(),
+  discount: z.number().min(0).max(1),
+  lambda: z.number().min(0).max(1),
+  clip: z.number().positive(),
+  valueCoefficient: z.number().nonnegative(),
+  entropyCoefficient: z.number().nonnegative(),
+});
+export type ControlActorConfig = z.infer<typeof ControlActorConfig>;
+
+type Row = { trajectory: Trajectory; time: number; advantage: number; return: number };
+
+/** Trains an actor-critic with PPO; ranks are replicas, and gradients are summed over them before every step. */
+export class ControlActorWorker extends Worker<ControlActorConfig> {
+  static override readonly module: string = import.meta.url;
+  static override readonly restart = "group";
+  static override readonly saves = ["train"];
+  #engine!: ActorCriticEngine;
+  #published!: Weights;
+
+  override async setup(): Promise<void> {
+    this.#engine = await ActorCriticEngine.create(this.config.model);
+    this.#published = this.#engine.exportWeights();
+  }
+  override memoryBytes(): number {
+    return this.#engine.memory().residentBytes;
+  }
+  override async onload(): Promise<void> {
+    await this.#engine.restore();
+  }
+  override async offload(): Promise<void> {
+    await this.#engine.release();
+  }
+  override async checkpoint(): Promise<Uint8Array> {
+    return this.#engine.save();
+  }
+  override async restore(state: Uint8Array): Promise<void> {
+    await this.#engine.load(state);
+    this.#published = this.#engine.exportWeights();
+  }
+
+  /** The newest weights, or undefined when `knownVersion` is them. */
+  async weights(knownVersion?: number): Promise<Weights | undefined> {
+    return this.#published.policyVersion === knownVersion ? undefined : this.#published;
+  }
+
+  /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
+  async train(trajectories: Source<Trajectory>): Promise<{ kl: number; clipFraction: number; valueLoss: number }> {
+    await using _ = await this.devices.lock();
+    const rows: Row[] = [];
+    for await (const batch of trajectories.batches({ acknowledge: "call" })) {
+      for (const trajectory of batch) rows.push(...rowsOf(trajectory, this.config));
+    }
+    await this.#normalise(rows);
+    const random = createRandom(`${this.seed}/${this.rank}/${this.#engine.policyVersion}`);
+    const sums = { kl: 0, clipFraction: 0, valueLoss: 0, weight: 0 };
+    using _compute = this.timer("forward-backward");
+    for (let epoch = 0; epoch < this.config.epochs; epoch++) {
+      for (let i = rows.length - 1; i > 0; i--) {
+        const other = Math.floor(random.float() * (i + 1));
+        [rows[i], rows[other]] = [rows[other] as Row, rows[i] as Row];
+      }
+      // Every rank takes the same number of steps, also one to which few rows came: all-reduces must pair up.
+      for (let part = 0; part < this.config.minibatches; part++) {
+        const bound = (index: number) => Math.floor((index * rows.length) / this.config.minibatches);
+        await this.#step(rows.slice(bound(part), bound(part + 1)), sums);
+      }
+    }
+    this.#published = this.#engine.exportWeights();
+    const weight = Math.max(1, sums.weight);
+    return { kl: sums.kl / weight, clipFraction: sums.clipFraction / weight, valueLoss: sums.valueLoss / weight };
+  }
+
+  async #step(rows: readonly Row[], sums: Record<"kl" | "clipFraction" | "valueLoss" | "weight", number>) {
+    const { clip, valueCoefficient, entropyCoefficient, learningRate, maxGradNorm } = this.config;
+    if (rows.length > 0) {
+      const loss = { clipLow: clip, clipHigh: clip, valueCoefficient, entropyCoefficient };
+      const metrics = await this.#engine.forwardBackward(toBatch(rows, this.config.model), loss);
+      for (const name of ["kl", "clipFraction", "valueLoss", "weight"] as const) sums[name] += metrics[name];
+    }
+    let count = rows.length;
+    if (this.worldSize > 1) {
+      const gradients = this.#engine.gradients();
+      const both = new Float32Array(gradients.length + 1);
+      both.set(gradients);
+      both[gradients.length] = count;
+      const sum = await this.messages.allReduceSum(both);
+      this.#engine.setGradients(sum.slice(0, gradients.length));
+      count = sum[gradients.length] ?? 0;
+    }
+    const scale = count > 0 ? 1 / count : 0;
+    await this.#engine.optimStep({ learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0 });
+  }
+
+  /** Advantages get mean 0 and deviation 1 over all ranks. */
+  async #normalise(rows: readonly Row[]): Promise<void> {
+    const moments = Float32Array.of(rows.length, 0, 0);
+    for (const { advantage } of rows) {
+      moments[1] = (moments[1] ?? 0) + advantage;
+      moments[2] = (moments[2] ?? 0) + advantage ** 2;
+    }
+    const [count = 0, sum = 0, squares = 0] = this.worldSize > 1 ? await this.messages.allReduceSum(moments) : moments;
+    const mean = sum / Math.max(1, count);
+    const deviation = Math.sqrt(Math.max(0, squares / Math.max(1, count) - mean ** 2)) + 1e-8;
+    for (const row of rows) row.advantage = (row.advantage - mean) / deviation;
+  }
+}
+
+/** Each step of a trajectory with its advantage and return. */
+export function rowsOf(trajectory: Trajectory, options: { discount: number; lambda: number }): Row[] {
+  const steps = trajectory.rewards.length;
+  const { advantages, returns } = generalisedAdvantages(
+    { ...trajectory, steps, environments: 1, lastValues: [trajectory.lastValue] },
+    options,
+  );
+  return Array.from({ length: steps }, (_, time) => ({
+    trajectory,
+    time,
+    advantage: advantages[time] ?? 0,
+    return: returns[time] ?? 0,
+  }));
+}
+
+function toBatch(rows: readonly Row[], { observationSize, actionSize }: ActorCriticConfig) {
+  const cut = (name: "observations" | "actions", width: number) => {
+    const all = new Float32Array(rows.length * width);
+    rows.forEach(({ trajectory, time }, index) => {
+      all.set(trajectory[name].subarray(time * width, (time + 1) * width), index * width);
+    });
+    return all;
+  };
+  return {
+    rows: rows.length,
+    observations: cut("observations", observationSize),
+    actions: cut("actions", actionSize),
+    weights: new Float32Array(rows.length).fill(1),
+    advantages: Float32Array.from(rows, (row) => row.advantage),
+    oldLogprobs: Float32Array.from(rows, ({ trajectory, time }) => trajectory.logprobs[time] ?? 0),
+    returns: Float32Array.from(rows, (row) => row.return),
+    oldValues: Float32Array.from(rows, ({ trajectory, time }) => trajectory.values[time] ?? 0),
+  };
+}
