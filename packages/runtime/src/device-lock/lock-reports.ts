@@ -56,7 +56,7 @@ export function lockTimeout(member: Member, edges: readonly WaitEdge[]): Treadle
   }
   return new TreadleError(
     "lock.timeout",
-    `device lock on '${device}' not granted within ${timeoutMs} ms: ${why}; raise locks.timeoutMs or check that worker`,
+    `device lock on '${device}' not granted within ${timeoutMs} ms: ${why}; raise supervision.lockTimeoutMs or check that worker`,
     {
       details: { call: call.call, devices: party.devices, chain: chain.path, cycle: chain.cycle },
       origin: { worker: worker.worker },

@@ -7,6 +7,7 @@
  */
 import { type Peer, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
+import { currentCall } from "./call-context.ts";
 
 export const MessageEnvelope = z.object({ from: z.string(), tag: z.string(), value: z.unknown() });
 
@@ -22,7 +23,8 @@ export class Messenger {
   readonly #worldSize: number;
   readonly #connect: (worker: string) => Promise<Peer>;
   readonly #slots = new Map<string, Slot>();
-  #round = 0;
+  /** collectives that the current call has made */
+  readonly #rounds = new Map<string, number>();
 
   constructor(component: string, rank: number, worldSize: number, connect: (worker: string) => Promise<Peer>) {
     this.#component = component;
@@ -114,9 +116,15 @@ export class Messenger {
     }
   }
 
-  /** Collectives are called in the same order by every rank, so a running number tells one from the next. */
+  /** Every rank of a group makes the same collectives in a call, in the same order, so a running number tells them apart. */
   #collectiveTag(kind: string): string {
-    return `#${kind}.${this.#round++}`;
+    const context = currentCall();
+    // Ranks of one group call share its sequence, so a rank that starts a call over meets the others where they are.
+    const call = context?.call.split("/")[0] ?? "setup";
+    const round = this.#rounds.get(call) ?? 0;
+    if (round === 0) this.#rounds.clear(); // calls run one after another
+    this.#rounds.set(call, round + 1);
+    return `#${kind}.${call}.${round}`;
   }
 
   #others(): string[] {

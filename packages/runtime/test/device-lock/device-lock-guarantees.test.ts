@@ -289,7 +289,7 @@ describe("L5 nesting and limits", () => {
       error: {
         code: "lock.timeout",
         message:
-          "device lock on 'cpu:1' not granted within 5000 ms: held by 'actor/0', which waits for 'episodes' from 'simulator/0'; raise locks.timeoutMs or check that worker",
+          "device lock on 'cpu:1' not granted within 5000 ms: held by 'actor/0', which waits for 'episodes' from 'simulator/0'; raise supervision.lockTimeoutMs or check that worker",
       },
     });
   });
@@ -305,7 +305,7 @@ describe("L5 nesting and limits", () => {
     expect(refusal).toMatchObject({
       error: {
         message:
-          "device lock on 'cpu:1' not granted within 5000 ms: held by 'actor/0', which waits for 'episodes' from 'rollout/0'; this is a deadlock: 'rollout/0' → 'actor/0' → 'rollout/0'; raise locks.timeoutMs or check that worker",
+          "device lock on 'cpu:1' not granted within 5000 ms: held by 'actor/0', which waits for 'episodes' from 'rollout/0'; this is a deadlock: 'rollout/0' → 'actor/0' → 'rollout/0'; raise supervision.lockTimeoutMs or check that worker",
       },
     });
   });
