@@ -1,10 +1,11 @@
 import { text } from "node:stream/consumers";
+import { problems as actions } from "@treadle/actions";
 import { type Problem, TreadleError } from "@treadle/contracts";
 import { problems as planner } from "@treadle/planner";
 import { problems as trajectories } from "@treadle/trajectories";
 import { Command, Option } from "commander";
 
-const problems: Readonly<Record<string, Problem>> = { ...planner, ...trajectories };
+const problems: Readonly<Record<string, Problem>> = { ...planner, ...trajectories, ...actions };
 
 type SolveFlags = {
   readonly method?: string;

@@ -320,7 +320,8 @@ export class DeviceLockState {
     if (call.gang !== undefined) {
       for (const other of this.#order.gangOf(call)) {
         const party = this.#members.get(other.call)?.party;
-        if (party?.state === "gathering") return party;
+        // One that is being called off gathers again; a call that had left it comes back, or the two would wait apart.
+        if (party?.state === "gathering" || party?.isCancelled) return party;
       }
     }
     this.#lastArrival += 1;

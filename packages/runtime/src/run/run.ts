@@ -287,7 +287,10 @@ class Run {
 
   #report(metrics: Metrics | CallHandle<Metrics>): void {
     const step = this.#tracker.current;
-    if (!(metrics instanceof CallHandle)) return this.#record(metrics, step);
+    if (!(metrics instanceof CallHandle)) {
+      this.#record(metrics, step);
+      return;
+    }
     const work = metrics.then((perRank) => this.#record(averageRanks(perRank), step));
     work.catch(() => {}); // the step, or the call itself, reports the failure
     this.#tracker.track(work);

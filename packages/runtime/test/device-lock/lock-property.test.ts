@@ -242,7 +242,7 @@ class RandomLock {
 
 test("any order of requests, loans, deaths, failed swaps and timeouts keeps L1, L3 and L4, and nobody waits for ever", () => {
   const workers = fc.array(
-    fc.record({ devices: fc.array(fc.nat(2), { maxLength: 3 }), bytes: fc.integer({ min: 5, max: 95 }) }),
+    fc.record({ devices: fc.array(fc.nat(2), { minLength: 1, maxLength: 3 }), bytes: fc.integer({ min: 5, max: 95 }) }),
     { minLength: 2, maxLength: 6 },
   );
   const script = fc.array(fc.tuple(fc.nat(99), fc.nat(1000)), { minLength: 5, maxLength: 120 });
