@@ -73,10 +73,12 @@ describe("one decision", () => {
         if (by === "prefix")
           expect(selected.map((s) => s.id)).toEqual(waiting.slice(0, selected.length).map((w) => w.id));
         const used: Record<string, number> = {};
+        const leastUsed: Record<string, number> = {};
         for (const { id, cost } of waiting)
           for (const [resource, amount] of Object.entries(chosen.has(id) ? cost : {})) {
             expect([amount].flat()).toContain(chosen.get(id)![resource]);
             used[resource] = (used[resource] ?? 0) + chosen.get(id)![resource]!;
+            leastUsed[resource] = (leastUsed[resource] ?? 0) + Math.min(...[amount].flat());
           }
         // Whoever was passed on a resource could have started, and was passed only by actions that do not scale there.
         waiting.forEach((passed, i) => {
@@ -90,7 +92,9 @@ describe("one decision", () => {
                 false,
               );
             const least = Math.min(...[amount].flat());
-            expect(used[resource]! + least).toBeLessThanOrEqual(freeOf(states[resource as keyof typeof states]) + 1e-9);
+            expect(leastUsed[resource]! + least).toBeLessThanOrEqual(
+              freeOf(states[resource as keyof typeof states]) + 1e-9,
+            );
           }
         });
         for (const [resource, units] of Object.entries(used))
@@ -200,6 +204,8 @@ function literalPaper(
   return { started, objective: value };
 }
 
+const fractionOf = (value: number): number => Math.abs(Math.sin(value * 12.9898) * 43758.5453) % 1;
+
 describe("policies", () => {
   const descending = fc
     .tuple(
@@ -208,7 +214,11 @@ describe("policies", () => {
     )
     .map(([units, values]) => ({
       units: [...units].sort((a, b) => a - b),
-      seconds: [...values].sort((a, b) => b - a).slice(0, units.length),
+      // Fractions that no two sums share: of arrangements that are equally good, the two may choose different ones.
+      seconds: [...values]
+        .sort((a, b) => b - a)
+        .slice(0, units.length)
+        .map((value) => value + fractionOf(value)),
     }));
 
   test("paper equals Algorithms 1 and 2 by the letter with exact arrangements", () => {
@@ -230,7 +240,7 @@ describe("policies", () => {
           expect(answer.objective).toBeCloseTo(expected.objective, 6);
         },
       ),
-      { numRuns: 400 },
+      { numRuns: 300 },
     );
   });
 

@@ -5,7 +5,8 @@
  * D1 first come, first served on every resource: whoever is selected leaves no earlier action waiting for a resource it
  *    takes, but for one that a policy lets wait for more units of its own; that one is passed only by actions that do
  *    not scale on the same resource. With `order: "prefix"` the selected actions are the first of the whole queue.
- * D2 every allocation is allowed, and together they fit into every resource; what a policy lets wait would fit, too.
+ * D2 every allocation is allowed, and together they fit into every resource; what a policy lets wait would fit beside
+ *    the least that the selected ask for: it waits for the sake of those who get more than that.
  * D3 nothing starves: while an action cannot start, nobody behind it takes what it waits for, so what runs there
  *    drains; an action that could start does so at the latest after it has waited as long as it would have run (P4).
  */
