@@ -1,4 +1,4 @@
-import { type EpisodeGroup, TreadleError, type Weights } from "@treadle/contracts";
+import { type EpisodeGroup, TreadleError } from "@treadle/contracts";
 import type { TrainingEngine } from "@treadle/engines";
 import {
   type Algorithm,
@@ -8,9 +8,10 @@ import {
   packSamples,
   packSupervised,
 } from "@treadle/learning";
-import { type Source, Worker, type WorkerContext } from "@treadle/runtime";
+import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
 import { createEngine, EngineConfig } from "../engine.ts";
+import { TrainerWorker } from "../engine-worker.ts";
 
 export const ActorConfig = EngineConfig.extend({
   paddingToken: z.int().nonnegative().default(0),
@@ -41,15 +42,11 @@ export type ImitationOptions = {
  * Trains the policy. Its ranks are data-parallel replicas: each takes its part of the batch, gradients are summed over
  * ranks before the one optimiser step, so any number of ranks and any chunking takes the same step up to rounding.
  */
-export class ActorWorker extends Worker<ActorConfig> {
+export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly module: string = import.meta.url;
-  static override readonly restart = "group";
   static override readonly saves = ["train", "imitate"];
 
   readonly #algorithm: Algorithm;
-  #engine!: TrainingEngine;
-  /** what others may have: the weights after the last optimiser step, also while the next gradient accumulates */
-  #published!: Weights;
 
   constructor(context: WorkerContext<ActorConfig>) {
     super(context);
@@ -57,29 +54,8 @@ export class ActorWorker extends Worker<ActorConfig> {
   }
 
   override async setup(): Promise<void> {
-    this.#engine = await createEngine(this.config, this.devices.ids.length, this.seed);
-    this.#published = this.#engine.exportWeights();
-  }
-  override memoryBytes(): number {
-    return this.#engine.memory().residentBytes;
-  }
-  override async onload(): Promise<void> {
-    await this.#engine.restore();
-  }
-  override async offload(): Promise<void> {
-    await this.#engine.release();
-  }
-  override async checkpoint(): Promise<Uint8Array> {
-    return this.#engine.save();
-  }
-  override async restore(state: Uint8Array): Promise<void> {
-    await this.#engine.load(state);
-    this.#published = this.#engine.exportWeights();
-  }
-
-  /** The newest weights, or undefined when `knownVersion` is them. */
-  async weights(knownVersion?: number): Promise<Weights | undefined> {
-    return this.#published.policyVersion === knownVersion ? undefined : this.#published;
+    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed);
+    this.published = this.engine.exportWeights();
   }
 
   /** One optimiser step over all groups of the stream; the gradient accumulates while they arrive. */
@@ -102,7 +78,7 @@ export class ActorWorker extends Worker<ActorConfig> {
       });
       using _compute = this.timer("forward-backward");
       for (const { batch: rows, divisor } of packed) {
-        const metrics = await this.#engine.forwardBackward(rows, this.#algorithm.loss);
+        const metrics = await this.engine.forwardBackward(rows, this.#algorithm.loss);
         totals.divisor += divisor;
         totals.loss += metrics.loss;
         totals.entropy += metrics.entropy;
@@ -113,7 +89,7 @@ export class ActorWorker extends Worker<ActorConfig> {
     }
     await this.#sumOverRanks(totals);
     const gradNorm = await this.#step(this.config.learningRate, totals.divisor);
-    return { ...totals.metrics(), gradNorm, policyVersion: this.#engine.policyVersion };
+    return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
   }
 
   /** Supervised steps on demonstrations, for a policy that has to know something before rewards can exist. */
@@ -131,7 +107,7 @@ export class ActorWorker extends Worker<ActorConfig> {
       });
       using _compute = this.timer("forward-backward");
       for (const { batch: rectangle, divisor } of packed) {
-        const metrics = await this.#engine.forwardBackward(rectangle, { type: "cross-entropy" });
+        const metrics = await this.engine.forwardBackward(rectangle, { type: "cross-entropy" });
         totals.divisor += divisor;
         totals.loss += metrics.loss;
         totals.weight += metrics.weight;
@@ -146,12 +122,12 @@ export class ActorWorker extends Worker<ActorConfig> {
   async #sumOverRanks(totals: Totals): Promise<void> {
     if (this.worldSize === 1) return;
     using _ = this.timer("all-reduce");
-    const gradients = this.#engine.gradients();
+    const gradients = this.engine.gradients();
     const both = new Float32Array(gradients.length + totals.length);
     both.set(gradients);
     both.set(totals.toArray(), gradients.length);
     const sum = await this.messages.allReduceSum(both);
-    this.#engine.setGradients(sum.slice(0, gradients.length));
+    this.engine.setGradients(sum.slice(0, gradients.length));
     totals.fromArray(sum.subarray(gradients.length));
   }
 
@@ -161,14 +137,14 @@ export class ActorWorker extends Worker<ActorConfig> {
     const scale = divisor > 0 ? 1 / divisor : 0;
     const step = { learningRate: divisor > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay };
     using _compute = this.timer("optimiser step");
-    const { gradNorm } = await this.#engine.optimStep(step);
-    this.#published = this.#engine.exportWeights();
+    const { gradNorm } = await this.engine.optimStep(step);
+    this.published = this.engine.exportWeights();
     return gradNorm;
   }
 
   /** W2. */
   #refuseStale(groups: readonly EpisodeGroup[]): void {
-    const [stale] = findStaleGroups(groups, this.#engine.policyVersion, this.config.maxStaleness);
+    const [stale] = findStaleGroups(groups, this.engine.policyVersion, this.config.maxStaleness);
     if (!stale) return;
     throw new TreadleError(
       "learning.invalid-batch",

@@ -1,8 +1,8 @@
-import type { Weights } from "@treadle/contracts";
 import { ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
 import { createRandom, generalisedAdvantages } from "@treadle/learning";
-import { type Source, Worker } from "@treadle/runtime";
+import type { Source } from "@treadle/runtime";
 import { z } from "zod";
+import { TrainerWorker } from "../engine-worker.ts";
 import type { Trajectory } from "../simulator/items.ts";
 
 export const ControlActorConfig = z.strictObject({
@@ -22,37 +22,13 @@ export type ControlActorConfig = z.infer<typeof ControlActorConfig>;
 type Row = { trajectory: Trajectory; time: number; advantage: number; return: number };
 
 /** Trains an actor-critic with PPO; ranks are replicas, and gradients are summed over them before every step. */
-export class ControlActorWorker extends Worker<ControlActorConfig> {
+export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorCriticEngine> {
   static override readonly module: string = import.meta.url;
-  static override readonly restart = "group";
   static override readonly saves = ["train"];
-  #engine!: ActorCriticEngine;
-  #published!: Weights;
 
   override async setup(): Promise<void> {
-    this.#engine = await ActorCriticEngine.create(this.config.model);
-    this.#published = this.#engine.exportWeights();
-  }
-  override memoryBytes(): number {
-    return this.#engine.memory().residentBytes;
-  }
-  override async onload(): Promise<void> {
-    await this.#engine.restore();
-  }
-  override async offload(): Promise<void> {
-    await this.#engine.release();
-  }
-  override async checkpoint(): Promise<Uint8Array> {
-    return this.#engine.save();
-  }
-  override async restore(state: Uint8Array): Promise<void> {
-    await this.#engine.load(state);
-    this.#published = this.#engine.exportWeights();
-  }
-
-  /** The newest weights, or undefined when `knownVersion` is them. */
-  async weights(knownVersion?: number): Promise<Weights | undefined> {
-    return this.#published.policyVersion === knownVersion ? undefined : this.#published;
+    this.engine = await ActorCriticEngine.create(this.config.model);
+    this.published = this.engine.exportWeights();
   }
 
   /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
@@ -63,7 +39,7 @@ export class ControlActorWorker extends Worker<ControlActorConfig> {
       for (const trajectory of batch) rows.push(...rowsOf(trajectory, this.config));
     }
     await this.#normalise(rows);
-    const random = createRandom(`${this.seed}/${this.rank}/${this.#engine.policyVersion}`);
+    const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
     const sums = { kl: 0, clipFraction: 0, valueLoss: 0, weight: 0 };
     using _compute = this.timer("forward-backward");
     for (let epoch = 0; epoch < this.config.epochs; epoch++) {
@@ -77,7 +53,7 @@ export class ControlActorWorker extends Worker<ControlActorConfig> {
         await this.#step(rows.slice(bound(part), bound(part + 1)), sums);
       }
     }
-    this.#published = this.#engine.exportWeights();
+    this.published = this.engine.exportWeights();
     const weight = Math.max(1, sums.weight);
     return { kl: sums.kl / weight, clipFraction: sums.clipFraction / weight, valueLoss: sums.valueLoss / weight };
   }
@@ -86,21 +62,21 @@ export class ControlActorWorker extends Worker<ControlActorConfig> {
     const { clip, valueCoefficient, entropyCoefficient, learningRate, maxGradNorm } = this.config;
     if (rows.length > 0) {
       const loss = { clipLow: clip, clipHigh: clip, valueCoefficient, entropyCoefficient };
-      const metrics = await this.#engine.forwardBackward(toBatch(rows, this.config.model), loss);
+      const metrics = await this.engine.forwardBackward(toBatch(rows, this.config.model), loss);
       for (const name of ["kl", "clipFraction", "valueLoss", "weight"] as const) sums[name] += metrics[name];
     }
     let count = rows.length;
     if (this.worldSize > 1) {
-      const gradients = this.#engine.gradients();
+      const gradients = this.engine.gradients();
       const both = new Float32Array(gradients.length + 1);
       both.set(gradients);
       both[gradients.length] = count;
       const sum = await this.messages.allReduceSum(both);
-      this.#engine.setGradients(sum.slice(0, gradients.length));
+      this.engine.setGradients(sum.slice(0, gradients.length));
       count = sum[gradients.length] ?? 0;
     }
     const scale = count > 0 ? 1 / count : 0;
-    await this.#engine.optimStep({ learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0 });
+    await this.engine.optimStep({ learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0 });
   }
 
   /** Advantages get mean 0 and deviation 1 over all ranks. */

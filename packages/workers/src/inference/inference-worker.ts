@@ -1,10 +1,11 @@
 import type { EpisodeGroup } from "@treadle/contracts";
 import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
 import { packForScoring, unpackEntries } from "@treadle/learning";
-import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
+import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createEngine, EngineConfig } from "../engine.ts";
+import { EngineWorker } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
 
 export const InferenceConfig = EngineConfig.extend({
@@ -13,28 +14,17 @@ export const InferenceConfig = EngineConfig.extend({
 export type InferenceConfig = z.infer<typeof InferenceConfig>;
 
 /** Scores existing tokens: the log-probabilities that the training step compares with. */
-export class InferenceWorker extends Worker<InferenceConfig> {
+export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEngine & TrainingEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pullWeights"];
 
-  #engine!: GenerationEngine & TrainingEngine;
-
   override async setup(): Promise<void> {
-    this.#engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
-  }
-  override memoryBytes(): number {
-    return this.#engine.memory().residentBytes;
-  }
-  override async onload(): Promise<void> {
-    await this.#engine.restore();
-  }
-  override async offload(): Promise<void> {
-    await this.#engine.release();
+    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
   }
 
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await using _ = await this.devices.lock();
-    await pullWeights(this.#engine, actor, this.rank);
+    await pullWeights(this.engine, actor, this.rank);
   }
 
   /** Fills in `oldLogprobs` of every episode. */
@@ -51,7 +41,7 @@ export class InferenceWorker extends Worker<InferenceConfig> {
       const rectangles: Float32Array[] = [];
       {
         using _forward = this.timer("forward");
-        for (const { batch: rows } of packed) rectangles.push(await this.#engine.logprobs(rows));
+        for (const { batch: rows } of packed) rectangles.push(await this.engine.logprobs(rows));
       }
       const logprobs = unpackEntries(packed, rectangles, episodes.length);
       let next = 0;

@@ -1,35 +1,26 @@
 import { type ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
 import { hashString } from "@treadle/learning";
-import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
+import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
 import type { ControlActorWorker } from "../actor/control-actor-worker.ts";
+import { EngineWorker } from "../engine-worker.ts";
 import type { Action, Observation, Trajectory } from "../simulator/items.ts";
 
 /** Acts in a simulator and collects what happened. */
-export class ControlRolloutWorker extends Worker<{ model: ActorCriticConfig }> {
+export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfig }, ActorCriticEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pullWeights"];
-  #engine!: ActorCriticEngine;
 
   override async setup(): Promise<void> {
-    this.#engine = await ActorCriticEngine.create(this.config.model);
-  }
-  override memoryBytes(): number {
-    return this.#engine.memory().residentBytes;
-  }
-  override async onload(): Promise<void> {
-    await this.#engine.restore();
-  }
-  override async offload(): Promise<void> {
-    await this.#engine.release();
+    this.engine = await ActorCriticEngine.create(this.config.model);
   }
 
   async pullWeights(actor: WorkerGroup<ControlActorWorker>): Promise<void> {
     await using _ = await this.devices.lock();
     const weights = await actor
       .onRanks(this.rank % actor.size)
-      .weights(this.#engine.policyVersion)
+      .weights(this.engine.policyVersion)
       .first();
-    if (weights) await this.#engine.loadWeights(weights);
+    if (weights) await this.engine.loadWeights(weights);
   }
 
   /** Answers `horizon` observations with actions, values one more, and puts one trajectory for each environment. */
@@ -46,14 +37,14 @@ export class ControlRolloutWorker extends Worker<{ model: ActorCriticConfig }> {
       const [seen] = (await observations.take({ items: 1 })) ?? [];
       if (!seen) return;
       const rows = seen.rewards.length;
-      const seed = hashString(`${this.seed}/${this.rank}/${this.#engine.policyVersion}/${time}`);
-      const acted = await this.#engine.act(seen.observations, rows, { seed });
+      const seed = hashString(`${this.seed}/${this.rank}/${this.engine.policyVersion}/${time}`);
+      const acted = await this.engine.act(seen.observations, rows, { seed });
       if (time < horizon) await actions.put({ actions: acted.actions });
       const final = seen.truncated.some((flag) => flag === 1)
-        ? (await this.#engine.act(seen.finalObservations, rows, { greedy: true })).values
+        ? (await this.engine.act(seen.finalObservations, rows, { greedy: true })).values
         : undefined;
       for (let row = 0; row < rows; row++) {
-        made[row] ??= emptyTrajectory(this.#engine.policyVersion, horizon, observationSize, actionSize);
+        made[row] ??= emptyTrajectory(this.engine.policyVersion, horizon, observationSize, actionSize);
         const trajectory = made[row] as Trajectory;
         if (time > 0) {
           trajectory.rewards[time - 1] = seen.rewards[row] ?? 0;

@@ -9,10 +9,11 @@ import {
   type RewardRegistry,
   scoreCompletion,
 } from "@treadle/learning";
-import { type Sink, type Source, Worker, type WorkerContext, type WorkerGroup } from "@treadle/runtime";
+import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createEngine, EngineConfig } from "../engine.ts";
+import { EngineWorker } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
 
 export const RolloutConfig = EngineConfig.extend({
@@ -31,13 +32,12 @@ export type RolloutConfig = z.infer<typeof RolloutConfig>;
 export type EvaluationCount = { readonly correct: number; readonly total: number };
 
 /** Generates completions and scores them. */
-export class RolloutWorker extends Worker<RolloutConfig> {
+export class RolloutWorker extends EngineWorker<RolloutConfig, GenerationEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pullWeights"];
 
   protected readonly tokenizer: CharacterTokenizer;
   protected readonly reward: Reward;
-  protected engine!: GenerationEngine;
 
   constructor(context: WorkerContext<RolloutConfig>) {
     super(context);
@@ -52,16 +52,6 @@ export class RolloutWorker extends Worker<RolloutConfig> {
 
   override async setup(): Promise<void> {
     this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
-  }
-
-  override memoryBytes(): number {
-    return this.engine.memory().residentBytes;
-  }
-  override async onload(): Promise<void> {
-    await this.engine.restore();
-  }
-  override async offload(): Promise<void> {
-    await this.engine.release();
   }
 
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {

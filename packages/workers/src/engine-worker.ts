@@ -1,0 +1,39 @@
+import type { Weights } from "@treadle/contracts";
+import type { Engine, Trainable } from "@treadle/engines";
+import { Worker } from "@treadle/runtime";
+
+/** A worker around one engine, which its `setup` makes: the engine's memory is what the device lock moves. */
+export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
+  protected engine!: E;
+
+  override memoryBytes(): number {
+    return this.engine.memory().residentBytes;
+  }
+  override async onload(): Promise<void> {
+    await this.engine.restore();
+  }
+  override async offload(): Promise<void> {
+    await this.engine.release();
+  }
+}
+
+/** An engine worker whose ranks train one policy together; others pull its weights. */
+export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker<C, E> {
+  static override readonly restart = "group";
+
+  /** what others may have: the weights after the last optimiser step, also while the next gradient accumulates */
+  protected published!: Weights;
+
+  override async checkpoint(): Promise<Uint8Array> {
+    return this.engine.save();
+  }
+  override async restore(state: Uint8Array): Promise<void> {
+    await this.engine.load(state);
+    this.published = this.engine.exportWeights();
+  }
+
+  /** The newest weights, or undefined when `knownVersion` is them. */
+  async weights(knownVersion?: number): Promise<Weights | undefined> {
+    return this.published.policyVersion === knownVersion ? undefined : this.published;
+  }
+}
