@@ -18,6 +18,7 @@ export {
   toErrorRecord,
 } from "./errors.ts";
 export { PlacementRow, RunEvent, RunSummary, UtilisationShares } from "./events.ts";
+export { FlowGraph } from "./flow-graph.ts";
 export {
   type Completion,
   Episode,
@@ -56,3 +57,11 @@ export {
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
 export type { Cancellation, Clock, Link, Peer, PeerName, RequestContext, SendOptions } from "./ports.ts";
 export { type Problem, readProblem, type SolveOptions, unknownMethod } from "./problem.ts";
+export {
+  CallObservation,
+  ChannelObservation,
+  ComponentProfile,
+  Profile,
+  ProfileSample,
+  TimeFit,
+} from "./profile.ts";

@@ -33,6 +33,8 @@ export const Episode = z.object({
   /** log-probabilities recomputed by inference; absent until then */
   oldLogprobs: float32.optional(),
   refLogprobs: float32.optional(),
+  /** a critic's estimate before each token of what the episode will still be worth; 0 where mask is 0 */
+  values: float32.optional(),
 });
 export type Episode = z.infer<typeof Episode>;
 
@@ -72,6 +74,9 @@ export type TrainBatch = {
   readonly advantages?: Float32Array | undefined;
   readonly oldLogprobs?: Float32Array | undefined;
   readonly refLogprobs?: Float32Array | undefined;
+  /** what a critic regresses to, and its estimates when the episode was collected */
+  readonly returns?: Float32Array | undefined;
+  readonly oldValues?: Float32Array | undefined;
 };
 
 /** What `forwardBackward` minimises; built by `learning`, executed by engines. */
@@ -89,7 +94,16 @@ export type LossSpec =
       /** coefficient of the k3 estimator of KL(policy || reference); needs refLogprobs when positive */
       readonly klCoefficient: number;
       readonly entropyCoefficient: number;
+      /** trains the critic too; needs `returns` and `oldValues`, and a model with a value head */
+      readonly value?: ValueLoss | undefined;
     };
+
+/** Half the squared error between value and return, times `coefficient`. */
+export type ValueLoss = {
+  readonly coefficient: number;
+  /** how far a value may move from its old one before moving further stops paying (PPO's value clip) */
+  readonly clip: number;
+};
 
 /** Sums over a batch, weighted as the loss is; divide by the sum of weights for means. */
 export type LossMetrics = {
@@ -98,6 +112,8 @@ export type LossMetrics = {
   readonly kl: number;
   readonly entropy: number;
   readonly clipFraction: number;
+  /** half the squared error of the values, clipped as in the loss, before its coefficient; 0 without a critic */
+  readonly valueLoss: number;
 };
 
 /** Named parameters with shapes, flat row-major data, and the policy version they are. */

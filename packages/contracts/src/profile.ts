@@ -1,0 +1,110 @@
+import { z } from "zod";
+
+import { FlowGraph } from "./flow-graph.ts";
+import { Granularity, PlacementMode } from "./plan.ts";
+
+const name = z.string().min(1);
+const milliseconds = z.number().nonnegative();
+const seconds = z.number().nonnegative();
+const count = z.int().positive();
+
+/** What one channel did within one call on one rank. */
+export const ChannelObservation = z.object({
+  channel: name,
+  role: z.enum(["source", "sink"]),
+  items: z.int().nonnegative(),
+  bytes: z.number().nonnegative(),
+  /** takes that brought items, or puts */
+  times: z.int().nonnegative(),
+  /** spent waiting for items or credit */
+  waitMs: milliseconds,
+});
+export type ChannelObservation = z.infer<typeof ChannelObservation>;
+
+/**
+ * What one call cost one rank, as its process measured it; comes with the reply to a call that is observed.
+ *
+ * Busy is what is left of the call when waits for devices, items and credit are taken away. A batch is what one take
+ * brought; its busy time lasts until the next take, so the fixed part of a method is in its first and last batch.
+ */
+export const CallObservation = z.object({
+  busyMs: milliseconds,
+  lockWaitMs: milliseconds,
+  onloadMs: milliseconds,
+  offloadMs: milliseconds,
+  /** processor time of the process within the busy time */
+  cpuMs: milliseconds,
+  /** of the worker's memory on each of its devices, at the end of the call */
+  memoryBytes: z.number().nonnegative(),
+  channels: z.array(ChannelObservation),
+  /** batches of equal size together */
+  batches: z.array(z.object({ channel: name, items: count, times: count, busyMs: milliseconds })),
+});
+export type CallObservation = z.infer<typeof CallObservation>;
+
+/** Seconds that a component was busy, on the rank that was busy longest, at one device count and chunk size. */
+export const ProfileSample = z.strictObject({
+  /** devices of all its ranks together */
+  devices: count,
+  /** items of the step's batch that it handled at a time, over all ranks; the whole batch when it was not chunked */
+  items: z.number().positive(),
+  /** median of what was accepted */
+  seconds,
+  /** median absolute deviation over the median */
+  spread: z.number().nonnegative(),
+  accepted: count,
+  rejected: z.int().nonnegative(),
+  /** others used the processors meanwhile and no sample was free of it */
+  contended: z.boolean(),
+});
+export type ProfileSample = z.infer<typeof ProfileSample>;
+
+/** `base + perItem * items / devices^alpha` seconds, fitted to samples; RLinf §3.4 fits a polynomial. */
+export const TimeFit = z.strictObject({
+  base: seconds,
+  perItem: seconds,
+  alpha: z.number(),
+  /** the mean of |fitted - measured| / measured over the samples */
+  relativeError: z.number().nonnegative(),
+});
+export type TimeFit = z.infer<typeof TimeFit>;
+
+export const ComponentProfile = z.strictObject({
+  /** hash of its class, configuration and launch options: what its times depend on */
+  key: z.string().min(1),
+  deviceKind: z.string().min(1).optional(),
+  /** devices that one rank spans; it can use whole multiples */
+  devicesPerRank: count,
+  /** the fewest and most devices that its ranks can use together */
+  minDevices: count,
+  maxDevices: count,
+  samples: z.array(ProfileSample).min(1),
+  fit: TimeFit.nullable(),
+  memory: z.array(z.strictObject({ devices: count, bytesPerDevice: z.number().nonnegative() })),
+  onloadSeconds: seconds,
+  offloadSeconds: seconds,
+  /** a step's calls that take from no channel, such as pulling weights; they overlap nothing */
+  serialSeconds: seconds,
+});
+export type ComponentProfile = z.infer<typeof ComponentProfile>;
+
+/** What a workflow costs on some hardware. A readable file; reused while its key matches, refreshed when a run drifts. */
+export const Profile = z.strictObject({
+  version: z.literal(1),
+  workflow: z.string().min(1),
+  createdAt: z.iso.datetime(),
+  hardware: z.strictObject({ key: z.string().min(1), description: z.string() }),
+  graph: FlowGraph,
+  components: z.record(name, ComponentProfile),
+  /** whole steps as measured, by how they ran; `seconds` is the median */
+  steps: z.array(
+    z.strictObject({
+      mode: PlacementMode,
+      devices: count,
+      granularity: Granularity,
+      seconds,
+      samples: count,
+    }),
+  ),
+});
+export type Profile = z.infer<typeof Profile>;
