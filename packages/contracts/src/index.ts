@@ -29,6 +29,7 @@ export {
   Prompt,
   Sampling,
   type TrainBatch,
+  type ValueLoss,
   type Weights,
 } from "./learning.ts";
 export {
@@ -61,6 +62,7 @@ export {
   CallObservation,
   ChannelObservation,
   ComponentProfile,
+  type ObservedCall,
   Profile,
   ProfileSample,
   TimeFit,

@@ -7,6 +7,7 @@
  */
 import { z } from "zod";
 import { Granularity } from "./plan.ts";
+import { CallObservation } from "./profile.ts";
 
 const bytes = z.instanceof(Uint8Array);
 
@@ -70,6 +71,8 @@ export const CallRequest = z.object({
   step: z.int().nonnegative().optional(),
   /** the state is saved under this path when the method is one that changes it */
   savePath: z.string().optional(),
+  /** the reply says what the call cost */
+  observe: z.boolean().optional(),
 });
 export type CallRequest = z.infer<typeof CallRequest>;
 
@@ -78,6 +81,7 @@ export const CallReply = z.object({
   durationMs: z.number(),
   timers: z.record(z.string(), z.number()),
   savedPath: z.string().optional(),
+  observation: CallObservation.optional(),
 });
 export type CallReply = z.infer<typeof CallReply>;
 

@@ -42,6 +42,15 @@ export const CallObservation = z.object({
 });
 export type CallObservation = z.infer<typeof CallObservation>;
 
+/** An observation with the call that it is of. */
+export type ObservedCall = CallObservation & {
+  readonly component: string;
+  readonly method: string;
+  readonly rank: number;
+  readonly step: number | undefined;
+  readonly durationMs: number;
+};
+
 /** Seconds that a component was busy, on the rank that was busy longest, at one device count and chunk size. */
 export const ProfileSample = z.strictObject({
   /** devices of all its ranks together */

@@ -15,6 +15,7 @@ import {
 } from "@treadle/contracts";
 import { decodeItems, ItemEncoder, type PayloadReader, type PayloadStore } from "@treadle/transport";
 import type { z } from "zod";
+import type { ChannelWait } from "../host/call-meter.ts";
 import type { BatchOptions, Sink, Source } from "./channel.ts";
 
 /** How a client reaches the home: over the runner's link from a worker, directly within the runner. */
@@ -34,20 +35,30 @@ export class SinkClient<T> implements Sink<T> {
   readonly #schema: z.ZodType<T> | undefined;
   readonly #port: HomePort;
   readonly #call: () => string;
+  readonly #waiting: () => ChannelWait;
   readonly #encoder = new ItemEncoder();
 
-  constructor(ref: ChannelRef, schema: z.ZodType<T> | undefined, port: HomePort, call: () => string) {
+  constructor(
+    ref: ChannelRef,
+    schema: z.ZodType<T> | undefined,
+    port: HomePort,
+    call: () => string,
+    waiting: () => ChannelWait = unwatched,
+  ) {
     this.name = ref.$channel;
     this.#ref = ref;
     this.#schema = schema;
     this.#port = port;
     this.#call = call;
+    this.#waiting = waiting;
   }
 
   async put(...items: readonly T[]): Promise<void> {
     if (items.length === 0) return;
     const packed = packItems(items, this.#ref, this.#schema, this.#encoder, this.#port.payloads?.store);
+    using wait = this.#waiting();
     await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
+    wait.moved(items.length, sizeBytes(packed));
   }
 }
 
@@ -56,9 +67,9 @@ export class SourceClient<T> implements Source<T> {
   readonly #ref: ChannelRef;
   readonly #port: HomePort;
   readonly #call: () => string;
-  readonly #waiting: () => Disposable;
+  readonly #waiting: () => ChannelWait;
 
-  constructor(ref: ChannelRef, port: HomePort, call: () => string, waiting: () => Disposable) {
+  constructor(ref: ChannelRef, port: HomePort, call: () => string, waiting: () => ChannelWait = unwatched) {
     this.name = ref.$channel;
     this.#ref = ref;
     this.#port = port;
@@ -68,7 +79,7 @@ export class SourceClient<T> implements Source<T> {
 
   async take(options: BatchOptions = {}): Promise<T[] | undefined> {
     const items = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
-    using _ = this.#waiting();
+    using wait = this.#waiting();
     const reply = TakeReply.parse(
       await this.#port.take({
         channel: this.name,
@@ -78,7 +89,12 @@ export class SourceClient<T> implements Source<T> {
         ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
       }),
     );
-    return reply === null ? undefined : unpackItems<T>(reply, this.#port.payloads?.reader);
+    if (reply === null) return undefined;
+    wait.moved(
+      count(reply.blocks),
+      reply.blocks.reduce((sum, block) => sum + sizeBytes(block), 0),
+    );
+    return unpackItems<T>(reply, this.#port.payloads?.reader);
   }
 
   async *batches(options: BatchOptions = {}): AsyncGenerator<T[]> {
@@ -93,6 +109,14 @@ export class SourceClient<T> implements Source<T> {
     for await (const batch of this.batches()) yield* batch;
   }
 }
+
+const unwatched = (): ChannelWait => ({ moved() {}, [Symbol.dispose]() {} });
+
+const count = (blocks: readonly ItemBlock[]): number => blocks.reduce((sum, { lengths }) => sum + lengths.length, 0);
+
+/** Encoded, wherever the bytes are kept. */
+const sizeBytes = ({ data, kept }: ItemBlock): number =>
+  (kept ?? []).reduce((sum, item) => sum + item.sizeBytes, data.byteLength);
 
 /** Validates and encodes; throws `channel.invalid-item` that names the item, the path and what was allowed. */
 export function packItems<T>(

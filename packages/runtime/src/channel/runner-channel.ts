@@ -69,12 +69,7 @@ export class RunnerChannel<T> implements Channel<T> {
 
   async *batches(options: BatchOptions = {}): AsyncGenerator<T[]> {
     const call = this.#open("source");
-    const client = new SourceClient<T>(
-      this.#reference("source"),
-      this.#homes,
-      () => call,
-      () => ({ [Symbol.dispose]() {} }),
-    );
+    const client = new SourceClient<T>(this.#reference("source"), this.#homes, () => call);
     try {
       yield* client.batches(options);
     } finally {

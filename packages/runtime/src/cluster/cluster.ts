@@ -1,6 +1,13 @@
 import { join } from "node:path";
 import * as contracts from "@treadle/contracts";
-import { type ChannelRef, type Plan, type RunEvent, type RuntimeConfig, TreadleError } from "@treadle/contracts";
+import {
+  type ChannelRef,
+  type ObservedCall,
+  type Plan,
+  type RunEvent,
+  type RuntimeConfig,
+  TreadleError,
+} from "@treadle/contracts";
 import { resolvePlacement } from "@treadle/planner";
 import { PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
@@ -59,6 +66,8 @@ export class Cluster {
   #closing = false;
   /** the step that calls and puts belong to now; set by the run */
   step: number | undefined;
+  /** given what each call costs, while it is set; set by the run */
+  observer: ((call: ObservedCall) => void) | undefined;
   #callListener: (handle: CallHandle<unknown>) => void = () => {};
   #failureListener: (error: TreadleError) => void = () => {};
 
@@ -97,6 +106,7 @@ export class Cluster {
       // Sequences begin anew with each runner; the files that the journal of an earlier one refers to stay as they are.
       savePath: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}.state`),
       onSaved: (component, path, step) => this.#states.save(component, path, step),
+      onObserved: (call) => this.observer?.(call),
       onProgress: progress,
       onFailure: (error) => this.#noteFailure(error),
     });
@@ -392,7 +402,15 @@ export class Cluster {
     const encodedArgs = args.map((arg) => mapArguments(arg, (value) => this.#encodeArgument(value, ends)));
     const all = this.#fleet.ranksOf(component.name);
     const chosen = ranks ? ranks.map((index) => all[index] as Rank) : all;
-    const handle = this.#calls.call({ component, ranks: chosen, method, args: encodedArgs, ends, step: this.step });
+    const handle = this.#calls.call({
+      component,
+      ranks: chosen,
+      method,
+      args: encodedArgs,
+      ends,
+      step: this.step,
+      observe: this.observer !== undefined,
+    });
     this.#callListener(handle);
     return handle;
   }

@@ -11,6 +11,7 @@ import {
   type CallReply,
   type CallRequest,
   fromErrorRecord,
+  type ObservedCall,
   type TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
@@ -28,6 +29,8 @@ export type EncodedCall = {
   readonly args: readonly unknown[];
   readonly ends: readonly ChannelEnd[];
   readonly step: number | undefined;
+  /** replies say what the call cost */
+  readonly observe?: boolean | undefined;
 };
 
 type RankCall = {
@@ -53,6 +56,7 @@ export type GroupCallsOptions = {
   /** where the state after a call is saved, for classes that save */
   readonly savePath: (component: string, sequence: number) => string;
   readonly onSaved: (component: string, path: string, step: number | undefined) => void;
+  readonly onObserved: (call: ObservedCall) => void;
   readonly onProgress: () => void;
   readonly onFailure: (error: unknown) => void;
 };
@@ -167,7 +171,7 @@ export class GroupCalls {
   }
 
   #request(encoded: EncodedCall, sequence: number, rank: Rank): CallRequest {
-    const { component, method, args, step } = encoded;
+    const { component, method, args, step, observe } = encoded;
     const saves = component.workerClass.saves.includes(method) && rank.index === 0;
     return {
       call: `${sequence}/${rank.index}`,
@@ -175,6 +179,7 @@ export class GroupCalls {
       method,
       args: [...args],
       ...(step === undefined ? {} : { step }),
+      ...(observe ? { observe } : {}),
       ...(saves ? { savePath: this.#options.savePath(component.name, sequence) } : {}),
     };
   }
@@ -214,8 +219,13 @@ export class GroupCalls {
     const reply = each.reply as CallReply;
     each.isSettled = true;
     this.#release(each.pending.request.call, { ok: true });
-    const { component, step } = call.encoded;
+    const { component, method, step } = call.encoded;
+    const { durationMs, observation } = reply;
     if (reply.savedPath !== undefined) this.#options.onSaved(component.name, reply.savedPath, step);
+    if (observation) {
+      const { index: rank } = each.rank;
+      this.#options.onObserved({ component: component.name, method, rank, step, durationMs, ...observation });
+    }
     each.settle.resolve({ value: reply.value, durationMs: reply.durationMs, timers: reply.timers });
   }
 

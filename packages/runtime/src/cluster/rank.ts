@@ -157,8 +157,15 @@ export class Rank {
 function checkReply(body: unknown): CallReply {
   const reply = body as CallReply | null;
   if (typeof reply === "object" && reply !== null && typeof reply.durationMs === "number") {
-    const { timers, savedPath } = reply;
-    if (savedPath === undefined && typeof timers === "object" && timers !== null && isEmpty(timers)) return reply;
+    const { timers, savedPath, observation } = reply;
+    if (
+      savedPath === undefined &&
+      observation === undefined &&
+      typeof timers === "object" &&
+      timers !== null &&
+      isEmpty(timers)
+    )
+      return reply;
   }
   return CallReply.parse(body);
 }

@@ -1,7 +1,7 @@
 /** A worker's side of the device lock. The decision is the lock service's; this only asks, counts and returns. */
 import { type Cancellation, LockReply, type Peer } from "@treadle/contracts";
 import type { Tracer } from "@treadle/observe";
-import { requireCall } from "../host/call-context.ts";
+import { currentCall, requireCall } from "../host/call-context.ts";
 
 type Held = { readonly token: number; count: number };
 
@@ -61,6 +61,7 @@ export class DeviceLock {
 
   async #acquire(call: string, signal: Cancellation): Promise<Held> {
     using _ = this.#tracer.span("device lock", "lock-wait");
+    using _wait = currentCall()?.meter?.lockWait();
     const reply = await this.#runner.request("lock.acquire", { call }, { signal });
     return { token: LockReply.parse(reply).token, count: 1 };
   }

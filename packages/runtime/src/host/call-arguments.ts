@@ -5,6 +5,7 @@ import { type HomePort, SinkClient, SourceClient } from "../channel/channel-clie
 import { createGroup, describeGroup, type GroupCaller, groupRef } from "../group/group.ts";
 import { CallHandle, type RankReply } from "../group/handle.ts";
 import { requireCall } from "./call-context.ts";
+import type { ChannelWait } from "./call-meter.ts";
 import { findExport } from "./module-loader.ts";
 
 const maxDepth = 4;
@@ -38,7 +39,7 @@ function holdsReference(value: unknown, depth: number): boolean {
 export type ArgumentPorts = {
   readonly workflowModule: string | undefined;
   readonly home: HomePort;
-  readonly waiting: (channel: string) => Disposable;
+  readonly waiting: (channel: string, role: "source" | "sink") => ChannelWait;
   readonly callWorker: (worker: string, method: string, args: readonly unknown[]) => Promise<unknown>;
 };
 
@@ -63,8 +64,8 @@ export async function decodeArguments(args: readonly unknown[], ports: ArgumentP
       const ref = ChannelRef.parse(value);
       const call = () => requireCall(`channel '${ref.$channel}' was used`).call;
       return ref.role === "source"
-        ? new SourceClient(ref, ports.home, call, () => ports.waiting(ref.$channel))
-        : new SinkClient(ref, schemaOf(ref.$channel), ports.home, call);
+        ? new SourceClient(ref, ports.home, call, () => ports.waiting(ref.$channel, "source"))
+        : new SinkClient(ref, schemaOf(ref.$channel), ports.home, call, () => ports.waiting(ref.$channel, "sink"));
     }
     if ("$group" in value) return remoteGroup(GroupRef.parse(value), ports);
     return undefined;

@@ -1,6 +1,7 @@
 /** Which call the current code works for; follows every await of a worker method. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { type Cancellation, TreadleError } from "@treadle/contracts";
+import type { CallMeter } from "./call-meter.ts";
 
 export type CallContext = {
   readonly call: string;
@@ -8,6 +9,8 @@ export type CallContext = {
   readonly step: number | undefined;
   readonly signal: Cancellation;
   readonly timers: Record<string, number>;
+  /** present in calls that are observed */
+  readonly meter?: CallMeter | undefined;
   /** what a method left running goes on, but nothing is done in the call's name any more */
   isOver?: boolean;
 };

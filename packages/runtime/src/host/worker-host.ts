@@ -34,6 +34,7 @@ import { DeviceLock } from "../device-lock/lock-client.ts";
 import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../worker.ts";
 import { type ArgumentPorts, decodeArguments, holdReferences } from "./call-arguments.ts";
 import { type CallContext, currentCall, runInCall } from "./call-context.ts";
+import { CallMeter, type ChannelWait } from "./call-meter.ts";
 import { Messenger } from "./messenger.ts";
 import { loadWorkerClass } from "./module-loader.ts";
 import { readState, writeState } from "./state-file.ts";
@@ -85,6 +86,8 @@ class WorkerHost {
   readonly #queue: (() => void)[] = [];
   #isBusy = false;
   #heldFor: string | undefined;
+  /** since the last observed call; the runner asks for them between calls */
+  #swaps = { onloadMs: 0, offloadMs: 0 };
   readonly stopped: Promise<void>;
   #stop!: () => void;
 
@@ -164,12 +167,16 @@ class WorkerHost {
   #serveRunner(): void {
     this.#runner.handle("onload", async () => {
       using _ = this.#tracer.span("onload", "onload");
+      const startedMs = performance.now();
       await this.#worker.onload();
+      this.#swaps.onloadMs += performance.now() - startedMs;
       return { memoryBytes: this.#worker.memoryBytes() };
     });
     this.#runner.handle("offload", async () => {
       using _ = this.#tracer.span("offload", "offload");
+      const startedMs = performance.now();
       await this.#worker.offload();
+      this.#swaps.offloadMs += performance.now() - startedMs;
     });
     this.#runner.handle("peer-died", (body) => {
       const { worker } = body as { worker: string };
@@ -232,6 +239,7 @@ class WorkerHost {
       step: request.step,
       signal,
       timers: {},
+      ...(request.observe ? { meter: new CallMeter() } : {}),
     };
     return runInCall(context, () => this.#perform(request, context));
   }
@@ -249,9 +257,17 @@ class WorkerHost {
         : request.args;
       const value = await unlessAborted(signal, () => method.apply(this.#worker, args));
       const durationMs = performance.now() - startedMs;
+      const observation = context.meter?.finish({ ...this.#swaps, memoryBytes: this.#worker.memoryBytes() });
+      if (observation) this.#swaps = { onloadMs: 0, offloadMs: 0 };
       if (this.#devices.holds(call)) await this.#devices.releaseAll(call);
       const savedPath = request.savePath === undefined ? undefined : await this.#save(request);
-      return { value, durationMs, timers, ...(savedPath === undefined ? {} : { savedPath }) };
+      return {
+        value,
+        durationMs,
+        timers,
+        ...(savedPath === undefined ? {} : { savedPath }),
+        ...(observation ? { observation } : {}),
+      };
     } catch (error) {
       throw this.#describe(error, request);
     } finally {
@@ -270,8 +286,21 @@ class WorkerHost {
         take: (take) => this.#runner.request("channel.take", take, { signal }),
         payloads: this.#payloads,
       },
-      waiting: (channel) => this.#tracer.span(channel, "channel-wait"),
+      waiting: (channel, role) => this.#channelWait(channel, role),
       callWorker: (worker, method, args) => this.#callPeer(worker, method, args),
+    };
+  }
+
+  #channelWait(channel: string, role: "source" | "sink"): ChannelWait {
+    // Puts are traced only when they are observed: without a wait for credit there is nothing to see.
+    const span = role === "source" ? this.#tracer.span(channel, "channel-wait") : undefined;
+    const wait = currentCall()?.meter?.channelWait(channel, role);
+    return {
+      moved: (items, bytes) => wait?.moved(items, bytes),
+      [Symbol.dispose]: () => {
+        wait?.[Symbol.dispose]();
+        span?.end();
+      },
     };
   }
 

@@ -70,6 +70,7 @@ function world(restart: "rank" | "group", size: number, replays: readonly string
     timeoutMs: 1e9,
     savePath: (component, sequence) => `${component}.${sequence}`,
     onSaved: (component, path, step) => saved.push(`${component}:${path}:${step}`),
+    onObserved: () => {},
     onProgress: () => {},
     onFailure: (error) => failures.push(error),
   });

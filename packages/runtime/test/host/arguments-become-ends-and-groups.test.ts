@@ -21,7 +21,7 @@ function ports() {
         return null;
       },
     },
-    waiting: () => ({ [Symbol.dispose]() {} }),
+    waiting: () => ({ moved() {}, [Symbol.dispose]() {} }),
     callWorker: async (worker, method, args) => {
       calls.push({ worker, method, args });
       return { value: `${worker} says hi`, durationMs: 2000, timers: {} };

@@ -1,0 +1,126 @@
+/**
+ * What one observed call costs this rank: busy time, and time spent waiting for devices, items and credit.
+ *
+ * Owner of: the readings of one call. Waits may nest and overlap; the call is busy while none is under way.
+ */
+import type { CallObservation, ChannelObservation } from "@treadle/contracts";
+
+/** A wait for items or credit, under way. */
+export type ChannelWait = Disposable & {
+  /** What came, or went: counted when the wait has brought something. */
+  moved(items: number, bytes: number): void;
+};
+
+type Batch = { readonly channel: string; readonly items: number; busyMs: number };
+
+export type MeterReadings = {
+  readonly now: () => number;
+  /** processor milliseconds of the process so far */
+  readonly cpuMs: () => number;
+};
+
+const readings: MeterReadings = {
+  now: () => performance.now(),
+  cpuMs: () => {
+    const { user, system } = process.cpuUsage();
+    return (user + system) / 1000;
+  },
+};
+
+export class CallMeter {
+  readonly #readings: MeterReadings;
+  readonly #cpuAtStartMs: number;
+  readonly #channels = new Map<string, ChannelObservation>();
+  readonly #batches = new Map<string, { channel: string; items: number; times: number; busyMs: number }>();
+  #numWaits = 0;
+  #busyMs = 0;
+  #busySinceMs: number;
+  #lockWaitMs = 0;
+  #batch: Batch | undefined;
+  #batchFromMs = 0;
+
+  constructor(given: MeterReadings = readings) {
+    this.#readings = given;
+    this.#busySinceMs = given.now();
+    this.#cpuAtStartMs = given.cpuMs();
+  }
+
+  /** Waiting for devices, onload included. */
+  lockWait(): Disposable {
+    const startedMs = this.#pause();
+    return {
+      [Symbol.dispose]: () => {
+        this.#lockWaitMs += this.#goOn() - startedMs;
+      },
+    };
+  }
+
+  /** Waiting for a channel's items (`source`) or credit (`sink`). */
+  channelWait(channel: string, role: ChannelObservation["role"]): ChannelWait {
+    const startedMs = this.#pause();
+    if (role === "source") this.#closeBatch();
+    let isOver = false;
+    const total = this.#channel(channel, role);
+    const end = () => {
+      if (isOver) return;
+      isOver = true;
+      total.waitMs += this.#goOn() - startedMs;
+    };
+    return {
+      moved: (items, bytes) => {
+        end();
+        total.items += items;
+        total.bytes += bytes;
+        total.times++;
+        if (role !== "source" || items === 0) return;
+        this.#batch = { channel, items, busyMs: 0 };
+        this.#batchFromMs = this.#busyMs;
+      },
+      [Symbol.dispose]: end,
+    };
+  }
+
+  /** The call has ended; `swaps` and memory are its worker's. */
+  finish(worker: { onloadMs: number; offloadMs: number; memoryBytes: number }): CallObservation {
+    this.#pause();
+    this.#closeBatch();
+    return {
+      busyMs: this.#busyMs,
+      lockWaitMs: this.#lockWaitMs,
+      cpuMs: Math.max(0, this.#readings.cpuMs() - this.#cpuAtStartMs),
+      ...worker,
+      channels: [...this.#channels.values()],
+      batches: [...this.#batches.values()],
+    };
+  }
+
+  #channel(channel: string, role: ChannelObservation["role"]): ChannelObservation {
+    const key = `${role} ${channel}`;
+    const found = this.#channels.get(key) ?? { channel, role, items: 0, bytes: 0, times: 0, waitMs: 0 };
+    this.#channels.set(key, found);
+    return found;
+  }
+
+  #pause(): number {
+    const nowMs = this.#readings.now();
+    if (this.#numWaits++ === 0) this.#busyMs += nowMs - this.#busySinceMs;
+    return nowMs;
+  }
+
+  #goOn(): number {
+    const nowMs = this.#readings.now();
+    if (--this.#numWaits === 0) this.#busySinceMs = nowMs;
+    return nowMs;
+  }
+
+  #closeBatch(): void {
+    const batch = this.#batch;
+    if (!batch) return;
+    this.#batch = undefined;
+    const key = `${batch.items} ${batch.channel}`;
+    const found = this.#batches.get(key) ?? { channel: batch.channel, items: batch.items, times: 0, busyMs: 0 };
+    found.times++;
+    found.busyMs += this.#busyMs - this.#batchFromMs;
+    this.#batches.set(key, found);
+  }
+}

@@ -1,0 +1,81 @@
+import { describe, expect, test } from "vitest";
+import { CallMeter } from "../../src/host/call-meter.ts";
+
+function handDriven() {
+  const time = { nowMs: 0, cpuMs: 0 };
+  const meter = new CallMeter({ now: () => time.nowMs, cpuMs: () => time.cpuMs });
+  const pass = (ms: number) => {
+    time.nowMs += ms;
+  };
+  return { meter, pass, time };
+}
+
+const worker = { onloadMs: 3, offloadMs: 0, memoryBytes: 7 };
+
+describe("what a call costs", () => {
+  test("busy is what waits for devices, items and credit leave", () => {
+    const { meter, pass, time } = handDriven();
+    pass(1);
+    {
+      using _ = meter.lockWait();
+      pass(10);
+    }
+    pass(2);
+    {
+      using wait = meter.channelWait("prompts", "source");
+      pass(20);
+      wait.moved(8, 100);
+      pass(4); // decoding
+    }
+    {
+      using wait = meter.channelWait("episodes", "sink");
+      pass(30);
+      wait.moved(8, 200);
+    }
+    pass(5);
+    time.cpuMs = 11;
+    expect(meter.finish(worker)).toEqual({
+      busyMs: 12,
+      lockWaitMs: 10,
+      cpuMs: 11,
+      ...worker,
+      channels: [
+        { channel: "prompts", role: "source", items: 8, bytes: 100, times: 1, waitMs: 20 },
+        { channel: "episodes", role: "sink", items: 8, bytes: 200, times: 1, waitMs: 30 },
+      ],
+      batches: [{ channel: "prompts", items: 8, times: 1, busyMs: 9 }],
+    });
+  });
+
+  test("a batch lasts until the next take, and batches of one size add up", () => {
+    const { meter, pass } = handDriven();
+    for (const busyMs of [3, 4]) {
+      using wait = meter.channelWait("prompts", "source");
+      pass(1);
+      wait.moved(2, 0);
+      pass(busyMs);
+    }
+    {
+      using _end = meter.channelWait("prompts", "source"); // brings nothing: the end of the stream
+      pass(1);
+    }
+    pass(6);
+    const { batches, channels, busyMs } = meter.finish(worker);
+    expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 7 }]);
+    expect(channels).toEqual([{ channel: "prompts", role: "source", items: 4, bytes: 0, times: 2, waitMs: 3 }]);
+    expect(busyMs).toBe(13);
+  });
+
+  test("waits that overlap are waited for once", () => {
+    const { meter, pass } = handDriven();
+    const first = meter.channelWait("a", "sink");
+    pass(2);
+    const second = meter.channelWait("b", "sink");
+    pass(3);
+    first.moved(1, 0);
+    pass(4);
+    second.moved(1, 0);
+    pass(5);
+    expect(meter.finish(worker).busyMs).toBe(5);
+  });
+});
