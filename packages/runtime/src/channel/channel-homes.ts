@@ -14,6 +14,7 @@ import { ChannelState } from "./channel-state.ts";
 import { joinItems, type StoredItem, splitBlock } from "./item-blocks.ts";
 import { KeptPayloads, type PayloadEffect } from "./kept-payloads.ts";
 import { fifo, leastLoaded, type PickPolicy, priority } from "./pick-policy.ts";
+import { StreamShares } from "./stream-shares.ts";
 
 export const pickPolicies: Readonly<Record<"fifo" | "priority" | "least-loaded", PickPolicy>> = {
   fifo,
@@ -48,22 +49,13 @@ export type ChannelHomesOptions = {
 };
 
 type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => void };
-type ShareTake = { readonly take: number; readonly call: string };
 type OpenCall = { worker: string; readonly ends: readonly ChannelEnd[]; holds: boolean };
-
-/** Producers and consumers of one stream, to share out a whole batch fairly. */
-type StreamCensus = {
-  producers: number;
-  readonly consumers: Set<string>;
-  readonly served: Set<string>;
-  waiting: ShareTake[];
-};
 
 export class ChannelHomes {
   readonly #channels = new Map<string, { state: ChannelState; definition: ChannelDefinition }>();
   readonly #calls = new Map<string, OpenCall>();
   readonly #waiting = new Map<number, Waiting>();
-  readonly #census = new Map<string, StreamCensus>();
+  readonly #shares = new Map<string, StreamShares>();
   readonly #kept = new KeptPayloads();
   readonly #options: ChannelHomesOptions;
   #lastRequest = 0;
@@ -113,12 +105,7 @@ export class ChannelHomes {
     this.#calls.set(call, { worker, ends, holds: false });
     for (const end of ends) {
       this.#channel(end.channel).state.open({ call, worker, role: end.role, stream: end.stream });
-      const census = this.#censusOf(end);
-      if (end.role === "sink") census.producers++;
-      else {
-        if (census.producers === 0 && census.served.size === census.consumers.size) census.served.clear();
-        census.consumers.add(call);
-      }
+      this.#sharesOf(end).open(end.role, call);
     }
   }
 
@@ -129,13 +116,10 @@ export class ChannelHomes {
     this.#calls.delete(call);
     for (const end of open.ends) {
       this.#apply(this.#channel(end.channel).state.close({ call, outcome }));
-      const census = this.#censusOf(end);
-      if (end.role === "source") {
-        census.consumers.delete(call);
-        census.served.delete(call);
-      } else census.producers--;
+      const shares = this.#sharesOf(end);
+      shares.close(end.role, call);
       this.#serveShares(end);
-      if (census.producers === 0 && census.consumers.size === 0) this.#census.delete(`${end.channel}\n${end.stream}`);
+      if (shares.isUnused) this.#shares.delete(`${end.channel}\n${end.stream}`);
     }
   }
 
@@ -147,9 +131,7 @@ export class ChannelHomes {
     open.holds = false;
     for (const end of open.ends) {
       const { state } = this.#channel(end.channel);
-      const census = this.#censusOf(end);
-      census.served.delete(call);
-      census.waiting = census.waiting.filter((waiting) => waiting.call !== call);
+      this.#sharesOf(end).startOver(call);
       this.#apply(state.abandon({ call }));
       state.retry({ call, worker });
     }
@@ -200,7 +182,7 @@ export class ChannelHomes {
       );
     }
     if (request.maxItems === undefined && request.maxWeight === undefined) {
-      this.#censusOf(end).waiting.push({ take, call: request.call });
+      this.#sharesOf(end).ask({ take, call: request.call });
       this.#serveShares(end);
       return this.#onceServed(take, answer, request.call, end, "take");
     }
@@ -243,34 +225,14 @@ export class ChannelHomes {
     this.#apply(effects);
   }
 
-  /**
-   * Consumers that want all of a stream get equal shares of it once it is complete: each time one takes, what is left is
-   * divided by how many consumers have not had theirs. One that has had its share and asks again waits until its fellow
-   * ranks have theirs, so that whoever is early takes nothing from whoever is late.
-   */
-  #serveShares(end: ChannelEnd, full = false): void {
-    const census = this.#censusOf(end);
-    if (census.waiting.length === 0 || (census.producers > 0 && !full)) return;
+  #serveShares(end: ChannelEnd, isFull = false): void {
     const { state } = this.#channel(end.channel);
-    const isAhead = (call: string) =>
-      census.served.has(call) &&
-      [...census.consumers].some((other) => !census.served.has(other) && groupCallOf(other) === groupCallOf(call));
-    const asking = census.waiting;
-    // First shares first: each of them may be what somebody who is ahead waits for.
-    asking.sort((a, b) => Number(census.served.has(a.call)) - Number(census.served.has(b.call)));
-    census.waiting = [];
-    for (const waiting of asking) {
-      const { take, call } = waiting;
-      if (!full && isAhead(call)) {
-        census.waiting.push(waiting);
-        continue;
-      }
-      const queued = state.snapshot().streams.findLast((stream) => stream.stream === end.stream)?.queuedItems ?? 0;
-      const unserved = [...census.consumers].filter((consumer) => !census.served.has(consumer)).length;
-      const share = Math.max(1, Math.ceil(queued / Math.max(1, unserved)));
-      if (!full) census.served.add(call);
-      this.#apply(state.take({ call, take, max: { items: share }, min: 1, nowMs: this.#options.now() }));
-    }
+    this.#sharesOf(end).serve(
+      () => state.queuedItems(end.stream),
+      ({ take, call }, items) =>
+        this.#apply(state.take({ call, take, max: { items }, min: 1, nowMs: this.#options.now() })),
+      isFull,
+    );
   }
 
   #apply(effects: readonly ChannelEffect[]): void {
@@ -353,16 +315,13 @@ export class ChannelHomes {
     );
   }
 
-  #censusOf(end: ChannelEnd): StreamCensus {
+  #sharesOf(end: ChannelEnd): StreamShares {
     const key = `${end.channel}\n${end.stream}`;
-    let census = this.#census.get(key);
-    if (!census) {
-      census = { producers: 0, consumers: new Set(), served: new Set(), waiting: [] };
-      this.#census.set(key, census);
+    let shares = this.#shares.get(key);
+    if (!shares) {
+      shares = new StreamShares();
+      this.#shares.set(key, shares);
     }
-    return census;
+    return shares;
   }
 }
-
-/** Ranks of one group call have ids that differ behind the slash only. */
-const groupCallOf = (call: string): string => call.slice(0, call.lastIndexOf("/") + 1) || call;

@@ -277,6 +277,13 @@ export class ChannelState {
     return { discardedItems, effects: this.#settle([]) };
   }
 
+  /** Items that are visible and held by nobody, in the latest stream of that id. */
+  queuedItems(id: StreamId): number {
+    let queued = 0;
+    for (const stream of this.#streams) if (stream.id === id) queued = stream.queue.queuedItems;
+    return queued;
+  }
+
   snapshot(): ChannelSnapshot {
     return {
       channel: this.name,
