@@ -1,7 +1,8 @@
 /**
  * Paces the steps of a workflow and commits them, in order, to the journal.
  *
- * Owner of: which steps are under way, what each called and reported, what has been committed.
+ * Owner of: the promises of the steps under way, what each reported, what has been committed. When steps begin and end is
+ * decided in `step-order.ts`.
  *
  * W2 a step begins only when at most `maxStaleness` earlier ones are uncommitted, so weights that generate in it lag
  *    those that it trains by at most so many optimiser steps.
@@ -10,6 +11,7 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import type { Journal } from "./journal.ts";
+import { StepOrder } from "./step-order.ts";
 import type { Dataset, Metrics, Step } from "./workflow.ts";
 
 export type CommittedStep = {
@@ -34,12 +36,8 @@ export type StepTrackerOptions = {
 
 type OpenStep = {
   readonly index: number;
-  readonly startedMs: number;
   readonly items: readonly string[];
   readonly metrics: Record<string, number>;
-  pending: number;
-  bodyEnded: boolean;
-  isCommitting: boolean;
   failure: unknown;
   readonly committed: Promise<void>;
   resolve: () => void;
@@ -48,17 +46,17 @@ type OpenStep = {
 
 export class StepTracker {
   readonly #options: StepTrackerOptions;
+  readonly #order: StepOrder;
   readonly #open = new Map<number, OpenStep>();
   #current: OpenStep | undefined;
   /** the step in whose midst the workflow left the loop */
   #left: OpenStep | undefined;
   #commits: Promise<void> = Promise.resolve();
   #stopping = false;
-  #lastEndedMs: number;
 
   constructor(options: StepTrackerOptions) {
     this.#options = options;
-    this.#lastEndedMs = options.now();
+    this.#order = new StepOrder({ maxStaleness: options.maxStaleness, nowMs: options.now() });
   }
 
   get current(): number | undefined {
@@ -71,23 +69,25 @@ export class StepTracker {
   }
 
   async *steps<T>(dataset: Dataset<T>): AsyncGenerator<Step<T>> {
-    const { journal, totalSteps, maxStaleness, now } = this.#options;
+    const { journal, totalSteps, now } = this.#options;
     const first = (journal.lastStep?.step ?? 0) + 1;
     try {
       for (let index = first; index <= totalSteps && !this.#stopping; index++) {
-        await this.#open.get(index - 1 - maxStaleness)?.committed; // W2
+        const blocker = this.#order.blockerOf(index); // W2
+        if (blocker !== undefined) await this.#open.get(blocker)?.committed;
         for (const step of this.#open.values()) if (step.failure !== undefined) throw step.failure;
         if (this.#stopping) break;
         const batch = await dataset(index);
-        const step = openStep(index, now(), batch.map(itemId));
+        const step = openStep(index, batch.map(itemId));
         this.#open.set(index, step);
+        this.#order.begin(index, now());
         this.#current = step;
         this.#options.enter(index);
         this.#options.onStarted(index);
         yield { index, isLast: index === totalSteps, batch };
         this.#current = undefined;
         this.#options.enter(undefined);
-        step.bodyEnded = true;
+        this.#order.bodyEnded(index);
         this.#settle();
       }
     } finally {
@@ -102,15 +102,15 @@ export class StepTracker {
   track(work: PromiseLike<unknown>): void {
     const step = this.#current;
     if (!step) return;
-    step.pending++;
+    this.#order.callBegan(step.index);
     work.then(
       () => {
-        step.pending--;
+        this.#order.callEnded(step.index);
         this.#settle();
       },
       (error: unknown) => {
         if (error instanceof TreadleError && error.code === "call.cancelled") {
-          step.pending--; // somebody asked for it; a call that failed for that reason says so with its own code
+          this.#order.callEnded(step.index); // somebody asked for it; a call that failed for that reason says so with its own code
           this.#settle();
           return;
         }
@@ -132,17 +132,15 @@ export class StepTracker {
    * in its midst has ended too; after a throw nobody calls it.
    */
   async drained(): Promise<void> {
-    if (this.#left) this.#left.bodyEnded = true;
+    if (this.#left) this.#order.bodyEnded(this.#left.index);
     this.#settle();
     await Promise.all([...this.#open.values()].map((step) => step.committed));
   }
 
   #settle(): void {
-    for (const step of this.#open.values()) {
-      if (step.isCommitting) continue;
-      if (!step.bodyEnded || step.pending > 0 || step.failure !== undefined) return; // nor is any later one
-      step.isCommitting = true;
-      const state = this.#options.states(step.index);
+    for (const index of this.#order.due()) {
+      const step = this.#open.get(index) as OpenStep;
+      const state = this.#options.states(index);
       this.#commits = this.#commits.then(() => this.#commit(step, state));
       this.#commits.catch((error) => {
         step.failure ??= error;
@@ -153,18 +151,17 @@ export class StepTracker {
 
   async #commit(step: OpenStep, state: Readonly<Record<string, string>>): Promise<void> {
     const { journal, now, onCommitted } = this.#options;
-    // Overlapping steps share their time; what counts for one is since the one before ended.
-    const seconds = (now() - Math.max(step.startedMs, this.#lastEndedMs)) / 1000;
-    this.#lastEndedMs = now();
     const { index, items, metrics } = step;
+    const seconds = this.#order.secondsOf(index, now());
     await journal.append({ type: "step", step: index, seconds, metrics, items: [...items], state: { ...state } });
     await onCommitted({ step: index, seconds, metrics, state });
     this.#open.delete(index);
+    this.#order.committed(index);
     step.resolve();
   }
 }
 
-function openStep(index: number, startedMs: number, items: readonly string[]): OpenStep {
+function openStep(index: number, items: readonly string[]): OpenStep {
   let resolve!: () => void;
   let reject!: (error: unknown) => void;
   const committed = new Promise<void>((onResolve, onReject) => {
@@ -174,12 +171,8 @@ function openStep(index: number, startedMs: number, items: readonly string[]): O
   committed.catch(() => {});
   return {
     index,
-    startedMs,
     items,
     metrics: {},
-    pending: 0,
-    bodyEnded: false,
-    isCommitting: false,
     failure: undefined,
     committed,
     resolve,
