@@ -107,6 +107,38 @@ describe("generation", () => {
     expect([...seen].sort(([a], [b]) => a - b).map(([, completion]) => completion)).toEqual(completions);
   });
 
+  test("goes on after what is appended, with the log-probabilities of the whole sequence, while others do not wait", async () => {
+    const stops = { ...sampling, maxTokens: 3, stopTokens: [0, 1, 2] };
+    const asked = new Map<number, number>();
+    const completions = await engine.generate(prompts, stops, {
+      extend: async (index) => {
+        asked.set(index, (asked.get(index) ?? 0) + 1);
+        if (index === 0) await new Promise((resolve) => setTimeout(resolve, 30));
+        return asked.get(index) === 1 ? Int32Array.of(3) : undefined;
+      },
+    });
+    expect(Math.max(...asked.values())).toBeGreaterThan(1);
+    for (const [index, { tokens, logprobs }] of completions.entries()) {
+      const row = Int32Array.of(...prompts[index]!, ...tokens);
+      const scored = await engine.logprobs({ rows: 1, columns: row.length, tokens: row });
+      tokens.forEach((token, i) => {
+        if (logprobs[i] === 0) expect(token).toBe(3);
+        else expect(logprobs[i]).toBeCloseTo(scored[prompts[index]!.length + i]!, 5);
+      });
+    }
+  });
+
+  test("a completion that waits to be extended can be aborted, and a failed extension fails its call", async () => {
+    const every = Array.from({ length: smallConfig.vocabSize }, (_, token) => token);
+    const stops = { ...sampling, stopTokens: every };
+    const waiting = engine.generate(prompts.slice(0, 2), stops, { extend: () => new Promise(() => {}) });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    engine.abort();
+    expect((await waiting).map(({ finishReason }) => finishReason)).toEqual(["abort", "abort"]);
+    const failing = engine.generate(prompts, stops, { extend: () => Promise.reject(new Error("no such tool")) });
+    await expect(failing).rejects.toThrow("no such tool");
+  });
+
   test("abort ends running completions with what they have; the next call runs as usual", async () => {
     const expected = await engine.generate(prompts, sampling);
     const running = engine.generate(prompts, sampling, { onCompletion: () => engine.abort() });

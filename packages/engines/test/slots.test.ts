@@ -82,3 +82,88 @@ test("after a restart each completion is wholly of the old or wholly of the new 
     }),
   );
 });
+
+test("an extended sequence reads what is appended and goes on as if it had been its own, whoever waits beside it (G2, G4)", () => {
+  /** Appends the first stop token's neighbour twice, then ends. */
+  const answer = (completion: Completion): Int32Array | undefined =>
+    completion.tokens.filter((token) => token === 1).length <= 2 ? Int32Array.of(2, 4) : undefined;
+  const drive = (size: number, prompts: readonly Int32Array[], seed: number, delay: (index: number) => number) => {
+    const sampling: Sampling = { maxTokens: 6, temperature: 1, stopTokens: [1], seed };
+    const slots = new Slots(size, prompts, sampling, contextLength, 0, true);
+    const histories: number[][] = Array.from({ length: size }, () => []);
+    const tokens = new Int32Array(size);
+    const positions = new Int32Array(size);
+    const completions = new Map<number, Completion>();
+    const due: { atStep: number; act: () => [number, Completion][] }[] = [];
+    const note = (finished: [number, Completion][]) => {
+      for (const [index, completion] of finished) {
+        expect(completions.has(index)).toBe(false);
+        completions.set(index, completion);
+      }
+    };
+    for (let step = 0; !slots.done; step++) {
+      for (const item of due.splice(0)) {
+        if (item.atStep <= step) note(item.act());
+        else due.push(item);
+      }
+      if (slots.done || slots.isHeld) continue;
+      slots.feed(tokens, positions);
+      const logprobs = new Float32Array(size * vocabSize);
+      histories.forEach((history, slot) => {
+        expect(positions[slot]!, "a position was skipped").toBeLessThanOrEqual(history.length);
+        histories[slot] = [...history.slice(0, positions[slot]!), tokens[slot]!];
+        logprobs.set(distribution(histories[slot]!, 0), slot * vocabSize);
+      });
+      note(slots.advance(logprobs, 0));
+      for (const held of slots.takeHeld()) {
+        due.push({
+          atStep: step + 1 + delay(held.index),
+          act: () => slots.extend(held, answer(held.completion), 0),
+        });
+      }
+    }
+    return completions;
+  };
+  fc.assert(
+    fc.property(
+      promptLists,
+      fc.integer({ min: 0, max: 1000 }),
+      fc.integer({ min: 1, max: 12 }),
+      fc.func(fc.integer({ min: 0, max: 5 })),
+      (prompts, seed, size, delay) => {
+        const completions = drive(size, prompts, seed, delay);
+        expect(completions).toEqual(drive(1, prompts, seed, () => 0));
+        expect(completions.size).toBe(prompts.length);
+        for (const [index, { tokens, logprobs, finishReason }] of completions) {
+          const history = [...prompts[index]!];
+          let numAppended = 0;
+          for (let i = 0; i < tokens.length; i++) {
+            const isAppended = logprobs[i] === 0;
+            if (isAppended) expect(tokens[i]).toBe(++numAppended % 2 === 1 ? 2 : 4);
+            else expect(logprobs[i]).toBeCloseTo(distribution(history, 0)[tokens[i]!]!, 5);
+            history.push(tokens[i]!);
+          }
+          expect(history.length).toBeLessThanOrEqual(contextLength);
+          expect(tokens.length - numAppended).toBeLessThanOrEqual(6);
+          if (finishReason === "stop") expect(tokens.at(-1)).toBe(1);
+        }
+      },
+    ),
+  );
+});
+
+test("an answer for a sequence that has begun again is ignored (G4)", () => {
+  const sampling: Sampling = { maxTokens: 6, temperature: 0, stopTokens: [0, 1, 2, 3, 4], seed: 0 };
+  const slots = new Slots(1, [Int32Array.of(1)], sampling, contextLength, 0, true);
+  const logprobs = Float32Array.of(-1, -2, -2, -2, -2);
+  slots.advance(logprobs, 0);
+  const [early] = slots.takeHeld();
+  slots.restart();
+  expect(slots.isHeld).toBe(false);
+  expect(slots.extend(early!, undefined, 0)).toEqual([]);
+  slots.advance(logprobs, 1);
+  const [late] = slots.takeHeld();
+  expect(slots.isHeld).toBe(true);
+  expect(slots.extend(late!, undefined, 1)).toMatchObject([[0, { finishReason: "stop", policyVersion: 1 }]]);
+  expect(slots.done).toBe(true);
+});

@@ -1,6 +1,7 @@
 import type { Completion, Sampling } from "@treadle/contracts";
+import type { GenerateOptions } from "../engine.ts";
 import type { Tree } from "./device.ts";
-import { Slots } from "./slots.ts";
+import { type Held, Slots } from "./slots.ts";
 import type { TransformerConfig } from "./transformer-config.ts";
 import type { Cache } from "./transformer-model.ts";
 import { disposeCache, type TransformerPrograms } from "./transformer-programs.ts";
@@ -23,6 +24,11 @@ export class Generation {
   readonly #tokens: Int32Array;
   readonly #positions: Int32Array;
   readonly #bytesPerSlot: number;
+  readonly #extend: GenerateOptions["extend"];
+  #answers: (readonly [held: Held, tokens: Int32Array | undefined])[] = [];
+  #failure: { readonly error: unknown } | undefined;
+  #woken: Promise<void>;
+  #wake!: () => void;
   #cache: Cache;
   #prefixes: Prefixes | undefined;
 
@@ -32,12 +38,16 @@ export class Generation {
     buckets: readonly number[],
     prompts: readonly Int32Array[],
     sampling: Sampling,
+    extend?: GenerateOptions["extend"],
   ) {
+    this.#extend = extend;
+    this.#woken = this.#nextWake();
     this.#programs = programs;
     const size = bucketFor(buckets, prompts.length);
     const first = prompts.slice(0, size);
     this.#prefixes = sharedPrefixes(buckets, size, first);
-    this.#slots = new Slots(size, prompts, sampling, config.contextLength, this.#prefixes ? first.length : 0);
+    const numRead = this.#prefixes ? first.length : 0;
+    this.#slots = new Slots(size, prompts, sampling, config.contextLength, numRead, extend !== undefined);
     this.#tokens = new Int32Array(size);
     this.#positions = new Int32Array(size);
     this.#cache = programs.emptyCache(this.#prefixes?.bucket ?? size);
@@ -48,12 +58,30 @@ export class Generation {
     return this.#slots.done;
   }
 
+  /** What to await before another step has anything to do; undefined when it has. */
+  idle(): Promise<void> | undefined {
+    if (!this.#slots.isHeld || this.#answers.length > 0 || this.#failure) return undefined;
+    return this.#woken;
+  }
+
+  /** Lets who awaits `idle` look around. */
+  wake(): void {
+    this.#wake();
+    this.#woken = this.#nextWake();
+  }
+
   get cacheBytes(): number {
     return this.#bytesPerSlot * (this.#prefixes?.bucket ?? this.#slots.size);
   }
 
-  /** Returns what finished. */
+  /** Returns what finished. Throws what `extend` threw. */
   step(parameters: Tree, policyVersion: number): [index: number, completion: Completion][] {
+    if (this.#failure) throw this.#failure.error;
+    const answers = this.#answers;
+    this.#answers = [];
+    const ended = answers.flatMap(([held, tokens]) => this.#slots.extend(held, tokens, policyVersion));
+    // What has just ended may have been the last of it, or have left held ones only.
+    if (this.done || this.#slots.isHeld) return ended;
     if (this.#prefixes) {
       this.#readPrefixes(parameters, this.#prefixes);
       return [];
@@ -61,7 +89,9 @@ export class Generation {
     this.#slots.feed(this.#tokens, this.#positions);
     const [logprobs, next] = this.#programs.decode(parameters, this.#tokens, this.#positions, this.#cache);
     this.#cache = next;
-    return this.#slots.advance(logprobs, policyVersion);
+    ended.push(...this.#slots.advance(logprobs, policyVersion));
+    for (const held of this.#slots.takeHeld()) this.#ask(held);
+    return ended;
   }
 
   /** Forgets every key, value and chosen token of unfinished sequences: for when parameters changed (G3). */
@@ -77,6 +107,25 @@ export class Generation {
   dispose(): void {
     disposeCache(this.#cache);
     this.#cache = [];
+  }
+
+  /** Others go on meanwhile. */
+  #ask(held: Held): void {
+    const answer = async () => this.#extend?.(held.index, held.completion);
+    answer()
+      .then(
+        (tokens) => this.#answers.push([held, tokens]),
+        (error: unknown) => {
+          this.#failure ??= { error };
+        },
+      )
+      .then(() => this.wake());
+  }
+
+  #nextWake(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+    });
   }
 
   #readPrefixes(parameters: Tree, prefixes: Prefixes): void {

@@ -8,6 +8,8 @@ import { uniform } from "../random.ts";
  * G2 a chosen token depends on the weights, the prompt and (seed, index, number of the token) alone, never on the slot
  *    or on what else is in the batch.
  * G3 after `restart` every unfinished sequence is computed again from its prompt, so a completion has one version.
+ * G4 a sequence that stopped and may be extended is held in its slot, with all it has read, until `extend`; what is
+ *    appended is read, never chosen. An answer for a sequence that has begun again since is ignored.
  */
 export class Slots {
   readonly size: number;
@@ -17,12 +19,22 @@ export class Slots {
   readonly #stops: ReadonlySet<number>;
   readonly #numRead: number;
   readonly #occupants: (Sequence | undefined)[];
+  readonly #isExtensible: boolean;
+  #held: Held[] = [];
   #waiting = 0;
   #unfinished: number;
 
   /** The first `numRead` prompts have been read but for their last token, each by the slot of its index. */
-  constructor(size: number, prompts: readonly Int32Array[], sampling: Sampling, contextLength: number, numRead = 0) {
+  constructor(
+    size: number,
+    prompts: readonly Int32Array[],
+    sampling: Sampling,
+    contextLength: number,
+    numRead = 0,
+    isExtensible = false,
+  ) {
     this.#numRead = numRead;
+    this.#isExtensible = isExtensible;
     this.size = size;
     this.#prompts = prompts;
     this.#sampling = sampling;
@@ -36,7 +48,19 @@ export class Slots {
     return this.#unfinished === 0;
   }
 
-  /** What to feed next, written into `tokens` and `positions` `[size]`; a free slot repeats token 0 at position 0. */
+  /** Nothing can go on before somebody answers for a held sequence. */
+  get isHeld(): boolean {
+    return !this.done && this.#occupants.every((sequence) => sequence === undefined || sequence.isHeld);
+  }
+
+  /** The sequences held since the last call. */
+  takeHeld(): Held[] {
+    const held = this.#held;
+    this.#held = [];
+    return held;
+  }
+
+  /** What to feed next, written into `tokens` and `positions` `[size]`; a free slot repeats token 0 at position 0, a held one its last. */
   feed(tokens: Int32Array, positions: Int32Array): void {
     this.#occupants.forEach((sequence, slot) => {
       tokens[slot] = sequence ? tokenAt(sequence, sequence.position) : 0;
@@ -49,19 +73,43 @@ export class Slots {
     const vocabSize = logprobs.length / this.size;
     const finished: [number, Completion][] = [];
     this.#occupants.forEach((sequence, slot) => {
-      if (!sequence) return;
+      if (!sequence || sequence.isHeld) return;
       sequence.position++;
-      if (sequence.position < sequence.prompt.length) return;
+      if (sequence.position < lengthOf(sequence)) return;
       const token = this.#choose(logprobs, slot * vocabSize, vocabSize, sequence);
       sequence.chosen.push(token);
       sequence.logprobs.push(logprobs[slot * vocabSize + token]!);
       const reason = this.#finish(sequence, token);
       if (!reason) return;
-      finished.push([sequence.index, complete(sequence, reason, policyVersion)]);
-      this.#unfinished--;
-      this.#occupants[slot] = this.#nextPrompt();
+      if (reason === "stop" && this.#isExtensible) {
+        sequence.isHeld = true;
+        const { index, attempt } = sequence;
+        this.#held.push({ index, attempt, completion: complete(sequence, reason, policyVersion) });
+      } else finished.push([sequence.index, this.#end(slot, sequence, reason, policyVersion)]);
     });
     return finished;
+  }
+
+  /** Appends tokens to a held sequence, or ends it: when there are none, or it has no room for them and one more. */
+  extend(
+    { index, attempt }: Pick<Held, "index" | "attempt">,
+    tokens: Int32Array | undefined,
+    policyVersion: number,
+  ): [index: number, completion: Completion][] {
+    const slot = this.#occupants.findIndex((sequence) => sequence?.index === index);
+    const sequence = this.#occupants[slot];
+    if (!sequence?.isHeld || sequence.attempt !== attempt) return [];
+    if (tokens === undefined) return [[index, this.#end(slot, sequence, "stop", policyVersion)]];
+    const isFull =
+      lengthOf(sequence) + tokens.length >= this.#contextLength || numChosen(sequence) >= this.#sampling.maxTokens;
+    if (isFull) return [[index, this.#end(slot, sequence, "length", policyVersion)]];
+    sequence.isHeld = false;
+    sequence.numAppended += tokens.length;
+    for (const token of tokens) {
+      sequence.chosen.push(token);
+      sequence.logprobs.push(0);
+    }
+    return [];
   }
 
   /** G3. */
@@ -71,6 +119,9 @@ export class Slots {
       sequence.position = 0;
       sequence.chosen = [];
       sequence.logprobs = [];
+      sequence.numAppended = 0;
+      sequence.isHeld = false;
+      sequence.attempt++;
     }
   }
 
@@ -92,7 +143,22 @@ export class Slots {
     const prompt = this.#prompts[index];
     if (!prompt) return undefined;
     this.#waiting++;
-    return { index, prompt, position: index < this.#numRead ? prompt.length - 1 : 0, chosen: [], logprobs: [] };
+    return {
+      index,
+      prompt,
+      position: index < this.#numRead ? prompt.length - 1 : 0,
+      chosen: [],
+      logprobs: [],
+      numAppended: 0,
+      isHeld: false,
+      attempt: 0,
+    };
+  }
+
+  #end(slot: number, sequence: Sequence, reason: FinishReason, policyVersion: number): Completion {
+    this.#unfinished--;
+    this.#occupants[slot] = this.#nextPrompt();
+    return complete(sequence, reason, policyVersion);
   }
 
   #choose(logprobs: Float32Array, start: number, vocabSize: number, sequence: Sequence): number {
@@ -116,9 +182,8 @@ export class Slots {
 
   #finish(sequence: Sequence, token: number): FinishReason | undefined {
     if (this.#stops.has(token)) return "stop";
-    const { prompt, chosen } = sequence;
-    const full = chosen.length === this.#sampling.maxTokens || prompt.length + chosen.length === this.#contextLength;
-    return full ? "length" : undefined;
+    const isFull = numChosen(sequence) === this.#sampling.maxTokens || lengthOf(sequence) === this.#contextLength;
+    return isFull ? "length" : undefined;
   }
 }
 
@@ -127,9 +192,20 @@ type Sequence = {
   readonly prompt: Int32Array;
   /** of the token to feed next */
   position: number;
+  /** everything after the prompt, what was appended included */
   chosen: number[];
   logprobs: number[];
+  numAppended: number;
+  isHeld: boolean;
+  /** how often it has begun again */
+  attempt: number;
 };
+
+/** A sequence that stopped, and what it has so far. */
+export type Held = { readonly index: number; readonly attempt: number; readonly completion: Completion };
+
+const lengthOf = ({ prompt, chosen }: Sequence): number => prompt.length + chosen.length;
+const numChosen = ({ chosen, numAppended }: Sequence): number => chosen.length - numAppended;
 
 function tokenAt({ prompt, chosen }: Sequence, position: number): number {
   return position < prompt.length ? prompt[position]! : chosen[position - prompt.length]!;

@@ -124,7 +124,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
 
   abort(): void {
     this.#aborts++;
-    this.#gate.wake();
+    this.#wake();
   }
 
   async pause(): Promise<void> {
@@ -182,7 +182,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
 
   override async release(): Promise<void> {
     const released = super.release();
-    this.#gate.wake();
+    this.#wake();
     await Promise.allSettled([released, ...this.#calls]);
     this.#device.drop();
   }
@@ -205,11 +205,11 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
         options.onCompletion?.(index, completion);
       }
     };
-    const wake = () => this.#gate.wake();
+    const wake = () => this.#wake();
     options.signal?.addEventListener("abort", wake);
     const aborts = this.#aborts;
     let changes = this.parameters.changes;
-    const generation = new Generation(this.#programs, this.config, this.#slotBuckets, prompts, sampling);
+    const generation = new Generation(this.#programs, this.config, this.#slotBuckets, prompts, sampling, options.extend);
     this.#running.add(generation);
     try {
       while (!generation.done) {
@@ -233,7 +233,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
           changes = this.parameters.changes;
         }
         deliver(generation.step(this.#device.tree(), this.policyVersion));
-        await breathe();
+        await (generation.idle() ?? breathe());
       }
       return completions;
     } finally {
@@ -241,6 +241,12 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       generation.dispose();
       this.#running.delete(generation);
     }
+  }
+
+  /** Lets every running generation look around. */
+  #wake(): void {
+    this.#gate.wake();
+    for (const generation of this.#running) generation.wake();
   }
 
   #columns(columns: number): number {

@@ -79,6 +79,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   ): Promise<Completion[]> {
     this.refuseReleased("generate");
     const resolved = Sampling.parse(sampling);
+    if (options.extend) {
+      throw invalidRequest("an emulated engine cannot extend completions; use the embedded engine for turns with tools");
+    }
     for (const prompt of prompts) {
       if (prompt.length > 0 && prompt.length < this.profile.contextLength) continue;
       throw invalidRequest(
