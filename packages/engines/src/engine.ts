@@ -102,6 +102,11 @@ export interface TrainingEngine extends Trainable {
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics>;
   /** Log-probability of each token given those before it, `[rows, columns]`; entry `[r, 0]` is 0. */
   logprobs(rows: TokenRows): Promise<Float32Array>;
+  /**
+   * The critic's estimate, before each token, of what is still to come, `[rows, columns]`; entry `[r, 0]` is 0. Throws
+   * `engine.invalid-request` when the model has no value head.
+   */
+  values(rows: TokenRows): Promise<Float32Array>;
 }
 
 export type ActOptions = {
@@ -143,12 +148,9 @@ export type ControlLoss = {
   readonly entropyCoefficient: number;
 };
 
-/** `kl` is the k3 estimate of the divergence from the policy that acted. */
-export type ControlMetrics = LossMetrics & { readonly valueLoss: number };
-
 export interface ControlEngine extends Trainable {
   /** Acts on `observations` `[rows, observationSize]`. */
   act(observations: Float32Array, rows: number, options?: ActOptions): Promise<Actions>;
-  /** As `TrainingEngine.forwardBackward`. */
-  forwardBackward(batch: ControlBatch, loss: ControlLoss): Promise<ControlMetrics>;
+  /** As `TrainingEngine.forwardBackward`; `kl` is the k3 estimate of the divergence from the policy that acted. */
+  forwardBackward(batch: ControlBatch, loss: ControlLoss): Promise<LossMetrics>;
 }

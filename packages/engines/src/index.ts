@@ -10,7 +10,6 @@ export type {
   ControlBatch,
   ControlEngine,
   ControlLoss,
-  ControlMetrics,
   Engine,
   EngineMemory,
   GenerateOptions,

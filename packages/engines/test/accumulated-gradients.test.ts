@@ -10,6 +10,7 @@ const loss: LossSpec = {
   clipHigh: 0.3,
   klCoefficient: 0.1,
   entropyCoefficient: 0.01,
+  value: { coefficient: 0.5, clip: 0.2 },
 };
 
 function part(batch: Required<TrainBatch>, from: number, to: number): Required<TrainBatch> {
@@ -23,6 +24,8 @@ function part(batch: Required<TrainBatch>, from: number, to: number): Required<T
     advantages: cut(batch.advantages as Float32Array),
     oldLogprobs: cut(batch.oldLogprobs as Float32Array),
     refLogprobs: cut(batch.refLogprobs as Float32Array),
+    returns: cut(batch.returns as Float32Array),
+    oldValues: cut(batch.oldValues as Float32Array),
   };
 }
 
@@ -34,7 +37,7 @@ function expectClose(actual: Float32Array, expected: Float32Array) {
 
 let engine: TransformerEngine;
 beforeAll(async () => {
-  engine = await smallTransformer();
+  engine = await smallTransformer({ valueHead: true });
 });
 afterAll(() => engine.close());
 
@@ -57,8 +60,9 @@ test("splitting a batch over calls leaves the accumulated gradient and the metri
 
 test("two data-parallel ranks that sum their gradients take the same step as one", async () => {
   const batch = randomBatch(8, 6, 22);
-  const one = await smallTransformer();
-  const ranks = [await smallTransformer(), await smallTransformer()];
+  const start = () => smallTransformer({ valueHead: true });
+  const one = await start();
+  const ranks = [await start(), await start()];
   await one.forwardBackward(batch, loss);
   await ranks[0]!.forwardBackward(part(batch, 0, 3), loss);
   await ranks[1]!.forwardBackward(part(batch, 3, 8), loss);

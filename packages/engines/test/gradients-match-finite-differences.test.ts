@@ -1,7 +1,7 @@
 import type { LossSpec, TrainBatch, Weights } from "@treadle/contracts";
-import type { TransformerEngine } from "@treadle/engines";
+import { sealWeights, type TransformerEngine } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { referenceLoss } from "./reference-transformer.ts";
+import { referenceLoss, referenceValues } from "./reference-transformer.ts";
 import { randomBatch, sequence, smallConfig, smallTransformer } from "./small-transformer.ts";
 
 const policy = (changes: object): LossSpec => ({
@@ -17,6 +17,7 @@ const policy = (changes: object): LossSpec => ({
 const { refLogprobs: _, ...withoutReference } = randomBatch(5, 5, 11);
 const { oldLogprobs: __, ...onPolicy } = withoutReference;
 const complete = randomBatch(5, 5, 12);
+const { returns: ___, ...withoutReturns } = complete;
 
 const cases: [name: string, loss: LossSpec, batch: TrainBatch][] = [
   ["cross-entropy", { type: "cross-entropy" }, onPolicy],
@@ -32,6 +33,8 @@ const cases: [name: string, loss: LossSpec, batch: TrainBatch][] = [
     policy({ ratio: "sequence", clipLow: 0.1, dualClip: 1.3, klCoefficient: 0.1, entropyCoefficient: 0.05 }),
     complete,
   ],
+  ["a critic", policy({ value: { coefficient: 0.5, clip: 10 } }), complete],
+  ["a critic with clipped values", policy({ value: { coefficient: 0.7, clip: 0.1 } }), complete],
 ];
 
 function doubles(weights: Weights): Record<string, Float64Array> {
@@ -41,7 +44,16 @@ function doubles(weights: Weights): Record<string, Float64Array> {
 describe("the gradient of", () => {
   let engine: TransformerEngine;
   beforeAll(async () => {
-    engine = await smallTransformer();
+    engine = await smallTransformer({ valueHead: true });
+    // Values start at zero, where a clip to old values would be the only thing to see.
+    const { parameters, ...weights } = engine.exportWeights();
+    const random = sequence(9);
+    const drawn = parameters.map(({ name, shape, data }) => ({
+      name,
+      shape,
+      data: name === "value.projection" ? data.map(() => random() - 0.5) : data,
+    }));
+    await engine.loadWeights(sealWeights({ ...weights, parameters: drawn }));
   });
   afterAll(() => engine.close());
 
@@ -51,7 +63,7 @@ describe("the gradient of", () => {
     engine.setGradients(new Float32Array(engine.numParameters));
     const metrics = await engine.forwardBackward(batch, loss);
     const expected = referenceLoss(smallConfig, reference, batch, loss, reference);
-    for (const name of ["loss", "weight", "kl", "entropy", "clipFraction"] as const) {
+    for (const name of ["loss", "weight", "kl", "entropy", "clipFraction", "valueLoss"] as const) {
       expect(metrics[name], name).toBeCloseTo(expected[name], 3);
     }
 
@@ -73,6 +85,31 @@ describe("the gradient of", () => {
       }
       offset += data.length;
     }
+  });
+
+  test("values are those of the tokens before each token", async () => {
+    const reference = doubles(engine.exportWeights());
+    const values = await engine.values(complete);
+    const { rows, columns, tokens } = complete;
+    for (let row = 0; row < rows; row++) {
+      const own = [...tokens.subarray(row * columns, (row + 1) * columns)];
+      const expected = [0, ...referenceValues(smallConfig, reference, own).slice(0, -1)];
+      expected.forEach((value, t) => {
+        expect(values[row * columns + t], `row ${row}, token ${t}`).toBeCloseTo(value, 4);
+      });
+    }
+  });
+
+  test("a model without a value head says so, whatever asks it for values", async () => {
+    const bare = await smallTransformer();
+    const noHead = { code: "engine.invalid-request", message: expect.stringContaining("valueHead") };
+    await expect(bare.values(complete)).rejects.toMatchObject(noHead);
+    const critic = policy({ value: { coefficient: 1, clip: 1 } });
+    await expect(bare.forwardBackward(complete, critic)).rejects.toMatchObject(noHead);
+    await expect(engine.forwardBackward(withoutReturns, critic)).rejects.toMatchObject({
+      message: expect.stringContaining("'returns'"),
+    });
+    await bare.close();
   });
 
   test("clipping and dual clipping take part in these cases", () => {

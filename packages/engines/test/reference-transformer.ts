@@ -1,4 +1,4 @@
-import type { LossSpec, TrainBatch } from "@treadle/contracts";
+import type { LossMetrics, LossSpec, TrainBatch } from "@treadle/contracts";
 
 /** An independent transformer and loss in float64, written for clarity; what the compiled programs are judged by. */
 
@@ -25,6 +25,16 @@ function logSoftmax(x: number[]): number[] {
 
 /** Log-probabilities of the token after each position, `[positions][vocabSize]`. */
 export function referenceLogprobs(config: ReferenceConfig, weights: Matrices, tokens: readonly number[]): number[][] {
+  return outputs(config, weights, tokens).map((x) => logSoftmax(product(x, weights["output.projection"]!)));
+}
+
+/** The value of the tokens up to each position. */
+export function referenceValues(config: ReferenceConfig, weights: Matrices, tokens: readonly number[]): number[] {
+  return outputs(config, weights, tokens).map((x) => product(x, weights["value.projection"]!)[0]!);
+}
+
+/** What the output matrices read at each position. */
+function outputs(config: ReferenceConfig, weights: Matrices, tokens: readonly number[]): number[][] {
   const { width, heads, layers } = config;
   const headWidth = width / heads;
   let stream = tokens.map((token, position) =>
@@ -58,10 +68,8 @@ export function referenceLogprobs(config: ReferenceConfig, weights: Matrices, to
       return x.map((value, i) => value + output[i]!);
     });
   }
-  return stream.map((x) => logSoftmax(product(norm(x, weights["output.norm"]!), weights["output.projection"]!)));
+  return stream.map((x) => norm(x, weights["output.norm"]!));
 }
-
-export type ReferenceMetrics = { loss: number; weight: number; kl: number; entropy: number; clipFraction: number };
 
 /** `frozen` are the weights whose log-probabilities count as old where the batch has none. */
 export function referenceLoss(
@@ -70,13 +78,14 @@ export function referenceLoss(
   batch: TrainBatch,
   spec: LossSpec,
   frozen: Matrices,
-): ReferenceMetrics {
-  const metrics = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0 };
+): LossMetrics {
+  const metrics = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
   for (let row = 0; row < batch.rows; row++) {
     const start = row * batch.columns;
     const tokens = [...batch.tokens.subarray(start, start + batch.columns)];
     const now = referenceLogprobs(config, weights, tokens);
     const before = referenceLogprobs(config, frozen, tokens);
+    const values = spec.type === "policy-gradient" && spec.value && referenceValues(config, weights, tokens);
     const counted = tokens.map((_, t) => t).filter((t) => t > 0 && batch.weights[start + t] !== 0);
     const logRatio = (t: number) =>
       now[t - 1]![tokens[t]!]! - (batch.oldLogprobs ? batch.oldLogprobs[start + t]! : before[t - 1]![tokens[t]!]!);
@@ -102,6 +111,13 @@ export function referenceLoss(
       }
       const difference = batch.refLogprobs ? batch.refLogprobs[start + t]! - chosen : 0;
       const kl = Math.exp(difference) - difference - 1;
+      if (values && spec.value) {
+        const [value, old, target] = [values[t - 1]!, batch.oldValues![start + t]!, batch.returns![start + t]!];
+        const moved = old + Math.min(Math.max(value - old, -spec.value.clip), spec.value.clip);
+        const error = Math.max((value - target) ** 2, (moved - target) ** 2) / 2;
+        metrics.valueLoss += weight * error;
+        metrics.loss += weight * spec.value.coefficient * error;
+      }
       metrics.kl += weight * kl;
       metrics.clipFraction += cut ? weight : 0;
       metrics.loss += weight * (-objective + spec.klCoefficient * kl - spec.entropyCoefficient * entropy);

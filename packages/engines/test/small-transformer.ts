@@ -1,5 +1,6 @@
 import type { TrainBatch } from "@treadle/contracts";
-import { TransformerEngine } from "@treadle/engines";
+import { type TransformerConfig, TransformerEngine } from "@treadle/engines";
+import type { z } from "zod";
 
 /** Small enough that a test compiles it in a fraction of a second. */
 export const smallConfig = {
@@ -13,7 +14,7 @@ export const smallConfig = {
   slotBuckets: [8],
 };
 
-export const smallTransformer = (changes: Partial<typeof smallConfig> = {}) =>
+export const smallTransformer = (changes: Partial<z.input<typeof TransformerConfig>> = {}) =>
   TransformerEngine.create({ ...smallConfig, ...changes });
 
 /** A generator of the same numbers in [0, 1) on every run. */
@@ -41,5 +42,7 @@ export function randomBatch(rows: number, columns: number, seed: number): Requir
     advantages: fill(() => 2 * random() - 1),
     oldLogprobs: fill(() => -2 + 1.2 * (random() - 0.5)),
     refLogprobs: fill(() => -2 + 1.2 * (random() - 0.5)),
+    returns: fill(() => 2 * random() - 1),
+    oldValues: fill(() => random() - 0.5),
   };
 }

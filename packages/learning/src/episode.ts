@@ -28,7 +28,7 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
   if (episode.promptLength > length) {
     throw invalid(`${who} has promptLength '${episode.promptLength}': allowed is at most its '${length}' tokens`);
   }
-  const parallel = ["mask", "logprobs", "policyVersions", "oldLogprobs", "refLogprobs"] as const;
+  const parallel = ["mask", "logprobs", "policyVersions", "oldLogprobs", "refLogprobs", "values"] as const;
   for (const name of parallel) {
     const array = episode[name];
     if (array !== undefined && array.length !== length) {
@@ -51,7 +51,7 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
       );
     }
   }
-  for (const name of ["logprobs", "oldLogprobs", "refLogprobs"] as const) {
+  for (const name of ["logprobs", "oldLogprobs", "refLogprobs", "values"] as const) {
     const array = episode[name];
     if (array !== undefined) checkFinite(array, episode.mask, name, who);
   }

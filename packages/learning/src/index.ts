@@ -4,7 +4,6 @@ export {
   type PolicyGradientLoss,
   sequenceWeight,
   type TrainSample,
-  type ValuesOf,
 } from "./algorithms/algorithm.ts";
 export {
   AlgorithmConfig,
@@ -16,9 +15,11 @@ export {
 export { createAlgorithm } from "./algorithms/create.ts";
 export type { FilterResult } from "./algorithms/filter.ts";
 export { overlongReward } from "./algorithms/group-relative.ts";
+export { type AdvantageMoments, advantageMoments, normaliseAdvantages } from "./algorithms/normalise.ts";
 export { parseConfig } from "./config.ts";
 export { checkEpisode, countPolicyTokens } from "./episode.ts";
 export { type GaeOptions, generalisedAdvantages, type Rollouts } from "./gae.ts";
+export { type MinibatchConfig, minibatchesOf } from "./minibatches.ts";
 export {
   type PackedBatch,
   type PackOptions,

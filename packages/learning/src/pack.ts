@@ -30,9 +30,6 @@ export type PackedBatch = {
   readonly sampleIndexes: Int32Array;
   /** For each row, the tokens before padding; 0 for a filling row. */
   readonly lengths: Int32Array;
-  /** For a critic: rectangles like the batch's, present when the samples have them. */
-  readonly returns?: Float32Array | undefined;
-  readonly oldValues?: Float32Array | undefined;
 };
 
 type Field = "advantages" | "oldLogprobs" | "refLogprobs" | "returns" | "oldValues";
@@ -220,8 +217,10 @@ function rectangle(
     advantages: fill("advantages"),
     oldLogprobs: fill("oldLogprobs"),
     refLogprobs: fill("refLogprobs"),
+    returns: fill("returns"),
+    oldValues: fill("oldValues"),
   };
-  return { batch, divisor, sampleIndexes, lengths, returns: fill("returns"), oldValues: fill("oldValues") };
+  return { batch, divisor, sampleIndexes, lengths };
 }
 
 function resolveWidths(options: PackOptions): number[] {

@@ -5,14 +5,14 @@ import { invalid } from "./episode.ts";
  * The meaning of `LossSpec`, in float64: what engines are tested against.
  *
  * Given for each entry the new log-probability `new` of its token (and the entropy `H` of the distribution the token was
- * predicted from), the loss is the plain sum of `weight · term` over the entries with a weight other than 0; all other
+ * predicted from, and the critic's value `v` before the token), the loss is the plain sum of `weight · term` over the entries with a weight other than 0; all other
  * entries are never read.
  *
  * `cross-entropy`: term = −new.
  *
  * `policy-gradient`, with advantage A, and `old` and `ref` from the batch:
  *
- *     term = −surrogate + klCoefficient · k3 − entropyCoefficient · H
+ *     term = −surrogate + klCoefficient · k3 − entropyCoefficient · H + value.coefficient · error
  *
  *     ratio      token:    ρ = exp(new − old)
  *                sequence: ρ = exp(mean of (new − old) over the row's entries with weight)   the same for the whole row;
@@ -22,11 +22,13 @@ import { invalid } from "./episode.ts";
  *     k3         exp(ref − new) − 1 − (ref − new)      estimates KL(policy || reference), never negative
  *                                                      (Schulman, "Approximating KL Divergence", 2020)
  *
+ *     error      ½ max((v − return)², (old value + clip(v − old value, ± value.clip) − return)²)   0 without `value`
+ *
  * Without `oldLogprobs` the batch is on-policy: `old` is `new` held constant, so ρ is 1 and its gradient is that of
  * REINFORCE. The gradient of a clipped surrogate is 0; where both sides of a min or max are equal it is that of ρ A.
  *
  * Metrics are sums of `weight · x`: `kl` of k3 (0 without refLogprobs), `entropy` of H (0 if not given), `clipFraction` of
- * 1 where the surrogate differs from ρ A, else 0. `weight` is the sum of the weights.
+ * 1 where the surrogate differs from ρ A, else 0, `valueLoss` of the error. `weight` is the sum of the weights.
  *
  * Throws `learning.invalid-batch` when the spec needs an array that is missing, an array has the wrong length, or a weight
  * is negative.
@@ -36,11 +38,12 @@ export function referenceLoss(
   batch: TrainBatch,
   newLogprobs: ArrayLike<number>,
   entropies?: ArrayLike<number>,
+  newValues?: ArrayLike<number>,
 ): ReferenceLoss {
-  check(spec, batch, newLogprobs, entropies);
+  check(spec, batch, newLogprobs, entropies, newValues);
   return spec.type === "cross-entropy"
     ? crossEntropy(batch, newLogprobs, entropies)
-    : policyGradient(spec, batch, newLogprobs, entropies);
+    : policyGradient(spec, batch, newLogprobs, entropies, newValues);
 }
 
 export type ReferenceLoss = {
@@ -49,6 +52,8 @@ export type ReferenceLoss = {
   readonly gradient: Float64Array;
   /** d loss / d entropies, `[rows, columns]` */
   readonly entropyGradient: Float64Array;
+  /** d loss / d newValues, `[rows, columns]` */
+  readonly valueGradient: Float64Array;
 };
 
 function crossEntropy(
@@ -57,7 +62,7 @@ function crossEntropy(
   entropies: ArrayLike<number> | undefined,
 ): ReferenceLoss {
   const gradient = new Float64Array(batch.weights.length);
-  const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0 };
+  const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
   batch.weights.forEach((weight, entry) => {
     if (weight === 0) return;
     sums.loss -= weight * newLogprobs[entry]!;
@@ -65,7 +70,8 @@ function crossEntropy(
     sums.entropy += weight * (entropies?.[entry] ?? 0);
     gradient[entry] = -weight;
   });
-  return { metrics: sums, gradient, entropyGradient: new Float64Array(batch.weights.length) };
+  const none = () => new Float64Array(batch.weights.length);
+  return { metrics: sums, gradient, entropyGradient: none(), valueGradient: none() };
 }
 
 function policyGradient(
@@ -73,11 +79,13 @@ function policyGradient(
   batch: TrainBatch,
   newLogprobs: ArrayLike<number>,
   entropies: ArrayLike<number> | undefined,
+  newValues: ArrayLike<number> | undefined,
 ): ReferenceLoss {
   const { rows, columns, weights, oldLogprobs, refLogprobs } = batch;
   const gradient = new Float64Array(weights.length);
   const entropyGradient = new Float64Array(weights.length);
-  const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0 };
+  const valueGradient = new Float64Array(weights.length);
+  const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
   const logRatio = (entry: number) => (oldLogprobs === undefined ? 0 : newLogprobs[entry]! - oldLogprobs[entry]!);
 
   for (let row = 0; row < rows; row++) {
@@ -115,10 +123,36 @@ function policyGradient(
         sums.loss -= weight * spec.entropyCoefficient * entropies[entry]!;
         entropyGradient[entry] = -weight * spec.entropyCoefficient;
       }
+
+      if (spec.value) {
+        const error = clippedError(
+          newValues![entry]!,
+          batch.oldValues![entry]!,
+          batch.returns![entry]!,
+          spec.value.clip,
+        );
+        sums.valueLoss += weight * error.value;
+        sums.loss += weight * spec.value.coefficient * error.value;
+        valueGradient[entry] = weight * spec.value.coefficient * error.slope;
+      }
     }
     if (spec.ratio === "sequence") for (const entry of entries) gradient[entry]! += rowGradient;
   }
-  return { metrics: sums, gradient, entropyGradient };
+  return { metrics: sums, gradient, entropyGradient, valueGradient };
+}
+
+/** Half of the larger squared error, and its derivative by the value. */
+function clippedError(
+  value: number,
+  oldValue: number,
+  target: number,
+  clip: number,
+): { readonly value: number; readonly slope: number } {
+  const plain = value - target;
+  const change = value - oldValue;
+  const moved = oldValue + Math.min(Math.max(change, -clip), clip) - target;
+  if (plain ** 2 >= moved ** 2) return { value: plain ** 2 / 2, slope: plain };
+  return { value: moved ** 2 / 2, slope: Math.abs(change) > clip ? 0 : moved };
 }
 
 function clippedSurrogate(
@@ -138,6 +172,7 @@ function check(
   batch: TrainBatch,
   newLogprobs: ArrayLike<number>,
   entropies: ArrayLike<number> | undefined,
+  newValues: ArrayLike<number> | undefined,
 ): void {
   const entries = batch.rows * batch.columns;
   const arrays: [string, ArrayLike<number> | undefined][] = [
@@ -146,8 +181,11 @@ function check(
     ["advantages", batch.advantages],
     ["oldLogprobs", batch.oldLogprobs],
     ["refLogprobs", batch.refLogprobs],
+    ["returns", batch.returns],
+    ["oldValues", batch.oldValues],
     ["newLogprobs", newLogprobs],
     ["entropies", entropies],
+    ["newValues", newValues],
   ];
   for (const [name, array] of arrays) {
     if (array !== undefined && array.length !== entries) {
@@ -163,5 +201,9 @@ function check(
   }
   if (spec.entropyCoefficient > 0 && entropies === undefined) {
     throw invalid(`no entropies were given: entropyCoefficient '${spec.entropyCoefficient}' needs them`);
+  }
+  const critic = { newValues, returns: batch.returns, oldValues: batch.oldValues };
+  for (const [name, array] of Object.entries(critic)) {
+    if (spec.value && array === undefined) throw invalid(`no ${name} were given: the loss trains a critic with them`);
   }
 }

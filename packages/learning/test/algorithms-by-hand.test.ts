@@ -1,8 +1,17 @@
 import { describe, expect, test } from "vitest";
-import { createAlgorithm, overlongReward } from "../src/index.ts";
+import {
+  advantageMoments,
+  createAlgorithm,
+  normaliseAdvantages,
+  overlongReward,
+  type TrainSample,
+} from "../src/index.ts";
 import { makeEpisode, makeGroup } from "../src/testing/index.ts";
 
 const round = (values: ArrayLike<number>) => Array.from(values, (value) => Math.round(value * 1e4) / 1e4 + 0);
+
+/** Scaled over these samples alone, as where they are the whole step. */
+const normalised = (samples: TrainSample[]) => normaliseAdvantages(samples, advantageMoments(samples));
 
 describe("grpo", () => {
   test("divides the distance from the group's mean by the group's deviation", () => {
@@ -116,7 +125,7 @@ describe("reinforce++", () => {
     const algorithm = createAlgorithm({ name: "reinforce++", kl: { placement: "none" } });
     // tokens: one with reward 1, three with reward 0: mean 0.25, variance 0.25 · 0.75 = 0.1875, deviation 0.43301
     const groups = [makeGroup([1], { policyTokens: 1 }), makeGroup([0], { policyTokens: 3 })];
-    const [one, other] = algorithm.advantages(groups);
+    const [one, other] = normalised(algorithm.advantages(groups));
     expect(round(one!.advantages)).toEqual([0, 1.732]); // 0.75 / 0.43301
     expect(round(other!.advantages)).toEqual([0, -0.5773, -0.5773, -0.5773]); // −0.25 / (0.43301 + 1e-6)
     expect(algorithm.needsWholeBatch).toBe(true);
@@ -127,26 +136,27 @@ describe("reinforce++", () => {
     // k1 of the tokens: −1 − (−2) = 1 and −1 − (−4) = 3; reward 5: G = 5 − 4 = 1 and 5 − 3 = 2; mean 1.5, deviation 0.5
     const episode = makeEpisode({ reward: 5, refLogprobs: Float32Array.of(0, -2, -4) });
     const samples = createAlgorithm({ name: "reinforce++", kl }).advantages([{ promptId: "p", episodes: [episode] }]);
-    expect(round(samples[0]!.advantages)).toEqual([0, -1, 1]);
+    expect(round(samples[0]!.advantages)).toEqual([0, 1, 2]);
+    expect(round(normalised(samples)[0]!.advantages)).toEqual([0, -1, 1]);
   });
 
   test("may subtract the group's mean first", () => {
     const algorithm = createAlgorithm({ name: "reinforce++", baseline: "group-mean", kl: { placement: "none" } });
     // an easy and a hard prompt: 11 10 and 1 0 both become 0.5 −0.5, deviation 0.5
-    const samples = algorithm.advantages([makeGroup([11, 10]), makeGroup([1, 0])]);
+    const samples = normalised(algorithm.advantages([makeGroup([11, 10]), makeGroup([1, 0])]));
     expect(samples.map(({ advantages }) => round(advantages)[1])).toEqual([1, -1, 1, -1]);
   });
 });
 
 describe("ppo", () => {
-  const episode = makeEpisode({ reward: 1, refLogprobs: Float32Array.of(0, -2, -1) });
+  const values = Float32Array.of(0, 0.25, 0.5);
+  const episode = makeEpisode({ reward: 1, refLogprobs: Float32Array.of(0, -2, -1), values });
   const groups = [{ promptId: "prompt", episodes: [episode] }];
-  const valuesOf = () => Float32Array.of(9, 0.25, 0.5);
 
   test("estimates advantages over the policy's tokens with the reward at the last", () => {
     const algorithm = createAlgorithm({ name: "ppo", discount: 1, lambda: 0.5, normaliseAdvantages: false });
     // token 2: 1 − 0.5 = 0.5; token 1: (0 + 0.5 − 0.25) + 0.5 · 0.5 = 0.5; returns 0.5 + 0.5 = 1 and 0.5 + 0.25 = 0.75
-    const [sample] = algorithm.advantages(groups, valuesOf);
+    const [sample] = algorithm.advantages(groups);
     expect(round(sample!.advantages)).toEqual([0, 0.5, 0.5]);
     expect(round(sample!.returns!)).toEqual([0, 0.75, 1]);
     expect(round(sample!.oldValues!)).toEqual([0, 0.25, 0.5]);
@@ -157,7 +167,7 @@ describe("ppo", () => {
     const kl = { placement: "reward", coefficient: 0.1, estimator: "k1" };
     const algorithm = createAlgorithm({ name: "ppo", lambda: 1, normaliseAdvantages: false, kl });
     // k1 is 1 at token 1 and 0 at token 2: rewards −0.1 and 1; returns 0.9 and 1; advantages 0.65 and 0.5
-    const [sample] = algorithm.advantages(groups, valuesOf);
+    const [sample] = algorithm.advantages(groups);
     expect(round(sample!.advantages)).toEqual([0, 0.65, 0.5]);
     expect(round(sample!.returns!)).toEqual([0, 0.9, 1]);
   });
@@ -166,21 +176,24 @@ describe("ppo", () => {
     const kl = { placement: "reward", coefficient: 1, estimator: "k3" };
     const algorithm = createAlgorithm({ name: "ppo", lambda: 1, normaliseAdvantages: false, kl });
     // k3 of a difference of 1: e^−1 − 1 + 1 = 0.36788; return 1 − 0.36788 = 0.63212
-    const [sample] = algorithm.advantages(groups, valuesOf);
+    const [sample] = algorithm.advantages(groups);
     expect(round(sample!.returns!)).toEqual([0, 0.6321, 1]);
   });
 
   test("scales advantages and not returns", () => {
     // lambda 1: advantages 1 − 0.25 = 0.75 and 1 − 0.5 = 0.5: mean 0.625, deviation 0.125
     const algorithm = createAlgorithm({ name: "ppo", lambda: 1 });
-    const [sample] = algorithm.advantages(groups, valuesOf);
+    const [sample] = normalised(algorithm.advantages(groups));
     expect(round(sample!.advantages)).toEqual([0, 1, -1]);
     expect(round(sample!.returns!)).toEqual([0, 1, 1]);
     expect(algorithm.needsWholeBatch).toBe(true);
   });
 
   test("says that it needs values", () => {
-    expect(() => createAlgorithm({ name: "ppo" }).advantages(groups)).toThrow(/pass the critic's values/);
-    expect(() => createAlgorithm({ name: "ppo" }).advantages(groups, () => [1])).toThrow(/has '1' values/);
+    const ppo = createAlgorithm({ name: "ppo", valueCoefficient: 0.1, valueClip: 0.3 });
+    expect(ppo.needsValues).toBe(true);
+    expect(ppo.loss.value).toEqual({ coefficient: 0.1, clip: 0.3 });
+    expect(() => ppo.advantages([makeGroup([1])])).toThrow(/has no values.*score episodes with a critic first/);
+    expect(() => ppo.advantages([makeGroup([1], { values: Float32Array.of(1) })])).toThrow(/has '1' values/);
   });
 });

@@ -1,5 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { createAlgorithm, createRandom, packSamples, type Random, referenceLoss } from "../src/index.ts";
+import {
+  advantageMoments,
+  createAlgorithm,
+  createRandom,
+  normaliseAdvantages,
+  packSamples,
+  type Random,
+  referenceLoss,
+} from "../src/index.ts";
 import { makeEpisode } from "../src/testing/index.ts";
 
 /**
@@ -39,6 +47,7 @@ class TablePolicy {
       tokens: Int32Array.from(tokens),
       logprobs: Float32Array.from(logprobs),
       refLogprobs: Float32Array.of(0, -Math.log(vocabularySize), -Math.log(vocabularySize)),
+      values: Float32Array.of(0, 0.5, 0.5),
       reward,
     });
   }
@@ -80,14 +89,16 @@ test.each(configs)("$config.name raises the reward of a policy that samples its 
     }));
     const rewards = groups.flatMap(({ episodes }) => episodes.map(({ reward }) => reward));
     meanRewards.push(rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length);
-    const samples = algorithm.advantages(algorithm.filter(groups).kept, () => [0, 0.5, 0.5]);
+    const raw = algorithm.advantages(algorithm.filter(groups).kept);
+    const samples = algorithm.needsWholeBatch ? normaliseAdvantages(raw, advantageMoments(raw)) : raw;
     const packed = packSamples(samples, { ...algorithm, columns: 3, maxRows: 5, paddingToken: 0, vocabularySize });
     const divisor = packed.reduce((sum, batch) => sum + batch.divisor, 0);
     const steps = packed.map(({ batch }) => {
       const newLogprobs = Float64Array.from(batch.tokens, (token, entry) =>
         entry % 3 === 0 ? 0 : policy.logprobs(batch.tokens[entry - (entry % 3)]!, (entry % 3) - 1)[token]!,
       );
-      return { tokens: batch.tokens, gradient: referenceLoss(algorithm.loss, batch, newLogprobs).gradient };
+      const { gradient } = referenceLoss(algorithm.loss, batch, newLogprobs, undefined, batch.oldValues);
+      return { tokens: batch.tokens, gradient };
     });
     for (const { tokens, gradient } of steps) policy.descend(tokens, 3, gradient, rate / divisor);
   }

@@ -137,10 +137,10 @@ test("recomputed log-probabilities replace the sampler's, and reference ones com
   expect(packSamples([both, sample()], options)[0]!.batch.refLogprobs).toBeUndefined();
 });
 
-test("a critic's targets are packed beside the batch", () => {
+test("a critic's targets are packed into the batch", () => {
   const targets = { returns: Float32Array.of(0, 4, 5), oldValues: Float32Array.of(0, 2, 3) };
   const [packed] = packSamples([{ ...sample(), ...targets }], { ...options, columns: 4 });
-  expect(packed).toMatchObject({ returns: Float32Array.of(0, 4, 5, 0), oldValues: Float32Array.of(0, 2, 3, 0) });
+  expect(packed!.batch).toMatchObject({ returns: Float32Array.of(0, 4, 5, 0), oldValues: Float32Array.of(0, 2, 3, 0) });
 });
 
 test("scoring weighs every token of the policy", () => {

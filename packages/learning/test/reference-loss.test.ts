@@ -40,7 +40,7 @@ describe("the loss by hand", () => {
       row({ weights: [0.5, 0, 2] }),
       [9, -1, 9, -3],
     );
-    expect(metrics).toEqual({ loss: 6.5, weight: 2.5, kl: 0, entropy: 0, clipFraction: 0 });
+    expect(metrics).toEqual({ loss: 6.5, weight: 2.5, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 });
     close(gradient, [0, -0.5, 0, -2]);
   });
 
@@ -104,6 +104,21 @@ describe("the loss by hand", () => {
     close(entropyGradient, [0, -0.02]);
   });
 
+  test("a value's error is half its square, and a value that moved past the clip has no slope towards its return", () => {
+    // from 0 to 1 with return 0.4: ½ · 0.36 = 0.18, slope 0.6. From 0 to 0.5 with return 2 and clip 0.2: the value as
+    // moved is 0.2, ½ · 1.8² = 1.62 > ½ · 1.5², slope 0. Weights 2 and 1, coefficient 0.5: 0.5 · (0.36 + 1.62) = 0.99
+    const batch = {
+      ...row({ weights: [2, 1], advantages: [0, 0], old: [-1, -1] }),
+      returns: Float32Array.of(9, 0.4, 2),
+      oldValues: new Float32Array(3),
+    };
+    const critic = { ...spec, value: { coefficient: 0.5, clip: 0.2 } };
+    const { metrics, valueGradient } = referenceLoss(critic, batch, [0, -1, -1], undefined, [9, 1, 0.5]);
+    expect(metrics.valueLoss).toBeCloseTo(1.98, 6);
+    expect(metrics.loss).toBeCloseTo(0.99, 6);
+    close(valueGradient, [0, 0.6, 0]);
+  });
+
   test("without old log-probabilities the batch is on-policy", () => {
     const batch = row({ weights: [1, 1], advantages: [2, -1] });
     const { metrics, gradient } = referenceLoss(spec, batch, [0, -3, -4]);
@@ -126,6 +141,9 @@ describe("the loss", () => {
     reference: values(-3, -0.1, rows * columns),
     new: values(-3, -0.1, rows * columns),
     entropies: values(0, 2, rows * columns),
+    returns: values(-1, 1, rows * columns),
+    oldValues: values(-1, 1, rows * columns),
+    values: values(-1, 1, rows * columns),
   });
 
   test("has the gradient that central differences see", () => {
@@ -139,6 +157,7 @@ describe("the loss", () => {
           dualClip: given.dualClip,
           klCoefficient: 0.3,
           entropyCoefficient: 0.05,
+          value: { coefficient: 0.7, clip: 0.3 },
         };
         const batch: TrainBatch = {
           rows,
@@ -148,9 +167,12 @@ describe("the loss", () => {
           advantages: Float32Array.from(given.advantages),
           oldLogprobs: Float32Array.from(given.old),
           refLogprobs: Float32Array.from(given.reference),
+          returns: Float32Array.from(given.returns),
+          oldValues: Float32Array.from(given.oldValues),
         };
-        const lossAt = (logprobs: number[], entropies: number[]) => referenceLoss(full, batch, logprobs, entropies);
-        const { gradient, entropyGradient } = lossAt(given.new, given.entropies);
+        const lossAt = (logprobs: number[], entropies: number[], critic = given.values) =>
+          referenceLoss(full, batch, logprobs, entropies, critic);
+        const { gradient, entropyGradient, valueGradient } = lossAt(given.new, given.entropies);
         const h = 1e-5;
         const nudge = (array: number[], at: number, by: number) => array.with(at, array[at]! + by);
         for (let entry = 0; entry < rows * columns; entry++) {
@@ -164,6 +186,11 @@ describe("the loss", () => {
           const more = lossAt(given.new, nudge(given.entropies, entry, h)).metrics.loss;
           const less = lossAt(given.new, nudge(given.entropies, entry, -h)).metrics.loss;
           expect(entropyGradient[entry]).toBeCloseTo((more - less) / (2 * h), 5);
+          const higher = lossAt(given.new, given.entropies, nudge(given.values, entry, h));
+          const lower = lossAt(given.new, given.entropies, nudge(given.values, entry, -h));
+          const slopes = [higher.valueGradient[entry]!, lower.valueGradient[entry]!];
+          if (Math.abs(slopes[0]! - slopes[1]!) > 1e-3) continue; // the kink of the clip
+          expect(valueGradient[entry]).toBeCloseTo((higher.metrics.loss - lower.metrics.loss) / (2 * h), 4);
         }
       }),
     );
@@ -202,7 +229,7 @@ describe("the loss", () => {
     });
     const full = { ...spec, ratio: "sequence", klCoefficient: 1, entropyCoefficient: 1 } as const;
     const { metrics, gradient } = referenceLoss(full, batch, [Number.NaN, Number.NaN, -1], [Number.NaN, Number.NaN, 1]);
-    expect(metrics).toEqual({ loss: -2, weight: 1, kl: 0, entropy: 1, clipFraction: 0 });
+    expect(metrics).toEqual({ loss: -2, weight: 1, kl: 0, entropy: 1, clipFraction: 0, valueLoss: 0 });
     close(gradient, [0, 0, -1]);
   });
 
@@ -212,6 +239,8 @@ describe("the loss", () => {
     expect(() => referenceLoss(spec, bare, [0, -1])).toThrow(/no advantages/);
     expect(() => referenceLoss({ ...spec, klCoefficient: 0.1 }, full, [0, -1])).toThrow(/no refLogprobs.*'0.1'/);
     expect(() => referenceLoss({ ...spec, entropyCoefficient: 0.1 }, full, [0, -1])).toThrow(/no entropies/);
+    const critic = { ...spec, value: { coefficient: 1, clip: 1 } };
+    expect(() => referenceLoss(critic, full, [0, -1], undefined, [0, 0])).toThrow(/no returns/);
     expect(() => referenceLoss(spec, full, [-1])).toThrow(/newLogprobs has '1' entries: allowed is 1 × 2/);
     expect(() => referenceLoss(spec, row({ weights: [-1], advantages: [1] }), [0, -1])).toThrow(/weight '-1'/);
   });

@@ -1,7 +1,9 @@
 import { lax, numpy as np } from "@jax-js/jax";
-import type { ControlLoss, ControlMetrics } from "../engine.ts";
+import type { LossMetrics } from "@treadle/contracts";
+import type { ControlLoss } from "../engine.ts";
 import { type ActorCriticConfig, layerNames, logDeviationName } from "./actor-critic-config.ts";
 import type { Tree } from "./device.ts";
+import { clippedSquares } from "./policy-loss.ts";
 
 /** `observations` `[rows, observationSize]`, `actions` `[rows, actionSize]`, `coefficients` `[5]`, the rest `[rows]`. */
 export type ControlInputs = {
@@ -22,7 +24,7 @@ export const controlMetricNames = [
   "entropy",
   "clipFraction",
   "valueLoss",
-] as const satisfies readonly (keyof ControlMetrics)[];
+] as const satisfies readonly (keyof LossMetrics)[];
 
 export function controlCoefficients(loss: ControlLoss): Float32Array {
   const { clipLow, clipHigh, valueCoefficient, valueClip = 0, entropyCoefficient } = loss;
@@ -70,12 +72,11 @@ export function controlLoss(
   const objective = np.minimum(plain, clipped);
 
   const values = network("critic", config, parameters, observations).reshape([rows]);
-  let squared = np.square(values.ref.sub(returns.ref));
-  if (clipValues) {
-    const change = clamp(values.sub(oldValues.ref), valueClip.ref.neg(), valueClip);
-    squared = np.maximum(squared, np.square(oldValues.add(change).sub(returns)));
-  } else {
-    for (const unused of [values, returns, oldValues, valueClip]) unused.dispose();
+  let squared: np.Array;
+  if (clipValues) squared = clippedSquares(values, returns, oldValues, valueClip);
+  else {
+    squared = np.square(values.sub(returns));
+    for (const unused of [oldValues, valueClip]) unused.dispose();
   }
   const valueLoss = total(squared).mul(0.5);
   const gaussian = 0.5 * Math.log(2 * Math.PI * Math.E) * config.actionSize;

@@ -1,15 +1,7 @@
 import { jit, type numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
-import { TreadleError } from "@treadle/contracts";
+import { type LossMetrics, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
-import type {
-  Actions,
-  ActOptions,
-  ControlBatch,
-  ControlEngine,
-  ControlLoss,
-  ControlMetrics,
-  EngineMemory,
-} from "../engine.ts";
+import type { Actions, ActOptions, ControlBatch, ControlEngine, ControlLoss, EngineMemory } from "../engine.ts";
 import { invalidRequest, ModelEngine } from "../model-engine.ts";
 import { mix, normal } from "../random.ts";
 import {
@@ -88,7 +80,7 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
     return { actions, logprobs, values };
   }
 
-  forwardBackward(batch: ControlBatch, loss: ControlLoss): Promise<ControlMetrics> {
+  forwardBackward(batch: ControlBatch, loss: ControlLoss): Promise<LossMetrics> {
     return this.exclusively("forwardBackward", async () => {
       const { observationSize, actionSize, microBatchRows } = this.config;
       requireLength("observations", batch.observations, batch.rows * observationSize);

@@ -25,7 +25,7 @@ export function checkRows({ rows, columns, tokens }: TokenRows, contextLength: n
 /** Throws `engine.invalid-request` when an array of the batch has another size than its rectangle. */
 export function checkArrays(batch: TrainBatch): void {
   const { rows, columns } = batch;
-  for (const name of ["weights", "advantages", "oldLogprobs", "refLogprobs"] as const) {
+  for (const name of ["weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues"] as const) {
     const array = batch[name];
     if (array && array.length !== rows * columns) {
       throw invalidRequest(
@@ -67,6 +67,8 @@ export function* microBatches(
       advantages: cut(new Float32Array(size), batch.advantages, 1),
       oldLogprobs: cut(new Float32Array(size), batch.oldLogprobs, 1),
       refLogprobs: cut(new Float32Array(size), batch.refLogprobs, 1),
+      returns: cut(new Float32Array(size), batch.returns, 1),
+      oldValues: cut(new Float32Array(size), batch.oldValues, 1),
     };
   }
 }

@@ -1,5 +1,6 @@
 import { lax, nn, numpy as np } from "@jax-js/jax";
 import type { LossMetrics, LossSpec } from "@treadle/contracts";
+import type { Outputs } from "./transformer-model.ts";
 
 /** Arrays `[rows, columns]`, already shifted: entry `[r, t]` is about predicting `targets[r, t]` from position t. */
 export type LossInputs = {
@@ -8,7 +9,9 @@ export type LossInputs = {
   advantages: np.Array;
   oldLogprobs: np.Array;
   refLogprobs: np.Array;
-  /** clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient: arrays, so new values need no new program. */
+  returns: np.Array;
+  oldValues: np.Array;
+  /** those of `coefficientsOf`: an array, so new values need no new program */
   coefficients: np.Array;
 };
 
@@ -19,6 +22,7 @@ export type LossShape = {
   readonly dualClip: boolean;
   readonly kl: boolean;
   readonly onPolicy: boolean;
+  readonly value: boolean;
 };
 
 export const metricNames = [
@@ -27,25 +31,29 @@ export const metricNames = [
   "kl",
   "entropy",
   "clipFraction",
+  "valueLoss",
 ] as const satisfies readonly (keyof LossMetrics)[];
 
+export const numCoefficients = 7;
+
+/** clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient, and the value's coefficient and clip. */
 export function coefficientsOf(loss: LossSpec): Float32Array {
-  if (loss.type === "cross-entropy") return new Float32Array(5);
-  const { clipLow, clipHigh, dualClip = 0, klCoefficient, entropyCoefficient } = loss;
-  return Float32Array.of(clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient);
+  if (loss.type === "cross-entropy") return new Float32Array(numCoefficients);
+  const { clipLow, clipHigh, dualClip = 0, klCoefficient, entropyCoefficient, value } = loss;
+  const critic = [value?.coefficient ?? 0, value?.clip ?? 0];
+  return Float32Array.of(clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient, ...critic);
 }
 
 /**
- * The loss, a weighted sum, and its metrics `[5]` in the order of `metricNames`, from log-probabilities
- * `[rows * columns, vocabSize]`. Entries of weight 0 contribute exactly nothing, to value and gradient: log-ratios are
+ * The loss, a weighted sum, and its metrics `[6]` in the order of `metricNames`, from a forward pass. Entries of weight 0 contribute exactly nothing, to value and gradient: log-ratios are
  * masked before they are exponentiated, so no infinity meets a zero.
  */
 export function weightedLoss(
   shape: LossShape,
-  logprobs: np.Array,
+  { logprobs, values }: Outputs,
   inputs: LossInputs,
 ): [loss: np.Array, metrics: np.Array] {
-  const { targets, weights, advantages, oldLogprobs, refLogprobs, coefficients } = inputs;
+  const { targets, weights, advantages, oldLogprobs, refLogprobs, returns, oldValues, coefficients } = inputs;
   const [rows, columns] = targets.shape as [number, number];
   const vocabSize = logprobs.shape[1]!;
   const all = logprobs.reshape([rows, columns, vocabSize]);
@@ -54,15 +62,24 @@ export function weightedLoss(
   const total = (term: np.Array) => weights.ref.mul(term).sum();
   const weight = weights.ref.sum();
   if (shape.type === "cross-entropy") {
-    for (const unused of [advantages, oldLogprobs, refLogprobs, coefficients]) unused.dispose();
+    for (const unused of [advantages, oldLogprobs, refLogprobs, returns, oldValues, coefficients, values])
+      unused?.dispose();
     const loss = total(chosen.neg());
-    const metrics = np.stack([loss.ref, weight, np.zeros([]), total(entropy), np.zeros([])]);
+    const metrics = np.stack([loss.ref, weight, np.zeros([]), total(entropy), np.zeros([]), np.zeros([])]);
     weights.dispose();
     return [loss, lax.stopGradient(metrics)];
   }
-  const [clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient] = np
-    .split(coefficients, 5)
-    .map((coefficient) => coefficient.reshape([])) as [np.Array, np.Array, np.Array, np.Array, np.Array];
+  const [clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient, valueCoefficient, valueClip] = np
+    .split(coefficients, numCoefficients)
+    .map((coefficient) => coefficient.reshape([])) as [
+    np.Array,
+    np.Array,
+    np.Array,
+    np.Array,
+    np.Array,
+    np.Array,
+    np.Array,
+  ];
   const mask = weights.ref.notEqual(0).astype(np.float32);
 
   if (shape.onPolicy) oldLogprobs.dispose();
@@ -95,9 +112,21 @@ export function weightedLoss(
   } else {
     for (const unused of [refLogprobs, chosen, mask]) unused.dispose();
   }
+  let squared = np.zeros([rows, columns]);
+  if (shape.value) squared = clippedSquares(values!.reshape([rows, columns]), returns, oldValues, valueClip);
+  else for (const unused of [values, returns, oldValues, valueClip]) unused?.dispose();
+  const valueLoss = squared.mul(0.5);
   const penalty = kl.ref.mul(klCoefficient).sub(entropy.ref.mul(entropyCoefficient));
-  const loss = total(penalty.sub(objective));
-  const metrics = np.stack([loss.ref, weight, total(kl), total(entropy), total(cut.astype(np.float32))]);
+  const loss = total(penalty.add(valueLoss.ref.mul(valueCoefficient)).sub(objective));
+  const parts = [total(kl), total(entropy), total(cut.astype(np.float32)), total(valueLoss)];
+  const metrics = np.stack([loss.ref, weight, ...parts]);
   weights.dispose();
   return [loss, lax.stopGradient(metrics)];
+}
+
+/** PPO's value error: the larger of the squared errors of the value and of the old value moved by at most `clip`. */
+export function clippedSquares(values: np.Array, returns: np.Array, oldValues: np.Array, clip: np.Array): np.Array {
+  const plain = np.square(values.ref.sub(returns.ref));
+  const change = np.minimum(np.maximum(values.sub(oldValues.ref), clip.ref.neg()), clip);
+  return np.maximum(plain, np.square(oldValues.add(change).sub(returns)));
 }

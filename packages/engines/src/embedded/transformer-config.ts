@@ -11,6 +11,8 @@ export const TransformerConfig = z
     heads: z.int().positive(),
     /** Most tokens of a row, prompt and completion together. */
     contextLength: z.int().min(2),
+    /** A critic on the same layers: one more output, the value of the tokens so far. PPO needs it. */
+    valueHead: z.boolean().default(false),
     /** Seeds the initial parameters: equal configurations start equal, on every rank. */
     seed: z.int().nonnegative().default(0),
     /** Rows that one compiled training program takes; other numbers are split and padded. */
@@ -22,6 +24,8 @@ export const TransformerConfig = z
   })
   .refine((config) => config.width % config.heads === 0, { path: ["heads"], message: "must divide width" });
 export type TransformerConfig = z.infer<typeof TransformerConfig>;
+
+export const valueHeadName = "value.projection";
 
 /** RMS norms have gains alone and no layer has a bias; `[in, out]` matrices multiply rows from the right. */
 export function transformerShapes(config: TransformerConfig): ParameterShape[] {
@@ -41,12 +45,14 @@ export function transformerShapes(config: TransformerConfig): ParameterShape[] {
     );
   }
   shapes.push({ name: "output.norm", shape: [width] }, { name: "output.projection", shape: [width, vocabSize] });
+  if (config.valueHead) shapes.push({ name: valueHeadName, shape: [width, 1] });
   return shapes;
 }
 
 /**
  * Gains start at one. Matrices start normal with deviation one over the square root of their inputs; those that write
- * into the residual stream are scaled down by the number of writes, so that its variance does not grow with depth.
+ * into the residual stream are scaled down by the number of writes, so that its variance does not grow with depth. Values
+ * start at zero: an untrained critic knows nothing, and its noise would be taken for advantages.
  */
 export function initialTransformer(
   config: TransformerConfig,
@@ -55,6 +61,7 @@ export function initialTransformer(
 ): Float32Array {
   const size = shape.reduce((a, b) => a * b, 1);
   if (shape.length === 1) return new Float32Array(size).fill(1);
+  if (name === valueHeadName) return new Float32Array(size);
   const residual = name.endsWith(".output") ? 1 / Math.sqrt(2 * config.layers) : 1;
   const deviation = name.startsWith("embedding") ? 0.5 : residual / Math.sqrt(shape[0]!);
   const stream = mix(config.seed, index);

@@ -147,8 +147,16 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
             `klCoefficient is '${loss.klCoefficient}' and the batch has no 'refLogprobs'; score it with the reference model or set the coefficient to 0`,
           );
         }
+        if (loss.value) {
+          this.#requireValueHead();
+          if (!batch.returns || !batch.oldValues) {
+            throw invalidRequest(
+              "the loss trains values and the batch has no 'returns' or 'oldValues'; estimate advantages with a critic first",
+            );
+          }
+        }
       }
-      const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0 };
+      const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
       const offsets = new Map(this.parameters.layout.map(({ name, offset }) => [name, offset]));
       for (const part of microBatches(batch, this.config.microBatchRows, this.#columns(batch.columns))) {
         const metrics = this.#programs.gradients(this.#device.tree(), part, loss, present, (name, gradient) =>
@@ -163,21 +171,12 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   }
 
   logprobs(rows: TokenRows): Promise<Float32Array> {
-    return this.exclusively("logprobs", async () => {
-      checkRows(rows, this.config.contextLength, this.config.vocabSize);
-      const result = new Float32Array(rows.rows * rows.columns);
-      const predictions = rows.columns - 1;
-      for (const part of microBatches(rows, this.config.microBatchRows, this.#columns(rows.columns))) {
-        const chosen = this.#programs.logprobs(this.#device.tree(), part);
-        for (let row = 0; row < part.realRows; row++) {
-          const values = chosen.subarray(row * part.columns, row * part.columns + predictions);
-          result.set(values, (part.firstRow + row) * rows.columns + 1);
-        }
-        await breathe();
-        this.refuseReleased("logprobs");
-      }
-      return result;
-    });
+    return this.#forward("logprobs", rows);
+  }
+
+  async values(rows: TokenRows): Promise<Float32Array> {
+    this.#requireValueHead();
+    return this.#forward("values", rows);
   }
 
   override async release(): Promise<void> {
@@ -209,7 +208,14 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     options.signal?.addEventListener("abort", wake);
     const aborts = this.#aborts;
     let changes = this.parameters.changes;
-    const generation = new Generation(this.#programs, this.config, this.#slotBuckets, prompts, sampling, options.extend);
+    const generation = new Generation(
+      this.#programs,
+      this.config,
+      this.#slotBuckets,
+      prompts,
+      sampling,
+      options.extend,
+    );
     this.#running.add(generation);
     try {
       while (!generation.done) {
@@ -241,6 +247,29 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       generation.dispose();
       this.#running.delete(generation);
     }
+  }
+
+  #forward(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
+    return this.exclusively(output, async () => {
+      checkRows(rows, this.config.contextLength, this.config.vocabSize);
+      const result = new Float32Array(rows.rows * rows.columns);
+      const predictions = rows.columns - 1;
+      for (const part of microBatches(rows, this.config.microBatchRows, this.#columns(rows.columns))) {
+        const all = this.#programs[output](this.#device.tree(), part);
+        for (let row = 0; row < part.realRows; row++) {
+          const real = all.subarray(row * part.columns, row * part.columns + predictions);
+          result.set(real, (part.firstRow + row) * rows.columns + 1);
+        }
+        await breathe();
+        this.refuseReleased(output);
+      }
+      return result;
+    });
+  }
+
+  #requireValueHead(): void {
+    if (this.config.valueHead) return;
+    throw invalidRequest("the model has no value head where values were asked for; set valueHead in its configuration");
   }
 
   /** Lets every running generation look around. */

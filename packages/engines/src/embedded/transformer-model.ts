@@ -1,6 +1,6 @@
 import { nn, numpy as np } from "@jax-js/jax";
 import type { Tree } from "./device.ts";
-import type { TransformerConfig } from "./transformer-config.ts";
+import { type TransformerConfig, valueHeadName } from "./transformer-config.ts";
 
 /**
  * The transformer as functions over device arrays, to be compiled. Arrays are owned: a function consumes its arguments,
@@ -27,21 +27,27 @@ function mlp(x: np.Array, parameters: Tree, layer: number, observe: Observe): np
   return observe(x.add(np.matmul(hidden, parameters[`layer${layer}.mlp.output`]!)));
 }
 
-function logSoftmaxHead(x: np.Array, parameters: Tree, observe: Observe): np.Array {
-  const logits = np.matmul(observe(rmsNorm(x, parameters["output.norm"]!)), parameters["output.projection"]!);
-  return nn.logSoftmax(observe(logits), -1);
+function logSoftmaxHead(normed: np.Array, parameters: Tree, observe: Observe): np.Array {
+  return nn.logSoftmax(observe(np.matmul(normed, parameters["output.projection"]!)), -1);
 }
 
+/** What a forward pass says about each position. */
+export type Outputs = {
+  /** `[rows * columns, vocabSize]`, of the token after it */
+  logprobs: np.Array;
+  /** `[rows * columns]`, of the tokens up to it; absent without a value head */
+  values?: np.Array;
+};
+
 /**
- * Log-probabilities `[rows * columns, vocabSize]` of the token after each position of `tokens` `[rows, columns]`.
- * Padding belongs at the end of a row, where causality keeps it from every earlier position.
+ * The outputs at each position of `tokens` `[rows, columns]`. Padding belongs at the end of a row, where causality keeps it from every earlier position.
  */
 export function forward(
   config: TransformerConfig,
   parameters: Tree,
   tokens: np.Array,
   observe: Observe = (x) => x,
-): np.Array {
+): Outputs {
   const [rows, columns] = tokens.shape as [number, number];
   const { vocabSize, width, heads } = config;
   const headWidth = width / heads;
@@ -73,7 +79,10 @@ export function forward(
     x = observe(x.add(np.matmul(merged, parameters[`layer${layer}.attention.output`]!)));
     x = mlp(x, parameters, layer, observe);
   }
-  return logSoftmaxHead(x, parameters, observe);
+  const normed = observe(rmsNorm(x, parameters["output.norm"]!));
+  if (!config.valueHead) return { logprobs: logSoftmaxHead(normed, parameters, observe) };
+  const values = np.matmul(normed.ref, parameters[valueHeadName]!).reshape([rows * columns]);
+  return { logprobs: logSoftmaxHead(normed, parameters, observe), values };
 }
 
 /** Keys and values of every position so far, `[slots, heads, contextLength, headWidth]` each, a pair a layer. */
@@ -132,5 +141,6 @@ export function decode(
     x = mlp(x, parameters, layer, observe);
   }
   for (const array of [hidden, write, keep]) array.dispose();
-  return [logSoftmaxHead(x, parameters, observe), next];
+  parameters[valueHeadName]?.dispose();
+  return [logSoftmaxHead(observe(rmsNorm(x, parameters["output.norm"]!)), parameters, observe), next];
 }

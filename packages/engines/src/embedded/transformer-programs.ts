@@ -1,7 +1,14 @@
 import { jit, lax, numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
 import type { LossMetrics, LossSpec } from "@treadle/contracts";
 import { dispose, floats, integers, references, type Tree } from "./device.ts";
-import { coefficientsOf, type LossInputs, type LossShape, metricNames, weightedLoss } from "./policy-loss.ts";
+import {
+  coefficientsOf,
+  type LossInputs,
+  type LossShape,
+  metricNames,
+  numCoefficients,
+  weightedLoss,
+} from "./policy-loss.ts";
 import type { TransformerConfig } from "./transformer-config.ts";
 import { type Cache, decode, emptyCache, forward } from "./transformer-model.ts";
 
@@ -15,7 +22,11 @@ export type MicroBatch = {
   readonly advantages: Float32Array;
   readonly oldLogprobs: Float32Array;
   readonly refLogprobs: Float32Array;
+  readonly returns: Float32Array;
+  readonly oldValues: Float32Array;
 };
+
+type TokenBatch = Pick<MicroBatch, "rows" | "columns" | "tokens" | "targets">;
 
 type GradientProgram = OwnedFunction<
   (parameters: Tree, tokens: np.Array, inputs: LossInputs) => [[np.Array, np.Array], Tree]
@@ -33,10 +44,10 @@ export class TransformerPrograms {
     this.#config = config;
     this.#forward = jit((parameters: Tree, tokens: np.Array, targets: np.Array) => {
       const intermediates: np.Array[] = [];
-      const logprobs = forward(config, parameters, tokens, observer(intermediates));
+      const { logprobs, values } = forward(config, parameters, tokens, observer(intermediates));
       const [rows, columns] = targets.shape as [number, number];
       const chosen = np.takeAlongAxis(logprobs, targets.reshape([rows * columns, 1]), 1);
-      return [chosen, intermediates] as [np.Array, np.Array[]];
+      return [chosen, values ? [values] : [], intermediates] as [np.Array, np.Array[], np.Array[]];
     });
     this.#decode = jit((parameters: Tree, tokens: np.Array, positions: np.Array, cache: Cache) => {
       const intermediates: np.Array[] = [];
@@ -54,15 +65,17 @@ export class TransformerPrograms {
   }
 
   /** Log-probability of each target, `[rows * columns]`. */
-  logprobs(parameters: Tree, batch: Pick<MicroBatch, "rows" | "columns" | "tokens" | "targets">): Float32Array {
-    const shape = [batch.rows, batch.columns];
-    const [chosen, intermediates] = this.#forward(
-      references(parameters),
-      integers(batch.tokens, shape),
-      integers(batch.targets, shape),
-    );
-    for (const array of intermediates) array.dispose();
-    return chosen.dataSync() as Float32Array;
+  logprobs(parameters: Tree, batch: TokenBatch): Float32Array {
+    const [logprobs, values] = this.#scores(parameters, batch);
+    values?.dispose();
+    return logprobs.dataSync() as Float32Array;
+  }
+
+  /** Value of what stands before each target, `[rows * columns]`; the model has a value head. */
+  values(parameters: Tree, batch: TokenBatch): Float32Array {
+    const [logprobs, values] = this.#scores(parameters, batch);
+    logprobs.dispose();
+    return values!.dataSync() as Float32Array;
   }
 
   /** Calls `accumulate` with the gradient of each parameter, by name. */
@@ -83,7 +96,9 @@ export class TransformerPrograms {
         advantages: floats(batch.advantages, dims),
         oldLogprobs: floats(batch.oldLogprobs, dims),
         refLogprobs: floats(batch.refLogprobs, dims),
-        coefficients: floats(coefficientsOf(loss), [5]),
+        returns: floats(batch.returns, dims),
+        oldValues: floats(batch.oldValues, dims),
+        coefficients: floats(coefficientsOf(loss), [numCoefficients]),
       },
     );
     value.dispose();
@@ -130,6 +145,17 @@ export class TransformerPrograms {
     this.#gradients.clear();
   }
 
+  #scores(parameters: Tree, batch: TokenBatch): [logprobs: np.Array, values: np.Array | undefined] {
+    const shape = [batch.rows, batch.columns];
+    const [chosen, [values], intermediates] = this.#forward(
+      references(parameters),
+      integers(batch.tokens, shape),
+      integers(batch.targets, shape),
+    );
+    for (const array of intermediates) array.dispose();
+    return [chosen, values];
+  }
+
   #gradientProgram(loss: LossSpec, present: { old: boolean; ref: boolean }): GradientProgram {
     const policy = loss.type === "policy-gradient";
     const shape: LossShape = {
@@ -138,6 +164,7 @@ export class TransformerPrograms {
       dualClip: policy && loss.dualClip !== undefined,
       kl: policy && present.ref,
       onPolicy: policy && !present.old,
+      value: policy && loss.value !== undefined,
     };
     const key = JSON.stringify(shape);
     const known = this.#gradients.get(key);

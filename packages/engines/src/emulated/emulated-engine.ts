@@ -80,7 +80,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     this.refuseReleased("generate");
     const resolved = Sampling.parse(sampling);
     if (options.extend) {
-      throw invalidRequest("an emulated engine cannot extend completions; use the embedded engine for turns with tools");
+      throw invalidRequest(
+        "an emulated engine cannot extend completions; use the embedded engine for turns with tools",
+      );
     }
     for (const prompt of prompts) {
       if (prompt.length > 0 && prompt.length < this.profile.contextLength) continue;
@@ -141,7 +143,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       const weight = batch.weights.reduce((a, b) => a + b, 0);
       this.optimiser.accumulate([weight, -weight, weight, -weight], 0);
       const nats = weight * Math.log(this.profile.vocabSize);
-      return { loss: nats, weight, kl: 0, entropy: nats, clipFraction: 0 };
+      return { loss: nats, weight, kl: 0, entropy: nats, clipFraction: 0, valueLoss: 0 };
     });
   }
 
@@ -164,13 +166,12 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     });
   }
 
-  logprobs({ rows, columns }: TokenRows): Promise<Float32Array> {
-    return this.exclusively("logprobs", async () => {
-      await this.#spend(this.profile.logprobs, rows * columns);
-      this.refuseReleased("logprobs");
-      const logprob = -Math.log(this.profile.vocabSize);
-      return Float32Array.from({ length: rows * columns }, (_, i) => (i % columns === 0 ? 0 : logprob));
-    });
+  logprobs(rows: TokenRows): Promise<Float32Array> {
+    return this.#forward("logprobs", rows, -Math.log(this.profile.vocabSize));
+  }
+
+  values(rows: TokenRows): Promise<Float32Array> {
+    return this.#forward("values", rows, 0);
   }
 
   override async release(): Promise<void> {
@@ -194,6 +195,14 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     void super.release();
     this.#endRunning();
     this.#resident = false;
+  }
+
+  #forward(method: string, { rows, columns }: TokenRows, entry: number): Promise<Float32Array> {
+    return this.exclusively(method, async () => {
+      await this.#spend(this.profile.logprobs, rows * columns);
+      this.refuseReleased(method);
+      return Float32Array.from({ length: rows * columns }, (_, i) => (i % columns === 0 ? 0 : entry));
+    });
   }
 
   #endRunning(): void {

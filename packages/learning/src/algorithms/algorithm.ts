@@ -52,15 +52,12 @@ export type TrainSample = {
   readonly oldValues?: Float32Array | undefined;
 };
 
-/** A critic's value before each token of an episode, `[tokens]`; entries where the policy did not choose are ignored. */
-export type ValuesOf = (episode: Episode) => ArrayLike<number>;
-
 /**
- * A policy-gradient algorithm as the actor uses it. Pure: equal groups give equal samples.
+ * A policy-gradient algorithm as the actor uses it. Pure: equal groups give equal samples, and samples of a group depend
+ * on that group alone, so the actor may pass groups in any chunks, as they arrive.
  *
- * With `needsWholeBatch` false, samples of a group depend on that group alone: the actor may pass groups in any chunks,
- * as they arrive. With it true, statistics run over all groups of a call, so the actor passes all groups of the step at
- * once (or accepts statistics of the chunk instead).
+ * With `needsWholeBatch` false the samples are ready to be trained on. With it true their advantages have still to be
+ * scaled over all policy tokens of the step, on all ranks: `advantageMoments`, summed, then `normaliseAdvantages`.
  */
 export interface Algorithm {
   readonly config: AlgorithmConfig;
@@ -69,7 +66,7 @@ export interface Algorithm {
   readonly needsWholeBatch: boolean;
   /** episodes must have `refLogprobs` before `advantages` (KL in the reward) or the loss (KL in the loss) */
   readonly needsReference: boolean;
-  /** `advantages` must be given a critic's values */
+  /** episodes must have a critic's `values` before `advantages` */
   readonly needsValues: boolean;
   /** Groups worth training on, without aborted and empty episodes, and how many went for which reason. */
   filter(groups: readonly EpisodeGroup[]): FilterResult;
@@ -77,7 +74,7 @@ export interface Algorithm {
    * One sample for each episode to train on, in order. Throws `learning.invalid-batch` when a group is too small for the
    * algorithm (`filter` removes such groups), when an episode is malformed, or when the reference or values are missing.
    */
-  advantages(groups: readonly EpisodeGroup[], valuesOf?: ValuesOf): TrainSample[];
+  advantages(groups: readonly EpisodeGroup[]): TrainSample[];
 }
 
 /** Gives every policy token of the episode the same advantage. */

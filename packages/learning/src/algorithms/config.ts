@@ -97,6 +97,10 @@ const ppo = z.strictObject({
   ...common,
   discount: z.number().min(0).max(1).default(1),
   lambda: z.number().min(0).max(1).default(0.95),
+  /** of the critic's error in the loss */
+  valueCoefficient: nonNegative.default(0.5),
+  /** how far a value may move from the collected one before moving further stops paying, in units of reward */
+  valueClip: z.number().positive().default(0.2),
   /** mean 0 and standard deviation 1 over all policy tokens of the step */
   normaliseAdvantages: z.boolean().default(true),
   normalisation: normalisation.default({ type: "token-mean" }),

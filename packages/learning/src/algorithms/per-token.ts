@@ -1,11 +1,11 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
 import { checkGroups, invalid } from "../episode.ts";
 import { generalisedAdvantages } from "../gae.ts";
-import { type Algorithm, policyTokenPositions, type TrainSample, type ValuesOf } from "./algorithm.ts";
+import { type Algorithm, policyTokenPositions, type TrainSample } from "./algorithm.ts";
 import type { AlgorithmConfigOf } from "./config.ts";
 import { filterGroups } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
-import { mean, normaliseTogether } from "./statistics.ts";
+import { mean } from "./statistics.ts";
 
 /** Groups only say which episodes share a prompt here: one is enough, and equal rewards still teach. */
 const filterRule = { minEpisodes: 1, dropEqualRewards: false };
@@ -13,52 +13,42 @@ const filterRule = { minEpisodes: 1, dropEqualRewards: false };
 /**
  * PPO: "Proximal Policy Optimization Algorithms", arXiv:1707.06347, over the tokens that the policy chose. A step is one
  * such token (tool and prompt tokens in between pass no time); the episode's reward comes with the last; with the KL in
- * the reward every step's penalty is taken off its reward. Generalised advantage estimation with the critic's values then
- * gives advantages and the returns that the critic regresses to. An episode cut at its length limit counts as terminated,
+ * the reward every step's penalty is taken off its reward. Generalised advantage estimation with the critic's `values`
+ * then gives advantages and the returns that the critic regresses to, with the loss
+ *
+ *     valueCoefficient / 2 · max((v − R)², (v_old + clip(v − v_old, ±valueClip) − R)²)
+ *
+ * An episode cut at its length limit counts as terminated,
  * because its reward judged it as it stands.
  *
- * `normaliseAdvantages` scales advantages over all policy tokens of the step, which needs the whole batch; returns are
- * never scaled.
+ * `normaliseAdvantages` wants advantages scaled over all policy tokens of the step; returns are never scaled.
  */
 export function ppo(config: AlgorithmConfigOf<"ppo">): Algorithm {
   return {
     config,
-    loss: lossOf(config),
+    loss: { ...lossOf(config), value: { coefficient: config.valueCoefficient, clip: config.valueClip } },
     normalisation: config.normalisation,
     needsWholeBatch: config.normaliseAdvantages,
     needsReference: config.kl.placement !== "none",
     needsValues: true,
     filter: (groups) => filterGroups(groups, filterRule),
-    advantages(groups: readonly EpisodeGroup[], valuesOf?: ValuesOf) {
-      if (valuesOf === undefined) {
-        throw invalid("ppo was given no values: pass the critic's values, or use an algorithm without a critic");
-      }
+    advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
-      const steps = groups.flatMap((group) => group.episodes.map((episode) => estimate(episode, valuesOf, config)));
-      const advantages = steps.map((step) => step.advantages);
-      const scaled = config.normaliseAdvantages ? normaliseTogether(advantages) : advantages;
-      return steps.map(
-        ({ episode, positions, values, returns }, index): TrainSample => ({
-          episode,
-          advantages: place(episode, positions, scaled[index]!),
-          returns: place(episode, positions, returns),
-          oldValues: place(episode, positions, values),
-        }),
-      );
+      return groups.flatMap((group) => group.episodes.map((episode) => estimate(episode, config)));
     },
   };
 }
 
-function estimate(episode: Episode, valuesOf: ValuesOf, config: AlgorithmConfigOf<"ppo">) {
+function estimate(episode: Episode, config: AlgorithmConfigOf<"ppo">): TrainSample {
   const positions = policyTokenPositions(episode);
-  const all = valuesOf(episode);
-  if (all.length !== episode.tokens.length) {
+  const oldValues = episode.values;
+  if (oldValues === undefined) {
     throw invalid(
-      `episode of prompt '${episode.promptId}' has '${all.length}' values: ` +
-        `allowed is one for each of its '${episode.tokens.length}' tokens`,
+      `episode of prompt '${episode.promptId}' has no values and ppo needs them: ` +
+        "score episodes with a critic first, or use an algorithm without one",
     );
   }
-  const values = Float64Array.from(positions, (token) => all[token]!);
+  const values = Float64Array.from(positions, (token) => oldValues[token]!);
   const rewards = klPenalties(episode, positions, config.kl).map((penalty) => -penalty);
   const last = positions.length - 1;
   if (last >= 0) rewards[last]! += episode.reward;
@@ -74,13 +64,18 @@ function estimate(episode: Episode, valuesOf: ValuesOf, config: AlgorithmConfigO
     },
     config,
   );
-  return { episode, positions, values, ...estimated };
+  return {
+    episode,
+    advantages: place(episode, positions, estimated.advantages),
+    returns: place(episode, positions, estimated.returns),
+    oldValues,
+  };
 }
 
 /**
  * REINFORCE++: "REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models", arXiv:2501.03262. No
- * critic; the advantage of token t is the episode's reward less the KL penalties from t on, scaled over all policy tokens
- * of the step:
+ * critic; the advantage of token t is the episode's reward less the KL penalties from t on, to be scaled over all policy
+ * tokens of the step (`normaliseAdvantages`):
  *
  *     G_t = r − sum over s ≥ t of kl_s        A_t = (G_t − mean(G)) / (std(G) + 1e-6)
  *
@@ -97,7 +92,7 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++">): Alg
     filter: (groups) => filterGroups(groups, filterRule),
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
-      const credits = groups.flatMap(({ episodes }) => {
+      return groups.flatMap(({ episodes }) => {
         const baseline = config.baseline === "none" ? 0 : mean(episodes.map((episode) => episode.reward));
         return episodes.map((episode) => {
           const positions = policyTokenPositions(episode);
@@ -107,14 +102,9 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++">): Alg
             rest -= credit[step]!;
             credit[step] = rest;
           }
-          return { episode, positions, credit };
+          return { episode, advantages: place(episode, positions, credit) };
         });
       });
-      const scaled = normaliseTogether(credits.map(({ credit }) => credit));
-      return credits.map(({ episode, positions }, index) => ({
-        episode,
-        advantages: place(episode, positions, scaled[index]!),
-      }));
     },
   };
 }
