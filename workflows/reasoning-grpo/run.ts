@@ -1,10 +1,16 @@
 /**
- * GRPO on arithmetic: rollout → inference → actor. The policy first imitates a few worked problems, just enough for
+ * Arithmetic with GRPO, or any other algorithm: rollout → inference → actor. The policy first imitates a few worked problems, just enough for
  * rewards to exist, and then learns from rewards alone. Nothing here names a device or a mode.
  */
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerConfig } from "@treadle/engines";
-import { AlgorithmConfig, ArithmeticTaskConfig, arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
+import {
+  AlgorithmConfig,
+  ArithmeticTaskConfig,
+  arithmeticAlphabet,
+  createAlgorithm,
+  createArithmeticTask,
+} from "@treadle/learning";
 import { workflow } from "@treadle/runtime";
 import { ActorWorker, Demonstration, type EvaluationCount, InferenceWorker, RolloutWorker } from "@treadle/workers";
 import { z } from "zod";
@@ -18,6 +24,9 @@ const Config = z.strictObject({
   algorithm: AlgorithmConfig,
   learningRate: z.number().positive(),
   maxGradNorm: z.number().positive(),
+  /** passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes */
+  epochs: z.int().positive(),
+  minibatches: z.int().positive(),
   /** most processes of a component: one does the work of one core */
   maxRanks: z.int().positive(),
   imitation: z.strictObject({
@@ -33,7 +42,9 @@ const Config = z.strictObject({
 });
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
-  const { model, groupSize, imitation, evaluation } = config;
+  const { groupSize, imitation, evaluation } = config;
+  const { needsReference, needsValues } = createAlgorithm(config.algorithm);
+  const model = { ...config.model, valueHead: needsValues };
   const task = createArithmeticTask({ ...config.task, seed: config.seed });
   const ranks = { max: config.maxRanks };
 
@@ -63,6 +74,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       learningRate: config.learningRate,
       maxGradNorm: config.maxGradNorm,
       weightDecay: 0,
+      epochs: config.epochs,
+      minibatches: config.minibatches,
       maxStaleness: config.flow.maxStaleness,
     },
     { ranks },
@@ -88,6 +101,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       if ((await accuracyOn(task.problemsAt(-1 - round, 128))) >= imitation.untilAccuracy) break;
     }
   });
+  if (needsReference) await once("reference", () => inference.keepReference(actor));
   await once("baseline", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
   for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {

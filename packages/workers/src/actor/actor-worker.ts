@@ -1,17 +1,24 @@
-import { type EpisodeGroup, TreadleError } from "@treadle/contracts";
+import { type EpisodeGroup, type LossSpec, TreadleError } from "@treadle/contracts";
 import type { TrainingEngine } from "@treadle/engines";
 import {
   type Algorithm,
   AlgorithmConfig,
+  advantageMoments,
   createAlgorithm,
+  createRandom,
   findStaleGroups,
+  minibatchesOf,
+  normaliseAdvantages,
+  type PackedBatch,
   packSamples,
   packSupervised,
+  type TrainSample,
 } from "@treadle/learning";
 import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
 import { createEngine, EngineConfig } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
+import { TrainingTotals } from "./training-totals.ts";
 
 export const ActorConfig = EngineConfig.extend({
   paddingToken: z.int().nonnegative().default(0),
@@ -19,7 +26,10 @@ export const ActorConfig = EngineConfig.extend({
   learningRate: z.number().positive(),
   maxGradNorm: z.number().positive().default(1),
   weightDecay: z.number().nonnegative().default(0),
-  /** W2: episodes that are older are refused; the workflow's `flow.maxStaleness` */
+  /** passes over the episodes of a step, and optimiser steps of a pass */
+  epochs: z.int().positive().default(1),
+  minibatches: z.int().positive().default(1),
+  /** W2: episodes that are more calls of `train` old are refused; the workflow's `flow.maxStaleness` */
   maxStaleness: z.int().nonnegative().default(0),
 });
 export type ActorConfig = z.infer<typeof ActorConfig>;
@@ -39,8 +49,9 @@ export type ImitationOptions = {
 };
 
 /**
- * Trains the policy. Its ranks are data-parallel replicas: each takes its part of the batch, gradients are summed over
- * ranks before the one optimiser step, so any number of ranks and any chunking takes the same step up to rounding.
+ * Trains the policy, and its critic where the algorithm has one. Its ranks are data-parallel replicas: each takes its part
+ * of the batch, gradients are summed over ranks before every optimiser step, so any number of ranks and any chunking takes
+ * the same step up to rounding (with minibatches: the same up to which episodes meet in one).
  */
 export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly module: string = import.meta.url;
@@ -58,38 +69,43 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     this.published = this.engine.exportWeights();
   }
 
-  /** One optimiser step over all groups of the stream; the gradient accumulates while they arrive. */
+  /**
+   * One optimiser step over all groups of the stream, its gradient accumulating while they arrive; or, where several
+   * epochs or minibatches are configured or advantages are scaled over the whole step, `epochs * minibatches` steps over
+   * what has been collected.
+   */
   async train(groups: Source<EpisodeGroup>): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
-    const totals = new Totals();
+    const { epochs, minibatches } = this.config;
+    const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
+    const collected: TrainSample[] = [];
+    const seen = new TrainingTotals();
     // Gradients are state until the step is taken, so batches come back if this process dies before.
     for await (const batch of groups.batches({ acknowledge: "call" })) {
       this.#refuseStale(batch);
-      totals.observe(batch);
+      seen.observe(batch);
       const { kept } = this.#algorithm.filter(batch);
-      totals.trainedGroups += kept.length;
-      if (kept.length === 0) continue;
-      const packed = packSamples(this.#algorithm.advantages(kept), {
-        columns: this.config.model.contextLength,
-        maxRows: this.config.model.microBatchRows,
-        paddingToken: this.config.paddingToken,
-        loss: this.#algorithm.loss,
-        normalisation: this.#algorithm.normalisation,
-      });
-      using _compute = this.timer("forward-backward");
-      for (const { batch: rows, divisor } of packed) {
-        const metrics = await this.engine.forwardBackward(rows, this.#algorithm.loss);
-        totals.divisor += divisor;
-        totals.loss += metrics.loss;
-        totals.entropy += metrics.entropy;
-        totals.kl += metrics.kl;
-        totals.clipFraction += metrics.clipFraction;
-        totals.weight += metrics.weight;
-      }
+      seen.trainedGroups += kept.length;
+      const samples = this.#algorithm.advantages(kept);
+      if (streams) await this.#accumulate(samples, seen);
+      else collected.push(...samples);
     }
-    await this.#sumOverRanks(totals);
-    const gradNorm = await this.#step(this.config.learningRate, totals.divisor);
-    return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
+    if (streams) {
+      const gradNorm = await this.#step(this.config.learningRate, seen);
+      return this.#finishTraining(seen, gradNorm);
+    }
+    const samples = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
+    const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
+    const totals = new TrainingTotals();
+    let part = seen; // what was seen is summed over ranks with the first minibatch
+    let gradNorm = 0;
+    for (const minibatch of minibatchesOf(samples, this.config, random)) {
+      await this.#accumulate(minibatch, part);
+      gradNorm = await this.#step(this.config.learningRate, part);
+      totals.add(part);
+      part = new TrainingTotals();
+    }
+    return this.#finishTraining(totals, gradNorm);
   }
 
   /** Supervised steps on demonstrations, for a policy that has to know something before rewards can exist. */
@@ -99,31 +115,58 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     let loss = 0;
     for (let update = 0; update < options.updates; update++) {
       const batch = await demonstrations.take({ items: rows, acknowledge: "call" });
-      const totals = new Totals();
+      const totals = new TrainingTotals();
       const packed = packSupervised(batch ?? [], {
         columns: this.config.model.contextLength,
         maxRows: this.config.model.microBatchRows,
         paddingToken: this.config.paddingToken,
       });
-      using _compute = this.timer("forward-backward");
-      for (const { batch: rectangle, divisor } of packed) {
-        const metrics = await this.engine.forwardBackward(rectangle, { type: "cross-entropy" });
-        totals.divisor += divisor;
-        totals.loss += metrics.loss;
-        totals.weight += metrics.weight;
-      }
-      await this.#sumOverRanks(totals);
-      await this.#step(options.learningRate, totals.divisor);
+      await this.#forwardBackward(packed, { type: "cross-entropy" }, totals);
+      await this.#step(options.learningRate, totals);
       loss = totals.loss / Math.max(1, totals.weight);
     }
+    this.published = this.engine.exportWeights();
     return { loss };
   }
 
-  async #sumOverRanks(totals: Totals): Promise<void> {
+  #finishTraining(totals: TrainingTotals, gradNorm: number): Record<string, number> {
+    this.published = this.engine.exportWeights();
+    return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
+  }
+
+  async #accumulate(samples: readonly TrainSample[], totals: TrainingTotals): Promise<void> {
+    const { loss, normalisation } = this.#algorithm;
+    const packed = packSamples(samples, {
+      columns: this.config.model.contextLength,
+      maxRows: this.config.model.microBatchRows,
+      paddingToken: this.config.paddingToken,
+      loss,
+      normalisation,
+    });
+    await this.#forwardBackward(packed, loss, totals);
+  }
+
+  async #forwardBackward(packed: readonly PackedBatch[], loss: LossSpec, totals: TrainingTotals): Promise<void> {
+    using _ = this.timer("forward-backward");
+    for (const { batch, divisor } of packed) {
+      totals.addLoss(await this.engine.forwardBackward(batch, loss), divisor);
+    }
+  }
+
+  /** Advantages are scaled over all policy tokens of the step, on all ranks. */
+  async #normalise(samples: readonly TrainSample[]): Promise<TrainSample[]> {
+    const own = advantageMoments(samples);
+    if (this.worldSize === 1) return normaliseAdvantages(samples, own);
+    const summed = await this.messages.allReduceSum(Float32Array.of(own.tokens, own.sum, own.squares));
+    const [tokens, sum, squares] = summed as unknown as [number, number, number];
+    return normaliseAdvantages(samples, { tokens, sum, squares });
+  }
+
+  async #sumOverRanks(totals: TrainingTotals): Promise<void> {
     if (this.worldSize === 1) return;
     using _ = this.timer("all-reduce");
     const gradients = this.engine.gradients();
-    const both = new Float32Array(gradients.length + totals.length);
+    const both = new Float32Array(gradients.length + TrainingTotals.length);
     both.set(gradients);
     both.set(totals.toArray(), gradients.length);
     const sum = await this.messages.allReduceSum(both);
@@ -132,88 +175,26 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   /** A step without anything to learn from still is one: the version moves on, the weights do not. */
-  async #step(learningRate: number, divisor: number): Promise<number> {
+  async #step(learningRate: number, totals: TrainingTotals): Promise<number> {
+    await this.#sumOverRanks(totals);
     const { maxGradNorm, weightDecay } = this.config;
+    const { divisor } = totals;
     const scale = divisor > 0 ? 1 / divisor : 0;
     const step = { learningRate: divisor > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay };
     using _compute = this.timer("optimiser step");
     const { gradNorm } = await this.engine.optimStep(step);
-    this.published = this.engine.exportWeights();
     return gradNorm;
   }
 
-  /** W2. */
+  /** W2. Every optimiser step is a version, and a step of the workflow may take several. */
   #refuseStale(groups: readonly EpisodeGroup[]): void {
-    const [stale] = findStaleGroups(groups, this.engine.policyVersion, this.config.maxStaleness);
+    const { maxStaleness, epochs, minibatches } = this.config;
+    const maxVersions = maxStaleness * epochs * minibatches;
+    const [stale] = findStaleGroups(groups, this.engine.policyVersion, maxVersions);
     if (!stale) return;
     throw new TreadleError(
       "learning.invalid-batch",
-      `episodes of prompt '${stale.group.promptId}' are '${stale.staleness}' policy versions old; at most ${this.config.maxStaleness} are allowed (flow.maxStaleness)`,
+      `episodes of prompt '${stale.group.promptId}' are '${stale.staleness}' policy versions old; at most ${maxVersions} are allowed (flow.maxStaleness)`,
     );
-  }
-}
-
-const totalNames = [
-  "divisor",
-  "weight",
-  "loss",
-  "entropy",
-  "kl",
-  "clipFraction",
-  "groups",
-  "trainedGroups",
-  "episodes",
-  "reward",
-  "tokens",
-] as const;
-
-/** Sums over everything that a step saw, on this rank and then on all. */
-class Totals implements Record<(typeof totalNames)[number], number> {
-  divisor = 0;
-  weight = 0;
-  loss = 0;
-  entropy = 0;
-  kl = 0;
-  clipFraction = 0;
-  groups = 0;
-  trainedGroups = 0;
-  episodes = 0;
-  reward = 0;
-  tokens = 0;
-
-  readonly length = totalNames.length;
-
-  observe(groups: readonly EpisodeGroup[]): void {
-    for (const { episodes } of groups) {
-      this.groups++;
-      this.episodes += episodes.length;
-      for (const episode of episodes) {
-        this.reward += episode.reward;
-        this.tokens += episode.tokens.length - episode.promptLength;
-      }
-    }
-  }
-
-  toArray(): Float32Array {
-    return Float32Array.from(totalNames, (name) => this[name]);
-  }
-
-  fromArray(values: Float32Array): void {
-    totalNames.forEach((name, index) => {
-      this[name] = values[index] as number;
-    });
-  }
-
-  metrics(): Record<string, number> {
-    const perWeight = 1 / Math.max(1e-12, this.weight);
-    return {
-      reward: this.reward / Math.max(1, this.episodes),
-      tokens: this.tokens,
-      loss: this.loss * perWeight,
-      entropy: this.entropy * perWeight,
-      kl: this.kl * perWeight,
-      clipFraction: this.clipFraction * perWeight,
-      trainedGroups: this.trainedGroups / Math.max(1, this.groups),
-    };
   }
 }

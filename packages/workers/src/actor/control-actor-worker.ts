@@ -1,5 +1,5 @@
 import { ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
-import { createRandom, generalisedAdvantages } from "@treadle/learning";
+import { createRandom, generalisedAdvantages, minibatchesOf } from "@treadle/learning";
 import type { Source } from "@treadle/runtime";
 import { z } from "zod";
 import { TrainerWorker } from "../engine-worker.ts";
@@ -42,17 +42,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
     const sums = { kl: 0, clipFraction: 0, valueLoss: 0, weight: 0 };
     using _compute = this.timer("forward-backward");
-    for (let epoch = 0; epoch < this.config.epochs; epoch++) {
-      for (let i = rows.length - 1; i > 0; i--) {
-        const other = Math.floor(random.float() * (i + 1));
-        [rows[i], rows[other]] = [rows[other] as Row, rows[i] as Row];
-      }
-      // Every rank takes the same number of steps, also one to which few rows came: all-reduces must pair up.
-      for (let part = 0; part < this.config.minibatches; part++) {
-        const bound = (index: number) => Math.floor((index * rows.length) / this.config.minibatches);
-        await this.#step(rows.slice(bound(part), bound(part + 1)), sums);
-      }
-    }
+    for (const part of minibatchesOf(rows, this.config, random)) await this.#step(part, sums);
     this.published = this.engine.exportWeights();
     const weight = Math.max(1, sums.weight);
     return { kl: sums.kl / weight, clipFraction: sums.clipFraction / weight, valueLoss: sums.valueLoss / weight };

@@ -1,6 +1,6 @@
-import type { EpisodeGroup } from "@treadle/contracts";
+import type { EpisodeGroup, Weights } from "@treadle/contracts";
 import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
-import { packForScoring, unpackEntries } from "@treadle/learning";
+import { type PackedBatch, packForScoring, unpackEntries } from "@treadle/learning";
 import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
@@ -13,10 +13,20 @@ export const InferenceConfig = EngineConfig.extend({
 });
 export type InferenceConfig = z.infer<typeof InferenceConfig>;
 
-/** Scores existing tokens: the log-probabilities that the training step compares with. */
+/**
+ * Scores existing tokens: the log-probabilities that the training step compares with, those of a frozen reference policy
+ * once there is one, and a critic's values where the model has a value head.
+ *
+ * The reference is a second set of weights for the same engine, swapped in for its pass over a batch, so its memory is
+ * needed on the host alone (as RLinf and veRL do).
+ */
 export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEngine & TrainingEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pullWeights"];
+  static override readonly saves = ["keepReference"];
+
+  /** `state` is what restores it; made with the weights, since a later call may find the engine released */
+  #reference: { readonly weights: Weights; readonly state: Uint8Array } | undefined;
 
   override async setup(): Promise<void> {
     this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
@@ -27,7 +37,23 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
     await pullWeights(this.engine, actor, this.rank);
   }
 
-  /** Fills in `oldLogprobs` of every episode. */
+  /** From now on the actor's present weights are the reference policy. */
+  async keepReference(actor: WorkerGroup<ActorWorker>): Promise<void> {
+    await using _ = await this.devices.lock();
+    await pullWeights(this.engine, actor, this.rank);
+    this.#reference = { weights: this.engine.exportWeights(), state: this.engine.save() };
+  }
+
+  override async checkpoint(): Promise<Uint8Array | undefined> {
+    return this.#reference?.state;
+  }
+
+  override async restore(state: Uint8Array): Promise<void> {
+    await this.engine.load(state);
+    this.#reference = { weights: this.engine.exportWeights(), state };
+  }
+
+  /** Fills in `oldLogprobs` of every episode, and, as there are, `values` and `refLogprobs`. */
   async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<{ tokens: number }> {
     await using _ = await this.devices.lock();
     let tokens = 0;
@@ -38,20 +64,44 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
         maxRows: this.config.model.microBatchRows,
         paddingToken: this.config.paddingToken,
       });
-      const rectangles: Float32Array[] = [];
-      {
-        using _forward = this.timer("forward");
-        for (const { batch: rows } of packed) rectangles.push(await this.engine.logprobs(rows));
-      }
-      const logprobs = unpackEntries(packed, rectangles, episodes.length);
+      const pass = (output: "logprobs" | "values") => this.#forward(output, packed, episodes.length);
+      const oldLogprobs = await pass("logprobs");
+      const values = this.config.model.valueHead ? await pass("values") : undefined;
+      const refLogprobs = this.#reference && (await this.#under(this.#reference.weights, () => pass("logprobs")));
       let next = 0;
-      const filled = batch.map((group) => ({
-        promptId: group.promptId,
-        episodes: group.episodes.map((episode) => ({ ...episode, oldLogprobs: logprobs[next++] as Float32Array })),
+      const filled = batch.map(({ promptId, episodes: own }) => ({
+        promptId,
+        episodes: own.map((episode) => {
+          const at = next++;
+          return { ...episode, oldLogprobs: oldLogprobs[at], values: values?.[at], refLogprobs: refLogprobs?.[at] };
+        }),
       }));
       for (const episode of episodes) tokens += episode.tokens.length;
       await scored.put(...filled);
     }
     return { tokens };
+  }
+
+  /** One number for each token of each episode. */
+  async #forward(
+    output: "logprobs" | "values",
+    packed: readonly PackedBatch[],
+    episodes: number,
+  ): Promise<Float32Array[]> {
+    using _ = this.timer("forward");
+    const rectangles: Float32Array[] = [];
+    for (const { batch } of packed) rectangles.push(await this.engine[output](batch));
+    return unpackEntries(packed, rectangles, episodes);
+  }
+
+  /** Does something under other weights. */
+  async #under<T>(weights: Weights, act: () => Promise<T>): Promise<T> {
+    const present = this.engine.exportWeights();
+    await this.engine.loadWeights(weights);
+    try {
+      return await act();
+    } finally {
+      await this.engine.loadWeights(present);
+    }
   }
 }

@@ -1,0 +1,83 @@
+import type { EpisodeGroup, LossMetrics } from "@treadle/contracts";
+
+const names = [
+  "divisor",
+  "weight",
+  "loss",
+  "entropy",
+  "kl",
+  "clipFraction",
+  "valueLoss",
+  "groups",
+  "trainedGroups",
+  "episodes",
+  "reward",
+  "tokens",
+] as const;
+
+/** Sums over what a step saw, on this rank and then on all: everything in it adds up. */
+export class TrainingTotals implements Record<(typeof names)[number], number> {
+  divisor = 0;
+  weight = 0;
+  loss = 0;
+  entropy = 0;
+  kl = 0;
+  clipFraction = 0;
+  valueLoss = 0;
+  groups = 0;
+  trainedGroups = 0;
+  episodes = 0;
+  reward = 0;
+  tokens = 0;
+
+  static readonly length: number = names.length;
+
+  observe(groups: readonly EpisodeGroup[]): void {
+    for (const { episodes } of groups) {
+      this.groups++;
+      this.episodes += episodes.length;
+      for (const episode of episodes) {
+        this.reward += episode.reward;
+        this.tokens += episode.tokens.length - episode.promptLength;
+      }
+    }
+  }
+
+  addLoss(metrics: LossMetrics, divisor: number): void {
+    this.divisor += divisor;
+    this.weight += metrics.weight;
+    this.loss += metrics.loss;
+    this.entropy += metrics.entropy;
+    this.kl += metrics.kl;
+    this.clipFraction += metrics.clipFraction;
+    this.valueLoss += metrics.valueLoss;
+  }
+
+  add(other: TrainingTotals): void {
+    for (const name of names) this[name] += other[name];
+  }
+
+  toArray(): Float32Array {
+    return Float32Array.from(names, (name) => this[name]);
+  }
+
+  fromArray(values: Float32Array): void {
+    names.forEach((name, index) => {
+      this[name] = values[index] as number;
+    });
+  }
+
+  metrics(): Record<string, number> {
+    const perWeight = 1 / Math.max(1e-12, this.weight);
+    return {
+      reward: this.reward / Math.max(1, this.episodes),
+      tokens: this.tokens,
+      loss: this.loss * perWeight,
+      entropy: this.entropy * perWeight,
+      kl: this.kl * perWeight,
+      clipFraction: this.clipFraction * perWeight,
+      valueLoss: this.valueLoss * perWeight,
+      trainedGroups: this.trainedGroups / Math.max(1, this.groups),
+    };
+  }
+}
