@@ -9,7 +9,8 @@ const allowed = {
   engines: ["contracts", "transport", "observe"],
   runtime: ["contracts", "planner", "trajectories", "multiplexer", "transport", "observe"],
   workers: ["contracts", "runtime", "engines", "actions", "trajectories", "learning"],
-  simulation: ["contracts", ...policies, "actions"],
+  // of the runtime its state machines alone, see below
+  simulation: ["contracts", ...policies, "actions", "runtime"],
   dashboard: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation"],
   cli: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation", "dashboard"],
 };
@@ -30,11 +31,24 @@ module.exports = {
       to: { path: "^packages/[^/]+/src/(?!index\\.ts|testing\\.ts)" },
     },
     {
+      name: "simulation-drives-state-machines-only",
+      severity: "error",
+      from: { path: "^packages/simulation/" },
+      to: { path: "^packages/runtime/(?!src/state-machines\\.ts$)" },
+    },
+    {
+      name: "state-machines-are-pure",
+      comment: "what runs on virtual time reaches no process, socket, timer or file",
+      severity: "error",
+      from: { path: "^packages/runtime/src/state-machines\\.ts$" },
+      to: { reachable: true, path: "^packages/(transport|observe)/|^node:|^(?:fs|net|timers|child_process)" },
+    },
+    {
       name: "packages-by-public-entry",
       severity: "error",
       from: { path: "^packages/([^/]+)/" },
       to: {
-        path: "^packages/([^/]+)/src/(?!index\\.ts$|testing\\.ts$|testing/|bench\\.ts$|bench/)",
+        path: "^packages/([^/]+)/src/(?!index\\.ts$|state-machines\\.ts$|testing\\.ts$|testing/|bench\\.ts$|bench/)",
         pathNot: "^packages/$1/",
       },
     },

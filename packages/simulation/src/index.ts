@@ -1,0 +1,1 @@
+export { EventQueue } from "./event-queue.ts";
