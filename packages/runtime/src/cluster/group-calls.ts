@@ -172,16 +172,13 @@ export class GroupCalls {
 
   #request(encoded: EncodedCall, sequence: number, rank: Rank): CallRequest {
     const { component, method, args, step, observe } = encoded;
-    const saves = component.workerClass.saves.includes(method) && rank.index === 0;
-    return {
-      call: `${sequence}/${rank.index}`,
-      sequence,
-      method,
-      args: [...args],
-      ...(step === undefined ? {} : { step }),
-      ...(observe ? { observe } : {}),
-      ...(saves ? { savePath: this.#options.savePath(component.name, sequence) } : {}),
-    };
+    const request: CallRequest = { call: `${sequence}/${rank.index}`, sequence, method, args: [...args] };
+    if (step !== undefined) request.step = step;
+    if (observe) request.observe = observe;
+    if (rank.index === 0 && component.workerClass.saves.includes(method)) {
+      request.savePath = this.#options.savePath(component.name, sequence);
+    }
+    return request;
   }
 
   #register(call: string, sequence: number, rank: Rank, ends: readonly ChannelEnd[], gang?: string): void {
@@ -199,10 +196,12 @@ export class GroupCalls {
     const each = call.byRank.get(index) as RankCall;
     each.reply = reply;
     const together = call.encoded.component.workerClass.restart === "group";
-    const all = [...call.byRank.values()];
     if (!together) this.#settle(call, each);
     else if (call.failure) this.#reject(each, call.failure.error);
-    else if (all.every((other) => other.reply !== undefined)) for (const other of all) this.#settle(call, other); // G2
+    else {
+      for (const other of call.byRank.values()) if (other.reply === undefined) return;
+      for (const other of call.byRank.values()) this.#settle(call, other); // G2
+    }
     this.#end(call);
   }
 
@@ -226,7 +225,7 @@ export class GroupCalls {
       const { index: rank } = each.rank;
       this.#options.onObserved({ component: component.name, method, rank, step, durationMs, ...observation });
     }
-    each.settle.resolve({ value: reply.value, durationMs: reply.durationMs, timers: reply.timers });
+    each.settle.resolve(reply);
   }
 
   #reject(each: RankCall, error: unknown): void {
@@ -237,7 +236,7 @@ export class GroupCalls {
   }
 
   #end(call: GroupCall): void {
-    if ([...call.byRank.values()].some((each) => !each.isSettled)) return;
+    for (const each of call.byRank.values()) if (!each.isSettled) return;
     this.#open.delete(call.sequence);
     const { component, method } = call.encoded;
     if (call.failure || !component.workerClass.replays.includes(method)) return;

@@ -23,6 +23,8 @@ export type LockServiceOptions = {
 
 type OpenCall = {
   readonly input: LockCall;
+  /** False while nothing can depend on the call: it has no part in the order before it asks for devices. */
+  isOrdered: boolean;
   firstToken: number | undefined;
   token: number | undefined;
   isLent: boolean;
@@ -65,16 +67,16 @@ export class LockService {
   }
 
   openCall(input: LockCall): void {
-    const streams = (role: ChannelEnd["role"]) =>
-      input.ends.filter((end) => end.role === role).map(({ channel, stream }) => ({ channel, stream }));
-    const { call, worker, sequence, gang } = input;
-    this.#calls.set(call, { input, firstToken: undefined, token: undefined, isLent: false });
-    this.#state.openCall({ call, worker, sequence, gang, consumes: streams("source"), produces: streams("sink") });
+    const open = { input, isOrdered: false, firstToken: undefined, token: undefined, isLent: false };
+    this.#calls.set(input.call, open);
+    if (input.ends.length > 0 || input.gang !== undefined) this.#order(open);
   }
 
   closeCall(call: string): void {
-    if (!this.#calls.delete(call)) return;
-    this.#apply(this.#state.closeCall({ call }));
+    const open = this.#calls.get(call);
+    if (!open) return;
+    this.#calls.delete(call);
+    if (open.isOrdered) this.#apply(this.#state.closeCall({ call }));
   }
 
   /** The call begins again, on a new process or after a peer's death; it holds nothing any more. */
@@ -98,6 +100,7 @@ export class LockService {
         `'${request.worker}' asked for its devices in call '${request.call}', which is not open there any more`,
       );
     }
+    if (!open.isOrdered) this.#order(open);
     const token = await this.#ask((id) =>
       this.#state.acquire({ request: id, call: request.call, nowMs: performance.now() }),
     );
@@ -164,6 +167,14 @@ export class LockService {
   fail(error: unknown): void {
     for (const waiting of this.#waiting.values()) waiting.reject(error);
     this.#waiting.clear();
+  }
+
+  #order(open: OpenCall): void {
+    const { call, worker, sequence, gang, ends } = open.input;
+    const streams = (role: ChannelEnd["role"]) =>
+      ends.filter((end) => end.role === role).map(({ channel, stream }) => ({ channel, stream }));
+    this.#state.openCall({ call, worker, sequence, gang, consumes: streams("source"), produces: streams("sink") });
+    open.isOrdered = true;
   }
 
   #ask(start: (request: number) => LockEffect[]): Promise<number> {

@@ -37,9 +37,8 @@ export class CallHandle<R> implements PromiseLike<R[]> {
     onFulfilled?: ((value: R[]) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    return Promise.all(this.#replies)
-      .then((replies) => replies.map((reply) => reply.value))
-      .then(onFulfilled, onRejected);
+    const fulfilled = onFulfilled ?? ((values: R[]) => values as unknown as A);
+    return Promise.all(this.#replies).then((replies) => fulfilled(replies.map((reply) => reply.value)), onRejected);
   }
 
   /** The results of some ranks only, without waiting for the others. */

@@ -18,7 +18,12 @@ export function mapArguments(value: unknown, replace: (value: object) => unknown
   if (depth >= maxDepth) return value;
   if (Array.isArray(value)) return value.map((item) => mapArguments(item, replace, depth + 1));
   if (Object.getPrototypeOf(value) !== Object.prototype) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, mapArguments(item, replace, depth + 1)]));
+  const copy: Record<string, unknown> = { ...value };
+  for (const key in copy) {
+    const item = copy[key];
+    if (typeof item === "object") copy[key] = mapArguments(item, replace, depth + 1);
+  }
+  return copy;
 }
 
 /** True when `decodeArguments` has something to replace. */

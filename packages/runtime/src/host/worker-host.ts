@@ -14,6 +14,7 @@
  */
 import { dirname } from "node:path";
 import {
+  type CallReply,
   CallRequest,
   type Cancellation,
   Configuration,
@@ -204,26 +205,12 @@ class WorkerHost {
   /** H1. */
   #enqueue(request: CallRequest, cancellation: Cancellation): Promise<unknown> {
     if (request.sequence === 0) return this.#run(request, cancellation);
-    if (this.#heldFor === request.call) {
-      this.#heldFor = undefined;
-      return this.#runNext(request, cancellation);
+    if (this.#heldFor === request.call) this.#heldFor = undefined;
+    else if (this.#isBusy) {
+      return new Promise((resolve) => this.#queue.push(() => resolve(this.#run(request, cancellation))));
     }
-    if (!this.#isBusy) return this.#runNext(request, cancellation);
-    return new Promise((resolve) => this.#queue.push(() => resolve(this.#runNext(request, cancellation))));
-  }
-
-  async #runNext(request: CallRequest, cancellation: Cancellation): Promise<unknown> {
     this.#isBusy = true;
-    try {
-      const reply = await this.#run(request, cancellation);
-      this.#goOn();
-      return reply;
-    } catch (error) {
-      if (error instanceof TreadleError && error.disposition === "retryable")
-        this.#heldFor = request.call; // H5
-      else this.#goOn();
-      throw error;
-    }
+    return this.#run(request, cancellation);
   }
 
   #goOn(): void {
@@ -233,25 +220,21 @@ class WorkerHost {
   }
 
   #run(request: CallRequest, signal: Cancellation): Promise<unknown> {
-    const context: CallContext = {
-      call: request.call,
-      method: request.method,
-      step: request.step,
-      signal,
-      timers: {},
-      ...(request.observe ? { meter: new CallMeter() } : {}),
-    };
+    const { call, method, step } = request;
+    const meter = request.observe ? new CallMeter() : undefined;
+    const context: CallContext = { call, method, step, signal, timers: {}, meter };
     return runInCall(context, () => this.#perform(request, context));
   }
 
-  async #perform(request: CallRequest, context: CallContext): Promise<unknown> {
+  async #perform(request: CallRequest, context: CallContext): Promise<CallReply> {
     const { call, signal, timers } = context;
-    if (signal.aborted) throw signal.reason;
-    const method = this.#method(request.method);
+    let failure: TreadleError | undefined;
     this.#tracer.setStep(request.step);
     const span = this.#tracer.span(request.method, "call");
     const startedMs = performance.now();
     try {
+      if (signal.aborted) throw signal.reason;
+      const method = this.#method(request.method);
       const args = holdReferences(request.args)
         ? await decodeArguments(request.args, this.#argumentPorts(signal))
         : request.args;
@@ -260,21 +243,24 @@ class WorkerHost {
       const observation = context.meter?.finish({ ...this.#swaps, memoryBytes: this.#worker.memoryBytes() });
       if (observation) this.#swaps = { onloadMs: 0, offloadMs: 0 };
       if (this.#devices.holds(call)) await this.#devices.releaseAll(call);
+      const reply: CallReply = { value, durationMs, timers };
       const savedPath = request.savePath === undefined ? undefined : await this.#save(request);
-      return {
-        value,
-        durationMs,
-        timers,
-        ...(savedPath === undefined ? {} : { savedPath }),
-        ...(observation ? { observation } : {}),
-      };
+      if (savedPath !== undefined) reply.savedPath = savedPath;
+      if (observation) reply.observation = observation;
+      return reply;
     } catch (error) {
-      throw this.#describe(error, request);
+      failure = this.#describe(error, request);
+      throw failure;
     } finally {
       context.isOver = true;
       // H2; the runner frees it anyway when it is gone
       if (this.#devices.holds(call)) await this.#devices.releaseAll(call).catch(() => {});
       span.end();
+      if (request.sequence > 0) {
+        if (failure?.disposition === "retryable")
+          this.#heldFor = call; // H5
+        else this.#goOn();
+      }
     }
   }
 
