@@ -4,12 +4,69 @@ import { Granularity, PlacementMode } from "./plan.ts";
 
 const GranularitySetting = z.union([z.literal("auto"), Granularity]);
 
+/** How to reach a NATS server. Secrets come from files and the environment only: this is written into the run's folder. */
+export const NatsConfig = z.strictObject({
+  /** `nats://host:4222`, or several servers of one cluster; without user and password */
+  url: z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]),
+  /** a project's own; runs and nodes that share it see each other */
+  subjectPrefix: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be letters, digits, '_' and '-'")
+    .default("treadle"),
+  /** a credentials file of NATS (`.creds`); or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or TREADLE_NATS_TOKEN */
+  credentialsFile: z.string().optional(),
+  /** certificate files; `cert` and `key` where the server wants to know its clients */
+  tls: z
+    .strictObject({ ca: z.string().optional(), cert: z.string().optional(), key: z.string().optional() })
+    .optional(),
+  /** servers that keep what must survive: 3 in a cluster of three */
+  replicas: z.int().min(1).max(5).default(1),
+});
+export type NatsConfig = z.infer<typeof NatsConfig>;
+
+/** Certificate files of this machine, for links to other machines. Both sides prove that `ca` signed theirs. */
+export const LinkTls = z.strictObject({ ca: z.string(), cert: z.string(), key: z.string() });
+export type LinkTls = z.infer<typeof LinkTls>;
+
+/** Where a process of a run listens for those of other nodes. */
+export const LinksConfig = z.strictObject({
+  /** address to listen on */
+  bind: z.string().default("127.0.0.1"),
+  /** address that other nodes dial, where it is another */
+  advertise: z.string().optional(),
+  tls: LinkTls.optional(),
+});
+export type LinksConfig = z.infer<typeof LinksConfig>;
+
 export const ClusterConfig = z.strictObject({
   /** `auto`: every accelerator found, or one device a CPU core when there is none; a number: that many CPU devices. */
   devices: z.union([z.literal("auto"), z.int().positive().max(65536)]).default("auto"),
   /** memory of one CPU device; default: the machine's memory shared out evenly */
   memoryPerDeviceMiB: z.number().positive().optional(),
   nodeGroups: z.record(z.string(), z.array(z.int().nonnegative())).default({}),
+  /** runs on the node agents that are found there, instead of on this machine */
+  nats: NatsConfig.optional(),
+  /** waits until so many node agents are there */
+  minNodes: z.int().positive().default(1),
+  nodeWaitMs: z.number().positive().default(15_000),
+  /** ranks of a lost node wait so long for it to come back before they are moved to others */
+  rejoinMs: z.number().nonnegative().default(3_000),
+  /** how the runner is reached by workers on other nodes */
+  links: LinksConfig.prefault({}),
+});
+
+/** How `placement.mode: auto` finds its plan. */
+export const AutoPlacementConfig = z.strictObject({
+  /** steps not counted under a new plan: engines compile, caches fill */
+  warmupSteps: z.int().nonnegative().default(1),
+  /** steps measured under each plan that is probed or tried */
+  measuredSteps: z.int().positive().default(2),
+  /** plans predicted to take longer than the best by more than this share are not tried */
+  trialTolerance: z.number().nonnegative().default(0.25),
+  /** the share by which steps leave what was expected before the run is planned again… */
+  driftThreshold: z.number().positive().default(0.5),
+  /** …by the median of so many steps */
+  driftWindow: z.int().positive().default(10),
 });
 
 export const PlacementConfig = z.strictObject({

@@ -36,6 +36,11 @@ export const errorCatalogue = {
   "checkpoint.missing": { disposition: "misuse", meaning: "no checkpoint of that name exists in the run folder" },
   "config.invalid": { disposition: "misuse", meaning: "the configuration has wrong or unknown keys or values" },
   "config.unreadable": { disposition: "misuse", meaning: "the configuration file is missing or is not valid YAML" },
+  "control-plane.refused": {
+    disposition: "misuse",
+    meaning: "the NATS server refuses this process, or lacks what Treadle needs of it",
+  },
+  "control-plane.unreachable": { disposition: "retryable", meaning: "no NATS server answers" },
   "device.memory-not-freed": {
     disposition: "retryable",
     meaning: "an evicted service did not give its device memory back in time",
@@ -72,6 +77,11 @@ export const errorCatalogue = {
     disposition: "fatal",
     meaning: "a device lock was not granted in time; the message has the wait-for chain",
   },
+  "node.lost": {
+    disposition: "retryable",
+    meaning: "a node agent or a runner left the cluster, or went silent for longer than its lease",
+  },
+  "node.unavailable": { disposition: "misuse", meaning: "no node agent can or will run the workers of this run" },
   "placement.impossible": { disposition: "misuse", meaning: "the placement cannot be realised on these devices" },
   "placement.invalid": {
     disposition: "misuse",

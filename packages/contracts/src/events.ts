@@ -61,7 +61,7 @@ const ErrorOrigin = z.object({
   logTail: z.array(z.string()).optional(),
 });
 
-const ErrorRecordShape: z.ZodType<ErrorRecord> = z.lazy(() =>
+export const ErrorRecordShape: z.ZodType<ErrorRecord> = z.lazy(() =>
   z.object({
     code: z.string(),
     message: z.string(),

@@ -3,10 +3,26 @@ export {
   ClusterConfig,
   FlowConfig,
   PlacementConfig,
+  LinksConfig,
+  LinkTls,
+  NatsConfig,
   RuntimeConfig,
   SupervisionConfig,
 } from "./config.ts";
 export {
+export {
+  EndCommand,
+  ExitedCommand,
+  ExitReport,
+  HeartbeatsEvent,
+  LogEvent,
+  NodeInfo,
+  ReleaseCommand,
+  RunInfo,
+  SpawnCommand,
+  SpawnReply,
+  StopCommand,
+} from "./control.ts";
   type Disposition,
   type ErrorCode,
   type ErrorOrigin,
@@ -17,7 +33,7 @@ export {
   TreadleError,
   toErrorRecord,
 } from "./errors.ts";
-export { PlacementRow, RunEvent, RunSummary, UtilisationShares } from "./events.ts";
+export { ErrorRecordShape, PlacementRow, RunEvent, RunSummary, UtilisationShares } from "./events.ts";
 export { FlowGraph } from "./flow-graph.ts";
 export {
   type Completion,
@@ -50,13 +66,27 @@ export {
   ResolveReply,
   ResolveRequest,
   SegmentsMessage,
+  SaveStateRequest,
   TakeReply,
   TakeRequest,
   UnlockRequest,
   WorkerBoot,
 } from "./messages.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
-export type { Cancellation, Clock, Link, Peer, PeerName, RequestContext, SendOptions } from "./ports.ts";
+export type {
+  Announcement,
+  Cancellation,
+  Clock,
+  ControlPlane,
+  Link,
+  Member,
+  MemberKind,
+  MembershipChange,
+  Peer,
+  PeerName,
+  RequestContext,
+  SendOptions,
+} from "./ports.ts";
 export { type Problem, readProblem, type SolveOptions, unknownMethod } from "./problem.ts";
 export {
   CallObservation,

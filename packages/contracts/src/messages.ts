@@ -2,14 +2,21 @@
  * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
  *
  * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, give-up, stop, segments.reuse
- * worker → runner   ready, configuration, channel.put, channel.take, segments.read, lock.acquire, lock.release, resolve, telemetry
+ * worker → runner   ready, configuration, channel.put, channel.take, segments.read, lock.acquire, lock.release, resolve, state.save, telemetry
  * worker → worker   call, message
  */
 import { z } from "zod";
+import { LinksConfig } from "./config.ts";
 import { Granularity } from "./plan.ts";
 import { CallObservation } from "./profile.ts";
 
 const bytes = z.instanceof(Uint8Array);
+
+/** How a worker reaches processes of other nodes, and is reached by them. */
+const RemoteLinks = LinksConfig.extend({
+  /** file URLs that begin with `from` are below `to` on this machine */
+  projectRoot: z.object({ from: z.string(), to: z.string() }),
+});
 
 /** What a worker process is told on its standard input before it connects. */
 export const WorkerBoot = z.object({
@@ -33,6 +40,8 @@ export const WorkerBoot = z.object({
   segmentPrefix: z.string(),
   seed: z.int().nonnegative(),
   trace: z.boolean(),
+  /** set when the runner is on another node: no file and no memory is shared with it */
+  remote: RemoteLinks.optional(),
 });
 export type WorkerBoot = z.infer<typeof WorkerBoot>;
 
@@ -85,8 +94,14 @@ export const CallReply = z.object({
 });
 export type CallReply = z.infer<typeof CallReply>;
 
-/** What a worker asks for first: what it is configured with, and the file with its saved state. */
-export const Configuration = z.object({ config: z.unknown(), statePath: z.string().optional() });
+/** What a worker asks for first: what it is configured with, and its saved state: a file, or its contents. */
+export const Configuration = z.object({
+  config: z.unknown(),
+  statePath: z.string().optional(),
+  state: bytes.optional(),
+});
+/** A state that a worker without the run's folder saves through the runner. */
+export const SaveStateRequest = z.object({ path: z.string(), state: bytes });
 export const ReadyMessage = z.object({
   addresses: z.array(z.string()),
   pid: z.int(),

@@ -75,3 +75,62 @@ export interface Peer {
   /** One handler a method; a handler may answer synchronously. */
   handle(method: string, handler: (body: unknown, context: RequestContext) => unknown): void;
 }
+
+/** What takes part in a cluster: a node agent, or the runner of a run. */
+export type MemberKind = "node" | "run";
+
+export type Member = {
+  readonly kind: MemberKind;
+  readonly name: string;
+  /** Grows with every start under the same name; commands reach the incarnation that they were meant for, or nobody. */
+  readonly incarnation: number;
+  /** What the member says of itself; from another process, so to be checked by whoever reads it. */
+  readonly body: unknown;
+};
+
+/** `left` is final for everything that was asked of the member; when it joins again, that is to be asked anew. */
+export type MembershipChange =
+  | { readonly type: "joined" | "changed"; readonly member: Member }
+  | { readonly type: "left"; readonly member: Member; readonly reason: string };
+
+/** This process as a member, until it withdraws or dies. */
+export interface Announcement {
+  readonly incarnation: number;
+  update(body: unknown): Promise<void>;
+  withdraw(reason: string): Promise<void>;
+  /** Called once, when another process announced itself under the same name: it counts from now on, this one does not. */
+  onReplaced(listener: () => void): void;
+}
+
+/**
+ * Membership, commands, events and records of a cluster. Everything that passes is JSON, and the receiver's own copy.
+ *
+ * A member is there from its announcement until it withdraws, or is silent for longer than its lease. While this process
+ * itself is cut off from the control plane, nobody leaves: silence says nothing then.
+ */
+export interface ControlPlane {
+  readonly isConnected: boolean;
+  onConnection(listener: (isConnected: boolean) => void): void;
+  /** Joins under a name, and answers commands from then on; what the handler throws reaches the one who asked. */
+  announce(
+    kind: MemberKind,
+    name: string,
+    body: unknown,
+    handler: (method: string, body: unknown) => unknown,
+  ): Promise<Announcement>;
+  /** Those that are there now. */
+  members(kind: MemberKind): readonly Member[];
+  /** Called for every change from now on; the returned function ends it. */
+  onMember(kind: MemberKind, listener: (change: MembershipChange) => void): () => void;
+  /** Rejects with the handler's error, `node.lost` when that incarnation is not there, `call.timeout`. */
+  command(member: Member, method: string, body: unknown, options: { readonly timeoutMs: number }): Promise<unknown>;
+  /** At most once, to whoever listens now. */
+  publish(topic: string, body: unknown): void;
+  /** `*` stands for any one part of a topic such as `log.run-1`. */
+  subscribe(topic: string, listener: (body: unknown) => void): () => void;
+  /** Keeps a value under a name; it survives everything that is connected. */
+  keep(name: string, value: unknown): Promise<void>;
+  kept(): Promise<ReadonlyMap<string, unknown>>;
+  /** Withdraws whatever was announced here, and disconnects. */
+  close(): Promise<void>;
+}

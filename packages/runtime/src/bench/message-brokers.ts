@@ -2,9 +2,9 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
+import { startNatsServer } from "@treadle/transport/testing";
 import { moduleFile } from "./bench-cluster.ts";
 import { smallItem } from "./items.ts";
-import { startNatsServer } from "./nats-server.ts";
 import { median, timed } from "./row.ts";
 
 export type BrokerRate = { readonly rate: number } | { readonly missing: string };

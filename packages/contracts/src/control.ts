@@ -1,0 +1,90 @@
+/**
+ * Everything that runners, node agents and the command line say to each other over the control plane.
+ *
+ * runner → node agent   spawn, end, stop, release
+ * node agent → runner   exited; topics `heartbeats.<run>`, `log.<run>`
+ * anybody → runner      status, stop
+ */
+import { z } from "zod";
+import { ErrorRecordShape } from "./events.ts";
+import { WorkerBoot } from "./messages.ts";
+
+const DeviceOffer = z.object({
+  kind: z.string().min(1).max(64),
+  index: z.int().nonnegative().max(65_535),
+  memoryBytes: z.number().nonnegative(),
+});
+
+/** What a node agent says of itself. */
+export const NodeInfo = z.object({
+  cpus: z.int().positive(),
+  memoryBytes: z.number().positive(),
+  /** accelerators and custom devices; CPU devices are slots that a run makes */
+  devices: z.array(DeviceOffer).max(65_536),
+  labels: z.record(z.string(), z.string()),
+  platform: z.string(),
+  /** the worker processes there, by run */
+  workers: z.record(z.string(), z.array(z.string())),
+});
+export type NodeInfo = z.infer<typeof NodeInfo>;
+
+/** What a runner says of its run. */
+export const RunInfo = z.object({
+  runId: z.string(),
+  host: z.string(),
+  pid: z.int(),
+  startedAt: z.string(),
+});
+export type RunInfo = z.infer<typeof RunInfo>;
+
+/** Which runner of which run a command belongs to: an agent serves one at a time, and the newer one wins. */
+const RunSession = { run: z.string(), session: z.int().nonnegative() };
+const OneProcess = { ...RunSession, worker: z.string(), incarnation: z.int().nonnegative() };
+
+export const SpawnCommand = z.object({
+  ...RunSession,
+  /** without what only the node knows: itself, its folders, its addresses */
+  boot: WorkerBoot.omit({ node: true, listenPath: true, segmentPrefix: true, remote: true }),
+  /** begins the names of shared memory */
+  segmentPrefix: z.string(),
+  /** module below the project's root, with forward slashes */
+  modulePath: z.string(),
+  /** the runner's root as a file URL */
+  projectRoot: z.string(),
+  codeHash: z.string(),
+  env: z.record(z.string(), z.string()),
+  memoryLimitMiB: z.number().positive().optional(),
+});
+export type SpawnCommand = z.infer<typeof SpawnCommand>;
+export const SpawnReply = z.object({ pid: z.int().optional() });
+
+export const EndCommand = z.object({ ...OneProcess, verdict: ErrorRecordShape.optional() });
+export const StopCommand = z.object({ ...OneProcess, graceMs: z.number().nonnegative() });
+/** Ends every process of the run there. */
+export const ReleaseCommand = z.object(RunSession);
+
+export const ExitReport = z.object({
+  worker: z.string(),
+  incarnation: z.int().nonnegative(),
+  pid: z.int().optional(),
+  code: z.int().nullable(),
+  signal: z.string().nullable(),
+  /** what the process itself, or its watcher, said of the reason */
+  failure: ErrorRecordShape.optional(),
+  logTail: z.array(z.string()),
+});
+export type ExitReport = z.infer<typeof ExitReport>;
+export const ExitedCommand = z.object({ node: z.string(), report: ExitReport });
+
+/** Of every worker of a run on a node, once a second. */
+export const HeartbeatsEvent = z.object({
+  session: z.int(),
+  beats: z.array(z.object({ worker: z.string(), incarnation: z.int(), busyMs: z.number(), rssBytes: z.number() })),
+});
+export type HeartbeatsEvent = z.infer<typeof HeartbeatsEvent>;
+
+export const LogEvent = z.object({
+  node: z.string(),
+  lines: z.array(z.object({ worker: z.string(), level: z.string(), line: z.string() })),
+});
+export type LogEvent = z.infer<typeof LogEvent>;

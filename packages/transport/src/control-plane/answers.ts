@@ -1,0 +1,21 @@
+/** How the answer to a command travels: what its handler returned, or the error that it threw. */
+import { ErrorRecordShape, fromErrorRecord, toErrorRecord } from "@treadle/contracts";
+import { z } from "zod";
+
+const Answer = z.union([z.object({ error: ErrorRecordShape }), z.object({ value: z.unknown() })]);
+
+export async function answerTo(handle: () => unknown): Promise<string> {
+  try {
+    return JSON.stringify({ value: (await handle()) ?? null });
+  } catch (error) {
+    const { stack: _, ...record } = toErrorRecord(error);
+    return JSON.stringify({ error: record });
+  }
+}
+
+/** Throws the handler's error. */
+export function readAnswer(text: string): unknown {
+  const answer = Answer.parse(JSON.parse(text));
+  if ("error" in answer) throw fromErrorRecord(answer.error);
+  return answer.value;
+}

@@ -1,0 +1,209 @@
+/** The main thread's side of the NATS thread: promises and callbacks for its messages. */
+import { Worker as Thread } from "node:worker_threads";
+import { TreadleError } from "@treadle/contracts";
+import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
+
+/** A revision that is not the expected one is a result, not an error. */
+export type PutOutcome = "put" | "conflict";
+
+type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => void };
+/** Omits over each member of the union. */
+type WithoutId<T> = T extends { id: number } ? Omit<T, "id"> : never;
+
+/** Sources need a loader, which a thread does not inherit. */
+function threadEntry(): URL {
+  if (!import.meta.url.endsWith(".ts")) return new URL("nats-thread.js", import.meta.url);
+  const loader = JSON.stringify(import.meta.resolve("tsx/esm/api"));
+  const entry = JSON.stringify(new URL("nats-thread.ts", import.meta.url).href);
+  const source = `import { register } from ${loader}; register(); await import(${entry});`;
+  return new URL(`data:text/javascript,${encodeURIComponent(source)}`);
+}
+
+export class NatsConnection {
+  readonly #thread: Thread;
+  readonly #where: string;
+  readonly #waiting = new Map<number, Waiting>();
+  readonly #messages = new Map<number, (subject: string, data: string, reply: string | undefined) => void>();
+  readonly #entries = new Map<number, (key: string, data: string | undefined) => void>();
+  readonly #connectionListeners: ((isConnected: boolean) => void)[] = [];
+  readonly #exited: Promise<void>;
+  #isConnected = false;
+  #lastId = 0;
+  #closed: Promise<void> | undefined;
+  #opened: Waiting | undefined;
+
+  private constructor(options: NatsThreadOptions) {
+    this.#where = options.servers.join(", ");
+    this.#thread = new Thread(threadEntry(), { workerData: options, execArgv: [], env: {} });
+    this.#thread.on("message", (message: FromThread) => this.#receive(message));
+    this.#exited = new Promise((resolve) => {
+      this.#thread.on("error", (cause) => {
+        this.#end(new TreadleError("control-plane.unreachable", `the NATS thread failed: ${cause.message}`, { cause }));
+      });
+      this.#thread.once("exit", () => {
+        this.#end(new TreadleError("control-plane.unreachable", `the connection to NATS at ${this.#where} has ended`));
+        resolve();
+      });
+    });
+  }
+
+  /** Rejects with `control-plane.unreachable` or `control-plane.refused`. */
+  static async open(options: NatsThreadOptions): Promise<NatsConnection> {
+    const connection = new NatsConnection(options);
+    await new Promise((resolve, reject) => {
+      connection.#opened = { resolve, reject };
+    });
+    return connection;
+  }
+
+  get isConnected(): boolean {
+    return this.#isConnected;
+  }
+
+  onConnection(listener: (isConnected: boolean) => void): void {
+    this.#connectionListeners.push(listener);
+  }
+
+  publish(subject: string, data: string): void {
+    this.#post({ type: "publish", subject, data });
+  }
+
+  /** Resolves when the server knows of it; the returned function ends it, and resolves when the server knows of that. */
+  async subscribe(
+    subject: string,
+    listener: (subject: string, data: string, reply: string | undefined) => void,
+  ): Promise<() => Promise<void>> {
+    const id = ++this.#lastId;
+    this.#messages.set(id, listener);
+    await this.#askAs(id, { type: "subscribe", subject });
+    return async () => {
+      this.#messages.delete(id);
+      await this.#ask({ type: "unsubscribe", subscription: id });
+    };
+  }
+
+  /** Rejects with `node.lost` when nobody listens, and `call.timeout`. */
+  request(subject: string, data: string, timeoutMs: number): Promise<string> {
+    return this.#ask({ type: "request", subject, data, timeoutMs }) as Promise<string>;
+  }
+
+  async openBucket(bucket: string, replicas: number): Promise<void> {
+    await this.#ask({ type: "bucket", bucket, replicas });
+  }
+
+  async put(bucket: string, key: string, data: string, revision?: number): Promise<PutOutcome> {
+    const outcome = await this.#ask({ type: "put", bucket, key, data, revision });
+    return outcome === "conflict" ? "conflict" : "put";
+  }
+
+  get(bucket: string, key: string): Promise<StoredEntry | undefined> {
+    return this.#ask({ type: "get", bucket, key }) as Promise<StoredEntry | undefined>;
+  }
+
+  list(bucket: string): Promise<StoredEntry[]> {
+    return this.#ask({ type: "list", bucket }) as Promise<StoredEntry[]>;
+  }
+
+  async delete(bucket: string, key: string): Promise<void> {
+    await this.#ask({ type: "delete", bucket, key });
+  }
+
+  /** Resolves when the listener knows what is there; after a reconnection it is told all of it again. */
+  async watch(bucket: string, listener: (key: string, data: string | undefined) => void): Promise<void> {
+    const id = ++this.#lastId;
+    this.#entries.set(id, listener);
+    await this.#askAs(id, { type: "watch", bucket });
+  }
+
+  beat(subject: string, data: string, options: { intervalMs: number; probe: string }): () => void {
+    const id = ++this.#lastId;
+    void this.#askAs(id, { type: "beat", subject, data, ...options }).catch(() => {}); // the connection has ended
+    return () => this.#post({ type: "beat-stop", id });
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= (async () => {
+      await Promise.race([this.#ask({ type: "close" }).catch(() => {}), this.#exited, after(closeTimeoutMs)]);
+      await this.#thread.terminate();
+    })();
+    return this.#closed;
+  }
+
+  #ask(message: WithoutId<ToThread>): Promise<unknown> {
+    return this.#askAs(++this.#lastId, message);
+  }
+
+  #askAs(id: number, message: WithoutId<ToThread>): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject });
+      this.#post({ ...message, id } as ToThread);
+    });
+  }
+
+  #post(message: ToThread): void {
+    this.#thread.postMessage(message);
+  }
+
+  #receive(message: FromThread): void {
+    switch (message.type) {
+      case "message":
+        this.#messages.get(message.id)?.(message.subject, message.data, message.reply);
+        break;
+      case "entry":
+        this.#entries.get(message.id)?.(message.key, message.data);
+        break;
+      case "connection":
+        this.#isConnected = message.isConnected;
+        this.#opened?.resolve(undefined);
+        this.#opened = undefined;
+        for (const listener of this.#connectionListeners) listener(message.isConnected);
+        break;
+      case "settled": {
+        const { id, value, failure } = message;
+        const waiting = id === 0 ? this.#opened : this.#waiting.get(id);
+        this.#waiting.delete(id);
+        if (failure === undefined) waiting?.resolve(value);
+        else if (failure.kind === "conflict") waiting?.resolve("conflict");
+        else waiting?.reject(this.#errorOf(failure));
+        break;
+      }
+    }
+  }
+
+  #errorOf({ kind, message }: ThreadFailure): TreadleError {
+    switch (kind) {
+      case "no-responders":
+        return new TreadleError("node.lost", "nobody answers there any more");
+      case "timeout":
+        return new TreadleError("call.timeout", "no answer came over the control plane in time");
+      case "refused":
+        return new TreadleError(
+          "control-plane.refused",
+          `the NATS server at '${this.#where}' refuses: ${message}; set cluster.nats.credentialsFile, or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or TREADLE_NATS_TOKEN`,
+        );
+      case "unreachable":
+        return new TreadleError(
+          "control-plane.unreachable",
+          `no NATS server answers at '${this.#where}': ${message}; start one with 'nats-server -js', or give its address`,
+        );
+      default:
+        return new TreadleError("control-plane.unreachable", `NATS at '${this.#where}' failed: ${message}`);
+    }
+  }
+
+  #end(error: TreadleError): void {
+    this.#isConnected = false;
+    this.#opened?.reject(error);
+    this.#opened = undefined;
+    for (const waiting of this.#waiting.values()) waiting.reject(error);
+    this.#waiting.clear();
+    if (this.#closed === undefined) for (const listener of this.#connectionListeners) listener(false);
+  }
+}
+
+const closeTimeoutMs = 2000;
+
+const after = (delayMs: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, delayMs).unref();
+  });

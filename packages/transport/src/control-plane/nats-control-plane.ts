@@ -1,0 +1,417 @@
+/**
+ * The control plane over NATS. Core messages carry what need not survive (beats, commands, events); two key-value buckets
+ * of JetStream keep what must: who announced itself under which incarnation, and the records of runs.
+ *
+ * Works with servers from 2.9: no message expires by itself there, so leases are beats of our own.
+ *
+ * P1 of two announcements under one name the later has the higher incarnation: it is written by compare-and-set.
+ * P2 commands are addressed to an incarnation, so one that is no more never acts on them.
+ */
+import {
+  type Announcement,
+  type ControlPlane,
+  type Member,
+  type MemberKind,
+  type MembershipChange,
+  type NatsConfig,
+  TreadleError,
+} from "@treadle/contracts";
+import { z } from "zod";
+import { answerTo, readAnswer } from "./answers.ts";
+import { MembershipState } from "./membership-state.ts";
+import { NatsConnection } from "./nats-connection.ts";
+
+export type NatsControlPlaneOptions = {
+  readonly nats: NatsConfig;
+  /** as the server lists this client */
+  readonly name: string;
+  /** where user, password and token are looked up; default the process's */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly beatMs?: number;
+  /** silence after which a member is taken for gone */
+  readonly leaseMs?: number;
+};
+
+const defaultBeatMs = 1000;
+const defaultLeaseMs = 5000;
+const tickMs = 250;
+/** Members answer a probe at once; this is how long the slowest may take to be seen from the start. */
+const probeMs = 300;
+const maxPayloadBytes = 900_000;
+const announceAttempts = 10;
+
+const Entry = z.object({ incarnation: z.int().positive(), body: z.unknown() });
+const Beat = z.object({ incarnation: z.int(), goodbye: z.string().max(1000).optional() });
+const Command = z.object({ method: z.string(), body: z.unknown() });
+const Kind = z.enum(["node", "run"]);
+
+/** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
+export async function openNatsControlPlane(options: NatsControlPlaneOptions): Promise<ControlPlane> {
+  const { nats, env = process.env } = options;
+  const servers = typeof nats.url === "string" ? nats.url.split(",") : nats.url;
+  const connection = await NatsConnection.open({
+    servers: servers.map(checkServer),
+    name: options.name,
+    credentialsFile: nats.credentialsFile,
+    user: env["TREADLE_NATS_USER"],
+    password: env["TREADLE_NATS_PASSWORD"],
+    token: env["TREADLE_NATS_TOKEN"],
+    ...(nats.tls === undefined ? {} : { tls: nats.tls }),
+  });
+  const plane = new NatsControlPlane(connection, options);
+  try {
+    await plane.open();
+    return plane;
+  } catch (error) {
+    await plane.close();
+    throw error;
+  }
+}
+
+function checkServer(server: string): string {
+  const address = server.includes("://") ? server : `nats://${server}`;
+  const url = URL.canParse(address) ? new URL(address) : undefined;
+  if (url === undefined || !/^(nats|tls):$/.test(url.protocol) || url.hostname === "") {
+    throw new TreadleError(
+      "config.invalid",
+      `'${server}' is no address of a NATS server; give one as nats://host:4222`,
+    );
+  }
+  if (url.username !== "" || url.password !== "") {
+    throw new TreadleError(
+      "config.invalid",
+      `the address of the NATS server at '${url.host}' holds credentials, and addresses are written into run folders; set TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or cluster.nats.credentialsFile`,
+    );
+  }
+  return url.protocol === "tls:" ? `tls://${url.host}` : url.host;
+}
+
+/** Names become parts of subjects and keys. */
+function checkName(kind: string, name: string): string {
+  if (/^[A-Za-z0-9_-]{1,100}$/.test(name)) return name;
+  throw new TreadleError(
+    "config.invalid",
+    `a ${kind} cannot be called '${name}' over NATS; letters, digits, '_' and '-' are allowed, 100 at most`,
+  );
+}
+
+class NatsControlPlane implements ControlPlane {
+  readonly #connection: NatsConnection;
+  readonly #options: NatsControlPlaneOptions;
+  readonly #prefix: string;
+  readonly #state: MembershipState;
+  readonly #memberListeners = new Set<(change: MembershipChange) => void>();
+  readonly #announced = new Set<NatsAnnouncement>();
+  #ticker: NodeJS.Timeout | undefined;
+
+  constructor(connection: NatsConnection, options: NatsControlPlaneOptions) {
+    this.#connection = connection;
+    this.#options = options;
+    this.#prefix = options.nats.subjectPrefix;
+    this.#state = new MembershipState(options.leaseMs ?? defaultLeaseMs, performance.now());
+  }
+
+  get isConnected(): boolean {
+    return this.#connection.isConnected;
+  }
+
+  get #members(): string {
+    return `${this.#prefix}-members`;
+  }
+
+  get #records(): string {
+    return `${this.#prefix}-records`;
+  }
+
+  async open(): Promise<void> {
+    const { replicas } = this.#options.nats;
+    for (const bucket of [this.#members, this.#records]) {
+      await this.#connection.openBucket(bucket, replicas).catch((cause: TreadleError) => {
+        if (cause.code === "control-plane.refused") throw cause;
+        throw new TreadleError(
+          "control-plane.refused",
+          `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
+          { cause },
+        );
+      });
+    }
+    this.#connection.onConnection((isConnected) => {
+      this.#state.connection(isConnected, performance.now());
+      if (isConnected) for (const announcement of this.#announced) announcement.reconnected();
+    });
+    await this.#connection.subscribe(`${this.#prefix}.beat.*.*`, (subject, data) => this.#heard(subject, data));
+    await this.#connection.watch(this.#members, (key, data) => this.#entered(key, data));
+    this.#connection.publish(`${this.#prefix}.probe`, "");
+    await new Promise((resolve) => setTimeout(resolve, probeMs));
+    this.#ticker = setInterval(() => this.#tell(this.#state.tick(performance.now())), tickMs);
+  }
+
+  onConnection(listener: (isConnected: boolean) => void): void {
+    this.#connection.onConnection(listener);
+  }
+
+  async announce(
+    kind: MemberKind,
+    name: string,
+    body: unknown,
+    handler: (method: string, body: unknown) => unknown,
+  ): Promise<Announcement> {
+    checkName(kind, name);
+    const connection = this.#connection;
+    const key = `${kind}.${name}`;
+    let incarnation = 0;
+    for (let attempt = 0; incarnation === 0; attempt++) {
+      if (attempt === announceAttempts) {
+        throw new TreadleError(
+          "control-plane.unreachable",
+          `${kind} '${name}' could not be announced: others announce the same name all the time`,
+        );
+      }
+      const before = await connection.get(this.#members, key);
+      const next = (readEntry(before?.data)?.incarnation ?? 0) + 1;
+      const data = JSON.stringify({ incarnation: next, body });
+      const outcome = await connection.put(this.#members, key, data, before?.revision ?? 0); // P1
+      if (outcome === "put") incarnation = next;
+    }
+    const stopServing = await connection.subscribe(
+      `${this.#prefix}.command.${key}.${incarnation}`, // P2
+      (_, data, reply) => void this.#answer(handler, data, reply),
+    );
+    const stopBeating = connection.beat(`${this.#prefix}.beat.${key}`, JSON.stringify({ incarnation }), {
+      intervalMs: this.#options.beatMs ?? defaultBeatMs,
+      probe: `${this.#prefix}.probe`,
+    });
+    const announcement = new NatsAnnouncement(connection, this.#members, key, incarnation, body, {
+      goodbye: (reason) => {
+        stopBeating();
+        connection.publish(`${this.#prefix}.beat.${key}`, JSON.stringify({ incarnation, goodbye: reason }));
+      },
+      end: () => {
+        stopBeating();
+        this.#announced.delete(announcement);
+        return stopServing();
+      },
+    });
+    this.#announced.add(announcement);
+    return announcement;
+  }
+
+  members(kind: MemberKind): readonly Member[] {
+    return this.#state.members(kind);
+  }
+
+  onMember(kind: MemberKind, listener: (change: MembershipChange) => void): () => void {
+    const ofKind = (change: MembershipChange) => {
+      if (change.member.kind === kind) listener(change);
+    };
+    this.#memberListeners.add(ofKind);
+    return () => this.#memberListeners.delete(ofKind);
+  }
+
+  async command(
+    { kind, name, incarnation }: Member,
+    method: string,
+    body: unknown,
+    { timeoutMs }: { readonly timeoutMs: number },
+  ): Promise<unknown> {
+    const subject = `${this.#prefix}.command.${kind}.${checkName(kind, name)}.${incarnation}`;
+    const text = bounded(JSON.stringify({ method, body }), `'${method}'`);
+    const answer = await this.#connection.request(subject, text, timeoutMs).catch((cause: TreadleError) => {
+      if (cause.code === "node.lost") {
+        throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
+      }
+      if (cause.code === "call.timeout") {
+        throw new TreadleError("call.timeout", `${kind} '${name}' did not answer '${method}' within ${timeoutMs} ms`);
+      }
+      throw cause;
+    });
+    return readAnswer(answer);
+  }
+
+  publish(topic: string, body: unknown): void {
+    this.#connection.publish(`${this.#prefix}.topic.${topic}`, bounded(JSON.stringify(body), `topic '${topic}'`));
+  }
+
+  subscribe(topic: string, listener: (body: unknown) => void): () => void {
+    let isOver = false;
+    const subscribed = this.#connection.subscribe(`${this.#prefix}.topic.${topic}`, (_, data) => {
+      if (!isOver) readJson(data, listener);
+    });
+    subscribed.catch(() => {}); // the connection has ended
+    return () => {
+      isOver = true;
+      void subscribed.then((end) => end()).catch(() => {});
+    };
+  }
+
+  async keep(name: string, value: unknown): Promise<void> {
+    await this.#connection.put(this.#records, checkName("record", name), bounded(JSON.stringify(value), `'${name}'`));
+  }
+
+  async kept(): Promise<ReadonlyMap<string, unknown>> {
+    const found = new Map<string, unknown>();
+    for (const { key, data } of await this.#connection.list(this.#records)) {
+      readJson(data, (value) => found.set(key, value));
+    }
+    return found;
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#ticker);
+    if (this.isConnected) {
+      await Promise.all([...this.#announced].map((each) => each.withdraw("it closed").catch(() => {})));
+    }
+    await this.#connection.close();
+  }
+
+  async #answer(
+    handler: (method: string, body: unknown) => unknown,
+    data: string,
+    reply: string | undefined,
+  ): Promise<void> {
+    const answer = await answerTo(() => {
+      const { method, body } = Command.parse(JSON.parse(data));
+      return handler(method, body);
+    });
+    if (reply !== undefined) this.#connection.publish(reply, answer);
+  }
+
+  #heard(subject: string, data: string): void {
+    const [kindWord, name] = subject.slice(`${this.#prefix}.beat.`.length).split(".");
+    const kind = Kind.safeParse(kindWord);
+    readJson(data, (value) => {
+      const beat = Beat.safeParse(value);
+      if (!kind.success || name === undefined || !beat.success) return; // a stranger's
+      const { incarnation, goodbye } = beat.data;
+      const now = performance.now();
+      this.#tell(
+        goodbye === undefined
+          ? this.#state.beat(kind.data, name, incarnation, now)
+          : this.#state.goodbye(kind.data, name, incarnation, goodbye),
+      );
+    });
+  }
+
+  #entered(key: string, data: string | undefined): void {
+    const at = key.indexOf(".");
+    const kind = Kind.safeParse(key.slice(0, at));
+    if (!kind.success) return;
+    const name = key.slice(at + 1);
+    if (data === undefined) {
+      this.#tell(this.#state.removed(kind.data, name));
+      return;
+    }
+    const entry = readEntry(data);
+    if (entry === undefined) return;
+    for (const announcement of [...this.#announced]) {
+      if (announcement.key === key && announcement.incarnation < entry.incarnation) announcement.replaced();
+    }
+    const { incarnation, body } = entry;
+    this.#tell(this.#state.entry({ kind: kind.data, name, incarnation, body }, performance.now()));
+  }
+
+  #tell(changes: readonly MembershipChange[]): void {
+    for (const change of changes) for (const listener of [...this.#memberListeners]) listener(change);
+  }
+}
+
+class NatsAnnouncement implements Announcement {
+  readonly key: string;
+  readonly incarnation: number;
+  readonly #connection: NatsConnection;
+  readonly #bucket: string;
+  readonly #ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> };
+  readonly #replacedListeners: (() => void)[] = [];
+  #body: unknown;
+  #isOver = false;
+
+  constructor(
+    connection: NatsConnection,
+    bucket: string,
+    key: string,
+    incarnation: number,
+    body: unknown,
+    ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> },
+  ) {
+    this.#connection = connection;
+    this.#bucket = bucket;
+    this.key = key;
+    this.incarnation = incarnation;
+    this.#body = body;
+    this.#ports = ports;
+  }
+
+  async update(body: unknown): Promise<void> {
+    this.#body = body;
+    await this.#write();
+  }
+
+  /** A node's entry stays, so that its next incarnation is a higher one (P1); it counts only while it beats. */
+  async withdraw(reason: string): Promise<void> {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#ports.goodbye(reason);
+    await this.#ports.end();
+    if (this.key.startsWith("run.")) await this.#connection.delete(this.#bucket, this.key);
+  }
+
+  onReplaced(listener: () => void): void {
+    this.#replacedListeners.push(listener);
+  }
+
+  replaced(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    void this.#ports.end().catch(() => {}); // the connection has ended
+    for (const listener of this.#replacedListeners) listener();
+  }
+
+  /** A server that keeps nothing over its restart has forgotten us. */
+  reconnected(): void {
+    void this.#write().catch(() => {}); // the next reconnection tries again
+  }
+
+  async #write(): Promise<void> {
+    for (let attempt = 0; attempt < announceAttempts && !this.#isOver; attempt++) {
+      const present = await this.#connection.get(this.#bucket, this.key);
+      const entry = readEntry(present?.data);
+      if (entry !== undefined && entry.incarnation > this.incarnation) {
+        this.replaced();
+        return;
+      }
+      const data = JSON.stringify({ incarnation: this.incarnation, body: this.#body });
+      if (present?.data === data) return;
+      if ((await this.#connection.put(this.#bucket, this.key, data, present?.revision ?? 0)) === "put") return;
+    }
+  }
+}
+
+function readEntry(data: string | undefined): z.infer<typeof Entry> | undefined {
+  let entry: z.infer<typeof Entry> | undefined;
+  if (data !== undefined) {
+    readJson(data, (value) => {
+      entry = Entry.safeParse(value).data;
+    });
+  }
+  return entry;
+}
+
+/** What is no JSON was sent by no process of ours. */
+function readJson(data: string, use: (value: unknown) => void): void {
+  let value: unknown;
+  try {
+    value = JSON.parse(data);
+  } catch {
+    return;
+  }
+  use(value);
+}
+
+function bounded(text: string, what: string): string {
+  const bytes = Buffer.byteLength(text);
+  if (bytes <= maxPayloadBytes) return text;
+  throw new TreadleError(
+    "link.frame-too-large",
+    `${what} takes '${bytes}' bytes over the control plane, at most ${maxPayloadBytes} are allowed; pass less in it`,
+  );
+}

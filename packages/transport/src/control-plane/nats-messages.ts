@@ -1,0 +1,79 @@
+/** Everything that a process and its NATS thread say to each other. Both are ours, so types are enough. */
+
+/** What the thread connects with. Secrets stay here and in the thread. */
+export type NatsCredentials = {
+  readonly user?: string | undefined;
+  readonly password?: string | undefined;
+  readonly token?: string | undefined;
+  readonly credentialsFile?: string | undefined;
+};
+
+export type NatsThreadOptions = NatsCredentials & {
+  readonly servers: readonly string[];
+  /** as the server lists its clients */
+  readonly name: string;
+  readonly tls?: {
+    readonly ca?: string | undefined;
+    readonly cert?: string | undefined;
+    readonly key?: string | undefined;
+  };
+};
+
+export type ToThread =
+  | { readonly type: "subscribe"; readonly id: number; readonly subject: string }
+  | { readonly type: "unsubscribe"; readonly id: number; readonly subscription: number }
+  | { readonly type: "publish"; readonly subject: string; readonly data: string }
+  | {
+      readonly type: "request";
+      readonly id: number;
+      readonly subject: string;
+      readonly data: string;
+      readonly timeoutMs: number;
+    }
+  | { readonly type: "bucket"; readonly id: number; readonly bucket: string; readonly replicas: number }
+  | {
+      readonly type: "put";
+      readonly id: number;
+      readonly bucket: string;
+      readonly key: string;
+      readonly data: string;
+      /** the revision that must be there now, 0 for none; absent: whatever is there */
+      readonly revision?: number | undefined;
+    }
+  | { readonly type: "get"; readonly id: number; readonly bucket: string; readonly key: string }
+  | { readonly type: "list"; readonly id: number; readonly bucket: string }
+  | { readonly type: "delete"; readonly id: number; readonly bucket: string; readonly key: string }
+  /** settles when everything that is there has been sent as entries; goes on until the end */
+  | { readonly type: "watch"; readonly id: number; readonly bucket: string }
+  /** publishes at once, at every interval, and whenever a message arrives under `probe` */
+  | {
+      readonly type: "beat";
+      readonly id: number;
+      readonly subject: string;
+      readonly data: string;
+      readonly intervalMs: number;
+      readonly probe: string;
+    }
+  | { readonly type: "beat-stop"; readonly id: number }
+  | { readonly type: "close"; readonly id: number };
+
+/** `conflict`: another revision is there. */
+export type ThreadFailure = {
+  readonly kind: "timeout" | "no-responders" | "conflict" | "refused" | "unreachable" | "failed";
+  readonly message: string;
+};
+
+export type StoredEntry = { readonly key: string; readonly data: string; readonly revision: number };
+
+export type FromThread =
+  | { readonly type: "settled"; readonly id: number; readonly value?: unknown; readonly failure?: ThreadFailure }
+  | {
+      readonly type: "message";
+      readonly id: number;
+      readonly subject: string;
+      readonly data: string;
+      readonly reply?: string | undefined;
+    }
+  /** without data: the key is gone */
+  | { readonly type: "entry"; readonly id: number; readonly key: string; readonly data: string | undefined }
+  | { readonly type: "connection"; readonly isConnected: boolean };

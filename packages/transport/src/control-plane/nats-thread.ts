@@ -1,0 +1,214 @@
+/**
+ * The thread that holds the connection to NATS, so that a main thread which computes for minutes neither loses messages
+ * nor falls silent: the server drops a client that does not read, without a word to anybody.
+ *
+ * Owner of: the connection, its subscriptions, watches and beats. The main thread has only their numbers.
+ */
+import { readFileSync } from "node:fs";
+import { parentPort, workerData } from "node:worker_threads";
+import { jetstream } from "@nats-io/jetstream";
+import { type KV, Kvm } from "@nats-io/kv";
+import { connect, credsAuthenticator, errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
+import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
+
+const port = parentPort as NonNullable<typeof parentPort>;
+const options = workerData as NatsThreadOptions;
+const send = (message: FromThread) => port.postMessage(message);
+
+const connectTimeoutMs = 5000;
+/** A server that does not answer so many pings is taken for gone; half-open connections are noticed by that alone. */
+const ping = { pingInterval: 3000, maxPingOut: 2 };
+
+const buckets = new Map<string, KV>();
+const subscriptions = new Map<number, Subscription>();
+const beats = new Map<number, { readonly timer: NodeJS.Timeout; readonly probe: Subscription }>();
+const watches = new Map<number, { readonly bucket: string; stop: () => void }>();
+
+function failureOf(error: unknown): ThreadFailure {
+  const message = error instanceof Error ? error.message : String(error);
+  const causes = [error, error instanceof Error ? error.cause : undefined];
+  const is = (...types: (new (...args: never[]) => Error)[]) =>
+    causes.some((cause) => types.some((type) => cause instanceof type));
+  if (is(errors.NoRespondersError)) return { kind: "no-responders", message };
+  if (is(errors.TimeoutError)) return { kind: "timeout", message };
+  if (is(errors.AuthorizationError, errors.PermissionViolationError, errors.UserAuthenticationExpiredError))
+    return { kind: "refused", message };
+  if (/wrong last sequence/i.test(message)) return { kind: "conflict", message };
+  return { kind: "failed", message };
+}
+
+async function start(): Promise<NatsConnection> {
+  const { servers, name, user, password, token, credentialsFile, tls } = options;
+  const connection = await connect({
+    servers: [...servers],
+    name,
+    timeout: connectTimeoutMs,
+    maxReconnectAttempts: -1,
+    reconnectTimeWait: 250,
+    reconnectJitter: 100,
+    ...ping,
+    ...(user === undefined ? {} : { user, pass: password ?? "" }),
+    ...(token === undefined ? {} : { token }),
+    ...(credentialsFile === undefined ? {} : { authenticator: credsAuthenticator(readFileSync(credentialsFile)) }),
+    ...(tls === undefined
+      ? {}
+      : {
+          tls: {
+            ...(tls.ca === undefined ? {} : { caFile: tls.ca }),
+            ...(tls.cert === undefined ? {} : { certFile: tls.cert }),
+            ...(tls.key === undefined ? {} : { keyFile: tls.key }),
+          },
+        }),
+  });
+  void follow(connection);
+  return connection;
+}
+
+async function follow(connection: NatsConnection): Promise<void> {
+  for await (const status of connection.status()) {
+    if (status.type === "disconnect") send({ type: "connection", isConnected: false });
+    if (status.type === "reconnect") {
+      // What happened meanwhile is read anew, rather than hoped for.
+      for (const [id, { bucket, stop }] of [...watches]) {
+        stop();
+        void watch(id, bucket).catch(() => {}); // the next reconnection tries again
+      }
+      send({ type: "connection", isConnected: true });
+    }
+  }
+}
+
+function bucketOf(name: string): KV {
+  const bucket = buckets.get(name);
+  if (bucket === undefined) throw new Error(`bucket '${name}' is not open`);
+  return bucket;
+}
+
+/** Resolves when what is there has been sent. */
+async function watch(id: number, bucket: string): Promise<void> {
+  const started = { bucket, stop: () => {} };
+  watches.set(id, started);
+  const kv = bucketOf(bucket);
+  for (const { key, data } of await list(kv)) send({ type: "entry", id, key, data });
+  const changes = await kv.watch();
+  started.stop = () => changes.stop();
+  void (async () => {
+    for await (const entry of changes) {
+      send({ type: "entry", id, key: entry.key, data: entry.operation === "PUT" ? entry.string() : undefined });
+    }
+  })().catch(() => {}); // ends with the connection
+}
+
+async function list(kv: KV): Promise<StoredEntry[]> {
+  const keys: string[] = [];
+  for await (const key of await kv.keys()) keys.push(key);
+  const entries = await Promise.all(keys.map((key) => read(kv, key)));
+  return entries.filter((entry) => entry !== undefined);
+}
+
+async function read(kv: KV, key: string): Promise<StoredEntry | undefined> {
+  const entry = await kv.get(key);
+  return entry?.operation === "PUT" ? { key, data: entry.string(), revision: entry.revision } : undefined;
+}
+
+async function put(message: Extract<ToThread, { type: "put" }>): Promise<number> {
+  const kv = bucketOf(message.bucket);
+  if (message.revision === undefined) return kv.put(message.key, message.data);
+  if (message.revision === 0) return kv.create(message.key, message.data);
+  return kv.update(message.key, message.data, message.revision);
+}
+
+function subscribe(connection: NatsConnection, id: number, subject: string): void {
+  const subscription = connection.subscribe(subject, {
+    callback: (error, message) => {
+      if (error) return;
+      send({ type: "message", id, subject: message.subject, data: message.string(), reply: message.reply });
+    },
+  });
+  subscriptions.set(id, subscription);
+}
+
+function beat(connection: NatsConnection, message: Extract<ToThread, { type: "beat" }>): void {
+  const publish = () => {
+    try {
+      connection.publish(message.subject, message.data);
+    } catch {
+      // closed meanwhile
+    }
+  };
+  const probe = connection.subscribe(message.probe, { callback: publish });
+  beats.set(message.id, { timer: setInterval(publish, message.intervalMs), probe });
+  publish();
+}
+
+async function act(connection: NatsConnection, message: ToThread): Promise<unknown> {
+  switch (message.type) {
+    case "subscribe":
+      subscribe(connection, message.id, message.subject);
+      return connection.flush(); // whoever asks next is heard
+    case "unsubscribe":
+      subscriptions.get(message.subscription)?.unsubscribe();
+      subscriptions.delete(message.subscription);
+      return connection.flush();
+    case "publish":
+      connection.publish(message.subject, message.data);
+      return undefined;
+    case "request": {
+      const answer = await connection.request(message.subject, message.data, { timeout: message.timeoutMs });
+      return answer.string();
+    }
+    case "bucket": {
+      const kvm = new Kvm(jetstream(connection));
+      buckets.set(message.bucket, await kvm.create(message.bucket, { history: 1, replicas: message.replicas }));
+      return undefined;
+    }
+    case "put":
+      return put(message);
+    case "get":
+      return read(bucketOf(message.bucket), message.key);
+    case "list":
+      return list(bucketOf(message.bucket));
+    case "delete":
+      return bucketOf(message.bucket).delete(message.key);
+    case "watch":
+      return watch(message.id, message.bucket);
+    case "beat":
+      return beat(connection, message);
+    case "beat-stop": {
+      const stopped = beats.get(message.id);
+      clearInterval(stopped?.timer);
+      stopped?.probe.unsubscribe();
+      beats.delete(message.id);
+      return undefined;
+    }
+    case "close":
+      for (const { timer } of beats.values()) clearInterval(timer);
+      for (const { stop } of watches.values()) stop();
+      await connection.flush().catch(() => {});
+      await connection.close();
+      return undefined;
+  }
+}
+
+try {
+  const connection = await start();
+  port.on("message", (message: ToThread) => {
+    const id = "id" in message ? message.id : 0;
+    act(connection, message).then(
+      (value) => {
+        if (id > 0) send({ type: "settled", id, value });
+        if (message.type === "close") port.close();
+      },
+      (error) => send({ type: "settled", id, failure: failureOf(error) }),
+    );
+  });
+  send({ type: "connection", isConnected: true });
+} catch (error) {
+  const failure = failureOf(error);
+  send({
+    type: "settled",
+    id: 0,
+    failure: failure.kind === "refused" ? failure : { ...failure, kind: "unreachable" },
+  });
+  port.close();
+}

@@ -1,0 +1,148 @@
+/**
+ * A NATS server of a test's or benchmark's own: the one in PATH, else the distribution's package unpacked into a cache
+ * folder, which needs no root. It listens on a free port, keeps its streams in a folder of its own, and ends with its
+ * handle.
+ */
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
+import { createServer } from "node:net";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+
+const run = promisify(execFile);
+
+export type NatsServerOptions = {
+  /** default 127.0.0.1 */
+  readonly host?: string;
+  /** default: a free one */
+  readonly port?: number;
+  /** more arguments for nats-server */
+  readonly args?: readonly string[];
+};
+
+export class NatsServer implements AsyncDisposable {
+  readonly host: string;
+  readonly port: number;
+  readonly #binary: string;
+  readonly #folder: string;
+  readonly #args: readonly string[];
+  #child: ChildProcess | undefined;
+  readonly #endWithUs = () => this.#child?.kill("SIGKILL");
+
+  constructor(binary: string, folder: string, host: string, port: number, args: readonly string[]) {
+    this.#binary = binary;
+    this.#folder = folder;
+    this.host = host;
+    this.port = port;
+    this.#args = args;
+    process.once("exit", this.#endWithUs);
+  }
+
+  get url(): string {
+    return `nats://${this.host}:${this.port}`;
+  }
+
+  /** Starts it, or starts it again with what it had kept. */
+  async start(): Promise<void> {
+    const args = ["-a", this.host, "-p", String(this.port), "-js", "-sd", this.#folder, ...this.#args];
+    const child = spawn(this.#binary, args, { stdio: ["ignore", "ignore", "pipe"] });
+    this.#child = child;
+    await ready(child.stderr, exitOf(child));
+  }
+
+  async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const exited = exitOf(child);
+    child.kill(signal);
+    const timer = setTimeout(() => child.kill("SIGKILL"), 5000);
+    await exited;
+    clearTimeout(timer);
+  }
+
+  async version(): Promise<string> {
+    const { stdout } = await run(this.#binary, ["--version"]);
+    return stdout.trim().replace(/^.*v/, "");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+    process.off("exit", this.#endWithUs);
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}
+
+/** Rejects with the reason when no server can be had. */
+export async function startNatsServer(options: NatsServerOptions = {}): Promise<NatsServer> {
+  const binary = await findServer();
+  const folder = await mkdtemp(join(tmpdir(), "treadle-nats-"));
+  const port = options.port ?? (await freePort());
+  const server = new NatsServer(binary, folder, options.host ?? "127.0.0.1", port, options.args ?? []);
+  try {
+    await server.start();
+    return server;
+  } catch (error) {
+    await server[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+const exitOf = (child: ChildProcess): Promise<void> => new Promise((resolve) => child.once("exit", () => resolve()));
+
+/** Its log goes to standard error; what it prints when it listens is the signal. */
+function ready(log: NodeJS.ReadableStream, exited: Promise<void>): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let text = "";
+    const timer = setTimeout(() => reject(new Error("nats-server was not ready within 10 s")), 10_000);
+    log.on("data", (bytes: Buffer) => {
+      if (text.length < 65_536) text += bytes.toString();
+      if (!text.includes("Server is ready")) return;
+      clearTimeout(timer);
+      resolve();
+    });
+    void exited.then(() => {
+      clearTimeout(timer);
+      reject(new Error(`nats-server ended at once: ${text.slice(-200)}`));
+    });
+  });
+}
+
+async function findServer(): Promise<string> {
+  for (const folder of (process.env["PATH"] ?? "").split(":")) {
+    if (folder && existsSync(join(folder, "nats-server"))) return join(folder, "nats-server");
+  }
+  const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "treadle", "nats-server");
+  for (const place of ["usr/sbin", "usr/bin"]) {
+    if (existsSync(join(cache, place, "nats-server"))) return join(cache, place, "nats-server");
+  }
+  // Unpacked beside its place: others may look for it meanwhile.
+  await mkdir(join(cache, ".."), { recursive: true });
+  const beside = await mkdtemp(`${cache}-`);
+  try {
+    await run("apt-get", ["download", "nats-server"], { cwd: beside, timeout: 60_000 });
+    const archive = (await readdir(beside)).find((file) => file.endsWith(".deb"));
+    if (archive === undefined) throw new Error("apt-get downloaded no package 'nats-server'");
+    await run("dpkg", ["-x", join(beside, archive), beside]);
+    await rm(join(beside, archive));
+    await rename(beside, cache).catch(() => {}); // somebody else was faster
+  } finally {
+    await rm(beside, { recursive: true, force: true });
+  }
+  for (const place of ["usr/sbin", "usr/bin"]) {
+    if (existsSync(join(cache, place, "nats-server"))) return join(cache, place, "nats-server");
+  }
+  throw new Error("the package 'nats-server' holds no such program");
+}
+
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer();
+    probe.once("error", reject);
+    probe.listen(0, "127.0.0.1", () => {
+      const { port } = probe.address() as { port: number };
+      probe.close(() => resolve(port));
+    });
+  });
+}
