@@ -17,6 +17,7 @@ export { type ActionsAnswer, ActionsProblem, solveActions } from "./decide/probl
 export type { Elastic, QueuedAction } from "./decide/queued-action.ts";
 export type { Busy, ResourceState } from "./decide/resource-state.ts";
 export { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./drivers/cgroup-driver.ts";
+export type { HeldShell, ShellRequest, ShellResult } from "./drivers/held-shell.ts";
 export { ProcessDriver } from "./drivers/process-driver.ts";
 export type { ExecRequest, ExecResult, ExecStatus, Sandbox, SandboxDriver, SandboxOptions } from "./drivers/sandbox.ts";
 export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulation/action-spec.ts";

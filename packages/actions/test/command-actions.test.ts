@@ -30,6 +30,9 @@ function recordingDriver(dying: number[] = []) {
           log.push(`exec in ${number}`);
           return { status: "exited", exitCode: 0, stdout: Buffer.from("out"), stderr: Buffer.alloc(0), seconds: 0 };
         },
+        holdShell: () => {
+          throw new Error("not used here");
+        },
         async writeFile() {},
         readFile: async () => Buffer.alloc(0),
         async close() {

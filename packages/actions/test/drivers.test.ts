@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CgroupV2, findCgroups } from "../src/drivers/cgroup.ts";
 import { CgroupDriver, cgroupDriverLacks, ProcessDriver, type Sandbox, type SandboxDriver } from "../src/index.ts";
+import { eventually, processesWith } from "./support/processes.ts";
 
 const lacks = cgroupDriverLacks();
 const drivers: [string, () => SandboxDriver, string | undefined][] = [
@@ -14,27 +15,6 @@ const drivers: [string, () => SandboxDriver, string | undefined][] = [
   ["cgroup", () => new CgroupDriver(), lacks],
 ];
 const lines = (buffer: Buffer): string[] => buffer.toString().trim().split("\n");
-/** Ids of live processes whose command line holds the text. */
-function processesWith(text: string): number[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        return (
-          readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(text) &&
-          !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"))
-        );
-      } catch {
-        return false;
-      }
-    });
-}
-async function eventually(check: () => boolean): Promise<boolean> {
-  for (let i = 0; i < 200 && !check(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
-  return check();
-}
-
 for (const [name, make, missing] of drivers) {
   describe.skipIf(missing !== undefined)(
     `${name} driver${missing === undefined ? "" : ` (skipped: ${missing})`}`,

@@ -27,6 +27,7 @@ import {
   sessionName,
 } from "./cgroup.ts";
 import { runCommand } from "./command.ts";
+import { HeldShell, type ShellProcess } from "./held-shell.ts";
 import { Reaper } from "./reaper.ts";
 import {
   baseEnvironment,
@@ -143,6 +144,7 @@ class HeldSandbox implements Sandbox {
   readonly #forget: () => void;
   readonly #closing = new AbortController();
   readonly #running = new Set<Promise<ExecResult>>();
+  readonly #shells = new Set<HeldShell>();
   #holder: ChildProcess | undefined;
   #insidePid = 0;
   #execs = 0;
@@ -201,10 +203,7 @@ class HeldSandbox implements Sandbox {
   }
 
   async exec(request: ExecRequest): Promise<ExecResult> {
-    if (this.#closed !== undefined) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
-    const holder = this.#holder;
-    if (holder === undefined || holder.exitCode !== null || holder.signalCode !== null)
-      throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
+    this.#refuseDead();
     const run = this.#run(request, `exec-${this.#execs++}`);
     this.#running.add(run);
     try {
@@ -214,8 +213,43 @@ class HeldSandbox implements Sandbox {
     }
   }
 
+  holdShell(): HeldShell {
+    this.#refuseDead();
+    const shell = new HeldShell(() => this.#startShell(`shell-${this.#execs++}`));
+    this.#shells.add(shell);
+    return shell;
+  }
+
+  #refuseDead(): void {
+    if (this.#closed !== undefined) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
+    const holder = this.#holder;
+    if (holder === undefined || holder.exitCode !== null || holder.signalCode !== null)
+      throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
+  }
+
+  async #startShell(exec: string): Promise<ShellProcess> {
+    this.#refuseDead();
+    const join = await this.#tree.createExec(this.id, exec, undefined);
+    const child = spawn("/bin/sh", this.#entering(join, baseEnvironment, ["/bin/sh"]), {
+      stdio: ["pipe", "pipe", "pipe"],
+      env: { PATH: process.env.PATH ?? baseEnvironment.PATH },
+      detached: true,
+    });
+    let memoryKills = this.#tree.outOfMemoryKills(this.id);
+    return {
+      child,
+      setCores: (cores) => this.#tree.setCores(this.id, exec, cores),
+      countProcesses: async () => (await this.#tree.processes(this.id, exec)).length,
+      ranOutOfMemory: () => {
+        const before = memoryKills;
+        memoryKills = this.#tree.outOfMemoryKills(this.id);
+        return memoryKills > before;
+      },
+      kill: () => this.#tree.killExec(this.id, exec),
+    };
+  }
+
   async #run(request: ExecRequest, exec: string): Promise<ExecResult> {
-    const user = String(this.#driver.userId ?? defaultUserId);
     const environment = { ...baseEnvironment, ...request.environment };
     const memoryKills = this.#tree.outOfMemoryKills(this.id);
     const join = await this.#tree.createExec(this.id, exec, request.cores);
@@ -230,29 +264,7 @@ class HeldSandbox implements Sandbox {
       return await runCommand(
         {
           program: "/bin/sh",
-          args: joinThen(join, [
-            ...["nsenter", "--target", String(this.#insidePid), "--mount", "--pid", "--ipc", "--uts", "--net", "--"],
-            ...[
-              "setpriv",
-              "--reuid",
-              user,
-              "--regid",
-              user,
-              "--clear-groups",
-              "--bounding-set=-all",
-              "--inh-caps=-all",
-              "--no-new-privs",
-              "--",
-            ],
-            ...[
-              "env",
-              "-i",
-              "-C",
-              "/work",
-              ...Object.entries(environment).map(([k, v]) => `${k}=${v}`),
-              ...request.command,
-            ],
-          ]),
+          args: this.#entering(join, environment, request.command),
           environment: { PATH: process.env.PATH ?? baseEnvironment.PATH },
           terminate: (child) => {
             void this.#tree.processes(this.id, exec).then((pids) => {
@@ -268,6 +280,23 @@ class HeldSandbox implements Sandbox {
     } finally {
       await kill();
     }
+  }
+
+  /** Arguments of a shell that joins the control groups and the namespaces, and gives up its rights. */
+  #entering(
+    join: readonly string[],
+    environment: Readonly<Record<string, string>>,
+    command: readonly string[],
+  ): string[] {
+    const user = String(this.#driver.userId ?? defaultUserId);
+    const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net"];
+    const rights = ["--reuid", user, "--regid", user, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
+    const variables = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
+    return joinThen(join, [
+      ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--"],
+      ...["setpriv", ...rights, "--no-new-privs", "--"],
+      ...["env", "-i", "-C", "/work", ...variables, ...command],
+    ]);
   }
 
   async writeFile(path: string, data: string | Uint8Array): Promise<void> {
@@ -294,7 +323,7 @@ class HeldSandbox implements Sandbox {
 
   async #end(): Promise<void> {
     this.#closing.abort();
-    await Promise.allSettled(this.#running);
+    await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
     await this.#tree.removeSandbox(this.id);
     await rm(this.#folder, { recursive: true, force: true });

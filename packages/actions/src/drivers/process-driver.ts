@@ -1,16 +1,32 @@
+import { execFile, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
-import { dirname, join, resolve, sep } from "node:path";
+import { delimiter, dirname, join, resolve, sep } from "node:path";
+import { promisify } from "node:util";
 import { TreadleError } from "@treadle/contracts";
 import { runCommand } from "./command.ts";
+import { HeldShell, type ShellProcess } from "./held-shell.ts";
 import { Reaper } from "./reaper.ts";
 import { baseEnvironment, type ExecRequest, type ExecResult, type Sandbox, type SandboxDriver } from "./sandbox.ts";
+
+const runProgram = promisify(execFile);
+
+/** Absent outside of Linux, where commands run on whatever cores the system gives them. */
+const hasTaskset = (process.env.PATH ?? baseEnvironment.PATH)
+  .split(delimiter)
+  .some((folder) => existsSync(join(folder, "taskset")));
+
+/** What starts a program on some cores; `env`, where nothing can, answers for a missing program in the same way. */
+const pinned = (cores: readonly number[]): [program: string, ...args: string[]] =>
+  hasTaskset ? ["taskset", "-c", cores.join()] : ["env"];
 
 /**
  * Runs commands as plain processes of the current user, for trusted code and machines without control groups. Cores
  * are an affinity that a command may change back; memory and process limits are ignored. A process that starts a
- * session of its own (`setsid`) escapes the end of its command.
+ * session of its own (`setsid`) escapes the end of its command, and what an action of a held shell leaves in the background
+ * ends with the shell, not with the action.
  */
 export class ProcessDriver implements SandboxDriver {
   readonly name = "process";
@@ -47,6 +63,7 @@ class ProcessSandbox implements Sandbox {
   readonly #forget: () => void;
   readonly #closing = new AbortController();
   readonly #running = new Set<Promise<ExecResult>>();
+  readonly #shells = new Set<HeldShell>();
 
   constructor(id: string, folder: string, reaper: Reaper, forget: () => void) {
     this.id = id;
@@ -62,26 +79,20 @@ class ProcessSandbox implements Sandbox {
     const signal =
       request.signal === undefined ? this.#closing.signal : AbortSignal.any([request.signal, this.#closing.signal]);
     let group: number | undefined;
-    const kill = (name: NodeJS.Signals): void => {
-      try {
-        if (group !== undefined) process.kill(-group, name);
-      } catch {
-        // The group has ended.
-      }
-    };
+    const [program, ...args] = pinned(cores ?? allCores);
     const run = runCommand(
       {
-        program: "taskset",
-        args: ["-c", (cores ?? allCores).join(","), ...command],
+        program,
+        args: [...args, ...command],
         environment: { ...baseEnvironment, ...request.environment },
         cwd: this.#folder,
         started: (child) => {
           group = child.pid;
           if (group !== undefined) this.#reaper.watch(group);
         },
-        terminate: () => kill("SIGTERM"),
+        terminate: () => signalGroup(group, "SIGTERM"),
         kill: async () => {
-          kill("SIGKILL");
+          signalGroup(group, "SIGKILL");
           if (group !== undefined) this.#reaper.forget(group);
         },
       },
@@ -93,6 +104,41 @@ class ProcessSandbox implements Sandbox {
     } finally {
       this.#running.delete(run);
     }
+  }
+
+  holdShell(): HeldShell {
+    if (this.#closing.signal.aborted) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
+    const shell = new HeldShell(() => this.#startShell());
+    this.#shells.add(shell);
+    return shell;
+  }
+
+  async #startShell(): Promise<ShellProcess> {
+    const child = spawn("/bin/sh", [], {
+      cwd: this.#folder,
+      env: { ...baseEnvironment },
+      stdio: ["pipe", "pipe", "pipe"],
+      detached: true,
+    });
+    const group = child.pid;
+    if (group !== undefined) this.#reaper.watch(group);
+    return {
+      child,
+      setCores: async (cores) => {
+        if (!hasTaskset || group === undefined) return;
+        // A shell that has just ended has no affinity to change.
+        await runProgram("taskset", ["-apc", cores.join(), String(group)]).catch(() => {});
+      },
+      countProcesses: async () => undefined,
+      ranOutOfMemory: () => false,
+      kill: async () => {
+        signalGroup(group, "SIGKILL");
+        if (group === undefined) return;
+        if (child.exitCode === null && child.signalCode === null)
+          await new Promise((resolve) => child.once("exit", resolve));
+        this.#reaper.forget(group);
+      },
+    };
   }
 
   async writeFile(path: string, data: string | Uint8Array): Promise<void> {
@@ -115,7 +161,7 @@ class ProcessSandbox implements Sandbox {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.allSettled(this.#running);
+    await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
     await rm(this.#folder, { recursive: true, force: true });
     this.#forget();
   }
@@ -125,5 +171,13 @@ class ProcessSandbox implements Sandbox {
     if (!target.startsWith(this.#folder + sep))
       throw new TreadleError("sandbox.failed", `'${path}' leaves the sandbox's folder; give a path below it`);
     return target;
+  }
+}
+
+function signalGroup(group: number | undefined, name: NodeJS.Signals): void {
+  try {
+    if (group !== undefined) process.kill(-group, name);
+  } catch {
+    // The group has ended.
   }
 }

@@ -1,3 +1,5 @@
+import type { HeldShell } from "./held-shell.ts";
+
 /** What runs commands of a trajectory. */
 export interface SandboxDriver {
   readonly name: string;
@@ -22,6 +24,8 @@ export interface Sandbox {
   readonly id: string;
   /** Ends with everything the command started; never rejects because of what the command did. */
   exec(request: ExecRequest): Promise<ExecResult>;
+  /** A shell that is kept for many actions; it starts with the first, and ends with the sandbox. */
+  holdShell(): HeldShell;
   /** Paths are relative to the working folder of the sandbox. Throw `sandbox.failed`. */
   writeFile(path: string, data: string | Uint8Array): Promise<void>;
   readFile(path: string, maxBytes?: number): Promise<Buffer>;

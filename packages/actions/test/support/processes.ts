@@ -1,0 +1,23 @@
+import { readdirSync, readFileSync } from "node:fs";
+
+/** Ids of live processes whose command line holds the text. */
+export function processesWith(text: string): number[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return (
+          readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(text) &&
+          !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, "utf8"))
+        );
+      } catch {
+        return false;
+      }
+    });
+}
+
+export async function eventually(check: () => boolean): Promise<boolean> {
+  for (let i = 0; i < 200 && !check(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+  return check();
+}
