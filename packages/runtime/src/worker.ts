@@ -1,4 +1,4 @@
-import type { Logger } from "@treadle/observe";
+import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock/lock-client.ts";
 import type { Messenger } from "./host/messenger.ts";
 
@@ -14,6 +14,8 @@ export type WorkerContext<C> = {
   readonly messages: Messenger;
   /** Seconds of a region of the current call, reported with its reply. */
   readonly timer: (name: string) => Disposable;
+  /** spans of the worker's own, beside those of its calls and timers */
+  readonly tracer: Tracer;
 };
 
 /** The class of a worker, as `cluster.launch` takes it. */
@@ -61,6 +63,8 @@ export abstract class Worker<C = unknown> {
   readonly devices: DeviceLock;
   /** `send`, `recv`, `broadcast`, `gather`, `allReduceSum` to any worker of the run. */
   readonly messages: Messenger;
+  /** For what a timer cannot say, such as work that overlaps or ran elsewhere. */
+  readonly tracer: Tracer;
   readonly #timer: (name: string) => Disposable;
 
   constructor(context: WorkerContext<C>) {
@@ -72,6 +76,7 @@ export abstract class Worker<C = unknown> {
     this.log = context.log;
     this.devices = context.devices;
     this.messages = context.messages;
+    this.tracer = context.tracer;
     this.#timer = context.timer;
   }
 

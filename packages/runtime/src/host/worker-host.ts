@@ -128,6 +128,7 @@ class WorkerHost {
       devices: this.#devices,
       messages: this.#messages,
       timer: (name) => this.#timer(name),
+      tracer: this.#tracer,
     };
     let memoryBytes = 0;
     try {
