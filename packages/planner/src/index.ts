@@ -1,6 +1,13 @@
 import type { Problem } from "@treadle/contracts";
 import { planProblem } from "./plan/solve.ts";
 
+export {
+  type PlanFromProfile,
+  type PlanFromProfileOptions,
+  type PlannedMode,
+  planFromProfile,
+} from "./auto/plan-from-profile.ts";
+export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/profile-problem.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";

@@ -1,8 +1,8 @@
 import type { ComponentTime, PlanNode } from "./problem.ts";
 
 /** Devices a node uses when it is given `devices`, or 0 where it cannot run. */
-function usedDevices(node: PlanNode, devices: number): number {
-  const used = Math.floor(devices / node.unit) * node.unit;
+export function usedDevices(node: PlanNode, devices: number): number {
+  const used = Math.floor(Math.min(devices, node.maxDevices ?? devices) / node.unit) * node.unit;
   return used >= 1 && used >= node.minDevices ? used : 0;
 }
 
@@ -34,8 +34,13 @@ function alongItems(columns: readonly number[], row: readonly number[], items: n
   return row[column]! + part * (row[column + 1]! - row[column]!);
 }
 
+/** Per device, on exactly `used` of them. */
+export function residentMemory({ memory }: PlanNode, used: number, items: number): number {
+  return memory.fixed + memory.sharded / used + (memory.perItem * items) / used;
+}
+
 /** Relative slack of the memory limit, so that a sum that equals it does not fail by rounding. */
-const memorySlack = 1e-12;
+export const memorySlack = 1e-12;
 
 export type Limits = { readonly batch: number; readonly memoryPerDevice: number };
 
@@ -49,8 +54,7 @@ export function exactSeconds(members: readonly PlanNode[], devices: number, item
   for (const node of members) {
     const used = usedDevices(node, devices);
     if (used === 0) return Number.POSITIVE_INFINITY;
-    const resident = node.stream ? limits.batch : items;
-    memory += node.memory.fixed + node.memory.sharded / used + (node.memory.perItem * resident) / used;
+    memory += residentMemory(node, used, node.stream ? limits.batch : items);
     total += node.stream
       ? (profiledSeconds(node.time, used, limits.batch) * items) / limits.batch
       : profiledSeconds(node.time, used, items);

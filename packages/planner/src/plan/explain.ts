@@ -41,6 +41,12 @@ export function explainPlan(
   return lines;
 }
 
+/** The bottleneck of every level of a schedule, from the whole down to one component. */
+export function limitsOf(model: PlanModel, schedule: Schedule): string[] {
+  const costed = costTree(model, schedule);
+  return limits(costed, costed.time);
+}
+
 function describe(schedule: Schedule): string {
   if (schedule.op === "node") return `'${schedule.node}' on ${schedule.devices}`;
   const parts = "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];

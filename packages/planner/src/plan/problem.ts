@@ -52,6 +52,8 @@ export const PlanNode = z.strictObject({
   stream: z.boolean().default(false),
   memory: ComponentMemory.prefault({}),
   minDevices: count.default(1),
+  /** more than these bring nothing */
+  maxDevices: count.optional(),
   /** devices are used in multiples of this */
   unit: count.default(1),
   /** seconds to free and to load its memory when another component takes its devices over, or it takes over */
@@ -87,6 +89,10 @@ export const PlanProblem = z
           message: "expected an id that no other node has",
         });
       ids.add(node.id);
+      if (node.maxDevices !== undefined && node.maxDevices < Math.max(node.minDevices, node.unit)) {
+        const message = `expected at least minDevices ${node.minDevices} and unit ${node.unit}`;
+        context.addIssue({ code: "custom", path: ["nodes", i, "maxDevices"], message });
+      }
     }
     const known = `expected one of the nodes ${[...ids].map((id) => `'${id}'`).join(", ")}`;
     for (const [i, edge] of problem.edges.entries()) {
@@ -172,6 +178,8 @@ export type PlanAnswer = {
   /** the best schedule of each mode that has one, fastest first */
   readonly alternatives: readonly PlanAlternative[];
   readonly explanation: readonly string[];
+  /** what keeps the schedule from being faster, a sentence each */
+  readonly limits: readonly string[];
   readonly stats: PlanStats;
 };
 

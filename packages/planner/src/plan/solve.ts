@@ -2,7 +2,7 @@ import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMeth
 import { z } from "zod";
 import { DeadlinePassed } from "./bounds.ts";
 import { modeOf, solveEval } from "./evaluate.ts";
-import { explainPlan } from "./explain.ts";
+import { explainPlan, limitsOf } from "./explain.ts";
 import { type FastResult, solveFast } from "./fast.ts";
 import { lastResort } from "./last-resort.ts";
 import { compileModel, type Operations, operationsOf, type PlanModel } from "./model.ts";
@@ -62,7 +62,16 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   };
   if (best.schedule === null) {
     const explanation = explainPlan(model, null, [], stats);
-    return { feasible: false, time: null, schedule: null, mode: null, alternatives: [], explanation, stats };
+    return {
+      feasible: false,
+      time: null,
+      schedule: null,
+      mode: null,
+      alternatives: [],
+      explanation,
+      limits: [],
+      stats,
+    };
   }
   const { time, schedule } = best;
   const alternatives: PlanAlternative[] = [];
@@ -76,7 +85,8 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   }
   alternatives.sort((a, b) => a.time - b.time);
   const explanation = explainPlan(model, schedule, alternatives, stats);
-  return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, stats };
+  const limits = limitsOf(model, schedule);
+  return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, limits, stats };
 }
 
 function search(model: PlanModel, operations: Operations, method: PlanMethod, checkDeadline: () => void): FastResult {

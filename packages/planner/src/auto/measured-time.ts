@@ -1,0 +1,97 @@
+/** From what was measured of one component to what the search reads: a table of seconds and a formula of memory. */
+import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
+import type { ComponentTime, PlanNode } from "../plan/problem.ts";
+
+/** How far the planner looks: more devices or items than these do not occur. */
+export type Range = { readonly minDevices: number; readonly maxDevices: number; readonly batch: number };
+
+/**
+ * Seconds by device and item count. Where something was measured the table has exactly that; elsewhere it has the fit,
+ * scaled by how far the fit is from what was measured nearby. Without a fit, work is taken to be proportional to items,
+ * fewer devices to take as much longer, and more devices to bring nothing.
+ */
+export function timeTable(profile: ComponentProfile, range: Range): Extract<ComponentTime, { type: "table" }> {
+  const samples = mergeSamples(profile.samples);
+  const unit = profile.devicesPerRank;
+  const last = Math.max(range.minDevices, range.maxDevices);
+  const devices = new Set([range.minDevices, last]);
+  for (let count = unit; count < last; count *= 2) if (count > range.minDevices) devices.add(count);
+  for (const sample of samples) {
+    if (sample.devices >= range.minDevices && sample.devices <= last) devices.add(sample.devices);
+  }
+  const items = new Set([1, range.batch]);
+  for (const sample of samples) items.add(sample.items);
+  const rows = [...devices].sort((a, b) => a - b);
+  const columns = [...items].sort((a, b) => a - b);
+  return {
+    type: "table",
+    devices: rows,
+    items: columns,
+    seconds: rows.map((row) => columns.map((column) => secondsAt(profile, samples, row, column))),
+  };
+}
+
+/** One sample a point: the one that rests on most, and on uncontended measurements where there are any. */
+function mergeSamples(samples: readonly ProfileSample[]): ProfileSample[] {
+  const byPoint = new Map<string, ProfileSample>();
+  for (const sample of samples) {
+    const point = `${sample.devices} ${sample.items}`;
+    const known = byPoint.get(point);
+    const better =
+      known === undefined ||
+      (known.contended && !sample.contended) ||
+      (known.contended === sample.contended && sample.accepted > known.accepted);
+    if (better) byPoint.set(point, sample);
+  }
+  return [...byPoint.values()];
+}
+
+function secondsAt(
+  { fit }: ComponentProfile,
+  samples: readonly ProfileSample[],
+  devices: number,
+  items: number,
+): number {
+  const measured = samples.find((sample) => sample.devices === devices && sample.items === items);
+  if (measured !== undefined) return measured.seconds;
+  const fitted = (d: number, i: number): number => fit!.base + (fit!.perItem * i) / d ** fit!.alpha;
+  const distance = (sample: ProfileSample): number =>
+    Math.abs(Math.log2(sample.devices / devices)) + Math.abs(Math.log2(sample.items / items));
+  if (fit === null) {
+    const nearest = samples.reduce((a, b) => (distance(b) < distance(a) ? b : a));
+    return (nearest.seconds * items * Math.max(1, nearest.devices / devices)) / nearest.items;
+  }
+  let [sum, weights] = [0, 0];
+  for (const sample of samples) {
+    const expected = fitted(sample.devices, sample.items);
+    if (expected <= 0 || sample.seconds <= 0) continue;
+    const weight = 1 / distance(sample) ** 2;
+    sum += weight * Math.log(sample.seconds / expected);
+    weights += weight;
+  }
+  return fitted(devices, items) * (weights > 0 ? Math.exp(sum / weights) : 1);
+}
+
+/**
+ * `fixed + sharded/devices` bytes by least squares, raised until it is nowhere below what was measured. One measurement
+ * says nothing about other device counts, so it holds for all of them.
+ */
+export function memoryFormula(memory: ComponentProfile["memory"]): PlanNode["memory"] {
+  const formula = { fixed: 0, sharded: 0, perItem: 0 };
+  if (memory.length === 0) return formula;
+  const counts = new Set(memory.map((m) => m.devices));
+  if (counts.size > 1) {
+    const mean = (values: readonly number[]): number => values.reduce((sum, v) => sum + v, 0) / values.length;
+    const x = memory.map((m) => 1 / m.devices);
+    const y = memory.map((m) => m.bytesPerDevice);
+    const [meanX, meanY] = [mean(x), mean(y)];
+    const slope =
+      x.reduce((sum, value, i) => sum + (value - meanX) * (y[i]! - meanY), 0) /
+      x.reduce((sum, value) => sum + (value - meanX) ** 2, 0);
+    formula.sharded = Math.min(Math.max(0, slope), meanY / meanX);
+    formula.fixed = Math.max(0, meanY - formula.sharded * meanX);
+  }
+  const missing = memory.map((m) => m.bytesPerDevice - formula.fixed - formula.sharded / m.devices);
+  formula.fixed += Math.max(0, ...missing);
+  return formula;
+}

@@ -1,0 +1,109 @@
+/** `placement.mode: auto`: a measured profile in, a plan out, with its prediction and what it won against. */
+import { type PlacementMode, type Plan, type Profile, type SolveOptions, TreadleError } from "@treadle/contracts";
+import { resolvePlacement } from "../placement.ts";
+import type { PlacementComponent } from "../placement-input.ts";
+import { residentMemory } from "../plan/component-time.ts";
+import type { Schedule } from "../plan/problem.ts";
+import { solvePlan } from "../plan/solve.ts";
+import { pinsOf } from "./pins.ts";
+import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
+import { expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
+
+export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
+  readonly components: readonly PlacementComponent[];
+  readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
+  /** `placement.components` of only some components; the others are searched for */
+  readonly pinned?: Readonly<Record<string, string>> | undefined;
+} & Pick<SolveOptions, "deadlineMs" | "nowMs">;
+
+/** One way to run the workflow. */
+export type PlannedMode = {
+  readonly mode: PlacementMode;
+  /** predicted, `serialSeconds` included */
+  readonly stepSeconds: number;
+  readonly schedule: Schedule;
+  /** in the grammar of `placement.components` */
+  readonly placement: Readonly<Record<string, string>>;
+  readonly plan: Plan;
+};
+
+export type PlanFromProfile = {
+  readonly plan: Plan;
+  readonly predicted: { readonly stepSeconds: number; readonly serialSeconds: number; readonly schedule: Schedule };
+  /** the best plan of each mode that has one, fastest first; the first is the chosen one */
+  readonly alternatives: readonly PlannedMode[];
+  /** what keeps the plan from being faster, a sentence each */
+  readonly limits: readonly string[];
+  readonly explanation: readonly string[];
+  /** no plan takes less than this a step; equal to the prediction where the search came to its end */
+  readonly boundSeconds: number;
+};
+
+/**
+ * Pure. Throws as `planProblemOf` and `resolvePlacement` do, and `placement.impossible` where no schedule fits the
+ * devices and their memory.
+ */
+export function planFromProfile(profile: Profile, options: PlanFromProfileOptions): PlanFromProfile {
+  const { devices, batch, maxStaleness, components, nodeGroups, pinned, deadlineMs, nowMs } = options;
+  const pins = pinsOf(pinned ?? {}, { components, devices, nodeGroups });
+  const question = planProblemOf(profile, { devices, batch, maxStaleness, components, pins });
+  const answer = solvePlan(question.problem, { deadlineMs, nowMs });
+  if (answer.schedule === null) {
+    throw new TreadleError("placement.impossible", `no plan is possible: ${answer.explanation.join("; ")}`, {
+      details: { explanation: answer.explanation },
+    });
+  }
+  const alternatives = answer.alternatives
+    .map(({ mode, time, schedule }) => place(profile, options, question, { mode, time, schedule }))
+    .sort((a, b) => a.stepSeconds - b.stepSeconds);
+  const best = alternatives[0]!;
+  const { serialSeconds } = question;
+  const explanation = [...answer.explanation, ...question.notes];
+  return {
+    plan: { ...best.plan, explanation: [...explanation] },
+    predicted: { stepSeconds: best.stepSeconds, serialSeconds, schedule: best.schedule },
+    alternatives,
+    limits: answer.limits,
+    explanation,
+    boundSeconds: answer.stats.bound! + serialSeconds,
+  };
+}
+
+function place(
+  profile: Profile,
+  { components, devices, nodeGroups, batch, maxStaleness }: PlanFromProfileOptions,
+  { problem, pools, serialSeconds }: ProfileProblem,
+  { mode, time, schedule }: { mode: PlacementMode; time: number; schedule: Schedule },
+): PlannedMode {
+  const shares = sharesOf(schedule, problem, pools);
+  const placement = expressionsOf(shares);
+  const realised = modeOfShares(shares, mode);
+  const kinds = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool.kind] as const)));
+  const nodes = new Map(problem.nodes.map((node) => [node.id, node]));
+  const memoryOf = ({ component, devices: own }: Share): number =>
+    residentMemory(nodes.get(component)!, Math.max(1, own.length), batch);
+  const memory = new Map(shares.map((share) => [share.component, memoryOf(share)]));
+  const plan = resolvePlacement({
+    mode: realised,
+    // What the profile knows and the workflow did not say: wider ranks, the kind, and memory.
+    components: components.map((component) => ({
+      ...(memory.get(component.name)! > 0 ? { memoryBytesPerDevice: memory.get(component.name)! } : {}),
+      ...component,
+      deviceKind: kinds.get(component.name)!,
+      ...(nodes.get(component.name)!.unit > 1 ? { devicesPerRank: nodes.get(component.name)!.unit } : {}),
+    })),
+    explicit: placement,
+    devices,
+    ...(nodeGroups === undefined ? {} : { nodeGroups }),
+    granularity: "all",
+    batchItems: batch,
+    maxStaleness,
+  });
+  return {
+    mode: realised,
+    stepSeconds: time + serialSeconds,
+    schedule,
+    placement,
+    plan: { ...plan, granularity: granularityOf(shares, batch, profile.graph, plan.components) },
+  };
+}

@@ -1,0 +1,238 @@
+/** From a measured profile and a cluster to a problem that `solvePlan` reads. */
+import { type ComponentProfile, type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
+import type { PlacementComponent } from "../placement-input.ts";
+import { formatBytes, rankBounds } from "../placement-ranks.ts";
+import type { PlanNode, PlanProblem } from "../plan/problem.ts";
+import { memoryFormula, timeTable } from "./measured-time.ts";
+import { type Pin, type Pool, poolsOf } from "./pools.ts";
+
+/** What to plan for; it may differ from what was measured. */
+export type PlanTarget = {
+  readonly devices: readonly DeviceSpec[];
+  /** items that one step puts */
+  readonly batch: number;
+  readonly maxStaleness: number;
+  /** what the workflow asks of its components; without it only the profile says */
+  readonly components?: readonly PlacementComponent[] | undefined;
+  /** components whose devices are given */
+  readonly pins?: readonly Pin[] | undefined;
+};
+
+export type ProfileProblem = {
+  readonly problem: PlanProblem;
+  /** the devices behind each pool of the problem; the first is the problem's own `devices` */
+  readonly pools: readonly Pool[];
+  /** of a step's calls that overlap nothing; to be added to the time of a schedule */
+  readonly serialSeconds: number;
+  /** what the answer rests on that was not measured, a sentence each */
+  readonly notes: readonly string[];
+};
+
+/** Relative error of a fit above which the explanation says so. */
+const noteworthyError = 0.05;
+
+/**
+ * Throws `problem.invalid` for a profile that makes no sense or is of another workflow, and `placement.impossible` where
+ * a component cannot run on these devices, with what would help.
+ */
+export function planProblemOf(input: Profile, target: PlanTarget): ProfileProblem {
+  const profile = checkProfile(input, target);
+  const names = Object.keys(profile.components);
+  const asked = new Map(target.components?.map((component) => [component.name, component]));
+  const notes: string[] = [];
+  const pools = poolsOf(
+    names.map((name) => ({ name, kind: asked.get(name)?.deviceKind ?? profile.components[name]!.deviceKind })),
+    target.devices,
+    target.pins ?? [],
+  );
+  const [main, other] = pools;
+  if (other !== undefined)
+    throw new TreadleError(
+      "placement.impossible",
+      `components on '${main!.name}' and on '${other.name}' devices are not planned together; set placement.mode to one that is fixed`,
+    );
+  const nodes = names.map((name): PlanNode => {
+    const pool = pools.find((p) => p.components.includes(name))!;
+    const measured = profile.components[name]!;
+    const { unit, minDevices, maxDevices } = usableDevices(name, measured, asked.get(name), pool);
+    const memory = memoryFormula(measured.memory);
+    checkMemory(name, memory, { unit, minDevices, maxDevices, mostDevices: measured.maxDevices }, pool);
+    notes.push(...notesOn(name, measured, maxDevices, target.batch));
+    return {
+      id: name,
+      time: timeTable(measured, { minDevices, maxDevices, batch: target.batch }),
+      stream: false,
+      memory,
+      minDevices,
+      maxDevices,
+      unit,
+      offload: measured.offloadSeconds,
+      onload: measured.onloadSeconds,
+    };
+  });
+  const problem: PlanProblem = {
+    devices: main!.devices.length,
+    batch: target.batch,
+    granularities: "divisors",
+    memoryPerDevice: main!.memoryBytes,
+    parallelIndependent: true,
+    pipeline: "kway",
+    splits: "all",
+    nodes,
+    edges: uniqueEdges(profile.graph.edges.map(({ from, to }) => [from, to])),
+  };
+  const serialSeconds = names.reduce((sum, name) => sum + profile.components[name]!.serialSeconds, 0);
+  return { problem, pools, serialSeconds, notes };
+}
+
+const refresh = (workflow: string): string => `measure again with 'treadle profile ${workflow}'`;
+
+function checkProfile(input: Profile, { batch, devices, components }: PlanTarget): Profile {
+  const invalid = (message: string, details: Record<string, unknown> = {}): TreadleError =>
+    new TreadleError("problem.invalid", message, { details });
+  for (const [name, component] of Object.entries((input as Partial<Profile> | undefined)?.components ?? {})) {
+    if (Array.isArray(component?.samples) && component.samples.length === 0)
+      throw invalid(
+        `profile: component '${name}' has no samples; ${refresh(String((input as Profile).workflow ?? "<workflow>"))}`,
+      );
+  }
+  const parsed = Profile.safeParse(input);
+  if (!parsed.success) {
+    const problems = parsed.error.issues.map(({ path, message }) => {
+      let value: unknown = input;
+      for (const key of path) value = (value as Record<PropertyKey, unknown> | undefined)?.[key];
+      return `${path.map(String).join(".") || "profile"}: '${String(value)}' is not allowed: ${message.charAt(0).toLowerCase()}${message.slice(1)}`;
+    });
+    throw invalid(
+      `the profile cannot be used: ${problems.join("; ")}; ${refresh((input as Profile | undefined)?.workflow ?? "<workflow>")}`,
+      { problems },
+    );
+  }
+  const profile = parsed.data;
+  const again = refresh(profile.workflow);
+  const quote = (names: Iterable<string>): string => [...names].map((name) => `'${name}'`).join(", ");
+  if (!Number.isInteger(batch) || batch < 1) throw invalid(`batch '${batch}' is not allowed: a positive integer is`);
+  if (devices.length === 0) throw invalid("there is no device to plan for");
+  const measured = new Set(Object.keys(profile.components));
+  if (measured.size === 0) throw invalid(`profile: no component was measured; ${again}`);
+  const traced = new Set(Object.keys(profile.graph.components));
+  const untraced = [...measured].filter((name) => !traced.has(name));
+  if (untraced.length > 0)
+    throw invalid(`profile: ${quote(untraced)} is measured but not in the flow graph of ${quote(traced)}; ${again}`);
+  const unmeasured = [...traced].filter((name) => !measured.has(name));
+  if (unmeasured.length > 0)
+    throw invalid(`profile: ${quote(unmeasured)} is in the flow graph but was not measured; ${again}`);
+  const others = (components ?? []).filter(({ name }) => !measured.has(name)).map(({ name }) => name);
+  if (others.length > 0)
+    throw invalid(`the profile is of ${quote(measured)} and does not know ${quote(others)}; ${again}`, { others });
+  const launched = new Set(components?.map(({ name }) => name) ?? measured);
+  const gone = [...measured].filter((name) => !launched.has(name));
+  if (gone.length > 0)
+    throw invalid(`the profile knows ${quote(gone)}, which the workflow does not launch; ${again}`, { gone });
+  for (const { from, to } of profile.graph.edges) {
+    const stranger = [from, to].find((name) => !measured.has(name));
+    if (stranger !== undefined)
+      throw invalid(`profile: the flow graph has an edge to '${stranger}', which is no component; ${again}`);
+  }
+  if (measured.size > 1 && profile.graph.edges.length === 0)
+    throw invalid(
+      `profile: the flow graph has no path from any of ${quote(measured)} to another: no channel leads from one to the next; trace a whole step, or ${again}`,
+    );
+  return profile;
+}
+
+function uniqueEdges(edges: readonly [string, string][]): [string, string][] {
+  const seen = new Map<string, [string, string]>();
+  for (const edge of edges) if (edge[0] !== edge[1]) seen.set(edge.join("\n"), edge);
+  return [...seen.values()];
+}
+
+type Usable = { readonly unit: number; readonly minDevices: number; readonly maxDevices: number };
+
+/** In whole units, within what the profile, the ranks and the pool allow. */
+function usableDevices(
+  name: string,
+  profile: ComponentProfile,
+  asked: PlacementComponent | undefined,
+  pool: Pool,
+): Usable {
+  const unit = asked?.devicesPerRank ?? profile.devicesPerRank;
+  const onNode = new Map<string, number>();
+  for (const { node } of pool.devices) onNode.set(node, (onNode.get(node) ?? 0) + 1);
+  const largestNode = Math.max(...onNode.values());
+  if (unit > largestNode) {
+    throw new TreadleError(
+      "placement.impossible",
+      `component '${name}' spans ${unit} devices a rank, but ${unit > pool.devices.length ? `there are only ${pool.devices.length} devices for it` : `no node has more than ${largestNode} for it`}; add devices or lower its devicesPerRank`,
+      { details: { component: name, devicesPerRank: unit, devices: pool.devices.length, largestNode } },
+    );
+  }
+  const usable = [...onNode.values()].reduce((sum, count) => sum + Math.floor(count / unit) * unit, 0);
+  const bounds = asked === undefined ? { min: 1, max: Number.POSITIVE_INFINITY } : rankBounds(asked);
+  // Ranks of one device may share it; wider ones need devices of their own.
+  const fewest = unit === 1 ? 1 : bounds.min * unit;
+  const atLeast = Math.ceil(Math.max(fewest, unit, profile.minDevices) / unit) * unit;
+  const most = Math.min(profile.maxDevices, bounds.max * unit, usable);
+  const atMost = Math.floor(most / unit) * unit;
+  if (atLeast > usable) {
+    throw new TreadleError(
+      "placement.impossible",
+      `component '${name}' needs at least ${atLeast} devices, but ${usable} can be given to it; add ${atLeast - usable} devices or lower its ranks.min`,
+      { details: { component: name, neededDevices: atLeast, devices: usable } },
+    );
+  }
+  return { unit, minDevices: atLeast, maxDevices: Math.max(atLeast, atMost) };
+}
+
+/** Even alone, on as many devices as it can use. */
+function checkMemory(
+  name: string,
+  memory: PlanNode["memory"],
+  { unit, maxDevices, mostDevices }: Usable & { mostDevices: number },
+  pool: Pool,
+): void {
+  const needed = memory.fixed + memory.sharded / maxDevices;
+  if (needed <= pool.memoryBytes * (1 + 1e-9)) return;
+  const room = pool.memoryBytes - memory.fixed;
+  const fitting = room > 0 ? Math.ceil(memory.sharded / room / unit) * unit : Number.POSITIVE_INFINITY;
+  const remedy = !Number.isFinite(fitting)
+    ? "no number of devices makes it fit; use larger devices or a smaller model"
+    : fitting <= mostDevices
+      ? `it would fit on ${fitting} devices`
+      : `it would fit on ${fitting} devices, more than its ranks can use (${mostDevices}); let it have more ranks, or use larger devices`;
+  throw new TreadleError(
+    "placement.impossible",
+    `component '${name}' needs ${formatBytes(needed)} on each of ${maxDevices} devices, which have ${formatBytes(pool.memoryBytes)}: ${formatBytes(needed - pool.memoryBytes)} too little even when it is alone; ${remedy}`,
+    {
+      details: {
+        component: name,
+        neededBytes: needed,
+        missingBytes: needed - pool.memoryBytes,
+        fitsAtDevices: Number.isFinite(fitting) ? fitting : null,
+      },
+    },
+  );
+}
+
+function notesOn(name: string, profile: ComponentProfile, maxDevices: number, batch: number): string[] {
+  const notes: string[] = [];
+  const devices = profile.samples.map((sample) => sample.devices);
+  const items = profile.samples.map((sample) => sample.items);
+  const [most, largest] = [Math.max(...devices), Math.max(...items)];
+  const beyond = [
+    ...(maxDevices > most ? [`on more than ${most} ${most === 1 ? "device" : "devices"}`] : []),
+    ...(batch > largest ? [`with more than ${largest} items at a time`] : []),
+  ].join(" or ");
+  const { fit } = profile;
+  if (beyond !== "" && fit === null)
+    notes.push(
+      `'${name}' was not measured ${beyond}, and there are too few samples to extrapolate: more devices are taken to bring it nothing`,
+    );
+  else if (beyond !== "" || (fit !== null && fit.relativeError > noteworthyError))
+    notes.push(
+      `'${name}' ${beyond === "" ? "between its samples" : beyond} is extrapolated by a fit whose mean error is ${(100 * fit!.relativeError).toFixed(1)} %`,
+    );
+  if (profile.samples.every((sample) => sample.contended))
+    notes.push(`'${name}' was only measured while others used the processors, so its seconds are too long`);
+  return notes;
+}

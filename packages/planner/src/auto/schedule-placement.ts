@@ -1,0 +1,123 @@
+/** From a schedule to devices by name: the input of `resolvePlacement`, and how finely each channel is chunked. */
+import type { DeviceSpec, FlowGraph, PlacementMode, Plan } from "@treadle/contracts";
+import { formatDeviceNumbers } from "../placement-grammar.ts";
+import { exactSeconds } from "../plan/component-time.ts";
+import type { PlanNode, PlanProblem, Schedule } from "../plan/problem.ts";
+import type { Pool } from "./pools.ts";
+
+/** One component as the schedule runs it. */
+export type Share = {
+  readonly component: string;
+  readonly devices: readonly DeviceSpec[];
+  /** of the batch, handled at a time by all its ranks together */
+  readonly items: number;
+};
+
+/** The parts of a schedule, in order; none of a node. */
+export function partsOf(schedule: Schedule): readonly Schedule[] {
+  if (schedule.op === "node") return [];
+  return "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];
+}
+
+export const ownsDevices = (schedule: Schedule): boolean => schedule.op === "pipeline" || schedule.op === "parallel";
+
+/**
+ * Devices of every component. A part that owns devices gets a run of those of the whole, parts of wider ranks first, so
+ * that their ranks do not cross nodes; parts that take turns get all of them. Every pool is laid out by itself.
+ */
+export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readonly Pool[]): Share[] {
+  const poolOf = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool] as const)));
+  const nodeOf = new Map(problem.nodes.map((node) => [node.id, node]));
+  const members = (part: Schedule): string[] =>
+    part.op === "node" ? part.node.split("+") : partsOf(part).flatMap(members);
+  const shares: Share[] = [];
+  for (const pool of pools) {
+    const inPool = (part: Schedule): string[] => members(part).filter((name) => poolOf.get(name) === pool);
+    /** devices of this pool that a part needs */
+    const width = (part: Schedule): number => {
+      if (inPool(part).length === 0) return 0;
+      if (part.op === "node")
+        return Math.max(...inPool(part).map((name) => wholeUnits(nodeOf.get(name)!, part.devices)));
+      const widths = partsOf(part).map(width);
+      return ownsDevices(part) ? widths.reduce((sum, w) => sum + w, 0) : Math.max(...widths);
+    };
+    const widest = (part: Schedule): number => Math.max(...inPool(part).map((name) => nodeOf.get(name)!.unit));
+    const lay = (part: Schedule, run: readonly DeviceSpec[]): void => {
+      if (part.op === "node") {
+        const names = inPool(part);
+        const nodes = names.map((name) => nodeOf.get(name)!);
+        const count = fastestCount(nodes, Math.min(part.devices, run.length), part.items, problem.batch);
+        for (const component of names) shares.push({ component, devices: run.slice(0, count), items: part.items });
+        return;
+      }
+      const parts = partsOf(part).filter((p) => inPool(p).length > 0);
+      if (!ownsDevices(part)) {
+        for (const p of parts) lay(p, run);
+        return;
+      }
+      let at = 0;
+      for (const p of [...parts].sort((a, b) => widest(b) - widest(a))) {
+        const count = width(p);
+        lay(p, run.slice(at, at + count));
+        at += count;
+      }
+    };
+    lay(schedule, pool.devices);
+  }
+  return shares;
+}
+
+const wholeUnits = ({ unit }: PlanNode, devices: number): number => Math.floor(devices / unit) * unit;
+
+/** All of `devices`, unless fewer are faster. */
+function fastestCount(nodes: readonly PlanNode[], devices: number, items: number, batch: number): number {
+  const limits = { batch, memoryPerDevice: Number.POSITIVE_INFINITY };
+  let fastest = devices;
+  let least = exactSeconds(nodes, devices, items, limits);
+  for (let count = devices - 1; count >= 1; count--) {
+    const seconds = exactSeconds(nodes, count, items, limits);
+    if (seconds < least * (1 - 1e-9)) [fastest, least] = [count, seconds];
+  }
+  return fastest;
+}
+
+/** Device sets in the grammar of `placement.components`. */
+export function expressionsOf(shares: readonly Share[]): Record<string, string> {
+  return Object.fromEntries(
+    shares.map(({ component, devices }) => [component, formatDeviceNumbers(devices.map((device) => device.index))]),
+  );
+}
+
+/** What the sets amount to, in the sense in which `resolvePlacement` holds a mode to its promise. */
+export function modeOfShares(shares: readonly Share[], searched: PlacementMode): PlacementMode {
+  const key = ({ devices }: Share): string => devices.map((device) => device.id).join(" ");
+  const overlap = (a: Share, b: Share): boolean => a.devices.some((device) => b.devices.includes(device));
+  const pairs = shares.flatMap((a, i) => shares.slice(i + 1).map((b) => [a, b] as const));
+  const disjoint = pairs.every(([a, b]) => !overlap(a, b));
+  const equal = pairs.every(([a, b]) => a.devices[0]!.kind !== b.devices[0]!.kind || key(a) === key(b));
+  if (disjoint && (searched === "spatial" || !equal)) return "spatial";
+  return equal ? "temporal" : "hybrid";
+}
+
+/**
+ * A channel carries what its consumers handle at a time, per rank; `all` where that is the whole batch. Consumers that
+ * share a channel get what the finest of them needs.
+ */
+export function granularityOf(
+  shares: readonly Share[],
+  batch: number,
+  graph: FlowGraph,
+  components: Plan["components"],
+): Plan["granularity"] {
+  const channels: Plan["granularity"]["channels"] = {};
+  for (const [channel, { consumers, itemsPerStep }] of Object.entries(graph.channels)) {
+    const sizes = shares
+      .filter(({ component, items }) => consumers.includes(component) && items < batch)
+      .map(({ component, items }) => {
+        const inChannel = (items * itemsPerStep) / graph.batch;
+        return Math.max(1, Math.ceil(inChannel / components[component]!.ranks.length));
+      });
+    if (sizes.length > 0) channels[channel] = Math.min(...sizes);
+  }
+  return { default: "all", channels };
+}

@@ -1,0 +1,188 @@
+import { Plan, TreadleError } from "@treadle/contracts";
+import { describe, expect, test } from "vitest";
+import { planFromProfile, planProblemOf, solvePlan } from "../src/index.ts";
+import { chainProfile, cluster } from "./synthetic-profile.ts";
+
+const GiB = 2 ** 30;
+const three = (names: readonly string[] = ["rollout", "inference", "actor"]) => names.map((name) => ({ name }));
+const plain = { batch: 64, maxStaleness: 0 };
+
+/** The devices that a component's ranks use, by index. */
+const devicesOf = (plan: Plan, name: string): number[] =>
+  plan.components[name]!.ranks.flatMap((rank) => rank.devices.map((id) => Number(id.split(":")[1])));
+
+describe("the problem", () => {
+  test("has exactly what was measured, and the fit elsewhere", () => {
+    const profile = chainProfile({ rollout: { base: 3, perItem: 2, alpha: 0.8 }, actor: { perItem: 1 } });
+    const { problem } = planProblemOf(profile, { devices: cluster(32), ...plain });
+    const at = (devices: number, batch: number): number =>
+      solvePlan({ devices, batch, nodes: [{ ...problem.nodes[0]!, minDevices: devices }] }).time!;
+    expect(at(8, 64)).toBeCloseTo(3 + (2 * 64) / 8 ** 0.8, 9);
+    expect(at(32, 64)).toBeCloseTo(3 + (2 * 64) / 32 ** 0.8, 9);
+    expect(at(2, 8)).toBeCloseTo(3 + (2 * 8) / 2 ** 0.8, 9);
+  });
+
+  test("a fit is moved to where the measurements nearby are", () => {
+    const profile = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
+    for (const sample of profile.components.a!.samples) sample.seconds *= 1.5;
+    const { problem } = planProblemOf(profile, { devices: cluster(16), ...plain });
+    const { time } = solvePlan({ devices: 16, batch: 64, nodes: [problem.nodes[0]!] });
+    expect(time!).toBeCloseTo((1.5 * 64) / 16, 6);
+  });
+
+  test("without a fit more devices bring nothing and fewer take as much longer, and the notes say so", () => {
+    const profile = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
+    const { a } = profile.components;
+    profile.components.a = { ...a!, fit: null, samples: a!.samples.filter((s) => s.devices === 4 && s.items === 64) };
+    const { problem, notes } = planProblemOf(profile, { devices: cluster(8), ...plain });
+    const at = (devices: number): number => solvePlan({ devices, batch: 64, nodes: [problem.nodes[0]!] }).time!;
+    expect([at(2), at(4), at(8)]).toEqual([32, 16, 16]);
+    expect(notes.join()).toContain("'a' was not measured on more than 4 devices");
+  });
+
+  test("ranks and their width bound the devices", () => {
+    const profile = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
+    const components = [{ name: "a", devicesPerRank: 4, ranks: { min: 1, max: 2 } }, { name: "b" }];
+    const { problem } = planProblemOf(profile, { devices: cluster(32), ...plain, components });
+    expect(problem.nodes[0]).toMatchObject({ unit: 4, minDevices: 4, maxDevices: 8 });
+    expect(problem.nodes[1]).toMatchObject({ unit: 1, minDevices: 1, maxDevices: 32 });
+  });
+});
+
+describe("the plan", () => {
+  test("takes turns on all devices where everything scales and swaps are free", () => {
+    const profile = chainProfile({ rollout: { perItem: 4 }, inference: { perItem: 1 }, actor: { perItem: 2 } });
+    const { plan, predicted } = planFromProfile(profile, { devices: cluster(8), ...plain, components: three() });
+    expect(Plan.parse(plan).mode).toBe("temporal");
+    expect(predicted.stepSeconds).toBeCloseTo((64 * 7) / 8, 9);
+    expect(plan.granularity).toEqual({ default: "all", channels: {} });
+  });
+
+  test("pipelines on disjoint devices where more devices do not help, in chunks of each channel's own items", () => {
+    const costs = { base: 0, perItem: 1, alpha: 0 };
+    const profile = chainProfile({ rollout: costs, inference: costs, actor: costs });
+    const { plan, predicted, alternatives } = planFromProfile(profile, {
+      devices: cluster(8),
+      ...plain,
+      components: three(),
+    });
+    expect(plan.mode).toBe("spatial");
+    const sets = ["rollout", "inference", "actor"].map((name) => devicesOf(plan, name));
+    expect(new Set(sets.flat()).size).toBe(sets.flat().length);
+    expect(predicted.stepSeconds).toBeLessThan(0.5 * alternatives.find((a) => a.mode === "temporal")!.stepSeconds);
+    const { channels } = plan.granularity;
+    const items = (name: string): number => channels[name] as number;
+    expect(items("input")).toBe(Math.ceil(1 / sets[0]!.length));
+    // A channel of four responses a prompt carries four times the chunk, shared out among the ranks that take.
+    expect(items("rollout-out")).toBe(Math.ceil(4 / sets[1]!.length));
+  });
+
+  test("serial seconds are part of every prediction", () => {
+    const costs = { perItem: 1, serialSeconds: 2 };
+    const profile = chainProfile({ a: costs, b: costs });
+    const without = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
+    const options = { devices: cluster(4), ...plain, components: three(["a", "b"]) };
+    const { predicted } = planFromProfile(profile, options);
+    expect(predicted.serialSeconds).toBe(4);
+    expect(predicted.stepSeconds).toBeCloseTo(planFromProfile(without, options).predicted.stepSeconds + 4, 9);
+  });
+
+  test("wide ranks never cross nodes, whatever shares the others get", () => {
+    const profile = chainProfile({
+      sim: { base: 5, perItem: 1, alpha: 0.2 },
+      policy: { perItem: 3 },
+      actor: { perItem: 2 },
+    });
+    const components = [{ name: "sim" }, { name: "policy", devicesPerRank: 4 }, { name: "actor", devicesPerRank: 8 }];
+    const { plan } = planFromProfile(profile, { devices: cluster(32), ...plain, components });
+    for (const { ranks } of Object.values(plan.components)) {
+      for (const { devices } of ranks) {
+        expect(new Set(devices.map((id) => Math.floor(Number(id.split(":")[1]) / 8))).size).toBe(1);
+      }
+    }
+  });
+
+  test("every alternative is a plan that can run, the fastest first", () => {
+    const profile = chainProfile({
+      rollout: { base: 6, perItem: 10, alpha: 0.6, offloadSeconds: 2 },
+      inference: { perItem: 2 },
+      actor: { perItem: 3, onloadSeconds: 3 },
+    });
+    const { alternatives, predicted, plan } = planFromProfile(profile, {
+      devices: cluster(16),
+      ...plain,
+      components: three(),
+    });
+    expect(alternatives.length).toBeGreaterThan(1);
+    expect(alternatives[0]!.stepSeconds).toBe(predicted.stepSeconds);
+    expect(alternatives[0]!.mode).toBe(plan.mode);
+    for (const [i, alternative] of alternatives.entries()) {
+      Plan.parse(alternative.plan);
+      if (i > 0) expect(alternative.stepSeconds).toBeGreaterThanOrEqual(alternatives[i - 1]!.stepSeconds);
+    }
+  });
+});
+
+describe("bad input", () => {
+  const profile = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
+  const options = { devices: cluster(4), ...plain, components: three(["a", "b"]) };
+  const withA = (change: object) => ({
+    ...profile,
+    components: { ...profile.components, a: { ...profile.components.a!, ...change } },
+  });
+  const sample = profile.components.a!.samples[0]!;
+
+  test.each([
+    [
+      withA({ samples: [] }),
+      {},
+      "problem.invalid",
+      "component 'a' has no samples; measure again with 'treadle profile w'",
+    ],
+    [
+      withA({ samples: [{ ...sample, seconds: -1 }] }),
+      {},
+      "problem.invalid",
+      "components.a.samples.0.seconds: '-1' is not allowed",
+    ],
+    [withA({ onloadSeconds: Number.NaN }), {}, "problem.invalid", "components.a.onloadSeconds: 'NaN' is not allowed"],
+    [profile, { components: three(["a", "c"]) }, "problem.invalid", "is of 'a', 'b' and does not know 'c'"],
+    [profile, { components: three(["a"]) }, "problem.invalid", "knows 'b', which the workflow does not launch"],
+    [
+      { ...profile, components: { ...profile.components, c: profile.components.a! } },
+      {},
+      "problem.invalid",
+      "'c' is measured but not in the flow graph of 'a', 'b'",
+    ],
+    [{ ...profile, graph: { ...profile.graph, edges: [] } }, {}, "problem.invalid", "has no path"],
+    [profile, { batch: 0 }, "problem.invalid", "batch '0' is not allowed"],
+    [withA({ devicesPerRank: 8 }), {}, "placement.impossible", "'a' spans 8 devices a rank, but there are only 4"],
+    [withA({ devicesPerRank: 16 }), { devices: cluster(32) }, "placement.impossible", "no node has more than 8 for it"],
+    [
+      withA({
+        memory: [
+          { devices: 1, bytesPerDevice: 640 * GiB },
+          { devices: 2, bytesPerDevice: 320 * GiB },
+        ],
+      }),
+      {},
+      "placement.impossible",
+      "component 'a' needs 160 GiB on each of 4 devices, which have 80 GiB: 80 GiB too little even when it is alone; it would fit on 8 devices",
+    ],
+    [
+      withA({ memory: [{ devices: 4, bytesPerDevice: 90 * GiB }] }),
+      {},
+      "placement.impossible",
+      "10 GiB too little even when it is alone; no number of devices makes it fit",
+    ],
+  ])("%# is refused with what would help", (wrong, change, code, message) => {
+    try {
+      planFromProfile(wrong as typeof profile, { ...options, ...change });
+      expect.unreachable();
+    } catch (error) {
+      if (!(error instanceof TreadleError)) throw error;
+      expect(error.message).toContain(message);
+      expect(error.code).toBe(code);
+    }
+  });
+});
