@@ -1,11 +1,11 @@
 import { TreadleError } from "@treadle/contracts";
 
-/** Where a process listens: `unix:/run/treadle/x.sock` or `tcp:127.0.0.1:4711`. */
+/** Where a process listens: `unix:/run/treadle/x.sock`, `tcp:127.0.0.1:4711` or `tls:10.0.0.1:4711`. */
 export type Address = string;
 
 export type ParsedAddress =
   | { readonly kind: "unix"; readonly path: string }
-  | { readonly kind: "tcp"; readonly host: string; readonly port: number };
+  | { readonly kind: "tcp" | "tls"; readonly host: string; readonly port: number };
 
 /** What `sockaddr_un` holds, less the final zero: 107 on Linux, 103 elsewhere. */
 export const maxUnixPathBytes = process.platform === "linux" ? 107 : 103;
@@ -17,12 +17,15 @@ export function parseAddress(address: Address): ParsedAddress {
     checkUnixPath(path);
     return { kind: "unix", path };
   }
-  const match = /^tcp:(.+):(\d{1,5})$/.exec(address);
-  const port = Number(match?.[2]);
+  const match = /^(tcp|tls):(.+):(\d{1,5})$/.exec(address);
+  const port = Number(match?.[3]);
   if (match === null || port > 65_535) {
-    throw new TreadleError("link.refused", `address '${address}' is not of the form 'unix:/path' or 'tcp:host:port'`);
+    throw new TreadleError(
+      "link.refused",
+      `address '${address}' is not of the form 'unix:/path', 'tcp:host:port' or 'tls:host:port'`,
+    );
   }
-  return { kind: "tcp", host: match[1]!.replace(/^\[(.*)\]$/, "$1"), port };
+  return { kind: match[1] as "tcp" | "tls", host: match[2]!.replace(/^\[(.*)\]$/, "$1"), port };
 }
 
 export function checkUnixPath(path: string): void {

@@ -14,7 +14,8 @@ import { randomBytes } from "node:crypto";
 import { chmod, mkdir, rm, stat } from "node:fs/promises";
 import net from "node:net";
 import { dirname } from "node:path";
-import { type Link, type PeerName, TreadleError } from "@treadle/contracts";
+import { TLSSocket } from "node:tls";
+import { type Link, type LinkTls, type PeerName, TreadleError } from "@treadle/contracts";
 import { type Address, checkUnixPath, parseAddress } from "./address.ts";
 import { type FrameHandler, FrameReader, frameKind, headBytes, writeHead } from "./frame.ts";
 import { Handshake, type HandshakeRole, type Introduction, maxHelloBytes } from "./handshake.ts";
@@ -23,6 +24,7 @@ import { PoolExchange } from "./segment-exchange.ts";
 import { SegmentPool } from "./segment-pool.ts";
 import { checkSegmentPrefix, type SharedMemory, sharedMemory } from "./shared-memory.ts";
 import { defaultLinkLimits, type LinkLimits, SocketLink } from "./socket-link.ts";
+import { type Certificates, createTlsServer, dialTls, readCertificates } from "./tls.ts";
 
 /** How much memory this process shares with others of its host, and under which names. */
 export type SegmentOptions = {
@@ -30,6 +32,8 @@ export type SegmentOptions = {
   readonly prefix: string;
   /** Most bytes lent and kept for reuse, together. Default 2 GiB. */
   readonly maxBytes?: number | undefined;
+  /** Memory is shared within one scope only; a node's name, where several nodes are one machine. */
+  readonly scope?: string | undefined;
 };
 
 export type EndpointOptions = {
@@ -40,8 +44,14 @@ export type EndpointOptions = {
   readonly token: string;
   /** Path of a unix socket to listen on; its directory is made with mode 0700. */
   readonly unixPath?: string | undefined;
-  /** Listens on TCP as well; port 0 takes a free one. Host defaults to 127.0.0.1. */
-  readonly tcp?: { readonly host?: string | undefined; readonly port: number } | undefined;
+  /** Listens on TCP as well; port 0 takes a free one. Host defaults to 127.0.0.1; others dial `advertise` if given. */
+  readonly tcp?:
+    | { readonly host?: string | undefined; readonly port: number; readonly advertise?: string | undefined }
+    | undefined;
+  /** With certificates, TCP is encrypted, and nothing else is dialled or admitted there. */
+  readonly tls?: LinkTls | undefined;
+  /** Told of whoever dialled and was not admitted, and why. */
+  readonly onRefused?: ((error: TreadleError, from: string) => void) | undefined;
   readonly limits?: Partial<LinkLimits> | undefined;
   readonly handshakeTimeoutMs?: number | undefined;
   /**
@@ -101,8 +111,12 @@ class SocketEndpoint implements Endpoint {
   readonly #limits: LinkLimits;
   readonly #servers: net.Server[] = [];
   readonly #handshaking = new Set<net.Socket>();
+  /** accepted, whatever became of them */
+  readonly #sockets = new Set<net.Socket>();
   readonly #links = new Set<SocketLink>();
   readonly #memory: SharedMemory | undefined;
+  readonly #memoryKey: string = "";
+  readonly #certificates: Certificates | undefined;
   readonly #pool: SegmentPool | undefined;
   #listener: ((link: Link) => void) | undefined;
   #closed = false;
@@ -111,12 +125,15 @@ class SocketEndpoint implements Endpoint {
     this.name = options.name;
     this.#options = options;
     this.#limits = { ...defaultLinkLimits, ...options.limits };
+    this.#certificates = options.tls && readCertificates(options.tls);
     this.#memory = options.segments === false ? undefined : sharedMemory();
     if (this.#memory) {
-      const { prefix, maxBytes } = {
+      const { prefix, maxBytes, scope } = {
         prefix: `treadle-${options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`,
+        scope: undefined,
         ...(options.segments || undefined),
       };
+      this.#memoryKey = scope === undefined ? this.#memory.key : `${this.#memory.key}@${scope}`;
       const ownPrefix = `${prefix}${process.pid}-${randomBytes(4).toString("hex")}-`;
       checkSegmentPrefix(ownPrefix);
       this.#pool = new SegmentPool(this.#memory, ownPrefix, maxBytes ?? defaultPoolBytes);
@@ -137,14 +154,26 @@ class SocketEndpoint implements Endpoint {
     }
     if (tcp !== undefined) {
       const host = tcp.host ?? "127.0.0.1";
-      const server = await this.#listenOn({ host, port: tcp.port });
+      const server = await this.#listenOn({ host, port: tcp.port }, this.#certificates);
       const { port } = server.address() as net.AddressInfo;
-      this.addresses.push(host.includes(":") ? `tcp:[${host}]:${port}` : `tcp:${host}:${port}`);
+      const reached = tcp.advertise ?? host;
+      const kind = this.#certificates ? "tls" : "tcp";
+      this.addresses.push(`${kind}:${reached.includes(":") ? `[${reached}]` : reached}:${port}`);
     }
   }
 
-  #listenOn(where: net.ListenOptions): Promise<net.Server> {
-    const server = net.createServer({ allowHalfOpen: true, noDelay: true }, (socket) => this.#accept(socket));
+  #listenOn(where: net.ListenOptions, certificates?: Certificates): Promise<net.Server> {
+    const onSocket = (socket: net.Socket) => this.#accept(socket);
+    const server = certificates
+      ? createTlsServer(certificates, this.#handshakeTimeoutMs, onSocket, (cause, socket) => {
+          const what = `its certificate or its encryption is not accepted: ${cause.message}`;
+          this.#refused(new TreadleError("link.unauthorized", what, { cause }), socket);
+        })
+      : net.createServer({ allowHalfOpen: true, noDelay: true }, onSocket);
+    server.on("connection", (socket) => {
+      this.#sockets.add(socket);
+      socket.once("close", () => this.#sockets.delete(socket));
+    });
     this.#servers.push(server);
     return new Promise((resolve, reject) => {
       server.once("error", (cause) => {
@@ -187,6 +216,7 @@ class SocketEndpoint implements Endpoint {
       (server) => new Promise<void>((resolve) => (server.listening ? server.close(() => resolve()) : resolve())),
     );
     await Promise.all([...this.#links].map((link) => link.close()));
+    for (const socket of this.#sockets) socket.destroy(); // in the midst of a TLS handshake
     await Promise.all(servers);
     this.#pool?.close();
     if (this.addresses.length > 0 && this.#options.unixPath) await rm(this.#options.unixPath, { force: true });
@@ -199,10 +229,20 @@ class SocketEndpoint implements Endpoint {
     }
     const wire = newWire(socket);
     socket.on("data", (bytes) => wire.receive(bytes));
+    const from = peerOf(socket);
     this.#shake(wire, "acceptor").then(
       (link) => this.#listener?.(link),
-      () => {}, // The dialler learns the reason; a stranger's garbage is no event here.
+      (error: TreadleError) => this.#options.onRefused?.(error, from), // the dialler learns the reason too
     );
+  }
+
+  #refused(error: TreadleError, socket: net.Socket): void {
+    this.#options.onRefused?.(error, peerOf(socket));
+    socket.destroy();
+  }
+
+  get #handshakeTimeoutMs(): number {
+    return this.#options.handshakeTimeoutMs ?? defaultHandshakeTimeoutMs;
   }
 
   async #dial(address: Address, expect: PeerName | undefined, signal: AbortSignal | undefined): Promise<SocketLink> {
@@ -211,19 +251,29 @@ class SocketEndpoint implements Endpoint {
     const parsed = parseAddress(address);
     const scratch = Buffer.allocUnsafeSlow(scratchBytes);
     let wire: Wire | undefined;
-    const socket = net.connect({
-      ...(parsed.kind === "unix" ? { path: parsed.path } : { host: parsed.host, port: parsed.port }),
-      allowHalfOpen: true,
-      // Bytes are read into one buffer again and again, or straight into the array that they belong to.
-      onread: {
-        buffer: () => wire?.reader.target() ?? scratch,
-        callback: (length, buffer) => {
-          wire?.receive(length === buffer.length ? buffer : buffer.subarray(0, length));
-          return true;
-        },
+    // Bytes are read into one buffer again and again, or straight into the array that they belong to.
+    const onread: net.OnReadOpts = {
+      buffer: () => wire?.reader.target() ?? scratch,
+      callback: (length, buffer) => {
+        wire?.receive(length === buffer.length ? buffer : buffer.subarray(0, length));
+        return true;
       },
-    });
-    if (parsed.kind === "tcp") socket.setNoDelay(true);
+    };
+    if (parsed.kind !== "unix" && (parsed.kind === "tls") !== (this.#certificates !== undefined)) {
+      throw new TreadleError(
+        "link.refused",
+        `'${address}' is ${parsed.kind === "tls" ? "" : "not "}encrypted, '${this.name}' is ${this.#certificates ? "" : "not "}configured with certificates; give every machine some, or none`,
+      );
+    }
+    const socket =
+      parsed.kind === "tls"
+        ? dialTls(this.#certificates as Certificates, parsed, onread)
+        : net.connect({
+            ...(parsed.kind === "unix" ? { path: parsed.path } : { host: parsed.host, port: parsed.port }),
+            allowHalfOpen: true,
+            onread,
+          });
+    if (parsed.kind !== "unix") socket.setNoDelay(true);
     wire = newWire(socket);
     const onAbort = () => socket.destroy(cancelled(address, signal!));
     signal?.addEventListener("abort", onAbort, { once: true });
@@ -240,11 +290,11 @@ class SocketEndpoint implements Endpoint {
     const self = {
       name: this.name,
       runId,
-      memory: this.#memory?.key ?? "",
+      memory: this.#memoryKey,
       segmentPrefix: this.#pool?.prefix ?? "",
     };
     const handshake = new Handshake(role, self, token, expect);
-    const timeoutMs = this.#options.handshakeTimeoutMs ?? defaultHandshakeTimeoutMs;
+    const timeoutMs = this.#handshakeTimeoutMs;
     const where = address === undefined ? "a dialling process" : `'${address}'`;
     this.#handshaking.add(socket);
     return new Promise((resolve, reject) => {
@@ -293,13 +343,17 @@ class SocketEndpoint implements Endpoint {
           settle(error as TreadleError);
         }
       };
-      if (role === "dialler") socket.once("connect", () => writeStep(socket, handshake.hello()));
+      if (role === "dialler") {
+        socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", () =>
+          writeStep(socket, handshake.hello()),
+        );
+      }
     });
   }
 
   #link(wire: Wire, remote: Introduction): SocketLink {
     const [memory, pool] = [this.#memory, this.#pool];
-    const shared = memory !== undefined && pool !== undefined && memory.key === remote.memory;
+    const shared = memory !== undefined && pool !== undefined && this.#memoryKey === remote.memory;
     const link = new SocketLink({
       remote: remote.name,
       socket: wire.socket,
@@ -330,6 +384,8 @@ async function removeStaleSocket(path: string): Promise<void> {
     });
   });
 }
+
+const peerOf = (socket: net.Socket): string => socket.remoteAddress ?? "this machine";
 
 function newWire(socket: net.Socket): Wire {
   return {
