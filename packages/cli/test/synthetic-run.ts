@@ -31,6 +31,7 @@ export function syntheticRun({ steps = 60, stepMs = 1500, killedInStep }: Synthe
     },
     {
       type: "plan",
+      mode: "hybrid",
       atMs: later(5),
       explanation: [
         "rollout and actor pipeline on disjoint devices, since generation takes 3.1 times as long as training",

@@ -60,7 +60,7 @@ export const AutoPlacementConfig = z.strictObject({
   /** steps not counted under a new plan: engines compile, caches fill */
   warmupSteps: z.int().nonnegative().default(1),
   /** steps measured under each plan that is probed or tried */
-  measuredSteps: z.int().positive().default(2),
+  measuredSteps: z.int().positive().default(3),
   /** plans predicted to take longer than the best by more than this share are not tried */
   trialTolerance: z.number().nonnegative().default(0.25),
   /** the share by which steps leave what was expected before the run is planned again… */
@@ -70,7 +70,9 @@ export const AutoPlacementConfig = z.strictObject({
 });
 
 export const PlacementConfig = z.strictObject({
-  mode: PlacementMode.default("temporal"),
+  /** `auto`: the first steps are measured, then the fastest of all plans is chosen, and chosen anew when steps drift */
+  mode: z.union([PlacementMode, z.literal("auto")]).default("temporal"),
+  auto: AutoPlacementConfig.prefault({}),
   /** component (or comma list of components that share) to devices, as `rollout: 0-1` or `actor,inference: all` */
   components: z.record(z.string(), z.union([z.string(), z.int().nonnegative()])).default({}),
 });

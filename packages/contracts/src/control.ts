@@ -1,7 +1,7 @@
 /**
  * Everything that runners, node agents and the command line say to each other over the control plane.
  *
- * runner → node agent   spawn, end, stop, release
+ * runner → node agent   check, spawn, end, stop, release
  * node agent → runner   exited; topics `heartbeats.<run>`, `log.<run>`
  * anybody → runner      status, stop
  */
@@ -40,6 +40,9 @@ export type RunInfo = z.infer<typeof RunInfo>;
 /** Which runner of which run a command belongs to: an agent serves one at a time, and the newer one wins. */
 const RunSession = { run: z.string(), session: z.int().nonnegative() };
 const OneProcess = { ...RunSession, worker: z.string(), incarnation: z.int().nonnegative() };
+
+/** Whether the code below the node's project root is the runner's. */
+export const CheckReply = z.object({ codeHash: z.string() });
 
 export const SpawnCommand = z.object({
   ...RunSession,

@@ -91,6 +91,8 @@ export const errorCatalogue = {
     disposition: "misuse",
     meaning: "a problem given to a planner has wrong fields or values, or an unknown method",
   },
+  "profile.invalid": { disposition: "misuse", meaning: "a profile file does not hold a profile" },
+  "profile.missing": { disposition: "misuse", meaning: "a workflow has not been profiled" },
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },

@@ -26,6 +26,7 @@ export type UtilisationShares = z.infer<typeof UtilisationShares>;
 /** What `treadle run --json` prints. A reward or accuracy that was never measured is null. Times are in seconds. */
 export const RunSummary = z.strictObject({
   runId: z.string(),
+  /** of the plan under which the run ended */
   mode: z.string(),
   steps: z.int().nonnegative(),
   seconds: z.number().nonnegative(),
@@ -88,6 +89,9 @@ export const RunEvent = z.discriminatedUnion("type", [
   z.object({
     type: z.literal("plan"),
     atMs,
+    /** with `placement.mode: auto`: the plan measures, is tried, or was chosen */
+    phase: z.enum(["profiling", "trial", "chosen"]).optional(),
+    mode: PlacementMode,
     explanation: z.array(z.string()),
     placement: z.array(PlacementRow),
   }),

@@ -1,16 +1,17 @@
 export {
+  AutoPlacementConfig,
   CheckpointsConfig,
   ClusterConfig,
   FlowConfig,
-  PlacementConfig,
   LinksConfig,
   LinkTls,
   NatsConfig,
+  PlacementConfig,
   RuntimeConfig,
   SupervisionConfig,
 } from "./config.ts";
 export {
-export {
+  CheckReply,
   EndCommand,
   ExitedCommand,
   ExitReport,
@@ -23,6 +24,7 @@ export {
   SpawnReply,
   StopCommand,
 } from "./control.ts";
+export {
   type Disposition,
   type ErrorCode,
   type ErrorOrigin,
@@ -65,8 +67,8 @@ export {
   ReadyMessage,
   ResolveReply,
   ResolveRequest,
-  SegmentsMessage,
   SaveStateRequest,
+  SegmentsMessage,
   TakeReply,
   TakeRequest,
   UnlockRequest,

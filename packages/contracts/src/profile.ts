@@ -108,6 +108,8 @@ export const Profile = z.strictObject({
   /** whole steps as measured, by how they ran; `seconds` is the median */
   steps: z.array(
     z.strictObject({
+      /** names the plan: who had which devices, and chunks of what size */
+      layout: z.string(),
       mode: PlacementMode,
       devices: count,
       granularity: Granularity,

@@ -26,6 +26,10 @@ export {
   Schedule,
 } from "./plan/problem.ts";
 export { type PlanMethod, planMethods, solvePlan } from "./plan/solve.ts";
+export { traceFlow } from "./profile/flow-trace.ts";
+export { type ComponentTraits, ProfileBuilder } from "./profile/profile-builder.ts";
+export { usableDevices } from "./profile/profile-probes.ts";
+export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { plan: planProblem } as const satisfies Record<string, Problem>;

@@ -111,7 +111,12 @@ export function fold(previous: RunState, event: RunEvent): RunState {
       };
     }
     case "plan":
-      return { ...state, explanation: event.explanation, placement: event.placement };
+      return {
+        ...state,
+        explanation: event.explanation,
+        placement: event.placement,
+        mode: event.phase ? `auto, ${event.mode}` : state.mode,
+      };
     case "phase":
       return { ...state, phase: { name: event.name, done: event.done, total: event.total } };
     case "step-started":

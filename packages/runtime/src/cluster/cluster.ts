@@ -8,7 +8,7 @@ import {
   type RuntimeConfig,
   TreadleError,
 } from "@treadle/contracts";
-import { resolvePlacement } from "@treadle/planner";
+import { type PlacementInput, resolvePlacement } from "@treadle/planner";
 import { PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
@@ -42,8 +42,20 @@ export type ClusterOptions = {
   readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
   readonly onEvent: (event: RunEvent) => void;
   readonly onSpans: (batch: unknown) => void;
+  /** decides where everything runs; without it the configured mode does */
+  readonly plan?: ((facts: PlacementFacts) => PlannedChange) | undefined;
   /** called instead of the first call, by which everything is placed and nothing started */
   readonly dryRun?: (() => never) | undefined;
+};
+
+/** What a plan is made of, besides the mode. */
+export type PlacementFacts = Omit<PlacementInput, "mode">;
+
+/** A plan, and what `placement.mode: auto` says of it. */
+export type PlannedChange = {
+  readonly plan: Plan;
+  readonly phase?: "profiling" | "trial" | "chosen" | undefined;
+  readonly why: readonly string[];
 };
 
 const node = "node:0";
@@ -59,7 +71,7 @@ export class Cluster {
   readonly #fleet: Fleet;
   readonly #states = new SavedStates();
   readonly #stateTag = crypto.randomUUID().slice(0, 8);
-  #plan: Plan | undefined;
+  #planned: PlannedChange | undefined;
   #started: Promise<void> | undefined;
   #ticker: NodeJS.Timeout | undefined;
   #failure: TreadleError | undefined;
@@ -103,6 +115,7 @@ export class Cluster {
       homes: this.#homes,
       locks: this.#locks,
       timeoutMs: supervision.callTimeoutMs,
+      groupSize: (component) => this.#fleet.ranksOf(component).length,
       // Sequences begin anew with each runner; the files that the journal of an earlier one refers to stay as they are.
       savePath: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}.state`),
       onSaved: (component, path, step) => this.#states.save(component, path, step),
@@ -136,7 +149,7 @@ export class Cluster {
   }
 
   get plan(): Plan | undefined {
-    return this.#plan;
+    return this.#planned?.plan;
   }
   get failure(): TreadleError | undefined {
     return this.#failure;
@@ -222,7 +235,7 @@ export class Cluster {
 
   /** Decides where everything runs; starts nothing. Throws `placement.impossible` with the nearest possible one. */
   place(): Plan {
-    if (this.#plan) return this.#plan;
+    if (this.#planned) return this.#planned.plan;
     const { config } = this.#options;
     if (this.#components.size === 0) {
       throw new TreadleError(
@@ -230,11 +243,26 @@ export class Cluster {
         "the workflow launches no component; call cluster.launch before anything else",
       );
     }
+    const { mode } = config.placement;
+    const facts = this.#placementFacts();
+    this.#planned = this.#options.plan?.(facts) ?? {
+      plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
+      why: [],
+    };
+    return this.#planned.plan;
+  }
+
+  /** What every component is to `profiles`: all that its times depend on. */
+  get components(): readonly Component[] {
+    return [...this.#components.values()];
+  }
+
+  #placementFacts(): PlacementFacts {
+    const { config } = this.#options;
     const explicit = Object.fromEntries(
       Object.entries(config.placement.components).map(([key, value]) => [key, String(value)]),
     );
-    this.#plan = resolvePlacement({
-      mode: config.placement.mode,
+    return {
       components: [...this.#components.values()].map(({ name, options }) => ({
         name,
         ...(options.ranks ? { ranks: options.ranks } : {}),
@@ -250,8 +278,20 @@ export class Cluster {
       granularity:
         typeof config.flow.granularity === "object" ? withoutAuto(config.flow.granularity) : config.flow.granularity,
       maxStaleness: config.flow.maxStaleness,
-    });
-    return this.#plan;
+    };
+  }
+
+  /**
+   * Goes over to another plan, while no call is open; false, and nothing has changed, when one is. Ranks whose devices
+   * change end in order and start again from their component's saved state.
+   */
+  async adopt(planned: PlannedChange): Promise<boolean> {
+    if (this.#calls.open.length > 0) return false;
+    this.#planned = planned;
+    if (!this.#started) return true;
+    this.#announce();
+    await this.#fleet.adopt(planned.plan);
+    return true;
   }
 
   /** Places and starts everything that was launched; calls do it by themselves. */
@@ -262,7 +302,7 @@ export class Cluster {
         this.#locks.addDevice(id, memoryBytes);
       }
       this.#fleet.layOut(plan);
-      this.#announce(plan);
+      this.#announce();
       this.#ticker = setInterval(() => this.#tick(), 500);
       this.#started = this.#fleet.start();
       this.#started.catch((error) => this.#fail(error));
@@ -288,11 +328,14 @@ export class Cluster {
     removeSegments(this.#segmentPrefix);
   }
 
-  #announce(plan: Plan): void {
+  #announce(): void {
+    const { plan, phase, why } = this.#planned as PlannedChange;
     this.#emit({
       type: "plan",
       atMs: Date.now(),
-      explanation: plan.explanation,
+      ...(phase ? { phase } : {}),
+      mode: plan.mode,
+      explanation: [...why, ...plan.explanation],
       placement: Object.entries(plan.components).map(([component, { ranks }]) => ({
         component,
         devices: [...new Set(ranks.flatMap((rank) => rank.devices))],

@@ -6,6 +6,7 @@
  *
  * F1 a dead process is forgotten everywhere, locks, channels and peers included, before its calls start over.
  * F2 a process that is no more the rank's present incarnation changes nothing.
+ * F3 the plan changes only while no call is open; ranks whose place it changes end in order and start from saved state.
  */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -14,6 +15,7 @@ import {
   OnloadReply,
   type Peer,
   type Plan,
+  type RankPlacement,
   ReadyMessage,
   TreadleError,
   toErrorRecord,
@@ -104,12 +106,51 @@ export class Fleet {
 
   /** Makes the ranks of a plan, so that calls have somewhere to wait. */
   layOut(plan: Plan): void {
-    for (const [name, { ranks }] of Object.entries(plan.components)) {
-      const retry = (rank: Rank, call: PendingCall, error: TreadleError) => this.#retry(rank, call, error);
-      const list = ranks.map(({ devices }, index) => new Rank(name, index, devices, retry));
-      this.#ranks.set(name, list);
-      for (const rank of list) this.#options.locks.addWorker(rank.name, rank.devices);
+    for (const name of Object.keys(plan.components)) this.#layOutComponent(name, plan, 0);
+  }
+
+  #layOutComponent(name: string, plan: Plan, firstIncarnation: number): void {
+    const retry = (rank: Rank, call: PendingCall, error: TreadleError) => this.#retry(rank, call, error);
+    const ranks = plan.components[name]?.ranks ?? [];
+    const list = ranks.map(({ devices }, index) => new Rank(name, index, devices, retry, firstIncarnation));
+    this.#ranks.set(name, list);
+    for (const rank of list) this.#options.locks.addWorker(rank.name, rank.devices);
+  }
+
+  /** Goes over to another plan (F3). Components that keep their devices keep their processes. */
+  async adopt(plan: Plan): Promise<void> {
+    const moved = [...this.#ranks.keys()].filter(
+      (name) => !isLaidOutAs(this.ranksOf(name), plan.components[name]?.ranks),
+    );
+    const leaving = moved.flatMap((name) => this.ranksOf(name));
+    await Promise.all(leaving.map((rank) => this.#retire(rank)));
+    for (const name of moved) {
+      const firstIncarnation = Math.max(...this.ranksOf(name).map((rank) => rank.incarnation));
+      this.#layOutComponent(name, plan, firstIncarnation);
     }
+    for (const rank of leaving) this.#tellPeers(rank.name);
+    // Who pulls from others when it starts comes after those others.
+    const pulls = (name: string) => (this.#options.components.get(name) as Component).workerClass.replays.length > 0;
+    for (const wave of [moved.filter((name) => !pulls(name)), moved.filter(pulls)]) {
+      const starting = wave.flatMap((name) => this.ranksOf(name));
+      for (const rank of starting) void this.#spawn(rank);
+      await Promise.all(starting.map((rank) => rank.ready()));
+    }
+  }
+
+  async #retire(rank: Rank): Promise<void> {
+    const { process, peer } = rank;
+    const { stopGraceMs } = this.#options.cluster.config.supervision;
+    rank.incarnation++; // F2
+    this.#options.supervisor.unwatch(rank.name);
+    if (process?.alive) {
+      if (peer) await peer.request("stop", {}, { timeoutMs: stopGraceMs }).catch(() => process.end());
+      else process.end();
+      await process.stop(stopGraceMs);
+    }
+    rank.down();
+    this.#options.locks.workerDied(rank.name);
+    this.#options.homes.workerDied(rank.name);
   }
 
   /** Starts every rank; resolves when all are ready. */
@@ -279,7 +320,9 @@ export class Fleet {
       rank.up(peer, addresses);
       const event = { atMs: Date.now(), worker: rank.name, pid };
       this.#options.cluster.onEvent(
-        incarnation === 0 ? { type: "worker-started", ...event } : { type: "worker-restarted", ...event },
+        incarnation === rank.firstIncarnation
+          ? { type: "worker-started", ...event }
+          : { type: "worker-restarted", ...event },
       );
     } catch (error) {
       // When the process died meanwhile, its exit decides what happens next.
@@ -346,4 +389,9 @@ export class Fleet {
       }
     }
   }
+}
+
+function isLaidOutAs(ranks: readonly Rank[], placements: readonly RankPlacement[] = []): boolean {
+  if (ranks.length !== placements.length) return false;
+  return ranks.every(({ devices }, index) => devices.join() === placements[index]?.devices.join());
 }

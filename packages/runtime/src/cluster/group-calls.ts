@@ -11,6 +11,7 @@ import {
   type CallReply,
   type CallRequest,
   fromErrorRecord,
+  GroupRef,
   type ObservedCall,
   type TreadleError,
   toErrorRecord,
@@ -19,6 +20,7 @@ import { Canceller } from "@treadle/transport";
 import type { ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
 import type { LockService } from "../device-lock/lock-service.ts";
 import { CallHandle, type RankReply } from "../group/handle.ts";
+import { mapArguments } from "../host/call-arguments.ts";
 import type { Component } from "./component.ts";
 import type { PendingCall, Rank } from "./rank.ts";
 
@@ -53,6 +55,8 @@ export type GroupCallsOptions = {
   readonly homes: ChannelHomes;
   readonly locks: LockService;
   readonly timeoutMs: number;
+  /** ranks of a component under the present plan */
+  readonly groupSize: (component: string) => number;
   /** where the state after a call is saved, for classes that save */
   readonly savePath: (component: string, sequence: number) => string;
   readonly onSaved: (component: string, path: string, step: number | undefined) => void;
@@ -152,7 +156,8 @@ export class GroupCalls {
       const encoded = this.#replays.get(`${component.name}.${method}`);
       if (!encoded) continue;
       const sequence = ++this.#sequence;
-      const request = this.#request(encoded, sequence, rank);
+      const args = encoded.args.map((arg) => mapArguments(arg, (value) => this.#resize(value)));
+      const request = this.#request({ ...encoded, args }, sequence, rank);
       this.#register(request.call, sequence, rank, []);
       try {
         await send(request);
@@ -160,6 +165,14 @@ export class GroupCalls {
         this.#release(request.call, { ok: true });
       }
     }
+  }
+
+  /** A group as it is now: since the call was made the plan may have changed. */
+  #resize(value: object): unknown {
+    if (!("$group" in value)) return undefined;
+    const group = GroupRef.parse(value);
+    const size = this.#options.groupSize(group.$group);
+    return { ...group, size, ...(group.ranks ? { ranks: group.ranks.filter((rank) => rank < size) } : {}) };
   }
 
   /** Rejects everything that is open. */

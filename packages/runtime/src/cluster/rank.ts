@@ -23,7 +23,9 @@ export class Rank {
   readonly component: string;
   readonly index: number;
   readonly devices: readonly string[];
-  incarnation = 0;
+  /** of the first process here: larger than that of any process that had this name under an earlier plan */
+  readonly firstIncarnation: number;
+  incarnation: number;
   process: WorkerProcess | undefined;
   addresses: readonly string[] = [];
   /** the link of the present process, from the moment that it is set up, before it is ready for calls */
@@ -39,12 +41,15 @@ export class Rank {
     index: number,
     devices: readonly string[],
     onRetry: (rank: Rank, call: PendingCall, error: TreadleError) => Promise<void>,
+    firstIncarnation = 0,
   ) {
     this.component = component;
     this.index = index;
     this.name = `${component}/${index}`;
     this.devices = devices;
     this.#onRetry = onRetry;
+    this.firstIncarnation = firstIncarnation;
+    this.incarnation = firstIncarnation;
   }
 
   get peer(): Peer | undefined {

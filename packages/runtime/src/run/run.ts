@@ -19,6 +19,7 @@ import {
 import { MetricsWriter, stepSeconds } from "@treadle/observe";
 import { Cluster } from "../cluster/cluster.ts";
 import { CallHandle } from "../group/handle.ts";
+import { AutoPlacement } from "./auto-placement.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { Journal } from "./journal.ts";
@@ -187,10 +188,12 @@ class Run {
     const { stop, kill, onEvent, projectRoot } = this.#options;
     const { runId } = this.#folder;
     const trace = this.#config.trace ? new RunTrace(this.#folder.traceFile, onEvent) : undefined;
+    const auto = this.#autoPlacement();
     this.#cluster = new Cluster({
       runId,
       config: this.#config,
       projectRoot,
+      plan: auto && ((facts) => auto.plan(facts)),
       runFolder: this.#folder.path,
       logs: this.#folder.logs,
       stateFolder: this.#folder.state,
@@ -208,7 +211,11 @@ class Run {
         this.#cluster.step = step;
       },
       onStarted: (step) => onEvent({ type: "step-started", atMs: Date.now(), step }),
-      onCommitted: (step) => this.#committed(step),
+      onCommitted: async (step) => {
+        auto?.committed(step.step, step.seconds);
+        await this.#committed(step);
+      },
+      between: auto && (() => auto.between()),
     });
     this.#cluster.onCall((handle) => this.#tracker.track(handle));
     const failed = new Promise<never>((_, reject) => {
@@ -239,6 +246,22 @@ class Run {
       await this.#cluster.close();
       trace?.close();
     }
+  }
+
+  #autoPlacement(): AutoPlacement | undefined {
+    if (this.#config.placement.mode !== "auto") return undefined;
+    const { projectRoot, onEvent } = this.#options;
+    return new AutoPlacement(
+      { workflow: this.#loaded.name, projectRoot, config: this.#config },
+      {
+        components: () => this.#cluster.components,
+        adopt: (planned) => this.#cluster.adopt(planned),
+        observe: (observer) => {
+          this.#cluster.observer = observer;
+        },
+        warn: (line) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" }),
+      },
+    );
   }
 
   #resumedFrom: number | undefined;
@@ -437,7 +460,7 @@ class Run {
     const training = this.#seconds.reduce((sum, value) => sum + value, 0);
     return {
       runId: this.#folder.runId,
-      mode: this.#config.placement.mode,
+      mode: this.#cluster.place().mode,
       steps: this.#numSteps + (this.#resumedFrom ?? 0),
       seconds,
       rewardFirst: this.#rewards[0] ?? null,

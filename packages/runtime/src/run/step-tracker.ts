@@ -32,6 +32,8 @@ export type StepTrackerOptions = {
   readonly enter: (step: number | undefined) => void;
   readonly onStarted: (step: number) => void;
   readonly onCommitted: (step: CommittedStep) => Promise<void>;
+  /** work that needs all steps to have ended, due before the next one; undefined when there is none */
+  readonly between?: (() => (() => Promise<void>) | undefined) | undefined;
 };
 
 type OpenStep = {
@@ -76,6 +78,7 @@ export class StepTracker {
         const blocker = this.#order.blockerOf(index); // W2
         if (blocker !== undefined) await this.#open.get(blocker)?.committed;
         for (const step of this.#open.values()) if (step.failure !== undefined) throw step.failure;
+        await this.#between();
         if (this.#stopping) break;
         const batch = await dataset(index);
         const step = openStep(index, batch.map(itemId));
@@ -96,6 +99,13 @@ export class StepTracker {
       this.#options.enter(undefined);
     }
     await this.drained();
+  }
+
+  async #between(): Promise<void> {
+    const { between } = this.#options;
+    if (!between?.()) return;
+    await Promise.all([...this.#open.values()].map((step) => step.committed));
+    await between()?.();
   }
 
   /** Something that the current step must wait for before it is committed. */

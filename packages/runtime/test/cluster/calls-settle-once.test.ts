@@ -68,6 +68,7 @@ function world(restart: "rank" | "group", size: number, replays: readonly string
     homes,
     locks,
     timeoutMs: 1e9,
+    groupSize: () => 1,
     savePath: (component, sequence) => `${component}.${sequence}`,
     onSaved: (component, path, step) => saved.push(`${component}:${path}:${step}`),
     onObserved: () => {},

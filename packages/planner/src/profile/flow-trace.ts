@@ -1,0 +1,124 @@
+import type { FlowGraph, ObservedCall } from "@treadle/contracts";
+
+type Edge = FlowGraph["edges"][number];
+type Methods = FlowGraph["components"][string]["methods"];
+
+/**
+ * The flow graph of a workflow, from the calls of whole steps (RLinf §3.4 traces the first iterations likewise). Pure.
+ *
+ * Components come in the order of the flow: producers before consumers, members of a cycle in the order in which they
+ * were seen. Calls outside of steps are preparation and count for nothing.
+ */
+export function traceFlow(calls: readonly ObservedCall[], batch: number): FlowGraph {
+  const inSteps = calls.filter((call) => call.step !== undefined);
+  const numSteps = Math.max(1, new Set(inSteps.map((call) => call.step)).size);
+  const components = new Map<string, Map<string, { calls: number; takes: Set<string>; puts: Set<string> }>>();
+  const channels = new Map<
+    string,
+    { producers: Set<string>; consumers: Set<string>; taken: number; put: number; bytes: number }
+  >();
+  for (const call of inSteps) {
+    const methods = getOr(components, call.component, () => new Map());
+    const method = getOr(methods, call.method, () => ({ calls: 0, takes: new Set<string>(), puts: new Set<string>() }));
+    if (call.rank === 0) method.calls++;
+    for (const { channel, role, items, bytes } of call.channels) {
+      const moved = getOr(channels, channel, () => ({
+        producers: new Set<string>(),
+        consumers: new Set<string>(),
+        taken: 0,
+        put: 0,
+        bytes: 0,
+      }));
+      if (role === "source") {
+        method.takes.add(channel);
+        moved.consumers.add(call.component);
+        moved.taken += items;
+        moved.bytes += bytes;
+      } else {
+        method.puts.add(channel);
+        moved.producers.add(call.component);
+        moved.put += items;
+      }
+    }
+  }
+  const edges: Edge[] = [...channels].flatMap(([channel, { producers, consumers, taken, put, bytes }]) =>
+    [...producers].flatMap((from) =>
+      [...consumers].map((to) => ({
+        from,
+        to,
+        channel,
+        itemsPerStep: Math.max(taken, put) / numSteps / (producers.size * consumers.size),
+        bytesPerStep: bytes / numSteps / (producers.size * consumers.size),
+      })),
+    ),
+  );
+  const groups = inFlowOrder([...components.keys()], edges);
+  return {
+    batch,
+    components: Object.fromEntries(
+      groups.flat().map((name) => [name, { methods: describeMethods(components.get(name) ?? new Map(), numSteps) }]),
+    ),
+    channels: Object.fromEntries(
+      [...channels].map(([channel, { producers, consumers, taken, put, bytes }]) => [
+        channel,
+        {
+          producers: [...producers],
+          consumers: [...consumers],
+          itemsPerStep: Math.max(taken, put) / numSteps,
+          bytesPerStep: bytes / numSteps,
+        },
+      ]),
+    ),
+    edges,
+    cycles: groups.filter((group) => group.length > 1),
+  };
+}
+
+function describeMethods(
+  methods: ReadonlyMap<string, { calls: number; takes: ReadonlySet<string>; puts: ReadonlySet<string> }>,
+  numSteps: number,
+): Methods {
+  return Object.fromEntries(
+    [...methods].map(([name, { calls, takes, puts }]) => [
+      name,
+      { callsPerStep: calls / numSteps, takes: [...takes], puts: [...puts] },
+    ]),
+  );
+}
+
+/** Strongly connected components, producers first (Tarjan); within one, and among equals, in the given order. */
+export function inFlowOrder(
+  names: readonly string[],
+  edges: readonly { readonly from: string; readonly to: string }[],
+): string[][] {
+  const after = new Map(names.map((name) => [name, edges.filter((edge) => edge.from === name).map((edge) => edge.to)]));
+  const place = new Map(names.map((name, index) => [name, index]));
+  const found = new Map<string, { index: number; low: number; onStack: boolean }>();
+  const stack: string[] = [];
+  const groups: string[][] = [];
+  const visit = (name: string): { low: number } => {
+    const self = { index: found.size, low: found.size, onStack: true };
+    found.set(name, self);
+    stack.push(name);
+    for (const next of after.get(name) ?? []) {
+      const seen = found.get(next);
+      if (!seen) self.low = Math.min(self.low, visit(next).low);
+      else if (seen.onStack) self.low = Math.min(self.low, seen.index);
+    }
+    if (self.low === self.index) {
+      const group = stack.splice(stack.indexOf(name));
+      for (const member of group) (found.get(member) as { onStack: boolean }).onStack = false;
+      groups.push(group.toSorted((a, b) => (place.get(a) as number) - (place.get(b) as number)));
+    }
+    return self;
+  };
+  // Last first, because groups come out consumers first.
+  for (const name of [...names].reverse()) if (!found.has(name)) visit(name);
+  return groups.reverse();
+}
+
+function getOr<K, V>(map: Map<K, V>, key: K, make: () => V): V {
+  const found = map.get(key) ?? make();
+  map.set(key, found);
+  return found;
+}

@@ -1,0 +1,133 @@
+import type { ComponentProfile, FlowGraph, ObservedCall, Profile } from "@treadle/contracts";
+import { traceFlow } from "./flow-trace.ts";
+import { median, robustMedian } from "./robust-median.ts";
+import type { RunningLayout } from "./running-layout.ts";
+import { costsOfStep, type StepCosts } from "./step-samples.ts";
+import { fitTime } from "./time-fit.ts";
+
+/** What a component is, whatever it costs. */
+export type ComponentTraits = Pick<
+  ComponentProfile,
+  "key" | "deviceKind" | "devicesPerRank" | "minDevices" | "maxDevices"
+>;
+
+export type ProfileHeader = Pick<Profile, "workflow" | "createdAt" | "hardware">;
+
+type MeasuredStep = {
+  readonly layout: RunningLayout;
+  readonly seconds: number;
+  readonly calls: readonly ObservedCall[];
+};
+
+/** Turns observed steps into a profile. Holds observations only; pure otherwise. */
+export class ProfileBuilder {
+  readonly #batch: number;
+  readonly #steps: MeasuredStep[] = [];
+
+  constructor(batch: number) {
+    this.#batch = batch;
+  }
+
+  get numSteps(): number {
+    return this.#steps.length;
+  }
+
+  add(step: MeasuredStep): void {
+    this.#steps.push(step);
+  }
+
+  graph(): FlowGraph {
+    return traceFlow(
+      this.#steps.flatMap((step) => step.calls),
+      this.#batch,
+    );
+  }
+
+  /** Components that flow nothing, or were never called, cost the flow nothing: they have to be placed all the same. */
+  build(header: ProfileHeader, traits: ReadonlyMap<string, ComponentTraits>): Profile {
+    const traced = this.graph();
+    const silent = [...traits.keys()].filter((name) => !traced.components[name]);
+    const graph = {
+      ...traced,
+      components: { ...traced.components, ...Object.fromEntries(silent.map((name) => [name, { methods: {} }])) },
+    };
+    const costs = this.#steps.map((step) => costsOfStep(step.calls, step.layout.components, graph));
+    const components: Profile["components"] = {};
+    for (const [name, own] of traits) {
+      components[name] = profileOf(name, own, costs, graph.batch);
+    }
+    return { version: 1, ...header, graph, components, steps: this.#wholeSteps() };
+  }
+
+  #wholeSteps(): Profile["steps"] {
+    const byLayout = new Map<string, { layout: RunningLayout; seconds: number[] }>();
+    for (const { layout, seconds } of this.#steps) {
+      const found = byLayout.get(layout.name) ?? { layout, seconds: [] };
+      byLayout.set(layout.name, found);
+      found.seconds.push(seconds);
+    }
+    return [...byLayout.values()].map(({ layout: { name, mode, devices, granularity }, seconds }) => ({
+      layout: name,
+      mode,
+      devices,
+      granularity,
+      seconds: median(seconds),
+      samples: seconds.length,
+    }));
+  }
+}
+
+function profileOf(
+  name: string,
+  traits: ComponentTraits,
+  costs: readonly StepCosts[],
+  batch: number,
+): ComponentProfile {
+  const own = costs.flatMap((cost) => cost.samples.filter((sample) => sample.component === name));
+  const byPoint = new Map<string, typeof own>();
+  for (const sample of own) {
+    const key = `${sample.devices} ${sample.items}`;
+    byPoint.set(key, [...(byPoint.get(key) ?? []), sample]);
+  }
+  const samples = [...byPoint.values()]
+    .map((measured) => {
+      const { devices, items } = measured[0] as (typeof own)[number];
+      const free = measured.filter((sample) => !sample.isContended);
+      const used = free.length > 0 ? free : measured;
+      const { median: seconds, spread, accepted, rejected } = robustMedian(used.map((sample) => sample.seconds));
+      const contended = free.length === 0;
+      return {
+        devices,
+        items,
+        seconds,
+        spread,
+        accepted,
+        rejected: rejected + measured.length - used.length,
+        contended,
+      };
+    })
+    .toSorted((a, b) => a.devices - b.devices || a.items - b.items);
+  if (samples.length === 0) {
+    const nothing = { items: batch, seconds: 0, spread: 0, accepted: 1, rejected: 0, contended: false };
+    samples.push({ devices: traits.minDevices, ...nothing });
+  }
+  const bytes = new Map<number, number>();
+  for (const cost of costs) {
+    const devices = cost.samples.find((sample) => sample.component === name)?.devices;
+    if (devices === undefined) continue;
+    bytes.set(devices, Math.max(bytes.get(devices) ?? 0, cost.memoryBytes.get(name) ?? 0));
+  }
+  const middle = (of: (cost: StepCosts) => number | undefined): number => {
+    const values = costs.map(of).filter((value) => value !== undefined);
+    return values.length > 0 ? median(values) : 0;
+  };
+  return {
+    ...traits,
+    samples,
+    fit: fitTime(samples),
+    memory: [...bytes].map(([devices, bytesPerDevice]) => ({ devices, bytesPerDevice })),
+    onloadSeconds: middle((cost) => cost.onloadSeconds.get(name)),
+    offloadSeconds: middle((cost) => cost.offloadSeconds.get(name)),
+    serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
+  };
+}

@@ -1,0 +1,37 @@
+import type { Profile } from "@treadle/contracts";
+import { fitTime } from "./time-fit.ts";
+
+/**
+ * A profile brought up to date by a newer, smaller one of the same workflow: each component's samples are scaled by what
+ * the points that both have say of it, and the newer points replace the older. Steps measured before count no more. Pure.
+ */
+export function scaleProfile(older: Profile, newer: Profile, createdAt: string): Profile {
+  const components = Object.fromEntries(
+    Object.entries(older.components).map(([name, component]) => {
+      const fresh = newer.components[name];
+      if (!fresh) return [name, component];
+      const ratios = fresh.samples.flatMap((sample) => {
+        const before = secondsAt(component, sample.devices, sample.items);
+        return before > 0 && sample.seconds > 0 ? [sample.seconds / before] : [];
+      });
+      const ratio =
+        ratios.length > 0 ? Math.exp(ratios.reduce((sum, each) => sum + Math.log(each), 0) / ratios.length) : 1;
+      const replaced = new Set(fresh.samples.map(({ devices, items }) => `${devices} ${items}`));
+      const samples = [
+        ...component.samples
+          .filter(({ devices, items }) => !replaced.has(`${devices} ${items}`))
+          .map((sample) => ({ ...sample, seconds: sample.seconds * ratio })),
+        ...fresh.samples,
+      ].toSorted((a, b) => a.devices - b.devices || a.items - b.items);
+      return [name, { ...component, samples, fit: fitTime(samples), serialSeconds: fresh.serialSeconds }];
+    }),
+  );
+  return { ...older, createdAt, components, steps: newer.steps };
+}
+
+function secondsAt(component: Profile["components"][string], devices: number, items: number): number {
+  const measured = component.samples.find((sample) => sample.devices === devices && sample.items === items);
+  if (measured) return measured.seconds;
+  const { fit } = component;
+  return fit ? fit.base + (fit.perItem * items) / devices ** fit.alpha : 0;
+}

@@ -1,0 +1,281 @@
+/**
+ * What `placement.mode: auto` does between steps: measure, plan, try, and plan again when steps drift. Pure: steps and
+ * their observations in, plans out.
+ *
+ * P1 without a profile the first steps run all components in turn, on several device counts and once in chunks; with
+ *    one that matches nothing is measured again.
+ * P2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
+ *    measured already; the fastest as measured stays.
+ * P3 when steps drift from what the chosen plan took, its components are measured once more, the profile is scaled to
+ *    what they take now, and P2 decides again.
+ * P4 the first steps under every plan are not counted: engines compile and caches fill.
+ */
+import type { DeviceSpec, FlowGraph, ObservedCall, Plan, Profile } from "@treadle/contracts";
+import { resolvePlacement } from "../placement.ts";
+import type { PlacementComponent } from "../placement-input.ts";
+import { DriftDetector } from "./drift-detector.ts";
+import { type ComponentTraits, ProfileBuilder, type ProfileHeader } from "./profile-builder.ts";
+import { type Probe, planProbes } from "./profile-probes.ts";
+import { scaleProfile } from "./profile-scale.ts";
+import { median } from "./robust-median.ts";
+import { layoutOf, type RunningLayout } from "./running-layout.ts";
+
+export type ReplannerOptions = {
+  /** steps not counted under a new plan */
+  readonly warmupSteps: number;
+  /** steps measured under each layout that is probed or tried */
+  readonly measuredSteps: number;
+  /** plans predicted to take longer than the best by more than this share are not tried */
+  readonly trialTolerance: number;
+  /** share by which the median of `driftWindow` steps leaves what was expected, before anything is planned again */
+  readonly driftThreshold: number;
+  readonly driftWindow: number;
+};
+
+/** One plan of the planner's, best first. */
+export type PlanCandidate = {
+  readonly plan: Plan;
+  readonly predictedSeconds: number;
+  readonly explanation: readonly string[];
+};
+
+export type ReplannerInput = {
+  readonly devices: readonly DeviceSpec[];
+  readonly components: readonly PlacementComponent[];
+  readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
+  readonly batch: number;
+  readonly maxStaleness: number;
+  /** `placement.components`: who does not move */
+  readonly pinned?: Readonly<Record<string, string>> | undefined;
+  readonly traits: ReadonlyMap<string, ComponentTraits>;
+  readonly header: ProfileHeader;
+  /** of an earlier run, where it matches */
+  readonly profile?: Profile | undefined;
+  /** the best plan of each mode that a profile allows, best first */
+  readonly propose: (profile: Profile) => readonly PlanCandidate[];
+  readonly options: ReplannerOptions;
+};
+
+/** From the next step on this plan holds. */
+export type PlanChange = {
+  readonly plan: Plan;
+  readonly phase: "profiling" | "trial" | "chosen";
+  readonly why: readonly string[];
+};
+
+type Phase =
+  | { readonly type: "probing"; readonly queue: Probe[]; hasAll: boolean }
+  | {
+      readonly type: "trying";
+      readonly queue: PlanCandidate[];
+      readonly tried: Tried[];
+      readonly current: PlanCandidate;
+    }
+  | { readonly type: "settled"; readonly drift: DriftDetector }
+  | { readonly type: "measuring-drift"; readonly builder: ProfileBuilder; readonly ratio: number };
+
+type Tried = { readonly candidate: PlanCandidate; readonly seconds: number };
+
+export class ReplannerState {
+  readonly #input: ReplannerInput;
+  readonly #builder: ProfileBuilder;
+  #profile: Profile | undefined;
+  #plan!: Plan;
+  #layout!: RunningLayout;
+  #phase: Phase;
+  #numSteps = 0;
+  #seconds: number[] = [];
+
+  constructor(input: ReplannerInput) {
+    this.#input = input;
+    this.#builder = new ProfileBuilder(input.batch);
+    this.#profile = input.profile;
+    this.#phase = { type: "probing", queue: [], hasAll: false };
+  }
+
+  /** Calls of the next step are to be observed. */
+  get observes(): boolean {
+    return this.#phase.type !== "settled";
+  }
+
+  /** What is known by now; it changes when probing ends, and with drift. */
+  get profile(): Profile | undefined {
+    return this.#profile;
+  }
+
+  get graph(): FlowGraph | undefined {
+    return this.#profile?.graph ?? (this.#builder.numSteps > 0 ? this.#builder.graph() : undefined);
+  }
+
+  /** The first plan. */
+  start(): PlanChange {
+    if (this.#profile) return this.#choose(["the profile of an earlier run matches, so nothing is measured again"], []); // P1
+    const { devices, components } = this.#input;
+    const [first] = planProbes({ devices, components, graph: undefined });
+    return this.#change(first ? this.#probePlan(first) : this.#place({}), "profiling", [
+      "measuring how long each component takes",
+    ]);
+  }
+
+  /** A step has ended; answers what changes before the next. */
+  step(seconds: number, calls: readonly ObservedCall[]): PlanChange | undefined {
+    this.#numSteps++;
+    const { warmupSteps, measuredSteps } = this.#input.options;
+    if (this.#numSteps <= warmupSteps) return undefined; // P4
+    if (this.#phase.type === "settled") return this.#watch(this.#phase.drift, seconds);
+    this.#seconds.push(seconds);
+    const step = { layout: this.#layout, seconds, calls };
+    if (this.#phase.type === "measuring-drift") this.#phase.builder.add(step);
+    else this.#builder.add(step);
+    if (this.#seconds.length < measuredSteps) return undefined;
+    const measured = median(this.#seconds);
+    switch (this.#phase.type) {
+      case "probing":
+        return this.#probeNext(this.#phase);
+      case "trying":
+        return this.#tryNext(this.#phase, measured);
+      case "measuring-drift":
+        return this.#replan(this.#phase.builder, this.#phase.ratio, measured);
+    }
+  }
+
+  #probeNext(phase: Extract<Phase, { type: "probing" }>): PlanChange {
+    if (!phase.hasAll) {
+      const { devices, components } = this.#input;
+      phase.queue.push(...planProbes({ devices, components, graph: this.#builder.graph() }).slice(1));
+      phase.hasAll = true;
+    }
+    const next = phase.queue.shift();
+    if (next) return this.#change(this.#probePlan(next), "profiling", [describeProbe(next)]);
+    this.#profile = this.#builder.build(this.#input.header, this.#input.traits);
+    return this.#choose([`measured ${this.#builder.numSteps} steps`], []);
+  }
+
+  /** P2. */
+  #choose(why: readonly string[], alreadyTried: readonly Tried[]): PlanChange {
+    const profile = this.#profile as Profile;
+    const { trialTolerance } = this.#input.options;
+    const proposed = this.#input.propose(profile);
+    const best = proposed[0];
+    if (!best) return this.#settle(this.#plan, undefined, [...why, "no other plan is feasible"]);
+    const worth = proposed.filter(
+      ({ predictedSeconds }) => predictedSeconds <= best.predictedSeconds * (1 + trialTolerance),
+    );
+    const measured = new Map(profile.steps.map(({ layout, seconds }) => [layout, seconds]));
+    const tried = [...alreadyTried];
+    const queue: PlanCandidate[] = [];
+    const known = new Set(alreadyTried.map(({ candidate }) => layoutOf(candidate.plan).name));
+    for (const candidate of worth) {
+      const { name } = layoutOf(candidate.plan);
+      if (known.has(name)) continue;
+      known.add(name);
+      const seconds = measured.get(name);
+      if (seconds === undefined) queue.push(candidate);
+      else tried.push({ candidate, seconds });
+    }
+    const explained = [...why, ...best.explanation];
+    if (queue.length === 0 || (worth.length === 1 && tried.length === 0)) return this.#conclude(tried, best, explained);
+    const [first, ...rest] = queue as [PlanCandidate, ...PlanCandidate[]];
+    this.#phase = { type: "trying", queue: rest, tried, current: first };
+    return this.#change(first.plan, "trial", [...explained, describeTrial(first)]);
+  }
+
+  #tryNext(phase: Extract<Phase, { type: "trying" }>, seconds: number): PlanChange {
+    phase.tried.push({ candidate: phase.current, seconds });
+    const next = phase.queue.shift();
+    if (next) {
+      this.#phase = { ...phase, current: next };
+      return this.#change(next.plan, "trial", [describeTrial(next)]);
+    }
+    this.#profile = { ...(this.#profile as Profile), steps: this.#measuredSteps() };
+    return this.#conclude(phase.tried, phase.current, []);
+  }
+
+  /** The fastest as measured; a lone prediction where nothing was measured. */
+  #conclude(tried: readonly Tried[], otherwise: PlanCandidate, why: readonly string[]): PlanChange {
+    const best = tried.toSorted((a, b) => a.seconds - b.seconds)[0];
+    const chosen = best?.candidate ?? otherwise;
+    const compared = tried
+      .toSorted((a, b) => a.seconds - b.seconds)
+      .map(
+        ({ candidate, seconds }) =>
+          `${candidate.plan.mode} took ${format(seconds)} a step where ${format(candidate.predictedSeconds)} were predicted`,
+      );
+    return this.#settle(chosen.plan, best?.seconds ?? chosen.predictedSeconds, [...why, ...compared]);
+  }
+
+  #settle(plan: Plan, expectedSeconds: number | undefined, why: readonly string[]): PlanChange {
+    const { driftThreshold: threshold, driftWindow: window } = this.#input.options;
+    this.#phase = { type: "settled", drift: new DriftDetector({ threshold, window }, expectedSeconds) };
+    const expected = expectedSeconds === undefined ? "" : `, expected to take ${format(expectedSeconds)} a step`;
+    return this.#change(plan, "chosen", [...why, `chosen: ${plan.mode}${expected}`]);
+  }
+
+  /** P3. */
+  #watch(drift: DriftDetector, seconds: number): PlanChange | undefined {
+    const ratio = drift.observe(seconds);
+    if (ratio === undefined) return undefined;
+    if (!this.#profile) return undefined;
+    this.#phase = { type: "measuring-drift", builder: new ProfileBuilder(this.#input.batch), ratio };
+    this.#seconds = [];
+    return undefined;
+  }
+
+  #replan(builder: ProfileBuilder, ratio: number, measured: number): PlanChange {
+    const { header, traits } = this.#input;
+    this.#profile = scaleProfile(this.#profile as Profile, builder.build(header, traits), header.createdAt);
+    const current = { plan: this.#plan, predictedSeconds: measured, explanation: [] };
+    const percent = Math.round(100 * (ratio - 1));
+    const why = [
+      `steps take ${Math.abs(percent)} % ${percent > 0 ? "more" : "less"} time than expected: planned again`,
+    ];
+    return this.#choose(why, [{ candidate: current, seconds: measured }]);
+  }
+
+  #measuredSteps(): Profile["steps"] {
+    return this.#builder.build(this.#input.header, this.#input.traits).steps;
+  }
+
+  #change(plan: Plan, phase: PlanChange["phase"], why: readonly string[]): PlanChange {
+    this.#plan = plan;
+    this.#layout = layoutOf(plan);
+    this.#numSteps = 0;
+    this.#seconds = [];
+    return { plan, phase, why };
+  }
+
+  #probePlan(probe: Probe): Plan {
+    const { components, devices, pinned } = this.#input;
+    const firstKind = devices[0]?.kind ?? "cpu";
+    const sets = Object.fromEntries(
+      components.map(({ name, deviceKind }) => [name, `0-${(probe.devices[deviceKind ?? firstKind] ?? 1) - 1}`]),
+    );
+    return this.#place({ explicit: { ...sets, ...pinned }, granularity: probe.granularity });
+  }
+
+  #place(how: { explicit?: Readonly<Record<string, string>>; granularity?: number | "all" }): Plan {
+    const { components, devices, nodeGroups, batch, maxStaleness, pinned } = this.#input;
+    return resolvePlacement({
+      mode: pinned ? "hybrid" : "temporal",
+      components,
+      devices,
+      ...(nodeGroups ? { nodeGroups } : {}),
+      batchItems: batch,
+      maxStaleness,
+      ...how,
+    });
+  }
+}
+
+function describeProbe({ devices, granularity }: Probe): string {
+  const on = Object.entries(devices).map(([kind, count]) => `${count} ${kind}`);
+  return `measuring all components in turn on ${on.join(" and ")}, ${granularity === "all" ? "whole batches" : `${granularity} items at a time`}`;
+}
+
+function describeTrial({ plan, predictedSeconds }: PlanCandidate): string {
+  return `trying ${plan.mode}, predicted ${format(predictedSeconds)} a step`;
+}
+
+function format(seconds: number): string {
+  return seconds >= 1 ? `${seconds.toFixed(2)} s` : `${(seconds * 1000).toPrecision(3)} ms`;
+}

@@ -1,0 +1,35 @@
+import type { Plan } from "@treadle/contracts";
+import type { ComponentLayout } from "./step-samples.ts";
+
+/** How steps run under a plan, as far as their cost depends on it. */
+export type RunningLayout = {
+  readonly mode: Plan["mode"];
+  readonly granularity: Plan["granularity"]["default"];
+  /** devices in use, over all components */
+  readonly devices: number;
+  readonly components: ReadonlyMap<string, ComponentLayout>;
+  /** the same for plans that do the same */
+  readonly name: string;
+};
+
+export function layoutOf(plan: Plan): RunningLayout {
+  const all = new Set<string>();
+  const components = new Map<string, ComponentLayout>();
+  for (const [component, { ranks }] of Object.entries(plan.components)) {
+    const own = new Set(ranks.flatMap((rank) => rank.devices));
+    for (const device of own) all.add(device);
+    components.set(component, { devices: own.size, ranks: ranks.length });
+  }
+  const { mode, granularity } = plan;
+  return { mode, granularity: granularity.default, devices: all.size, components, name: nameOf(plan) };
+}
+
+function nameOf({ components, granularity }: Plan): string {
+  const placed = Object.entries(components)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+    .map(([component, { ranks }]) => `${component} ${ranks.map(({ devices }) => devices.join("+")).join(" ")}`);
+  const chunks = Object.entries(granularity.channels)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+    .map(([channel, items]) => `${channel} ${items}`);
+  return [...placed, [granularity.default, ...chunks].join(" ")].join("; ");
+}

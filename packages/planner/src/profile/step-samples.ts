@@ -1,0 +1,103 @@
+import type { FlowGraph, ObservedCall } from "@treadle/contracts";
+
+/** How a component ran when it was measured. */
+export type ComponentLayout = { readonly devices: number; readonly ranks: number };
+
+/** What one step says of one component. */
+export type StepSample = {
+  readonly component: string;
+  readonly devices: number;
+  /** of the step's batch, handled at a time over all ranks */
+  readonly items: number;
+  readonly seconds: number;
+  readonly isContended: boolean;
+};
+
+export type StepCosts = {
+  readonly samples: readonly StepSample[];
+  /** by component: seconds in calls that use no channel */
+  readonly serialSeconds: ReadonlyMap<string, number>;
+  /** by component, where it was swapped: seconds of one swap */
+  readonly onloadSeconds: ReadonlyMap<string, number>;
+  readonly offloadSeconds: ReadonlyMap<string, number>;
+  /** by component: of its fullest rank, on each of its devices */
+  readonly memoryBytes: ReadonlyMap<string, number>;
+};
+
+/** Work that keeps a processor busy gets less than this share of it only when others take the rest… */
+const freeProcessorShare = 0.85;
+/** …and work that gets less than this waits for an accelerator, or sleeps. */
+const processorBoundShare = 0.3;
+
+/** What the calls of one step cost each component: on its busiest rank, for the whole batch or for one chunk. Pure. */
+export function costsOfStep(
+  calls: readonly ObservedCall[],
+  layouts: ReadonlyMap<string, ComponentLayout>,
+  graph: FlowGraph,
+): StepCosts {
+  const samples: StepSample[] = [];
+  const serialSeconds = new Map<string, number>();
+  const onloadSeconds = new Map<string, number>();
+  const offloadSeconds = new Map<string, number>();
+  const memoryBytes = new Map<string, number>();
+  const inCycle = new Set(graph.cycles.flat());
+  for (const [component, layout] of layouts) {
+    const own = calls.filter((call) => call.component === component);
+    const most = (of: (call: ObservedCall) => number) => Math.max(0, ...own.map(of));
+    memoryBytes.set(
+      component,
+      most((call) => call.memoryBytes),
+    );
+    if (most((call) => call.onloadMs) > 0) onloadSeconds.set(component, most((call) => call.onloadMs) / 1000);
+    if (most((call) => call.offloadMs) > 0) offloadSeconds.set(component, most((call) => call.offloadMs) / 1000);
+    const flowing = own.filter((call) => call.channels.length > 0);
+    const serial = own.filter((call) => call.channels.length === 0);
+    serialSeconds.set(component, busiest(serial) / 1000);
+    if (flowing.length === 0) continue;
+    const common = { component, devices: layout.devices, isContended: isContended(flowing) };
+    const chunk = inCycle.has(component) ? undefined : chunkOf(flowing, layout, graph);
+    samples.push({ ...common, ...(chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 }) });
+  }
+  return { samples, serialSeconds, onloadSeconds, offloadSeconds, memoryBytes };
+}
+
+/** Milliseconds of the rank that was busy longest. */
+function busiest(calls: readonly ObservedCall[]): number {
+  const byRank = new Map<number, number>();
+  for (const { rank, busyMs } of calls) byRank.set(rank, (byRank.get(rank) ?? 0) + busyMs);
+  return Math.max(0, ...byRank.values());
+}
+
+/**
+ * One chunk, where ranks took the batch in several: its busy time, with its share of what the calls cost besides.
+ * Chunks of the size that carried most items count; the last ones may be smaller.
+ */
+function chunkOf(
+  calls: readonly ObservedCall[],
+  layout: ComponentLayout,
+  graph: FlowGraph,
+): { items: number; seconds: number } | undefined {
+  const batches = calls.flatMap((call) => call.batches);
+  if (batches.reduce((sum, { times }) => sum + times, 0) <= layout.ranks) return undefined;
+  const bySize = new Map<string, { channel: string; items: number; times: number; busyMs: number }>();
+  for (const { channel, items, times, busyMs } of batches) {
+    const key = `${items} ${channel}`;
+    const found = bySize.get(key) ?? { channel, items, times: 0, busyMs: 0 };
+    bySize.set(key, { ...found, times: found.times + times, busyMs: found.busyMs + busyMs });
+  }
+  const [common] = [...bySize.values()].toSorted((a, b) => b.items * b.times - a.items * a.times);
+  const itemsPerStep = common && graph.channels[common.channel]?.itemsPerStep;
+  if (!common || !itemsPerStep) return undefined;
+  const items = Math.min(graph.batch, (common.items * layout.ranks * graph.batch) / itemsPerStep);
+  const besidesMs = Math.max(
+    0,
+    ...calls.map((call) => call.busyMs - call.batches.reduce((sum, { busyMs }) => sum + busyMs, 0)),
+  );
+  return { items, seconds: (common.busyMs / common.times + (besidesMs * items) / graph.batch) / 1000 };
+}
+
+function isContended(calls: readonly ObservedCall[]): boolean {
+  const busyMs = calls.reduce((sum, call) => sum + call.busyMs, 0);
+  const share = calls.reduce((sum, call) => sum + call.cpuMs, 0) / Math.max(1e-9, busyMs);
+  return share > processorBoundShare && share < freeProcessorShare;
+}

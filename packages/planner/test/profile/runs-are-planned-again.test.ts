@@ -1,0 +1,162 @@
+import type { DeviceSpec, ObservedCall, Plan, Profile } from "@treadle/contracts";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { resolvePlacement } from "../../src/placement.ts";
+import { DriftDetector } from "../../src/profile/drift-detector.ts";
+import { type PlanChange, ReplannerState } from "../../src/profile/replanner-state.ts";
+import { layoutOf } from "../../src/profile/running-layout.ts";
+import { observed } from "./observed-calls.ts";
+
+const devices: DeviceSpec[] = [0, 1, 2, 3].map((index) => ({
+  id: `cpu:${index}`,
+  index,
+  node: "node:0",
+  kind: "cpu",
+  memoryBytes: 2 ** 30,
+}));
+const components = [{ name: "rollout" }, { name: "inference" }, { name: "actor" }];
+const options = { warmupSteps: 1, measuredSteps: 2, trialTolerance: 0.5, driftThreshold: 0.5, driftWindow: 3 };
+const modes = ["temporal", "spatial", "hybrid"] as const;
+const planOf = (mode: Plan["mode"]) => resolvePlacement({ mode, components, devices, batchItems: 8, maxStaleness: 0 });
+
+/** Seconds of a step by mode, and what the planner believes of them. */
+type World = { readonly actual: Record<Plan["mode"], number>; readonly predicted: Record<Plan["mode"], number> };
+
+function replanner(world: World, profile?: Profile) {
+  return new ReplannerState({
+    devices,
+    components,
+    batch: 8,
+    maxStaleness: 0,
+    traits: new Map(
+      components.map(({ name }) => [name, { key: name, devicesPerRank: 1, minDevices: 1, maxDevices: 4 }]),
+    ),
+    header: { workflow: "test", createdAt: "2026-01-01T00:00:00Z", hardware: { key: "k", description: "" } },
+    profile,
+    propose: () =>
+      modes
+        .map((mode) => ({ plan: planOf(mode), predictedSeconds: world.predicted[mode], explanation: [] }))
+        .toSorted((a, b) => a.predictedSeconds - b.predictedSeconds),
+    options,
+  });
+}
+
+function callsOf(plan: Plan, step: number): ObservedCall[] {
+  return Object.entries(plan.components).flatMap(([component, { ranks }]) =>
+    ranks.map((_, rank) =>
+      observed(
+        { component, rank, step },
+        component === "rollout"
+          ? { takes: [{ channel: "prompts", items: 8 / ranks.length }], puts: [{ channel: "episodes", items: 8 }] }
+          : { takes: [{ channel: "episodes", items: 8 / ranks.length }] },
+      ),
+    ),
+  );
+}
+
+/** Runs steps until a plan is chosen, or so many have passed. */
+function run(state: ReplannerState, seconds: (plan: Plan) => number, first: PlanChange, mostSteps = 100): PlanChange[] {
+  const changes = [first];
+  for (let step = 1; step <= mostSteps && changes.at(-1)?.phase !== "chosen"; step++) {
+    const { plan } = changes.at(-1) as PlanChange;
+    const change = state.step(seconds(plan), callsOf(plan, step));
+    if (change) changes.push(change);
+  }
+  return changes;
+}
+
+describe("a run that is planned automatically", () => {
+  test("measures first, then tries what is predicted to be near the best, then chooses (P1, P2)", () => {
+    const world = {
+      actual: { temporal: 4, spatial: 2, hybrid: 3 },
+      predicted: { temporal: 9, spatial: 2.2, hybrid: 2 },
+    };
+    const state = replanner(world);
+    const changes = run(state, (plan) => world.actual[plan.mode], state.start());
+    expect(changes.map((change) => change.phase)).toContain("profiling");
+    expect(changes.filter((change) => change.phase === "trial").map((change) => change.plan.mode)).toEqual([
+      "hybrid",
+      "spatial",
+    ]);
+    expect(changes.at(-1)).toMatchObject({ phase: "chosen", plan: { mode: "spatial" } });
+    expect(state.profile?.components["rollout"]?.samples.length).toBeGreaterThan(1);
+    expect(state.observes).toBe(false);
+  });
+
+  test("chooses the fastest, as measured, of all plans predicted near the best", () => {
+    const times = fc.record({
+      temporal: fc.integer({ min: 10, max: 100 }),
+      spatial: fc.integer({ min: 10, max: 100 }),
+      hybrid: fc.integer({ min: 10, max: 100 }),
+    });
+    fc.assert(
+      fc.property(times, times, (actual, predicted) => {
+        const state = replanner({ actual, predicted });
+        const last = run(state, (plan) => actual[plan.mode], state.start()).at(-1) as PlanChange;
+        expect(last.phase).toBe("chosen");
+        const best = Math.min(...Object.values(predicted));
+        const near = modes.filter((mode) => predicted[mode] <= best * (1 + options.trialTolerance));
+        expect(actual[last.plan.mode]).toBe(Math.min(...near.map((mode) => actual[mode])));
+      }),
+    );
+  });
+
+  test("measures nothing again with the profile of an earlier run, and tries nothing that it tried (P1)", () => {
+    const world = {
+      actual: { temporal: 4, spatial: 2, hybrid: 3 },
+      predicted: { temporal: 2, spatial: 2, hybrid: 2 },
+    };
+    const first = replanner(world);
+    run(first, (plan) => world.actual[plan.mode], first.start());
+    const again = replanner(world, first.profile).start();
+    expect(again).toMatchObject({ phase: "chosen", plan: { mode: "spatial" } });
+  });
+
+  test("plans again when steps drift, and stays where nothing is better (P3)", () => {
+    const actual = { temporal: 4, spatial: 2, hybrid: 3 };
+    const world = { actual, predicted: { temporal: 2, spatial: 2, hybrid: 2 } };
+    const state = replanner(world);
+    const chosen = run(state, (plan) => actual[plan.mode], state.start()).at(-1) as PlanChange;
+    expect(chosen.plan.mode).toBe("spatial");
+    actual.spatial = 10; // its devices have become slow
+    const changes: PlanChange[] = [];
+    let plan = chosen.plan;
+    for (let step = 1; step <= 60; step++) {
+      const change = state.step(actual[plan.mode], callsOf(plan, step));
+      if (change) changes.push(change);
+      plan = change?.plan ?? plan;
+    }
+    expect(changes[0]?.why.join(" ")).toContain("400 % more time than expected");
+    expect(changes.at(-1)).toMatchObject({ phase: "chosen", plan: { mode: "hybrid" } });
+    expect(plan.mode).toBe("hybrid");
+  });
+
+  test("does not count the first steps under a plan (P4)", () => {
+    const state = replanner({
+      actual: { temporal: 1, spatial: 1, hybrid: 1 },
+      predicted: { temporal: 1, spatial: 1, hybrid: 1 },
+    });
+    const { plan } = state.start();
+    state.step(1000, callsOf(plan, 1));
+    state.step(1, callsOf(plan, 2));
+    state.step(1, callsOf(plan, 3));
+    run(state, () => 1, { plan, phase: "profiling", why: [] });
+    expect(state.profile?.steps.find((step) => step.layout === layoutOf(plan).name)?.seconds).toBe(1);
+  });
+});
+
+describe("drift", () => {
+  test("is a median outside of the band, not a single step", () => {
+    const drift = new DriftDetector({ window: 3, threshold: 0.5 }, 1);
+    expect([1, 9, 1, 1, 1].map((seconds) => drift.observe(seconds))).toEqual(Array(5).fill(undefined));
+    expect([2, 2].map((seconds) => drift.observe(seconds))).toEqual([undefined, 2]);
+  });
+
+  test("takes the first full window as its reference where nothing was expected", () => {
+    const drift = new DriftDetector({ window: 3, threshold: 0.5 });
+    expect([4, 5, 6, 5, 5, 5].map((seconds) => drift.observe(seconds)).every((found) => found === undefined)).toBe(
+      true,
+    );
+    expect(drift.reference).toBe(5);
+  });
+});

@@ -1,0 +1,108 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { ProfileBuilder } from "../../src/profile/profile-builder.ts";
+import { robustMedian } from "../../src/profile/robust-median.ts";
+import type { RunningLayout } from "../../src/profile/running-layout.ts";
+import { fitTime } from "../../src/profile/time-fit.ts";
+import { observed } from "./observed-calls.ts";
+
+const header = {
+  workflow: "test",
+  createdAt: "2026-01-01T00:00:00Z",
+  hardware: { key: "k", description: "a machine" },
+};
+const traits = new Map([["rollout", { key: "r", devicesPerRank: 1, minDevices: 1, maxDevices: 4 }]]);
+
+function layout(devices: number, ranks: number): RunningLayout {
+  const components = new Map([["rollout", { devices, ranks }]]);
+  return { mode: "temporal", granularity: "all", devices, components, name: `${devices} ${ranks}` };
+}
+
+function profileOf(steps: Parameters<ProfileBuilder["add"]>[0][], batch = 8) {
+  const builder = new ProfileBuilder(batch);
+  for (const step of steps) builder.add(step);
+  return builder.build(header, traits);
+}
+
+describe("a profile", () => {
+  test("takes the busiest rank where the batch was handled whole", () => {
+    const calls = [100, 140].map((busyMs, rank) =>
+      observed({ component: "rollout", rank, busyMs }, { takes: [{ channel: "prompts", items: 4 }] }),
+    );
+    const { components } = profileOf([{ layout: layout(2, 2), seconds: 1, calls }]);
+    expect(components["rollout"]?.samples).toMatchObject([{ devices: 2, items: 8, seconds: 0.14 }]);
+  });
+
+  test("takes one chunk over all ranks where it was handled in chunks, with its share of what is done once", () => {
+    const call = observed(
+      { component: "rollout", busyMs: 100 },
+      { takes: [{ channel: "prompts", items: 8 }], chunks: 4 },
+    );
+    const batches = [{ channel: "prompts", items: 2, times: 4, busyMs: 80 }];
+    const { components } = profileOf([{ layout: layout(1, 1), seconds: 1, calls: [{ ...call, batches }] }]);
+    expect(components["rollout"]?.samples).toMatchObject([{ devices: 1, items: 2, seconds: 0.025 }]);
+  });
+
+  test("rejects samples taken while others used the processors, unless all were", () => {
+    const step = (busyMs: number, cpuMs: number) => ({
+      layout: layout(1, 1),
+      seconds: 1,
+      calls: [observed({ component: "rollout", busyMs, cpuMs }, { takes: [{ channel: "prompts", items: 8 }] })],
+    });
+    const mixed = profileOf([step(100, 99), step(180, 95), step(102, 101)]).components["rollout"]?.samples;
+    expect(mixed).toMatchObject([{ seconds: 0.101, rejected: 1, contended: false }]);
+    const busy = profileOf([step(180, 95), step(190, 96)]).components["rollout"]?.samples;
+    expect(busy).toMatchObject([{ seconds: 0.185, rejected: 0, contended: true }]);
+    const asleep = profileOf([step(180, 1)]).components["rollout"]?.samples;
+    expect(asleep).toMatchObject([{ contended: false }]);
+  });
+
+  test("keeps calls that use no channel apart, as serial work", () => {
+    const calls = [
+      observed({ component: "rollout", busyMs: 100 }, { takes: [{ channel: "prompts", items: 8 }] }),
+      observed({ component: "rollout", method: "pullWeights", busyMs: 7 }),
+    ];
+    const { components } = profileOf([{ layout: layout(1, 1), seconds: 1, calls }]);
+    expect(components["rollout"]).toMatchObject({ serialSeconds: 0.007, samples: [{ seconds: 0.1 }] });
+  });
+});
+
+test("outliers are rejected and the rest is summed up", () => {
+  expect(robustMedian([10, 11, 9, 10, 50])).toEqual({ median: 10, spread: 0.05, accepted: 4, rejected: 1 });
+});
+
+test("a fit finds the law that made the points", () => {
+  const law = fc.record({
+    base: fc.double({ min: 0, max: 10, noNaN: true }),
+    perItem: fc.double({ min: 0.01, max: 5, noNaN: true }),
+    alpha: fc.integer({ min: 0, max: 50 }).map((n) => n / 50),
+  });
+  fc.assert(
+    fc.property(law, ({ base, perItem, alpha }) => {
+      const at = (devices: number, items: number) => base + (perItem * items) / devices ** alpha;
+      const points = [1, 2, 4].flatMap((devices) =>
+        [4, 16].map((items) => ({ devices, items, seconds: at(devices, items) })),
+      );
+      const fit = fitTime(points);
+      expect(fit?.relativeError).toBeLessThan(1e-6);
+      const beyond = (fit?.base ?? 0) + ((fit?.perItem ?? 0) * 64) / 8 ** (fit?.alpha ?? 0);
+      expect(beyond / at(8, 64)).toBeCloseTo(1, 3);
+    }),
+  );
+});
+
+test("a fit is never negative, whatever the points", () => {
+  const point = fc.record({
+    devices: fc.constantFrom(1, 2, 4, 8),
+    items: fc.integer({ min: 1, max: 100 }),
+    seconds: fc.double({ min: 0.001, max: 100, noNaN: true }),
+  });
+  fc.assert(
+    fc.property(fc.array(point, { minLength: 1, maxLength: 8 }), (points) => {
+      const fit = fitTime(points);
+      expect(fit?.base).toBeGreaterThanOrEqual(0);
+      expect(fit?.perItem).toBeGreaterThanOrEqual(0);
+      expect(Number.isFinite(fit?.relativeError)).toBe(true);
+    }),
+  );
+});

@@ -1,0 +1,192 @@
+/**
+ * `placement.mode: auto`: brings what steps cost to the replanner, and its plans to the cluster, between steps.
+ *
+ * Owner of: the observations of steps that are not committed yet, and the plan change that waits for the next boundary.
+ * What is decided, and why, is `ReplannerState`'s.
+ */
+import type { ObservedCall, Profile, RuntimeConfig } from "@treadle/contracts";
+import {
+  type ComponentTraits,
+  type PlanCandidate,
+  planFromProfile,
+  ReplannerState,
+  usableDevices,
+} from "@treadle/planner";
+import type { PlacementFacts, PlannedChange } from "../cluster/cluster.ts";
+import type { Component } from "../cluster/component.ts";
+import { componentKey, describeHardware, profilePath, readProfile, writeProfile } from "./profile-store.ts";
+
+/** The best plan found by then is taken; what remains to be gained is in its explanation. */
+const searchDeadlineMs = 2000;
+
+/** What of the cluster it needs. */
+export type AutoPlacementPorts = {
+  readonly components: () => readonly Component[];
+  readonly adopt: (planned: PlannedChange) => Promise<boolean>;
+  readonly observe: (observer: ((call: ObservedCall) => void) | undefined) => void;
+  /** a profile that could not be kept costs the next run its time, and this one nothing */
+  readonly warn: (text: string) => void;
+};
+
+export type AutoPlacementOptions = {
+  readonly workflow: string;
+  readonly projectRoot: string;
+  readonly config: RuntimeConfig;
+  /** measure even where a profile matches */
+  readonly measureAnew?: boolean | undefined;
+};
+
+export class AutoPlacement {
+  readonly #options: AutoPlacementOptions;
+  readonly #ports: AutoPlacementPorts;
+  readonly #calls = new Map<number, ObservedCall[]>();
+  #replanner: ReplannerState | undefined;
+  #next: PlannedChange | undefined;
+  #written: Profile | undefined;
+
+  constructor(options: AutoPlacementOptions, ports: AutoPlacementPorts) {
+    this.#options = options;
+    this.#ports = ports;
+  }
+
+  /** Under which the run is now, once it is known. */
+  get profile(): Profile | undefined {
+    return this.#replanner?.profile;
+  }
+
+  /** The first plan. */
+  plan(facts: PlacementFacts): PlannedChange {
+    const { workflow, config } = this.#options;
+    const traits = this.#traits(facts);
+    const hardware = describeHardware(facts.devices);
+    const { profile, why } = this.#known(hardware.key, traits, facts);
+    const { components, devices, nodeGroups, explicit: pinned } = facts;
+    this.#replanner = new ReplannerState({
+      devices,
+      components,
+      nodeGroups,
+      batch: config.batch,
+      maxStaleness: config.flow.maxStaleness,
+      pinned,
+      traits,
+      header: { workflow, createdAt: new Date().toISOString(), hardware },
+      profile,
+      propose: (known) => this.#propose(known, facts),
+      options: config.placement.auto,
+    });
+    this.#written = profile;
+    const first = this.#replanner.start();
+    this.#watch();
+    return { ...first, why: [...why, ...first.why] };
+  }
+
+  /** A step is committed. */
+  committed(step: number, seconds: number): void {
+    const calls = this.#calls.get(step) ?? [];
+    this.#calls.delete(step);
+    // Steps that were begun under a plan that is about to go say nothing of the next one.
+    if (this.#next || !this.#replanner) return;
+    this.#next = this.#replanner.step(seconds, calls);
+    this.#watch();
+    this.#keep();
+  }
+
+  /** The change that is due, if one is. */
+  between(): (() => Promise<void>) | undefined {
+    const next = this.#next;
+    if (!next) return undefined;
+    return async () => {
+      if (await this.#ports.adopt(next)) this.#next = undefined;
+    };
+  }
+
+  #propose(profile: Profile, facts: PlacementFacts): PlanCandidate[] {
+    const { components, devices, nodeGroups, explicit: pinned, maxStaleness } = facts;
+    const { batch } = this.#options.config;
+    const { alternatives, explanation, limits } = planFromProfile(profile, {
+      components,
+      devices,
+      nodeGroups,
+      pinned,
+      batch,
+      maxStaleness,
+      deadlineMs: searchDeadlineMs,
+      nowMs: () => performance.now(),
+    });
+    return alternatives.map(({ plan, stepSeconds }, rank) => ({
+      plan: { ...plan, explanation: [] },
+      predictedSeconds: stepSeconds,
+      explanation: rank === 0 ? [...new Set([...explanation, ...limits])] : [],
+    }));
+  }
+
+  #watch(): void {
+    this.#ports.observe(this.#replanner?.observes ? (call) => this.#observed(call) : undefined);
+  }
+
+  #observed(call: ObservedCall): void {
+    if (call.step === undefined) return;
+    const calls = this.#calls.get(call.step) ?? [];
+    calls.push(call);
+    this.#calls.set(call.step, calls);
+  }
+
+  #keep(): void {
+    const profile = this.#replanner?.profile;
+    if (!profile || profile === this.#written) return;
+    this.#written = profile;
+    const path = profilePath(this.#options.projectRoot, this.#options.workflow);
+    writeProfile(path, profile).catch((error: Error) =>
+      this.#ports.warn(`the profile could not be kept: ${error.message}`),
+    );
+  }
+
+  #known(
+    hardwareKey: string,
+    traits: ReadonlyMap<string, ComponentTraits>,
+    facts: PlacementFacts,
+  ): { profile?: Profile; why: string[] } {
+    const { workflow, projectRoot, config, measureAnew } = this.#options;
+    if (measureAnew) return { why: [] };
+    let profile: Profile;
+    try {
+      profile = readProfile(profilePath(projectRoot, workflow), workflow);
+    } catch {
+      return { why: [`no profile of '${workflow}' is known`] };
+    }
+    if (profile.hardware.key !== hardwareKey) {
+      return { why: [`the profile of '${workflow}' was measured on ${profile.hardware.description}: measured anew`] };
+    }
+    const changed = facts.components.filter(({ name }) => {
+      const known = profile.components[name];
+      return known ? known.key !== traits.get(name)?.key : !profile.graph.components[name];
+    });
+    if (changed.length > 0) {
+      const names = changed.map(({ name }) => `'${name}'`).join(", ");
+      return { why: [`${names} changed since the profile of '${workflow}' was made: measured anew`] };
+    }
+    // Whole steps are comparable only where the batch is.
+    return { profile: profile.graph.batch === config.batch ? profile : { ...profile, steps: [] }, why: [] };
+  }
+
+  #traits(facts: PlacementFacts): Map<string, ComponentTraits> {
+    const byName = new Map(this.#ports.components().map((component) => [component.name, component]));
+    const firstKind = facts.devices[0]?.kind;
+    return new Map(
+      facts.components.map((component) => {
+        const kind = component.deviceKind ?? firstKind;
+        const available = facts.devices.filter((device) => device.kind === kind).length;
+        const perRank = component.devicesPerRank ?? 1;
+        const { min = 1, fixed } = component.ranks ?? {};
+        const traits: ComponentTraits = {
+          key: componentKey(byName.get(component.name) as Component, this.#options.projectRoot),
+          ...(component.deviceKind ? { deviceKind: component.deviceKind } : {}),
+          devicesPerRank: perRank,
+          minDevices: fixed === undefined ? min * perRank : perRank,
+          maxDevices: Math.max(perRank, usableDevices(component, available) ?? perRank),
+        };
+        return [component.name, traits];
+      }),
+    );
+  }
+}
