@@ -35,6 +35,12 @@ export type { ActionContext, ActionHandle } from "./pool/action-record.ts";
 export type { KindStatistics } from "./pool/action-statistics.ts";
 export { CommandActions } from "./pool/command-actions.ts";
 export { type ServiceHost, type ServicePreparationOptions, servicePreparation } from "./pool/service-preparation.ts";
+export {
+  type CoreTime,
+  type ShellAction,
+  ShellActions,
+  type ShellActionsOptions,
+} from "./pool/shell-actions.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { arrange: arrangeProblem, actions: actionsProblem } as const satisfies Record<string, Problem>;

@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve, sep } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { TreadleError } from "@treadle/contracts";
 import { runCommand } from "./command.ts";
@@ -12,6 +13,9 @@ import { Reaper } from "./reaper.ts";
 import { baseEnvironment, type ExecRequest, type ExecResult, type Sandbox, type SandboxDriver } from "./sandbox.ts";
 
 const runProgram = promisify(execFile);
+
+/** A process that left its group may hold the output open for as long as it likes. */
+const escapedMs = 1000;
 
 /** Absent outside of Linux, where commands run on whatever cores the system gives them. */
 const hasTaskset = (process.env.PATH ?? baseEnvironment.PATH)
@@ -122,6 +126,8 @@ class ProcessSandbox implements Sandbox {
     });
     const group = child.pid;
     if (group !== undefined) this.#reaper.watch(group);
+    // The last process of the group that ends closes its output.
+    const closed = new Promise((resolve) => child.once("close", resolve));
     return {
       child,
       setCores: async (cores) => {
@@ -134,8 +140,7 @@ class ProcessSandbox implements Sandbox {
       kill: async () => {
         signalGroup(group, "SIGKILL");
         if (group === undefined) return;
-        if (child.exitCode === null && child.signalCode === null)
-          await new Promise((resolve) => child.once("exit", resolve));
+        await Promise.race([closed, delay(escapedMs, undefined, { ref: false })]);
         this.#reaper.forget(group);
       },
     };
