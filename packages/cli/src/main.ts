@@ -4,6 +4,7 @@ import { TreadleError } from "@treadle/contracts";
 import { Command, CommanderError } from "commander";
 import { benchCommand } from "./commands/bench.ts";
 import { doctorCommand } from "./commands/doctor.ts";
+import { graphCommand, profileCommand } from "./commands/measure.ts";
 import { reportCommand } from "./commands/report.ts";
 import { resumeCommand, runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
@@ -28,6 +29,8 @@ for (const command of [
   runCommand,
   resumeCommand,
   validateCommand,
+  graphCommand,
+  profileCommand,
   runsCommand,
   traceCommand,
   reportCommand,

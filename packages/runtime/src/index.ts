@@ -4,8 +4,10 @@ export type { LaunchOptions } from "./cluster/component.ts";
 export type { GroupMethods, WorkerGroup } from "./group/group.ts";
 export { CallHandle, type Reduction } from "./group/handle.ts";
 export { Checkpoints } from "./run/checkpoints.ts";
+export { type MeasureOptions, profileWorkflow, traceWorkflow } from "./run/measure.ts";
 export { Journal, type JournalRecord } from "./run/journal.ts";
 export { type RunOptions, type RunResult, resumeRun, runWorkflow, validateWorkflow } from "./run/run.ts";
+export { profilePath, readProfile } from "./run/profile-store.ts";
 export { listRunIds, RunFolder } from "./run/run-folder.ts";
 export {
   type Dataset,

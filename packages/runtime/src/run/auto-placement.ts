@@ -4,7 +4,7 @@
  * Owner of: the observations of steps that are not committed yet, and the plan change that waits for the next boundary.
  * What is decided, and why, is `ReplannerState`'s.
  */
-import type { ObservedCall, Profile, RuntimeConfig } from "@treadle/contracts";
+import type { FlowGraph, ObservedCall, Profile, RuntimeConfig } from "@treadle/contracts";
 import {
   type ComponentTraits,
   type PlanCandidate,
@@ -24,8 +24,18 @@ export type AutoPlacementPorts = {
   readonly components: () => readonly Component[];
   readonly adopt: (planned: PlannedChange) => Promise<boolean>;
   readonly observe: (observer: ((call: ObservedCall) => void) | undefined) => void;
+  /** after each step */
+  readonly learnt: (learnt: Learnt) => void;
   /** a profile that could not be kept costs the next run its time, and this one nothing */
   readonly warn: (text: string) => void;
+};
+
+/** What is known by now. */
+export type Learnt = {
+  readonly graph: FlowGraph | undefined;
+  readonly profile: Profile | undefined;
+  /** nothing is measured or tried any more */
+  readonly isSettled: boolean;
 };
 
 export type AutoPlacementOptions = {
@@ -47,11 +57,6 @@ export class AutoPlacement {
   constructor(options: AutoPlacementOptions, ports: AutoPlacementPorts) {
     this.#options = options;
     this.#ports = ports;
-  }
-
-  /** Under which the run is now, once it is known. */
-  get profile(): Profile | undefined {
-    return this.#replanner?.profile;
   }
 
   /** The first plan. */
@@ -89,6 +94,8 @@ export class AutoPlacement {
     this.#next = this.#replanner.step(seconds, calls);
     this.#watch();
     this.#keep();
+    const { graph, profile, observes } = this.#replanner;
+    this.#ports.learnt({ graph, profile, isSettled: !observes });
   }
 
   /** The change that is due, if one is. */

@@ -19,7 +19,7 @@ import {
 import { MetricsWriter, stepSeconds } from "@treadle/observe";
 import { Cluster } from "../cluster/cluster.ts";
 import { CallHandle } from "../group/handle.ts";
-import { AutoPlacement } from "./auto-placement.ts";
+import { AutoPlacement, type Learnt } from "./auto-placement.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { Journal } from "./journal.ts";
@@ -43,6 +43,10 @@ export type RunOptions = {
   readonly stop?: AbortSignal | undefined;
   /** aborting ends everything at once */
   readonly kill?: AbortSignal | undefined;
+  /** with `placement.mode: auto`: ignores the profile of earlier runs */
+  readonly measureAnew?: boolean | undefined;
+  /** with `placement.mode: auto`: told after each step what is known by now */
+  readonly onLearnt?: ((learnt: Learnt) => void) | undefined;
 };
 
 export type RunResult = { readonly summary: RunSummary; readonly stopped: boolean };
@@ -99,10 +103,15 @@ const placed = Symbol("placed");
 
 /** Runs the workflow up to its first call, which is where placement is due. */
 async function placeOnly(loaded: LoadedWorkflow, config: RuntimeConfig, projectRoot: string): Promise<Plan> {
-  const cluster = new Cluster({
+  const auto = new AutoPlacement(
+    { workflow: loaded.name, projectRoot, config },
+    { components: () => cluster.components, adopt: async () => false, observe() {}, learnt() {}, warn() {} },
+  );
+  const cluster: Cluster = new Cluster({
     runId: "dry-run",
     config,
     projectRoot,
+    plan: config.placement.mode === "auto" ? (facts) => auto.plan(facts) : undefined,
     runFolder: "",
     logs: "",
     stateFolder: "",
@@ -250,10 +259,11 @@ class Run {
 
   #autoPlacement(): AutoPlacement | undefined {
     if (this.#config.placement.mode !== "auto") return undefined;
-    const { projectRoot, onEvent } = this.#options;
+    const { projectRoot, onEvent, measureAnew, onLearnt } = this.#options;
     return new AutoPlacement(
-      { workflow: this.#loaded.name, projectRoot, config: this.#config },
+      { workflow: this.#loaded.name, projectRoot, config: this.#config, measureAnew },
       {
+        learnt: (learnt) => onLearnt?.(learnt),
         components: () => this.#cluster.components,
         adopt: (planned) => this.#cluster.adopt(planned),
         observe: (observer) => {

@@ -1,0 +1,81 @@
+/** `treadle profile` and `treadle graph`: run a workflow for as long as it takes to learn what it costs, or does. */
+import { writeFileSync } from "node:fs";
+import { basename, resolve } from "node:path";
+import { type MeasureOptions, profilePath, profileWorkflow, readProfile, traceWorkflow } from "@treadle/runtime";
+import { Command } from "commander";
+import { describeFlow, drawFlow } from "../view/flow-drawing.ts";
+import { describeProfile } from "../view/profile-table.ts";
+import { startView } from "../view/start-view.ts";
+import { findProjectRoot } from "./project.ts";
+
+type MeasureFlags = { readonly set: readonly string[]; readonly config?: string; readonly json?: boolean };
+
+const collect = (value: string, previous: readonly string[]): readonly string[] => [...previous, value];
+
+function withMeasureFlags(command: Command): Command {
+  return command
+    .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
+    .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
+    .option("--set <key.path=value>", "overrides a value of the configuration; may be repeated", collect, [])
+    .option("--json", "prints one object on standard output and nothing else there");
+}
+
+export function profileCommand(): Command {
+  return withMeasureFlags(new Command("profile"))
+    .description(
+      "measures what each component of a workflow costs, and keeps it for 'treadle plan' and automatic placement",
+    )
+    .action(async (workflow: string, flags: MeasureFlags) => {
+      const { profile, path } = await watched(workflow, flags, profileWorkflow);
+      if (flags.json) process.stdout.write(`${JSON.stringify(profile)}\n`);
+      else process.stdout.write(`\n${[...describeProfile(profile), "", `kept in ${path}`].join("\n")}\n`);
+    });
+}
+
+export function graphCommand(): Command {
+  return withMeasureFlags(new Command("graph"))
+    .description("runs one step of a workflow and draws what flows between its components")
+    .option("--profile", "of the kept profile, without running anything")
+    .option("--svg <file>", "where the drawing goes (default: <workflow>-flow.svg)")
+    .action(async (workflow: string, flags: MeasureFlags & { profile?: boolean; svg?: string }) => {
+      const name = basename(resolve(workflow));
+      const graph = flags.profile
+        ? readProfile(profilePath(findProjectRoot(), name), name).graph
+        : await watched(workflow, flags, traceWorkflow);
+      if (flags.json) {
+        process.stdout.write(`${JSON.stringify(graph)}\n`);
+        return;
+      }
+      const file = flags.svg ?? `${name}-flow.svg`;
+      writeFileSync(file, drawFlow(graph, name));
+      process.stdout.write(`\n${[...describeFlow(graph), "", `drawn in ${file}`].join("\n")}\n`);
+    });
+}
+
+async function watched<T>(
+  workflow: string,
+  flags: MeasureFlags,
+  measure: (options: MeasureOptions) => Promise<T>,
+): Promise<T> {
+  const view = startView({ json: flags.json === true, plain: false });
+  const stop = new AbortController();
+  const kill = new AbortController();
+  const onSignal = () => (stop.signal.aborted ? kill : stop).abort();
+  process.on("SIGINT", onSignal);
+  process.on("SIGTERM", onSignal);
+  try {
+    return await measure({
+      workflow,
+      configFile: flags.config,
+      overrides: flags.set,
+      projectRoot: findProjectRoot(),
+      onEvent: view.onEvent,
+      stop: stop.signal,
+      kill: kill.signal,
+    });
+  } finally {
+    view.close();
+    process.off("SIGINT", onSignal);
+    process.off("SIGTERM", onSignal);
+  }
+}

@@ -1,0 +1,54 @@
+/** A profile as lines: what each component costs on how many devices, and how well a law fits it. */
+import type { Profile } from "@treadle/contracts";
+import { formatCount, formatPercent, formatSeconds, padCells, plural } from "./text.ts";
+
+export function describeProfile(profile: Profile): string[] {
+  const rows = Object.entries(profile.components).flatMap(([name, component]) =>
+    component.samples.map((sample, index) => [
+      index === 0 ? name : "",
+      String(sample.devices),
+      formatCount(sample.items),
+      formatSeconds(sample.seconds),
+      `± ${formatPercent(sample.spread, 0)}`,
+      plural(sample.accepted, "step"),
+      [sample.rejected > 0 ? `${sample.rejected} rejected` : "", sample.contended ? "contended" : ""]
+        .filter((note) => note !== "")
+        .join(", "),
+    ]),
+  );
+  const table = alignColumns([["component", "devices", "items", "seconds", "spread", "measured", ""], ...rows]);
+  const fits = Object.entries(profile.components).flatMap(
+    ([name, { fit, onloadSeconds, offloadSeconds, serialSeconds, memory }]) => {
+      const largest = Math.max(0, ...memory.map(({ bytesPerDevice }) => bytesPerDevice));
+      return [
+        fit
+          ? `${name}: ${formatSeconds(fit.base)} + ${formatSeconds(fit.perItem)} an item / devices^${fit.alpha.toFixed(2)}, off by ${formatPercent(fit.relativeError)} on average`
+          : `${name}: no fit`,
+        `  ${[
+          largest > 0 ? `${formatCount(largest)}B a device` : "",
+          onloadSeconds + offloadSeconds > 0
+            ? `onload ${formatSeconds(onloadSeconds)}, offload ${formatSeconds(offloadSeconds)}`
+            : "never swapped",
+          serialSeconds > 0 ? `${formatSeconds(serialSeconds)} a step before and after the flow` : "",
+        ]
+          .filter((part) => part !== "")
+          .join("; ")}`,
+      ];
+    },
+  );
+  const steps = profile.steps.map(
+    ({ mode, devices, granularity, seconds, samples }) =>
+      `${mode} on ${plural(devices, "device")}, granularity ${granularity}: ${formatSeconds(seconds)} a step (${plural(samples, "step")})`,
+  );
+  return [`measured on ${profile.hardware.description}`, "", ...table, "", ...fits, "", ...steps];
+}
+
+function alignColumns(rows: readonly (readonly string[])[]): string[] {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => (row[column] ?? "").length)));
+  return rows.map((row) =>
+    row
+      .map((cell, column) => padCells(cell, (widths[column] ?? 0) + 2))
+      .join("")
+      .trimEnd(),
+  );
+}
