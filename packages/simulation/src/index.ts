@@ -1,1 +1,10 @@
-export { EventQueue } from "./event-queue.ts";
+export type { SimulatedSpan, SimulatedTrace } from "./recorder.ts";
+export {
+  type SimulatedComponent,
+  type SimulatedDevice,
+  type SimulationInput,
+  type SimulationResult,
+  simulate,
+} from "./simulate.ts";
+export type { SimulatedStep } from "./simulated-run.ts";
+export type { ComponentTraits } from "./workflow-model.ts";

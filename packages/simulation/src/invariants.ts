@@ -1,0 +1,182 @@
+/**
+ * Judges what the state machines do while a plan runs, by an account of its own: C1–C4 and C6 of channels, L1–L4 of the
+ * device lock. A violation is a bug of Treadle and ends the simulation with the invariant's label. L5's remedy, the chain
+ * of who waits for whom, is what a standstill reports.
+ */
+import type { ItemView } from "@treadle/runtime/state-machines";
+import { type ChannelEnd, keyOf, type SimulatedItem } from "./simulated-channels.ts";
+
+type StreamAccount = { put: number; delivered: number; producers: number; lastDelivery: number };
+
+export type JudgedCall = {
+  readonly call: string;
+  readonly worker: string;
+  readonly devices: readonly string[];
+  readonly sequence: number;
+  readonly gang: string | undefined;
+  readonly takes: readonly string[];
+  readonly puts: readonly string[];
+};
+
+type CallAccount = JudgedCall & { hasHadTurn: boolean; isHolding: boolean };
+
+export class Invariants {
+  readonly #streams = new Map<string, StreamAccount>();
+  readonly #calls = new Map<string, CallAccount>();
+  readonly #onDevice = new Map<string, Set<CallAccount>>();
+  readonly #holders = new Map<string, Set<CallAccount>>();
+  readonly #memory: ReadonlyMap<string, number>;
+  readonly #loaded = new Set<string>();
+  readonly #usedBytes = new Map<string, number>();
+  readonly #isOrderPlain: boolean;
+  #lastToken = 0;
+
+  /** `memory`: bytes by device. L2 is judged only where no gang and no cycle bends the order. */
+  constructor(options: { readonly memory: ReadonlyMap<string, number>; readonly isOrderPlain: boolean }) {
+    this.#memory = options.memory;
+    this.#isOrderPlain = options.isOrderPlain;
+  }
+
+  // Channels.
+
+  opened(end: ChannelEnd): void {
+    if (end.role === "sink") this.#streamOf(end).producers++;
+  }
+
+  closed(end: ChannelEnd): void {
+    if (end.role === "sink") this.#streamOf(end).producers--;
+  }
+
+  put(end: ChannelEnd, count: number): void {
+    this.#streamOf(end).put += count;
+  }
+
+  delivered(end: ChannelEnd, deliveries: readonly ItemView[], items: readonly SimulatedItem[], most: number): void {
+    const stream = this.#streamOf(end);
+    if (items.length > most) fail("C2", `${items.length} items of '${end.channel}' came where ${most} were asked for`);
+    for (const [i, item] of items.entries()) {
+      const { delivery } = deliveries[i] as ItemView;
+      if (item.isDelivered) fail("C1", `item ${item.ordinal} of '${end.channel}' was delivered twice`);
+      if (item.isStaged) fail("C6", `item ${item.ordinal} of '${end.channel}' was delivered before its commit`);
+      if (delivery <= stream.lastDelivery) fail("C2", `item ${item.ordinal} of '${end.channel}' overtook another`);
+      item.isDelivered = true;
+      stream.lastDelivery = delivery;
+    }
+    stream.delivered += items.length;
+  }
+
+  ended(end: ChannelEnd): void {
+    const { producers, put, delivered } = this.#streamOf(end);
+    if (producers > 0) fail("C4", `'${end.channel}' ended while ${producers} calls produced`);
+    if (delivered !== put) fail("C3", `'${end.channel}' ended with ${delivered} of ${put} items delivered`);
+  }
+
+  // Device lock.
+
+  callOpened(call: JudgedCall): void {
+    const account = { ...call, hasHadTurn: false, isHolding: false };
+    this.#calls.set(call.call, account);
+    for (const device of call.devices) addTo(this.#onDevice, device, account);
+  }
+
+  callClosed(call: string): void {
+    const account = this.#calls.get(call);
+    if (!account) return;
+    this.#calls.delete(call);
+    for (const device of account.devices) {
+      this.#onDevice.get(device)?.delete(account);
+      this.#holders.get(device)?.delete(account);
+    }
+  }
+
+  enqueued(call: string): void {
+    const account = this.#calls.get(call);
+    if (account) account.hasHadTurn = true;
+  }
+
+  granted(call: string, token: number, isReclaimed: boolean): void {
+    const account = this.#calls.get(call) as CallAccount;
+    if (token <= this.#lastToken) fail("L3", `'${account.worker}' got token ${token} after ${this.#lastToken}`);
+    this.#lastToken = token;
+    if (account.devices.length > 0 && !this.#loaded.has(account.worker))
+      fail("L4", `'${account.worker}' was granted its devices before it was loaded`);
+    for (const device of account.devices) {
+      for (const other of this.#holders.get(device) ?? []) {
+        if (other.gang === undefined || other.gang !== account.gang)
+          fail("L1", `'${account.worker}' was granted '${device}', which '${other.worker}' holds`);
+      }
+      addTo(this.#holders, device, account);
+    }
+    account.isHolding = true;
+    if (this.#isOrderPlain && !isReclaimed) this.#judgeOrder(account);
+  }
+
+  /** Lent, or released: then the call has had its turn. */
+  freed(call: string, isReleased: boolean): void {
+    const account = this.#calls.get(call);
+    if (!account) return;
+    account.isHolding = false;
+    if (isReleased) account.hasHadTurn = true;
+    for (const device of account.devices) this.#holders.get(device)?.delete(account);
+  }
+
+  onloads(worker: string, devices: readonly string[], bytes: number): void {
+    for (const device of devices) {
+      const used = (this.#usedBytes.get(device) ?? 0) + bytes;
+      this.#usedBytes.set(device, used);
+      const capacity = this.#memory.get(device) ?? Number.POSITIVE_INFINITY;
+      if (used > capacity) fail("L4", `'${worker}' overflows the memory of '${device}': ${used} of ${capacity} bytes`);
+    }
+  }
+
+  onloaded(worker: string): void {
+    this.#loaded.add(worker);
+  }
+
+  offloads(worker: string): void {
+    this.#loaded.delete(worker);
+  }
+
+  offloaded(devices: readonly string[], bytes: number): void {
+    for (const device of devices) this.#usedBytes.set(device, (this.#usedBytes.get(device) ?? 0) - bytes);
+  }
+
+  /** L2: whoever feeds this call, however indirectly, on a shared device has put something or had its turn. */
+  #judgeOrder(account: CallAccount): void {
+    const rivals = new Set<CallAccount>();
+    for (const device of account.devices) {
+      for (const other of this.#onDevice.get(device) ?? [])
+        if (other.sequence < account.sequence && !other.hasHadTurn) rivals.add(other);
+    }
+    if (rivals.size === 0) return;
+    const streams = new Set(account.takes);
+    for (const stream of streams) {
+      for (const other of this.#calls.values()) {
+        if (!other.puts.includes(stream)) continue;
+        if (rivals.has(other))
+          fail("L2", `'${account.worker}' was granted its devices before its producer '${other.worker}'`);
+        for (const next of other.takes) streams.add(next);
+      }
+    }
+  }
+
+  #streamOf(end: ChannelEnd): StreamAccount {
+    const key = keyOf(end);
+    let stream = this.#streams.get(key);
+    if (!stream) {
+      stream = { put: 0, delivered: 0, producers: 0, lastDelivery: 0 };
+      this.#streams.set(key, stream);
+    }
+    return stream;
+  }
+}
+
+function fail(label: string, what: string): never {
+  throw new Error(`${label}: ${what}`);
+}
+
+function addTo<V>(map: Map<string, Set<V>>, key: string, value: V): void {
+  const known = map.get(key);
+  if (known) known.add(value);
+  else map.set(key, new Set([value]));
+}

@@ -1,0 +1,177 @@
+/**
+ * What a rank does in one call, as commands that a process carries out one after the other. A method that takes is a
+ * loop over batches: take, compute, put; it holds its devices from first to last, as `await using` at its top does.
+ */
+import type { Durations } from "./durations.ts";
+import type { SimulatedItem } from "./simulated-channels.ts";
+import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
+
+export type Command =
+  | { readonly op: "lock" }
+  | { readonly op: "work"; readonly ms: number }
+  /** `items` at once, or, when undefined, the rank's share of the whole stream */
+  | { readonly op: "take"; readonly channel: string; readonly items: number | undefined }
+  | { readonly op: "put"; readonly channel: string; readonly items: number };
+
+/** A take is answered with its items, or with undefined at the end of the stream. */
+export type RankProgram = Generator<Command, void, readonly SimulatedItem[] | undefined>;
+
+export type ProgramContext = {
+  readonly model: WorkflowModel;
+  readonly durations: Durations;
+  readonly component: ComponentModel;
+  readonly method: MethodModel;
+  readonly rank: number;
+  readonly step: number;
+  readonly progress: CallProgress;
+};
+
+/** How far the ranks of one call have come together. */
+export class CallProgress {
+  /** of the call's input, 0 to 1 */
+  #done = 0;
+  readonly #put = new Map<string, number>();
+
+  /** Items that are due on a channel once a further share of the input is done: outputs keep pace with inputs. */
+  advance(share: number, puts: readonly Flow[]): Flow[] {
+    this.#done += share;
+    const due: Flow[] = [];
+    for (const { channel, items } of puts) {
+      const put = this.#put.get(channel) ?? 0;
+      const target = Math.floor(items * this.#done + 1e-6);
+      if (target <= put) continue;
+      this.#put.set(channel, target);
+      due.push({ channel, items: target - put });
+    }
+    return due;
+  }
+}
+
+/** Calls that take from no channel, such as pulling weights. */
+export function* serialProgram(ms: number): RankProgram {
+  yield { op: "lock" };
+  yield { op: "work", ms };
+}
+
+/** The runner as the consumer of what nobody else takes. */
+export function* emptyingProgram(channel: string): RankProgram {
+  while (yield { op: "take", channel, items: 1 });
+}
+
+export function methodProgram(context: ProgramContext): RankProgram {
+  const { method } = context;
+  if (method.cycle) return cycleProgram(context);
+  return method.takes.length === 0 ? sourceProgram(context) : flowProgram(context);
+}
+
+/** Takes from its channels in turn until all of them have ended. */
+function* flowProgram(context: ProgramContext): RankProgram {
+  const { model, method, progress } = context;
+  yield { op: "lock" };
+  const open = new Set(method.takes);
+  while (open.size > 0) {
+    for (const flow of open) {
+      const granularity = model.granularityOf(flow.channel);
+      const batch = yield { op: "take", channel: flow.channel, items: granularity === "all" ? undefined : granularity };
+      if (!batch) {
+        open.delete(flow);
+        continue;
+      }
+      yield { op: "work", ms: batchMs(context, flow, batch) };
+      const share = batch.length / Math.max(1, flow.items) / method.takes.length;
+      for (const { channel, items } of progress.advance(share, method.puts)) yield { op: "put", channel, items };
+    }
+  }
+}
+
+/** Makes items of nothing: its part of what the step needs, in batches as its consumers take them. */
+function* sourceProgram(context: ProgramContext): RankProgram {
+  const { model, method, component, rank } = context;
+  yield { op: "lock" };
+  for (const flow of method.puts) {
+    const granularity = model.granularityOf(flow.channel);
+    let left = partOf(flow.items, component.ranks.length, rank);
+    while (left > 0) {
+      const items = granularity === "all" ? left : Math.min(left, granularity);
+      yield { op: "work", ms: batchMs(context, flow, { length: items }) / method.puts.length };
+      yield { op: "put", channel: flow.channel, items };
+      left -= items;
+    }
+  }
+}
+
+/** Counts its turns, since the streams of a cycle end only when their calls do. */
+function* cycleProgram(context: ProgramContext): RankProgram {
+  const { model, method, component, rank } = context;
+  const { channels, initial, population } = method.cycle as NonNullable<MethodModel["cycle"]>;
+  const ranks = component.ranks.length;
+  const inside = (flows: readonly Flow[]) => flows.filter(({ channel }) => channels.has(channel));
+  const outside = (flows: readonly Flow[]) => flows.filter(({ channel }) => !channels.has(channel));
+  yield { op: "lock" };
+  for (const flow of outside(method.takes)) {
+    const granularity = model.granularityOf(flow.channel);
+    for (;;) {
+      const batch = yield { op: "take", channel: flow.channel, items: granularity === "all" ? undefined : granularity };
+      if (!batch) break;
+      yield { op: "work", ms: turnMs(context, flow, batch.length) };
+    }
+  }
+  const puts = inside(method.puts).map(({ channel, items }) => {
+    const total = partOf(items, ranks, rank);
+    const first = Math.min(total, partOf(initial, ranks, rank));
+    return { channel, total, first, put: first };
+  });
+  for (const { channel, first } of puts) if (first > 0) yield { op: "put", channel, items: first };
+  const takes = inside(method.takes).map((flow) => ({ flow, left: partOf(flow.items, ranks, rank) }));
+  const total = takes.reduce((sum, { left }) => sum + left, 0);
+  const chunk = Math.max(1, Math.floor(population / ranks));
+  let taken = 0;
+  while (taken < total) {
+    for (const take of takes) {
+      if (take.left === 0) continue;
+      const items = Math.min(chunk, take.left);
+      const batch = yield { op: "take", channel: take.flow.channel, items };
+      if (!batch) return;
+      take.left -= batch.length;
+      taken += batch.length;
+      yield { op: "work", ms: turnMs(context, take.flow, batch.length) };
+      for (const each of puts) {
+        // Rounded up: an answer must not wait for the question after it.
+        const target = each.first + Math.ceil(((each.total - each.first) * taken) / total - 1e-9);
+        if (target > each.put) yield { op: "put", channel: each.channel, items: target - each.put };
+        each.put = Math.max(each.put, target);
+      }
+    }
+  }
+  for (const { channel, items } of outside(method.puts)) {
+    const part = partOf(items, ranks, rank);
+    if (part > 0) yield { op: "put", channel, items: part };
+  }
+}
+
+/** Equal parts of a whole number; the parts of all ranks add up to it. */
+function partOf(items: number, ranks: number, rank: number): number {
+  return Math.floor(((rank + 1) * items) / ranks) - Math.floor((rank * items) / ranks);
+}
+
+function batchMs(
+  { model, durations, component, method, step }: ProgramContext,
+  flow: Flow,
+  batch: { readonly length: number } | readonly SimulatedItem[],
+): number {
+  const { batch: perStep } = model;
+  // A rank's fair share is what the busiest rank had when the whole batch was measured.
+  const isFairShare = batch.length === Math.ceil(flow.items / component.ranks.length);
+  const ofStep = isFairShare ? 1 / component.ranks.length : batch.length / Math.max(1, flow.items);
+  const items = (ofStep * perStep * component.concurrency) / Math.max(1, method.takes.length);
+  const ordinals = Array.isArray(batch) && component.lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
+  return method.share * durations.batchMs({ component, step, items, ordinals, itemsPerStep: flow.items });
+}
+
+/** Profiles have cycles as wholes: a turn takes its part of the whole time. */
+function turnMs({ model, durations, component, method, step }: ProgramContext, flow: Flow, items: number): number {
+  const whole = durations.batchMs({ component, step, items: model.batch, ordinals: [], itemsPerStep: flow.items });
+  return (
+    (method.share * whole * items * component.concurrency) / Math.max(1, flow.items) / Math.max(1, method.takes.length)
+  );
+}

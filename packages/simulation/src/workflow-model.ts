@@ -1,0 +1,182 @@
+/** A plan, a flow graph and a profile made ready to run: who has which ranks, takes and puts how much, in which order. */
+import { type ComponentProfile, type Granularity, type Plan, type Profile, TreadleError } from "@treadle/contracts";
+
+/** What a method moves over one channel in a step, over all ranks of its component. */
+export type Flow = { readonly channel: string; readonly items: number };
+
+export type MethodModel = {
+  readonly name: string;
+  readonly takes: readonly Flow[];
+  readonly puts: readonly Flow[];
+  /** of the component's seconds */
+  readonly share: number;
+  readonly cycle: CycleModel | undefined;
+};
+
+/** How a method takes part in a cycle: streams of a cycle have no end of their own, so it counts. */
+export type CycleModel = {
+  /** channels of the cycle among `takes` and `puts` */
+  readonly channels: ReadonlySet<string>;
+  /** items that it puts before it takes any, over all ranks */
+  readonly initial: number;
+  /** items that go round, over all ranks */
+  readonly population: number;
+};
+
+export type RankModel = { readonly worker: string; readonly devices: readonly string[] };
+
+export type ComponentModel = {
+  readonly name: string;
+  readonly profile: ComponentProfile;
+  readonly ranks: readonly RankModel[];
+  /** distinct devices of all ranks */
+  readonly numDevices: number;
+  /** ranks that can compute at the same time: devices, in units of what a rank spans */
+  readonly concurrency: number;
+  /** its ranks get their devices together, and a call ends on all of them at once */
+  readonly isGang: boolean;
+  /** relative spread of what an item takes, as the standard deviation of its logarithm */
+  readonly lengthSpread: number;
+  readonly serialMs: number;
+  readonly methods: readonly MethodModel[];
+};
+
+export type WorkflowModel = {
+  readonly batch: number;
+  /** in the order of their first call in a step */
+  readonly components: readonly ComponentModel[];
+  readonly channels: readonly string[];
+  /** channels that the runner fills at the start of a step */
+  readonly inputs: readonly Flow[];
+  /** channels that nobody but the runner empties */
+  readonly outputs: readonly string[];
+  /** true when every order between calls is one of producers and consumers, so L2 can be judged strictly */
+  readonly isOrderPlain: boolean;
+  granularityOf(channel: string): Granularity;
+};
+
+/** What a profile does not say of a component. */
+export type ComponentTraits = {
+  readonly gang?: boolean | undefined;
+  readonly lengthSpread?: number | undefined;
+};
+
+/** Throws `problem.invalid` where plan, graph and profile do not fit together. */
+export function modelWorkflow(
+  plan: Plan,
+  profile: Profile,
+  traits: Readonly<Record<string, ComponentTraits>>,
+): WorkflowModel {
+  const { graph } = profile;
+  const names = Object.keys(graph.components);
+  checkNames(plan, profile, Object.keys(traits));
+  const components = names.map((name): ComponentModel => {
+    const measured = profile.components[name] as ComponentProfile;
+    const ranks = (plan.components[name] as Plan["components"][string]).ranks;
+    const numDevices = new Set(ranks.flatMap((rank) => rank.devices)).size;
+    return {
+      name,
+      profile: measured,
+      ranks: ranks.map(({ devices }, index) => ({ worker: `${name}/${index}`, devices })),
+      numDevices,
+      concurrency: Math.min(ranks.length, numDevices / (ranks[0] as { devices: string[] }).devices.length),
+      isGang: traits[name]?.gang ?? false,
+      lengthSpread: traits[name]?.lengthSpread ?? 0,
+      serialMs: measured.serialSeconds * 1000,
+      methods: methodsOf(name, profile),
+    };
+  });
+  const channels = Object.entries(graph.channels);
+  return {
+    batch: graph.batch,
+    components,
+    channels: channels.map(([name]) => name),
+    inputs: channels
+      .filter(([, { producers }]) => producers.length === 0)
+      .map(([channel, { itemsPerStep }]) => ({ channel, items: Math.round(itemsPerStep) })),
+    outputs: channels.filter(([, { consumers }]) => consumers.length === 0).map(([channel]) => channel),
+    isOrderPlain: graph.cycles.length === 0 && components.every((component) => !component.isGang),
+    granularityOf: (channel) => plan.granularity.channels[channel] ?? plan.granularity.default,
+  };
+}
+
+function checkNames(plan: Plan, { graph, components, workflow }: Profile, described: readonly string[]): void {
+  const again = `measure again with 'treadle profile ${workflow}'`;
+  const list = (names: readonly string[]) => names.map((name) => `'${name}'`).join(", ") || "none";
+  const known = Object.keys(graph.components);
+  const invalid = (message: string) => new TreadleError("problem.invalid", message);
+  if (known.length === 0) throw invalid(`the profile of '${workflow}' has no component that flows anything; ${again}`);
+  const unmeasured = known.filter((name) => !Object.hasOwn(components, name));
+  if (unmeasured.length > 0)
+    throw invalid(`the profile of '${workflow}' has no times of ${list(unmeasured)}; ${again}`);
+  const strange = [...Object.keys(plan.components), ...described].filter((name) => !known.includes(name));
+  if (strange.length > 0)
+    throw invalid(`the profile of '${workflow}' does not know ${list(strange)}; it has ${list(known)}; ${again}`);
+  const unplaced = known.filter((name) => !Object.hasOwn(plan.components, name));
+  if (unplaced.length > 0)
+    throw invalid(`the plan has no place for ${list(unplaced)} of the profile of '${workflow}'; plan again`);
+}
+
+function methodsOf(component: string, { graph }: Profile): MethodModel[] {
+  const methods = Object.entries(graph.components[component]?.methods ?? {}).filter(
+    ([, { takes, puts }]) => takes.length + puts.length > 0,
+  );
+  return methods.map(([name, { takes, puts }]) => {
+    const flows = (channels: readonly string[], role: "producers" | "consumers"): Flow[] =>
+      channels.map((channel) => {
+        const moved = graph.channels[channel];
+        if (!moved)
+          throw new TreadleError(
+            "problem.invalid",
+            `graph: '${component}.${name}' uses no known channel by '${channel}'`,
+          );
+        return { channel, items: Math.round(moved.itemsPerStep / Math.max(1, moved[role].length)) };
+      });
+    const model = { name, takes: flows(takes, "consumers"), puts: flows(puts, "producers"), share: 1 / methods.length };
+    return { ...model, cycle: cycleOf(component, model.takes, model.puts, graph) };
+  });
+}
+
+/**
+ * Who begins a cycle is not traced. Whoever puts more into it than it takes out must put first, as a simulator its first
+ * observations; where all put as many as they take, it is a member that is fed from outside, else the first.
+ */
+function cycleOf(
+  component: string,
+  takes: readonly Flow[],
+  puts: readonly Flow[],
+  graph: Profile["graph"],
+): CycleModel | undefined {
+  const members = graph.cycles.find((names) => names.includes(component));
+  if (!members) return undefined;
+  const inside = Object.entries(graph.channels).filter(
+    ([, { producers, consumers }]) =>
+      producers.some((name) => members.includes(name)) && consumers.some((name) => members.includes(name)),
+  );
+  const channels = new Set(inside.map(([channel]) => channel));
+  const sum = (flows: readonly Flow[]) =>
+    flows.filter(({ channel }) => channels.has(channel)).reduce((total, { items }) => total + items, 0);
+  if (sum(takes) + sum(puts) === 0) return undefined;
+  const surplus = (name: string): number =>
+    inside.reduce((total, [, { producers, consumers, itemsPerStep }]) => {
+      const put = producers.includes(name) ? itemsPerStep / producers.length : 0;
+      const taken = consumers.includes(name) ? itemsPerStep / consumers.length : 0;
+      return total + put - taken;
+    }, 0);
+  const most = Math.max(...members.map(surplus));
+  const isFed = (name: string) =>
+    Object.entries(graph.channels).some(
+      ([channel, { consumers }]) => !channels.has(channel) && consumers.includes(name),
+    );
+  const first = most >= 0.5 ? members.find((name) => surplus(name) === most) : (members.find(isFed) ?? members[0]);
+  const fedItems = Object.entries(graph.channels)
+    .filter(([channel, { consumers }]) => !channels.has(channel) && consumers.includes(first as string))
+    .reduce((total, [, { itemsPerStep }]) => total + itemsPerStep, 0);
+  const begins = inside.filter(([, { producers }]) => producers.includes(first as string));
+  const putByFirst = begins.reduce(
+    (total, [, { itemsPerStep, producers }]) => total + itemsPerStep / producers.length,
+    0,
+  );
+  const population = Math.max(1, Math.round(most >= 0.5 ? most : Math.min(putByFirst, fedItems || 1)));
+  return { channels, population, initial: component === first ? Math.min(population, sum(puts)) : 0 };
+}
