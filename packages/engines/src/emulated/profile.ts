@@ -13,17 +13,19 @@ export const EmulatedProfile = z.strictObject({
   /** How well work spreads over devices: 1 is perfectly, 0 not at all. */
   alpha: z.number().min(0).max(1).default(1),
   /** One decoding step of all running sequences; units are these sequences. */
-  decode: Cost,
+  decode: Cost.prefault({}),
   /** Decoding steps that one prompt token counts as. */
   prefillSteps: z.number().nonnegative().default(0),
   /** Sequences decoded at once; others wait in order. */
   slots: z.int().positive().default(1024),
   /** Lengths of responses are lognormal: `spread` is the deviation of their natural logarithm. */
-  response: z.strictObject({ medianTokens: z.number().positive(), spread: z.number().nonnegative().default(0) }),
+  response: z
+    .strictObject({ medianTokens: z.number().positive(), spread: z.number().nonnegative().default(0) })
+    .prefault({ medianTokens: 1 }),
   /** Scoring; units are tokens of the rectangle. */
-  logprobs: Cost,
+  logprobs: Cost.prefault({}),
   /** Forward and backward; units are tokens of the rectangle. */
-  training: Cost,
+  training: Cost.prefault({}),
   optimStepSeconds: seconds.default(0),
   loadWeightsSeconds: seconds.default(0),
   onloadSeconds: seconds.default(0),

@@ -1,0 +1,136 @@
+/**
+ * Any flow of stages on emulated engines: they take the time and memory of their profiles and compute nothing. For asking
+ * how a workload behaves in each mode, on more devices than there are here. No device, no mode is named.
+ */
+import { EmulatedEngine, EmulatedProfile } from "@treadle/engines";
+import { type Channel, type Sink, type Source, Worker, workflow } from "@treadle/runtime";
+import { z } from "zod";
+
+export const Item = z.object({ id: z.string() });
+type Item = z.infer<typeof Item>;
+
+const Stage = z.strictObject({
+  /**
+   * `generate`: responses of the profile's lengths; `score` and `train`: a cost an item, the latter with an optimiser step
+   * at the end; `simulate` and `act`: two stages in a cycle, each with a `score` of all items a turn.
+   */
+  work: z.enum(["generate", "score", "train", "simulate", "act"]),
+  /** channels; the workflow itself puts into `prompts` */
+  takes: z.array(z.string()).default([]),
+  puts: z.array(z.string()).default([]),
+  engine: EmulatedProfile.omit({ devices: true }),
+  devicesPerRank: z.int().positive().default(1),
+  ranks: z.strictObject({ max: z.int().positive().optional(), fixed: z.int().positive().optional() }).optional(),
+});
+type Stage = z.infer<typeof Stage>;
+
+const Config = z.strictObject({
+  stages: z.record(z.string(), Stage),
+  /** of stages in a cycle */
+  turns: z.int().positive().default(1),
+});
+
+export class StageWorker extends Worker<Stage & { readonly turns: number; readonly batch: number }> {
+  #engine!: EmulatedEngine;
+
+  override async setup(): Promise<void> {
+    const devices = this.devices.ids.length;
+    this.#engine = EmulatedEngine.create({ ...this.config.engine, devices }, { seed: this.seed + this.rank });
+  }
+  override memoryBytes(): number {
+    return this.#engine.memory().residentBytes;
+  }
+  override async onload(): Promise<void> {
+    await this.#engine.restore();
+  }
+  override async offload(): Promise<void> {
+    await this.#engine.release();
+  }
+
+  /** Passes everything from the first source on to every sink; of further sources as many items are used up. */
+  async flow(sources: readonly Source<Item>[], sinks: readonly Sink<Item>[]): Promise<void> {
+    await using _ = await this.devices.lock();
+    const [main, ...others] = sources as [Source<Item>, ...Source<Item>[]];
+    for await (const batch of main.batches()) {
+      for (const other of others) await other.take({ items: batch.length });
+      await this.#work(batch);
+      for (const sink of sinks) await sink.put(...batch);
+    }
+    if (this.config.work === "train") await this.#engine.optimStep({ learningRate: 0, scale: 1 });
+  }
+
+  /** Begins the cycle: puts all environments' observations, then answers actions for so many turns. */
+  async simulate(actions: Source<Item>, observations: Sink<Item>): Promise<void> {
+    await using _ = await this.devices.lock();
+    const { turns, batch } = this.config;
+    await observations.put(...Array.from({ length: batch }, (_unused, id) => ({ id: `${id}` })));
+    for (let turn = 1; turn <= turns; turn++) {
+      const acted = (await actions.take({ items: batch })) ?? [];
+      await this.#work(acted);
+      if (turn < turns) await observations.put(...acted);
+    }
+  }
+
+  /** Answers observations with actions for so many turns, and puts what came of them. */
+  async act(observations: Source<Item>, actions: Sink<Item>, episodes: readonly Sink<Item>[]): Promise<void> {
+    await using _ = await this.devices.lock();
+    const { turns, batch } = this.config;
+    for (let turn = 1; turn <= turns; turn++) {
+      const seen = (await observations.take({ items: batch })) ?? [];
+      await this.#work(seen);
+      await actions.put(...seen);
+      if (turn === turns) for (const sink of episodes) await sink.put(...seen);
+    }
+  }
+
+  async #work(items: readonly Item[]): Promise<void> {
+    const rows = items.length;
+    if (this.config.work === "generate") {
+      const seed = Number.parseInt(items[0]?.id.split("-").at(-1) ?? "0", 10);
+      const prompts = items.map(() => Int32Array.of(1));
+      await this.#engine.generate(prompts, { maxTokens: 100_000, temperature: 1, stopTokens: [0], seed });
+      return;
+    }
+    const rectangle = { rows, columns: 1, tokens: new Int32Array(rows) };
+    if (this.config.work !== "train") await this.#engine.logprobs(rectangle);
+    else {
+      const weights = new Float32Array(rows).fill(1);
+      await this.#engine.forwardBackward({ ...rectangle, weights }, { type: "cross-entropy" });
+    }
+  }
+}
+
+export default workflow(Config, async ({ cluster, config, steps, report }) => {
+  const { stages, turns, batch } = config;
+  const names = new Set(Object.values(stages).flatMap(({ takes, puts }) => [...takes, ...puts]));
+  const channels = new Map([...names].map((name) => [name, cluster.channel(name, Item)]));
+  const channel = (name: string) => channels.get(name) as Channel<Item>;
+  const groups = await Promise.all(
+    Object.entries(stages).map(async ([name, stage]) => {
+      const { ranks, devicesPerRank, engine } = stage;
+      const memoryPerDeviceMiB = engine.residentBytes === undefined ? undefined : engine.residentBytes / 2 ** 20;
+      const options = { name, devicesPerRank, memoryPerDeviceMiB, ...(ranks ? { ranks: defined(ranks) } : {}) };
+      return { stage, group: await cluster.launch(StageWorker, { ...stage, turns, batch }, options) };
+    }),
+  );
+  const prompts = channels.get("prompts");
+  const dataset = (step: number) => Array.from({ length: batch }, (_, i) => ({ id: `${step}-${step * batch + i}` }));
+  for await (const { batch: items } of steps(dataset)) {
+    if (prompts) await prompts.put(...items);
+    for (const { stage, group } of groups) {
+      const sources = stage.takes.map((name) => channel(name).source);
+      const sinks = stage.puts.map((name) => channel(name).sink);
+      const [source, sink] = [sources[0] as Source<Item>, sinks[0] as Sink<Item>];
+      if (stage.work === "simulate") group.simulate(source, sink);
+      else if (stage.work === "act") group.act(source, sink, sinks.slice(1));
+      else group.flow(sources, sinks);
+    }
+    report({ items: items.length });
+  }
+});
+
+const defined = (ranks: NonNullable<Stage["ranks"]>) =>
+  Object.fromEntries(Object.entries(ranks).filter(([, value]) => value !== undefined)) as {
+    max?: number;
+    fixed?: number;
+  };
