@@ -9,6 +9,6 @@ export { decodeItems, type ItemBlock, ItemEncoder, type KeepLarge, type KeptItem
 export { memoryLinkPair } from "./memory-link.ts";
 export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./payloads.ts";
 export { createPeer, type PeerOptions } from "./peer.ts";
-export { dropIdleMemory, releaseArrays } from "./received-arrays.ts";
+export { dropIdleMemory, giveMemory, releaseArrays } from "./received-arrays.ts";
 export { removeSegment, removeSegments } from "./shared-memory.ts";
 export { defaultLinkLimits, type LinkLimits } from "./socket-link.ts";

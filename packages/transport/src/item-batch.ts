@@ -6,10 +6,11 @@
  * values with large typed arrays travel so.
  */
 
-import { Packr, Unpackr } from "msgpackr";
+import { Packr, RESET_BUFFER_MODE, REUSE_BUFFER_MODE, Unpackr } from "msgpackr";
 import { codecOptions, decodeChecked, decodeItem, type PlacedItem, placeItem } from "./codec.ts";
 import { HeaderCheck } from "./header-check.ts";
 import { protocolError } from "./protocol-error.ts";
+import { giveMemory, takeMemory } from "./received-arrays.ts";
 import { TakeOut } from "./typed-arrays.ts";
 
 /** The keys of each shape, in the order of their ids. */
@@ -38,37 +39,54 @@ const maxShapes = 32;
 /** Dictionaries make a shape of every set of keys; past this many keys an encoder forgets the shapes that it knows. */
 const maxKeys = 512;
 
+/** Each value is packed over the one before, and copied to its place from there. */
+const packMode = REUSE_BUFFER_MODE | RESET_BUFFER_MODE;
+const minBlockBytes = 4096;
+
 /** Encodes blocks for one receiver after another; remembers the shapes of earlier blocks, so that few are sought anew. */
 export class ItemEncoder {
   #structures: string[][] = [];
   #packr = new Packr();
   #shapes: Shapes = [];
+  /** Of the block before: a good guess at the size of the next. */
+  #lastBytes = 0;
 
   constructor() {
     this.#forget();
   }
 
-  /** Throws `link.unsupported-value`. */
+  /** The block's memory serves again once `giveMemory` has it back. Throws `link.unsupported-value`. */
   encode(values: readonly unknown[], keep?: KeepLarge): ItemBlock {
-    const encodings = new Array<Uint8Array>(values.length);
+    const lengths = new Uint32Array(values.length);
     const kept: KeptItem[] = [];
+    let data: Uint8Array = new Uint8Array(takeMemory(Math.max(minBlockBytes, this.#lastBytes)));
+    let sizeBytes = 0;
     for (let index = 0; index < values.length; index++) {
       const takeOut = new TakeOut();
       const replaced = takeOut.replace(values[index]);
       if (takeOut.buffers.length > 0) return encodeAlone(values, keep);
       const encoding = this.#pack(replaced);
-      if (keep === undefined || encoding.length <= keep.aboveBytes || !keepItem(values[index], index, keep, kept)) {
-        encodings[index] = encoding;
-      }
+      const { length } = encoding;
+      if (keep !== undefined && length > keep.aboveBytes && keepItem(values[index], index, keep, kept)) continue;
+      if (sizeBytes + length > data.length) data = grow(data, sizeBytes, sizeBytes + length);
+      data.set(encoding, sizeBytes);
+      lengths[index] = length;
+      sizeBytes += length;
     }
-    const block = { ...join(encodings), shapes: this.#currentShapes() };
-    if (block.shapes.reduce((sum, keys) => sum + keys.length, 0) > maxKeys) this.#forget();
+    this.#lastBytes = sizeBytes;
+    const shapes = this.#currentShapes();
+    if (shapes.reduce((sum, keys) => sum + keys.length, 0) > maxKeys) this.#forget();
+    const block = { data: fit(data, sizeBytes), lengths, shapes };
     return kept.length === 0 ? block : { ...block, kept };
   }
 
+  /** Valid until the next call. */
   #pack(value: unknown): Uint8Array {
     try {
-      return this.#packr.pack(value);
+      const packed = this.#packr.pack(value, packMode) as Buffer & { start?: number; end?: number };
+      // Without bounds when it introduced a shape.
+      if (packed.start === undefined) return packed;
+      return new Uint8Array(packed.buffer, packed.byteOffset + packed.start, (packed.end as number) - packed.start);
     } catch (error) {
       this.#forget(); // it may know shapes by halves
       throw error;
@@ -91,6 +109,22 @@ export class ItemEncoder {
       saveStructures: () => {},
     });
   }
+}
+
+/** The block's bytes so far in more memory. */
+function grow(data: Uint8Array, usedBytes: number, neededBytes: number): Uint8Array {
+  const grown = new Uint8Array(takeMemory(Math.max(neededBytes, data.length * 2)));
+  grown.set(data.subarray(0, usedBytes));
+  giveMemory(data);
+  return grown;
+}
+
+/** Whoever keeps a small block keeps no large memory for it. */
+function fit(data: Uint8Array, usedBytes: number): Uint8Array {
+  if (usedBytes * 2 > data.length) return data.subarray(0, usedBytes);
+  const small = data.slice(0, usedBytes);
+  giveMemory(data);
+  return small;
 }
 
 function encodeAlone(values: readonly unknown[], keep: KeepLarge | undefined): ItemBlock {

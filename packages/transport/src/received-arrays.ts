@@ -39,6 +39,17 @@ export function takeMemory(sizeBytes: number): ArrayBuffer {
   return block;
 }
 
+/** Takes back memory of `takeMemory` whose content no code can reach any more; others' memory is left alone. */
+export function giveMemory({ buffer }: ArrayBufferView): void {
+  if (buffer instanceof ArrayBuffer && reusable.has(buffer)) keepIdle(buffer);
+}
+
+function keepIdle(block: ArrayBuffer): void {
+  idle.push(block);
+  idleBytes += block.byteLength;
+  while (idleBytes > maxIdleBytes) idleBytes -= idle.shift()!.byteLength; // R3
+}
+
 /** Notes that this memory is on loan; `giveBack` is called when it is released, and not when it is collected. */
 export function noteForeignMemory(block: ArrayBuffer, giveBack: ReturnMemory): void {
   foreign.set(block, giveBack);
@@ -75,9 +86,7 @@ function releaseBlock(block: ArrayBufferLike): void {
     reusable.delete(block);
     const moved = structuredClone(block, { transfer: [block] }); // R1
     reusable.add(moved);
-    idle.push(moved);
-    idleBytes += moved.byteLength;
-    while (idleBytes > maxIdleBytes) idleBytes -= idle.shift()!.byteLength; // R3
+    keepIdle(moved);
     return;
   }
   const giveBack = foreign.get(block);

@@ -13,7 +13,14 @@ import {
   type TakeRequest,
   TreadleError,
 } from "@treadle/contracts";
-import { decodeItems, ItemEncoder, type PayloadReader, type PayloadStore } from "@treadle/transport";
+import {
+  decodeItems,
+  giveMemory,
+  ItemEncoder,
+  type PayloadReader,
+  type PayloadStore,
+  releaseArrays,
+} from "@treadle/transport";
 import type { z } from "zod";
 import type { ChannelWait } from "../host/call-meter.ts";
 import type { BatchOptions, Sink, Source } from "./channel.ts";
@@ -22,6 +29,8 @@ import type { BatchOptions, Sink, Source } from "./channel.ts";
 export type HomePort = {
   put(request: z.infer<typeof PutRequest>): Promise<unknown>;
   take(request: z.infer<typeof TakeRequest>): Promise<unknown>;
+  /** what is put travels as a copy, so that its memory is free once the put is answered */
+  readonly isRemote?: boolean | undefined;
   /** where this process keeps large items; without it all of them travel through the home */
   readonly payloads?: Payloads | undefined;
 };
@@ -59,6 +68,7 @@ export class SinkClient<T> implements Sink<T> {
     using wait = this.#waiting();
     await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
     wait.moved(items.length, sizeBytes(packed));
+    if (this.#port.isRemote) giveMemory(packed.data);
   }
 }
 
@@ -78,14 +88,14 @@ export class SourceClient<T> implements Source<T> {
   }
 
   async take(options: BatchOptions = {}): Promise<T[] | undefined> {
-    const items = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
+    const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
     using wait = this.#waiting();
     const reply = TakeReply.parse(
       await this.#port.take({
         channel: this.name,
         call: this.#call(),
         acknowledge: options.acknowledge !== "call",
-        ...(items === undefined ? {} : { maxItems: items, minItems: items }),
+        ...(most === undefined ? {} : { maxItems: most, minItems: most }),
         ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
       }),
     );
@@ -94,7 +104,10 @@ export class SourceClient<T> implements Source<T> {
       count(reply.blocks),
       reply.blocks.reduce((sum, block) => sum + sizeBytes(block), 0),
     );
-    return unpackItems<T>(reply, this.#port.payloads?.reader);
+    const items = unpackItems<T>(reply, this.#port.payloads?.reader);
+    // Nothing that was decoded with shapes points into its block.
+    if (this.#port.isRemote) for (const block of reply.blocks) if (block.shapes) releaseArrays(block.data);
+    return items;
   }
 
   async *batches(options: BatchOptions = {}): AsyncGenerator<T[]> {

@@ -11,7 +11,7 @@ import type { z } from "zod";
 import { type Payloads, unpackItems, validateItem } from "./channel-client.ts";
 import type { CallOutcome, ChannelEffect } from "./channel-messages.ts";
 import { ChannelState } from "./channel-state.ts";
-import { joinItems, type StoredItem, splitBlock } from "./item-blocks.ts";
+import { BlockItems, joinItems, type StoredItem } from "./item-blocks.ts";
 import { KeptPayloads, type PayloadEffect } from "./kept-payloads.ts";
 import { fifo, leastLoaded, type PickPolicy, priority } from "./pick-policy.ts";
 import { StreamShares } from "./stream-shares.ts";
@@ -141,7 +141,7 @@ export class ChannelHomes {
     const request = PutRequest.parse(body);
     const open = this.#openCall(request.call, request.channel);
     const { state, definition } = this.#channel(request.channel);
-    const items = splitBlock(request.items);
+    const items = new BlockItems(request.items);
     for (const { segment } of request.items.kept ?? []) this.#kept.entered(segment, open.worker);
     const { schema } = definition;
     if (schema) {
@@ -256,8 +256,8 @@ export class ChannelHomes {
         }
         case "finished":
           for (const payload of effect.payloads) {
-            const { segment } = payload as StoredItem;
-            if (segment !== undefined) this.#free(this.#kept.finished(segment));
+            const { kept } = payload as StoredItem;
+            if (kept) this.#free(this.#kept.finished(kept.segment));
           }
           break;
         case "end":

@@ -22,6 +22,9 @@ export type PutItem = {
   readonly isKept?: boolean | undefined;
 };
 
+/** Items as a put brings them: an array, or whatever makes them when they are asked for. They must not change. */
+export type ItemList = { readonly length: number; at(index: number): PutItem | undefined };
+
 /** An item as consumers and policies see it. `delivery` is unique in the channel, rises in put order, and is what is acknowledged. */
 export type ItemView = {
   readonly delivery: number;
@@ -45,7 +48,7 @@ export type CloseInput = { readonly call: CallId; readonly outcome: CallOutcome 
 export type PutInput = {
   readonly call: CallId;
   readonly put: RequestId;
-  readonly items: readonly PutItem[];
+  readonly items: ItemList;
   /** Holds the items back until `commit` (C6). */
   readonly staged?: boolean | undefined;
   readonly nowMs: number;

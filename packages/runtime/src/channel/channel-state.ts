@@ -31,6 +31,7 @@ import type {
   ChannelEffect,
   ChannelSnapshot,
   CloseInput,
+  ItemList,
   OpenInput,
   PutInput,
   PutItem,
@@ -75,7 +76,7 @@ export class ChannelState {
     this.name = options.name;
     this.#gate = new CreditGate({
       capacity: options.capacity,
-      show: (stream, item) => this.#show(stream, item),
+      show: (stream, source, index, item) => this.#show(stream, source, index, item),
       touch: (stream) => this.#dirty.add(stream),
     });
     this.#policy = options.policy ?? fifo;
@@ -95,7 +96,7 @@ export class ChannelState {
         worker: input.worker,
         source: undefined,
         sink: undefined,
-        inFlight: new Map(),
+        inFlight: [],
         inFlightWeight: 0,
         staged: [],
         lost: false,
@@ -151,7 +152,7 @@ export class ChannelState {
     const call = this.#calls.get(id);
     const stream = call?.sink;
     if (!call || !stream || call.lost || stream.failure) {
-      for (const item of input.items) this.#finishPayload(item);
+      for (let at = 0; at < input.items.length; at++) this.#finishPayload(input.items.at(at));
       const open = call && stream && !call.lost;
       const error = open ? this.#producerFailed(stream) : this.#notOpen(id, "sink", call);
       return this.#settle([{ type: "put-refused", put, call: id, error }]);
@@ -212,26 +213,17 @@ export class ChannelState {
       return input.deliveries?.length ? [{ type: "stale-ack", call: input.call, deliveries: input.deliveries }] : [];
     }
     const { queue } = call.source;
-    const stale: number[] = [];
-    if (input.deliveries === undefined) {
-      for (const item of call.inFlight.values()) this.#finish(call, item);
-      for (const item of call.inFlight.values()) queue.acknowledged(item);
-      call.inFlight.clear();
-    } else {
-      for (const delivery of input.deliveries) {
-        const item = call.inFlight.get(delivery);
-        if (item === undefined) {
-          stale.push(delivery);
-          continue;
-        }
-        call.inFlight.delete(delivery);
-        this.#finish(call, item);
-        queue.acknowledged(item);
-      }
+    const held = call.inFlight;
+    const asked = input.deliveries && new Set(input.deliveries);
+    call.inFlight = asked ? held.filter((item) => !asked.has(item.delivery)) : [];
+    for (const item of held) {
+      if (asked && !asked.delete(item.delivery)) continue;
+      this.#finish(call, item);
+      queue.acknowledged(item);
     }
-    if (call.inFlight.size === 0) call.inFlightWeight = 0;
+    if (call.inFlight.length === 0) call.inFlightWeight = 0;
     this.#dirty.add(call.source);
-    return this.#settle(stale.length > 0 ? [{ type: "stale-ack", call: call.call, deliveries: stale }] : []);
+    return this.#settle(asked?.size ? [{ type: "stale-ack", call: call.call, deliveries: [...asked] }] : []);
   }
 
   /** C6: what the call staged becomes visible, in the order it was put; what still waits for credit is as good as put. */
@@ -294,11 +286,10 @@ export class ChannelState {
     };
   }
 
-  #show(stream: StreamState, item: Item): void {
+  #show(stream: StreamState, source: ItemList, index: number, item: PutItem): void {
     this.#lastDelivery += 1;
-    item.delivery = this.#lastDelivery;
     this.#queued += 1;
-    stream.queue.push(item);
+    stream.queue.push(source, index, item, this.#lastDelivery);
   }
 
   // Delivery.
@@ -346,7 +337,7 @@ export class ChannelState {
     stream.takes = stream.takes.filter((take) => !filled.has(take));
     for (const { take, items, weight } of batches) {
       const { call } = take;
-      for (const item of items) call.inFlight.set(item.delivery, item);
+      for (const item of items) call.inFlight.push(item);
       call.inFlightWeight += weight;
       stream.numInFlight += items.length;
       this.#queued -= items.length;
@@ -375,9 +366,9 @@ export class ChannelState {
     const { staged } = call;
     call.staged = [];
     stream.numStaged -= staged.length;
-    for (const item of staged) {
+    for (const [index, item] of staged.entries()) {
       if (stream.failure) this.#drop(item);
-      else this.#show(stream, item);
+      else this.#show(stream, staged, index, item);
     }
     this.#dirty.add(stream);
   }
@@ -402,9 +393,9 @@ export class ChannelState {
   #giveBack(call: CallState): void {
     const stream = call.source;
     if (!stream) return;
-    const items = [...call.inFlight.values()];
+    const items = call.inFlight;
     stream.loads.set(call.worker, (stream.loads.get(call.worker) ?? 0) - call.inFlightWeight);
-    call.inFlight.clear();
+    call.inFlight = [];
     call.inFlightWeight = 0;
     stream.numInFlight -= items.length;
     stream.queue.giveBack(items);
@@ -429,7 +420,7 @@ export class ChannelState {
     for (const item of items) this.#finishPayload(item);
   }
 
-  #drop(item: Item): void {
+  #drop(item: PutItem): void {
     this.#gate.release(1, item.sizeBytes);
     this.#finishPayload(item);
   }
@@ -437,7 +428,8 @@ export class ChannelState {
   /** What was admitted of them stays. */
   #dropPuts(matches: (put: PutState) => boolean): PutState[] {
     const dropped = this.#gate.drop(matches);
-    for (const { items, next } of dropped) for (let at = next; at < items.length; at++) this.#finishPayload(items[at]);
+    for (const { items, next } of dropped)
+      for (let at = next; at < items.length; at++) this.#finishPayload(items.at(at));
     return dropped;
   }
 

@@ -2,14 +2,16 @@
  * The door of a channel: counts what is inside against the capacity and keeps the puts that wait for credit, in order
  * (C3). It owns the waiting puts and the staged items' credit; where an admitted item goes is the channel's business.
  */
-import type { ChannelEffect, PutItem } from "./channel-messages.ts";
-import type { Item } from "./stream-queue.ts";
+import type { ChannelEffect, ItemList, PutItem } from "./channel-messages.ts";
 import type { PutState, StreamState, TakeState } from "./stream-state.ts";
+
+/** `item` is `source.at(index)`. */
+export type ShowItem = (stream: StreamState, source: ItemList, index: number, item: PutItem) => void;
 
 export type CreditGateOptions = {
   readonly capacity: { readonly items: number; readonly bytes?: number | undefined };
   /** Gives a visible item its place in the stream. */
-  readonly show: (stream: StreamState, item: Item) => void;
+  readonly show: ShowItem;
   /** The stream has changed and must be served. */
   readonly touch: (stream: StreamState) => void;
 };
@@ -23,7 +25,7 @@ export class CreditGate {
   #puts: PutState[] = [];
   readonly #capacityItems: number;
   readonly #capacityBytes: number;
-  readonly #show: (stream: StreamState, item: Item) => void;
+  readonly #show: ShowItem;
   readonly #touch: (stream: StreamState) => void;
 
   constructor(options: CreditGateOptions) {
@@ -80,7 +82,7 @@ export class CreditGate {
       }
       const passes = put.staged && !hasQueued;
       while (put.next < put.items.length && (passes || (demand.items > 0 && demand.weight > 0 && demand.matches > 0))) {
-        const item = put.items[put.next] as PutItem;
+        const item = put.items.at(put.next) as PutItem;
         if (isWanted(stream, item)) {
           demand.matches -= 1;
           demand.items -= put.staged ? 0 : 1;
@@ -126,7 +128,7 @@ export class CreditGate {
   #admitWithCredit(put: PutState, out: ChannelEffect[]): boolean {
     const { items } = put;
     while (put.next < items.length) {
-      const item = items[put.next] as PutItem;
+      const item = items.at(put.next) as PutItem;
       if (!this.#hasCredit(item.sizeBytes)) return false;
       this.#admit(put, item);
     }
@@ -134,24 +136,14 @@ export class CreditGate {
     return true;
   }
 
-  #admit(put: PutState, { key, weight, priority, sizeBytes, payload, isKept }: PutItem): void {
-    const item: Item = {
-      delivery: 0,
-      key,
-      weight: weight ?? 1,
-      priority: priority ?? 0,
-      sizeBytes,
-      payload,
-      isKept: isKept === true,
-      queued: false,
-    };
-    put.next += 1;
+  #admit(put: PutState, item: PutItem): void {
     this.usedItems += 1;
-    this.usedBytes += sizeBytes;
+    this.usedBytes += item.sizeBytes;
     if (put.staged) {
       put.call.staged.push(item);
       put.stream.numStaged += 1;
-    } else this.#show(put.stream, item);
+    } else this.#show(put.stream, put.items, put.next, item);
+    put.next += 1;
   }
 
   /** What the waiting takes of a stream could still use, and how much of that its waiting puts have. */
@@ -164,7 +156,7 @@ export class CreditGate {
     for (const put of this.#puts) {
       if (put.stream !== stream) continue;
       for (let at = put.next; at < put.items.length && demand.matches < demand.items; at++) {
-        if (isWanted(stream, put.items[at] as PutItem)) demand.matches += 1;
+        if (isWanted(stream, put.items.at(at) as PutItem)) demand.matches += 1;
       }
     }
     return demand;

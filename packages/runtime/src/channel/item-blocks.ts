@@ -1,53 +1,72 @@
 /** Blocks of items taken apart at a channel's home, and the items of a batch put together again. Pure; bytes stay opaque. */
-import { type ItemBlock, type PackedItems, TreadleError } from "@treadle/contracts";
-import type { ItemView, PutItem } from "./channel-messages.ts";
+import { type ItemBlock, type KeptItem, type PackedItems, TreadleError } from "@treadle/contracts";
+import type { ItemList, ItemView, PutItem } from "./channel-messages.ts";
 
 /** Where an item's bytes are: in the block that it came with, or kept by its producer. */
-export class StoredItem {
+export class StoredItem implements PutItem {
   readonly block: PackedItems;
   readonly index: number;
-  /** its place in the block's data */
+  /** its place in the block's data, and its size there */
   readonly at: number;
-  readonly sizeBytes: number;
+  readonly length: number;
   /** the segment that holds it, when its producer keeps it */
-  readonly segment: string | undefined;
+  readonly kept: KeptItem | undefined;
 
-  constructor(block: PackedItems, index: number, at: number, sizeBytes: number, segment?: string) {
+  constructor(block: PackedItems, index: number, at: number, length: number, kept: KeptItem | undefined) {
     this.block = block;
     this.index = index;
     this.at = at;
-    this.sizeBytes = sizeBytes;
-    this.segment = segment;
+    this.length = length;
+    this.kept = kept;
+  }
+
+  get payload(): this {
+    return this;
+  }
+  get sizeBytes(): number {
+    return this.kept?.sizeBytes ?? this.length;
+  }
+  get isKept(): boolean {
+    return this.kept !== undefined;
+  }
+  get key(): string | undefined {
+    return this.block.keys?.[this.index];
+  }
+  get weight(): number | undefined {
+    return this.block.weights?.[this.index];
+  }
+  get priority(): number | undefined {
+    return this.block.priorities?.[this.index];
   }
 }
 
-/** Throws `link.protocol` when the sizes of a block do not add up. */
-export function splitBlock(block: PackedItems): PutItem[] {
-  const { lengths, keys, weights, priorities } = block;
-  const kept = block.kept && new Map(block.kept.map((each) => [each.index, each]));
-  const items = new Array<PutItem>(lengths.length);
-  let at = 0;
-  for (let index = 0; index < items.length; index++) {
-    const length = lengths[index] as number;
-    const elsewhere = kept?.get(index);
-    const sizeBytes = elsewhere?.sizeBytes ?? length;
-    items[index] = {
-      payload: new StoredItem(block, index, at, length, elsewhere?.segment),
-      sizeBytes,
-      key: keys?.[index],
-      weight: weights?.[index],
-      priority: priorities?.[index],
-      ...(elsewhere ? { isKept: true } : undefined),
-    };
-    at += length;
+/** The items of a block, each made when it is asked for: most wait in thousands, and need no object meanwhile. */
+export class BlockItems implements ItemList {
+  readonly length: number;
+  readonly #block: PackedItems;
+  readonly #starts: Float64Array;
+  readonly #kept: ReadonlyMap<number, KeptItem> | undefined;
+
+  /** Throws `link.protocol` when the sizes of the block do not add up. */
+  constructor(block: PackedItems) {
+    const { lengths, data, kept } = block;
+    this.length = lengths.length;
+    this.#block = block;
+    this.#starts = new Float64Array(lengths.length);
+    this.#kept = kept && new Map(kept.map((each) => [each.index, each]));
+    let at = 0;
+    for (let index = 0; index < lengths.length; index++) {
+      this.#starts[index] = at;
+      at += lengths[index] as number;
+    }
+    if (at === data.byteLength) return;
+    throw new TreadleError("link.protocol", `a put announced '${at}' bytes of items and carried '${data.byteLength}'`);
   }
-  if (at !== block.data.byteLength) {
-    throw new TreadleError(
-      "link.protocol",
-      `a put announced '${at}' bytes of items and carried '${block.data.byteLength}'`,
-    );
+
+  at(index: number): StoredItem {
+    const at = this.#starts[index] as number;
+    return new StoredItem(this.#block, index, at, this.#block.lengths[index] as number, this.#kept?.get(index));
   }
-  return items;
 }
 
 /** Items that lie one after the other in one block. */
@@ -61,12 +80,12 @@ export function joinItems(deliveries: readonly ItemView[]): { blocks: ItemBlock[
   const runs: Run[] = [];
   let last: Run | undefined;
   for (const delivery of deliveries) {
-    const { block, index, at, sizeBytes } = delivery.payload as StoredItem;
+    const { block, index, at, length } = delivery.payload as StoredItem;
     if (last !== undefined && last.block === block && last.to === index) {
       last.to = index + 1;
-      last.end = at + sizeBytes;
+      last.end = at + length;
     } else {
-      last = { block, from: index, to: index + 1, at, end: at + sizeBytes };
+      last = { block, from: index, to: index + 1, at, end: at + length };
       runs.push(last);
     }
   }

@@ -5,16 +5,16 @@
  * items go to the owner or wait. The key is free again when the owner has acknowledged, or given back, the last one.
  * Since a call gives back everything it holds at once, returned items of a key always precede the queued ones.
  *
- * Costs: keyless items in put order go through a ring, O(1) each; keys, priorities and returned items through heaps,
- * O(log n) each.
+ * Costs: keyless items in put order go through a ring, O(1) each, and are no object while they wait; keys, priorities and
+ * returned items go through heaps, O(log n) each.
  */
-import type { CallId, ItemView } from "./channel-messages.ts";
+import type { CallId, ItemList, ItemView, PutItem } from "./channel-messages.ts";
 import { LazyHeap, Ring } from "./ordered-items.ts";
 import type { PickPolicy } from "./pick-policy.ts";
 
-/** A stored item. `delivery` is 0 until the item becomes visible. */
+/** A stored item. */
 export type Item = {
-  delivery: number;
+  readonly delivery: number;
   readonly key: string | undefined;
   readonly weight: number;
   readonly priority: number;
@@ -23,6 +23,9 @@ export type Item = {
   readonly isKept: boolean;
   queued: boolean;
 };
+
+/** Items that were put one after the other and wait in that order; `delivery` is that of `next`. */
+type Run = { readonly source: ItemList; next: number; end: number; delivery: number };
 
 type KeyQueue = {
   readonly items: Ring<Item>;
@@ -41,7 +44,11 @@ export class StreamQueue {
 
   readonly #compare: (a: ItemView, b: ItemView) => number;
   /** Keyless items in put order; empty when the policy orders items otherwise. */
-  readonly #fresh = new Ring<Item>();
+  readonly #fresh = new Ring<Run>();
+  /** The run that grows. */
+  #lastRun: Run | undefined;
+  /** The first of the ring, once somebody has looked at it. */
+  #freshFront: Item | undefined;
   readonly #useRing: boolean;
   /** Keyless items that are not in the ring, and the heads of free keys. */
   readonly #ready: LazyHeap<Item>;
@@ -62,14 +69,26 @@ export class StreamQueue {
     });
   }
 
-  /** Appends an item whose `delivery` exceeds that of every item before. */
-  push(item: Item): void {
-    item.queued = true;
-    this.#count(item, 1);
+  /** Appends `source.at(index)`, which is `put`; its `delivery` exceeds that of every item before. */
+  push(source: ItemList, index: number, put: PutItem, delivery: number): void {
+    if (put.key === undefined && this.#useRing) {
+      const weight = put.weight ?? 1;
+      this.#count(weight, put.sizeBytes, 1);
+      this.#countFree(weight, 1);
+      const run = this.#lastRun;
+      if (run && run.source === source && run.end === index && run.delivery + index - run.next === delivery) {
+        run.end += 1;
+        return;
+      }
+      this.#lastRun = { source, next: index, end: index + 1, delivery };
+      this.#fresh.push(this.#lastRun);
+      return;
+    }
+    const item = itemOf(put, delivery);
+    this.#count(item.weight, item.sizeBytes, 1);
     if (item.key === undefined) {
-      this.#countFree(item, 1);
-      if (this.#useRing) this.#fresh.push(item);
-      else this.#ready.push(item);
+      this.#countFree(item.weight, 1);
+      this.#ready.push(item);
       return;
     }
     let key = this.#keys.get(item.key);
@@ -80,7 +99,7 @@ export class StreamQueue {
     key.items.push(item);
     key.weight += item.weight;
     const owner = key.owner;
-    if (owner === undefined) this.#countFree(item, 1);
+    if (owner === undefined) this.#countFree(item.weight, 1);
     else {
       owner.items += 1;
       owner.weight += item.weight;
@@ -113,7 +132,7 @@ export class StreamQueue {
   /** The first item, in the policy's order, that the call may take. */
   front(call: CallId, key?: string): Item | undefined {
     if (key !== undefined) return this.#openKey(call, key)?.items.front();
-    let best = this.#fresh.front();
+    let best = this.#firstFresh();
     if (this.#ready.size > 0) best = this.#earlier(best, this.#ready.front());
     if (this.#owned.size > 0) best = this.#earlier(best, this.#owned.get(call)?.ready.front());
     return best;
@@ -122,10 +141,10 @@ export class StreamQueue {
   /** Hands `item`, which must be the front of its key, to the call. */
   take(item: Item, call: CallId): void {
     item.queued = false;
-    this.#count(item, -1);
+    this.#count(item.weight, item.sizeBytes, -1);
     if (item.key === undefined) {
-      this.#countFree(item, -1);
-      if (this.#fresh.front() === item) this.#fresh.shift();
+      this.#countFree(item.weight, -1);
+      if (this.#freshFront === item) this.#shiftFresh();
       else if (this.#ready.front() === item) this.#ready.pop();
       return;
     }
@@ -155,9 +174,9 @@ export class StreamQueue {
     const latestFirst = [...items].sort((a, b) => b.delivery - a.delivery);
     for (const item of latestFirst) {
       item.queued = true;
-      this.#count(item, 1);
+      this.#count(item.weight, item.sizeBytes, 1);
       if (item.key === undefined) {
-        this.#countFree(item, 1);
+        this.#countFree(item.weight, 1);
         this.#ready.push(item);
         continue;
       }
@@ -176,8 +195,8 @@ export class StreamQueue {
   /** Everything the call may take now, in put order. One pass over the stream. */
   candidates(call: CallId, only?: string): Item[] {
     const found: Item[] = [];
+    // Only policies that select look at all of them, and for those the ring is empty.
     if (only === undefined) {
-      found.push(...this.#fresh);
       for (const item of this.#ready.live()) if (item.key === undefined) found.push(item);
     }
     for (const [name, key] of this.#keys) {
@@ -200,6 +219,23 @@ export class StreamQueue {
     this.take(item, call);
     this.acknowledged(item);
     return item;
+  }
+
+  #firstFresh(): Item | undefined {
+    if (this.#freshFront !== undefined) return this.#freshFront;
+    const run = this.#fresh.front();
+    if (run !== undefined) this.#freshFront = itemOf(run.source.at(run.next) as PutItem, run.delivery);
+    return this.#freshFront;
+  }
+
+  #shiftFresh(): void {
+    this.#freshFront = undefined;
+    const run = this.#fresh.front() as Run;
+    run.next += 1;
+    run.delivery += 1;
+    if (run.next < run.end) return;
+    this.#fresh.shift();
+    if (this.#lastRun === run) this.#lastRun = undefined;
   }
 
   #openKey(call: CallId, name: string): KeyQueue | undefined {
@@ -251,15 +287,28 @@ export class StreamQueue {
     else this.#keys.delete(name);
   }
 
-  #count(item: Item, sign: 1 | -1): void {
+  #count(weight: number, sizeBytes: number, sign: 1 | -1): void {
     this.queuedItems += sign;
-    this.queuedWeight = this.queuedItems === 0 ? 0 : this.queuedWeight + sign * item.weight;
-    this.queuedBytes += sign * item.sizeBytes;
+    this.queuedWeight = this.queuedItems === 0 ? 0 : this.queuedWeight + sign * weight;
+    this.queuedBytes += sign * sizeBytes;
   }
 
-  #countFree(item: Item, sign: 1 | -1): void {
+  #countFree(weight: number, sign: 1 | -1): void {
     this.#freeItems += sign;
     // Sums of fractions drift; an empty queue weighs nothing.
-    this.#freeWeight = this.#freeItems === 0 ? 0 : this.#freeWeight + sign * item.weight;
+    this.#freeWeight = this.#freeItems === 0 ? 0 : this.#freeWeight + sign * weight;
   }
+}
+
+function itemOf({ key, weight, priority, sizeBytes, payload, isKept }: PutItem, delivery: number): Item {
+  return {
+    delivery,
+    key,
+    weight: weight ?? 1,
+    priority: priority ?? 0,
+    sizeBytes,
+    payload,
+    isKept: isKept === true,
+    queued: true,
+  };
 }

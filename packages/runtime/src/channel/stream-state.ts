@@ -1,5 +1,13 @@
 /** One stream of a channel: who holds it, what waits, and when it ends. The channel's state machine owns every field. */
-import type { CallId, HolderSnapshot, PutItem, RequestId, StreamId, StreamSnapshot } from "./channel-messages.ts";
+import type {
+  CallId,
+  HolderSnapshot,
+  ItemList,
+  PutItem,
+  RequestId,
+  StreamId,
+  StreamSnapshot,
+} from "./channel-messages.ts";
 import type { PickPolicy } from "./pick-policy.ts";
 import { type Item, StreamQueue } from "./stream-queue.ts";
 
@@ -8,9 +16,9 @@ export type CallState = {
   worker: string;
   source: StreamState | undefined;
   sink: StreamState | undefined;
-  readonly inFlight: Map<number, Item>;
+  inFlight: Item[];
   inFlightWeight: number;
-  staged: Item[];
+  staged: PutItem[];
   /** True between the death of the worker and `retry` or `close`: nothing from the dead process counts. */
   lost: boolean;
 };
@@ -29,7 +37,7 @@ export type PutState = {
   readonly put: RequestId;
   readonly call: CallState;
   readonly stream: StreamState;
-  readonly items: readonly PutItem[];
+  readonly items: ItemList;
   /** Index of the first item that has no place yet. */
   next: number;
   staged: boolean;
@@ -92,10 +100,10 @@ export class StreamState {
       if (endWhen === "delivered" || present.owner === undefined || present.owner === take.call.call) return true;
     } else {
       if (this.queue.queuedItems > 0) return false;
-      if (endWhen === "delivered" || this.numInFlight === take.call.inFlight.size) return true;
+      if (endWhen === "delivered" || this.numInFlight === take.call.inFlight.length) return true;
     }
     const waiting = new Set(this.takes.map((other) => other.call));
-    for (const consumer of this.consumers) if (consumer.inFlight.size > 0 && !waiting.has(consumer)) return false;
+    for (const consumer of this.consumers) if (consumer.inFlight.length > 0 && !waiting.has(consumer)) return false;
     return true;
   }
 
@@ -104,9 +112,9 @@ export class StreamState {
       [...calls].map(({ call, worker }) => ({ call, worker }));
     const inFlight = new Map<string, { worker: string; items: number; weight: number }>();
     for (const { worker, inFlight: held, inFlightWeight } of this.consumers) {
-      if (held.size === 0) continue;
+      if (held.length === 0) continue;
       const entry = inFlight.get(worker) ?? { worker, items: 0, weight: 0 };
-      inFlight.set(worker, { worker, items: entry.items + held.size, weight: entry.weight + inFlightWeight });
+      inFlight.set(worker, { worker, items: entry.items + held.length, weight: entry.weight + inFlightWeight });
     }
     return {
       stream: this.id,

@@ -272,6 +272,7 @@ class WorkerHost {
         put: (put) => this.#runner.request("channel.put", put, { signal }),
         take: (take) => this.#runner.request("channel.take", take, { signal }),
         payloads: this.#payloads,
+        isRemote: true,
       },
       waiting: (channel, role) => this.#channelWait(channel, role),
       callWorker: (worker, method, args) => this.#callPeer(worker, method, args),
