@@ -1,5 +1,4 @@
 import { TreadleError } from "@treadle/contracts";
-import { systemClock } from "@treadle/transport";
 import { afterEach, describe, expect, test } from "vitest";
 import { ActionPool, CpuManager, ProcessDriver, ShellActions, type ShellActionsOptions } from "../src/index.ts";
 import { eventually, processesWith } from "./support/processes.ts";
@@ -10,8 +9,8 @@ afterEach(() => actions?.close());
 function setUp(options: Pick<ShellActionsOptions, "scheduling" | "sandboxes">, cores = 2): ShellActions {
   const numa = [Array.from({ length: cores }, (_, core) => core)];
   const cpu = new CpuManager({ nodes: [{ id: "local", numa, memoryBytes: 2 ** 30 }] });
-  const pool = new ActionPool({ managers: [cpu], clock: systemClock });
-  actions = new ShellActions({ pool, driver: new ProcessDriver(), clock: systemClock, ...options });
+  const pool = new ActionPool({ managers: [cpu] });
+  actions = new ShellActions({ pool, driver: new ProcessDriver(), ...options });
   return actions;
 }
 const spec = { kind: "echo", cost: { cpu: 1 } };

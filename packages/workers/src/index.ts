@@ -2,9 +2,12 @@ export { ActorConfig, ActorWorker, Demonstration, type ImitationOptions } from "
 export { ControlActorConfig, ControlActorWorker } from "./actor/control-actor-worker.ts";
 export { EngineConfig } from "./engine.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
+export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export { type EvaluationCount, RolloutConfig, RolloutWorker } from "./rollout/rollout-worker.ts";
 export type { Transition, VectorEnvironment } from "./simulator/environment.ts";
 export { Action, Observation, Trajectory } from "./simulator/items.ts";
 export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.ts";
+export { ActionsConfig, ToolConfig } from "./tool/tool-config.ts";
+export { ToolWorker } from "./tool/tool-worker.ts";
 export { pullWeights } from "./weights.ts";

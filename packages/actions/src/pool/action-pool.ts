@@ -11,6 +11,7 @@
  * A4 after `close` nothing runs, no timer is armed, and every trajectory's end was told to every manager.
  */
 import { type Clock, TreadleError } from "@treadle/contracts";
+import { systemClock } from "@treadle/transport";
 import { type DecideOptions, decide, defaultDecideOptions } from "../decide/decide.ts";
 import type { QueuedAction } from "../decide/queued-action.ts";
 import type { Busy, ResourceState } from "../decide/resource-state.ts";
@@ -24,7 +25,8 @@ import { PoolBinding, requestOf } from "./pool-binding.ts";
 
 export type ActionPoolOptions = {
   readonly managers: readonly ResourceManager[];
-  readonly clock: Clock;
+  /** default: real time */
+  readonly clock?: Clock | undefined;
   readonly decide?: Partial<DecideOptions> | undefined;
   readonly history?: DurationHistory | undefined;
   /** shares of tenants; 1 where nothing is said */
@@ -65,7 +67,7 @@ export class ActionPool {
 
   constructor(options: ActionPoolOptions) {
     this.#managers = new Map(options.managers.map((m) => [m.resource, m]));
-    this.#clock = options.clock;
+    this.#clock = options.clock ?? systemClock;
     this.#decide = { ...defaultDecideOptions, ...options.decide };
     this.#history = options.history ?? new DurationHistory();
     this.#queue = new FairQueue(options.tenantWeights);

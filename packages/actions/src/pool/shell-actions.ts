@@ -11,8 +11,11 @@
  * T3 after `closeTrajectory` nothing of it runs or is held; after `close`, nothing at all.
  */
 import { type Clock, TreadleError } from "@treadle/contracts";
+import { systemClock } from "@treadle/transport";
+import type { z } from "zod";
 import type { HeldShell, ShellRequest, ShellResult } from "../drivers/held-shell.ts";
 import type { Sandbox, SandboxDriver, SandboxOptions } from "../drivers/sandbox.ts";
+import type { ActionSpec } from "../formulation/action-spec.ts";
 import type { Grant } from "../managers/manager.ts";
 import type { ActionPool } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
@@ -20,10 +23,11 @@ import type { ActionContext, ActionHandle } from "./action-record.ts";
 export type ShellActionsOptions = {
   readonly pool: ActionPool;
   readonly driver: SandboxDriver;
-  readonly clock: Clock;
   readonly scheduling: "action" | "trajectory";
   readonly sandboxes: "slot" | "trajectory";
   readonly sandbox?: SandboxOptions | undefined;
+  /** the pool's; default: real time */
+  readonly clock?: Clock | undefined;
 };
 
 /** How an action went. The three times together are its completion time (ACT). */
@@ -57,6 +61,7 @@ type Trajectory = {
 
 export class ShellActions {
   readonly #options: ShellActionsOptions;
+  readonly #clock: Clock;
   readonly #trajectories = new Map<string, Trajectory>();
   /** by core numbers */
   readonly #slots = new Map<string, Promise<Shell>>();
@@ -67,6 +72,7 @@ export class ShellActions {
 
   constructor(options: ShellActionsOptions) {
     this.#options = options;
+    this.#clock = options.clock ?? systemClock;
   }
 
   openTrajectory(trajectory: string): void {
@@ -87,10 +93,14 @@ export class ShellActions {
     }
   }
 
-  /** Tells a shell of the trajectory. `spec` is an `ActionSpec` whose cost has `cpu`. Rejects as a pool's action does. */
-  async run(trajectory: string, spec: { readonly kind: string }, request: ShellRequest): Promise<ShellAction> {
+  /**
+   * Tells a shell of the trajectory. `spec` is an `ActionSpec` whose cost has `cpu`; the action runs on the cores that it
+   * was granted and finds their number in TREADLE_UNITS_CPU. Rejects as a pool's action does.
+   */
+  async run(trajectory: string, spec: z.input<typeof ActionSpec>, request: ShellRequest): Promise<ShellAction> {
     const state = this.#stateOf(trajectory);
-    const { pool, clock, scheduling, sandboxes } = this.#options;
+    const { pool, scheduling, sandboxes } = this.#options;
+    const clock = this.#clock;
     const submittedMs = clock.now();
     // Only a sandbox of its own ties a trajectory to a node and to memory there.
     const tied = sandboxes === "trajectory" ? { ...spec, trajectory } : spec;
@@ -100,7 +110,8 @@ export class ShellActions {
       grantedMs = clock.now();
       cores = coresOf(allocation);
       const signals = [state.closing.signal, request.signal, signal].filter((one) => one !== undefined);
-      const asked = this.#ask(state, { ...request, cores, signal: AbortSignal.any(signals) });
+      const environment = { TREADLE_UNITS_CPU: String(cores.length), ...request.environment };
+      const asked = this.#ask(state, { ...request, environment, cores, signal: AbortSignal.any(signals) });
       state.running.add(asked);
       try {
         return await asked;
@@ -148,7 +159,7 @@ export class ShellActions {
   }
 
   coreTime(): CoreTime {
-    const now = this.#options.clock.now();
+    const now = this.#clock.now();
     let heldSeconds = this.#heldSeconds;
     for (const { cores, sinceMs } of this.#holds.values()) heldSeconds += (cores * (now - sinceMs)) / 1000;
     return { heldSeconds, busySeconds: this.#busySeconds };
@@ -169,7 +180,7 @@ export class ShellActions {
   }
 
   /** T1: an action of its own in the pool, which lasts as long as the trajectory. */
-  #reserve(spec: { readonly kind: string }): Reservation {
+  #reserve(spec: z.input<typeof ActionSpec>): Reservation {
     let release: (() => void) | undefined;
     let grant: (allocation: Allocation) => void = () => {};
     const granted = new Promise<Allocation>((resolve) => {
@@ -191,14 +202,13 @@ export class ShellActions {
   }
 
   async #holding<Result>(context: ActionContext, run: () => Promise<Result>): Promise<Result> {
-    const { clock } = this.#options;
-    const hold = { cores: coresOf(context.allocation).length, sinceMs: clock.now() };
+    const hold = { cores: coresOf(context.allocation).length, sinceMs: this.#clock.now() };
     this.#holds.set(hold, hold);
     try {
       return await run();
     } finally {
       this.#holds.delete(hold);
-      this.#heldSeconds += (hold.cores * (clock.now() - hold.sinceMs)) / 1000;
+      this.#heldSeconds += (hold.cores * (this.#clock.now() - hold.sinceMs)) / 1000;
     }
   }
 

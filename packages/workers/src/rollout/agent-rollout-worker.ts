@@ -1,0 +1,248 @@
+import { type Completion, type Episode, type EpisodeGroup, type Prompt, TreadleError } from "@treadle/contracts";
+import type { GenerationEngine } from "@treadle/engines";
+import {
+  builtInRewards,
+  type CharacterTokenizer,
+  createCharacterTokenizer,
+  hashString,
+  type Reward,
+  type RewardRegistry,
+  scoreCompletion,
+} from "@treadle/learning";
+import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
+import { z } from "zod";
+import type { ActorWorker } from "../actor/actor-worker.ts";
+import { createEngine } from "../engine.ts";
+import { EngineWorker } from "../engine-worker.ts";
+import { ToolSession } from "../tool/tool-session.ts";
+import type { ToolWorker } from "../tool/tool-worker.ts";
+import { pullWeights } from "../weights.ts";
+import { type EvaluationCount, RolloutConfig } from "./rollout-worker.ts";
+
+const character = z.string().length(1);
+
+/** How a call looks in an episode: `<12*34>408|`, of which the policy writes all up to `>`, and the tool the rest. */
+export const CallSyntax = z.strictObject({
+  open: character,
+  close: character,
+  /** ends what the tool answered */
+  end: character,
+  /** stands for the answer of a call that failed; of the alphabet */
+  failure: z.string().min(1),
+  /** a call beyond ends the episode */
+  maxCalls: z.int().positive(),
+  /** answers are cut at this length */
+  maxAnswerTokens: z.int().positive(),
+});
+export type CallSyntax = z.infer<typeof CallSyntax>;
+
+export const AgentRolloutConfig = RolloutConfig.extend({ call: CallSyntax });
+export type AgentRolloutConfig = z.infer<typeof AgentRolloutConfig>;
+
+/** What one rank's episodes did with their tool; times are means in seconds. */
+export type AgentMetrics = {
+  /** share of episodes that called at least once */
+  readonly toolUse: number;
+  /** calls an episode */
+  readonly toolCalls: number;
+  /** share of calls that did not end by themselves with exit code 0 */
+  readonly toolFailures: number;
+  readonly actSeconds: number;
+  readonly actP95Seconds: number;
+  readonly queueingSeconds: number;
+  readonly executionSeconds: number;
+  readonly overheadSeconds: number;
+  readonly coresHeld: number;
+  readonly coresBusy: number;
+};
+
+type Span = readonly [from: number, to: number];
+
+/** One episode under way: where, after the prompt, the tool's tokens stand. */
+type Draft = { readonly trajectory: string; answers: Span[]; policyVersion: number | undefined };
+
+/**
+ * Generates episodes of several turns: the policy writes a call, a tool answers within the episode, the policy goes on.
+ * An episode that waits for its tool keeps its place in the engine's batch, and the others go on.
+ */
+export class AgentRolloutWorker extends EngineWorker<AgentRolloutConfig, GenerationEngine> {
+  static override readonly module: string = import.meta.url;
+  static override readonly replays = ["pullWeights"];
+
+  protected readonly tokenizer: CharacterTokenizer;
+  protected readonly reward: Reward;
+  readonly #closeToken: number;
+
+  constructor(context: WorkerContext<AgentRolloutConfig>) {
+    super(context);
+    this.tokenizer = createCharacterTokenizer(this.config.alphabet);
+    this.reward = this.rewards().create(this.config.reward);
+    const { open, close, end, failure } = this.config.call;
+    for (const own of [open, close, end, ...failure]) {
+      if (this.config.alphabet.includes(own)) continue;
+      throw new TreadleError(
+        "config.invalid",
+        `call: character '${own}' is not in the alphabet '${this.config.alphabet}'; add it`,
+      );
+    }
+    this.#closeToken = this.tokenizer.encode(close)[0]!;
+  }
+
+  /** The rewards that `reward.name` may name; a subclass adds its own. */
+  protected rewards(): RewardRegistry {
+    return builtInRewards;
+  }
+
+  override async setup(): Promise<void> {
+    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
+  }
+
+  async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
+    await using _ = await this.devices.lock();
+    await pullWeights(this.engine, actor, this.rank);
+  }
+
+  /** One group of `groupSize` scored episodes for each prompt. */
+  async generate(
+    prompts: Source<Prompt>,
+    groups: Sink<EpisodeGroup>,
+    tool: WorkerGroup<ToolWorker>,
+  ): Promise<AgentMetrics> {
+    await using _ = await this.devices.lock();
+    const { groupSize, temperature } = this.config;
+    const session = await this.#session(tool);
+    let numEpisodes = 0;
+    let numCallers = 0;
+    for await (const batch of prompts.batches()) {
+      // The first prompt's id is unique in the run, so no two calls sample with the same seed.
+      const seed = hashString(`${this.seed}/${batch[0]?.id}`);
+      const rows = batch.flatMap((prompt) => Array.from({ length: groupSize }, () => prompt));
+      const episodes = await this.#play(rows, temperature, seed, session);
+      numEpisodes += episodes.length;
+      for (const { mask, promptLength } of episodes) if (mask.indexOf(0, promptLength) >= 0) numCallers++;
+      const made = batch.map((prompt, index) => ({
+        promptId: prompt.id,
+        episodes: episodes.slice(index * groupSize, (index + 1) * groupSize),
+      }));
+      await groups.put(...made);
+    }
+    const { toolCalls, toolFailures, ...times } = await session.close();
+    return {
+      toolUse: numCallers / Math.max(1, numEpisodes),
+      toolCalls: toolCalls / Math.max(1, numEpisodes),
+      toolFailures: toolFailures / Math.max(1, toolCalls),
+      ...times,
+    };
+  }
+
+  /** Greedy episodes of this rank's share of the prompts, judged by the reward. */
+  async evaluate(prompts: readonly Prompt[], tool: WorkerGroup<ToolWorker>): Promise<EvaluationCount> {
+    await using _ = await this.devices.lock();
+    const session = await this.#session(tool);
+    const mine = prompts.filter((_, index) => index % this.worldSize === this.rank);
+    const episodes = await this.#play(mine, 0, 0, session);
+    await session.close();
+    return { correct: episodes.filter(({ reward }) => reward >= 1).length, total: mine.length };
+  }
+
+  #session(tool: WorkerGroup<ToolWorker>): Promise<ToolSession> {
+    return ToolSession.open(tool.onRanks(this.rank % tool.size), `${this.component}/${this.rank}`);
+  }
+
+  async #play(rows: readonly Prompt[], temperature: number, seed: number, session: ToolSession): Promise<Episode[]> {
+    const { maxTokens, call } = this.config;
+    const drafts = rows.map(
+      (prompt, index): Draft => ({
+        trajectory: `${prompt.id}#${index}`,
+        answers: [],
+        policyVersion: undefined,
+      }),
+    );
+    const stopTokens = [this.tokenizer.stopToken, this.#closeToken];
+    using decode = this.timer("decode");
+    const completions = await this.engine.generate(
+      rows.map((prompt) => prompt.tokens),
+      { maxTokens, temperature, stopTokens, seed },
+      {
+        extend: async (index, completion) => {
+          const draft = drafts[index] as Draft;
+          const answers = answersIn(draft, completion);
+          const { tokens } = completion;
+          const text = this.#calledText(tokens, answers.at(-1)?.[1] ?? 0);
+          if (text === undefined || answers.length === call.maxCalls) return undefined;
+          const { exitCode, output } = await session.call({ trajectory: draft.trajectory, text });
+          const answer = this.#answerTokens(exitCode === 0 ? output : call.failure);
+          draft.answers = [...answers, [tokens.length, tokens.length + answer.length]];
+          draft.policyVersion = completion.policyVersion;
+          return answer;
+        },
+        onCompletion: (index) => {
+          const { trajectory, answers } = drafts[index] as Draft;
+          if (answers.length > 0) session.end(trajectory);
+        },
+      },
+    );
+    decode[Symbol.dispose]();
+    return Promise.all(
+      completions.map(async (completion, index) => {
+        const prompt = rows[index] as Prompt;
+        // Of an answer that had no room, nothing was appended.
+        const answers = answersIn(drafts[index] as Draft, completion).filter(
+          ([from]) => from < completion.tokens.length,
+        );
+        const reward = await this.#score(prompt, completion, answers.at(-1)?.[1] ?? 0);
+        return toEpisode(prompt, completion, answers, reward);
+      }),
+    );
+  }
+
+  /** The text of the call that ends here, in what the policy wrote since `from`; undefined when it is none. */
+  #calledText(tokens: Int32Array, from: number): string | undefined {
+    if (tokens.at(-1) !== this.#closeToken) return undefined;
+    const { open } = this.config.call;
+    const written = this.tokenizer.decode(tokens.subarray(from, -1));
+    const at = written.lastIndexOf(open);
+    return at < 0 ? undefined : written.slice(at + open.length);
+  }
+
+  /** What the policy reads of an answer: as much of it as fits, in characters that have tokens. */
+  #answerTokens(output: string): Int32Array {
+    const { alphabet, call } = this.config;
+    const own = call.open + call.close + call.end;
+    const readable = [...output].filter((one) => alphabet.includes(one) && !own.includes(one));
+    return this.tokenizer.encode(readable.slice(0, call.maxAnswerTokens - 1).join("") + call.end);
+  }
+
+  /** Judges what the policy wrote after its last call. Without a stop the answer is not finished, whatever it says. */
+  async #score(prompt: Prompt, { tokens }: Completion, from: number): Promise<number> {
+    if (tokens.at(-1) !== this.tokenizer.stopToken) return 0;
+    const answer = tokens.subarray(from);
+    return scoreCompletion(this.reward, prompt, { tokens: answer, text: this.tokenizer.decode(answer) });
+  }
+}
+
+/** None, when the completion has begun again with other weights since. */
+const answersIn = ({ answers, policyVersion }: Draft, completion: Completion): readonly Span[] =>
+  policyVersion === completion.policyVersion ? answers : [];
+
+function toEpisode(
+  prompt: Prompt,
+  { tokens: written, logprobs: sampled, finishReason, policyVersion }: Completion,
+  answers: readonly Span[],
+  reward: number,
+): Episode {
+  const promptLength = prompt.tokens.length;
+  const length = promptLength + written.length;
+  const tokens = new Int32Array(length);
+  tokens.set(prompt.tokens);
+  tokens.set(written, promptLength);
+  const logprobs = new Float32Array(length);
+  logprobs.set(sampled, promptLength);
+  const mask = new Float32Array(length).fill(1, promptLength);
+  const policyVersions = new Int32Array(length).fill(-1, 0, promptLength).fill(policyVersion, promptLength);
+  for (const [from, to] of answers) {
+    mask.fill(0, promptLength + from, promptLength + to);
+    policyVersions.fill(-1, promptLength + from, promptLength + to);
+  }
+  return { promptId: prompt.id, promptLength, tokens, mask, logprobs, policyVersions, finishReason, reward };
+}

@@ -1,0 +1,76 @@
+import {
+  Amount,
+  CgroupDriver,
+  cgroupDriverLacks,
+  Elasticity,
+  ProcessDriver,
+  policies,
+  type SandboxDriver,
+  type SandboxOptions,
+} from "@treadle/actions";
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+
+const drivers = ["cgroup", "process"] as const;
+
+/** How calls become actions, and where these run. */
+export const ActionsConfig = z.strictObject({
+  /** who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end */
+  scheduling: z.enum(["action", "trajectory"]).default("action"),
+  policy: z.enum(policies).default("unit-aware"),
+  /** cores of this machine that actions may use */
+  cores: z.union([z.literal("all"), z.int().positive()]).default("all"),
+  /** `slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end */
+  sandboxes: z.enum(["slot", "trajectory"]).default("slot"),
+  /** in order of preference: the first that this machine can, and no other */
+  drivers: z.array(z.enum(drivers)).min(1).default(["cgroup", "process"]),
+  timeoutMs: z.number().positive().default(2000),
+  maxOutputBytes: z.int().positive().default(4096),
+  /** of a sandbox; `process` has no such limits */
+  memoryMiB: z.number().positive().default(64),
+  maxProcesses: z.int().positive().default(32),
+  network: z.boolean().default(false),
+});
+export type ActionsConfig = z.infer<typeof ActionsConfig>;
+
+export const ToolConfig = z.strictObject({
+  /** the kind of its actions, by which statistics and durations are kept */
+  name: z.string().min(1).default("tool"),
+  /** POSIX shell text that answers a call on its output; `$1` is the text of the call, as data */
+  program: z.string().min(1),
+  /** cores that a call takes: a number, a range or a set; the program finds how many it got in TREADLE_UNITS_CPU */
+  cores: Amount.default(1),
+  /** how its time falls with cores, where they may vary */
+  elasticity: Elasticity.optional(),
+  actions: ActionsConfig.prefault({}),
+});
+export type ToolConfig = z.infer<typeof ToolConfig>;
+
+/**
+ * The first driver of the list that this machine can, proven by a sandbox that answers. Throws `sandbox.unavailable` with
+ * what each of them lacks.
+ */
+export async function openDriver(names: ActionsConfig["drivers"], sandbox: SandboxOptions): Promise<SandboxDriver> {
+  const lacking: string[] = [];
+  for (const name of names) {
+    const lacks = name === "cgroup" ? cgroupDriverLacks() : undefined;
+    if (lacks !== undefined) {
+      lacking.push(`'${name}': ${lacks}`);
+      continue;
+    }
+    const driver = name === "cgroup" ? new CgroupDriver() : new ProcessDriver();
+    try {
+      const proof = await driver.open(sandbox);
+      await proof.holdShell().ask({ program: ":" });
+      await proof.close();
+      return driver;
+    } catch (error) {
+      await driver.close().catch(() => {});
+      lacking.push(`'${name}': ${(error as Error).message}`);
+    }
+  }
+  throw new TreadleError(
+    "sandbox.unavailable",
+    `no driver of actions.drivers can be used on this machine; ${lacking.join("; ")}; install what is missing or add 'process' to actions.drivers, which isolates nothing`,
+  );
+}

@@ -1,0 +1,191 @@
+/**
+ * Answers the calls that policies make, as actions in sandboxes. It locks no device: its resources are the action pool's,
+ * which is why nothing of them is held while a model generates.
+ *
+ * Owned here: the pool, the driver and, for each rank that calls, its open trajectories and the answers it has not
+ * collected. A rank submits calls and collects answers in batches, so that any number is under way and one that takes
+ * long delays nobody else's.
+ *
+ * O1 `open` and `close` end whatever their owner had open: a rank that died is followed by one that opens again.
+ * O2 a call is answered once, whatever it does; only a pool or driver that fails fails its owner's collecting.
+ * O3 an owner that is not open here, because this process is a new one, is told so with a retryable error: what its
+ *    trajectories had left in sandboxes is gone, so they have to begin again.
+ */
+import { ActionPool, CpuManager, describeHost, type ShellAction, ShellActions } from "@treadle/actions";
+import { TreadleError } from "@treadle/contracts";
+import { Worker } from "@treadle/runtime";
+import { z } from "zod";
+import { ToolCall, type ToolReport, type ToolResult } from "./items.ts";
+import { openDriver, type ToolConfig } from "./tool-config.ts";
+import { ToolStatistics } from "./tool-statistics.ts";
+
+type Owner = {
+  readonly trajectories: Set<string>;
+  readonly statistics: ToolStatistics;
+  answers: ToolResult[];
+  failure: unknown;
+  isClosed: boolean;
+  /** of trajectories that make no more calls */
+  readonly endings: Set<Promise<void>>;
+  /** ends the wait of `collect` */
+  wake: () => void;
+};
+
+const Calls = z.array(ToolCall);
+
+export class ToolWorker extends Worker<ToolConfig> {
+  static override readonly module: string = import.meta.url;
+
+  #actions!: ShellActions;
+  #numCores = 0;
+  readonly #owners = new Map<string, Owner>();
+
+  override async setup(): Promise<void> {
+    const { drivers, policy, scheduling, sandboxes, memoryMiB, maxProcesses, network } = this.config.actions;
+    const host = firstCores(this.config.actions.cores);
+    this.#numCores = host.numa.flat().length;
+    const sandbox = { memoryBytes: memoryMiB * 2 ** 20, maxProcesses, network };
+    const driver = await openDriver(drivers, sandbox);
+    const cpu = new CpuManager({ nodes: [host], trajectoryMemoryBytes: sandbox.memoryBytes });
+    const pool = new ActionPool({ managers: [cpu], decide: { policy } });
+    this.#actions = new ShellActions({ pool, driver, scheduling, sandboxes, sandbox });
+    this.log.info(
+      `calls of '${this.config.name}' run on ${this.#numCores} cores, scheduled by ${scheduling} with policy '${policy}'; driver '${driver.name}' isolates: ${driver.isolation}`,
+    );
+  }
+
+  override async teardown(): Promise<void> {
+    await this.#actions.close();
+  }
+
+  /** Begins a session of a rank, by the rank's name (O1). */
+  async open(owner: string): Promise<void> {
+    await this.close(owner);
+    this.#owners.set(owner, {
+      trajectories: new Set(),
+      statistics: new ToolStatistics(performance.now(), this.#actions.coreTime()),
+      answers: [],
+      failure: undefined,
+      isClosed: false,
+      endings: new Set(),
+      wake: () => {},
+    });
+  }
+
+  /** Starts calls, and ends trajectories that make no more. Answers come from `collect`. */
+  async submit(owner: string, calls: readonly ToolCall[], ended: readonly string[]): Promise<void> {
+    const state = this.#ownerOf(owner);
+    for (const { trajectory, text } of Calls.parse(calls)) {
+      if (!state.trajectories.has(trajectory)) {
+        this.#actions.openTrajectory(trajectory);
+        state.trajectories.add(trajectory);
+      }
+      this.#run(state, trajectory, text);
+    }
+    // What they hold is given back beside whatever comes next; `close` waits for it.
+    for (const trajectory of ended) {
+      const ending = this.#end(state, trajectory).catch((error: unknown) => this.#fail(state, error));
+      state.endings.add(ending);
+      void ending.then(() => state.endings.delete(ending));
+    }
+  }
+
+  /** The answers since the last time, at least one; none when the session was closed meanwhile. */
+  async collect(owner: string): Promise<ToolResult[]> {
+    const state = this.#ownerOf(owner);
+    while (state.answers.length === 0 && state.failure === undefined && !state.isClosed) {
+      await new Promise<void>((resolve) => {
+        state.wake = resolve;
+      });
+    }
+    if (state.failure !== undefined) throw state.failure;
+    const { answers } = state;
+    state.answers = [];
+    return answers;
+  }
+
+  /** What happened since the last report, or since the session began. */
+  async report(owner: string): Promise<ToolReport> {
+    const { statistics } = this.#ownerOf(owner);
+    return statistics.report(performance.now(), this.#actions.coreTime(), this.#numCores);
+  }
+
+  async close(owner: string): Promise<void> {
+    const state = this.#owners.get(owner);
+    if (!state) return;
+    this.#owners.delete(owner);
+    state.isClosed = true;
+    state.wake();
+    await Promise.all([...state.endings, ...[...state.trajectories].map((name) => this.#end(state, name))]);
+  }
+
+  #ownerOf(owner: string): Owner {
+    const state = this.#owners.get(owner);
+    if (state) return state;
+    throw new TreadleError(
+      "sandbox.failed",
+      `'${owner}' has no session here: its sandboxes are gone with the process that held them; its trajectories begin again`,
+    );
+  }
+
+  async #end(state: Owner, trajectory: string): Promise<void> {
+    if (state.trajectories.delete(trajectory)) await this.#actions.closeTrajectory(trajectory);
+  }
+
+  #run(state: Owner, trajectory: string, text: string): void {
+    const { name, program, cores, elasticity, actions } = this.config;
+    const { timeoutMs, maxOutputBytes } = actions;
+    const spec = {
+      kind: name,
+      cost: { cpu: cores },
+      key: "cpu",
+      ...(elasticity && { elasticity }),
+      // A sandbox that died under an action is replaced.
+      retries: { limit: 1 },
+    };
+    this.#actions.run(trajectory, spec, { program, args: [text], timeoutMs, maxOutputBytes }).then(
+      (action) => {
+        state.statistics.add(action);
+        this.#trace(action);
+        const { status, exitCode, output } = action;
+        state.answers.push({ trajectory, status, exitCode, output: output.toString() });
+        state.wake();
+      },
+      (error: unknown) => this.#fail(state, error),
+    );
+  }
+
+  #fail(state: Owner, error: unknown): void {
+    if (state.isClosed) return;
+    state.failure ??= error;
+    state.wake();
+  }
+
+  /** The action on the lanes of its cores. */
+  #trace(action: ShellAction): void {
+    const { status, queueingSeconds, executionSeconds, overheadSeconds, cores, grantedMs } = action;
+    const { policy, scheduling } = this.config.actions;
+    const startMs = this.tracer.now() - performance.now() + grantedMs;
+    const endMs = startMs + 1000 * (executionSeconds + overheadSeconds);
+    this.tracer.complete(this.config.name, "compute", startMs, endMs, {
+      devices: cores.map((core) => `core:${core}`),
+      attributes: { status, queueingSeconds, executionSeconds, overheadSeconds, policy, scheduling },
+    });
+  }
+}
+
+/** This machine with as many of its cores as were asked for. */
+function firstCores(count: number | "all"): ReturnType<typeof describeHost> {
+  const host = describeHost();
+  const all = host.numa.flat();
+  if (count === "all") return host;
+  if (count > all.length) {
+    throw new TreadleError(
+      "config.invalid",
+      `actions.cores is '${count}': allowed is 1 to ${all.length}, the cores of this machine, or 'all'`,
+    );
+  }
+  const kept = new Set(all.slice(0, count));
+  const numa = host.numa.map((cores) => cores.filter((core) => kept.has(core))).filter((cores) => cores.length > 0);
+  return { ...host, numa };
+}
