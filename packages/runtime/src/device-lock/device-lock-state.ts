@@ -21,6 +21,7 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import { CallOrder, type CallRecord, streamKey } from "./call-order.ts";
+import { Dependence } from "./dependence.ts";
 import type {
   AcquireInput,
   CallInput,
@@ -33,6 +34,7 @@ import type {
 } from "./lock-messages.ts";
 import { type Member, Party } from "./lock-party.ts";
 import { lockEdges, lockTimeout, outOfMemory, staleToken } from "./lock-reports.ts";
+import { PartyTable } from "./party-table.ts";
 import { ResidencyTable, type WorkerState } from "./residency.ts";
 import type { WaitEdge } from "./wait-for.ts";
 
@@ -49,9 +51,11 @@ export class DeviceLockState {
   readonly #maxBypass: number;
   readonly #residency = new ResidencyTable();
   readonly #order = new CallOrder();
-  readonly #parties = new Set<Party>();
+  readonly #parties: PartyTable;
+  readonly #dependence: Dependence;
+  /** lent, and a member has asked again */
+  readonly #asked = new Set<Party>();
   readonly #members = new Map<string, Member>();
-  readonly #holders = new Map<string, Party>();
   readonly #tokens = new Map<number, Member>();
   #lastToken = 0;
   #lastArrival = 0;
@@ -59,6 +63,12 @@ export class DeviceLockState {
   constructor(options: DeviceLockOptions) {
     this.#timeoutMs = options.timeoutMs ?? Number.POSITIVE_INFINITY;
     this.#maxBypass = options.maxBypass ?? 8;
+    this.#parties = new PartyTable(this.#maxBypass);
+    this.#dependence = new Dependence({
+      order: this.#order,
+      members: this.#members,
+      holders: this.#parties.holders,
+    });
     for (const device of options.devices) this.#residency.addDevice(device);
   }
 
@@ -232,14 +242,16 @@ export class DeviceLockState {
 
   /** Who waits for whom because of the lock. */
   edges(): WaitEdge[] {
-    return lockEdges(this.#members.values(), this.#holders, this.#order, this.#residency);
+    return lockEdges(this.#members.values(), this.#parties.holders, this.#order, this.#residency);
   }
 
   snapshot(): LockSnapshot {
     const members = [...this.#members.values()];
     return {
       devices: this.#residency.devices.map((device) => {
-        const holders = [...(this.#holders.get(device.device)?.members.values() ?? [])].map(({ worker }) => worker);
+        const holders = [...(this.#parties.holders.get(device.device)?.members.values() ?? [])].map(
+          ({ worker }) => worker,
+        );
         return {
           ...device,
           holders: holders.filter((worker) => worker.devices.includes(device.device)).map(({ worker }) => worker),
@@ -291,6 +303,7 @@ export class DeviceLockState {
         known.sinceMs = nowMs;
         call.isWaiting = true;
         if (known.party.state === "held") this.#renew(known);
+        else if (known.party.state === "lent") this.#asked.add(known.party);
       }
       if (known.state === "active") this.#answer(known, out);
       return this.#schedule(out);
@@ -308,7 +321,7 @@ export class DeviceLockState {
       sinceMs: nowMs,
       timeoutMs: limit,
     };
-    party.members.set(id, member);
+    this.#parties.addMember(party, member);
     this.#members.set(id, member);
     call.isWaiting = true;
     const excess = this.#residency.excess(party.workers);
@@ -335,7 +348,7 @@ export class DeviceLockState {
     const first = party.members.values().next().value;
     if (party.state !== "gathering" || !first) return;
     for (const call of this.#order.gangOf(first.call)) if (!party.members.has(call.call)) return;
-    party.state = "waiting";
+    this.#parties.move(party, "waiting");
   }
 
   /** Removes a member and frees what that frees. Its requests are not answered. */
@@ -351,16 +364,13 @@ export class DeviceLockState {
       this.#endCancelled(party);
       return;
     }
-    party.members.delete(call.call);
+    this.#parties.removeMember(party, call.call);
     if (party.members.size === 0) {
-      this.#free(party);
       this.#parties.delete(party);
       return;
     }
     const kept = new Set(party.devices);
-    for (const device of worker.devices) {
-      if (!kept.has(device) && this.#holders.get(device) === party) this.#holders.delete(device);
-    }
+    for (const device of worker.devices) if (!kept.has(device)) this.#parties.free(party, device);
     if (party.state === "held" && !party.has("active")) this.#lendOut(party);
   }
 
@@ -371,22 +381,19 @@ export class DeviceLockState {
   #endCancelled(party: Party): void {
     if (party.workers.some((worker) => worker.residency === "onloading")) return;
     for (const member of [...party.members.values()]) {
-      if (this.#members.get(member.call.call) !== member) party.members.delete(member.call.call);
+      if (this.#members.get(member.call.call) !== member) this.#parties.removeMember(party, member.call.call);
     }
     party.isCancelled = false;
-    this.#free(party);
-    party.state = party.reclaims ? "waiting" : "gathering";
+    this.#parties.freeAll(party);
+    this.#parties.move(party, party.reclaims ? "waiting" : "gathering");
     if (party.members.size === 0) this.#parties.delete(party);
   }
 
-  #free(party: Party): void {
-    for (const [device, holder] of this.#holders) if (holder === party) this.#holders.delete(device);
-  }
-
   #lendOut(party: Party): void {
-    this.#free(party);
+    this.#parties.freeAll(party);
     party.reclaims = true;
-    party.state = "lent";
+    this.#parties.move(party, "lent");
+    if (party.has("asking")) this.#asked.add(party);
   }
 
   /**
@@ -398,7 +405,7 @@ export class DeviceLockState {
     for (const { call, state } of party.members.values()) {
       if (state !== "lent") continue;
       const suppliers = this.#order.suppliersOf(call);
-      if (suppliers.size > 0 && !this.#waitFor(suppliers, party)) return false;
+      if (suppliers.size > 0 && !this.#dependence.anyReaches(suppliers, party)) return false;
     }
     return true;
   }
@@ -407,21 +414,20 @@ export class DeviceLockState {
   #wait(party: Party): void {
     this.#lastArrival += 1;
     party.arrival = this.#lastArrival;
-    party.state = "waiting";
+    this.#parties.move(party, "waiting");
   }
 
   // Scheduling (L2).
 
   #schedule(out: LockEffect[]): LockEffect[] {
-    for (const party of this.#parties) {
-      this.#gather(party);
-      if (party.state === "lent" && this.#mayReturn(party)) this.#wait(party);
+    this.#dependence.forget();
+    for (const party of [...this.#parties.in("gathering")]) this.#gather(party);
+    for (const party of this.#asked) {
+      if (party.state !== "lent" || !party.has("asking")) this.#asked.delete(party);
+      else if (this.#mayReturn(party)) this.#wait(party);
     }
-    const waiting = [...this.#parties].filter((party) => party.state === "waiting");
     // Most wait for a device that is held; only the others need to be put in order.
-    const inLine = waiting.filter((party) => {
-      return party.numBypassed >= this.#maxBypass || party.devices.every((device) => !this.#holders.has(device));
-    });
+    const inLine = this.#parties.inLine();
     if (inLine.length > 1) {
       inLine.sort((a, b) => this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival);
     }
@@ -429,11 +435,11 @@ export class DeviceLockState {
     const started: Party[] = [];
     for (const party of inLine) {
       const { devices } = party;
-      const isFree = devices.every((device) => !this.#holders.has(device) && !claimed.has(device));
+      const isFree = devices.every((device) => !this.#parties.holders.has(device) && !claimed.has(device));
       const isOverdue = party.numBypassed >= this.#maxBypass;
       if ((!isFree && !isOverdue) || !this.#mayGo(party, devices)) continue;
       if (isFree) {
-        this.#reserve(party, devices, waiting);
+        this.#reserve(party, devices);
         started.push(party);
       } else for (const device of devices) claimed.add(device);
     }
@@ -456,42 +462,23 @@ export class DeviceLockState {
     if (party.reclaims) return true;
     for (const { call } of party.members.values()) {
       for (const first of this.#order.predecessors(call, devices))
-        if (!this.#waitFor([first.call], party)) return false;
+        if (!this.#dependence.reaches(first.call, party)) return false;
     }
     return true;
   }
 
-  /** Whether these calls may depend on what `party` asks for, by way of data, credit and devices. */
-  #waitFor(calls: Iterable<CallRecord>, party: Party): boolean {
-    const seen = new Set(calls);
-    for (const each of seen) {
-      if (party.members.get(each.call)?.state === "asking") return true;
-      for (const next of this.#order.awaitedBy(each)) seen.add(next);
-      const member = this.#members.get(each.call);
-      if (member?.state !== "asking") continue;
-      const { devices } = member.party;
-      for (const next of this.#order.gangOf(each)) if (!member.party.members.has(next.call)) seen.add(next);
-      for (const { call: first } of this.#order.predecessors(each, devices)) seen.add(first);
-      for (const device of devices)
-        for (const other of this.#holders.get(device)?.members.values() ?? []) seen.add(other.call);
-    }
-    return false;
-  }
-
-  #reserve(party: Party, devices: readonly string[], waiting: readonly Party[]): void {
-    party.state = "preparing";
-    for (const device of devices) this.#holders.set(device, party);
-    for (const other of waiting) {
-      if (other.state !== "waiting" || other.arrival >= party.arrival) continue;
-      if (other.devices.some((device) => devices.includes(device)) && this.#mayGo(other, other.devices))
-        other.numBypassed += 1;
-    }
+  #reserve(party: Party, devices: readonly string[]): void {
+    this.#parties.move(party, "preparing");
+    this.#parties.hold(party, devices);
+    this.#dependence.forget();
+    for (const other of this.#parties.waitingFor(devices))
+      if (other.arrival < party.arrival && this.#mayGo(other, other.devices)) this.#parties.passedOver(other);
   }
 
   // Swapping (L4).
 
   #prepareAll(out: LockEffect[]): LockEffect[] {
-    for (const party of this.#parties) if (party.state === "preparing") this.#prepare(party, out);
+    for (const party of [...this.#parties.in("preparing")]) this.#prepare(party, out);
     return this.#schedule(out);
   }
 
@@ -517,7 +504,7 @@ export class DeviceLockState {
       }
     }
     if (workers.some((worker) => worker.residency !== "loaded")) return;
-    party.state = "held";
+    this.#parties.move(party, "held");
     party.reclaims = false;
     party.numBypassed = 0;
     for (const member of party.members.values()) {
@@ -561,9 +548,8 @@ export class DeviceLockState {
     const out: LockEffect[] = [];
     const reason = cause instanceof Error ? cause.message : String(cause);
     const message = `'${worker.worker}' could not ${method}: ${reason}`;
-    for (const party of this.#parties) {
-      if (party.state !== "preparing" || !worker.devices.some((device) => this.#holders.get(device) === party))
-        continue;
+    for (const party of [...this.#parties.in("preparing")]) {
+      if (!worker.devices.some((device) => party.holds.has(device))) continue;
       const error = new TreadleError("call.failed", message, { cause, origin: { worker: worker.worker, method } });
       for (const member of [...party.members.values()]) this.#refuse(member, error, out);
     }

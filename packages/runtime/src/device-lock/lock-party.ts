@@ -20,32 +20,46 @@ export type Member = {
   timeoutMs: number;
 };
 
+/**
+ * `gathering` some calls of the gang have not asked; `waiting` for devices; `preparing` has reserved the devices and
+ * swaps; `held`; `lent` every member waits for something else, and others may use the devices.
+ */
+export type PartyState = "gathering" | "waiting" | "preparing" | "held" | "lent";
+
 export class Party {
   readonly members = new Map<string, Member>();
   /** Order of arrival; a reclaimed loan arrives anew. */
   arrival: number;
-  /**
-   * `gathering` some calls of the gang have not asked; `waiting` for devices; `preparing` has reserved the devices and
-   * swaps; `held`; `lent` every member waits for something else, and others may use the devices.
-   */
-  state: "gathering" | "waiting" | "preparing" | "held" | "lent" = "gathering";
+  state: PartyState = "gathering";
+  /** devices that are reserved for it */
+  readonly holds = new Set<string>();
   /** Asks for the second time after a loan: before the others, and its producers no longer matter. */
   reclaims = false;
   /** Later arrivals that went first. */
   numBypassed = 0;
   /** Refused or cancelled while a worker was being onloaded: it holds the devices until that is over. */
   isCancelled = false;
+  #workers: readonly WorkerState[] | undefined;
+  #devices: readonly string[] | undefined;
 
   constructor(arrival: number) {
     this.arrival = arrival;
   }
 
-  get workers(): WorkerState[] {
-    return [...new Set([...this.members.values()].map((member) => member.worker))];
+  get workers(): readonly WorkerState[] {
+    this.#workers ??= [...new Set([...this.members.values()].map((member) => member.worker))];
+    return this.#workers;
   }
 
-  get devices(): string[] {
-    return devicesOf(this.workers);
+  get devices(): readonly string[] {
+    this.#devices ??= devicesOf(this.workers);
+    return this.#devices;
+  }
+
+  /** Said with every change of `members`. */
+  membersChanged(): void {
+    this.#workers = undefined;
+    this.#devices = undefined;
   }
 
   get sequence(): number {

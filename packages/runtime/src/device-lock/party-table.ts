@@ -1,0 +1,135 @@
+/**
+ * All parties and who holds which device, indexed by what may happen next: the lock looks at few parties however many
+ * wait. A party's state and members change through here alone, or the indices go stale.
+ */
+import type { Member, Party, PartyState } from "./lock-party.ts";
+
+export class PartyTable {
+  readonly #maxBypass: number;
+  readonly #inState: Readonly<Record<PartyState, Set<Party>>> = {
+    gathering: new Set(),
+    waiting: new Set(),
+    preparing: new Set(),
+    held: new Set(),
+    lent: new Set(),
+  };
+  readonly #holders = new Map<string, Party>();
+  readonly #waitingFor = new Map<string, Set<Party>>();
+  /** by waiting party, how many of its devices somebody holds */
+  readonly #numHeld = new Map<Party, number>();
+  readonly #free = new Set<Party>();
+  readonly #overdue = new Set<Party>();
+
+  constructor(maxBypass: number) {
+    this.#maxBypass = maxBypass;
+  }
+
+  get holders(): ReadonlyMap<string, Party> {
+    return this.#holders;
+  }
+
+  in(state: PartyState): ReadonlySet<Party> {
+    return this.#inState[state];
+  }
+
+  /** Waiting parties whose devices nobody holds, and those that were passed over too often; each once. */
+  inLine(): Party[] {
+    const line = [...this.#free];
+    for (const party of this.#overdue) if (!this.#free.has(party)) line.push(party);
+    return line;
+  }
+
+  waitingFor(devices: readonly string[]): Set<Party> {
+    const found = new Set<Party>();
+    for (const device of devices) for (const party of this.#waitingFor.get(device) ?? []) found.add(party);
+    return found;
+  }
+
+  add(party: Party): void {
+    this.#enter(party);
+  }
+
+  /** Frees what it holds. */
+  delete(party: Party): void {
+    this.freeAll(party);
+    this.#leave(party);
+  }
+
+  move(party: Party, state: PartyState): void {
+    this.#leave(party);
+    party.state = state;
+    this.#enter(party);
+  }
+
+  addMember(party: Party, member: Member): void {
+    this.#leave(party);
+    party.members.set(member.call.call, member);
+    party.membersChanged();
+    this.#enter(party);
+  }
+
+  removeMember(party: Party, call: string): void {
+    this.#leave(party);
+    party.members.delete(call);
+    party.membersChanged();
+    this.#enter(party);
+  }
+
+  hold(party: Party, devices: readonly string[]): void {
+    for (const device of devices) {
+      if (!this.#holders.has(device)) this.#count(device, 1);
+      this.#holders.get(device)?.holds.delete(device);
+      this.#holders.set(device, party);
+      party.holds.add(device);
+    }
+  }
+
+  free(party: Party, device: string): void {
+    if (this.#holders.get(device) !== party) return;
+    this.#holders.delete(device);
+    party.holds.delete(device);
+    this.#count(device, -1);
+  }
+
+  freeAll(party: Party): void {
+    for (const device of party.holds) this.free(party, device);
+  }
+
+  passedOver(party: Party): void {
+    party.numBypassed += 1;
+    if (party.numBypassed >= this.#maxBypass) this.#overdue.add(party);
+  }
+
+  #enter(party: Party): void {
+    this.#inState[party.state].add(party);
+    if (party.state !== "waiting") return;
+    let numHeld = 0;
+    for (const device of party.devices) {
+      if (this.#holders.has(device)) numHeld++;
+      const waiting = this.#waitingFor.get(device);
+      if (waiting) waiting.add(party);
+      else this.#waitingFor.set(device, new Set([party]));
+    }
+    this.#numHeld.set(party, numHeld);
+    if (numHeld === 0) this.#free.add(party);
+    if (party.numBypassed >= this.#maxBypass) this.#overdue.add(party);
+  }
+
+  #leave(party: Party): void {
+    this.#inState[party.state].delete(party);
+    if (party.state !== "waiting") return;
+    for (const device of party.devices) this.#waitingFor.get(device)?.delete(party);
+    this.#numHeld.delete(party);
+    this.#free.delete(party);
+    this.#overdue.delete(party);
+  }
+
+  #count(device: string, change: 1 | -1): void {
+    for (const party of this.#waitingFor.get(device) ?? []) {
+      const numHeld = (this.#numHeld.get(party) as number) + change;
+      this.#numHeld.set(party, numHeld);
+      if (numHeld === 0) this.#free.add(party);
+      else this.#free.delete(party);
+    }
+  }
+}
