@@ -3,8 +3,10 @@ import { readFileSync } from "node:fs";
 import { TreadleError } from "@treadle/contracts";
 import { Command, CommanderError } from "commander";
 import { benchCommand } from "./commands/bench.ts";
+import { compareCommand } from "./commands/compare.ts";
 import { doctorCommand } from "./commands/doctor.ts";
 import { graphCommand, profileCommand } from "./commands/measure.ts";
+import { nodeCommand } from "./commands/node.ts";
 import { reportCommand } from "./commands/report.ts";
 import { resumeCommand, runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
@@ -31,7 +33,9 @@ for (const command of [
   validateCommand,
   graphCommand,
   profileCommand,
+  compareCommand,
   runsCommand,
+  nodeCommand,
   traceCommand,
   reportCommand,
   doctorCommand,

@@ -25,11 +25,13 @@ export {
   type PlanStats,
   Schedule,
 } from "./plan/problem.ts";
-export { type PlanMethod, planMethods, solvePlan } from "./plan/solve.ts";
+export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
+export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
 export { type ComponentTraits, ProfileBuilder } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
+export { layoutOf, type RunningLayout } from "./profile/running-layout.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { plan: planProblem } as const satisfies Record<string, Problem>;

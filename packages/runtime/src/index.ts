@@ -1,13 +1,16 @@
+export { type Node, type NodeOptions, openNode } from "./agent/node.ts";
 export type { BatchOptions, Channel, ChannelOptions, Sink, Source } from "./channel/channel.ts";
 export type { Cluster } from "./cluster/cluster.ts";
 export type { LaunchOptions } from "./cluster/component.ts";
 export type { GroupMethods, WorkerGroup } from "./group/group.ts";
 export { CallHandle, type Reduction } from "./group/handle.ts";
 export { Checkpoints } from "./run/checkpoints.ts";
-export { type MeasureOptions, profileWorkflow, traceWorkflow } from "./run/measure.ts";
+export { type ComparedPlan, type CompareOptions, type Comparison, compareModes } from "./run/compare.ts";
+export { validateConfig } from "./run/config.ts";
 export { Journal, type JournalRecord } from "./run/journal.ts";
-export { type RunOptions, type RunResult, resumeRun, runWorkflow, validateWorkflow } from "./run/run.ts";
+export { type MeasureOptions, profileWorkflow, traceWorkflow } from "./run/measure.ts";
 export { profilePath, readProfile } from "./run/profile-store.ts";
+export { type RunOptions, type RunResult, resumeRun, runWorkflow, validateWorkflow } from "./run/run.ts";
 export { listRunIds, RunFolder } from "./run/run-folder.ts";
 export {
   type Dataset,

@@ -10,6 +10,7 @@ const CheckpointNote = z.object({ step: z.int(), score: z.number().nullable(), c
 export type CheckpointNote = z.infer<typeof CheckpointNote>;
 
 const noteFile = "checkpoint.json";
+const partial = ".partial";
 
 export class Checkpoints {
   readonly #folder: string;
@@ -27,17 +28,22 @@ export class Checkpoints {
   /** Copies the states beside their place and renames the folder, then removes what the policy does not keep. */
   async write(step: number, states: Readonly<Record<string, string>>, score: number | undefined): Promise<string> {
     const path = join(this.#folder, `step-${String(step).padStart(6, "0")}`);
-    const beside = `${path}.partial`;
+    const beside = `${path}${partial}`;
+    await this.#removePartial();
     await guardDisk(path, async () => {
-      await rm(beside, { recursive: true, force: true });
-      await mkdir(beside, { recursive: true });
-      for (const [component, file] of Object.entries(states)) {
-        await copyFile(file, join(beside, `${component}.state`));
+      try {
+        await mkdir(beside, { recursive: true });
+        for (const [component, file] of Object.entries(states)) {
+          await copyFile(file, join(beside, `${component}.state`));
+        }
+        const note: CheckpointNote = { step, score: score ?? null, components: Object.keys(states) };
+        await writeFileAtomic(join(beside, noteFile), JSON.stringify(note));
+        await rm(path, { recursive: true, force: true });
+        await rename(beside, path);
+      } catch (error) {
+        await this.#removePartial().catch(() => {});
+        throw error;
       }
-      const note: CheckpointNote = { step, score: score ?? null, components: Object.keys(states) };
-      await writeFileAtomic(join(beside, noteFile), JSON.stringify(note));
-      await rm(path, { recursive: true, force: true });
-      await rename(beside, path);
     });
     await this.#prune();
     return path;
@@ -56,6 +62,14 @@ export class Checkpoints {
       }),
     );
     return notes.filter((note) => note !== undefined);
+  }
+
+  /** What a runner that was killed, or a full disk, left unfinished: only one runner writes here. */
+  async #removePartial(): Promise<void> {
+    const names = await readdir(this.#folder).catch(() => []);
+    for (const name of names.filter((each) => each.endsWith(partial))) {
+      await rm(join(this.#folder, name), { recursive: true, force: true });
+    }
   }
 
   async #prune(): Promise<void> {

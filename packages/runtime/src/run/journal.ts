@@ -4,10 +4,16 @@
  * J1 (ARCHITECTURE): the runner may be killed at any instant; what has been committed here is done and is never done
  * again; what has not been committed is done again from the state of the last committed step. A last line without its end
  * is what such a kill leaves and is dropped; a damaged line that has its end is `journal.corrupt`.
+ *
+ * Only the runner that opened the journal last writes it, whatever became of locks while another one was suspended:
+ * opening takes the file from where it is before reading it, and a record counts only if the file is still in its place
+ * once the record is in it. So what the earlier runner was told is committed is in what the later one reads, and from
+ * then on the earlier one is told `run.locked`.
  */
 import { createHash } from "node:crypto";
-import { type FileHandle, open, readFile } from "node:fs/promises";
+import { type FileHandle, open, readFile, rename, rm, stat } from "node:fs/promises";
 import { TreadleError } from "@treadle/contracts";
+import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import { guardDisk } from "./run-folder.ts";
 
@@ -34,6 +40,10 @@ export const JournalRecord = z.discriminatedUnion("type", [
 ]);
 export type JournalRecord = z.infer<typeof JournalRecord>;
 
+function unlessMissing(error: NodeJS.ErrnoException): undefined {
+  if (error.code !== "ENOENT") throw error;
+}
+
 const checksumOf = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 16);
 
 export class Journal {
@@ -49,14 +59,20 @@ export class Journal {
   }
 
   static async open(path: string): Promise<Journal> {
-    const text = await readFile(path, "utf8").catch((error: NodeJS.ErrnoException) => {
-      if (error.code === "ENOENT") return "";
+    // A runner that was killed in here has left the taken file, and perhaps its copy, which is then whole.
+    const taken = `${path}.taken`;
+    await rename(path, taken).catch(unlessMissing);
+    const bytes = (await readFile(taken).catch(unlessMissing)) ?? Buffer.alloc(0);
+    try {
+      const { records, validBytes } = readRecords(bytes.toString("utf8"), path);
+      await guardDisk(path, () => writeFileAtomic(path, bytes.subarray(0, validBytes)));
+      const file = await guardDisk(path, () => open(path, "a"));
+      await rm(taken, { force: true });
+      return new Journal(path, file, records);
+    } catch (error) {
+      await rename(taken, path).catch(unlessMissing);
       throw error;
-    });
-    const { records, validBytes } = readRecords(text, path);
-    const file = await guardDisk(path, () => open(path, "a"));
-    if (validBytes < Buffer.byteLength(text)) await file.truncate(validBytes);
-    return new Journal(path, file, records);
+    }
   }
 
   /**
@@ -69,12 +85,23 @@ export class Journal {
       guardDisk(this.#path, async () => {
         await this.#file.appendFile(`${checksumOf(body)} ${body}\n`);
         await this.#file.datasync();
+        await this.#refuseWhenTaken();
         (this.records as JournalRecord[]).push(record);
       }),
     );
     this.#tail = written;
     written.catch(() => {});
     return written;
+  }
+
+  async #refuseWhenTaken(): Promise<void> {
+    const own = await this.#file.stat();
+    const present = await stat(this.#path).catch(unlessMissing);
+    if (present?.ino === own.ino && present.dev === own.dev) return;
+    throw new TreadleError(
+      "run.locked",
+      `journal '${this.#path}' belongs to another runner now, which took the run while this one was suspended; follow that one`,
+    );
   }
 
   get lastStep(): Extract<JournalRecord, { type: "step" }> | undefined {

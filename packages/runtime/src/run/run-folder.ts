@@ -50,13 +50,16 @@ export class RunFolder {
   }
 
   async exists(): Promise<boolean> {
-    return stat(this.journalFile).then(
+    return stat(this.configFile).then(
       () => true,
       () => false,
     );
   }
 
-  /** Takes the folder for this process; the lock of a dead runner goes stale by itself within seconds. */
+  /**
+   * Takes the folder for this process; the lock of a dead runner goes stale by itself within seconds, and so does that of
+   * one that is suspended, which is told by `onLost` when it goes on and finds that another one has taken the folder.
+   */
   async acquire(onLost: (error: Error) => void): Promise<() => Promise<void>> {
     const retries = { retries: 12, minTimeout: 500, maxTimeout: 1000 };
     try {
@@ -67,7 +70,14 @@ export class RunFolder {
         update: 1000,
         retries,
         realpath: false,
-        onCompromised: onLost,
+        onCompromised: (cause) =>
+          onLost(
+            new TreadleError(
+              "run.locked",
+              `run '${this.runId}' was taken by another runner while this one was suspended; follow that one`,
+              { cause },
+            ),
+          ),
       });
     } catch (cause) {
       throw new TreadleError(

@@ -17,7 +17,8 @@ import {
   toErrorRecord,
 } from "@treadle/contracts";
 import { MetricsWriter, stepSeconds } from "@treadle/observe";
-import { Cluster } from "../cluster/cluster.ts";
+import { Cluster, type PlacementFacts, type PlannedChange } from "../cluster/cluster.ts";
+import { findNodes } from "../cluster/find-nodes.ts";
 import { CallHandle } from "../group/handle.ts";
 import { AutoPlacement, type Learnt } from "./auto-placement.ts";
 import { Checkpoints } from "./checkpoints.ts";
@@ -45,6 +46,10 @@ export type RunOptions = {
   readonly kill?: AbortSignal | undefined;
   /** with `placement.mode: auto`: ignores the profile of earlier runs */
   readonly measureAnew?: boolean | undefined;
+  /** decides where everything runs, instead of the mode */
+  readonly decide?: ((facts: PlacementFacts) => PlannedChange) | undefined;
+  /** told the plan under which the run ended well */
+  readonly onPlaced?: ((plan: Plan) => void) | undefined;
   /** with `placement.mode: auto`: told after each step what is known by now */
   readonly onLearnt?: ((learnt: Learnt) => void) | undefined;
 };
@@ -109,6 +114,7 @@ async function placeOnly(loaded: LoadedWorkflow, config: RuntimeConfig, projectR
   );
   const cluster: Cluster = new Cluster({
     runId: "dry-run",
+    nodes: await findNodes(config, projectRoot, () => {}),
     config,
     projectRoot,
     plan: config.placement.mode === "auto" ? (facts) => auto.plan(facts) : undefined,
@@ -135,11 +141,13 @@ async function placeOnly(loaded: LoadedWorkflow, config: RuntimeConfig, projectR
     once: stopHere,
   };
   try {
-    await loaded.workflow.run(context);
-  } catch (error) {
-    if (error !== placed) throw error;
+    await loaded.workflow.run(context).catch((error: unknown) => {
+      if (error !== placed) throw error;
+    });
+    return cluster.place();
+  } finally {
+    await cluster.close();
   }
-  return cluster.place();
 }
 
 class Run {
@@ -198,11 +206,13 @@ class Run {
     const { runId } = this.#folder;
     const trace = this.#config.trace ? new RunTrace(this.#folder.traceFile, onEvent) : undefined;
     const auto = this.#autoPlacement();
+    const notice = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
     this.#cluster = new Cluster({
       runId,
+      nodes: await findNodes(this.#config, projectRoot, notice),
       config: this.#config,
       projectRoot,
-      plan: auto && ((facts) => auto.plan(facts)),
+      plan: this.#options.decide ?? (auto && ((facts) => auto.plan(facts))),
       runFolder: this.#folder.path,
       logs: this.#folder.logs,
       stateFolder: this.#folder.state,
@@ -241,6 +251,7 @@ class Run {
       const stopped = stop?.aborted === true && this.#numSteps + (this.#resumedFrom ?? 0) < this.#config.steps;
       await this.#finish(stopped);
       const summary = this.summary();
+      this.#options.onPlaced?.(this.#cluster.place());
       await this.#folder.writeJson(this.#folder.summaryFile, summary);
       trace?.stopReporting();
       onEvent({ type: "run-finished", atMs: Date.now(), summary });
