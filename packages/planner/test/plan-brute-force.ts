@@ -5,9 +5,20 @@ import { evaluateSchedule, modeOf, type PlanModel, type Schedule } from "../src/
  * of each mode. Shares no search code with the planners. For three components on four devices.
  */
 export function bruteForce(model: PlanModel): Map<string, number> {
-  const ids = model.dag.components.map((component) => component.id);
+  const { problem, dag } = model;
+  const poolOf = new Map(problem.nodes.map((node) => [node.id, node.pool]));
+  const space: Space = {
+    devicesOf: (id) => {
+      const pool = poolOf.get(id);
+      return pool === undefined ? undefined : problem.pools[pool]!.devices;
+    },
+    cycles: dag.cycles.flatMap(({ component }) =>
+      component ? [{ id: component.id, members: component.members.map((m) => m.id) }] : [],
+    ),
+  };
+  const ids = dag.components.map((component) => component.id);
   const best = new Map<string, number>();
-  for (const schedule of schedules(ids, model.problem.devices, model.problem.batch)) {
+  for (const schedule of schedules(space, ids, problem.devices, problem.batch)) {
     const { time } = evaluateSchedule(model, schedule);
     if (time === null) continue;
     for (const kind of ["any", modeOf(schedule)])
@@ -16,19 +27,44 @@ export function bruteForce(model: PlanModel): Map<string, number> {
   return best;
 }
 
-function* schedules(ids: readonly string[], devices: number, items: number): Generator<Schedule> {
+type Space = {
+  /** of the pool that the first of a component's members is in, if any */
+  readonly devicesOf: (id: string) => number | undefined;
+  readonly cycles: readonly { readonly id: string; readonly members: readonly string[] }[];
+};
+
+function* nodes({ devicesOf }: Space, id: string, devices: number, items: number): Generator<Schedule> {
+  const inPool = devicesOf(id.split("+")[0]!);
+  if (inPool === undefined) yield { op: "node", node: id, devices, items };
+  else for (let count = 1; count <= inPool; count++) yield { op: "node", node: id, devices: count, items };
+}
+
+/** How many of the devices each of two parts gets; all of them where one part only uses a pool. */
+function sharesOf(space: Space, left: readonly string[], right: readonly string[], devices: number) {
+  const isFree = (ids: readonly string[]): boolean =>
+    ids.every((id) => space.devicesOf(id.split("+")[0]!) !== undefined);
+  if (isFree(left) || isFree(right)) return [[devices, devices] as const];
+  return Array.from({ length: devices - 1 }, (_, i) => [i + 1, devices - i - 1] as const);
+}
+
+function* schedules(space: Space, ids: readonly string[], devices: number, items: number): Generator<Schedule> {
   if (ids.length === 1) {
-    yield { op: "node", node: ids[0]!, devices, items };
+    yield* nodes(space, ids[0]!, devices, items);
     return;
   }
+  for (const { id, members } of space.cycles) {
+    if (members.length === ids.length && members.every((member) => ids.includes(member)))
+      yield* nodes(space, id, devices, items);
+  }
   for (const [left, right] of partitions(ids)) {
-    for (const first of schedules(left, devices, items)) {
-      for (const second of schedules(right, devices, items)) yield { op: "temporal", devices, items, first, second };
+    for (const first of schedules(space, left, devices, items)) {
+      for (const second of schedules(space, right, devices, items))
+        yield { op: "temporal", devices, items, first, second };
     }
-    for (let share = 1; share < devices; share++) {
+    for (const [own, rest] of sharesOf(space, left, right, devices)) {
       for (let chunk = 1; chunk <= items; chunk++) {
-        for (const first of schedules(left, share, chunk)) {
-          for (const second of schedules(right, devices - share, chunk)) {
+        for (const first of schedules(space, left, own, chunk)) {
+          for (const second of schedules(space, right, rest, chunk)) {
             yield { op: "pipeline", devices, items, chunk, first, second };
             if (chunk === items) yield { op: "parallel", devices, items, first, second };
           }
@@ -36,14 +72,18 @@ function* schedules(ids: readonly string[], devices: number, items: number): Gen
       }
     }
   }
-  if (ids.length !== 3 || devices < 3) return;
+  if (ids.length !== 3) return;
   for (const order of permutations(ids)) {
+    const [a, b, c] = order as [string, string, string];
     for (let chunk = 1; chunk <= items; chunk++) {
-      for (let a = 1; a <= devices - 2; a++) {
-        for (let b = 1; b <= devices - a - 1; b++) {
-          const shares = [a, b, devices - a - b];
-          const stages = order.map((node, i): Schedule => ({ op: "node", node, devices: shares[i]!, items: chunk }));
-          yield { op: "pipeline", devices, items, chunk, stages };
+      for (const [own, rest] of sharesOf(space, [a], [b, c], devices)) {
+        for (const [second, third] of sharesOf(space, [b], [c], rest)) {
+          for (const first of nodes(space, a, own, chunk)) {
+            for (const middle of nodes(space, b, second, chunk)) {
+              for (const last of nodes(space, c, third, chunk))
+                yield { op: "pipeline", devices, items, chunk, stages: [first, middle, last] };
+            }
+          }
         }
       }
     }

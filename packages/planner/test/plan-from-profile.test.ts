@@ -123,6 +123,74 @@ describe("the plan", () => {
   });
 });
 
+describe("devices that not everyone can use", () => {
+  const embodied = () => {
+    const profile = chainProfile({
+      simulator: { base: 1, perItem: 1, alpha: 0.9, deviceKind: "cpu" },
+      policy: { perItem: 2, deviceKind: "gpu" },
+      actor: { perItem: 3, deviceKind: "gpu", onloadSeconds: 1, offloadSeconds: 1 },
+    });
+    profile.graph.edges.push({
+      from: "policy",
+      to: "simulator",
+      channel: "actions",
+      itemsPerStep: 64,
+      bytesPerStep: 0,
+    });
+    return profile;
+  };
+  const devices = [...cluster(8, "cpu"), ...cluster(8, "gpu")];
+
+  test("components of different kinds are never put together, and each kind is split by itself", () => {
+    const { plan, alternatives } = planFromProfile(embodied(), {
+      devices,
+      ...plain,
+      components: three(["simulator", "policy", "actor"]),
+    });
+    for (const alternative of [...alternatives.map((a) => a.plan), plan]) {
+      const ids = (name: string): string[] => alternative.components[name]!.ranks.flatMap((rank) => rank.devices);
+      expect(ids("simulator").every((id) => id.startsWith("cpu:"))).toBe(true);
+      expect([...ids("policy"), ...ids("actor")].every((id) => id.startsWith("gpu:"))).toBe(true);
+    }
+    expect(devicesOf(plan, "simulator")).toHaveLength(8);
+  });
+
+  test("pinned components get exactly their devices, and nobody else does", () => {
+    const profile = chainProfile({ rollout: { perItem: 4 }, inference: { perItem: 1 }, actor: { perItem: 2 } });
+    const options = { devices: cluster(8), ...plain, components: three(), pinned: { rollout: "2-4" } };
+    const { plan } = planFromProfile(profile, options);
+    expect(devicesOf(plan, "rollout")).toEqual([2, 3, 4]);
+    for (const name of ["inference", "actor"]) {
+      expect(devicesOf(plan, name).length).toBeGreaterThan(0);
+      expect(devicesOf(plan, name).filter((index) => index >= 2 && index <= 4)).toEqual([]);
+    }
+    const all = planFromProfile(profile, { ...options, pinned: { "rollout,actor": "0-3", inference: "4-7" } }).plan;
+    expect([devicesOf(all, "rollout"), devicesOf(all, "actor"), devicesOf(all, "inference")]).toEqual([
+      [0, 1, 2, 3],
+      [0, 1, 2, 3],
+      [4, 5, 6, 7],
+    ]);
+    expect(all.sharing.map((group) => group.components)).toEqual([["rollout", "actor"]]);
+  });
+
+  test.each([
+    [{ rollot: "0" }, "placement.invalid", "names component 'rollot'"],
+    [{ rollout: "0-9" }, "placement.invalid", "names device 9"],
+    [{ rollout: "0-3", actor: "2-5" }, "placement.impossible", "overlap on 'gpu:2'"],
+    [{ rollout: "all" }, "placement.impossible", "leave no 'gpu' device for 'inference', 'actor'"],
+  ])("pins %j are refused", (pinned, code, message) => {
+    const profile = chainProfile({ rollout: { perItem: 4 }, inference: { perItem: 1 }, actor: { perItem: 2 } });
+    try {
+      planFromProfile(profile, { devices: cluster(8), ...plain, components: three(), pinned: pinned as never });
+      expect.unreachable();
+    } catch (error) {
+      if (!(error instanceof TreadleError)) throw error;
+      expect(error.message).toContain(message);
+      expect(error.code).toBe(code);
+    }
+  });
+});
+
 describe("bad input", () => {
   const profile = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
   const options = { devices: cluster(4), ...plain, components: three(["a", "b"]) };

@@ -85,3 +85,37 @@ export function planInputs({ maxNodes, maxDevices, batches, acyclic = false }: S
       return { ...given, nodes: nodes.map((n, i) => ({ id: `n${i}`, ...n })), edges } as PlanInput;
     });
 }
+
+const extra = fc.record({
+  cycles: fc.constantFrom("collapse" as const, "split" as const),
+  residency: fc.constantFrom("swap" as const, "lazy" as const),
+  swaps: fc.constantFrom("once" as const, "round" as const),
+  maxStaleness: fc.constantFrom(0, 0, 1, 2),
+  pools: fc.record({
+    a: fc.record({
+      devices: fc.integer({ min: 1, max: 3 }),
+      shared: fc.boolean(),
+      memoryPerDevice: fc.constantFrom(9, 25),
+    }),
+    b: fc.record({ devices: fc.integer({ min: 1, max: 3 }) }),
+  }),
+  /** by node, in turn */
+  places: fc.array(fc.constantFrom(undefined, undefined, undefined, "a", "a", "b"), { minLength: 6, maxLength: 6 }),
+  mostDevices: fc.array(fc.constantFrom(undefined, undefined, 6), { minLength: 6, maxLength: 6 }),
+});
+
+/** The same with everything that the paper leaves out; `only` some of it. */
+export function extendedInputs(
+  sizes: Sizes,
+  only: readonly (keyof PlanProblem)[] = ["cycles", "residency", "swaps", "maxStaleness", "pools"],
+): fc.Arbitrary<PlanInput> {
+  return fc.tuple(planInputs(sizes), extra).map(([input, { places, mostDevices, ...options }]) => {
+    const chosen = Object.fromEntries(only.map((key) => [key, options[key as keyof typeof options]]));
+    const nodes = input.nodes.map((one, i) => ({
+      ...one,
+      ...(only.includes("pools") && places[i] !== undefined ? { pool: places[i] } : {}),
+      ...(mostDevices[i] !== undefined ? { maxDevices: mostDevices[i] } : {}),
+    }));
+    return { ...input, ...chosen, nodes };
+  });
+}

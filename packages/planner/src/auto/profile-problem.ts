@@ -20,7 +20,7 @@ export type PlanTarget = {
 
 export type ProfileProblem = {
   readonly problem: PlanProblem;
-  /** the devices behind each pool of the problem; the first is the problem's own `devices` */
+  /** the devices behind the pools of the problem; the one that is in none of them is the problem's own `devices` */
   readonly pools: readonly Pool[];
   /** of a step's calls that overlap nothing; to be added to the time of a schedule */
   readonly serialSeconds: number;
@@ -45,12 +45,8 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     target.devices,
     target.pins ?? [],
   );
-  const [main, other] = pools;
-  if (other !== undefined)
-    throw new TreadleError(
-      "placement.impossible",
-      `components on '${main!.name}' and on '${other.name}' devices are not planned together; set placement.mode to one that is fixed`,
-    );
+  // Where everything is pinned there is nothing to split.
+  const main = pools.find((pool) => !pool.shared);
   const nodes = names.map((name): PlanNode => {
     const pool = pools.find((p) => p.components.includes(name))!;
     const measured = profile.components[name]!;
@@ -68,16 +64,26 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
       unit,
       offload: measured.offloadSeconds,
       onload: measured.onloadSeconds,
+      ...(pool === main ? {} : { pool: pool.name }),
     };
   });
   const problem: PlanProblem = {
-    devices: main!.devices.length,
+    devices: main?.devices.length ?? 1,
     batch: target.batch,
     granularities: "divisors",
-    memoryPerDevice: main!.memoryBytes,
+    ...(main === undefined ? {} : { memoryPerDevice: main.memoryBytes }),
     parallelIndependent: true,
     pipeline: "kway",
     splits: "all",
+    cycles: "split",
+    residency: "lazy",
+    swaps: "round",
+    maxStaleness: target.maxStaleness,
+    pools: Object.fromEntries(
+      pools
+        .filter((p) => p !== main)
+        .map((p) => [p.name, { devices: p.devices.length, memoryPerDevice: p.memoryBytes, shared: p.shared }]),
+    ),
     nodes,
     edges: uniqueEdges(profile.graph.edges.map(({ from, to }) => [from, to])),
   };

@@ -7,7 +7,7 @@
  * grid levels; a class is bounded below by its most generous reading (both parts rounded up) and above by one member of
  * it. Where the grid has every level, both bounds are exact.
  */
-import { type Operations, type PlanModel, type PlanSet, pipelineSeconds } from "./model.ts";
+import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import { Tails } from "./tails.ts";
 
 /** Bounds of one (subgraph, items), by level. */
@@ -64,7 +64,7 @@ export class Bounds {
     const key = set.index * this.#model.items.length + itemsIndex;
     let row = this.#rows[key];
     if (row === undefined) {
-      row = set.leaf >= 0 ? this.#leafRow(set.leaf, itemsIndex) : this.#compositeRow(set, itemsIndex);
+      row = set.single ? this.#leafRow(set.leaf, itemsIndex) : this.#compositeRow(set, itemsIndex);
       this.#rows[key] = row;
     }
     return row;
@@ -81,31 +81,31 @@ export class Bounds {
 
   #compositeRow(set: PlanSet, itemsIndex: number): Row {
     const { grid } = this;
-    const lowerAt = new Float64Array(grid.length).fill(Number.POSITIVE_INFINITY);
-    const upperAt = new Float64Array(grid.length).fill(Number.POSITIVE_INFINITY);
+    const asOne = set.leaf >= 0 ? this.#model.leafSeconds(set.leaf, itemsIndex) : undefined;
+    const lowerAt = Float64Array.from(grid, (level) => asOne?.[level] ?? Number.POSITIVE_INFINITY);
+    const upperAt = Float64Array.from(lowerAt);
     // Turns first: what they achieve rules most splits out at a glance.
-    for (const { first, second, swap } of this.#operations.temporal ? set.cuts : []) {
+    for (const cut of this.#operations.temporal ? set.cuts : []) {
+      if (!cut.turns) continue;
       this.#checkDeadline();
-      const a = this.row(first, itemsIndex);
-      const b = this.row(second, itemsIndex);
+      const a = this.row(cut.turnFirst, itemsIndex);
+      const b = this.row(cut.turnSecond, itemsIndex);
       for (let i = 0; i < grid.length; i++) {
+        const swap = swapAt(cut, grid[i]!);
         lowerAt[i] = Math.min(lowerAt[i]!, a.lower[grid[i]!]! + b.lower[grid[i]!]! + swap);
         upperAt[i] = Math.min(upperAt[i]!, a.upper[i]! + b.upper[i]! + swap);
       }
     }
-    for (const { first, second, independent } of this.#operations.spatial ? set.cuts : []) {
+    for (const cut of this.#operations.spatial ? set.cuts : []) {
+      if (!cut.beside) continue;
       this.#checkDeadline();
       for (const chunking of this.#model.chunkings[itemsIndex]!) {
-        if (mayHaveMoreStages(this.#model, second, chunking.count)) {
-          this.tails.pipeline(first, second, chunking.itemsIndex, chunking.count, lowerAt, upperAt);
-          continue;
-        }
-        const a = this.row(first, chunking.itemsIndex);
-        const b = this.row(second, chunking.itemsIndex);
-        this.#spatial(a, b, chunking.count, lowerAt, upperAt);
+        if (mayHaveMoreStages(this.#model, cut.second, chunking.count)) {
+          this.tails.pipeline(cut, chunking.itemsIndex, chunking.count, lowerAt, upperAt);
+        } else this.#spatial(cut, chunking.itemsIndex, chunking.count, lowerAt, upperAt);
       }
-      if (!this.#model.problem.parallelIndependent || !independent) continue;
-      this.#spatial(this.row(first, itemsIndex), this.row(second, itemsIndex), 0, lowerAt, upperAt);
+      if (this.#model.problem.parallelIndependent && cut.independent)
+        this.#spatial(cut, itemsIndex, 0, lowerAt, upperAt);
     }
     for (let i = 1; i < grid.length; i++) upperAt[i] = Math.min(upperAt[i]!, upperAt[i - 1]!);
     return { lower: this.spread(lowerAt), upper: upperAt, exact: new Uint8Array(this.#model.levels + 1) };
@@ -122,22 +122,38 @@ export class Bounds {
   }
 
   /** Visits the classes of splits of `level`: the most that the first and the second part have in each. */
-  forEachClass(level: number, visit: (first: number, second: number) => void): void {
+  forEachClass(cut: Cut, level: number, visit: (first: number, second: number) => void): void {
     const { grid } = this;
+    if (cut.free) {
+      visit(level, level);
+      return;
+    }
     for (let i = 0, below = 0; below < level - 1; below = grid[i++]!)
       visit(Math.min(grid[i]!, level - 1), level - 1 - below);
   }
 
-  /** Both bounds of splitting into `a` and `b`; `count` chunks, or 0 for side by side. */
-  #spatial(a: Row, b: Row, count: number, lowerAt: Float64Array, upperAt: Float64Array): void {
+  /** Both bounds of splitting in two; `count` chunks, or 0 for side by side. */
+  #spatial(cut: Cut, itemsIndex: number, count: number, lowerAt: Float64Array, upperAt: Float64Array): void {
     const { grid } = this;
+    const { objective } = this.#model;
+    const a = this.row(cut.first, itemsIndex);
+    const b = this.row(cut.second, itemsIndex);
+    if (cut.free) {
+      for (let i = 0; i < grid.length; i++) {
+        const least = spatialSeconds(objective, a.lower[grid[i]!]!, b.lower[grid[i]!]!, count);
+        const found = spatialSeconds(objective, a.upper[i]!, b.upper[i]!, count);
+        lowerAt[i] = Math.min(lowerAt[i]!, least);
+        upperAt[i] = Math.min(upperAt[i]!, found);
+      }
+      return;
+    }
     // The crossing, the first class or split whose first part is the faster one, only moves up with the level.
     let classCrossing = 0;
     let splitCrossing = 0;
     for (let i = 0; i < grid.length; i++) {
       const level = grid[i]!;
       if (level < 2) continue;
-      const least = spatialSeconds(a.lower[level - 1]!, b.lower[level - 1]!, count);
+      const least = spatialSeconds(objective, a.lower[level - 1]!, b.lower[level - 1]!, count);
       if (least >= upperAt[i]!) continue;
       if (least < lowerAt[i]!) {
         classCrossing = this.#classCrossing(a.lower, b.lower, level, classCrossing);
@@ -176,21 +192,24 @@ export class Bounds {
   ): number {
     const { grid } = this;
     const classes = this.#numClasses(level);
+    const { objective } = this.#model;
     const weight = count === 0 ? 1 : count;
-    const firstLeast = count === 0 ? 0 : a[level - 1]!;
-    const secondLeast = count === 0 ? 0 : b[level - 1]!;
+    // Where only the slower part counts, the other one adds nothing.
+    const adds = count > 0 && objective === "step";
+    const firstLeast = !adds ? 0 : a[level - 1]!;
+    const secondLeast = !adds ? 0 : b[level - 1]!;
     let best = limit;
     for (let i = crossing; i < classes; i++) {
       const second = b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!;
       if (weight * second + firstLeast >= best) break;
-      const seconds = spatialSeconds(a[Math.min(grid[i]!, level - 1)]!, second, count);
+      const seconds = spatialSeconds(objective, a[Math.min(grid[i]!, level - 1)]!, second, count);
       if (seconds < best) best = seconds;
       this.evaluations++;
     }
     for (let i = crossing - 1; i >= 0; i--) {
       const first = a[Math.min(grid[i]!, level - 1)]!;
       if (weight * first + secondLeast >= best) break;
-      const seconds = spatialSeconds(first, b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!, count);
+      const seconds = spatialSeconds(objective, first, b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!, count);
       if (seconds < best) best = seconds;
       this.evaluations++;
     }
@@ -216,19 +235,22 @@ export class Bounds {
   ): number {
     const { grid, floorIndex } = this;
     const splits = floorIndex[level - 1]! + 1;
+    const { objective } = this.#model;
     const weight = count === 0 ? 1 : count;
-    const firstLeast = count === 0 ? 0 : a[splits - 1]!;
-    const secondLeast = count === 0 ? 0 : b[floorIndex[level - 1]!]!;
+    // Where only the slower part counts, the other one adds nothing.
+    const adds = count > 0 && objective === "step";
+    const firstLeast = !adds ? 0 : a[splits - 1]!;
+    const secondLeast = !adds ? 0 : b[floorIndex[level - 1]!]!;
     let best = limit;
     for (let i = crossing; i < splits; i++) {
       const second = b[floorIndex[level - grid[i]!]!]!;
       if (weight * second + firstLeast >= best) break;
-      const seconds = spatialSeconds(a[i]!, second, count);
+      const seconds = spatialSeconds(objective, a[i]!, second, count);
       if (seconds < best) best = seconds;
     }
     for (let i = crossing - 1; i >= 0; i--) {
       if (weight * a[i]! + secondLeast >= best) break;
-      const seconds = spatialSeconds(a[i]!, b[floorIndex[level - grid[i]!]!]!, count);
+      const seconds = spatialSeconds(objective, a[i]!, b[floorIndex[level - grid[i]!]!]!, count);
       if (seconds < best) best = seconds;
     }
     return best;
@@ -237,10 +259,5 @@ export class Bounds {
 
 /** Whether a pipeline's second part may itself be several stages; with one chunk that changes nothing. */
 export function mayHaveMoreStages(model: PlanModel, second: PlanSet, count: number): boolean {
-  return model.problem.pipeline === "kway" && second.leaf < 0 && count > 1;
-}
-
-/** A pipeline of `count` chunks, or two parts side by side where `count` is 0. */
-export function spatialSeconds(first: number, second: number, count: number): number {
-  return count === 0 ? Math.max(first, second) : pipelineSeconds(first, second, count);
+  return model.kway && !second.single && count > 1;
 }

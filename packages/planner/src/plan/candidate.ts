@@ -1,4 +1,4 @@
-import type { Cut, PlanSet } from "./model.ts";
+import type { Cut, Objective, PlanSet } from "./model.ts";
 
 export type Stage = { readonly set: PlanSet; readonly level: number };
 
@@ -18,21 +18,38 @@ export type Candidate = {
   readonly open: boolean;
 };
 
+/** Levels of the second part when the first has `low`. */
+export const restOf = (cut: Cut, level: number, low: number): number => (cut.free ? level : level - low);
+
 export function stagesOf({ cut, count, level, low, before }: Candidate): Stage[] {
-  const second = { set: cut.second, level: count < 0 ? level : level - low };
-  return [...before, { set: cut.first, level: count < 0 ? level : low }, second];
+  if (count < 0) {
+    return [
+      { set: cut.turnFirst, level },
+      { set: cut.turnSecond, level },
+    ];
+  }
+  return [...before, { set: cut.first, level: low }, { set: cut.second, level: restOf(cut, level, low) }];
 }
 
-export function totalSeconds(sum: number, max: number, count: number, swap: number): number {
+export function totalSeconds(objective: Objective, sum: number, max: number, count: number, swap: number): number {
   if (count < 0) return sum + swap;
   if (count === 0) return max;
+  if (objective === "busy") return count * max;
   return count === 1 ? sum : sum + (count - 1) * max;
 }
 
 /** The largest seconds of one part, beside others with `sum` and `max`, for which the total can still be below `best`. */
-export function largestUseful(best: number, sum: number, max: number, count: number, swap: number): number {
+export function largestUseful(
+  objective: Objective,
+  best: number,
+  sum: number,
+  max: number,
+  count: number,
+  swap: number,
+): number {
   if (count < 0) return best - swap - sum;
   if (count === 0) return best;
+  if (objective === "busy") return best / count;
   // Up to `max` it only adds to the sum; above it is the bottleneck.
   return best <= sum + count * max ? best - sum - (count - 1) * max : (best - sum) / count;
 }

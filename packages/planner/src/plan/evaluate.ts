@@ -1,8 +1,15 @@
 import { readProblem, type SolveOptions } from "@treadle/contracts";
 import { exactSeconds } from "./component-time.ts";
-import { hasEdgeBetween, swapSeconds } from "./graph.ts";
-import { chunkAllowed, compileModel, type PlanModel } from "./model.ts";
-import { type EvalAnswer, EvalProblem, type PlanMode, type Schedule } from "./problem.ts";
+import { bitsOf, hasEdgeBetween, swapSeconds } from "./graph.ts";
+import { chunkAllowed, compileModel, fitTogether, memoryOfPool, type PlanModel } from "./model.ts";
+import {
+  type EvalAnswer,
+  EvalProblem,
+  type PlanMode,
+  type PlanNode,
+  type PlanProblem,
+  type Schedule,
+} from "./problem.ts";
 
 class Illegal extends Error {
   readonly path: string;
@@ -12,75 +19,156 @@ class Illegal extends Error {
   }
 }
 
+type Illegality = { readonly path: string; readonly problem: string };
+
+/** `step` seconds of one step alone, `busy` those that the busiest devices work in it, `time` what the problem minimises. */
+export type Evaluation =
+  | { readonly time: number; readonly step: number; readonly busy: number; readonly illegal: null }
+  | { readonly time: null; readonly step: null; readonly busy: null; readonly illegal: Illegality };
+
 /** Seconds of a schedule by the definition, or what is not allowed in it. Does not search. */
-export function evaluateSchedule(
-  model: PlanModel,
-  schedule: Schedule,
-):
-  | { readonly time: number; readonly illegal: null }
-  | { readonly time: null; readonly illegal: { path: string; problem: string } } {
+export function evaluateSchedule(model: PlanModel, schedule: Schedule): Evaluation {
   const { problem } = model;
   try {
-    requireAtMost("schedule", schedule.devices, problem.devices);
-    requireItems("schedule", schedule, problem.batch);
-    const { mask, time } = cost(model, schedule, "schedule");
-    const missing = model.dag.components.filter((_, i) => (mask & (1 << i)) === 0);
-    if (missing.length > 0) throw new Illegal("schedule", `does not run ${missing.map((c) => `'${c.id}'`).join(", ")}`);
-    return { time, illegal: null };
+    const { step, busy } = costSchedule(model, schedule);
+    return { time: overlapped(problem, step, busy), step, busy, illegal: null };
   } catch (error) {
     if (!(error instanceof Illegal)) throw error;
-    return { time: null, illegal: { path: error.path, problem: error.message } };
+    return { time: null, step: null, busy: null, illegal: { path: error.path, problem: error.message } };
   }
 }
 
-type Cost = { readonly mask: number; readonly time: number };
+/** The same with its parts, of a schedule that is legal. */
+export function costSchedule(model: PlanModel, schedule: Schedule): Cost {
+  const { problem } = model;
+  requireItems("schedule", schedule, problem.batch);
+  const whole = cost(model, schedule, "schedule", problem.swaps === "round");
+  const { mask, used } = whole;
+  if ((mask & ~model.freeMask) !== 0) requireAtMost("schedule", schedule.devices, problem.devices);
+  for (const [pool, { devices }] of Object.entries(problem.pools)) {
+    const count = used.get(pool) ?? 0;
+    if (count > devices) throw new Illegal("schedule", `uses ${count} devices of pool '${pool}', which has ${devices}`);
+  }
+  const missing = model.dag.components.filter((_, i) => (mask & (1 << i)) === 0);
+  if (missing.length > 0) throw new Illegal("schedule", `does not run ${missing.map((c) => `'${c.id}'`).join(", ")}`);
+  return whole;
+}
 
-function cost(model: PlanModel, schedule: Schedule, path: string): Cost {
+/** Seconds between the ends of steps, of which `maxStaleness + 1` may be under way. */
+export function overlapped({ maxStaleness }: PlanProblem, step: number, busy: number): number {
+  return maxStaleness === 0 ? step : Math.max(busy, step / (maxStaleness + 1));
+}
+
+/** What a schedule and each of its parts cost. */
+export type Cost = {
+  readonly schedule: Schedule;
+  readonly parts: readonly Cost[];
+  readonly mask: number;
+  readonly step: number;
+  readonly busy: number;
+  /** of `step`, what its own parts lose by taking turns */
+  readonly swap: number;
+  /** devices by pool, and of each component in one */
+  readonly used: ReadonlyMap<string, number>;
+  readonly own: ReadonlyMap<string, number>;
+};
+
+function cost(model: PlanModel, schedule: Schedule, path: string, comesRound: boolean): Cost {
   const { problem, dag } = model;
   const { devices, items } = schedule;
-  if (schedule.op === "node") {
-    const index = dag.components.findIndex((component) => component.id === schedule.node);
-    if (index < 0) {
-      const known = dag.components.map((component) => `'${component.id}'`).join(", ");
-      throw new Illegal(`${path}.node`, `'${schedule.node}' is not a component; known are ${known}`);
-    }
-    const { members } = dag.components[index]!;
-    const limits = { batch: problem.batch, memoryPerDevice: problem.memoryPerDevice ?? Number.POSITIVE_INFINITY };
-    let time = Number.POSITIVE_INFINITY;
-    for (let used = 1; used <= devices; used++) time = Math.min(time, exactSeconds(members, used, items, limits));
-    if (time === Number.POSITIVE_INFINITY) {
-      throw new Illegal(path, `'${schedule.node}' cannot run ${items} items on up to ${devices} devices`);
-    }
-    return { mask: 1 << index, time };
-  }
+  if (schedule.op === "node") return costNode(model, schedule, path);
   if (schedule.op === "pipeline") return costPipeline(model, schedule, path);
 
-  const [first, second] = [`${path}.first`, `${path}.second`];
+  const paths = [`${path}.first`, `${path}.second`] as const;
+  const sides = [schedule.first, schedule.second] as const;
+  for (const i of [0, 1] as const) requireItems(paths[i], sides[i], items);
+  const round = schedule.op === "parallel" && problem.swaps === "round";
+  const a = cost(model, schedule.first, paths[0], round);
+  const b = cost(model, schedule.second, paths[1], round);
+  const mask = a.mask | b.mask;
+  const own = new Map([...a.own, ...b.own]);
   if (schedule.op === "temporal") {
-    for (const [side, at] of [
-      [schedule.first, first],
-      [schedule.second, second],
-    ] as const) {
-      requireAtMost(at, side.devices, devices);
-      requireItems(at, side, items);
+    for (const [i, part] of [a, b].entries()) {
+      if ((part.mask & ~model.freeMask) !== 0) requireAtMost(paths[i]!, sides[i]!.devices, devices);
     }
-    const a = cost(model, schedule.first, first);
-    const b = cost(model, schedule.second, second);
     requireOrder(model, a.mask, b.mask, path);
-    return { mask: a.mask | b.mask, time: a.time + b.time + swapSeconds(dag, a.mask, b.mask) };
+    const cycle = dag.cycles.find((c) => (c.mask & a.mask) !== 0 && (c.mask & b.mask) !== 0);
+    if (cycle) throw new Illegal(path, "has members of a cycle take turns; run the cycle as one node, or own devices");
+    const swap = turnSeconds(model, a.mask, b.mask, comesRound, ({ id, pool }) =>
+      pool === undefined ? devices : own.get(id)!,
+    );
+    return {
+      schedule,
+      parts: [a, b],
+      mask,
+      step: a.step + b.step + swap,
+      busy: a.busy + b.busy + swap,
+      swap,
+      used: combine([a, b], Math.max),
+      own,
+    };
   }
   if (!problem.parallelIndependent) throw new Illegal(path, "'parallel' needs parallelIndependent");
-  requireSplit(model, [schedule.first, schedule.second], devices, path);
-  for (const [side, at] of [
-    [schedule.first, first],
-    [schedule.second, second],
-  ] as const)
-    requireItems(at, side, items);
-  const a = cost(model, schedule.first, first);
-  const b = cost(model, schedule.second, second);
+  requireSplit(model, sides, [a, b], devices, path);
   requireOrder(model, a.mask, b.mask, path);
-  if (hasEdgeBetween(dag, a.mask, b.mask)) throw new Illegal(path, "the sides of 'parallel' depend on each other");
-  return { mask: a.mask | b.mask, time: Math.max(a.time, b.time) };
+  const inCycle = dag.cycles.some((c) => (c.mask & a.mask) !== 0 && (c.mask & b.mask) !== 0);
+  if (inCycle || hasEdgeBetween(dag, a.mask, b.mask))
+    throw new Illegal(path, "the sides of 'parallel' depend on each other");
+  const [step, busy] = [Math.max(a.step, b.step), Math.max(a.busy, b.busy)];
+  return { schedule, parts: [a, b], mask, step, busy, swap: 0, used: combine([a, b], (x, y) => x + y), own };
+}
+
+function combine(parts: readonly Cost[], join: (a: number, b: number) => number): Map<string, number> {
+  const used = new Map<string, number>();
+  for (const part of parts) for (const [pool, count] of part.used) used.set(pool, join(used.get(pool) ?? 0, count));
+  return used;
+}
+
+function costNode(model: PlanModel, schedule: Extract<Schedule, { op: "node" }>, path: string): Cost {
+  const { problem, leaves } = model;
+  const { devices, items } = schedule;
+  const component = leaves.find(({ id }) => id === schedule.node);
+  if (component === undefined) {
+    const known = leaves.map(({ id }) => `'${id}'`).join(", ");
+    throw new Illegal(`${path}.node`, `'${schedule.node}' is not a component; known are ${known}`);
+  }
+  const { members } = component;
+  const { pool } = members[0]!;
+  if (pool !== undefined && problem.pools[pool]!.shared && devices !== problem.pools[pool]!.devices) {
+    const all = problem.pools[pool]!.devices;
+    throw new Illegal(`${path}.devices`, `'${devices}' should be ${all}: pool '${pool}' is used as a whole`);
+  }
+  const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
+  let time = Number.POSITIVE_INFINITY;
+  for (let used = 1; used <= devices; used++) time = Math.min(time, exactSeconds(members, used, items, limits));
+  if (time === Number.POSITIVE_INFINITY) {
+    throw new Illegal(path, `'${schedule.node}' cannot run ${items} items on up to ${devices} devices`);
+  }
+  const mask = model.dag.components.reduce((all, c, i) => (members.includes(c.members[0]!) ? all | (1 << i) : all), 0);
+  const used = new Map(pool === undefined ? [] : [[pool, devices]]);
+  const own = new Map(pool === undefined ? [] : members.map(({ id }) => [id, devices]));
+  return { schedule, parts: [], mask, step: time, busy: time, swap: 0, used, own };
+}
+
+/** The definition of a swap, pool by pool; they swap at the same time. */
+function turnSeconds(
+  { problem, dag }: PlanModel,
+  first: number,
+  second: number,
+  comesRound: boolean,
+  devicesOf: (node: PlanNode) => number,
+): number {
+  let slowest = 0;
+  for (const pool of [undefined, ...Object.keys(problem.pools)]) {
+    const inPool = (mask: number): number =>
+      dag.components.reduce((all, c, i) => (c.members[0]!.pool === pool ? all | (mask & (1 << i)) : all), 0);
+    const [a, b] = [inPool(first), inPool(second)];
+    if (a === 0 || b === 0) continue;
+    const members = [...bitsOf(a | b)].flatMap((bit) => dag.components[bit]!.members);
+    if (problem.residency === "lazy" && fitTogether(problem, members, devicesOf)) continue;
+    slowest = Math.max(slowest, swapSeconds(dag, a, b) + (comesRound ? swapSeconds(dag, a | b, a | b) : 0));
+  }
+  return slowest;
 }
 
 function costPipeline(model: PlanModel, schedule: Extract<Schedule, { op: "pipeline" }>, path: string): Cost {
@@ -97,19 +185,29 @@ function costPipeline(model: PlanModel, schedule: Extract<Schedule, { op: "pipel
       problem.granularities === "divisors" ? "a divisor of its items" : "a granularity that divides its items";
     throw new Illegal(`${path}.chunk`, `'${chunk}' is not ${allowed}, ${items}`);
   }
-  requireSplit(model, stages, devices, path);
+  const costs: Cost[] = [];
   let mask = 0;
-  let sum = 0;
-  let slowest = Number.NEGATIVE_INFINITY;
   for (const [i, stage] of stages.entries()) {
     requireItems(pathOf(i), stage, chunk);
-    const { mask: stageMask, time } = cost(model, stage, pathOf(i));
-    requireOrder(model, mask, stageMask, path);
-    mask |= stageMask;
-    sum += time;
-    slowest = Math.max(slowest, time);
+    const part = cost(model, stage, pathOf(i), problem.swaps === "round");
+    requireOrder(model, mask, part.mask, path);
+    mask |= part.mask;
+    costs.push(part);
   }
-  return { mask, time: sum + (items / chunk - 1) * slowest };
+  requireSplit(model, stages, costs, devices, path);
+  const [slowest, busiest] = [Math.max(...costs.map((c) => c.step)), Math.max(...costs.map((c) => c.busy))];
+  const count = items / chunk;
+  const sum = costs.reduce((total, c) => total + c.step, 0);
+  return {
+    schedule,
+    parts: costs,
+    mask,
+    step: sum + (count - 1) * slowest,
+    busy: count * busiest,
+    swap: 0,
+    used: combine(costs, (x, y) => x + y),
+    own: new Map(costs.flatMap((c) => [...c.own])),
+  };
 }
 
 function requireAtMost(path: string, devices: number, available: number): void {
@@ -120,12 +218,19 @@ function requireItems(path: string, schedule: Schedule, items: number): void {
   if (schedule.items !== items) throw new Illegal(`${path}.items`, `'${schedule.items}' should be ${items}`);
 }
 
-function requireSplit(model: PlanModel, parts: readonly Schedule[], devices: number, path: string): void {
-  const sum = parts.reduce((total, part) => total + part.devices, 0);
+function requireSplit(
+  { problem, freeMask }: PlanModel,
+  parts: readonly Schedule[],
+  costs: readonly Cost[],
+  devices: number,
+  path: string,
+): void {
+  const splitting = parts.filter((_, i) => (costs[i]!.mask & ~freeMask) !== 0);
+  const sum = splitting.reduce((total, part) => total + part.devices, 0);
   if (sum > devices) throw new Illegal(path, `its parts use ${sum} devices of ${devices}`);
-  const { splits } = model.problem;
-  if (splits === "all") return;
-  const odd = parts.find((part) => part.devices % splits.multipleOf !== 0);
+  const { splits } = problem;
+  if (splits === "all" || splitting.length < 2) return;
+  const odd = splitting.find((part) => part.devices % splits.multipleOf !== 0);
   if (odd) throw new Illegal(path, `a part of ${odd.devices} devices is not a multiple of ${splits.multipleOf}`);
 }
 

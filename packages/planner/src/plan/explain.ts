@@ -1,6 +1,7 @@
 import { exactSeconds } from "./component-time.ts";
-import { bitsOf, swapSeconds } from "./graph.ts";
-import type { PlanModel } from "./model.ts";
+import { type Cost, costSchedule } from "./evaluate.ts";
+import { bitsOf } from "./graph.ts";
+import { memoryOfPool, type PlanModel } from "./model.ts";
 import type { PlanAlternative, PlanStats, Schedule } from "./problem.ts";
 
 const seconds = (value: number): string => `${Number(value.toPrecision(4))} s`;
@@ -15,20 +16,27 @@ export function explainPlan(
 ): string[] {
   const { problem } = model;
   if (schedule === null) return explainInfeasible(model, stats);
-  const costed = costTree(model, schedule);
+  const cost = costSchedule(model, schedule);
   const [best] = alternatives;
+  const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
   const lines = [
-    `${best!.mode}: ${problem.batch} items on ${problem.devices} devices in ${seconds(costed.time)}: ${describe(schedule)}`,
-    ...limits(costed, costed.time),
+    `${best!.mode}: ${problem.batch} items on ${problem.devices} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(schedule)}`,
+    ...limits(cost),
   ];
+  if (problem.maxStaleness > 0) {
+    const hidden = cost.step - best!.time;
+    lines.push(
+      `up to ${problem.maxStaleness + 1} steps overlap: a step takes ${seconds(cost.step)} from beginning to end, and ${seconds(hidden)} of it pass beside other steps`,
+    );
+  }
   for (const cycle of model.dag.components.filter((component) => component.members.length > 1)) {
     lines.push(
-      `'${cycle.id}' is a cycle, so its members take turns on the same devices; profile them on disjoint devices to plan a split of it`,
+      `'${cycle.id}' is a cycle, so its members take turns on the same devices; "cycles": "split" also plans them on disjoint devices`,
     );
   }
   for (const other of alternatives.slice(1)) {
     lines.push(
-      `the best ${other.mode} schedule takes ${seconds(other.time)}, ${(other.time / costed.time).toFixed(2)} times as long: ${describe(other.schedule)}`,
+      `the best ${other.mode} schedule takes ${seconds(other.time)}, ${(other.time / best!.time).toFixed(2)} times as long: ${describe(other.schedule)}`,
     );
   }
   for (const mode of ["temporal", "spatial"] as const) {
@@ -43,8 +51,7 @@ export function explainPlan(
 
 /** The bottleneck of every level of a schedule, from the whole down to one component. */
 export function limitsOf(model: PlanModel, schedule: Schedule): string[] {
-  const costed = costTree(model, schedule);
-  return limits(costed, costed.time);
+  return limits(costSchedule(model, schedule));
 }
 
 function describe(schedule: Schedule): string {
@@ -56,59 +63,30 @@ function describe(schedule: Schedule): string {
   return `${inner.join(" feeding ")} in chunks of ${schedule.chunk}`;
 }
 
-type Costed = {
-  readonly schedule: Schedule;
-  readonly time: number;
-  readonly mask: number;
-  readonly swap: number;
-  readonly parts: readonly Costed[];
-};
-
-function costTree(model: PlanModel, schedule: Schedule): Costed {
-  if (schedule.op === "node") {
-    const index = model.dag.components.findIndex((component) => component.id === schedule.node);
-    const itemsIndex = model.items.indexOf(schedule.items);
-    const time = model.leafSeconds(index, itemsIndex)[schedule.devices / model.step]!;
-    return { schedule, time, mask: 1 << index, swap: 0, parts: [] };
-  }
-  const parts = ("stages" in schedule ? schedule.stages : [schedule.first, schedule.second]).map((part) =>
-    costTree(model, part),
-  );
-  const mask = parts.reduce((all, part) => all | part.mask, 0);
-  const sum = parts.reduce((total, part) => total + part.time, 0);
-  const slowest = Math.max(...parts.map((part) => part.time));
-  if (schedule.op === "temporal") {
-    const swap = swapSeconds(model.dag, parts[0]!.mask, parts[1]!.mask);
-    return { schedule, time: sum + swap, mask, swap, parts };
-  }
-  if (schedule.op === "parallel") return { schedule, time: slowest, mask, swap: 0, parts };
-  return { schedule, time: sum + (schedule.items / schedule.chunk - 1) * slowest, mask, swap: 0, parts };
-}
-
-const nameOf = (model: Costed): string =>
-  model.schedule.op === "node" ? `'${model.schedule.node}'` : `the part (${describe(model.schedule)})`;
+const nameOf = ({ schedule }: Cost): string =>
+  schedule.op === "node" ? `'${schedule.node}'` : `the part (${describe(schedule)})`;
 
 /** Follows the largest share of the time down the tree until a single component is left. */
-function limits(costed: Costed, total: number): string[] {
+function limits(cost: Cost): string[] {
   const lines: string[] = [];
   let repeat = 1;
-  for (let at = costed; at.parts.length > 0; ) {
-    const slowest = at.parts.reduce((a, b) => (b.time > a.time ? b : a));
+  for (let at = cost; at.parts.length > 0; ) {
+    const slowest = at.parts.reduce((a, b) => (b.step > a.step ? b : a));
     const { schedule } = at;
     if (schedule.op === "pipeline") {
       const count = schedule.items / schedule.chunk;
-      const busy = count * slowest.time * repeat;
+      const busy = count * slowest.step * repeat;
       const faster = at.parts
         .filter((part) => part !== slowest)
-        .map((part) => `${nameOf(part)} waits ${percent(1 - (count * part.time) / at.time)} of it`);
+        .map((part) => `${nameOf(part)} waits ${percent(1 - (count * part.step) / at.step)} of it`);
       lines.push(
-        `${nameOf(slowest)} is the bottleneck of the pipeline: ${count} chunks of ${seconds(slowest.time)} are ${percent(busy / total)} of the time; ${faster.join("; ")}`,
+        `${nameOf(slowest)} is the bottleneck of the pipeline: ${count} ${count === 1 ? "chunk" : "chunks"} of ${seconds(slowest.step)} are ${percent(busy / cost.step)} of the time; ${faster.join("; ")}`,
       );
       repeat *= count;
     } else if (schedule.op === "temporal") {
       const swaps = at.swap > 0 ? `; swapping costs ${seconds(at.swap * repeat)}` : "";
       lines.push(
-        `${nameOf(slowest)} is the longest turn: ${percent((slowest.time * repeat) / total)} of the time${swaps}`,
+        `${nameOf(slowest)} is the longest turn: ${percent((slowest.step * repeat) / cost.step)} of the time${swaps}`,
       );
     } else {
       lines.push(`${nameOf(slowest)} is the slower of the parts that run side by side`);
@@ -124,14 +102,16 @@ function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
   for (const index of bitsOf(model.all.mask)) {
     const { id, members } = dag.components[index]!;
     if (model.items.some((_, i) => Number.isFinite(model.leafSeconds(index, i)[model.levels]!))) continue;
+    const { pool } = members[0]!;
     const free = { batch: problem.batch, memoryPerDevice: Number.POSITIVE_INFINITY };
-    const runs = Array.from({ length: problem.devices }, (_, i) => i + 1).some((d) =>
+    const devices = pool === undefined ? problem.devices : problem.pools[pool]!.devices;
+    const runs = Array.from({ length: devices }, (_, i) => i + 1).some((d) =>
       Number.isFinite(exactSeconds(members, d, 1, free)),
     );
     lines.push(
       runs
-        ? `'${id}' needs more than the ${problem.memoryPerDevice} of memory a device has, even for the smallest chunk; give it more devices, shard it, or allow smaller granularities`
-        : `'${id}' does not run on up to ${problem.devices} devices: its minDevices, unit or profile asks for more`,
+        ? `'${id}' needs more than the ${memoryOfPool(problem, pool)} of memory a device has, even for the smallest chunk; give it more devices, shard it, or allow smaller granularities`
+        : `'${id}' does not run on up to ${devices} devices: its minDevices, unit or profile asks for more`,
     );
   }
   if (lines.length === 0)

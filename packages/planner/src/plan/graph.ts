@@ -1,6 +1,6 @@
 import type { PlanNode, PlanProblem } from "./problem.ts";
 
-/** A strongly connected component of the flow graph: one node, or a cycle whose members take turns. */
+/** What runs as one: a node, or a collapsed cycle whose members take turns. */
 export type Component = {
   /** member ids in input order, joined by `+` */
   readonly id: string;
@@ -9,14 +9,22 @@ export type Component = {
   readonly onload: number;
 };
 
+/** Nodes that feed each other and are components of their own; side by side, or as one where `component` allows it. */
+export type SplitCycle = { readonly mask: number; readonly component: Component | undefined };
+
 /** The acyclic graph of components. Bit i of a mask is component i; components are in the order of their first member. */
 export type Dag = {
   readonly components: readonly Component[];
   readonly successors: readonly number[];
   readonly predecessors: readonly number[];
+  readonly cycles: readonly SplitCycle[];
 };
 
-/** RLinf Alg. 1 line 2 (`ConvertCircleToNode`): every cycle becomes one component. */
+/**
+ * RLinf Alg. 1 line 2 (`ConvertCircleToNode`): every cycle becomes one component. A cycle that is to be split becomes one
+ * component a member instead: of the edges within, those that lead back are dropped, and what feeds or follows one
+ * member feeds or follows all.
+ */
 export function collapseCycles(problem: PlanProblem): Dag {
   const { nodes } = problem;
   const indexOf = new Map(nodes.map((node, i) => [node.id, i]));
@@ -27,35 +35,53 @@ export function collapseCycles(problem: PlanProblem): Dag {
   for (let via = 0; via < nodes.length; via++) {
     for (let from = 0; from < nodes.length; from++) if (reach[from]! & (1 << via)) reach[from]! |= reach[via]!;
   }
-  const componentOf: number[] = [];
-  const members: PlanNode[][] = [];
+  const groups = new Map<number, PlanNode[]>();
   for (let i = 0; i < nodes.length; i++) {
     const leader = nodes.findIndex((_, j) => (reach[i]! & (1 << j)) !== 0 && (reach[j]! & (1 << i)) !== 0);
-    if (leader === i) {
-      componentOf.push(members.length);
-      members.push([nodes[i]!]);
-    } else {
-      componentOf.push(componentOf[leader]!);
-      members[componentOf[leader]!]!.push(nodes[i]!);
-    }
+    groups.set(leader, [...(groups.get(leader) ?? []), nodes[i]!]);
   }
-  const sum = (group: readonly PlanNode[], key: "offload" | "onload"): number =>
-    group.reduce((total, node) => total + node[key], 0);
-  const components = members.map((group) => ({
-    id: group.map((node) => node.id).join("+"),
-    members: group,
-    offload: sum(group, "offload"),
-    onload: sum(group, "onload"),
-  }));
+  const isSplit = (group: readonly PlanNode[]): boolean =>
+    group.length > 1 && (problem.cycles === "split" || !inOnePool(group));
+  const components: Component[] = [];
+  const componentsOf = new Map<number, number>();
+  const cycles: SplitCycle[] = [];
+  const splitOf: (number | undefined)[] = [];
+  for (const group of groups.values()) {
+    const split = isSplit(group);
+    let mask = 0;
+    for (const part of split ? group.map((node) => [node]) : [group]) {
+      for (const node of part) componentsOf.set(indexOf.get(node.id)!, components.length);
+      mask |= 1 << components.length;
+      splitOf.push(split ? cycles.length : undefined);
+      components.push(componentOf(part));
+    }
+    if (split) cycles.push({ mask, component: inOnePool(group) ? componentOf(group) : undefined });
+  }
   const successors = components.map(() => 0);
   const predecessors = components.map(() => 0);
+  const all = (index: number): number => {
+    const cycle = splitOf[index];
+    return cycle === undefined ? 1 << index : cycles[cycle]!.mask;
+  };
   for (const [from, to] of edges) {
-    const [a, b] = [componentOf[from]!, componentOf[to]!];
-    if (a === b) continue;
-    successors[a]! |= 1 << b;
-    predecessors[b]! |= 1 << a;
+    const [a, b] = [componentsOf.get(from)!, componentsOf.get(to)!];
+    const within = splitOf[a] !== undefined && splitOf[a] === splitOf[b];
+    if (a === b || (within && a > b)) continue;
+    for (const first of bitsOf(within ? 1 << a : all(a))) {
+      for (const second of bitsOf(within ? 1 << b : all(b))) {
+        successors[first]! |= 1 << second;
+        predecessors[second]! |= 1 << first;
+      }
+    }
   }
-  return { components, successors, predecessors };
+  return { components, successors, predecessors, cycles };
+}
+
+const inOnePool = (group: readonly PlanNode[]): boolean => group.every((node) => node.pool === group[0]!.pool);
+
+function componentOf(members: readonly PlanNode[]): Component {
+  const sum = (key: "offload" | "onload"): number => members.reduce((total, node) => total + node[key], 0);
+  return { id: members.map((node) => node.id).join("+"), members, offload: sum("offload"), onload: sum("onload") };
 }
 
 export function* bitsOf(mask: number): Generator<number> {
@@ -93,17 +119,36 @@ export function topologicalOrder(dag: Dag, set: number): number[] {
   return order;
 }
 
-/** Seconds to swap `first` out and `second` in: the slowest offload of what ends it, the slowest onload of what starts it. */
+/**
+ * Seconds to swap `first` out and `second` in: the slowest offload of what ends it, the slowest onload of what starts it.
+ * A split cycle that is in one part as a whole is swapped as a whole.
+ */
 export function swapSeconds(dag: Dag, first: number, second: number): number {
   let offload = 0;
-  for (const member of bitsOf(first)) {
-    if ((dag.successors[member]! & first) === 0) offload = Math.max(offload, dag.components[member]!.offload);
+  for (const { mask, seconds } of swappedTogether(dag, first, "offload")) {
+    const after = [...bitsOf(mask)].reduce((all, member) => all | dag.successors[member]!, 0);
+    if ((after & first & ~mask) === 0) offload = Math.max(offload, seconds);
   }
   let onload = 0;
-  for (const member of bitsOf(second)) {
-    if ((dag.predecessors[member]! & second) === 0) onload = Math.max(onload, dag.components[member]!.onload);
+  for (const { mask, seconds } of swappedTogether(dag, second, "onload")) {
+    const before = [...bitsOf(mask)].reduce((all, member) => all | dag.predecessors[member]!, 0);
+    if ((before & second & ~mask) === 0) onload = Math.max(onload, seconds);
   }
   return offload + onload;
+}
+
+function* swappedTogether(
+  dag: Dag,
+  part: number,
+  key: "offload" | "onload",
+): Generator<{ mask: number; seconds: number }> {
+  let rest = part;
+  for (const { mask } of dag.cycles) {
+    if ((mask & ~part) !== 0) continue;
+    rest &= ~mask;
+    yield { mask, seconds: [...bitsOf(mask)].reduce((sum, member) => sum + dag.components[member]![key], 0) };
+  }
+  for (const member of bitsOf(rest)) yield { mask: 1 << member, seconds: dag.components[member]![key] };
 }
 
 export function hasEdgeBetween(dag: Dag, from: number, to: number): boolean {

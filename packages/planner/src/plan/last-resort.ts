@@ -1,7 +1,8 @@
 import { evaluateSchedule } from "./evaluate.ts";
 import type { FastResult } from "./fast.ts";
-import { topologicalOrder } from "./graph.ts";
+import { bitsOf, topologicalOrder } from "./graph.ts";
 import type { Operations, PlanModel } from "./model.ts";
+import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
 
 /**
@@ -10,43 +11,40 @@ import type { Schedule } from "./problem.ts";
  * to run somewhere: the batch in chunks of m takes component c at least batch/m times its time for m items on all devices.
  */
 export function lastResort(model: PlanModel, operations: Operations): FastResult {
-  const order = topologicalOrder(model.dag, model.all.mask);
+  const { dag, levels, items, problem, objective } = model;
+  const nothing = { time: Number.POSITIVE_INFINITY, schedule: null, states: 0, candidates: 0 };
   let bound = 0;
-  for (const component of order) {
-    const bounds = model.items.map(
-      (items, i) => (model.items[0]! / items) * model.leafSeconds(component, i)[model.levels]!,
-    );
+  for (const component of bitsOf(model.all.mask)) {
+    const bounds = items.map((count, i) => (items[0]! / count) * model.leafSeconds(component, i)[levels]!);
     bound = Math.max(bound, Math.min(...bounds));
   }
-  const whole = { devices: model.problem.devices, items: model.problem.batch };
-  const node = (component: number, devices: number): Schedule => ({
-    op: "node",
-    node: model.dag.components[component]!.id,
-    devices,
-    items: model.problem.batch,
-  });
+  // Cycles that may be split run as one.
+  const leaves: number[] = [];
+  for (const component of topologicalOrder(dag, model.all.mask)) {
+    const cycle = dag.cycles.find(({ mask }) => (mask & (1 << component)) !== 0)?.component;
+    const leaf = cycle === undefined ? component : model.leaves.indexOf(cycle);
+    if (!leaves.includes(leaf)) leaves.push(leaf);
+  }
+  const whole = { devices: problem.devices, items: problem.batch };
   let schedule: Schedule;
-  if (operations.temporal || order.length === 1) {
-    schedule = order
-      .map((c) => node(c, whole.devices))
+  if (operations.temporal || leaves.length === 1) {
+    schedule = leaves
+      .map((leaf) => nodeSchedule(model, leaf, levels, 0))
       .reduceRight((second, first) => ({ op: "temporal", ...whole, first, second }));
   } else {
-    if (order.length > model.levels)
-      return { time: Number.POSITIVE_INFINITY, schedule: null, bound, states: 0, candidates: 0 };
-    const share = Math.floor(model.levels / order.length) * model.step;
-    schedule = order
-      .map((c) => node(c, share))
+    if (leaves.length > levels) return { ...nothing, bound };
+    const share = Math.floor(levels / leaves.length);
+    schedule = leaves
+      .map((leaf) => nodeSchedule(model, leaf, share, 0))
       .reduceRight((second, first) => ({
         op: "pipeline",
         items: whole.items,
         chunk: whole.items,
-        devices: first.devices + second.devices,
+        devices: Math.min(whole.devices, first.devices + second.devices),
         first,
         second,
       }));
   }
-  const { time } = evaluateSchedule(model, schedule);
-  return time === null
-    ? { time: Number.POSITIVE_INFINITY, schedule: null, bound, states: 0, candidates: 1 }
-    : { time, schedule, bound, states: 0, candidates: 1 };
+  const time = evaluateSchedule(model, schedule)[objective];
+  return time === null ? { ...nothing, bound, candidates: 1 } : { time, schedule, bound, states: 0, candidates: 1 };
 }

@@ -1,27 +1,56 @@
-import { bestSecondsByLevel } from "./component-time.ts";
-import { bitsOf, collapseCycles, type Dag, downClosedParts, hasEdgeBetween, swapSeconds } from "./graph.ts";
-import type { PlanMode, PlanProblem } from "./problem.ts";
+import { bestSecondsByLevel, memorySlack, residentMemory, usedDevices } from "./component-time.ts";
+import {
+  bitsOf,
+  type Component,
+  collapseCycles,
+  type Dag,
+  downClosedParts,
+  hasEdgeBetween,
+  swapSeconds,
+} from "./graph.ts";
+import { type Allocation, wholePools } from "./pool-allocation.ts";
+import type { PlanMode, PlanNode, PlanProblem } from "./problem.ts";
 
 /** `count` chunks of the item count at `itemsIndex`. */
 export type Chunking = { readonly itemsIndex: number; readonly items: number; readonly count: number };
 
 /** One way to cut a set of components in two, `first` before `second`. */
 export type Cut = {
+  /** the parts on devices of their own */
   readonly first: PlanSet;
   readonly second: PlanSet;
+  /** the parts taking turns: the same, except that turns within them do not come round (`swaps: "round"`) */
+  readonly turnFirst: PlanSet;
+  readonly turnSecond: PlanSet;
+  /** whether they may take turns: not the members of a split cycle */
+  readonly turns: boolean;
+  /** whether they may own devices: not those that share a pool */
+  readonly beside: boolean;
+  /** one part needs no devices but those of its own pool, so both have all the others */
+  readonly free: boolean;
+  /** seconds of a swap; `calmSwap` from `calmLevel` on, where all fits in memory together */
   readonly swap: number;
+  readonly calmSwap: number;
+  readonly calmLevel: number;
   /** no edge leads from first to second, so they may also run side by side */
   readonly independent: boolean;
 };
+
+export const swapAt = (cut: Cut, level: number): number => (level >= cut.calmLevel ? cut.calmSwap : cut.swap);
 
 /** A subgraph. Sets are shared, so identity is equality. */
 export type PlanSet = {
   readonly index: number;
   readonly mask: number;
-  /** the only component's index, or -1 */
+  /** of `PlanModel.leaves`: the only component, or the cycle that these are when collapsed; or -1 */
   readonly leaf: number;
+  /** one component, so there are no cuts */
+  readonly single: boolean;
   readonly cuts: readonly Cut[];
 };
+
+/** What is minimised: the seconds of one step alone, or the seconds a step that the busiest devices work. */
+export type Objective = "step" | "busy";
 
 /**
  * A plan problem made ready for search. Devices are counted in levels of `step` devices, because with `splits:
@@ -29,14 +58,23 @@ export type PlanSet = {
  */
 export type PlanModel = {
   readonly problem: PlanProblem;
+  readonly objective: Objective;
   readonly dag: Dag;
+  /** the components, then the cycles that may be collapsed or split */
+  readonly leaves: readonly Component[];
+  /** components that use no devices but those of their pools */
+  readonly freeMask: number;
+  /** devices of each of these */
+  readonly allocation: Allocation;
   readonly step: number;
   readonly levels: number;
   /** item counts that can occur, largest first; [0] is the batch */
   readonly items: readonly number[];
   /** allowed chunkings by items index; the first is the whole */
   readonly chunkings: readonly (readonly Chunking[])[];
-  /** least seconds of component `leaf` for items[itemsIndex] by level (entry 0 is Infinity) */
+  /** whether pipelines have three and more stages; for "busy" they would bring nothing */
+  readonly kway: boolean;
+  /** least seconds of `leaf` for items[itemsIndex] by level (entry 0 is Infinity) */
   leafSeconds(leaf: number, itemsIndex: number): Float64Array;
   /** the subgraph of a mask, with its cuts; memoised */
   set(mask: number): PlanSet;
@@ -60,7 +98,11 @@ export function chunkAllowed(problem: PlanProblem, items: number, chunk: number)
   return chunk === items || problem.granularities === "divisors" || problem.granularities.includes(chunk);
 }
 
-export function compileModel(problem: PlanProblem): PlanModel {
+export type ModelOptions = { readonly objective?: Objective; readonly allocation?: Allocation };
+
+/** Without an allocation, every component of a pool has all of it and nothing is in its way. */
+export function compileModel(problem: PlanProblem, options: ModelOptions = {}): PlanModel {
+  const { objective = "step", allocation = wholePools(problem) } = options;
   const dag = collapseCycles(problem);
   const multiple = problem.splits === "all" ? 1 : problem.splits.multipleOf;
   const step = problem.devices % multiple === 0 ? multiple : problem.devices;
@@ -75,44 +117,140 @@ export function compileModel(problem: PlanProblem): PlanModel {
     ),
   );
 
-  const limits = { batch: problem.batch, memoryPerDevice: problem.memoryPerDevice ?? Number.POSITIVE_INFINITY };
+  const leaves = [...dag.components, ...dag.cycles.flatMap(({ component }) => (component ? [component] : []))];
+  const leafOfCycle = new Map(
+    dag.cycles.flatMap(({ mask, component }) => (component ? [[mask, leaves.indexOf(component)] as const] : [])),
+  );
   const seconds = new Map<number, Float64Array>();
   const leafSeconds = (leaf: number, itemsIndex: number): Float64Array => {
     const key = leaf * items.length + itemsIndex;
     let row = seconds.get(key);
     if (row === undefined) {
-      row = bestSecondsByLevel(dag.components[leaf]!.members, levels, step, items[itemsIndex]!, limits);
+      const { members } = leaves[leaf]!;
+      const { pool } = members[0]!;
+      const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
+      if (pool === undefined) row = bestSecondsByLevel(members, levels, step, items[itemsIndex]!, limits);
+      else {
+        const devices = Math.min(...members.map(({ id }) => allocation.devices.get(id)!));
+        row = new Float64Array(levels + 1).fill(
+          bestSecondsByLevel(members, devices, 1, items[itemsIndex]!, limits)[devices]!,
+        );
+        row[0] = Number.POSITIVE_INFINITY;
+      }
       seconds.set(key, row);
     }
     return row;
   };
 
+  let freeMask = 0;
+  const conflicts = dag.components.map(() => 0);
+  const poolMasks = new Map<string | undefined, number>();
+  for (const [i, { members }] of dag.components.entries()) {
+    const { pool } = members[0]!;
+    poolMasks.set(pool, (poolMasks.get(pool) ?? 0) | (1 << i));
+    if (pool === undefined) continue;
+    freeMask |= 1 << i;
+    for (const [j, other] of dag.components.entries()) {
+      const clash = members.some((a) => other.members.some((b) => allocation.sharing.has(`${a.id}\n${b.id}`)));
+      if (i !== j && clash) conflicts[i]! |= 1 << j;
+    }
+  }
+
+  /** The least level at which all components of `mask` that use the problem's own devices fit there together. */
+  const calmLevels = new Map<number, number>();
+  const calmLevel = (mask: number): number => {
+    const known = calmLevels.get(mask);
+    if (known !== undefined) return known;
+    const members = membersOf(mask & ~freeMask);
+    let [from, to] = [1, levels + 1];
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (fitTogether(problem, members, () => middle * step)) to = middle;
+      else from = middle + 1;
+    }
+    const level = from > levels ? Number.POSITIVE_INFINITY : from;
+    calmLevels.set(mask, level);
+    return level;
+  };
+  const membersOf = (mask: number): PlanNode[] => [...bitsOf(mask)].flatMap((bit) => dag.components[bit]!.members);
+
+  const swaps = (first: number, second: number, comesRound: boolean): Pick<Cut, "swap" | "calmSwap" | "calmLevel"> => {
+    let [own, others] = [0, 0];
+    for (const [pool, poolMask] of poolMasks) {
+      const [a, b] = [first & poolMask, second & poolMask];
+      if (a === 0 || b === 0) continue;
+      const swap = swapSeconds(dag, a, b) + (comesRound ? swapSeconds(dag, a | b, a | b) : 0);
+      const calm = problem.residency === "lazy";
+      if (pool === undefined) own = swap;
+      else if (!calm || !fitTogether(problem, membersOf(a | b), ({ id }) => allocation.devices.get(id)!))
+        others = Math.max(others, swap);
+    }
+    const level = own > others && problem.residency === "lazy" ? calmLevel(first | second) : Number.POSITIVE_INFINITY;
+    return { swap: Math.max(own, others), calmSwap: others, calmLevel: level };
+  };
+
   const sets = new Map<number, PlanSet>();
-  const set = (mask: number): PlanSet => {
-    const known = sets.get(mask);
+  const setOf = (mask: number, comesRound: boolean): PlanSet => {
+    const key = mask * 2 + (comesRound ? 1 : 0);
+    const known = sets.get(key);
     if (known !== undefined) return known;
     const single = (mask & (mask - 1)) === 0;
     let cuts: Cut[] | undefined;
     const created: PlanSet = {
       index: sets.size,
       mask,
-      leaf: single ? [...bitsOf(mask)][0]! : -1,
+      leaf: single ? [...bitsOf(mask)][0]! : (leafOfCycle.get(mask) ?? -1),
+      single,
       // Cuts appear when first looked at: a search that stops early never lists those of every subgraph.
       get cuts() {
-        cuts ??= downClosedParts(dag, mask).map((part) => ({
-          first: set(part),
-          second: set(mask & ~part),
-          swap: swapSeconds(dag, part, mask & ~part),
-          independent: !hasEdgeBetween(dag, part, mask & ~part),
-        }));
+        cuts ??= downClosedParts(dag, mask).map((first) => {
+          const second = mask & ~first;
+          const cutsCycle = dag.cycles.some((c) => (c.mask & first) !== 0 && (c.mask & second) !== 0);
+          const round = problem.swaps === "round";
+          return {
+            first: setOf(first, round),
+            second: setOf(second, round),
+            turnFirst: setOf(first, false),
+            turnSecond: setOf(second, false),
+            turns: !cutsCycle,
+            beside: [...bitsOf(first & freeMask)].every((bit) => (conflicts[bit]! & second) === 0),
+            free: (first & ~freeMask) === 0 || (second & ~freeMask) === 0,
+            ...swaps(first, second, comesRound),
+            independent: !cutsCycle && !hasEdgeBetween(dag, first, second),
+          };
+        });
         return cuts;
       },
     };
-    sets.set(mask, created);
+    sets.set(key, created);
     return created;
   };
+  const set = (mask: number): PlanSet => setOf(mask, problem.swaps === "round");
   const all = set(2 ** dag.components.length - 1);
-  return { problem, dag, step, levels, items, chunkings, leafSeconds, set, all, numSets: () => sets.size };
+  const kway = problem.pipeline === "kway" && objective === "step";
+  const numSets = (): number => sets.size;
+  const size = { step, levels, items, chunkings, kway };
+  return { problem, objective, dag, leaves, freeMask, allocation, ...size, leafSeconds, set, all, numSets };
+}
+
+/** Whether components fit in memory side by side, each with the whole batch on all the devices it can use of those it has. */
+export function fitTogether(
+  problem: PlanProblem,
+  members: readonly PlanNode[],
+  devicesOf: (node: PlanNode) => number,
+): boolean {
+  let memory = 0;
+  for (const node of members) {
+    const used = usedDevices(node, devicesOf(node));
+    if (used === 0) return false;
+    memory += residentMemory(node, used, problem.batch);
+  }
+  return memory <= memoryOfPool(problem, members[0]?.pool) * (1 + memorySlack);
+}
+
+export function memoryOfPool(problem: PlanProblem, pool: string | undefined): number {
+  const { memoryPerDevice } = pool === undefined ? problem : problem.pools[pool]!;
+  return memoryPerDevice ?? Number.POSITIVE_INFINITY;
 }
 
 /** Which operations a search may use; `hybrid` stands for all of them. */
@@ -123,7 +261,9 @@ export const operationsOf = (mode: PlanMode): Operations => ({
   spatial: mode !== "temporal",
 });
 
-/** Seconds of a pipeline of two stages over `count` chunks. */
-export function pipelineSeconds(first: number, second: number, count: number): number {
+/** Of a pipeline of two stages over `count` chunks, or of two parts side by side where `count` is 0. */
+export function spatialSeconds(objective: Objective, first: number, second: number, count: number): number {
+  if (count === 0) return Math.max(first, second);
+  if (objective === "busy") return count * Math.max(first, second);
   return count === 1 ? first + second : first + second + (count - 1) * Math.max(first, second);
 }

@@ -1,4 +1,5 @@
-import { type Operations, type PlanModel, type PlanSet, pipelineSeconds } from "./model.ts";
+import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
 
 export type Found = { readonly time: number; readonly schedule: Schedule | null };
@@ -15,10 +16,16 @@ export function solveNaive(model: PlanModel, operations: Operations): Found & { 
   const memo = new Map<number, Found>();
   const frontiers = new Map<number, readonly Stages[]>();
   let candidates = 0;
-  const kway = model.problem.pipeline === "kway";
+  const { kway, objective } = model;
 
   const keyOf = (set: PlanSet, level: number, itemsIndex: number): number =>
     (set.index * (model.levels + 1) + level) * model.items.length + itemsIndex;
+
+  /** Levels of the two parts, in every way to split. */
+  function* sharesOf(cut: Cut, level: number): Generator<readonly [number, number]> {
+    if (cut.free) yield [level, level];
+    else for (let share = 1; share < level; share++) yield [share, level - share];
+  }
 
   const find = (set: PlanSet, level: number, itemsIndex: number): Found => {
     const key = keyOf(set, level, itemsIndex);
@@ -31,37 +38,40 @@ export function solveNaive(model: PlanModel, operations: Operations): Found & { 
       if (time < best.time) best = { time, schedule: schedule() };
     };
     if (set.leaf >= 0) {
-      const node = model.dag.components[set.leaf]!.id;
-      offer(model.leafSeconds(set.leaf, itemsIndex)[level]!, () => ({ op: "node", node, ...size }));
+      const time = model.leafSeconds(set.leaf, itemsIndex)[level]!;
+      offer(time, () => nodeSchedule(model, set.leaf, level, itemsIndex));
     }
-    for (const { first, second, swap, independent } of set.cuts) {
-      if (operations.temporal) {
-        const a = find(first, level, itemsIndex);
-        const b = find(second, level, itemsIndex);
-        offer(a.time + b.time + swap, () => ({ op: "temporal", ...size, first: a.schedule!, second: b.schedule! }));
+    for (const cut of set.cuts) {
+      const { first, second, independent } = cut;
+      if (operations.temporal && cut.turns) {
+        const a = find(cut.turnFirst, level, itemsIndex);
+        const b = find(cut.turnSecond, level, itemsIndex);
+        const time = a.time + b.time + swapAt(cut, level);
+        offer(time, () => ({ op: "temporal", ...size, first: a.schedule!, second: b.schedule! }));
       }
-      if (!operations.spatial) continue;
-      for (let share = 1; share < level; share++) {
+      if (!operations.spatial || !cut.beside) continue;
+      for (const [left, right] of sharesOf(cut, level)) {
         for (const chunking of model.chunkings[itemsIndex]!) {
-          const a = find(first, share, chunking.itemsIndex);
-          const b = find(second, level - share, chunking.itemsIndex);
+          const a = find(first, left, chunking.itemsIndex);
+          const b = find(second, right, chunking.itemsIndex);
           const pipeline = { op: "pipeline" as const, ...size, chunk: chunking.items };
-          offer(pipelineSeconds(a.time, b.time, chunking.count), () => ({
+          offer(spatialSeconds(objective, a.time, b.time, chunking.count), () => ({
             ...pipeline,
             first: a.schedule!,
             second: b.schedule!,
           }));
           if (!kway) continue;
-          for (const rest of flat(second, level - share, chunking.itemsIndex)) {
+          for (const rest of flat(second, right, chunking.itemsIndex)) {
             const stages = [a.schedule!, ...rest.stages];
             const time = a.time + rest.sum + (chunking.count - 1) * Math.max(a.time, rest.max);
             if (stages.length > 2) offer(time, () => ({ ...pipeline, stages }));
           }
         }
         if (!model.problem.parallelIndependent || !independent) continue;
-        const a = find(first, share, itemsIndex);
-        const b = find(second, level - share, itemsIndex);
-        offer(Math.max(a.time, b.time), () => ({ op: "parallel", ...size, first: a.schedule!, second: b.schedule! }));
+        const a = find(first, left, itemsIndex);
+        const b = find(second, right, itemsIndex);
+        const time = spatialSeconds(objective, a.time, b.time, 0);
+        offer(time, () => ({ op: "parallel", ...size, first: a.schedule!, second: b.schedule! }));
       }
     }
     memo.set(key, best);
@@ -76,11 +86,12 @@ export function solveNaive(model: PlanModel, operations: Operations): Found & { 
     const whole = find(set, level, itemsIndex);
     const all: Stages[] =
       whole.schedule === null ? [] : [{ sum: whole.time, max: whole.time, stages: [whole.schedule] }];
-    for (const { first, second } of set.cuts) {
-      for (let share = 1; share < level; share++) {
-        const a = find(first, share, itemsIndex);
+    for (const cut of set.cuts) {
+      if (!cut.beside) continue;
+      for (const [left, right] of sharesOf(cut, level)) {
+        const a = find(cut.first, left, itemsIndex);
         if (a.schedule === null) continue;
-        for (const rest of flat(second, level - share, itemsIndex)) {
+        for (const rest of flat(cut.second, right, itemsIndex)) {
           all.push({ sum: a.time + rest.sum, max: Math.max(a.time, rest.max), stages: [a.schedule, ...rest.stages] });
         }
       }

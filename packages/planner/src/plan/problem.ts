@@ -56,6 +56,8 @@ export const PlanNode = z.strictObject({
   maxDevices: count.optional(),
   /** devices are used in multiples of this */
   unit: count.default(1),
+  /** runs on these devices alone; without it on the problem's own `devices` */
+  pool: z.string().min(1).optional(),
   /** seconds to free and to load its memory when another component takes its devices over, or it takes over */
   offload: seconds.default(0),
   onload: seconds.default(0),
@@ -65,7 +67,19 @@ export type PlanNode = z.infer<typeof PlanNode>;
 /** The cut enumeration is exponential in width; wider graphs than this have no use and no end. */
 const mostNodes = 24;
 
-/** RLinf §3.4 as data: what `treadle solve plan` reads. */
+/** Devices that components of other pools cannot use, such as the processors of simulators beside accelerators. */
+const DevicePool = z.strictObject({
+  devices: count,
+  /** absent: memory is no limit */
+  memoryPerDevice: seconds.optional(),
+  /** its nodes are pinned: each uses all of its devices, so they take turns */
+  shared: z.boolean().default(false),
+});
+
+/**
+ * RLinf §3.4 as data: what `treadle solve plan` reads. Everything from `cycles` on is what the paper leaves out; the
+ * defaults of those are the paper.
+ */
 export const PlanProblem = z
   .strictObject({
     devices: count.max(1 << 20),
@@ -76,6 +90,23 @@ export const PlanProblem = z
     parallelIndependent: z.boolean().default(false),
     pipeline: z.enum(["binary", "kway"]).default("binary"),
     splits: z.union([z.literal("all"), z.strictObject({ multipleOf: count })]).default("all"),
+    /**
+     * `split`: beside collapsed to one component, a cycle may have its members on disjoint devices, as stages of a
+     * pipeline: with one chunk they alternate, and with more one works on a chunk while the other has the one before.
+     * A cycle whose members have different pools is always split.
+     */
+    cycles: z.enum(["collapse", "split"]).default("collapse"),
+    /** `lazy`: parts that take turns pay no swap where all of their components, each on all the devices, fit in memory together */
+    residency: z.enum(["swap", "lazy"]).default("swap"),
+    /** `round`: turns come round, in the next chunk or the next step, so the first part is also swapped in for the last */
+    swaps: z.enum(["once", "round"]).default("once"),
+    /**
+     * Steps by which the weights that generate may be behind. Above 0 steps overlap, and a schedule's time is seconds
+     * between the ends of steps: its busiest devices' seconds a step, or, where that is more, the time of a step alone
+     * over `maxStaleness + 1`, as many steps as may be under way at once.
+     */
+    maxStaleness: z.int().nonnegative().default(0),
+    pools: z.record(z.string().min(1), DevicePool).default({}),
     nodes: z.array(PlanNode).min(1).max(mostNodes),
     edges: z.array(z.tuple([z.string(), z.string()])).default([]),
   })
@@ -89,6 +120,12 @@ export const PlanProblem = z
           message: "expected an id that no other node has",
         });
       ids.add(node.id);
+      if (node.pool !== undefined && !Object.hasOwn(problem.pools, node.pool)) {
+        const pools = Object.keys(problem.pools).map((name) => `'${name}'`);
+        const message =
+          pools.length > 0 ? `expected one of the pools ${pools.join(", ")}` : "expected no pool: none is given";
+        context.addIssue({ code: "custom", path: ["nodes", i, "pool"], message });
+      }
       if (node.maxDevices !== undefined && node.maxDevices < Math.max(node.minDevices, node.unit)) {
         const message = `expected at least minDevices ${node.minDevices} and unit ${node.unit}`;
         context.addIssue({ code: "custom", path: ["nodes", i, "maxDevices"], message });

@@ -7,23 +7,27 @@
  * it is halved until one split is left, whose parts are then asked, each with the largest limit that can still win.
  * Values only ever tighten, so every answer is memoised for all later limits.
  */
-import { type Bounds, DeadlinePassed, mayHaveMoreStages, type Row, spatialSeconds } from "./bounds.ts";
-import { type Candidate, largestUseful, pop, push, type Stage, stagesOf, totalSeconds } from "./candidate.ts";
+import { type Bounds, DeadlinePassed, mayHaveMoreStages, type Row } from "./bounds.ts";
+import { type Candidate, largestUseful, pop, push, restOf, type Stage, stagesOf, totalSeconds } from "./candidate.ts";
 import { evaluateSchedule } from "./evaluate.ts";
-import type { Cut, Operations, PlanModel, PlanSet } from "./model.ts";
+import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
 import { tailBound } from "./tails.ts";
 
 const noStages: readonly Stage[] = [];
+
+/** What a state's value comes of: a candidate, or a cycle that runs as one component. */
+type Choice = Candidate | { readonly bound: number; readonly asOne: true };
 
 export class Search {
   readonly #model: PlanModel;
   readonly #bounds: Bounds;
   readonly #operations: Operations;
   readonly #checkDeadline: () => void;
-  readonly #choices = new Map<number, Candidate>();
+  readonly #choices = new Map<number, Choice>();
   /** the best complete candidate of the root, kept up to date for an early stop */
-  #incumbent: { readonly time: number; readonly choice: Candidate } | undefined;
+  #incumbent: { readonly time: number; readonly choice: Choice } | undefined;
   states = 0;
   candidates = 0;
 
@@ -47,9 +51,10 @@ export class Search {
       if (row.upper.at(-1)! === Number.POSITIVE_INFINITY)
         return { time: Number.POSITIVE_INFINITY, schedule: null, bound };
       const schedule = this.#upperSchedule(all, levels, 0);
-      const time = evaluateSchedule(this.#model, schedule).time ?? Number.POSITIVE_INFINITY;
+      const { objective } = this.#model;
+      const time = evaluateSchedule(this.#model, schedule)[objective] ?? Number.POSITIVE_INFINITY;
       if (incumbent === undefined || time <= incumbent.time) return { time, schedule, bound };
-      return { time: incumbent.time, schedule: this.#compose(incumbent.choice, levels, 0), bound };
+      return { time: incumbent.time, schedule: this.#compose(incumbent.choice, all, levels, 0), bound };
     }
     const time = row.lower[levels]!;
     return { time, schedule: time === Number.POSITIVE_INFINITY ? null : this.#schedule(all, levels, 0), bound: time };
@@ -82,26 +87,27 @@ export class Search {
   }
 
   /** The best candidate below `limit`, its `bound` being the state's value; undefined where there is none. */
-  #best(
-    set: PlanSet,
-    level: number,
-    itemsIndex: number,
-    limit: number,
-    row: Row,
-    root: boolean,
-  ): Candidate | undefined {
+  #best(set: PlanSet, level: number, itemsIndex: number, limit: number, row: Row, root: boolean): Choice | undefined {
     const heap: Candidate[] = [];
     let best = limit;
-    let choice: Candidate | undefined;
+    let choice: Choice | undefined;
+    if (set.leaf >= 0) {
+      const seconds = this.#model.leafSeconds(set.leaf, itemsIndex)[level]!;
+      if (seconds < best) {
+        best = seconds;
+        choice = { bound: seconds, asOne: true };
+        if (root) this.#incumbent = { time: best, choice };
+      }
+    }
     for (const cut of set.cuts) {
-      if (this.#operations.temporal) {
-        const a = this.#bounds.row(cut.first, itemsIndex).lower;
-        const b = this.#bounds.row(cut.second, itemsIndex).lower;
-        const bound = a[level]! + b[level]! + cut.swap;
+      if (this.#operations.temporal && cut.turns) {
+        const a = this.#bounds.row(cut.turnFirst, itemsIndex).lower;
+        const b = this.#bounds.row(cut.turnSecond, itemsIndex).lower;
+        const bound = a[level]! + b[level]! + swapAt(cut, level);
         const range = { level, low: level, high: level };
         if (bound < best) push(heap, { bound, cut, itemsIndex, count: -1, ...range, before: noStages, open: false });
       }
-      if (!this.#operations.spatial || level < 2) continue;
+      if (!this.#operations.spatial || !cut.beside || (level < 2 && !cut.free)) continue;
       for (const { itemsIndex: chunkIndex, count } of this.#model.chunkings[itemsIndex]!) {
         this.#pushWindow(heap, cut, chunkIndex, count, level, best);
       }
@@ -151,13 +157,15 @@ export class Search {
     const b = this.#bounds.row(cut.second, itemsIndex).lower;
     let sum = 0;
     let max = Number.NEGATIVE_INFINITY;
+    const { objective } = this.#model;
     for (const stage of before) {
       const seconds = this.#bounds.row(stage.set, itemsIndex).lower[stage.level]!;
       sum += seconds;
       max = Math.max(max, seconds);
     }
     if (!open) {
-      return (first, second) => sum + a[first]! + b[second]! + (count - 1) * Math.max(max, a[first]!, b[second]!);
+      return (first, second) =>
+        totalSeconds(objective, sum + a[first]! + b[second]!, Math.max(max, a[first]!, b[second]!), count, 0);
     }
     const tail = this.#bounds.tails.tail(cut.second, itemsIndex, count);
     return (first, second) => tailBound(sum + a[first]!, Math.max(max, a[first]!), tail, second, count);
@@ -173,11 +181,18 @@ export class Search {
       this.#pushStages(heap, cut, itemsIndex, count, level, best, noStages);
       return;
     }
+    const { objective } = this.#model;
     const a = this.#bounds.row(cut.first, itemsIndex).lower;
     const b = this.#bounds.row(cut.second, itemsIndex).lower;
-    const [aLeast, bLeast] = [a[level - 1]!, b[level - 1]!];
     this.candidates++;
-    if (spatialSeconds(aLeast, bLeast, count) >= best) return;
+    const rest = { cut, itemsIndex, count, level, before: noStages, open: false };
+    if (cut.free) {
+      const bound = spatialSeconds(objective, a[level]!, b[level]!, count);
+      if (bound < best) push(heap, { bound, low: level, high: level, ...rest });
+      return;
+    }
+    const [aLeast, bLeast] = [a[level - 1]!, b[level - 1]!];
+    if (spatialSeconds(objective, aLeast, bLeast, count) >= best) return;
     let [from, to] = [1, level];
     while (from < to) {
       const middle = (from + to) >> 1;
@@ -185,25 +200,24 @@ export class Search {
       else from = middle + 1;
     }
     const crossing = from;
-    const rest = { cut, itemsIndex, count, level, before: noStages, open: false };
-    if (crossing > 1 && spatialSeconds(a[crossing - 1]!, bLeast, count) < best) {
+    if (crossing > 1 && spatialSeconds(objective, a[crossing - 1]!, bLeast, count) < best) {
       [from, to] = [1, crossing - 1];
       while (from < to) {
         const middle = (from + to) >> 1;
-        if (spatialSeconds(a[middle]!, bLeast, count) < best) to = middle;
+        if (spatialSeconds(objective, a[middle]!, bLeast, count) < best) to = middle;
         else from = middle + 1;
       }
-      const bound = spatialSeconds(a[crossing - 1]!, b[level - from]!, count);
+      const bound = spatialSeconds(objective, a[crossing - 1]!, b[level - from]!, count);
       if (bound < best) push(heap, { bound, low: from, high: crossing - 1, ...rest });
     }
-    if (crossing < level && spatialSeconds(aLeast, b[level - crossing]!, count) < best) {
+    if (crossing < level && spatialSeconds(objective, aLeast, b[level - crossing]!, count) < best) {
       [from, to] = [crossing, level - 1];
       while (from < to) {
         const middle = (from + to + 1) >> 1;
-        if (spatialSeconds(aLeast, b[level - middle]!, count) < best) from = middle;
+        if (spatialSeconds(objective, aLeast, b[level - middle]!, count) < best) from = middle;
         else to = middle - 1;
       }
-      const bound = spatialSeconds(a[from]!, b[level - crossing]!, count);
+      const bound = spatialSeconds(objective, a[from]!, b[level - crossing]!, count);
       if (bound < best) push(heap, { bound, low: crossing, high: from, ...rest });
     }
   }
@@ -221,6 +235,12 @@ export class Search {
     const open = mayHaveMoreStages(this.#model, cut.second, count);
     const least = this.#rangeBound(cut, itemsIndex, count, before, open);
     this.candidates++;
+    if (cut.free) {
+      const whole = least(level, level);
+      if (whole < best)
+        push(heap, { bound: whole, cut, itemsIndex, count, level, low: level, high: level, before, open });
+      return;
+    }
     if (least(level - 1, level - 1) >= best) return;
     const low = firstLevel(1, level, (first) => least(first, level - 1) < best);
     const high = level - firstLevel(1, level, (second) => least(level - 1, second) < best);
@@ -234,6 +254,7 @@ export class Search {
     const plain = before.length === 0 && !open;
     const bound = plain
       ? spatialSeconds(
+          this.#model.objective,
           this.#bounds.row(cut.first, itemsIndex).lower[high]!,
           this.#bounds.row(cut.second, itemsIndex).lower[level - low]!,
           count,
@@ -246,16 +267,20 @@ export class Search {
   /** With its first part fixed, the second is either one stage or is cut again. */
   #extend(heap: Candidate[], candidate: Candidate, best: number): void {
     const { cut, itemsIndex, count, level, low, before } = candidate;
-    const bound = this.#rangeBound(cut, itemsIndex, count, before, false)(low, level - low);
+    const rest = restOf(cut, level, low);
+    const bound = this.#rangeBound(cut, itemsIndex, count, before, false)(low, rest);
     if (bound < best) push(heap, { ...candidate, bound, open: false });
-    if (level - low < 2) return;
     const stages = [...before, { set: cut.first, level: low }];
-    for (const next of cut.second.cuts) this.#pushStages(heap, next, itemsIndex, count, level - low, best, stages);
+    for (const next of cut.second.cuts) {
+      if (next.beside && (rest >= 2 || next.free)) this.#pushStages(heap, next, itemsIndex, count, rest, best, stages);
+    }
   }
 
   /** Asks the parts of a single split until all are exact, it is no better than `best`, or it falls behind `next`. */
   #settle(candidate: Candidate, stages: readonly Stage[], best: number, next: number): number {
     const { cut, itemsIndex, count } = candidate;
+    const { objective } = this.#model;
+    const swap = swapAt(cut, candidate.level);
     for (;;) {
       let sum = 0;
       let max = Number.NEGATIVE_INFINITY;
@@ -269,7 +294,7 @@ export class Search {
         if (row.exact[stage.level] === 0 && (ask === undefined || bitCount(stage.set.mask) < bitCount(ask.set.mask)))
           ask = stage;
       }
-      const bound = totalSeconds(sum, max, count, cut.swap);
+      const bound = totalSeconds(objective, sum, max, count, swap);
       if (ask === undefined || bound >= best || bound > next) return bound;
       sum = 0;
       max = Number.NEGATIVE_INFINITY;
@@ -279,7 +304,7 @@ export class Search {
         sum += seconds;
         max = Math.max(max, seconds);
       }
-      this.#solve(ask.set, ask.level, itemsIndex, largestUseful(best, sum, max, count, cut.swap), false);
+      this.#solve(ask.set, ask.level, itemsIndex, largestUseful(objective, best, sum, max, count, swap), false);
       // Not exact means at least the limit, so the split cannot win, up to rounding.
       if (this.#bounds.row(ask.set, itemsIndex).exact[ask.level] === 0) return best;
     }
@@ -293,68 +318,66 @@ export class Search {
     return { devices: level * this.#model.step, items: this.#model.items[itemsIndex]! };
   }
 
-  #node(set: PlanSet, level: number, itemsIndex: number): Schedule {
-    return { op: "node", node: this.#model.dag.components[set.leaf]!.id, ...this.#size(level, itemsIndex) };
-  }
-
   #schedule(set: PlanSet, level: number, itemsIndex: number): Schedule {
-    if (set.leaf >= 0) return this.#node(set, level, itemsIndex);
-    return this.#compose(this.#choices.get(this.#key(set, level, itemsIndex))!, level, itemsIndex);
+    if (set.single) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
+    return this.#compose(this.#choices.get(this.#key(set, level, itemsIndex))!, set, level, itemsIndex);
   }
 
-  #compose(candidate: Candidate, level: number, itemsIndex: number): Schedule {
+  #compose(choice: Choice, set: PlanSet, level: number, itemsIndex: number): Schedule {
+    if ("asOne" in choice) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
     const size = this.#size(level, itemsIndex);
-    const parts = stagesOf(candidate).map((stage) => this.#schedule(stage.set, stage.level, candidate.itemsIndex));
+    const parts = stagesOf(choice).map((stage) => this.#schedule(stage.set, stage.level, choice.itemsIndex));
     const [first, second] = [parts[0]!, parts[1]!];
-    if (candidate.count < 0) return { op: "temporal", ...size, first, second };
-    if (candidate.count === 0) return { op: "parallel", ...size, first, second };
-    const chunk = this.#model.items[candidate.itemsIndex]!;
+    if (choice.count < 0) return { op: "temporal", ...size, first, second };
+    if (choice.count === 0) return { op: "parallel", ...size, first, second };
+    const chunk = this.#model.items[choice.itemsIndex]!;
     if (parts.length > 2) return { op: "pipeline", ...size, chunk, stages: parts };
     return { op: "pipeline", ...size, chunk, first, second };
   }
 
   /** A schedule that is at most `Row.upper`, found again by redoing the choice that set it. */
   #upperSchedule(set: PlanSet, level: number, itemsIndex: number): Schedule {
-    if (set.leaf >= 0) return this.#node(set, level, itemsIndex);
+    if (set.single) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
     const { grid, floorIndex } = this.#bounds;
     if (this.#bounds.row(set, itemsIndex).exact[level] === 1) return this.#schedule(set, level, itemsIndex);
     let best = Number.POSITIVE_INFINITY;
     let compose: (() => Schedule) | undefined;
+    const offer = (time: number, make: () => Schedule): void => {
+      if (time < best) [best, compose] = [time, make];
+    };
     const size = this.#size(level, itemsIndex);
     const at = (row: Row, on: number): number => row.upper[floorIndex[on]!]!;
+    if (set.leaf >= 0) {
+      const seconds = this.#model.leafSeconds(set.leaf, itemsIndex)[level]!;
+      offer(seconds, () => nodeSchedule(this.#model, set.leaf, level, itemsIndex));
+    }
     for (const cut of set.cuts) {
-      if (this.#operations.temporal) {
-        const time =
-          at(this.#bounds.row(cut.first, itemsIndex), level) +
-          at(this.#bounds.row(cut.second, itemsIndex), level) +
-          cut.swap;
-        if (time < best) {
-          best = time;
-          compose = () => ({
-            op: "temporal",
-            ...size,
-            first: this.#upperSchedule(cut.first, level, itemsIndex),
-            second: this.#upperSchedule(cut.second, level, itemsIndex),
-          });
-        }
+      if (this.#operations.temporal && cut.turns) {
+        const a = at(this.#bounds.row(cut.turnFirst, itemsIndex), level);
+        const b = at(this.#bounds.row(cut.turnSecond, itemsIndex), level);
+        offer(a + b + swapAt(cut, level), () => ({
+          op: "temporal",
+          ...size,
+          first: this.#upperSchedule(cut.turnFirst, level, itemsIndex),
+          second: this.#upperSchedule(cut.turnSecond, level, itemsIndex),
+        }));
       }
-      if (!this.#operations.spatial) continue;
+      if (!this.#operations.spatial || !cut.beside) continue;
       const chunkings = this.#model.chunkings[itemsIndex]!;
       const parallel = this.#model.problem.parallelIndependent && cut.independent;
       for (const chunking of parallel ? [...chunkings, { ...chunkings[0]!, count: 0 }] : chunkings) {
         const a = this.#bounds.row(cut.first, chunking.itemsIndex);
         const b = this.#bounds.row(cut.second, chunking.itemsIndex);
-        for (const share of grid) {
-          if (share >= level) break;
-          const time = spatialSeconds(at(a, share), at(b, level - share), chunking.count);
-          if (time >= best) continue;
-          best = time;
-          compose = () => {
+        for (const share of cut.free ? [level] : grid) {
+          if (share >= level && !cut.free) break;
+          const rest = restOf(cut, level, share);
+          const { objective } = this.#model;
+          offer(spatialSeconds(objective, at(a, share), at(b, rest), chunking.count), () => {
             const first = this.#upperSchedule(cut.first, share, chunking.itemsIndex);
-            const second = this.#upperSchedule(cut.second, level - share, chunking.itemsIndex);
+            const second = this.#upperSchedule(cut.second, rest, chunking.itemsIndex);
             if (chunking.count === 0) return { op: "parallel", ...size, first, second };
             return { op: "pipeline", ...size, chunk: chunking.items, first, second };
-          };
+          });
         }
       }
     }

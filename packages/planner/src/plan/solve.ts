@@ -3,10 +3,8 @@ import { z } from "zod";
 import { DeadlinePassed } from "./bounds.ts";
 import { modeOf, solveEval } from "./evaluate.ts";
 import { explainPlan, limitsOf } from "./explain.ts";
-import { type FastResult, solveFast } from "./fast.ts";
-import { lastResort } from "./last-resort.ts";
-import { compileModel, type Operations, operationsOf, type PlanModel } from "./model.ts";
-import { solveNaive } from "./naive.ts";
+import type { FastResult } from "./fast.ts";
+import { compileModel, operationsOf } from "./model.ts";
 import {
   type EvalAnswer,
   EvalProblem,
@@ -16,10 +14,7 @@ import {
   PlanProblem,
   type PlanStats,
 } from "./problem.ts";
-
-/** The first is the default. */
-export const planMethods = ["fast", "naive"] as const;
-export type PlanMethod = (typeof planMethods)[number];
+import { planMethods, searchMode } from "./search-mode.ts";
 
 const modes: readonly PlanMode[] = ["temporal", "spatial", "hybrid"];
 
@@ -34,7 +29,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   if (deadlineMs !== undefined && nowMs === undefined) {
     throw new TreadleError("problem.invalid", `deadlineMs: '${deadlineMs}' needs a clock; hand in nowMs too`);
   }
-  const model = compileModel(readProblem(PlanProblem, input));
+  const problem = readProblem(PlanProblem, input);
   const startedMs = nowMs?.() ?? 0;
   const checkDeadline = (): void => {
     if (nowMs !== undefined && deadlineMs !== undefined && nowMs() - startedMs > deadlineMs) throw new DeadlinePassed();
@@ -42,7 +37,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   const found = new Map<PlanMode, FastResult>();
   let [states, candidates] = [0, 0];
   for (const mode of [...modes].reverse()) {
-    const result = search(model, operationsOf(mode), method, checkDeadline);
+    const result = searchMode(problem, operationsOf(mode), method, checkDeadline);
     states += result.states;
     candidates += result.candidates;
     found.set(mode, result);
@@ -60,18 +55,11 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     states,
     candidates,
   };
+  const model = compileModel(problem);
   if (best.schedule === null) {
     const explanation = explainPlan(model, null, [], stats);
-    return {
-      feasible: false,
-      time: null,
-      schedule: null,
-      mode: null,
-      alternatives: [],
-      explanation,
-      limits: [],
-      stats,
-    };
+    const none = { time: null, schedule: null, mode: null, alternatives: [], limits: [] };
+    return { feasible: false, ...none, explanation, stats };
   }
   const { time, schedule } = best;
   const alternatives: PlanAlternative[] = [];
@@ -87,19 +75,6 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   const explanation = explainPlan(model, schedule, alternatives, stats);
   const limits = limitsOf(model, schedule);
   return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, limits, stats };
-}
-
-function search(model: PlanModel, operations: Operations, method: PlanMethod, checkDeadline: () => void): FastResult {
-  if (method === "naive") {
-    const found = solveNaive(model, operations);
-    return { ...found, bound: found.time };
-  }
-  try {
-    return solveFast(model, operations, checkDeadline);
-  } catch (error) {
-    if (!(error instanceof DeadlinePassed)) throw error;
-    return lastResort(model, operations);
-  }
 }
 
 /** `treadle solve plan`. With `"op": "eval"` it costs a given schedule instead. */

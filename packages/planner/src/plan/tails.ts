@@ -6,7 +6,7 @@
  * sum of its stages. After stages with sum S and maximum M the total is at least S + max(whole, sum + (count-1) M).
  */
 import type { Bounds } from "./bounds.ts";
-import type { PlanModel, PlanSet } from "./model.ts";
+import type { Cut, PlanModel, PlanSet } from "./model.ts";
 
 /** Bounds of one (subgraph, chunk, count) run as one or more stages. */
 export type Tail = {
@@ -47,20 +47,21 @@ export class Tails {
     const sumAt = Float64Array.from(grid, (level) => alone.lower[level]!);
     const upperSum = Float64Array.from(alone.upper);
     const upperMax = Float64Array.from(alone.upper);
-    for (const { first, second } of set.cuts) {
-      const a = this.#bounds.row(first, chunkIndex);
-      const rest = this.tail(second, chunkIndex, count);
+    for (const cut of set.cuts) {
+      if (!cut.beside) continue;
+      const a = this.#bounds.row(cut.first, chunkIndex);
+      const rest = this.tail(cut.second, chunkIndex, count);
       for (let g = 0; g < grid.length; g++) {
         const level = grid[g]!;
-        this.#bounds.forEachClass(level, (most, secondMost) => {
+        this.#bounds.forEachClass(cut, level, (most, secondMost) => {
           const seconds = a.lower[most]!;
           const sum = seconds + rest.sum[secondMost]!;
           const whole = Math.max(seconds + rest.whole[secondMost]!, sum + (count - 1) * seconds);
           if (whole < wholeAt[g]!) wholeAt[g] = whole;
           if (sum < sumAt[g]!) sumAt[g] = sum;
         });
-        for (let i = 0; i < grid.length && grid[i]! < level; i++) {
-          const at = floorIndex[level - grid[i]!]!;
+        for (let i = cut.free ? g : 0; i < grid.length && (cut.free ? i === g : grid[i]! < level); i++) {
+          const at = cut.free ? g : floorIndex[level - grid[i]!]!;
           const sum = a.upper[i]! + rest.upperSum[at]!;
           const max = Math.max(a.upper[i]!, rest.upperMax[at]!);
           if (sum + (count - 1) * max < upperSum[g]! + (count - 1) * upperMax[g]!) {
@@ -73,26 +74,19 @@ export class Tails {
     return { whole: this.#bounds.spread(wholeAt), sum: this.#bounds.spread(sumAt), upperSum, upperMax };
   }
 
-  /** Both bounds of a pipeline whose first stage is `first` and whose others are a tail of `second`, by grid index. */
-  pipeline(
-    first: PlanSet,
-    second: PlanSet,
-    chunkIndex: number,
-    count: number,
-    lowerAt: Float64Array,
-    upperAt: Float64Array,
-  ): void {
+  /** Both bounds of a pipeline whose first stage is the first part of `cut` and whose others are a tail of the second, by grid index. */
+  pipeline(cut: Cut, chunkIndex: number, count: number, lowerAt: Float64Array, upperAt: Float64Array): void {
     const { grid, floorIndex } = this.#bounds;
-    const a = this.#bounds.row(first, chunkIndex);
-    const rest = this.tail(second, chunkIndex, count);
+    const a = this.#bounds.row(cut.first, chunkIndex);
+    const rest = this.tail(cut.second, chunkIndex, count);
     for (let g = 0; g < grid.length; g++) {
       const level = grid[g]!;
-      this.#bounds.forEachClass(level, (most, secondMost) => {
+      this.#bounds.forEachClass(cut, level, (most, secondMost) => {
         const bound = tailBound(a.lower[most]!, a.lower[most]!, rest, secondMost, count);
         if (bound < lowerAt[g]!) lowerAt[g] = bound;
       });
-      for (let i = 0; i < grid.length && grid[i]! < level; i++) {
-        const at = floorIndex[level - grid[i]!]!;
+      for (let i = cut.free ? g : 0; i < grid.length && (cut.free ? i === g : grid[i]! < level); i++) {
+        const at = cut.free ? g : floorIndex[level - grid[i]!]!;
         const max = Math.max(a.upper[i]!, rest.upperMax[at]!);
         const total = a.upper[i]! + rest.upperSum[at]! + (count - 1) * max;
         if (total < upperAt[g]!) upperAt[g] = total;

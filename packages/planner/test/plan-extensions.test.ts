@@ -1,0 +1,174 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { compileModel, evaluateSchedule, PlanProblem, solvePlan } from "../src/index.ts";
+import { bruteForce } from "./plan-brute-force.ts";
+import { extendedInputs } from "./plan-instances.ts";
+
+const tolerance = 1e-9;
+const tiny = { maxNodes: 3, maxDevices: 3, batches: [1, 2, 4] };
+const near = (a: number, b: number): boolean => Math.abs(a - b) <= tolerance * Math.max(1e-12, Math.abs(b));
+
+/** The answer is legal, costs what it says, is no better than the best there is, and as good wherever it says so. */
+function expectTrue(input: object, method: string): void {
+  const problem = PlanProblem.parse(input);
+  const model = compileModel(problem);
+  const best = bruteForce(model);
+  const answer = solvePlan(input, { method });
+  const least = best.get("any");
+  if (least === undefined) {
+    expect(answer.time).toBeNull();
+    return;
+  }
+  expect(evaluateSchedule(model, answer.schedule!)).toMatchObject({ illegal: null });
+  expect(near(evaluateSchedule(model, answer.schedule!).time!, answer.time!)).toBe(true);
+  expect(answer.stats.bound!).toBeLessThanOrEqual(least * (1 + tolerance));
+  expect(answer.time!).toBeGreaterThanOrEqual(least * (1 - tolerance));
+  if (problem.maxStaleness === 0) expect(answer.stats.exact).toBe(true);
+  if (answer.stats.exact) expect(near(answer.time!, least)).toBe(true);
+}
+
+describe.each(["naive", "fast"])("%s equals all schedules written out", (method) => {
+  test.each([
+    [["cycles"]],
+    [["residency", "swaps"]],
+    [["pools"]],
+    [["maxStaleness"]],
+    [["cycles", "residency", "swaps", "maxStaleness", "pools"]],
+  ] as const)("with %j", (only) => {
+    fc.assert(
+      fc.property(extendedInputs(tiny, only as never), (input) => expectTrue(input, method)),
+      { numRuns: 80 },
+    );
+  });
+});
+
+test("fast equals naive on larger graphs with everything that the paper leaves out", () => {
+  fc.assert(
+    fc.property(extendedInputs({ maxNodes: 5, maxDevices: 12, batches: [6, 8] }), (input) => {
+      const fast = solvePlan(input);
+      const naive = solvePlan(input, { method: "naive" });
+      if (naive.time === null || fast.time === null) expect(fast.time).toBe(naive.time);
+      else if (fast.stats.exact && naive.stats.exact) expect(near(fast.time, naive.time)).toBe(true);
+      else {
+        expect(fast.stats.bound!).toBeLessThanOrEqual(naive.time * (1 + tolerance));
+        expect(naive.stats.bound!).toBeLessThanOrEqual(fast.time * (1 + tolerance));
+      }
+    }),
+    { numRuns: 40 },
+  );
+});
+
+describe("by hand", () => {
+  const node = (id: string, perItem: number, more: object = {}) => ({
+    id,
+    time: { type: "formula", perItem },
+    ...more,
+  });
+
+  test("a cycle is split where its members gain nothing from more devices", () => {
+    const flat = (id: string) => ({ id, time: { type: "formula", perItem: 1, alpha: 0 } });
+    const cycle = [
+      ["sim", "gen"],
+      ["gen", "sim"],
+    ];
+    const input = { devices: 2, batch: 8, nodes: [flat("sim"), flat("gen")], edges: cycle };
+    expect(solvePlan(input).time).toBe(16);
+    // Eight chunks, one behind the other: 1 + 8.
+    expect(solvePlan({ ...input, cycles: "split" })).toMatchObject({ time: 9, mode: "spatial" });
+    const whole = { ...input, cycles: "split", granularities: [8] };
+    expect(solvePlan(whole).time).toBe(16);
+  });
+
+  test("a cycle over several kinds of device alternates and never swaps", () => {
+    const input = {
+      devices: 4,
+      batch: 8,
+      granularities: [8],
+      pools: { cpu: { devices: 2 } },
+      nodes: [node("sim", 1, { pool: "cpu", onload: 9, offload: 9 }), node("gen", 2, { onload: 9, offload: 9 })],
+      edges: [
+        ["sim", "gen"],
+        ["gen", "sim"],
+      ],
+    };
+    expect(solvePlan(input)).toMatchObject({ time: 8 / 2 + 16 / 4, mode: "spatial" });
+  });
+
+  test("neighbours in time that fit together do not swap, those that do not fit do, both ways when turns come round", () => {
+    const nodes = (sharded: number) => [
+      node("a", 1, { memory: { sharded }, onload: 1, offload: 2 }),
+      node("b", 1, { memory: { sharded }, onload: 3, offload: 4 }),
+    ];
+    const input = { devices: 2, batch: 8, memoryPerDevice: 10, granularities: [8], residency: "lazy" };
+    const edges = [["a", "b"]];
+    const own = { ...input, edges, splits: { multipleOf: 2 } };
+    expect(solvePlan({ ...own, nodes: nodes(10) }).time).toBe(8);
+    expect(solvePlan({ ...own, nodes: nodes(12) }).time).toBe(8 + 2 + 3);
+    expect(solvePlan({ ...own, nodes: nodes(12), swaps: "round" }).time).toBe(8 + (2 + 3) + (4 + 1));
+    expect(solvePlan({ ...own, nodes: nodes(10), swaps: "round" }).time).toBe(8);
+  });
+
+  test("a staleness of one hides the faster of two stages behind the slower", () => {
+    const input = {
+      devices: 2,
+      batch: 8,
+      granularities: [8],
+      nodes: [node("a", 1), node("b", 2)],
+      edges: [["a", "b"]],
+    };
+    expect(solvePlan(input).time).toBe(12);
+    const answer = solvePlan({ ...input, splits: { multipleOf: 1 }, maxStaleness: 1 });
+    // One device each: 8 and 16 seconds; together on both it would be 12.
+    expect(answer.time).toBe(12);
+    const swap = { onload: 3, offload: 3 };
+    const costly = { ...input, nodes: [node("a", 1, swap), node("b", 1, swap)], maxStaleness: 1 };
+    expect(solvePlan(costly)).toMatchObject({ time: 8, mode: "spatial" });
+    expect(solvePlan({ ...costly, maxStaleness: 0 }).time).toBe(8 + 6);
+  });
+
+  test("three stages of one chunk are bound by how many steps may be under way", () => {
+    const flat = (id: string) => ({ id, time: { type: "formula", perItem: 1, alpha: 0 } });
+    const input = {
+      devices: 3,
+      batch: 8,
+      granularities: [8],
+      nodes: ["a", "b", "c"].map(flat),
+      edges: [
+        ["a", "b"],
+        ["b", "c"],
+      ],
+    };
+    expect(solvePlan({ ...input, maxStaleness: 1 }).time).toBe(12);
+    expect(solvePlan({ ...input, maxStaleness: 2 }).time).toBe(8);
+  });
+
+  test("components pinned to the same devices take turns there", () => {
+    const input = {
+      devices: 2,
+      batch: 4,
+      pools: { pinned: { devices: 2, shared: true } },
+      nodes: [node("a", 1), node("b", 1, { pool: "pinned" }), node("c", 1, { pool: "pinned" })],
+      edges: [
+        ["a", "b"],
+        ["a", "c"],
+      ],
+    };
+    const answer = solvePlan({ ...input, parallelIndependent: true });
+    // Beside one another they would be done in 0.5 + 2.
+    expect(answer.time).toBe(0.5 + 4);
+  });
+});
+
+test.each([
+  [
+    { nodes: [{ id: "a", time: { type: "formula" }, pool: "cpu" }] },
+    "nodes[0].pool: 'cpu' is not allowed: expected no pool: none is given",
+  ],
+  [
+    { nodes: [{ id: "a", time: { type: "formula" }, minDevices: 3, maxDevices: 2 }] },
+    "nodes[0].maxDevices: '2' is not allowed: expected at least minDevices 3 and unit 1",
+  ],
+  [{ nodes: [{ id: "a", time: { type: "formula" } }], maxStaleness: -1 }, "maxStaleness: '-1' is not allowed"],
+])("refuses %j: %s", (wrong, message) => {
+  expect(() => solvePlan({ devices: 4, batch: 4, ...wrong })).toThrow(message);
+});
