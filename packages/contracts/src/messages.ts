@@ -30,8 +30,6 @@ export const WorkerBoot = z.object({
   /** file URL of the module and the name that it exports the class under */
   module: z.string(),
   exportName: z.string(),
-  /** file URL of the workflow module, where channel schemas are looked up */
-  workflowModule: z.string().optional(),
   runnerAddresses: z.array(z.string()),
   /** path of the unix socket that the worker listens on */
   listenPath: z.string(),

@@ -62,8 +62,8 @@ export function dialTls(
   where: { readonly host: string; readonly port: number },
   onread: net.OnReadOpts,
 ): net.Socket {
-  // Typed without `onread`, which it passes on.
-  const options: tls.ConnectionOptions & { onread: net.OnReadOpts } = {
+  // Typed without what it passes on to the socket.
+  const options: tls.ConnectionOptions & { onread: net.OnReadOpts; allowHalfOpen: boolean } = {
     ...where,
     ...certificates,
     minVersion,

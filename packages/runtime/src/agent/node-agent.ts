@@ -8,15 +8,15 @@
  * N3 `exited` settles exactly once for every process started, with its last log lines and the failure that it wrote.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { createWriteStream } from "node:fs";
 import { realpath } from "node:fs/promises";
-import { join, sep } from "node:path";
+import { sep } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
-import { type ErrorRecord, TreadleError, type WorkerBoot } from "@treadle/contracts";
+import { type ErrorRecord, type ExitReport, TreadleError, type WorkerBoot } from "@treadle/contracts";
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { z } from "zod";
+import { openLogFile } from "./log-file.ts";
 
 const Heartbeat = z.object({ busyMs: z.number(), rssBytes: z.number() });
 export type Heartbeat = z.infer<typeof Heartbeat>;
@@ -26,17 +26,6 @@ export type SpawnRequest = {
   readonly env: Readonly<Record<string, string>>;
   /** resident memory above which the process is ended; also bounds its JavaScript heap */
   readonly memoryLimitMiB?: number | undefined;
-};
-
-export type ExitReport = {
-  readonly worker: string;
-  readonly incarnation: number;
-  readonly pid: number | undefined;
-  readonly code: number | null;
-  readonly signal: string | null;
-  /** what the process itself, or its watcher, said of the reason */
-  readonly failure: ErrorRecord | undefined;
-  readonly logTail: readonly string[];
 };
 
 export type AgentListener = {
@@ -55,14 +44,13 @@ export class WorkerProcess {
   #alive = true;
   #verdict: ErrorRecord | undefined;
 
-  constructor(child: ChildProcess, request: SpawnRequest, logs: string, listener: AgentListener) {
+  constructor(child: ChildProcess, request: SpawnRequest, logs: string | undefined, listener: AgentListener) {
     const { boot, memoryLimitMiB } = request;
     this.worker = `${boot.component}/${boot.rank}`;
     this.incarnation = boot.incarnation;
     this.#child = child;
     const tail = new LogTail({ lines: 30, maxLineLength: 400 });
-    const logFile = createWriteStream(join(logs, `${boot.component}-${boot.rank}.log`), { flags: "a" });
-    logFile.on("error", () => {}); // a full disk must not end the run because of its logs
+    const logFile = logs === undefined ? undefined : openLogFile(logs, this.worker);
     for (const stream of [child.stdout, child.stderr]) {
       eachLine(stream, (line) => {
         const failure = parseFailure(line);
@@ -71,7 +59,7 @@ export class WorkerProcess {
           return;
         }
         if (line.trim() === "") return;
-        logFile.write(`${line}\n`);
+        logFile?.write(`${line}\n`);
         const { level, message } = parseLogLine(line, stream === child.stderr ? "warn" : "info");
         tail.write(`${message}\n`);
         listener.onLog(this.worker, level, message);
@@ -95,7 +83,7 @@ export class WorkerProcess {
       const settle = (code: number | null, signal: string | null, cause?: Error) => {
         if (!this.#alive) return;
         this.#alive = false;
-        logFile.end();
+        logFile?.end();
         const failure = this.#verdict ?? (cause ? { code: "worker.died", message: cause.message } : undefined);
         const { worker, incarnation } = this;
         resolve({ worker, incarnation, pid: child.pid, code, signal, failure, logTail: tail.lines() });
@@ -143,12 +131,13 @@ export class WorkerProcess {
 export class NodeAgent {
   readonly name: string;
   readonly #projectRoot: string;
-  readonly #logs: string;
+  readonly #logs: string | undefined;
   readonly #listener: AgentListener;
   readonly #processes = new Set<WorkerProcess>();
   #isClosed = false;
 
-  constructor(options: { name: string; projectRoot: string; logs: string; listener: AgentListener }) {
+  /** Without `logs` the listener alone gets what workers print. */
+  constructor(options: { name: string; projectRoot: string; logs: string | undefined; listener: AgentListener }) {
     this.name = options.name;
     this.#projectRoot = options.projectRoot;
     this.#logs = options.logs;

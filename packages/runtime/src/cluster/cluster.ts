@@ -24,9 +24,10 @@ import { locateExport } from "../host/module-loader.ts";
 import { SupervisorState } from "../supervisor/supervisor-state.ts";
 import { type AnyWorkerClass, type ConfigOf, methodNames, type WorkerClass } from "../worker.ts";
 import { type Component, componentName, type LaunchOptions } from "./component.ts";
-import { localDevices } from "./devices.ts";
 import { Fleet } from "./fleet.ts";
 import { GroupCalls } from "./group-calls.ts";
+import { openLocalNode } from "./local-node.ts";
+import type { Nodes } from "./nodes.ts";
 import type { Rank } from "./rank.ts";
 import { SavedStates } from "./saved-states.ts";
 import { channelWaits, describeStandstill } from "./standstill.ts";
@@ -42,6 +43,8 @@ export type ClusterOptions = {
   readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
   readonly onEvent: (event: RunEvent) => void;
   readonly onSpans: (batch: unknown) => void;
+  /** the nodes that were found; without them this process is the only one */
+  readonly nodes?: Nodes | undefined;
   /** decides where everything runs; without it the configured mode does */
   readonly plan?: ((facts: PlacementFacts) => PlannedChange) | undefined;
   /** called instead of the first call, by which everything is placed and nothing started */
@@ -58,13 +61,13 @@ export type PlannedChange = {
   readonly why: readonly string[];
 };
 
-const node = "node:0";
-
 export class Cluster {
   readonly #options: ClusterOptions;
   readonly #components = new Map<string, Component>();
   readonly #homes: ChannelHomes;
-  readonly #payloads: Payloads;
+  readonly #nodes: Nodes;
+  /** large items stay with their producer where all processes share memory; else the home keeps them, whoever dies */
+  readonly #payloads: Payloads | undefined;
   readonly #locks: LockService;
   readonly #calls: GroupCalls;
   readonly #supervisor: SupervisorState;
@@ -89,12 +92,17 @@ export class Cluster {
     this.#supervisor = new SupervisorState(supervision, performance.now());
     // S4: what a killed runner of this run and its workers left; before the workflow puts anything
     if (!options.dryRun) removeSegments(this.#segmentPrefix);
-    this.#payloads = {
-      store: new PayloadStore(keptPrefix(this.#segmentPrefix, runnerName, 0)),
-      reader: new PayloadReader(keptPrefix(this.#segmentPrefix), (segment) =>
-        this.#homes.read(runnerName, { segments: [segment] }),
-      ),
-    };
+    const { config, projectRoot, logs } = options;
+    const socketFolder = () => this.#fleet.socketFolder;
+    this.#nodes = options.nodes ?? openLocalNode({ cluster: config.cluster, projectRoot, logs, socketFolder });
+    this.#payloads = !this.#nodes.isLocal
+      ? undefined
+      : {
+          store: new PayloadStore(keptPrefix(this.#segmentPrefix, runnerName, 0)),
+          reader: new PayloadReader(keptPrefix(this.#segmentPrefix), (segment) =>
+            this.#homes.read(runnerName, { segments: [segment] }),
+          ),
+        };
     const progress = () => this.#supervisor.progress(performance.now());
     this.#homes = new ChannelHomes({
       now: () => performance.now(),
@@ -125,7 +133,7 @@ export class Cluster {
     });
     this.#fleet = new Fleet({
       cluster: options,
-      node,
+      nodes: this.#nodes,
       segmentPrefix: this.#segmentPrefix,
       components: this.#components,
       homes: this.#homes,
@@ -272,7 +280,7 @@ export class Cluster {
         ...(options.memoryPerDeviceMiB ? { memoryBytesPerDevice: options.memoryPerDeviceMiB * 2 ** 20 } : {}),
       })),
       ...(Object.keys(explicit).length > 0 ? { explicit } : {}),
-      devices: localDevices(config.cluster, node),
+      devices: [...this.#nodes.devices()],
       ...(Object.keys(config.cluster.nodeGroups).length > 0 ? { nodeGroups: config.cluster.nodeGroups } : {}),
       batchItems: config.batch,
       granularity:
@@ -298,9 +306,7 @@ export class Cluster {
   start(): Promise<void> {
     if (!this.#started) {
       const plan = this.place();
-      for (const { id, memoryBytes } of localDevices(this.#options.config.cluster, node)) {
-        this.#locks.addDevice(id, memoryBytes);
-      }
+      this.#fleet.addDevices(this.#nodes.devices());
       this.#fleet.layOut(plan);
       this.#announce();
       this.#ticker = setInterval(() => this.#tick(), 500);
@@ -324,7 +330,7 @@ export class Cluster {
     this.#calls.fail(ended);
     this.#homes.fail(ended);
     this.#locks.fail(ended);
-    this.#payloads.store.close();
+    this.#payloads?.store.close();
     removeSegments(this.#segmentPrefix);
   }
 
@@ -352,7 +358,7 @@ export class Cluster {
   #freed(effect: PayloadEffect): void {
     const segments = [effect.segment];
     if (effect.type === "remove") removeSegment(effect.segment);
-    else if (effect.producer === runnerName) this.#payloads.store.reuse(segments);
+    else if (effect.producer === runnerName) this.#payloads?.store.reuse(segments);
     else {
       try {
         this.#fleet.rank(effect.producer)?.control?.notify("segments.reuse", { segments });

@@ -1,7 +1,7 @@
 /** The devices of this machine, as the configuration asks for them, and what a process must be told to see only its own. */
 import { execFileSync } from "node:child_process";
 import { availableParallelism, totalmem } from "node:os";
-import type { DeviceSpec, RuntimeConfig } from "@treadle/contracts";
+import type { DeviceSpec, NodeInfo, RuntimeConfig } from "@treadle/contracts";
 import { z } from "zod";
 
 /** How each kind of accelerator is found, and the variable by which its runtime hides the others from a process. */
@@ -39,11 +39,76 @@ export function localDevices(config: RuntimeConfig["cluster"], node: string): De
   return config.devices === "auto" ? [...findAccelerators(node), ...cpus] : cpus;
 }
 
+/** What a node agent offers besides its cores: every accelerator, and what it was told of, such as `{ robot: 2 }`. */
+export function machineDevices(custom: Readonly<Record<string, number>>): NodeInfo["devices"] {
+  const found = findAccelerators("").map(({ kind, index, memoryBytes }) => ({ kind, index, memoryBytes }));
+  const others = Object.entries(custom).flatMap(([kind, count]) =>
+    Array.from({ length: count }, (_, index) => ({ kind, index, memoryBytes: 0 })),
+  );
+  return [...found, ...others];
+}
+
+export type NodeDevices = {
+  /** The devices of these nodes; a node that comes back has the ones that it had. */
+  of(nodes: readonly { readonly name: string; readonly info: NodeInfo }[]): DeviceSpec[];
+  /** The same, with at least one CPU device on each node. */
+  withSpares(nodes: readonly { readonly name: string; readonly info: NodeInfo }[]): DeviceSpec[];
+};
+
+/**
+ * Devices of a cluster are numbered over all its nodes, in the order of their names. `auto` gives every accelerator and
+ * custom device, and one CPU device a core; a number gives so many CPU devices in all, spread evenly, which are slots
+ * for one engine process each. Their memory is an even share of their node's unless configured.
+ */
+export function shareOutDevices(config: RuntimeConfig["cluster"]): NodeDevices {
+  const slots = new Map<string, number>();
+  const numbers = new Map<string, number>();
+  const next = new Map<string, number>();
+  const numberOf = (id: string, kind: string): number => {
+    const known = numbers.get(id) ?? next.get(kind) ?? 0;
+    if (!numbers.has(id)) next.set(kind, known + 1);
+    numbers.set(id, known);
+    return known;
+  };
+  const shareOut = (nodes: readonly string[]): void => {
+    if (config.devices === "auto" || slots.size > 0) return;
+    const even = Math.floor(config.devices / nodes.length);
+    const rest = config.devices % nodes.length;
+    for (const [i, name] of nodes.entries()) slots.set(name, even + (i < rest ? 1 : 0));
+  };
+  const list: NodeDevices["of"] = (nodes) => {
+    const sorted = nodes.toSorted((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    shareOut(sorted.map(({ name }) => name));
+    return sorted.flatMap(({ name: node, info }) => {
+      const count = config.devices === "auto" ? info.cpus : (slots.get(node) ?? 0);
+      const { memoryPerDeviceMiB } = config;
+      const memoryBytes =
+        memoryPerDeviceMiB === undefined
+          ? Math.floor(info.memoryBytes / Math.max(1, count))
+          : memoryPerDeviceMiB * 2 ** 20;
+      const cpus = Array.from({ length: count }, (_, index) => ({ kind: "cpu", index, memoryBytes }));
+      const others = config.devices === "auto" ? info.devices : [];
+      return [...others, ...cpus].map(({ kind, index, memoryBytes: bytes }) => {
+        const id = `${node}/${kind}:${index}`;
+        return { id, index: numberOf(id, kind), node, kind, memoryBytes: bytes };
+      });
+    });
+  };
+  return {
+    of: list,
+    withSpares: (nodes) => {
+      for (const { name } of nodes) if ((slots.get(name) ?? 0) === 0 && slots.size > 0) slots.set(name, 1);
+      return list(nodes);
+    },
+  };
+}
+
 /** The environment by which a process sees the accelerators among `devices` and no others. */
 export function visibleDevices(devices: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     Object.entries(accelerators).map(([kind, { visible }]) => {
       const own = devices
+        .map((device) => device.slice(device.lastIndexOf("/") + 1))
         .filter((device) => device.startsWith(`${kind}:`))
         .map((device) => device.slice(kind.length + 1));
       return [visible, own.join(",")];

@@ -9,9 +9,12 @@
  * F3 the plan changes only while no call is open; ranks whose place it changes end in order and start from saved state.
  */
 import { rm } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import {
+  type DeviceSpec,
+  type ExitReport,
   OnloadReply,
   type Peer,
   type Plan,
@@ -19,11 +22,10 @@ import {
   ReadyMessage,
   TreadleError,
   toErrorRecord,
-  type WorkerBoot,
 } from "@treadle/contracts";
-import { createPeer, type Endpoint, openEndpoint, removeSegments } from "@treadle/transport";
+import { createPeer, type Endpoint, openEndpoint } from "@treadle/transport";
 import pLimit from "p-limit";
-import { type ExitReport, NodeAgent } from "../agent/node-agent.ts";
+import { LogFiles } from "../agent/log-file.ts";
 import type { ChannelHomes } from "../channel/channel-homes.ts";
 import type { LockService } from "../device-lock/lock-service.ts";
 import type { SupervisorState } from "../supervisor/supervisor-state.ts";
@@ -31,7 +33,9 @@ import type { ClusterOptions } from "./cluster.ts";
 import type { Component } from "./component.ts";
 import { visibleDevices } from "./devices.ts";
 import type { GroupCalls } from "./group-calls.ts";
+import type { LaunchRequest, Nodes } from "./nodes.ts";
 import { type PendingCall, Rank } from "./rank.ts";
+import { relocate } from "./relocate.ts";
 import type { SavedStates } from "./saved-states.ts";
 import { makeSocketFolder, removeDeadSocketFolders, runnerSocket } from "./socket-folder.ts";
 import { serveWorker } from "./worker-service.ts";
@@ -40,7 +44,7 @@ const retryDelayMs = 50;
 
 export type FleetOptions = {
   readonly cluster: ClusterOptions;
-  readonly node: string;
+  readonly nodes: Nodes;
   readonly segmentPrefix: string;
   readonly components: ReadonlyMap<string, Component>;
   readonly homes: ChannelHomes;
@@ -56,7 +60,9 @@ export type FleetOptions = {
 export class Fleet {
   readonly #options: FleetOptions;
   readonly #ranks = new Map<string, Rank[]>();
-  readonly #agent: NodeAgent;
+  /** devices that the locks know */
+  readonly #devices = new Set<string>();
+  readonly #logFiles: LogFiles;
   readonly #spawnLimit = pLimit(4);
   readonly #token = crypto.randomUUID();
   #endpoint: Endpoint | undefined;
@@ -66,24 +72,7 @@ export class Fleet {
 
   constructor(options: FleetOptions) {
     this.#options = options;
-    const { projectRoot, logs, onEvent } = options.cluster;
-    this.#agent = new NodeAgent({
-      name: options.node,
-      projectRoot,
-      logs,
-      listener: {
-        onHeartbeat: (worker, incarnation, beat) => {
-          if (this.rank(worker)?.incarnation === incarnation) {
-            options.supervisor.heartbeat(worker, beat.busyMs, performance.now());
-          }
-        },
-        onLog: (worker, level, line) => {
-          if (level === "warn" || level === "error" || level === "fatal") {
-            onEvent({ type: "log", atMs: Date.now(), worker, line, level });
-          }
-        },
-      },
-    });
+    this.#logFiles = new LogFiles(options.cluster.logs);
   }
 
   get restarts(): number {
@@ -92,6 +81,19 @@ export class Fleet {
 
   get all(): readonly Rank[] {
     return [...this.#ranks.values()].flat();
+  }
+
+  /** The folder of the runner's sockets, which workers on its node share. */
+  get socketFolder(): string {
+    return this.#socketFolder;
+  }
+
+  addDevices(devices: readonly DeviceSpec[]): void {
+    for (const { id, memoryBytes } of devices) {
+      if (this.#devices.has(id)) continue;
+      this.#devices.add(id);
+      this.#options.locks.addDevice(id, memoryBytes);
+    }
   }
 
   ranksOf(component: string): readonly Rank[] {
@@ -112,7 +114,7 @@ export class Fleet {
   #layOutComponent(name: string, plan: Plan, firstIncarnation: number): void {
     const retry = (rank: Rank, call: PendingCall, error: TreadleError) => this.#retry(rank, call, error);
     const ranks = plan.components[name]?.ranks ?? [];
-    const list = ranks.map(({ devices }, index) => new Rank(name, index, devices, retry, firstIncarnation));
+    const list = ranks.map((place, index) => new Rank(name, index, place, retry, firstIncarnation));
     this.#ranks.set(name, list);
     for (const rank of list) this.#options.locks.addWorker(rank.name, rank.devices);
   }
@@ -155,14 +157,19 @@ export class Fleet {
 
   /** Starts every rank; resolves when all are ready. */
   async start(): Promise<void> {
+    const { nodes, segmentPrefix, cluster } = this.#options;
+    const { runId, config } = cluster;
+    const { bind, advertise, tls } = config.cluster.links;
     await removeDeadSocketFolders();
-    this.#socketFolder = await makeSocketFolder(this.#options.segmentPrefix);
+    this.#socketFolder = await makeSocketFolder(segmentPrefix);
     this.#endpoint = await openEndpoint({
       name: "runner",
-      runId: this.#options.cluster.runId,
+      runId,
       token: this.#token,
       unixPath: join(this.#socketFolder, runnerSocket),
-      segments: { prefix: this.#options.segmentPrefix },
+      segments: { prefix: segmentPrefix, scope: nodes.home },
+      ...(nodes.isLocal ? {} : { tcp: { host: bind, port: 0, advertise }, tls }),
+      onRefused: (error, from) => this.#warn(`a connection from '${from}' was refused: ${error.message}`),
     });
     this.#endpoint.onLink((link) => {
       const [worker, incarnation] = link.remote.split("#");
@@ -170,6 +177,20 @@ export class Fleet {
       if (!rank || rank.incarnation !== Number(incarnation)) void link.close();
       else this.#serve(rank, createPeer(link));
     });
+    await nodes.open(
+      { runId, segmentPrefix },
+      {
+        onHeartbeat: (worker, incarnation, busyMs) => {
+          if (this.rank(worker)?.incarnation === incarnation) {
+            this.#options.supervisor.heartbeat(worker, busyMs, performance.now());
+          }
+        },
+        onLog: (worker, level, line) => this.#log(worker, level, line),
+        onCommand: (method) => {
+          throw new TreadleError("call.unknown-method", `run '${runId}' knows no command '${method}'`);
+        },
+      },
+    );
     const all = this.all;
     let ready = 0;
     this.#options.cluster.onEvent({ type: "phase", atMs: Date.now(), name: "launching", done: 0, total: all.length });
@@ -208,8 +229,9 @@ export class Fleet {
         await process.stop(grace);
       }),
     );
-    await this.#agent.close();
+    await this.#options.nodes.close();
     await this.#endpoint?.close();
+    this.#logFiles.close();
     if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
   }
 
@@ -229,44 +251,22 @@ export class Fleet {
   }
 
   async #spawn(rank: Rank): Promise<void> {
-    const component = this.#options.components.get(rank.component) as Component;
-    const worldSize = this.#ranks.get(rank.component)?.length as number;
-    const { config, runId, runFolder, workflowModule } = this.#options.cluster;
-    const boot: WorkerBoot = {
-      runId,
-      component: rank.component,
-      rank: rank.index,
-      worldSize,
-      incarnation: rank.incarnation,
-      devices: [...rank.devices],
-      node: this.#options.node,
-      module: component.module,
-      exportName: component.exportName,
-      ...(workflowModule ? { workflowModule: workflowModule.url } : {}),
-      runnerAddresses: [...(this.#endpoint as Endpoint).addresses],
-      listenPath: join(this.#socketFolder, `${rank.component}-${rank.index}-${rank.incarnation}`),
-      token: this.#token,
-      runFolder,
-      segmentPrefix: this.#options.segmentPrefix,
-      seed: config.seed,
-      trace: config.trace,
-    };
+    const { nodes, cluster, onFatal } = this.#options;
+    const { startTimeoutMs } = cluster.config.supervision;
+    const { incarnation } = rank;
     try {
+      if (!nodes.has(rank.node)) await this.#findPlace(rank);
       await this.#spawnLimit(async () => {
-        if (this.#closing) return;
-        const { env = {}, memoryLimitMiB } = component.options;
-        const process = await this.#agent.spawn({
-          boot,
-          env: { ...visibleDevices(rank.devices), ...env },
-          memoryLimitMiB,
-        });
+        if (this.#closing || incarnation !== rank.incarnation) return;
+        const process = await nodes.launch(rank.node, this.#launchRequest(rank));
+        if (this.#closing || incarnation !== rank.incarnation) return process.end(); // F2
         rank.process = process;
         const timer = setTimeout(() => {
           process.end({
             code: "worker.unresponsive",
-            message: `worker '${rank.name}' was not ready within supervision.startTimeoutMs (${config.supervision.startTimeoutMs} ms)`,
+            message: `worker '${rank.name}' was not ready within supervision.startTimeoutMs (${startTimeoutMs} ms)`,
           });
-        }, config.supervision.startTimeoutMs);
+        }, startTimeoutMs);
         void process.exited.then((report) => {
           clearTimeout(timer);
           this.#exited(rank, report);
@@ -275,8 +275,77 @@ export class Fleet {
         clearTimeout(timer);
       });
     } catch (error) {
-      this.#options.onFatal(error);
+      onFatal(error);
     }
+  }
+
+  #launchRequest(rank: Rank): LaunchRequest {
+    const component = this.#options.components.get(rank.component) as Component;
+    const { config, runId, runFolder, projectRoot } = this.#options.cluster;
+    const { env = {}, memoryLimitMiB } = component.options;
+    return {
+      boot: {
+        runId,
+        component: rank.component,
+        rank: rank.index,
+        worldSize: this.#ranks.get(rank.component)?.length as number,
+        incarnation: rank.incarnation,
+        devices: [...rank.devices],
+        module: component.module,
+        exportName: component.exportName,
+        runnerAddresses: this.#reachable((this.#endpoint as Endpoint).addresses, rank.node, this.#options.nodes.home),
+        token: this.#token,
+        runFolder,
+        seed: config.seed,
+        trace: config.trace,
+      },
+      modulePath: relative(projectRoot, fileURLToPath(component.module)),
+      env: { ...visibleDevices(rank.devices), ...env },
+      memoryLimitMiB,
+    };
+  }
+
+  /** Of the addresses of a process, those by which one on another node can reach it. */
+  #reachable(addresses: readonly string[], from: string, to: string): string[] {
+    return addresses.filter((address) => from === to || !address.startsWith("unix:"));
+  }
+
+  /** The node of a rank is gone: waits for it to come back, and in vain, takes another. Rejects with `node.lost`. */
+  async #findPlace(rank: Rank): Promise<void> {
+    const { nodes, cluster, locks } = this.#options;
+    const { rejoinMs } = cluster.config.cluster;
+    const { startTimeoutMs } = cluster.config.supervision;
+    const lost = rank.node;
+    if (await nodes.until(() => nodes.has(lost) || this.#closing, rejoinMs)) return;
+    const place = () => relocate(rank.devices, nodes.places(), (device) => this.#ranksOn(device));
+    await nodes.until(() => nodes.has(lost) || place() !== undefined || this.#closing, startTimeoutMs);
+    if (nodes.has(lost) || this.#closing) return;
+    const found = place();
+    if (found === undefined) {
+      throw new TreadleError(
+        "node.lost",
+        `no node is left for '${rank.name}': '${lost}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) no other had devices like ${rank.devices.join(", ")}; start a node agent, then 'treadle resume'`,
+        { origin: { worker: rank.name, node: lost } },
+      );
+    }
+    this.addDevices(nodes.places());
+    rank.place = found;
+    locks.addWorker(rank.name, rank.devices);
+    this.#warn(`'${rank.name}' moves from node '${lost}' to '${rank.node}' (${rank.devices.join(", ")})`);
+  }
+
+  #ranksOn(device: string): number {
+    return this.all.filter((rank) => rank.devices.includes(device)).length;
+  }
+
+  #log(worker: string, level: string, line: string): void {
+    if (!this.#options.nodes.isLocal) this.#logFiles.write(worker, line);
+    if (level !== "warn" && level !== "error" && level !== "fatal") return;
+    this.#options.cluster.onEvent({ type: "log", atMs: Date.now(), worker, line, level });
+  }
+
+  #warn(line: string): void {
+    this.#options.cluster.onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
   }
 
   /** Everything that a worker may ask of the runner. */
@@ -286,6 +355,8 @@ export class Fleet {
       component: this.#options.components.get(rank.component) as Component,
       homes: this.#options.homes,
       locks: this.#options.locks,
+      isRemote: rank.node !== this.#options.nodes.home,
+      stateFolder: this.#options.cluster.stateFolder,
       statePath: () => this.#options.states.newest(rank.component),
       onSpans: this.#options.cluster.onSpans,
       resolve: async (worker) => {
@@ -297,7 +368,8 @@ export class Fleet {
           );
         }
         await target.ready();
-        return { addresses: [...target.addresses], incarnation: target.incarnation };
+        const addresses = this.#reachable(target.addresses, rank.node, target.node);
+        return { addresses, incarnation: target.incarnation };
       },
       onReady: (body) => {
         const { addresses, pid, memoryBytes } = ReadyMessage.parse(body);
@@ -331,7 +403,6 @@ export class Fleet {
   }
 
   #exited(rank: Rank, report: ExitReport): void {
-    if (report.pid !== undefined) removeSegments(`${this.#options.segmentPrefix}${report.pid}-`); // S4
     if (this.#closing || report.incarnation !== rank.incarnation) return;
     this.#options.supervisor.unwatch(rank.name);
     if (this.#options.isOver()) return;

@@ -5,7 +5,8 @@
  * R2 a call settles once; a process's death leaves it pending until the rank runs again or the run gives up.
  */
 import { CallReply, type CallRequest, type Cancellation, type Peer, TreadleError } from "@treadle/contracts";
-import type { WorkerProcess } from "../agent/node-agent.ts";
+import type { LaunchedWorker } from "./nodes.ts";
+import type { Place } from "./relocate.ts";
 
 export type PendingCall = {
   readonly request: CallRequest;
@@ -22,11 +23,12 @@ export class Rank {
   readonly name: string;
   readonly component: string;
   readonly index: number;
-  readonly devices: readonly string[];
+  /** where it runs, or is to run; another place when its node was lost */
+  place: Place;
   /** of the first process here: larger than that of any process that had this name under an earlier plan */
   readonly firstIncarnation: number;
   incarnation: number;
-  process: WorkerProcess | undefined;
+  process: LaunchedWorker | undefined;
   addresses: readonly string[] = [];
   /** the link of the present process, from the moment that it is set up, before it is ready for calls */
   control: Peer | undefined;
@@ -39,17 +41,25 @@ export class Rank {
   constructor(
     component: string,
     index: number,
-    devices: readonly string[],
+    place: Place,
     onRetry: (rank: Rank, call: PendingCall, error: TreadleError) => Promise<void>,
     firstIncarnation = 0,
   ) {
     this.component = component;
     this.index = index;
     this.name = `${component}/${index}`;
-    this.devices = devices;
+    this.place = place;
     this.#onRetry = onRetry;
     this.firstIncarnation = firstIncarnation;
     this.incarnation = firstIncarnation;
+  }
+
+  get node(): string {
+    return this.place.node;
+  }
+
+  get devices(): readonly string[] {
+    return this.place.devices;
   }
 
   get peer(): Peer | undefined {

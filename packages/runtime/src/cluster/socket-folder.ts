@@ -6,7 +6,7 @@
  * when neither could. A folder is dead when nobody listens on its runner's socket.
  */
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { connect } from "node:net";
+import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { removeSegments } from "@treadle/transport";
@@ -23,6 +23,23 @@ export async function makeSocketFolder(segmentPrefix: string): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), prefix));
   await writeFile(join(folder, segmentsFile), segmentPrefix);
   return folder;
+}
+
+/** A folder of one's own on a machine where the run has no runner; who listens in its place is this process. */
+export async function openSocketFolder(segmentPrefix: string): Promise<{ path: string; close(): Promise<void> }> {
+  const path = await makeSocketFolder(segmentPrefix);
+  const marker = createServer((socket) => socket.destroy());
+  marker.unref();
+  await new Promise<void>((resolve, reject) => {
+    marker.once("error", reject).listen(join(path, runnerSocket), resolve);
+  });
+  return {
+    path,
+    close: async () => {
+      await new Promise((resolve) => marker.close(resolve));
+      await rm(path, { recursive: true, force: true });
+    },
+  };
 }
 
 export async function removeDeadSocketFolders(root = tmpdir(), nowMs = Date.now()): Promise<void> {

@@ -1,7 +1,16 @@
 /** What a worker may ask of the runner, request by request. Each request is checked before anything acts on it. */
-import { LockRequest, type Peer, ResolveRequest, UnlockRequest } from "@treadle/contracts";
+import { dirname } from "node:path";
+import {
+  LockRequest,
+  type Peer,
+  ResolveRequest,
+  SaveStateRequest,
+  TreadleError,
+  UnlockRequest,
+} from "@treadle/contracts";
 import type { ChannelHomes } from "../channel/channel-homes.ts";
 import type { LockService } from "../device-lock/lock-service.ts";
+import { readState, writeState } from "../host/state-file.ts";
 import type { Component } from "./component.ts";
 import type { Rank } from "./rank.ts";
 
@@ -10,6 +19,9 @@ export type WorkerServicePorts = {
   readonly component: Component;
   readonly homes: ChannelHomes;
   readonly locks: LockService;
+  /** it cannot read the run's folder */
+  readonly isRemote: boolean;
+  readonly stateFolder: string;
   /** the newest saved state of the component, if there is one */
   readonly statePath: () => string | undefined;
   readonly resolve: (worker: string) => Promise<{ addresses: string[]; incarnation: number }>;
@@ -19,7 +31,18 @@ export type WorkerServicePorts = {
 
 export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   const { rank, component, homes, locks } = ports;
-  peer.handle("configuration", () => ({ config: component.config, statePath: ports.statePath() }));
+  peer.handle("configuration", async () => {
+    const statePath = ports.statePath();
+    if (!ports.isRemote || statePath === undefined) return { config: component.config, statePath };
+    return { config: component.config, state: await readState(statePath) };
+  });
+  peer.handle("state.save", async (body) => {
+    const { path, state } = SaveStateRequest.parse(body);
+    if (dirname(path) !== ports.stateFolder) {
+      throw new TreadleError("link.protocol", `'${rank.name}' wants its state saved at '${path}', outside of its run`);
+    }
+    await writeState(path, state);
+  });
   peer.handle("ready", (body) => {
     ports.onReady(body);
   });

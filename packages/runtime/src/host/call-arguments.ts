@@ -42,7 +42,8 @@ function holdsReference(value: unknown, depth: number): boolean {
 }
 
 export type ArgumentPorts = {
-  readonly workflowModule: string | undefined;
+  /** where a module of the runner's machine is on this one */
+  readonly moduleHere: (module: string) => string;
   readonly home: HomePort;
   readonly waiting: (channel: string, role: "source" | "sink") => ChannelWait;
   readonly callWorker: (worker: string, method: string, args: readonly unknown[]) => Promise<unknown>;
@@ -58,7 +59,8 @@ export async function decodeArguments(args: readonly unknown[], ports: ArgumentP
   };
   for (const arg of args) mapArguments(arg, collect);
   for (const ref of refs) {
-    if (ref.schema) schemas.set(ref, (await findExport(ref.schema.module, ref.schema.exportName)) as z.ZodType);
+    if (ref.schema)
+      schemas.set(ref, (await findExport(ports.moduleHere(ref.schema.module), ref.schema.exportName)) as z.ZodType);
   }
   const schemaOf = (name: string) => {
     for (const [ref, schema] of schemas) if (ref.$channel === name) return schema;

@@ -53,12 +53,15 @@ export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<v
   const name = `${boot.component}/${boot.rank}`;
   const log = createLogger({ worker: name });
   const tracer = createTracer({ worker: name, enabled: boot.trace, devices: boot.devices });
+  const { remote } = boot;
   const endpoint = await openEndpoint({
     name: `${name}#${boot.incarnation}`,
     runId: boot.runId,
     token: boot.token,
     unixPath: boot.listenPath,
-    segments: { prefix: boot.segmentPrefix },
+    segments: { prefix: boot.segmentPrefix, scope: boot.node },
+    ...(remote ? { tcp: { host: remote.bind, port: 0, advertise: remote.advertise }, tls: remote.tls } : {}),
+    onRefused: (error, from) => log.warn(`a connection from '${from}' was refused: ${error.message}`),
   });
   const runnerLink = await endpoint.connect(boot.runnerAddresses, { expect: "runner" });
   // When the runner is gone, the watchdog ends this process and cleans up; a runner that lives has cut this one off.
@@ -79,7 +82,8 @@ class WorkerHost {
   readonly #tracer: Tracer;
   readonly #messages: Messenger;
   readonly #links = new Map<string, Promise<Peer>>();
-  readonly #payloads: Payloads;
+  /** absent where the home is on another node: what this one keeps would be lost with it */
+  readonly #payloads: Payloads | undefined;
   #class!: AnyWorkerClass;
   #worker!: Worker;
   #devices!: DeviceLock;
@@ -100,10 +104,12 @@ class WorkerHost {
     this.#tracer = tracer;
     this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, (worker) => this.#connect(worker));
     const { component, rank, incarnation, segmentPrefix } = boot;
-    this.#payloads = {
-      store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),
-      reader: new PayloadReader(keptPrefix(segmentPrefix), (segment) => this.#letGo(segment)),
-    };
+    this.#payloads = boot.remote
+      ? undefined
+      : {
+          store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),
+          reader: new PayloadReader(keptPrefix(segmentPrefix), (segment) => this.#letGo(segment)),
+        };
     this.stopped = new Promise((resolve) => {
       this.#stop = resolve;
     });
@@ -115,7 +121,7 @@ class WorkerHost {
 
   async start(): Promise<void> {
     const boot = this.#boot;
-    const { config, statePath } = Configuration.parse(await this.#runner.request("configuration", {}));
+    const { config, statePath, state } = Configuration.parse(await this.#runner.request("configuration", {}));
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
     this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
     const context: WorkerContext<unknown> = {
@@ -134,7 +140,8 @@ class WorkerHost {
     try {
       this.#worker = new this.#class(context);
       await this.#worker.setup();
-      if (statePath !== undefined) await this.#worker.restore(await readState(statePath));
+      const saved = statePath === undefined ? state : await readState(statePath);
+      if (saved !== undefined) await this.#worker.restore(saved);
       memoryBytes = this.#worker.memoryBytes();
       await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
     } catch (cause) {
@@ -190,7 +197,7 @@ class WorkerHost {
         }),
       );
     });
-    this.#runner.handle("segments.reuse", (body) => this.#payloads.store.reuse(SegmentsMessage.parse(body).segments));
+    this.#runner.handle("segments.reuse", (body) => this.#payloads?.store.reuse(SegmentsMessage.parse(body).segments));
     this.#runner.handle("give-up", (body) => {
       if (this.#heldFor !== GiveUpMessage.parse(body).call) return;
       this.#heldFor = undefined;
@@ -267,7 +274,7 @@ class WorkerHost {
 
   #argumentPorts(signal: Cancellation): ArgumentPorts {
     return {
-      workflowModule: this.#boot.workflowModule,
+      moduleHere: (module) => moduleHere(module, this.#boot),
       home: {
         put: (put) => this.#runner.request("channel.put", put, { signal }),
         take: (take) => this.#runner.request("channel.take", take, { signal }),
@@ -298,8 +305,10 @@ class WorkerHost {
     using _ = this.#tracer.span("save state", "checkpoint");
     const state = await this.#worker.checkpoint();
     if (!state) return undefined;
-    await writeState(request.savePath, state);
-    return request.savePath;
+    const path = request.savePath;
+    if (this.#boot.remote) await this.#runner.request("state.save", { path, state });
+    else await writeState(path, state);
+    return path;
   }
 
   #method(name: string): (...args: unknown[]) => Promise<unknown> {
@@ -384,6 +393,12 @@ class WorkerHost {
     const spans = this.#tracer.drain();
     if (spans.records.length > 0) this.#runner.notify("telemetry", spans);
   }
+}
+
+/** The same module below this machine's project root. */
+function moduleHere(module: string, { remote }: WorkerBoot): string {
+  if (remote === undefined || !module.startsWith(remote.projectRoot.from)) return module;
+  return remote.projectRoot.to + module.slice(remote.projectRoot.from.length);
 }
 
 /** What `act` resolves with, or a rejection as soon as the caller gives up. */

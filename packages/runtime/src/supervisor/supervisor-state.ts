@@ -22,7 +22,7 @@ export type Death = {
   readonly component: string;
   readonly code: number | null;
   readonly signal: string | null;
-  readonly failure: ErrorRecord | undefined;
+  readonly failure?: ErrorRecord | undefined;
   readonly logTail: readonly string[];
 };
 
@@ -41,7 +41,7 @@ export class SupervisorState {
   readonly #limits: SupervisionLimits;
   readonly #lastHeardMs = new Map<string, number>();
   readonly #busy = new Map<string, number>();
-  readonly #deathsMs = new Map<string, number[]>();
+  readonly #deaths = new Map<string, { readonly atMs: number; readonly event: string | undefined }[]>();
   #lastProgressMs: number;
   #stallReported = false;
 
@@ -86,9 +86,11 @@ export class SupervisorState {
     // What the user must change, or what would only happen again, does not get better by trying again.
     if (cause.disposition !== "retryable") return { type: "fail", cause };
     const since = nowMs - this.#limits.restartWindowMs;
-    const deaths = (this.#deathsMs.get(death.component) ?? []).filter((at) => at > since);
-    deaths.push(nowMs);
-    this.#deathsMs.set(death.component, deaths);
+    const deaths = (this.#deaths.get(death.component) ?? []).filter(({ atMs }) => atMs > since);
+    // A node that is lost takes many ranks with it, and is one event.
+    const event = eventOf(death);
+    if (event === undefined || !deaths.some((other) => other.event === event)) deaths.push({ atMs: nowMs, event });
+    this.#deaths.set(death.component, deaths);
     if (deaths.length > this.#limits.maxRestarts) {
       const gaveUp = new TreadleError(
         "worker.gave-up",
@@ -123,6 +125,11 @@ export class SupervisorState {
     }
     return decisions;
   }
+}
+
+function eventOf({ failure }: Death): string | undefined {
+  if (failure?.code !== "node.lost") return undefined;
+  return `${String(failure.details?.["node"])} ${String(failure.details?.["incarnation"])}`;
 }
 
 /** S1: what died, how, and what it said itself. */

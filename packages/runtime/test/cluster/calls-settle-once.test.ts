@@ -87,7 +87,10 @@ function world(restart: "rank" | "group", size: number, replays: readonly string
   const retries: { rank: Rank; call: PendingCall; goOn: () => void; giveUp: (error: unknown) => void }[] = [];
   const onRetry = (rank: Rank, call: PendingCall) =>
     new Promise<void>((resolve, reject) => retries.push({ rank, call, goOn: resolve, giveUp: reject }));
-  const ranks = Array.from({ length: size }, (_, index) => new Rank("actor", index, [], onRetry));
+  const ranks = Array.from(
+    { length: size },
+    (_, index) => new Rank("actor", index, { node: "node:0", devices: [] }, onRetry),
+  );
   const processes: FakeProcess[] = [];
   const all: FakeProcess[][] = ranks.map(() => []);
   const up = (index: number) => {

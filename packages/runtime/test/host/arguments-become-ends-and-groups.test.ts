@@ -13,7 +13,7 @@ function ports() {
   const takes: unknown[] = [];
   const calls: unknown[] = [];
   const port: ArgumentPorts = {
-    workflowModule: undefined,
+    moduleHere: (module) => module,
     home: {
       put: async (request) => void puts.push(request),
       take: async (request) => {

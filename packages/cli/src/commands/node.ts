@@ -1,0 +1,147 @@
+import { LinksConfig, NatsConfig, TreadleError } from "@treadle/contracts";
+import { openNode, validateConfig } from "@treadle/runtime";
+import { Command } from "commander";
+import { z } from "zod";
+import { findProjectRoot } from "./project.ts";
+
+const Flags = z.strictObject({
+  nats: NatsConfig,
+  name: z
+    .string()
+    .regex(/^[A-Za-z0-9_-]{1,60}$/, "must be letters, digits, '_' and '-'")
+    .optional(),
+  links: LinksConfig,
+  labels: z.record(z.string(), z.string()),
+  devices: z.record(
+    z.string().regex(/^[a-z][a-z0-9-]*$/, "must be lower case"),
+    z.coerce.number().int().min(1).max(1024),
+  ),
+  limitSeconds: z.coerce.number().positive(),
+});
+
+type RawFlags = {
+  readonly nats: string;
+  readonly subjectPrefix?: string;
+  readonly credentials?: string;
+  readonly natsCa?: string;
+  readonly natsCert?: string;
+  readonly natsKey?: string;
+  readonly replicas?: string;
+  readonly name?: string;
+  readonly bind?: string;
+  readonly advertise?: string;
+  readonly linkCa?: string;
+  readonly linkCert?: string;
+  readonly linkKey?: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly devices: Readonly<Record<string, string>>;
+  readonly limit: string;
+  readonly project?: string;
+};
+
+/** `a=1,b=2`, and again. */
+const collectPairs = (value: string, previous: Readonly<Record<string, string>>): Record<string, string> => {
+  const pairs = value.split(",").map((pair) => {
+    const at = pair.indexOf("=");
+    return at < 1 ? [pair, "1"] : [pair.slice(0, at), pair.slice(at + 1)];
+  });
+  return { ...previous, ...Object.fromEntries(pairs) };
+};
+
+/** Those that are given. */
+const given = (values: Readonly<Record<string, unknown>>): Record<string, unknown> | undefined => {
+  const entries = Object.entries(values).filter(([, value]) => value !== undefined);
+  return entries.length === 0 ? undefined : Object.fromEntries(entries);
+};
+
+/** The flags by which any command finds the control plane. */
+export function withNatsFlags(command: Command): Command {
+  return command
+    .requiredOption("--nats <address>", "NATS server, as nats://host:4222; several of one cluster with commas")
+    .option("--subject-prefix <name>", "the project's own; the same for runs and nodes that belong together")
+    .option("--credentials <file>", "credentials file of NATS; or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD")
+    .option("--nats-ca <file>", "authority of the NATS server's certificate")
+    .option("--nats-cert <file>", "certificate for the NATS server")
+    .option("--nats-key <file>", "its key")
+    .option("--replicas <count>", "NATS servers that keep what must survive: 3 in a cluster of three");
+}
+
+type NatsFlags = Pick<
+  RawFlags,
+  "nats" | "subjectPrefix" | "credentials" | "natsCa" | "natsCert" | "natsKey" | "replicas"
+>;
+
+const natsValues = (flags: NatsFlags): unknown => ({
+  url: flags.nats.split(","),
+  ...given({
+    subjectPrefix: flags.subjectPrefix,
+    credentialsFile: flags.credentials,
+    replicas: flags.replicas === undefined ? undefined : Number(flags.replicas),
+    tls: given({ ca: flags.natsCa, cert: flags.natsCert, key: flags.natsKey }),
+  }),
+});
+
+export function nodeCommand(): Command {
+  return withNatsFlags(new Command("node"))
+    .description("offers this machine to runs that use the same NATS server, until SIGTERM")
+    .option("--name <name>", "how runs call this node (default: the machine's name)")
+    .option("--bind <address>", "where its workers listen for other nodes (default: 127.0.0.1)")
+    .option("--advertise <address>", "where other nodes dial them, if that is another")
+    .option("--link-ca <file>", "authority of every machine's certificate: links are encrypted")
+    .option("--link-cert <file>", "this machine's certificate")
+    .option("--link-key <file>", "its key")
+    .option("--labels <k=v>", "what runs may choose nodes by", collectPairs, {})
+    .option("--devices <kind=count>", "devices of its own kind, as robot=2", collectPairs, {})
+    .option("--limit <seconds>", "ends its workers when the NATS server is away for longer", "60")
+    .option("--project <folder>", "only modules below it are run (default: the project here)")
+    .action(async (raw: RawFlags) => {
+      const { nats, name, links, labels, devices, limitSeconds } = validateConfig(Flags, {
+        nats: natsValues(raw),
+        ...given({ name: raw.name }),
+        links: {
+          ...given({
+            bind: raw.bind,
+            advertise: raw.advertise,
+            tls: given({ ca: raw.linkCa, cert: raw.linkCert, key: raw.linkKey }),
+          }),
+        },
+        labels: raw.labels,
+        devices: raw.devices,
+        limitSeconds: raw.limit,
+      });
+      const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
+      const node = await openNode({
+        nats,
+        name,
+        projectRoot: raw.project ?? findProjectRoot(),
+        links,
+        labels,
+        devices,
+        cutOffMs: limitSeconds * 1000,
+        onNotice: print,
+      });
+      print(
+        `node '${node.name}' is ready for runs at ${[nats.url].flat().join(", ")} (incarnation ${node.incarnation})`,
+      );
+      const asked = new Promise<"asked">((resolve) => {
+        let isAsked = false;
+        const onSignal = () => {
+          if (isAsked) process.exit(130); // whatever still runs here ends with this process
+          isAsked = true;
+          resolve("asked");
+        };
+        for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, onSignal);
+      });
+      if ((await Promise.race([asked, node.replaced])) === "asked") {
+        print("leaves: its runs go on elsewhere");
+        await node.close("it was asked to leave");
+        print("has left");
+        return;
+      }
+      await node.close("it was replaced");
+      throw new TreadleError(
+        "node.unavailable",
+        `another node agent has announced itself as '${node.name}', and counts from now on; give each a name of its own with --name`,
+      );
+    });
+}

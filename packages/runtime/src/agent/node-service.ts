@@ -1,0 +1,283 @@
+/**
+ * A node of the cluster: announces itself, and does what runners ask of it, each in a session of its own.
+ *
+ * Owner of: the announcement, the sessions, the accelerators and custom devices that each holds, exits not yet reported.
+ * It talks to runners over the control plane alone.
+ *
+ * A1 a device that is not a CPU slot is held by one run at a time, and by the newest runner of a run.
+ * A2 when a runner leaves, or this node is cut off from the control plane for longer than its limit, its workers end.
+ * A3 a worker's exit is reported until its runner has heard it, or is gone.
+ * A4 where the runner is elsewhere, only code that hashes as the runner's is run.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import {
+  type Announcement,
+  type ControlPlane,
+  EndCommand,
+  type ExitReport,
+  type LinksConfig,
+  type Member,
+  type MembershipChange,
+  type NodeInfo,
+  ReleaseCommand,
+  SpawnCommand,
+  StopCommand,
+  TreadleError,
+} from "@treadle/contracts";
+import { codeHash } from "./code-hash.ts";
+import { RunSession } from "./run-session.ts";
+
+/** A node on the runner's own machine shares its folders; one on a machine of its own has links to the others. */
+export type NodePlace =
+  | { readonly kind: "runner"; readonly socketFolder: () => string; readonly logs: string }
+  | {
+      readonly kind: "machine";
+      readonly links: LinksConfig;
+      readonly openFolder: (segmentPrefix: string) => Promise<{ readonly path: string; close(): Promise<void> }>;
+      /** time without the control plane after which workers are ended */
+      readonly cutOffMs: number;
+    };
+
+export type NodeServiceOptions = {
+  readonly name: string;
+  readonly plane: ControlPlane;
+  readonly info: Omit<NodeInfo, "workers">;
+  readonly projectRoot: string;
+  readonly place: NodePlace;
+  /** what happens here, for whoever watches this process */
+  readonly onNotice?: (text: string) => void;
+};
+
+const updateDelayMs = 300;
+const tickMs = 500;
+/** A runner announces itself before it asks for anything; one that is not seen within this time is gone. */
+const unseenMs = 15_000;
+const reportTimeoutMs = 3000;
+const retryMs = 300;
+const maxReportAttempts = 30;
+
+export class NodeService {
+  readonly name: string;
+  readonly #options: NodeServiceOptions;
+  readonly #sessions = new Map<string, Promise<RunSession>>();
+  /** device to run */
+  readonly #held = new Map<string, string>();
+  #announcement: Announcement | undefined;
+  #cutOff: NodeJS.Timeout | undefined;
+  #ticker: NodeJS.Timeout | undefined;
+  #updating: NodeJS.Timeout | undefined;
+  #isClosing = false;
+  readonly #ends: (() => void)[] = [];
+
+  constructor(options: NodeServiceOptions) {
+    this.#options = options;
+    this.name = options.name;
+  }
+
+  get incarnation(): number {
+    return this.#announcement?.incarnation ?? 0;
+  }
+
+  /** Joins the cluster. `onReplaced`: another agent of this name has come; this one has ended its workers. */
+  async start(onReplaced: () => void = () => {}): Promise<void> {
+    const { plane, place } = this.#options;
+    this.#ends.push(plane.onMember("run", (change) => this.#onRun(change)));
+    const announcement = await plane.announce("node", this.name, this.#info([]), (method, body) =>
+      this.#command(method, body),
+    );
+    this.#announcement = announcement;
+    announcement.onReplaced(() => {
+      void this.#closeSessions(() => true).then(onReplaced);
+    });
+    if (place.kind === "runner") return;
+    plane.onConnection((isConnected) => {
+      clearTimeout(this.#cutOff);
+      if (isConnected || this.#isClosing) return;
+      this.#cutOff = setTimeout(() => {
+        this.#notice(`cut off from the control plane for ${place.cutOffMs} ms: ends its workers`);
+        void this.#closeSessions(() => true); // A2
+      }, place.cutOffMs);
+    });
+    this.#ticker = setInterval(() => this.#dropUnseen(), tickMs);
+  }
+
+  /** Leaves, and ends every worker; whoever runs something here is told that they are gone. */
+  async close(reason: string): Promise<void> {
+    this.#isClosing = true;
+    clearTimeout(this.#cutOff);
+    clearInterval(this.#ticker);
+    clearTimeout(this.#updating);
+    await this.#announcement?.withdraw(reason).catch(() => {}); // cut off: silence says the same
+    for (const end of this.#ends) end();
+    await this.#closeSessions(() => true);
+  }
+
+  async #command(method: string, body: unknown): Promise<unknown> {
+    switch (method) {
+      case "check":
+        return { codeHash: await codeHash(this.#options.projectRoot) };
+      case "spawn":
+        return this.#spawn(SpawnCommand.parse(body));
+      case "end": {
+        const command = EndCommand.parse(body);
+        return (await this.#sessionOf(command))?.end(command);
+      }
+      case "stop": {
+        const command = StopCommand.parse(body);
+        return (await this.#sessionOf(command))?.stop(command);
+      }
+      case "release": {
+        const { run, session } = ReleaseCommand.parse(body);
+        return this.#closeSessions((each) => each.run === run && each.session <= session);
+      }
+      default:
+        throw new TreadleError("call.unknown-method", `node '${this.name}' knows no command '${method}'`);
+    }
+  }
+
+  async #spawn(command: SpawnCommand): Promise<unknown> {
+    const session = await this.#openSession(command);
+    this.#hold(command);
+    const started = await session.spawn(command);
+    this.#announceSoon();
+    return started;
+  }
+
+  async #openSession(command: SpawnCommand): Promise<RunSession> {
+    const { run, session } = command;
+    for (;;) {
+      if (this.#isClosing) throw new TreadleError("node.lost", `node '${this.name}' is leaving the cluster`);
+      const present = await this.#sessions.get(run);
+      if (present?.session === session) return present;
+      if (present !== undefined && present.session > session) {
+        throw new TreadleError("node.lost", `run '${run}' has a newer runner; this one may start nothing any more`);
+      }
+      if (present !== undefined) await this.#closeSessions((each) => each === present);
+      if (this.#sessions.has(run)) continue; // another command was faster
+      const opening = this.#makeSession(command);
+      this.#sessions.set(run, opening);
+      opening.catch(() => this.#sessions.delete(run));
+      return opening;
+    }
+  }
+
+  async #makeSession(command: SpawnCommand): Promise<RunSession> {
+    const { plane, projectRoot, place } = this.#options;
+    const { run, session } = command;
+    if (place.kind === "machine") await this.#checkCode(command); // A4
+    const isHome = place.kind === "runner";
+    const segmentPrefix = isHome ? command.segmentPrefix : `${command.segmentPrefix}${this.name}-`;
+    this.#notice(`opens run '${run}'`);
+    return new RunSession({
+      run,
+      session,
+      node: this.name,
+      projectRoot,
+      segmentPrefix,
+      // The runner made the one that it shares, and removes it.
+      folder: isHome ? { path: place.socketFolder(), close: async () => {} } : await place.openFolder(segmentPrefix),
+      links: isHome ? undefined : place.links,
+      logs: isHome ? place.logs : undefined,
+      onExit: (report) => {
+        this.#announceSoon();
+        void this.#reportExit(run, session, report);
+      },
+      onBeats: (event) => plane.publish(`heartbeats.${run}`, event),
+      onLog: (event) => plane.publish(`log.${run}`, event),
+    });
+  }
+
+  async #checkCode(command: SpawnCommand): Promise<void> {
+    const { projectRoot } = this.#options;
+    if ((await codeHash(projectRoot)) === command.codeHash) return;
+    throw new TreadleError(
+      "node.unavailable",
+      `the code in '${projectRoot}' of node '${this.name}' is not the runner's; bring both to the same version`,
+      { origin: { node: this.name } },
+    );
+  }
+
+  /** A1. */
+  #hold({ run, boot }: SpawnCommand): void {
+    const devices = boot.devices.filter((device) => !/(^|\/)cpu:/.test(device));
+    for (const device of devices) {
+      const holder = this.#held.get(device);
+      if (holder === undefined || holder === run) continue;
+      throw new TreadleError(
+        "node.unavailable",
+        `device '${device}' of node '${this.name}' is held by run '${holder}'; wait for its end, or give this run other devices`,
+        { origin: { node: this.name } },
+      );
+    }
+    for (const device of devices) this.#held.set(device, run);
+  }
+
+  async #sessionOf(command: { readonly run: string; readonly session: number }): Promise<RunSession | undefined> {
+    const present = await this.#sessions.get(command.run)?.catch(() => undefined);
+    return present?.session === command.session ? present : undefined;
+  }
+
+  async #closeSessions(which: (session: RunSession) => boolean): Promise<void> {
+    await Promise.all(
+      [...this.#sessions].map(async ([run, opening]) => {
+        const session = await opening.catch(() => undefined);
+        if (session === undefined || !which(session)) return;
+        await session.close();
+        // Its devices are free only now that nobody uses them.
+        for (const [device, holder] of this.#held) if (holder === run) this.#held.delete(device);
+        if (this.#sessions.get(run) === opening) this.#sessions.delete(run);
+        this.#notice(`has ended run '${run}' here`);
+        this.#announceSoon();
+      }),
+    );
+  }
+
+  #onRun(change: MembershipChange): void {
+    if (change.type !== "left") return;
+    const { name, incarnation } = change.member;
+    void this.#closeSessions((session) => session.run === name && session.session <= incarnation); // A2
+  }
+
+  #dropUnseen(): void {
+    if (!this.#options.plane.isConnected) return;
+    const present = this.#options.plane.members("run");
+    const isGone = (session: RunSession) =>
+      performance.now() - session.openedMs > unseenMs &&
+      !present.some(({ name, incarnation }) => name === session.run && incarnation === session.session);
+    void this.#closeSessions(isGone);
+  }
+
+  /** A3. */
+  async #reportExit(run: string, session: number, report: ExitReport): Promise<void> {
+    const { plane } = this.#options;
+    const runner: Member = { kind: "run", name: run, incarnation: session, body: undefined };
+    for (let attempt = 0; attempt < maxReportAttempts; attempt++) {
+      try {
+        await plane.command(runner, "exited", { node: this.name, report }, { timeoutMs: reportTimeoutMs });
+        return;
+      } catch {
+        if (this.#isClosing) return; // leaving says the same
+        await delay(retryMs * Math.min(10, attempt + 1));
+      }
+    }
+  }
+
+  #announceSoon(): void {
+    if (this.#updating !== undefined || this.#isClosing) return;
+    this.#updating = setTimeout(async () => {
+      this.#updating = undefined;
+      const sessions = (await Promise.all(this.#sessions.values()).catch(() => [])) as RunSession[];
+      await this.#announcement?.update(this.#info(sessions)).catch(() => {}); // the next one tries again
+    }, updateDelayMs);
+    this.#updating.unref();
+  }
+
+  #info(sessions: readonly RunSession[]): NodeInfo {
+    const workers = Object.fromEntries(sessions.map((session) => [session.run, session.workers.sort()]));
+    return { ...this.#options.info, workers };
+  }
+
+  #notice(text: string): void {
+    this.#options.onNotice?.(text);
+  }
+}

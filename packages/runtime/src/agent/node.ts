@@ -1,0 +1,76 @@
+/** This machine as a node of a cluster, in a process of its own: what `treadle node` runs. */
+import { realpath } from "node:fs/promises";
+import { availableParallelism, hostname, totalmem } from "node:os";
+import type { LinksConfig, NatsConfig } from "@treadle/contracts";
+import { openNatsControlPlane } from "@treadle/transport";
+import { machineDevices } from "../cluster/devices.ts";
+import { openSocketFolder, removeDeadSocketFolders } from "../cluster/socket-folder.ts";
+import { NodeService } from "./node-service.ts";
+
+export type NodeOptions = {
+  readonly nats: NatsConfig;
+  /** default: this machine's name */
+  readonly name?: string | undefined;
+  /** only modules below it are run */
+  readonly projectRoot: string;
+  readonly links: LinksConfig;
+  readonly labels?: Readonly<Record<string, string>>;
+  /** custom devices, as `{ robot: 2 }` */
+  readonly devices?: Readonly<Record<string, number>>;
+  /** time without the control plane after which workers are ended */
+  readonly cutOffMs: number;
+  readonly onNotice: (text: string) => void;
+};
+
+export type Node = {
+  readonly name: string;
+  readonly incarnation: number;
+  /** resolves when another agent of the same name has taken this one's place */
+  readonly replaced: Promise<void>;
+  /** leaves, and ends every worker */
+  close(reason: string): Promise<void>;
+};
+
+/** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
+export async function openNode(options: NodeOptions): Promise<Node> {
+  const { nats, links, labels = {}, devices = {}, cutOffMs, onNotice } = options;
+  const name =
+    options.name ??
+    hostname()
+      .split(".")[0]!
+      .replace(/[^A-Za-z0-9_-]/g, "-");
+  await removeDeadSocketFolders();
+  const plane = await openNatsControlPlane({ nats, name: `treadle node ${name}` });
+  plane.onConnection((isConnected) =>
+    onNotice(isConnected ? "the control plane is back" : "the control plane is away"),
+  );
+  const service = new NodeService({
+    name,
+    plane,
+    info: {
+      cpus: availableParallelism(),
+      memoryBytes: totalmem(),
+      devices: machineDevices(devices),
+      labels: { ...labels },
+      platform: process.platform,
+    },
+    projectRoot: await realpath(options.projectRoot),
+    place: { kind: "machine", links, openFolder: openSocketFolder, cutOffMs },
+    onNotice,
+  });
+  const close = async (reason: string) => {
+    await service.close(reason);
+    await plane.close();
+  };
+  try {
+    let replace = () => {};
+    const replaced = new Promise<void>((resolve) => {
+      replace = resolve;
+    });
+    await service.start(() => replace());
+    return { name, incarnation: service.incarnation, replaced, close };
+  } catch (error) {
+    await close("it could not start");
+    throw error;
+  }
+}

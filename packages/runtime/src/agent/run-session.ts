@@ -1,0 +1,183 @@
+/**
+ * What one runner has on one node: its worker processes, their folder, and what is to be told of them.
+ *
+ * Owner of: the node agent of that runner, the folder of sockets, the names of shared memory, the beats and lines that
+ * wait to be sent.
+ *
+ * Q1 a command that arrives twice acts once: processes are known by worker and incarnation.
+ * Q2 when the session has closed, no process, socket and shared memory of it is left here (S4).
+ */
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import {
+  type EndCommand,
+  type ExitReport,
+  type HeartbeatsEvent,
+  type LinksConfig,
+  type LogEvent,
+  type SpawnCommand,
+  type StopCommand,
+  TreadleError,
+  type WorkerBoot,
+} from "@treadle/contracts";
+import { removeSegments } from "@treadle/transport";
+import type { z } from "zod";
+import { NodeAgent, type WorkerProcess } from "./node-agent.ts";
+
+const beatIntervalMs = 500;
+const logIntervalMs = 100;
+/** Lines that wait at most; a worker that prints faster than they leave loses some, and is told so. */
+const maxLines = 2000;
+const maxLinesAnEvent = 200;
+const maxLineLength = 2000;
+
+export type SessionOptions = {
+  readonly run: string;
+  /** the runner's incarnation */
+  readonly session: number;
+  readonly node: string;
+  readonly projectRoot: string;
+  readonly segmentPrefix: string;
+  readonly folder: { readonly path: string; close(): Promise<void> };
+  /** how workers are reached from other nodes; absent where the runner itself is here */
+  readonly links: LinksConfig | undefined;
+  /** workers write their lines there, and only warnings are sent; absent: all lines are sent */
+  readonly logs: string | undefined;
+  readonly onExit: (report: ExitReport) => void;
+  readonly onBeats: (event: HeartbeatsEvent) => void;
+  readonly onLog: (event: LogEvent) => void;
+};
+
+const keyOf = (worker: string, incarnation: number): string => `${worker}#${incarnation}`;
+
+export class RunSession {
+  readonly run: string;
+  readonly session: number;
+  readonly openedMs = performance.now();
+  readonly #options: SessionOptions;
+  readonly #agent: NodeAgent;
+  readonly #processes = new Map<string, Promise<WorkerProcess>>();
+  readonly #beats = new Map<string, HeartbeatsEvent["beats"][number]>();
+  #lines: LogEvent["lines"] = [];
+  #numDropped = 0;
+  readonly #timers: NodeJS.Timeout[];
+  #closed: Promise<void> | undefined;
+
+  constructor(options: SessionOptions) {
+    this.#options = options;
+    this.run = options.run;
+    this.session = options.session;
+    const { node, projectRoot, logs } = options;
+    this.#agent = new NodeAgent({
+      name: node,
+      projectRoot,
+      logs,
+      listener: {
+        onHeartbeat: (worker, incarnation, beat) =>
+          this.#beats.set(keyOf(worker, incarnation), { worker, incarnation, ...beat }),
+        onLog: (worker, level, line) => this.#addLine(worker, level, line),
+      },
+    });
+    this.#timers = [
+      setInterval(() => this.#sendBeats(), beatIntervalMs),
+      setInterval(() => this.#sendLines(), logIntervalMs),
+    ];
+    for (const timer of this.#timers) timer.unref();
+  }
+
+  /** Its processes, as `rollout/0`. */
+  get workers(): string[] {
+    return [...this.#processes.keys()].map((key) => key.slice(0, key.indexOf("#")));
+  }
+
+  /** Rejects with `worker.load-failed` when the module is not below the project's root. */
+  async spawn(command: SpawnCommand): Promise<{ pid?: number }> {
+    if (this.#closed) throw new TreadleError("node.lost", `node '${this.#options.node}' has ended run '${this.run}'`);
+    const { component, rank, incarnation } = command.boot;
+    const key = keyOf(`${component}/${rank}`, incarnation);
+    let process = this.#processes.get(key); // Q1
+    if (process === undefined) {
+      process = this.#agent.spawn({
+        boot: this.#bootOf(command),
+        env: command.env,
+        memoryLimitMiB: command.memoryLimitMiB,
+      });
+      this.#processes.set(key, process);
+      process.then(
+        (started) => void started.exited.then((report) => this.#exited(key, report)),
+        () => this.#processes.delete(key),
+      );
+    }
+    const { pid } = await process;
+    return pid === undefined ? {} : { pid };
+  }
+
+  async end({ worker, incarnation, verdict }: z.infer<typeof EndCommand>): Promise<void> {
+    (await this.#processes.get(keyOf(worker, incarnation)))?.end(verdict);
+  }
+
+  async stop({ worker, incarnation, graceMs }: z.infer<typeof StopCommand>): Promise<void> {
+    void (await this.#processes.get(keyOf(worker, incarnation)))?.stop(graceMs);
+  }
+
+  /** Q2. */
+  close(): Promise<void> {
+    this.#closed ??= (async () => {
+      await this.#agent.close();
+      for (const timer of this.#timers) clearInterval(timer);
+      this.#sendLines();
+      if (this.#options.links !== undefined) removeSegments(this.#options.segmentPrefix);
+      await this.#options.folder.close();
+    })();
+    return this.#closed;
+  }
+
+  #bootOf({ boot, modulePath, projectRoot: from }: SpawnCommand): WorkerBoot {
+    const { node, projectRoot, segmentPrefix, folder, links } = this.#options;
+    const to = pathToFileURL(`${projectRoot}/`).href;
+    return {
+      ...boot,
+      node,
+      module: pathToFileURL(join(projectRoot, modulePath)).href,
+      listenPath: `${folder.path}/${boot.component}-${boot.rank}-${boot.incarnation}`,
+      segmentPrefix,
+      ...(links === undefined ? {} : { remote: { ...links, projectRoot: { from, to } } }),
+    };
+  }
+
+  #exited(key: string, report: ExitReport): void {
+    this.#processes.delete(key);
+    this.#beats.delete(key);
+    if (report.pid !== undefined) removeSegments(`${this.#options.segmentPrefix}${report.pid}-`); // S4
+    this.#sendLines();
+    this.#options.onExit(report);
+  }
+
+  #sendBeats(): void {
+    if (this.#beats.size === 0) return;
+    const beats = [...this.#beats.values()];
+    this.#beats.clear();
+    this.#options.onBeats({ session: this.session, beats });
+  }
+
+  #addLine(worker: string, level: string, line: string): void {
+    const isWarning = level === "warn" || level === "error" || level === "fatal";
+    if (!isWarning && this.#options.logs !== undefined) return;
+    if (this.#lines.length >= maxLines) this.#numDropped++;
+    else this.#lines.push({ worker, level, line: line.slice(0, maxLineLength) });
+  }
+
+  #sendLines(): void {
+    const { node } = this.#options;
+    const lines = this.#lines;
+    if (this.#numDropped > 0) {
+      const line = `${this.#numDropped} lines of workers on node '${node}' were dropped: they print faster than lines travel`;
+      lines.push({ worker: lines.at(-1)?.worker ?? "", level: "warn", line });
+    }
+    this.#lines = [];
+    this.#numDropped = 0;
+    for (let next = 0; next < lines.length; next += maxLinesAnEvent) {
+      this.#options.onLog({ node, lines: lines.slice(next, next + maxLinesAnEvent) });
+    }
+  }
+}

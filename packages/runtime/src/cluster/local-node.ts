@@ -1,0 +1,41 @@
+/** This process as the one node of its run: the same commands as to any other node, over a control plane within it. */
+import { availableParallelism, totalmem } from "node:os";
+import type { RuntimeConfig } from "@treadle/contracts";
+import { localControlPlanes } from "@treadle/transport";
+import { NodeService } from "../agent/node-service.ts";
+import { localDevices } from "./devices.ts";
+import { Nodes } from "./nodes.ts";
+
+const name = "node:0";
+
+export type LocalNodeOptions = {
+  readonly cluster: RuntimeConfig["cluster"];
+  readonly projectRoot: string;
+  readonly logs: string;
+  /** the runner's own, which its workers share */
+  readonly socketFolder: () => string;
+};
+
+export function openLocalNode({ cluster, projectRoot, logs, socketFolder }: LocalNodeOptions): Nodes {
+  const planes = localControlPlanes();
+  const service = new NodeService({
+    name,
+    plane: planes.connect(),
+    info: {
+      cpus: availableParallelism(),
+      memoryBytes: totalmem(),
+      devices: [],
+      labels: {},
+      platform: process.platform,
+    },
+    projectRoot,
+    place: { kind: "runner", socketFolder, logs },
+  });
+  void service.start();
+  return new Nodes({
+    plane: planes.connect(),
+    cluster,
+    projectRoot,
+    ownNode: { name, devices: localDevices(cluster, name), close: () => service.close("the run is over") },
+  });
+}
