@@ -12,6 +12,8 @@ export class StreamShares {
   readonly #consumers = new Set<string>();
   readonly #served = new Set<string>();
   #waiting: ShareTake[] = [];
+  /** consumers that have not had their share */
+  #numUnserved = 0;
 
   /** No open call uses the stream. */
   get isUnused(): boolean {
@@ -23,20 +25,25 @@ export class StreamShares {
       this.#producers++;
       return;
     }
-    if (this.#producers === 0 && this.#served.size === this.#consumers.size) this.#served.clear();
+    if (this.#producers === 0 && this.#served.size === this.#consumers.size) {
+      this.#served.clear();
+      this.#numUnserved = this.#consumers.size;
+    }
+    if (this.#consumers.has(call)) return;
     this.#consumers.add(call);
+    if (!this.#served.has(call)) this.#numUnserved++;
   }
 
   close(role: "source" | "sink", call: string): void {
     if (role === "sink") this.#producers--;
     else {
-      this.#consumers.delete(call);
-      this.#served.delete(call);
+      this.#unmarkServed(call);
+      if (this.#consumers.delete(call)) this.#numUnserved--;
     }
   }
 
   startOver(call: string): void {
-    this.#served.delete(call);
+    this.#unmarkServed(call);
     this.#waiting = this.#waiting.filter((waiting) => waiting.call !== call);
   }
 
@@ -56,20 +63,23 @@ export class StreamShares {
         this.#waiting.push(waiting);
         continue;
       }
-      const share = Math.max(1, Math.ceil(queuedItems() / Math.max(1, this.#numUnserved())));
-      if (!isFull) this.#served.add(waiting.call);
+      const share = Math.max(1, Math.ceil(queuedItems() / Math.max(1, this.#numUnserved)));
+      if (!isFull) this.#markServed(waiting.call);
       give(waiting, share);
     }
   }
 
-  #numUnserved(): number {
-    let unserved = 0;
-    for (const consumer of this.#consumers) if (!this.#served.has(consumer)) unserved++;
-    return unserved;
+  #markServed(call: string): void {
+    if (this.#consumers.has(call) && !this.#served.has(call)) this.#numUnserved--;
+    this.#served.add(call);
+  }
+
+  #unmarkServed(call: string): void {
+    if (this.#served.delete(call) && this.#consumers.has(call)) this.#numUnserved++;
   }
 
   #isAhead(call: string): boolean {
-    if (!this.#served.has(call)) return false;
+    if (this.#numUnserved === 0 || !this.#served.has(call)) return false;
     const group = groupCallOf(call);
     for (const other of this.#consumers) if (!this.#served.has(other) && groupCallOf(other) === group) return true;
     return false;

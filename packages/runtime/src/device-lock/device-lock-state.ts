@@ -187,14 +187,14 @@ export class DeviceLockState {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "onloading") return [];
     worker.residency = "loaded";
-    return this.#prepareAll([]);
+    return this.#prepareOn(worker.devices);
   }
 
   offloaded(input: { readonly worker: string }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "offloading") return [];
     worker.residency = "unloaded";
-    return this.#prepareAll([]);
+    return this.#prepareOn(worker.devices);
   }
 
   /** The worker is not loaded; whoever was to be granted is refused with the cause. */
@@ -476,6 +476,14 @@ export class DeviceLockState {
   }
 
   // Swapping (L4).
+
+  /** A swap has ended: it matters to whoever has reserved one of these devices. */
+  #prepareOn(devices: readonly string[]): LockEffect[] {
+    const out: LockEffect[] = [];
+    for (const party of new Set(devices.map((device) => this.#parties.holders.get(device))))
+      if (party?.state === "preparing") this.#prepare(party, out);
+    return this.#schedule(out);
+  }
 
   #prepareAll(out: LockEffect[]): LockEffect[] {
     for (const party of [...this.#parties.in("preparing")]) this.#prepare(party, out);
