@@ -3,7 +3,7 @@
  * and renamed, so a reader sees the whole of it or nothing.
  */
 import { createHash } from "node:crypto";
-import { mkdir, open, readFile, rename } from "node:fs/promises";
+import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { guardDisk } from "../run/run-folder.ts";
@@ -15,15 +15,21 @@ export async function writeState(path: string, state: Uint8Array): Promise<void>
   await guardDisk(path, async () => {
     await mkdir(dirname(path), { recursive: true });
     const beside = `${path}.${process.pid}.partial`;
-    const file = await open(beside, "w");
     try {
-      await file.write(`${magic} ${checksum} ${state.byteLength}\n`);
-      await file.write(state);
-      await file.datasync();
-    } finally {
-      await file.close();
+      const file = await open(beside, "w");
+      try {
+        // Not `write`, which may take a part of the bytes and say so only in its answer.
+        await file.appendFile(`${magic} ${checksum} ${state.byteLength}\n`);
+        await file.appendFile(state);
+        await file.datasync();
+      } finally {
+        await file.close();
+      }
+      await rename(beside, path);
+    } catch (error) {
+      await rm(beside, { force: true });
+      throw error;
     }
-    await rename(beside, path);
   });
 }
 

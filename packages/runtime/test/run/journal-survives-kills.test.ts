@@ -1,4 +1,4 @@
-import { appendFile, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { appendFile, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
@@ -122,4 +122,40 @@ test("the state is that of the newest record that has any", async () => {
   const journal = await Journal.open(path);
   expect(journal.state).toEqual({ actor: "state/actor.1.state" });
   await journal.close();
+});
+
+test("J1: a journal that another runner has opened refuses the first one, and has all that the first was told is done", async () => {
+  for (let round = 0; round < 30; round++) {
+    const first = await Journal.open(path);
+    const done: number[] = [];
+    const appending = (async () => {
+      for (let index = 1; ; index++) {
+        await first.append(step(round * 1000 + index));
+        done.push(round * 1000 + index);
+      }
+    })();
+    const refused = expect(appending).rejects.toMatchObject({ code: "run.locked" });
+    while (done.length < round % 4) await new Promise((resolve) => setImmediate(resolve));
+    const second = await Journal.open(path);
+    await refused;
+    const seen = second.records.map((record) => (record as { step: number }).step);
+    expect(seen).toEqual(expect.arrayContaining(done));
+    await second.append(step(round * 1000 + 999));
+    await expect(first.append(step(1))).rejects.toMatchObject({ code: "run.locked" });
+    await Promise.all([first.close(), second.close()]);
+    const { records } = readRecords(await readFile(path, "utf8"), path);
+    expect(records.map((record) => (record as { step: number }).step)).toEqual([...seen, round * 1000 + 999]);
+  }
+});
+
+test("J1: a runner killed while it takes the journal over leaves it to the next, with or without its copy", async () => {
+  const whole = await write(started, step(1), step(2));
+  for (const copied of [false, true]) {
+    await rename(path, `${path}.taken`);
+    if (copied) await writeFile(path, whole);
+    const journal = await Journal.open(path);
+    expect(journal.records).toEqual([started, step(1), step(2)]);
+    await journal.close();
+    expect(await readdir(folder)).toEqual(["journal.jsonl"]);
+  }
 });
