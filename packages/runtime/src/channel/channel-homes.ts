@@ -3,7 +3,8 @@
  *
  * Owner of: the state machines, the promises of waiting puts and takes, and which call holds what on which channels.
  *
- * C6 across channels: before a call's next take, what it holds is acknowledged and what it put is committed, on all its
+ * C4 at once: a stream that has failed fails those that wait for all of it when its first producer fails, not when its
+ * last one ends. C6 across channels: before a call's next take, what it holds is acknowledged and what it put is committed, on all its
  * channels in one synchronous turn, so no death can come between.
  */
 import { type ItemBlock, PutRequest, SegmentsMessage, TakeRequest, TreadleError } from "@treadle/contracts";
@@ -48,7 +49,12 @@ export type ChannelHomesOptions = {
   readonly onFreed?: (effect: PayloadEffect) => void;
 };
 
-type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => void };
+type Waiting = {
+  readonly call: string;
+  readonly on: "put" | "take";
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: unknown) => void;
+};
 type OpenCall = { worker: string; readonly ends: readonly ChannelEnd[]; holds: boolean };
 
 export class ChannelHomes {
@@ -118,9 +124,11 @@ export class ChannelHomes {
       this.#apply(this.#channel(end.channel).state.close({ call, outcome }));
       const shares = this.#sharesOf(end);
       shares.close(end.role, call);
-      this.#serveShares(end);
+      const hasFailed = !outcome.ok && end.role === "sink"; // C4
+      this.#serveShares(end, hasFailed);
       if (shares.isUnused) this.#shares.delete(`${end.channel}\n${end.stream}`);
     }
+    this.#callOff(call, "take");
   }
 
   /** The call's worker died, or it must start over: what it held goes back, what it had put and not committed vanishes. */
@@ -135,6 +143,8 @@ export class ChannelHomes {
       this.#apply(state.abandon({ call }));
       state.retry({ call, worker });
     }
+    this.#callOff(call, "take");
+    this.#callOff(call, "put");
   }
 
   put(body: unknown): Promise<unknown> {
@@ -156,7 +166,7 @@ export class ChannelHomes {
     }
     this.#options.onProgress();
     const put = ++this.#lastRequest;
-    const answer = this.#await(put);
+    const answer = this.#await(put, request.call, "put");
     this.#apply(state.put({ call: request.call, put, items, staged: open.holds, nowMs: this.#options.now() }));
     if (this.#waiting.has(put)) {
       // The channel is full. Whoever waits for all of a stream gets its share of what there is, to make room.
@@ -173,7 +183,7 @@ export class ChannelHomes {
     if (request.acknowledge) this.#settleHoldings(request.call, open);
     const { state } = this.#channel(request.channel);
     const take = ++this.#lastRequest;
-    const answer = this.#await(take) as Promise<PackedBatch>;
+    const answer = this.#await(take, request.call, "take") as Promise<PackedBatch>;
     const end = open.ends.find((each) => each.channel === request.channel && each.role === "source");
     if (!end) {
       throw new TreadleError(
@@ -287,8 +297,17 @@ export class ChannelHomes {
     });
   }
 
-  #await(request: number): Promise<unknown> {
-    return new Promise((resolve, reject) => this.#waiting.set(request, { resolve, reject }));
+  #await(request: number, call: string, on: "put" | "take"): Promise<unknown> {
+    return new Promise((resolve, reject) => this.#waiting.set(request, { call, on, resolve, reject }));
+  }
+
+  /** What a call waited for when its worker died, it started over or it ended will never be answered otherwise. */
+  #callOff(call: string, on: "put" | "take"): void {
+    for (const [request, waiting] of this.#waiting) {
+      if (waiting.call !== call || waiting.on !== on) continue;
+      this.#waiting.delete(request);
+      waiting.reject(new TreadleError("call.cancelled", `call '${call}' started over or ended while its ${on} waited`));
+    }
   }
 
   #settle(request: string | number): Waiting | undefined {

@@ -41,6 +41,49 @@ function homesWith(...definitions: (Partial<ChannelDefinition> & { name: string 
 const read = (batch: PackedBatch): unknown[] | undefined => (batch === null ? undefined : unpackItems(batch));
 const ok = { ok: true } as const;
 
+/** What has become of a promise by now. */
+const outcomeOf = async (promise: Promise<unknown>) =>
+  Promise.race([promise.catch((error: TreadleError) => error.code), turn().then(() => "waiting")]);
+
+describe("waiting puts and takes", () => {
+  test("C4: who waits for a whole stream hears at once that one of its producers has failed", async () => {
+    const { homes, put, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("q", "source/1", [sink("in")]);
+    homes.open("c", "sink/0", [source("in")]);
+    await put("p", "in", 1, 2);
+    const all = take("c", "in");
+    expect(await outcomeOf(all)).toBe("waiting");
+    homes.close("p", { ok: false, error: new TreadleError("call.failed", "the first cause") });
+    await expect(all).rejects.toMatchObject({ code: "channel.producer-failed", cause: { message: "the first cause" } });
+    homes.close("q", ok);
+  });
+
+  test("are let go of when their call starts over, so that a process that died leaves nothing behind", async () => {
+    const { homes, put, take } = homesWith({ name: "in" }, { name: "out", capacity: 1 });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("m", "middle/0", [source("in"), sink("out")]);
+    await put("m", "out", 1);
+    const waiting = [take("m", "in", 1), take("m", "in"), put("m", "out", 2)];
+    expect(await Promise.all(waiting.map(outcomeOf))).toEqual(["waiting", "waiting", "waiting"]);
+    homes.startOver("m", "middle/0");
+    expect(await Promise.all(waiting.map(outcomeOf))).toEqual(Array(3).fill("call.cancelled"));
+    // The call itself goes on in its next process.
+    const again = take("m", "in", 1);
+    await put("p", "in", "new");
+    expect(await again).toEqual(["new"]);
+  });
+
+  test("a take that its call did not wait for ends with the call", async () => {
+    const { homes, take } = homesWith({ name: "in" });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("c", "sink/0", [source("in")]);
+    const forgotten = take("c", "in", 1);
+    homes.close("c", ok);
+    expect(await outcomeOf(forgotten)).toBe("call.cancelled");
+  });
+});
+
 describe("C6: a call's acknowledgement and its outputs are one", () => {
   test("outputs appear with the next take, on all channels at once", async () => {
     const { homes, put, take } = homesWith({ name: "in" }, { name: "out" }, { name: "log" });
