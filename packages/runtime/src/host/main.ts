@@ -3,15 +3,12 @@ import { text } from "node:stream/consumers";
 import { toErrorRecord, WorkerBoot } from "@treadle/contracts";
 import { hostWorker } from "./worker-host.ts";
 
-// The parent is taken before anything else runs: when it has changed by the first look, the runner is already gone.
-const parentPid = process.ppid;
-
 // Ctrl-C in a terminal reaches the whole foreground; ending workers is the runner's business.
 process.on("SIGINT", () => {});
 
 try {
   const boot = WorkerBoot.parse(JSON.parse(await text(process.stdin)));
-  await hostWorker(boot, parentPid);
+  await hostWorker(boot);
   process.exit(0);
 } catch (error) {
   // The node agent reads the last line that begins with this mark as the cause of the exit.

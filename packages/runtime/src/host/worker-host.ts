@@ -45,8 +45,8 @@ const telemetryIntervalMs = 1000;
 /** longer than the watchdog takes to look for the runner */
 const cutOffMs = 600;
 
-export async function hostWorker(boot: WorkerBoot, parentPid: number): Promise<void> {
-  const stopWatchdog = startWatchdog(parentPid, {
+export async function hostWorker(boot: WorkerBoot): Promise<void> {
+  const stopWatchdog = startWatchdog({
     socketFolder: dirname(boot.listenPath),
     segmentPrefix: boot.segmentPrefix,
   });
