@@ -24,6 +24,7 @@ import {
   StopCommand,
   TreadleError,
 } from "@treadle/contracts";
+import { kindOf } from "../cluster/relocate.ts";
 import { codeHash } from "./code-hash.ts";
 import { RunSession } from "./run-session.ts";
 
@@ -199,7 +200,7 @@ export class NodeService {
 
   /** A1. */
   #hold({ run, boot }: SpawnCommand): void {
-    const devices = boot.devices.filter((device) => !/(^|\/)cpu:/.test(device));
+    const devices = boot.devices.filter((device) => device.startsWith(`${this.name}/`) && kindOf(device) !== "cpu");
     for (const device of devices) {
       const holder = this.#held.get(device);
       if (holder === undefined || holder === run) continue;

@@ -103,12 +103,12 @@ export function shareOutDevices(config: RuntimeConfig["cluster"]): NodeDevices {
   };
 }
 
-/** The environment by which a process sees the accelerators among `devices` and no others. */
-export function visibleDevices(devices: readonly string[]): Record<string, string> {
+/** The environment by which a process sees the accelerators among `devices` that its node has, and no others. */
+export function visibleDevices(devices: readonly string[], node: string): Record<string, string> {
   return Object.fromEntries(
     Object.entries(accelerators).map(([kind, { visible }]) => {
       const own = devices
-        .map((device) => device.slice(device.lastIndexOf("/") + 1))
+        .map((device) => (device.startsWith(`${node}/`) ? device.slice(node.length + 1) : device))
         .filter((device) => device.startsWith(`${kind}:`))
         .map((device) => device.slice(kind.length + 1));
       return [visible, own.join(",")];

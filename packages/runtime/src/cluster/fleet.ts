@@ -125,6 +125,8 @@ export class Fleet {
       (name) => !isLaidOutAs(this.ranksOf(name), plan.components[name]?.ranks),
     );
     const leaving = moved.flatMap((name) => this.ranksOf(name));
+    // One that is just starting again could not be ended before it is up.
+    await Promise.all(leaving.map((rank) => rank.ready()));
     await Promise.all(leaving.map((rank) => this.#retire(rank)));
     for (const name of moved) {
       const firstIncarnation = Math.max(...this.ranksOf(name).map((rank) => rank.incarnation));
@@ -300,7 +302,7 @@ export class Fleet {
         trace: config.trace,
       },
       modulePath: relative(projectRoot, fileURLToPath(component.module)),
-      env: { ...visibleDevices(rank.devices), ...env },
+      env: { ...visibleDevices(rank.devices, rank.node), ...env },
       memoryLimitMiB,
     };
   }

@@ -19,6 +19,9 @@ test("what the vendors' tools print is read, and what they might print instead i
 });
 
 test("a process sees its own accelerators only, and none when it has none", () => {
-  expect(visibleDevices(["cuda:2", "cuda:5"])).toEqual({ CUDA_VISIBLE_DEVICES: "2,5", ROCR_VISIBLE_DEVICES: "" });
-  expect(visibleDevices(["cpu:0"])).toEqual({ CUDA_VISIBLE_DEVICES: "", ROCR_VISIBLE_DEVICES: "" });
+  expect(visibleDevices(["cuda:2", "cuda:5"], "node:0")).toEqual({
+    CUDA_VISIBLE_DEVICES: "2,5",
+    ROCR_VISIBLE_DEVICES: "",
+  });
+  expect(visibleDevices(["cpu:0"], "node:0")).toEqual({ CUDA_VISIBLE_DEVICES: "", ROCR_VISIBLE_DEVICES: "" });
 });

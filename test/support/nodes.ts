@@ -1,0 +1,150 @@
+/** A NATS server, node agents and a runner, each in a process of its own, over a project that they share. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { cp, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { RunEvent } from "@treadle/contracts";
+import { type NatsServer, type NatsServerOptions, startNatsServer } from "@treadle/transport/testing";
+import { expect } from "vitest";
+import { projectRoot as checkout, isAlive, segmentsOf, until } from "./cluster.ts";
+import { socketFolders } from "./ledger.ts";
+
+const sourceFlags = ["--conditions=source", "--import", "tsx"];
+const command = join(checkout, "packages/cli/bin/treadle.js");
+const runner = fileURLToPath(new URL("./run-over-nodes.ts", import.meta.url));
+
+export type NodeProcess = { readonly child: ChildProcess; readonly output: () => string; kill(): Promise<void> };
+
+export type RunProcess = {
+  readonly child: ChildProcess;
+  readonly events: RunEvent[];
+  readonly exited: Promise<number | null>;
+  /** waits for an event that fits */
+  event<Type extends RunEvent["type"]>(
+    type: Type,
+    fits?: (event: Extract<RunEvent, { type: Type }>) => boolean,
+  ): Promise<Extract<RunEvent, { type: Type }>>;
+};
+
+export class NodesWorld {
+  readonly root: string;
+  readonly nats: NatsServer;
+  readonly #started: ChildProcess[] = [];
+
+  private constructor(root: string, nats: NatsServer) {
+    this.root = root;
+    this.nats = nats;
+  }
+
+  static async open(options: NatsServerOptions = {}): Promise<NodesWorld> {
+    const root = await mkdtemp(join(tmpdir(), "treadle-n-"));
+    const world = new NodesWorld(root, await startNatsServer(options));
+    // Apart from the checkout, whose code may change while tests run; agents refuse other code than the runner's.
+    const support = join(checkout, "test/support");
+    for (const folder of ["workflows", "workers"]) {
+      await cp(join(support, folder), join(world.project, "support", folder), { recursive: true });
+    }
+    await symlink(join(checkout, "node_modules"), join(world.project, "node_modules"));
+    await writeFile(join(world.project, "package.json"), JSON.stringify({ type: "module", private: true }));
+    await mkdir(world.temporary);
+    return world;
+  }
+
+  get project(): string {
+    return join(this.root, "project");
+  }
+  get runs(): string {
+    return join(this.root, "runs");
+  }
+  get temporary(): string {
+    return join(this.root, "tmp");
+  }
+
+  async startNode(name: string, flags: readonly string[] = []): Promise<NodeProcess> {
+    const all = ["node", "--nats", this.nats.url, "--name", name, "--project", this.project, ...flags];
+    const child = this.#spawn([command, ...all], "pipe");
+    let output = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on("data", (bytes) => {
+        output += bytes;
+      });
+    }
+    const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+    const kill = async () => {
+      child.kill("SIGKILL");
+      await exited;
+    };
+    await until(
+      () => {
+        if (child.exitCode !== null) throw new Error(`node agent '${name}' ended: ${output}`);
+        return output.includes("is ready for runs");
+      },
+      `node agent '${name}' to be ready`,
+      60_000,
+    );
+    return { child, output: () => output, kill };
+  }
+
+  startRun(overrides: readonly string[], runId = "new"): RunProcess {
+    const workflow = join(this.project, "support/workflows/ledger");
+    const nodes = [
+      `cluster.nats.url=${this.nats.url}`,
+      "supervision.heartbeatTimeoutMs=30000",
+      "cluster.nodeWaitMs=60000",
+    ];
+    const args = [this.project, this.runs, workflow, runId, ...nodes, ...overrides];
+    const child = this.#spawn([...sourceFlags, runner, ...args], "inherit");
+    const events: RunEvent[] = [];
+    createInterface({ input: child.stdout as NodeJS.ReadableStream }).on("line", (line) => {
+      events.push(JSON.parse(line) as RunEvent);
+    });
+    const exited = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
+    return {
+      child,
+      events,
+      exited,
+      event: (type, fits = () => true) =>
+        until(
+          () => {
+            const threw = events.find((event) => (event.type as string) === "threw");
+            if (threw && type !== "run-failed") throw new Error(`the run threw: ${JSON.stringify(threw)}`);
+            return events.find((event): event is Extract<RunEvent, { type: typeof type }> => {
+              return event.type === type && fits(event as Extract<RunEvent, { type: typeof type }>);
+            });
+          },
+          `event '${type}'`,
+          120_000,
+        ),
+    };
+  }
+
+  /** S4: no process, socket or shared memory of the run is left on any node, also of those that were killed. */
+  async expectNothingLeft(runId: string, pids: readonly number[]): Promise<void> {
+    await until(() => pids.every((pid) => !isAlive(pid)), `processes ${pids.join(", ")} to be gone`, 30_000);
+    await until(async () => (await segmentsOf(runId)).length === 0, "shared memory to be removed");
+    // Agents that live keep no folder without a run.
+    await until(async () => (await socketFolders(this.temporary)).length === 0, "socket folders to be removed");
+    expect(await readdir(join(this.runs, runId))).not.toContain("runner.lock");
+  }
+
+  async close(): Promise<void> {
+    const left = this.#started.filter((child) => child.exitCode === null && child.signalCode === null);
+    const exits = left.map((child) => new Promise((resolve) => child.once("exit", resolve)));
+    for (const child of left) child.kill("SIGKILL");
+    await Promise.all(exits);
+    await this.nats[Symbol.asyncDispose]();
+    await rm(this.root, { recursive: true, force: true });
+  }
+
+  #spawn(args: readonly string[], stderr: "pipe" | "inherit"): ChildProcess {
+    const child = spawn(process.execPath, args, {
+      stdio: ["ignore", "pipe", stderr],
+      cwd: checkout,
+      env: { ...process.env, TMPDIR: this.temporary },
+    });
+    this.#started.push(child);
+    return child;
+  }
+}

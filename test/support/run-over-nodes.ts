@@ -1,0 +1,20 @@
+/** A runner in a process of its own: starts or resumes a run of a project and prints its events, one a line. */
+import { resumeRun, runWorkflow } from "@treadle/runtime";
+
+const [projectRoot, runsRoot, workflow, runId, ...overrides] = process.argv.slice(2) as [
+  string,
+  string,
+  string,
+  string,
+  ...string[],
+];
+const onEvent = (value: unknown) => process.stdout.write(`${JSON.stringify(value)}\n`);
+try {
+  const common = { runsRoot, projectRoot, overrides, onEvent };
+  if (runId === "new") await runWorkflow({ ...common, workflow });
+  else await resumeRun({ ...common, runId });
+  process.exit(0);
+} catch (error) {
+  onEvent({ type: "threw", message: (error as Error).message, code: (error as { code?: string }).code });
+  process.exit(1);
+}
