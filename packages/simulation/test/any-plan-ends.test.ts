@@ -1,0 +1,113 @@
+import type { Plan, Profile } from "@treadle/contracts";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { simulate } from "../src/index.ts";
+import { chainProfile } from "./hand-made.ts";
+
+const numDevices = 4;
+
+const componentSpec = fc.record({
+  perItem: fc.integer({ min: 1, max: 9 }),
+  feeds: fc.array(fc.nat(5), { minLength: 1, maxLength: 2 }),
+  ranks: fc.array(fc.nat(numDevices - 1), { minLength: 1, maxLength: 3 }),
+  gang: fc.boolean(),
+  granularity: fc.constantFrom<number | "all">(1, 2, 3, "all"),
+});
+
+const runSpec = fc.record({
+  components: fc.array(componentSpec, { minLength: 1, maxLength: 5 }),
+  batch: fc.integer({ min: 1, max: 9 }),
+  steps: fc.integer({ min: 1, max: 3 }),
+  maxStaleness: fc.nat(2),
+  isTight: fc.boolean(),
+});
+type RunSpec = typeof runSpec extends fc.Arbitrary<infer T> ? T : never;
+
+/** A random flow without circles over random ranks: devices of their own, shared, crossed, and several ranks on one. */
+function build({ components, batch, maxStaleness }: RunSpec): { profile: Profile; plan: Plan } {
+  const names = components.map((_, i) => `c${i}`);
+  const base = chainProfile(
+    components.map(({ perItem }, i) => ({ name: names[i] as string, perItem })),
+    batch,
+  );
+  const edges = components.flatMap(({ feeds }, from) =>
+    from === names.length - 1
+      ? []
+      : [...new Set(feeds.map((to) => from + 1 + (to % (names.length - 1 - from))))].map((to) => ({ from, to })),
+  );
+  const channelOf = ({ from, to }: { from: number; to: number }) => `${names[from]}-${names[to]}`;
+  const channels: Profile["graph"]["channels"] = {};
+  const moved = { itemsPerStep: batch, bytesPerStep: 0 };
+  for (const [i, name] of names.entries())
+    if (!edges.some(({ to }) => to === i)) channels[`in-${name}`] = { producers: [], consumers: [name], ...moved };
+  for (const edge of edges)
+    channels[channelOf(edge)] = {
+      producers: [names[edge.from] as string],
+      consumers: [names[edge.to] as string],
+      ...moved,
+    };
+  const graph: Profile["graph"] = {
+    batch,
+    channels,
+    cycles: [],
+    edges: edges.map((edge) => ({
+      from: names[edge.from] as string,
+      to: names[edge.to] as string,
+      channel: channelOf(edge),
+      ...moved,
+    })),
+    components: Object.fromEntries(
+      names.map((name) => {
+        const of = (role: "producers" | "consumers") =>
+          Object.keys(channels).filter((each) => channels[each]?.[role].includes(name));
+        return [name, { methods: { work: { callsPerStep: 1, takes: of("consumers"), puts: of("producers") } } }];
+      }),
+    ),
+  };
+  const plan: Plan = {
+    mode: "hybrid",
+    components: Object.fromEntries(
+      components.map(({ ranks }, i) => [
+        names[i],
+        { ranks: ranks.map((device) => ({ devices: [`gpu:${device}`], node: "n" })) },
+      ]),
+    ),
+    granularity: {
+      default: "all",
+      channels: Object.fromEntries(
+        Object.entries(channels).map(([channel, { consumers }]) => [
+          channel,
+          components[names.indexOf(consumers[0] as string)]?.granularity ?? "all",
+        ]),
+      ),
+    },
+    maxStaleness,
+    sharing: [],
+    explanation: [],
+  };
+  return { profile: { ...base, graph }, plan };
+}
+
+test("random flows on random ranks never come to a standstill, keep every invariant, and take a time that is possible", () => {
+  fc.assert(
+    fc.property(runSpec, (spec) => {
+      const { profile, plan } = build(spec);
+      const traits = Object.fromEntries(spec.components.map(({ gang }, i) => [`c${i}`, { gang }]));
+      const capacity = spec.isTight ? spec.batch : undefined;
+      const result = simulate({ profile, plan, steps: spec.steps, seed: 1, capacity, traits });
+      expect(result.steps).toHaveLength(spec.steps);
+      // A rank with a fair share is charged what the busiest one was measured at, which is less where shares are uneven.
+      const least = spec.components.map(({ perItem, ranks }) => {
+        const share = spec.batch / ranks.length;
+        return perItem * spec.batch * Math.min(1, share / Math.ceil(share));
+      });
+      const work = spec.components.reduce((sum, { perItem }) => sum + perItem * spec.batch, 0) * spec.steps;
+      const leastWork = least.reduce((sum, each) => sum + each, 0) * spec.steps;
+      expect(result.totalSeconds).toBeGreaterThanOrEqual(leastWork / numDevices - 1e-6);
+      expect(result.totalSeconds).toBeLessThanOrEqual(work + 1e-6);
+      const sum = result.steps.reduce((total, { seconds }) => total + seconds, 0);
+      expect(sum).toBeCloseTo(result.totalSeconds, 6);
+    }),
+    { numRuns: 300 },
+  );
+});
