@@ -87,6 +87,8 @@ export const ComponentProfile = z.strictObject({
   /** the fewest and most devices that its ranks can use together */
   minDevices: count,
   maxDevices: count,
+  /** its ranks work in step: they get their devices together, and a call ends on all of them at once */
+  gang: z.boolean().optional(),
   samples: z.array(ProfileSample).min(1),
   fit: TimeFit.nullable(),
   memory: z.array(z.strictObject({ devices: count, bytesPerDevice: z.number().nonnegative() })),
@@ -94,6 +96,8 @@ export const ComponentProfile = z.strictObject({
   offloadSeconds: seconds,
   /** a step's calls that take from no channel, such as pulling weights; they overlap nothing */
   serialSeconds: seconds,
+  /** standard deviation of the logarithm of what an item takes, such as the length of a response; absent where items are alike */
+  lengthSpread: z.number().nonnegative().optional(),
 });
 export type ComponentProfile = z.infer<typeof ComponentProfile>;
 

@@ -16,7 +16,7 @@ export type SimulationInput = {
   readonly devices?: readonly DeviceSpec[] | undefined;
   /** `flow.capacity`, for all channels */
   readonly capacity?: number | undefined;
-  /** by component, what the profile does not say */
+  /** by component, what is assumed instead of what the profile says */
   readonly traits?: Readonly<Record<string, ComponentTraits>> | undefined;
   /** keeps spans for a timeline; costs memory where ranks are many */
   readonly trace?: boolean | undefined;

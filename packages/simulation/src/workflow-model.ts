@@ -56,7 +56,7 @@ export type WorkflowModel = {
   granularityOf(channel: string): Granularity;
 };
 
-/** What a profile does not say of a component. */
+/** What is assumed of a component instead of what its profile says. */
 export type ComponentTraits = {
   readonly gang?: boolean | undefined;
   readonly lengthSpread?: number | undefined;
@@ -81,8 +81,8 @@ export function modelWorkflow(
       ranks: ranks.map(({ devices }, index) => ({ worker: `${name}/${index}`, devices })),
       numDevices,
       concurrency: Math.min(ranks.length, numDevices / (ranks[0] as { devices: string[] }).devices.length),
-      isGang: traits[name]?.gang ?? false,
-      lengthSpread: traits[name]?.lengthSpread ?? 0,
+      isGang: traits[name]?.gang ?? measured.gang ?? false,
+      lengthSpread: traits[name]?.lengthSpread ?? measured.lengthSpread ?? 0,
       serialMs: measured.serialSeconds * 1000,
       methods: methodsOf(name, profile),
     };

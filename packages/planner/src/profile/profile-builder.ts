@@ -8,7 +8,7 @@ import { fitTime } from "./time-fit.ts";
 /** What a component is, whatever it costs. */
 export type ComponentTraits = Pick<
   ComponentProfile,
-  "key" | "deviceKind" | "devicesPerRank" | "minDevices" | "maxDevices"
+  "key" | "deviceKind" | "devicesPerRank" | "minDevices" | "maxDevices" | "gang"
 >;
 
 export type ProfileHeader = Pick<Profile, "workflow" | "createdAt" | "hardware">;
