@@ -58,11 +58,11 @@ export type RunResult = { readonly summary: RunSummary; readonly stopped: boolea
 
 /** Resolves the configuration and the placement; starts nothing. */
 export async function validateWorkflow(
-  options: Pick<RunOptions, "workflow" | "configFile" | "overrides" | "projectRoot">,
+  options: Pick<RunOptions, "workflow" | "configFile" | "overrides" | "projectRoot" | "decide">,
 ): Promise<{ config: RuntimeConfig; plan: Plan }> {
   const loaded = await loadWorkflow(options.workflow);
   const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
-  return { config, plan: await placeOnly(loaded, config, options.projectRoot) };
+  return { config, plan: await placeOnly(loaded, config, options) };
 }
 
 export async function runWorkflow(options: RunOptions): Promise<RunResult> {
@@ -107,7 +107,11 @@ async function resolveConfig(
 const placed = Symbol("placed");
 
 /** Runs the workflow up to its first call, which is where placement is due. */
-async function placeOnly(loaded: LoadedWorkflow, config: RuntimeConfig, projectRoot: string): Promise<Plan> {
+async function placeOnly(
+  loaded: LoadedWorkflow,
+  config: RuntimeConfig,
+  { projectRoot, decide }: Pick<RunOptions, "projectRoot" | "decide">,
+): Promise<Plan> {
   const auto = new AutoPlacement(
     { workflow: loaded.name, projectRoot, config },
     { components: () => cluster.components, adopt: async () => false, observe() {}, learnt() {}, warn() {} },
@@ -117,7 +121,7 @@ async function placeOnly(loaded: LoadedWorkflow, config: RuntimeConfig, projectR
     nodes: await findNodes(config, projectRoot, () => {}),
     config,
     projectRoot,
-    plan: config.placement.mode === "auto" ? (facts) => auto.plan(facts) : undefined,
+    plan: decide ?? (config.placement.mode === "auto" ? (facts) => auto.plan(facts) : undefined),
     runFolder: "",
     logs: "",
     stateFolder: "",
