@@ -2,6 +2,7 @@ import { pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { Worker, type WorkerGroup } from "@treadle/runtime";
 import { afterEach, describe, expect, test } from "vitest";
+import { z } from "zod";
 import { isAlive, pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { BrokenWorker } from "../support/workers/broken.ts";
 import { ProbeWorker } from "../support/workers/probe.ts";
@@ -29,6 +30,33 @@ const thrownBy = async (work: PromiseLike<unknown>): Promise<TreadleError> => {
   expect(error).toBeInstanceOf(TreadleError);
   return error as TreadleError;
 };
+
+test("a reply that is none is a failure that names the worker, and not an unhandled rejection", async () => {
+  const { cluster, failure } = await start({ cluster: { devices: 1 } });
+  const probe = await cluster.launch(ProbeWorker, {});
+  const error = await thrownBy(probe.answerNonsense());
+  expect(error).toMatchObject({ code: "link.protocol", origin: { worker: "probe/0", method: "answerNonsense" } });
+  expect(error.message).toContain("worker 'probe/0' answered 'answerNonsense' with what is no reply");
+  expect(await failure).toBe(error);
+});
+
+test("S3: starting takes as long as it takes, and a put that nobody will take is named, though nobody was ever called", async () => {
+  const supervision = { stallMs: 100, startTimeoutMs: 60_000 };
+  const patient = await start({ cluster: { devices: 1 }, supervision });
+  const probe = await patient.cluster.launch(ProbeWorker, {}); // a process needs longer than that
+  await probe.whoAmI();
+  expect(patient.events.filter(({ type }) => type === "waiting")).toEqual([]);
+
+  const { cluster, failure } = await start({ cluster: { devices: 1 }, supervision, flow: { capacity: 2 } });
+  await cluster.launch(ProbeWorker, {});
+  const numbers = cluster.channel("numbers", z.number());
+  const put = numbers.put(1, 2, 3);
+  put.catch(() => {});
+  const error = await failure;
+  expect(error.code).toBe("call.timeout");
+  expect(error.message).toContain("nothing moved");
+  expect(error.message).toContain("'runner' waits for 'nobody' to take from 'numbers'");
+});
 
 describe("a worker that cannot begin", () => {
   test("a module that does not load says why, once, and nothing waits for it", async () => {

@@ -57,6 +57,12 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     };
   }
 
+  /** Breaks the clock by which the reply says how long the call took. */
+  async answerNonsense(): Promise<void> {
+    performance.now = () => Number.NaN;
+    using _ = this.timer("nonsense");
+  }
+
   async wait(ms: readonly number[]): Promise<number> {
     using _ = this.timer("waiting");
     await pause(ms[this.rank] as number);

@@ -91,7 +91,7 @@ export class Cluster {
     const { supervision } = options.config;
     this.#supervisor = new SupervisorState(supervision, performance.now());
     // S4: what a killed runner of this run and its workers left; before the workflow puts anything
-    if (!options.dryRun) removeSegments(this.#segmentPrefix);
+    if (!options.dryRun) removeSegments(this.#runPrefix);
     const { config, projectRoot, logs } = options;
     const socketFolder = () => this.#fleet.socketFolder;
     this.#nodes = options.nodes ?? openLocalNode({ cluster: config.cluster, projectRoot, logs, socketFolder });
@@ -217,6 +217,7 @@ export class Cluster {
       { url: "@treadle/contracts", exports: contracts as unknown as Record<string, unknown> },
     ];
     const located = locateExport(schema, modules);
+    if (!this.#options.dryRun) this.#watch();
     this.#homes.define({
       name,
       capacity: options.capacity ?? config.flow.capacity,
@@ -309,7 +310,7 @@ export class Cluster {
       this.#fleet.addDevices(this.#nodes.devices());
       this.#fleet.layOut(plan);
       this.#announce();
-      this.#ticker = setInterval(() => this.#tick(), 500);
+      this.#watch();
       this.#started = this.#fleet.start();
       this.#started.catch((error) => this.#fail(error));
     }
@@ -366,6 +367,11 @@ export class Cluster {
         // its link has just ended; the run's end removes the segment
       }
     }
+  }
+
+  /** S3: from the first channel on, since the workflow can wait for one before it calls anybody. */
+  #watch(): void {
+    this.#ticker ??= setInterval(() => this.#tick(), 500);
   }
 
   #tick(): void {
@@ -502,8 +508,14 @@ export class Cluster {
     );
   }
 
-  get #segmentPrefix(): string {
+  /** What the names of all shared memory of the run begin with. */
+  get #runPrefix(): string {
     return `treadle-${this.#options.runId.replace(/[^A-Za-z0-9_.-]/g, "_")}-`;
+  }
+
+  /** What is this runner's: one that was suspended while another took the run must not clean up after that one. */
+  get #segmentPrefix(): string {
+    return `${this.#runPrefix}${this.#stateTag}-`;
   }
 
   #emit(event: RunEvent): void {

@@ -256,6 +256,7 @@ export class Fleet {
     const { nodes, cluster, onFatal } = this.#options;
     const { startTimeoutMs } = cluster.config.supervision;
     const { incarnation } = rank;
+    this.#options.supervisor.starting(rank.name);
     try {
       if (!nodes.has(rank.node)) await this.#findPlace(rank);
       await this.#spawnLimit(async () => {

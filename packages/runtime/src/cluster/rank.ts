@@ -5,6 +5,7 @@
  * R2 a call settles once; a process's death leaves it pending until the rank runs again or the run gives up.
  */
 import { CallReply, type CallRequest, type Cancellation, type Peer, TreadleError } from "@treadle/contracts";
+import { z } from "zod";
 import type { LaunchedWorker } from "./nodes.ts";
 import type { Place } from "./relocate.ts";
 
@@ -125,7 +126,9 @@ export class Rank {
     peer.request("call", call.request, { signal, timeoutMs }).then(
       (reply) => {
         if (incarnation !== this.incarnation || !this.#pending.delete(call.request.call)) return;
-        call.resolve(checkReply(reply));
+        const checked = checkReply(reply, this.name, call.request.method);
+        if (checked instanceof TreadleError) call.reject(checked);
+        else call.resolve(checked);
       },
       (error: unknown) => {
         if (incarnation !== this.incarnation || !this.#pending.has(call.request.call)) return;
@@ -169,7 +172,7 @@ export class Rank {
 }
 
 /** A reply without timers and files, as most are, is checked by hand: a record's schema costs as much as the call. */
-function checkReply(body: unknown): CallReply {
+function checkReply(body: unknown, worker: string, method: string): CallReply | TreadleError {
   const reply = body as CallReply | null;
   if (typeof reply === "object" && reply !== null && typeof reply.durationMs === "number") {
     const { timers, savedPath, observation } = reply;
@@ -182,7 +185,13 @@ function checkReply(body: unknown): CallReply {
     )
       return reply;
   }
-  return CallReply.parse(body);
+  const checked = CallReply.safeParse(body);
+  if (checked.success) return checked.data;
+  return new TreadleError(
+    "link.protocol",
+    `worker '${worker}' answered '${method}' with what is no reply: ${z.prettifyError(checked.error)}; run the same version everywhere, and leave the process's clock and objects alone`,
+    { cause: checked.error, origin: { worker, method } },
+  );
 }
 
 function isEmpty(fields: object): boolean {

@@ -6,7 +6,8 @@
  *
  * S1 the first failure is the one that counts: a second one never replaces it.
  * S2 a death within the budget restarts the rank, or its whole group when the ranks hold one state together.
- * S3 silence has a deadline; a standstill is reported after `stallMs` and fails the run after five times as long.
+ * S3 silence has a deadline; a standstill is reported after `stallMs` and fails the run after five times as long. While a
+ *    worker starts, which has a deadline of its own, nothing stands still.
  */
 import { type ErrorRecord, fromErrorRecord, TreadleError } from "@treadle/contracts";
 
@@ -40,6 +41,7 @@ const stallFactor = 5;
 export class SupervisorState {
   readonly #limits: SupervisionLimits;
   readonly #lastHeardMs = new Map<string, number>();
+  readonly #starting = new Set<string>();
   readonly #busy = new Map<string, number>();
   readonly #deaths = new Map<string, { readonly atMs: number; readonly event: string | undefined }[]>();
   #lastProgressMs: number;
@@ -50,12 +52,19 @@ export class SupervisorState {
     this.#lastProgressMs = nowMs;
   }
 
+  /** A worker is on its way; `watch` or `unwatch` follows. */
+  starting(worker: string): void {
+    this.#starting.add(worker);
+  }
+
   /** A worker has started to be watched. */
   watch(worker: string, nowMs: number): void {
+    this.#starting.delete(worker);
     this.#lastHeardMs.set(worker, nowMs);
   }
 
   unwatch(worker: string): void {
+    this.#starting.delete(worker);
     this.#lastHeardMs.delete(worker);
     this.#busy.delete(worker);
   }
@@ -117,6 +126,7 @@ export class SupervisorState {
         },
       });
     }
+    if (this.#starting.size > 0) this.progress(nowMs);
     const stalledMs = nowMs - this.#lastProgressMs;
     if (stalledMs > this.#limits.stallMs * stallFactor) decisions.push({ type: "fail-stalled", stalledMs });
     else if (stalledMs > this.#limits.stallMs && !this.#stallReported) {

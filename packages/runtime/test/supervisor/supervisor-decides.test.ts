@@ -14,6 +14,18 @@ const death = (worker = "rollout/0", more: Partial<Death> = {}): Death => ({
   ...more,
 });
 
+test("S3: while a worker starts nothing stands still, and afterwards the wait begins anew", () => {
+  const supervisor = new SupervisorState(limits, 0);
+  supervisor.starting("rollout/0");
+  supervisor.starting("rollout/1");
+  expect(supervisor.tick(10_000)).toEqual([]);
+  supervisor.watch("rollout/0", 10_000);
+  expect(supervisor.tick(10_050)).toEqual([]);
+  supervisor.died(death("rollout/1"), "rank", 10_060);
+  expect(supervisor.tick(10_100)).toEqual([]);
+  expect(supervisor.tick(10_111)).toContainEqual({ type: "report-stall", stalledMs: 51 });
+});
+
 describe("deaths", () => {
   test("S2: within the budget a death restarts what the class says", () => {
     const supervisor = new SupervisorState(limits, 0);
