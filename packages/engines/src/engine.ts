@@ -39,10 +39,10 @@ export type GenerateOptions = {
   /** Called once for each prompt as soon as its completion ends, in order of finishing. */
   readonly onCompletion?: ((index: number, completion: Completion) => void) | undefined;
   /**
-   * Called when a completion has chosen a stop token: what to append before it goes on in its place, such as the result of
-   * a tool, or undefined when it is complete. Other completions go on meanwhile. Appended tokens are read, not chosen:
-   * their log-probability is 0, and they do not count towards `maxTokens`; a completion without room for them ends with
-   * `length`. Called again for a completion that starts over. What it throws, `generate` throws.
+   * Called when a completion has chosen a stop token and may choose more: what to append before it goes on in its place,
+   * such as the result of a tool, or undefined when it is complete. Other completions go on meanwhile. Appended tokens are
+   * read, not chosen: their log-probability is 0, and they do not count towards `maxTokens`; a completion without room for
+   * them ends with `length`. Called again for a completion that starts over. What it throws, `generate` throws.
    */
   readonly extend?: ((index: number, completion: Completion) => Promise<Int32Array | undefined>) | undefined;
 };

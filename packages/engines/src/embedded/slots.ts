@@ -8,8 +8,8 @@ import { uniform } from "../random.ts";
  * G2 a chosen token depends on the weights, the prompt and (seed, index, number of the token) alone, never on the slot
  *    or on what else is in the batch.
  * G3 after `restart` every unfinished sequence is computed again from its prompt, so a completion has one version.
- * G4 a sequence that stopped and may be extended is held in its slot, with all it has read, until `extend`; what is
- *    appended is read, never chosen. An answer for a sequence that has begun again since is ignored.
+ * G4 a sequence that stopped, may be extended and may choose more is held in its slot, with all it has read, until
+ *    `extend`; what is appended is read, never chosen. An answer for a sequence that has begun again since is ignored.
  */
 export class Slots {
   readonly size: number;
@@ -81,7 +81,7 @@ export class Slots {
       sequence.logprobs.push(logprobs[slot * vocabSize + token]!);
       const reason = this.#finish(sequence, token);
       if (!reason) return;
-      if (reason === "stop" && this.#isExtensible) {
+      if (reason === "stop" && this.#isExtensible && !this.#isFull(sequence)) {
         sequence.isHeld = true;
         const { index, attempt } = sequence;
         this.#held.push({ index, attempt, completion: complete(sequence, reason, policyVersion) });
@@ -100,9 +100,8 @@ export class Slots {
     const sequence = this.#occupants[slot];
     if (!sequence?.isHeld || sequence.attempt !== attempt) return [];
     if (tokens === undefined) return [[index, this.#end(slot, sequence, "stop", policyVersion)]];
-    const isFull =
-      lengthOf(sequence) + tokens.length >= this.#contextLength || numChosen(sequence) >= this.#sampling.maxTokens;
-    if (isFull) return [[index, this.#end(slot, sequence, "length", policyVersion)]];
+    if (lengthOf(sequence) + tokens.length >= this.#contextLength)
+      return [[index, this.#end(slot, sequence, "length", policyVersion)]];
     sequence.isHeld = false;
     sequence.numAppended += tokens.length;
     for (const token of tokens) {
@@ -182,8 +181,11 @@ export class Slots {
 
   #finish(sequence: Sequence, token: number): FinishReason | undefined {
     if (this.#stops.has(token)) return "stop";
-    const isFull = numChosen(sequence) === this.#sampling.maxTokens || lengthOf(sequence) === this.#contextLength;
-    return isFull ? "length" : undefined;
+    return this.#isFull(sequence) ? "length" : undefined;
+  }
+
+  #isFull(sequence: Sequence): boolean {
+    return numChosen(sequence) === this.#sampling.maxTokens || lengthOf(sequence) === this.#contextLength;
   }
 }
 
