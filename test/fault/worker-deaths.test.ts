@@ -91,3 +91,24 @@ test("S3: a worker that is stopped is declared unresponsive, ended and replaced,
   await expectWholeLedger(folder, 4, 12);
   await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
 }, 180_000);
+
+test("S2: whichever worker is killed while the run measures and changes its plan, every item is trained once", async () => {
+  const { result, events } = await runWith(
+    {
+      2: [["SIGKILL", "maker/0"]],
+      4: [["SIGKILL", "trainer/1"]],
+      6: [["SIGKILL", "maker/0"]],
+      8: [["SIGKILL", "trainer/0"]],
+    },
+    ["placement.mode=auto", `placement.auto.profile=${join(root, "profile.json")}`, "cluster.devices=4", "steps=14"],
+  );
+  const phases = events.flatMap((event) => (event.type === "plan" ? [event.phase] : []));
+  expect(phases).toContain("profiling");
+  expect(phases.at(-1)).toBe("chosen");
+  expect(
+    new Set(events.flatMap((event) => (event.type === "plan" ? [JSON.stringify(event.placement)] : []))).size,
+  ).toBeGreaterThan(1);
+  const folder = join(root, result.summary.runId);
+  await expectWholeLedger(folder, 14, 12);
+  await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
+}, 240_000);

@@ -57,6 +57,8 @@ export const ClusterConfig = z.strictObject({
 
 /** How `placement.mode: auto` finds its plan. */
 export const AutoPlacementConfig = z.strictObject({
+  /** file of the profile, from the project root; default: `.treadle/profiles/<workflow>.json` */
+  profile: z.string().min(1).optional(),
   /** steps not counted under a new plan: engines compile, caches fill */
   warmupSteps: z.int().nonnegative().default(1),
   /** steps measured under each plan that is probed or tried */

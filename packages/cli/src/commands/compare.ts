@@ -43,8 +43,7 @@ export function compareCommand(): Command {
           stop: stop.signal,
           kill: kill.signal,
         });
-        const devices = Math.max(...profile.steps.map((step) => step.devices));
-        workloads.push({ name, devices, components: Object.keys(profile.components).length, plans });
+        workloads.push({ name, components: Object.keys(profile.components).length, plans });
         if (!flags.json) process.stderr.write(`${summariseComparison(workloads.at(-1) as ComparedWorkload)}\n`);
       }
       process.off("SIGINT", onSignal);

@@ -4,7 +4,6 @@ import { formatPercent, formatSeconds } from "./text.ts";
 
 export type ComparedWorkload = {
   readonly name: string;
-  readonly devices: number;
   readonly components: number;
   readonly plans: readonly ComparedPlan[];
 };
@@ -24,7 +23,7 @@ export function compareTable(workloads: readonly ComparedWorkload[]): string {
     return [
       workload.name,
       String(workload.components),
-      String(workload.devices),
+      String(Math.max(...workload.plans.map((plan) => plan.devices))),
       ...cells,
       auto ? `${formatSeconds(auto.stepSeconds)} (${auto.mode})` : "–",
       auto && best ? (auto.stepSeconds / best.stepSeconds).toFixed(2) : "–",

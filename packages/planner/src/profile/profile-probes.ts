@@ -33,7 +33,11 @@ export function planProbes(input: {
   for (let halving = 0; halving <= mostHalvings; halving++) {
     const devices = Object.fromEntries([...totals].map(([kind, count]) => [kind, Math.max(1, count >> halving)]));
     const used = input.components.map((component) =>
-      usableDevices(component, devices[component.deviceKind ?? firstKind] ?? 0),
+      usableDevices(
+        component,
+        devices[component.deviceKind ?? firstKind] ?? 0,
+        totals.get(component.deviceKind ?? firstKind),
+      ),
     );
     if (used.some((count) => count === undefined)) break;
     if (seen.has(used.join())) continue;
@@ -48,14 +52,17 @@ export function planProbes(input: {
   return probes;
 }
 
-/** Devices out of `available` that the component's ranks can use; undefined when they are too few for it. */
-export function usableDevices(component: PlacementComponent, available: number): number | undefined {
+/**
+ * Devices out of `available` that the component's ranks can use without sharing any; undefined when they are too few.
+ * Where the whole cluster, `total`, is too small for that they do share.
+ */
+export function usableDevices(component: PlacementComponent, available: number, total = available): number | undefined {
   const perRank = component.devicesPerRank ?? 1;
   const { min = 1, max = Number.POSITIVE_INFINITY, fixed } = component.ranks ?? {};
-  const ranks = fixed ?? Math.min(max, Math.floor(available / perRank));
-  // Where devices are fewer than fixed ranks, ranks share them.
-  if (fixed !== undefined) return available >= perRank ? Math.min(available, fixed * perRank) : undefined;
-  return ranks < min ? undefined : ranks * perRank;
+  const fits = Math.floor(available / perRank);
+  if (fixed === undefined) return fits < min ? undefined : Math.min(max, fits) * perRank;
+  if (fits >= fixed) return fixed * perRank;
+  return available === total && available >= perRank ? available : undefined;
 }
 
 function chunkedGranularity(

@@ -52,6 +52,8 @@ export type FleetOptions = {
   readonly calls: GroupCalls;
   readonly supervisor: SupervisorState;
   readonly states: SavedStates;
+  /** what anybody may ask of this runner over the control plane */
+  readonly onCommand: (method: string) => unknown;
   /** nothing that happens from now on counts: the run has failed or is ending */
   readonly isOver: () => boolean;
   readonly onFatal: (error: unknown) => void;
@@ -188,9 +190,7 @@ export class Fleet {
           }
         },
         onLog: (worker, level, line) => this.#log(worker, level, line),
-        onCommand: (method) => {
-          throw new TreadleError("call.unknown-method", `run '${runId}' knows no command '${method}'`);
-        },
+        onCommand: this.#options.onCommand,
       },
     );
     const all = this.all;

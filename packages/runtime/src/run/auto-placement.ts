@@ -34,6 +34,8 @@ export type AutoPlacementPorts = {
 export type Learnt = {
   readonly graph: FlowGraph | undefined;
   readonly profile: Profile | undefined;
+  /** where it is kept */
+  readonly path: string;
   /** nothing is measured or tried any more */
   readonly isSettled: boolean;
 };
@@ -95,7 +97,7 @@ export class AutoPlacement {
     this.#watch();
     this.#keep();
     const { graph, profile, observes } = this.#replanner;
-    this.#ports.learnt({ graph, profile, isSettled: !observes });
+    this.#ports.learnt({ graph, profile, path: this.#path, isSettled: !observes });
   }
 
   /** The change that is due, if one is. */
@@ -127,6 +129,11 @@ export class AutoPlacement {
     }));
   }
 
+  get #path(): string {
+    const { projectRoot, workflow, config } = this.#options;
+    return profilePath(projectRoot, workflow, config.placement.auto.profile);
+  }
+
   #watch(): void {
     this.#ports.observe(this.#replanner?.observes ? (call) => this.#observed(call) : undefined);
   }
@@ -142,8 +149,7 @@ export class AutoPlacement {
     const profile = this.#replanner?.profile;
     if (!profile || profile === this.#written) return;
     this.#written = profile;
-    const path = profilePath(this.#options.projectRoot, this.#options.workflow);
-    writeProfile(path, profile).catch((error: Error) =>
+    writeProfile(this.#path, profile).catch((error: Error) =>
       this.#ports.warn(`the profile could not be kept: ${error.message}`),
     );
   }
@@ -153,11 +159,11 @@ export class AutoPlacement {
     traits: ReadonlyMap<string, ComponentTraits>,
     facts: PlacementFacts,
   ): { profile?: Profile; why: string[] } {
-    const { workflow, projectRoot, config, measureAnew } = this.#options;
+    const { workflow, config, measureAnew } = this.#options;
     if (measureAnew) return { why: [] };
     let profile: Profile;
     try {
-      profile = readProfile(profilePath(projectRoot, workflow), workflow);
+      profile = readProfile(this.#path, workflow);
     } catch {
       return { why: [`no profile of '${workflow}' is known`] };
     }
@@ -184,12 +190,13 @@ export class AutoPlacement {
         const kind = component.deviceKind ?? firstKind;
         const available = facts.devices.filter((device) => device.kind === kind).length;
         const perRank = component.devicesPerRank ?? 1;
-        const { min = 1, fixed } = component.ranks ?? {};
+        const { min = 1, fixed = min } = component.ranks ?? {};
         const traits: ComponentTraits = {
           key: componentKey(byName.get(component.name) as Component, this.#options.projectRoot),
           ...(component.deviceKind ? { deviceKind: component.deviceKind } : {}),
           devicesPerRank: perRank,
-          minDevices: fixed === undefined ? min * perRank : perRank,
+          // Ranks share a device only where there are fewer devices than ranks.
+          minDevices: Math.max(perRank, Math.min(fixed * perRank, available)),
           maxDevices: Math.max(perRank, usableDevices(component, available) ?? perRank),
         };
         return [component.name, traits];

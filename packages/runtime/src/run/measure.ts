@@ -1,9 +1,8 @@
 /** Runs a workflow only to learn what it does and costs, in a folder that is removed afterwards. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { basename, join, resolve } from "node:path";
+import { join } from "node:path";
 import { type FlowGraph, type Profile, TreadleError } from "@treadle/contracts";
-import { profilePath } from "./profile-store.ts";
 import { type RunOptions, runWorkflow } from "./run.ts";
 
 export type MeasureOptions = Omit<RunOptions, "runsRoot" | "onLearnt" | "measureAnew">;
@@ -16,8 +15,7 @@ const mostSteps = 100_000;
  * best, and keeps the profile where runs with `placement.mode: auto` look for it.
  */
 export async function profileWorkflow(options: MeasureOptions): Promise<{ profile: Profile; path: string }> {
-  const profile = await measure(options, [], ({ profile: known, isSettled }) => (isSettled ? known : undefined));
-  return { profile, path: profilePath(options.projectRoot, basename(resolve(options.workflow))) };
+  return measure(options, [], ({ profile, path, isSettled }) => (isSettled && profile ? { profile, path } : undefined));
 }
 
 /** Runs one step and tells what calls what, and what flows over which channel. */

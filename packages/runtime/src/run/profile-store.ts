@@ -2,15 +2,16 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { dirname, join, relative } from "node:path";
+import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import type { Component } from "../cluster/component.ts";
 
-export function profilePath(projectRoot: string, workflow: string): string {
-  return join(projectRoot, ".treadle", "profiles", `${workflow}.json`);
+/** Where the profile of a workflow is kept: `configured`, from the project root, or the default place. */
+export function profilePath(projectRoot: string, workflow: string, configured?: string): string {
+  return resolve(projectRoot, configured ?? join(".treadle", "profiles", `${workflow}.json`));
 }
 
 /**
@@ -21,11 +22,12 @@ export function readProfile(path: string, workflow: string): Profile {
   let text: string;
   try {
     text = readFileSync(path, "utf8");
-  } catch (cause) {
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const why = code === "ENOENT" ? "" : ` (${code})`;
     throw new TreadleError(
       "profile.missing",
-      `there is no profile of '${workflow}' at '${path}'; make one with 'treadle profile ${workflow}'`,
-      { cause },
+      `there is no profile of '${workflow}' at '${path}'${why}; make one with 'treadle profile' and the workflow's folder`,
     );
   }
   let json: unknown;

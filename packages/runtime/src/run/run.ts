@@ -206,14 +206,18 @@ class Run {
   }
 
   async #executeInFolder(): Promise<RunResult> {
-    const { stop, kill, onEvent, projectRoot } = this.#options;
+    const { kill, onEvent, projectRoot } = this.#options;
+    const asked = new AbortController();
+    const stop = AbortSignal.any([asked.signal, ...(this.#options.stop ? [this.#options.stop] : [])]);
     const { runId } = this.#folder;
     const trace = this.#config.trace ? new RunTrace(this.#folder.traceFile, onEvent) : undefined;
     const auto = this.#autoPlacement();
     const notice = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
+    const nodes = await findNodes(this.#config, projectRoot, notice);
     this.#cluster = new Cluster({
       runId,
-      nodes: await findNodes(this.#config, projectRoot, notice),
+      nodes,
+      onStopAsked: () => asked.abort(),
       config: this.#config,
       projectRoot,
       plan: this.#options.decide ?? (auto && ((facts) => auto.plan(facts))),
@@ -246,23 +250,25 @@ class Run {
       kill?.addEventListener("abort", () => reject(new TreadleError("run.stopped", "the run was ended by the user")));
     });
     failed.catch(() => {});
-    stop?.addEventListener("abort", () => this.#tracker.stop());
-    if (stop?.aborted) this.#tracker.stop();
+    stop.addEventListener("abort", () => this.#tracker.stop());
+    if (stop.aborted) this.#tracker.stop();
     const queues = setInterval(() => this.#reportQueues(), 1000);
     try {
       await this.#begin();
       await Promise.race([this.#runWorkflow(), failed]);
-      const stopped = stop?.aborted === true && this.#numSteps + (this.#resumedFrom ?? 0) < this.#config.steps;
+      const stopped = stop.aborted && this.#numSteps + (this.#resumedFrom ?? 0) < this.#config.steps;
       await this.#finish(stopped);
       const summary = this.summary();
       this.#options.onPlaced?.(this.#cluster.place());
       await this.#folder.writeJson(this.#folder.summaryFile, summary);
       trace?.stopReporting();
+      await nodes?.record(stopped ? "stopped" : "finished", summary.steps);
       onEvent({ type: "run-finished", atMs: Date.now(), summary });
       return { summary, stopped };
     } catch (error) {
       const first = this.#cluster.failure ?? error; // S1
       trace?.stopReporting();
+      await nodes?.record("failed", this.#journal.lastStep?.step ?? 0, toErrorRecord(first).message);
       onEvent({ type: "run-failed", atMs: Date.now(), error: toErrorRecord(first) });
       throw first;
     } finally {
