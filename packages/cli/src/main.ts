@@ -10,6 +10,7 @@ import { nodeCommand } from "./commands/node.ts";
 import { reportCommand } from "./commands/report.ts";
 import { resumeCommand, runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
+import { simulateCommand } from "./commands/simulate.ts";
 import { solveCommand } from "./commands/solve.ts";
 import { traceCommand } from "./commands/trace.ts";
 import { validateCommand } from "./commands/validate.ts";
@@ -39,6 +40,7 @@ for (const command of [
   traceCommand,
   reportCommand,
   doctorCommand,
+  simulateCommand,
   solveCommand,
   benchCommand,
 ]) {

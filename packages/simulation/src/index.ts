@@ -7,4 +7,5 @@ export {
   simulate,
 } from "./simulate.ts";
 export type { SimulatedStep } from "./simulated-run.ts";
+export { planVirtualCluster, type VirtualClusterOptions, type VirtualPlan } from "./virtual-cluster.ts";
 export type { ComponentTraits } from "./workflow-model.ts";
