@@ -1,3 +1,4 @@
+import { bench as actions, benchSandboxes } from "@treadle/actions/bench";
 import { TreadleError } from "@treadle/contracts";
 import { bench as planner } from "@treadle/planner/bench";
 import { measurementNames, bench as runtime } from "@treadle/runtime/bench";
@@ -29,6 +30,10 @@ const groups: Readonly<Record<string, Group>> = {
     measurementNames.map((name): [string, Group] => [name, { rows: () => runtime({ only: [name] }), notMeasured: "" }]),
   ),
   planner: { rows: planner, notMeasured: "reading the problem; whether its profile is true" },
+  actions: {
+    rows: async () => [...actions(), ...(await benchSandboxes())],
+    notMeasured: "wrong estimates of durations; memory, several nodes and the time of decisions where it is simulated",
+  },
   trajectories: { rows: trajectories, notMeasured: "sorting the lengths; errors of their prediction" },
 };
 
