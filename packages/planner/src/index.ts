@@ -1,12 +1,14 @@
 import type { Problem } from "@treadle/contracts";
 import { planProblem } from "./plan/solve.ts";
 
+export type { MoreDevices } from "./auto/more-devices.ts";
 export {
   type PlanFromProfile,
   type PlanFromProfileOptions,
   type PlannedMode,
   planFromProfile,
 } from "./auto/plan-from-profile.ts";
+export type { PlanTimeline, TimelineLane, TimelineSegment } from "./auto/plan-timeline.ts";
 export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/profile-problem.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
@@ -28,7 +30,7 @@ export {
 export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
 export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
-export { type ComponentTraits, ProfileBuilder } from "./profile/profile-builder.ts";
+export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
 export { layoutOf, type RunningLayout } from "./profile/running-layout.ts";

@@ -1,11 +1,23 @@
 /** `placement.mode: auto`: a measured profile in, a plan out, with its prediction and what it won against. */
-import { type PlacementMode, type Plan, type Profile, type SolveOptions, TreadleError } from "@treadle/contracts";
+import {
+  type DeviceSpec,
+  type PlacementMode,
+  type Plan,
+  type Profile,
+  type SolveOptions,
+  TreadleError,
+} from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { residentMemory } from "../plan/component-time.ts";
+import { costSchedule } from "../plan/evaluate.ts";
+import { limitsOf } from "../plan/explain.ts";
+import { compileModel } from "../plan/model.ts";
 import type { Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
+import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
+import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
 import { expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
 
@@ -25,6 +37,10 @@ export type PlannedMode = {
   /** in the grammar of `placement.components` */
   readonly placement: Readonly<Record<string, string>>;
   readonly plan: Plan;
+  /** what keeps it from being faster, a sentence each */
+  readonly limits: readonly string[];
+  /** one step, from its beginning to its end */
+  readonly timeline: PlanTimeline;
 };
 
 export type PlanFromProfile = {
@@ -35,6 +51,8 @@ export type PlanFromProfile = {
   /** what keeps the plan from being faster, a sentence each */
   readonly limits: readonly string[];
   readonly explanation: readonly string[];
+  /** what more devices would bring, the most helpful first */
+  readonly moreDevices: readonly MoreDevices[];
   /** no plan takes less than this a step; equal to the prediction where the search came to its end */
   readonly boundSeconds: number;
 };
@@ -63,10 +81,26 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
     plan: { ...best.plan, explanation: [...explanation] },
     predicted: { stepSeconds: best.stepSeconds, serialSeconds, schedule: best.schedule },
     alternatives,
-    limits: answer.limits,
+    limits: best.limits,
     explanation,
+    moreDevices: moreDevices(
+      planProblemOf(profile, { devices: twice(devices), batch, maxStaleness, components, pins }).problem,
+      question.problem,
+      best.schedule,
+    ),
     boundSeconds: answer.stats.bound! + serialSeconds,
   };
+}
+
+/** A cluster in which every device has a double, on a node of doubles. */
+function twice(devices: readonly DeviceSpec[]): DeviceSpec[] {
+  const double = (device: DeviceSpec): DeviceSpec => ({
+    ...device,
+    id: `${device.id} double`,
+    index: device.index + devices.length,
+    node: `${device.node} double`,
+  });
+  return [...devices, ...devices.map(double)];
 }
 
 function place(
@@ -99,11 +133,17 @@ function place(
     batchItems: batch,
     maxStaleness,
   });
+  const cost = costSchedule(compileModel(problem), schedule);
+  const serial = new Map(
+    Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
+  );
   return {
     mode: realised,
     stepSeconds: time + serialSeconds,
     schedule,
     placement,
+    limits: limitsOf(cost),
+    timeline: planTimeline(cost, shares, serial),
     plan: { ...plan, granularity: granularityOf(shares, batch, profile.graph, plan.components) },
   };
 }

@@ -177,8 +177,9 @@ function usableDevices(
   const bounds = asked === undefined ? { min: 1, max: Number.POSITIVE_INFINITY } : rankBounds(asked);
   // Ranks of one device may share it; wider ones need devices of their own.
   const fewest = unit === 1 ? 1 : bounds.min * unit;
-  const atLeast = Math.ceil(Math.max(fewest, unit, profile.minDevices) / unit) * unit;
-  const most = Math.min(profile.maxDevices, bounds.max * unit, usable);
+  const atLeast = Math.ceil(Math.max(fewest, unit, asked === undefined ? profile.minDevices : 1) / unit) * unit;
+  // What was usable where it was measured is no limit on a larger cluster; what the workflow asks for is.
+  const most = Math.min(asked === undefined ? profile.maxDevices : bounds.max * unit, usable);
   const atMost = Math.floor(most / unit) * unit;
   if (atLeast > usable) {
     throw new TreadleError(

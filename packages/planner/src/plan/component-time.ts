@@ -15,8 +15,12 @@ export function profiledSeconds(time: ComponentTime, used: number, items: number
   if (used < devices[0]!) return Number.POSITIVE_INFINITY;
   const last = devices.length - 1;
   if (used >= devices[last]!) return alongItems(time.items, time.seconds[last]!, items);
-  let row = 0;
-  while (devices[row + 1]! <= used) row++;
+  let [row, above] = [0, last];
+  while (above - row > 1) {
+    const middle = (row + above) >> 1;
+    if (devices[middle]! <= used) row = middle;
+    else above = middle;
+  }
   const low = alongItems(time.items, time.seconds[row]!, items);
   if (devices[row] === used) return low;
   const high = alongItems(time.items, time.seconds[row + 1]!, items);

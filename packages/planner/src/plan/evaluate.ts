@@ -66,8 +66,9 @@ export type Cost = {
   readonly mask: number;
   readonly step: number;
   readonly busy: number;
-  /** of `step`, what its own parts lose by taking turns */
+  /** of `step`, what its own parts lose by taking turns: from the first to the second, and back when turns come round */
   readonly swap: number;
+  readonly swapBack: number;
   /** devices by pool, and of each component in one */
   readonly used: ReadonlyMap<string, number>;
   readonly own: ReadonlyMap<string, number>;
@@ -94,16 +95,17 @@ function cost(model: PlanModel, schedule: Schedule, path: string, comesRound: bo
     requireOrder(model, a.mask, b.mask, path);
     const cycle = dag.cycles.find((c) => (c.mask & a.mask) !== 0 && (c.mask & b.mask) !== 0);
     if (cycle) throw new Illegal(path, "has members of a cycle take turns; run the cycle as one node, or own devices");
-    const swap = turnSeconds(model, a.mask, b.mask, comesRound, ({ id, pool }) =>
+    const { swap, swapBack } = turnSeconds(model, a.mask, b.mask, comesRound, ({ id, pool }) =>
       pool === undefined ? devices : own.get(id)!,
     );
     return {
       schedule,
       parts: [a, b],
       mask,
-      step: a.step + b.step + swap,
-      busy: a.busy + b.busy + swap,
+      step: a.step + b.step + swap + swapBack,
+      busy: a.busy + b.busy + swap + swapBack,
       swap,
+      swapBack,
       used: combine([a, b], Math.max),
       own,
     };
@@ -115,7 +117,17 @@ function cost(model: PlanModel, schedule: Schedule, path: string, comesRound: bo
   if (inCycle || hasEdgeBetween(dag, a.mask, b.mask))
     throw new Illegal(path, "the sides of 'parallel' depend on each other");
   const [step, busy] = [Math.max(a.step, b.step), Math.max(a.busy, b.busy)];
-  return { schedule, parts: [a, b], mask, step, busy, swap: 0, used: combine([a, b], (x, y) => x + y), own };
+  return {
+    schedule,
+    parts: [a, b],
+    mask,
+    step,
+    busy,
+    swap: 0,
+    swapBack: 0,
+    used: combine([a, b], (x, y) => x + y),
+    own,
+  };
 }
 
 function combine(parts: readonly Cost[], join: (a: number, b: number) => number): Map<string, number> {
@@ -147,7 +159,7 @@ function costNode(model: PlanModel, schedule: Extract<Schedule, { op: "node" }>,
   const mask = model.dag.components.reduce((all, c, i) => (members.includes(c.members[0]!) ? all | (1 << i) : all), 0);
   const used = new Map(pool === undefined ? [] : [[pool, devices]]);
   const own = new Map(pool === undefined ? [] : members.map(({ id }) => [id, devices]));
-  return { schedule, parts: [], mask, step: time, busy: time, swap: 0, used, own };
+  return { schedule, parts: [], mask, step: time, busy: time, swap: 0, swapBack: 0, used, own };
 }
 
 /** The definition of a swap, pool by pool; they swap at the same time. */
@@ -157,8 +169,8 @@ function turnSeconds(
   second: number,
   comesRound: boolean,
   devicesOf: (node: PlanNode) => number,
-): number {
-  let slowest = 0;
+): { swap: number; swapBack: number } {
+  let slowest = { swap: 0, swapBack: 0 };
   for (const pool of [undefined, ...Object.keys(problem.pools)]) {
     const inPool = (mask: number): number =>
       dag.components.reduce((all, c, i) => (c.members[0]!.pool === pool ? all | (mask & (1 << i)) : all), 0);
@@ -166,7 +178,9 @@ function turnSeconds(
     if (a === 0 || b === 0) continue;
     const members = [...bitsOf(a | b)].flatMap((bit) => dag.components[bit]!.members);
     if (problem.residency === "lazy" && fitTogether(problem, members, devicesOf)) continue;
-    slowest = Math.max(slowest, swapSeconds(dag, a, b) + (comesRound ? swapSeconds(dag, a | b, a | b) : 0));
+    const swap = swapSeconds(dag, a, b);
+    const swapBack = comesRound ? swapSeconds(dag, a | b, a | b) : 0;
+    if (swap + swapBack > slowest.swap + slowest.swapBack) slowest = { swap, swapBack };
   }
   return slowest;
 }
@@ -205,6 +219,7 @@ function costPipeline(model: PlanModel, schedule: Extract<Schedule, { op: "pipel
     step: sum + (count - 1) * slowest,
     busy: count * busiest,
     swap: 0,
+    swapBack: 0,
     used: combine(costs, (x, y) => x + y),
     own: new Map(costs.flatMap((c) => [...c.own])),
   };

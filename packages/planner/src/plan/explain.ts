@@ -21,7 +21,7 @@ export function explainPlan(
   const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
   const lines = [
     `${best!.mode}: ${problem.batch} items on ${problem.devices} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(schedule)}`,
-    ...limits(cost),
+    ...limitsOf(cost),
   ];
   if (problem.maxStaleness > 0) {
     const hidden = cost.step - best!.time;
@@ -49,11 +49,6 @@ export function explainPlan(
   return lines;
 }
 
-/** The bottleneck of every level of a schedule, from the whole down to one component. */
-export function limitsOf(model: PlanModel, schedule: Schedule): string[] {
-  return limits(costSchedule(model, schedule));
-}
-
 function describe(schedule: Schedule): string {
   if (schedule.op === "node") return `'${schedule.node}' on ${schedule.devices}`;
   const parts = "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];
@@ -66,8 +61,8 @@ function describe(schedule: Schedule): string {
 const nameOf = ({ schedule }: Cost): string =>
   schedule.op === "node" ? `'${schedule.node}'` : `the part (${describe(schedule)})`;
 
-/** Follows the largest share of the time down the tree until a single component is left. */
-function limits(cost: Cost): string[] {
+/** The bottleneck of every level of a schedule, from the whole down to one component, along the largest share of the time. */
+export function limitsOf(cost: Cost): string[] {
   const lines: string[] = [];
   let repeat = 1;
   for (let at = cost; at.parts.length > 0; ) {
@@ -84,7 +79,8 @@ function limits(cost: Cost): string[] {
       );
       repeat *= count;
     } else if (schedule.op === "temporal") {
-      const swaps = at.swap > 0 ? `; swapping costs ${seconds(at.swap * repeat)}` : "";
+      const swapping = (at.swap + at.swapBack) * repeat;
+      const swaps = swapping > 0 ? `; swapping costs ${seconds(swapping)}` : "";
       lines.push(
         `${nameOf(slowest)} is the longest turn: ${percent((slowest.step * repeat) / cost.step)} of the time${swaps}`,
       );

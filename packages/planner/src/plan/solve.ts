@@ -1,7 +1,7 @@
 import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMethod } from "@treadle/contracts";
 import { z } from "zod";
 import { DeadlinePassed } from "./bounds.ts";
-import { modeOf, solveEval } from "./evaluate.ts";
+import { costSchedule, modeOf, solveEval } from "./evaluate.ts";
 import { explainPlan, limitsOf } from "./explain.ts";
 import type { FastResult } from "./fast.ts";
 import { compileModel, operationsOf } from "./model.ts";
@@ -73,7 +73,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   }
   alternatives.sort((a, b) => a.time - b.time);
   const explanation = explainPlan(model, schedule, alternatives, stats);
-  const limits = limitsOf(model, schedule);
+  const limits = limitsOf(costSchedule(model, schedule));
   return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, limits, stats };
 }
 

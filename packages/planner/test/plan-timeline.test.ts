@@ -1,0 +1,70 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { planFromProfile } from "../src/index.ts";
+import { type Costs, chainProfile, cluster } from "./synthetic-profile.ts";
+
+const costs: fc.Arbitrary<Costs> = fc.record({
+  base: fc.double({ min: 0, max: 3, noNaN: true }),
+  perItem: fc.double({ min: 0.01, max: 3, noNaN: true }),
+  alpha: fc.constantFrom(0, 0.5, 1),
+  onloadSeconds: fc.constantFrom(0, 1.5),
+  offloadSeconds: fc.constantFrom(0, 0.5),
+  serialSeconds: fc.constantFrom(0, 2),
+  memory: fc.constantFrom([], [{ devices: 1, bytesPerDevice: 50 * 2 ** 30 }]),
+});
+const names = ["a", "b", "c"];
+const plan = (chain: readonly Costs[], devices = 6) =>
+  planFromProfile(chainProfile(Object.fromEntries(chain.map((cost, i) => [names[i]!, cost]))), {
+    devices: cluster(devices),
+    batch: 64,
+    maxStaleness: 0,
+    components: chain.map((_, i) => ({ name: names[i]! })),
+  });
+
+describe("the timeline", () => {
+  test("ends when the prediction says, and no device does two things at once", () => {
+    fc.assert(
+      fc.property(fc.array(costs, { minLength: 2, maxLength: 3 }), (chain) => {
+        for (const { timeline, stepSeconds } of plan(chain).alternatives) {
+          expect(timeline.seconds).toBeCloseTo(stepSeconds, 6);
+          for (const { segments } of timeline.lanes) {
+            const sorted = [...segments].sort((x, y) => x.startSeconds - y.startSeconds);
+            for (const [i, segment] of sorted.entries()) {
+              expect(segment.endSeconds).toBeLessThanOrEqual(timeline.seconds * (1 + 1e-9));
+              if (i > 0) expect(segment.startSeconds).toBeGreaterThanOrEqual(sorted[i - 1]!.endSeconds - 1e-6);
+            }
+          }
+        }
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  test("every device is in one lane, and every component runs", () => {
+    const { alternatives } = plan([{ perItem: 1 }, { perItem: 1, alpha: 0 }, { perItem: 2 }]);
+    for (const { timeline, plan: placed } of alternatives) {
+      const used = new Set(Object.values(placed.components).flatMap(({ ranks }) => ranks.flatMap((r) => r.devices)));
+      expect(timeline.lanes.reduce((sum, lane) => sum + lane.numDevices, 0)).toBe(used.size);
+      const ran = new Set(timeline.lanes.flatMap((lane) => lane.segments.map((segment) => segment.component)));
+      for (const name of names) expect(ran.has(name)).toBe(true);
+    }
+  });
+});
+
+describe("more devices", () => {
+  test("are worth most for the bottleneck of a pipeline, and nothing for who waits for it", () => {
+    const heavy = { perItem: 4, alpha: 0.7 };
+    const { moreDevices, plan: chosen } = plan([{ perItem: 1, alpha: 0 }, heavy], 4);
+    expect(chosen.mode).toBe("spatial");
+    expect(moreDevices[0]).toMatchObject({ components: ["b"] });
+    expect(moreDevices[0]!.savedSeconds).toBeGreaterThan(0);
+    expect(moreDevices.at(-1)!.savedSeconds).toBeCloseTo(0, 9);
+  });
+
+  test("help all that take turns at once", () => {
+    const { moreDevices, plan: chosen, predicted } = plan([{ perItem: 4 }, { perItem: 4 }], 4);
+    expect(chosen.mode).toBe("temporal");
+    expect(moreDevices).toEqual([{ components: ["a", "b"], devices: 1, savedSeconds: expect.any(Number) }]);
+    expect(moreDevices[0]!.savedSeconds).toBeCloseTo(predicted.stepSeconds / 5, 6);
+  });
+});
