@@ -1,42 +1,29 @@
-import { type ChildProcess, spawn } from "node:child_process";
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import type { RunEvent, TreadleError } from "@treadle/contracts";
 import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { readRecords } from "../../packages/runtime/src/run/journal.ts";
 import { isAlive, projectRoot, segmentsOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf, socketFolders } from "../support/ledger.ts";
+import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
 
 let root: string;
-let runner: ChildProcess | undefined;
+const runners: RunnerProcess[] = [];
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
   await mkdir(join(root, "tmp"));
 });
 afterEach(async () => {
-  runner?.kill("SIGKILL");
+  for (const { child } of runners.splice(0)) child.kill("SIGKILL");
   await rm(root, { recursive: true, force: true });
 });
 
-const script = fileURLToPath(new URL("../support/run-ledger.ts", import.meta.url));
-
-/** A runner in a process of its own. */
-function startRunner(runId: string, overrides: readonly string[]) {
-  const flags = ["--conditions=source", "--import", "tsx"];
-  const child = spawn(process.execPath, [...flags, script, root, runId, ...overrides], {
-    stdio: ["ignore", "pipe", "inherit"],
-    cwd: projectRoot,
-    env: { ...process.env, TMPDIR: join(root, "tmp") },
-  });
-  runner = child;
-  const events: RunEvent[] = [];
-  createInterface({ input: child.stdout }).on("line", (line) => events.push(JSON.parse(line) as RunEvent));
-  const exited = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
-  return { child, events, exited };
+function start(runId: string, overrides: readonly string[]): RunnerProcess {
+  const started = startRunner(root, runId, overrides);
+  runners.push(started);
+  return started;
 }
 
 const thrownBy = async (work: Promise<unknown>): Promise<TreadleError> =>
@@ -49,7 +36,7 @@ test("J1, H3, S4: a runner killed again and again leaves no process, and resumes
   const overrides = ["steps=8", "pauseMs=15", "payload=30000"]; // large enough for shared memory
   let runId = "new";
   for (let kill = 1; kill <= 3; kill++) {
-    const { child, events, exited } = startRunner(runId, overrides);
+    const { child, events, exited } = start(runId, overrides);
     const first = await until(() => events.find((event) => event.type === "run-started"), "the run to start");
     runId = first.runId;
     const resumedFrom = first.resumedFrom ?? 0;
@@ -72,7 +59,7 @@ test("J1, H3, S4: a runner killed again and again leaves no process, and resumes
     expect(steps).toEqual(steps.map((_, i) => i + 1));
     expect(steps.length).toBeGreaterThanOrEqual(resumedFrom);
   }
-  const { events, exited } = startRunner(runId, overrides);
+  const { events, exited } = start(runId, overrides);
   expect(await exited).toBe(0);
   expect(events.at(-1)).toMatchObject({ type: "run-finished", summary: { steps: 8, policyVersion: 8 } });
   const folder = join(root, runId);
@@ -147,4 +134,25 @@ test("a run that is ended at once leaves nothing, and one that is stopped ends w
   expect(finished).toMatchObject({ stopped: false, summary: { steps: 5 } });
   await expectWholeLedger(folder, 5, 12);
   await expectCleanEnd(runId, folder, pidsOf(events));
+}, 180_000);
+
+test("J1: a runner suspended while another takes its run commits nothing more, ends when it goes on, and harms nobody", async () => {
+  const overrides = ["steps=60", "pauseMs=20", "payload=30000", "ranks=1"];
+  const first = start("new", overrides);
+  const { runId } = await until(() => first.events.find((event) => event.type === "run-started"), "the run to start");
+  await until(() => first.events.some((event) => event.type === "step-finished" && event.step >= 3), "three steps");
+  first.child.kill("SIGSTOP");
+  const second = start(runId, overrides); // the lock of the first goes stale while this one waits for it
+  const finished = (runner: RunnerProcess) => runner.events.filter((event) => event.type === "step-finished");
+  await until(() => finished(second).length >= 2, "the second runner to get on", 60_000);
+  const committed = finished(first).length;
+  first.child.kill("SIGCONT");
+  expect(await first.exited).toBe(1);
+  expect(first.threw()).toMatchObject({ code: "run.locked", message: expect.stringContaining("another runner") });
+  expect(finished(first)).toHaveLength(committed);
+  expect(await second.exited).toBe(0);
+  expect(second.events.at(-1)).toMatchObject({ type: "run-finished", summary: { steps: 60, restarts: 0 } });
+  const folder = join(root, runId);
+  await expectWholeLedger(folder, 60, 12);
+  await expectCleanEnd(runId, folder, [...pidsOf(first.events), ...pidsOf(second.events)]);
 }, 180_000);

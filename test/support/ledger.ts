@@ -15,8 +15,11 @@ export function ledgerOptions(runsRoot: string, onEvent: (event: RunEvent) => vo
   return { workflow: ledgerWorkflow, runsRoot, projectRoot, onEvent, overrides };
 }
 
-/** J1: the journal has every step once, in order, with its items; the state has every item once, in the same order. */
-export async function expectWholeLedger(folder: string, steps: number, batch: number): Promise<void> {
+/**
+ * J1: the journal has every step once, in order, with its items; the state has every item once, in the same order, after
+ * those that were trained before the steps.
+ */
+export async function expectWholeLedger(folder: string, steps: number, batch: number, first = 0): Promise<void> {
   const path = join(folder, "journal.jsonl");
   const { records } = readRecords(await readFile(path, "utf8"), path);
   const committed = records.filter((record) => record.type === "step");
@@ -28,8 +31,8 @@ export async function expectWholeLedger(folder: string, steps: number, batch: nu
     version: number;
     trained: string[];
   };
-  expect(trained).toEqual(dataset.flat());
-  expect(version).toBe(steps);
+  expect(trained).toEqual([...tasksOf(0, first).map(({ id }) => id), ...dataset.flat()]);
+  expect(version).toBe(steps + (first > 0 ? 2 : 0));
 }
 
 /** S4: no process, no shared memory and no socket of the run is left, and its folder is free. */
