@@ -43,3 +43,109 @@ test("S2: one of two node agents is killed: its workers end, its ranks move to t
   expect(linesOf(run)).toContainEqual(expect.stringContaining("node 'b' is lost"));
   await expectDone(run, 6);
 }, 240_000);
+
+test("S2: an agent that is killed and started again is used again: its ranks come back to it", async () => {
+  const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
+  const run = world.startRun(["steps=5", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=60000"]);
+  await run.event("step-started", ({ step }) => step === 2);
+  await b?.kill();
+  const again = await world.startNode("b");
+  expect(again.output()).toContain("incarnation 2");
+  await expectDone(run, 5);
+  expect(linesOf(run).filter((line) => line.includes("moves from node"))).toEqual([]);
+  expect(again.output()).toContain("opens run");
+}, 240_000);
+
+test("an agent that is asked to leave ends its workers and goes; one alone is enough to go on, and a new one helps", async () => {
+  const [a] = await Promise.all([world.startNode("a"), world.startNode("b")]);
+  const run = world.startRun(["steps=8", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=0"]);
+  await run.event("step-started", ({ step }) => step === 2);
+  a?.child.kill("SIGTERM");
+  await until(() => a?.child.exitCode === 0, "the agent to leave");
+  expect(a?.output()).toContain("has left");
+  await world.startNode("c");
+  await run.event("step-finished", ({ step }) => step === 4);
+  await expectDone(run, 8);
+  expect(linesOf(run)).toContainEqual(expect.stringContaining("node 'a' is lost: it was asked to leave"));
+}, 240_000);
+
+test("a NATS server that is killed and started again costs no worker: calls and data go on meanwhile", async () => {
+  await Promise.all([world.startNode("a"), world.startNode("b")]);
+  const run = world.startRun(["steps=10", "pauseMs=100", "cluster.minNodes=2"]);
+  await run.event("step-started", ({ step }) => step === 2);
+  await world.nats.stop("SIGKILL");
+  const before = run.events.filter((event) => event.type === "step-finished").length;
+  await run.event("step-finished", ({ step }) => step > before + 1);
+  await world.nats.start();
+  await expectDone(run, 10);
+  expect(run.events.filter((event) => event.type === "worker-died")).toEqual([]);
+}, 240_000);
+
+test("S2: a worker that dies while the control plane is away is replaced when it is back", async () => {
+  await world.startNode("a");
+  const run = world.startRun(["steps=6", "pauseMs=60"]);
+  await run.event("step-started", ({ step }) => step === 2);
+  await world.nats.stop();
+  process.kill((await run.event("worker-started", ({ worker }) => worker === "maker/0")).pid as number, "SIGKILL");
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  await world.nats.start();
+  await run.event("worker-restarted", ({ worker }) => worker === "maker/0");
+  await expectDone(run, 6);
+}, 240_000);
+
+test("H3, J1: a runner that is killed leaves no worker on any node, and its run is resumed on the same agents", async () => {
+  await Promise.all([world.startNode("a"), world.startNode("b")]);
+  const first = world.startRun(["steps=6", "pauseMs=60", "cluster.minNodes=2"]);
+  const { runId } = await first.event("run-started");
+  await first.event("step-finished", ({ step }) => step === 2);
+  first.child.kill("SIGKILL");
+  const pids = pidsOf(first.events);
+  expect(pids.length).toBeGreaterThanOrEqual(4);
+  await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 15_000);
+  const second = world.startRun(["steps=6", "cluster.minNodes=2"], runId);
+  expect((await second.event("run-started")).resumedFrom).toBeGreaterThanOrEqual(2);
+  await expectDone(second, 6);
+}, 240_000);
+
+test("L3: an agent that was stopped and goes on finds that its workers count no more", async () => {
+  const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
+  const run = world.startRun(["steps=9", "pauseMs=100", "cluster.minNodes=2", "cluster.rejoinMs=0"]);
+  await run.event("step-started", ({ step }) => step === 2);
+  const early = pidsOf(run.events);
+  b?.child.kill("SIGSTOP");
+  await until(
+    () => linesOf(run).some((line) => line.includes("node 'b' is lost: it was silent")),
+    "the silence to count",
+  );
+  b?.child.kill("SIGCONT");
+  await until(() => linesOf(run).some((line) => line.includes("node 'b' has joined")), "it to be used again");
+  // The workers that it had are gone before that: no device is granted twice.
+  const died = run.events.flatMap((event) => (event.type === "worker-died" ? [event.worker] : []));
+  expect(died.length).toBeGreaterThan(0);
+  await until(() => early.filter(isAlive).length < early.length, "its old workers to be gone");
+  await expectDone(run, 9);
+}, 240_000);
+
+test("misuse is told in one sentence: no agents, no server, other code, an agent of the same name", async () => {
+  const nobody = world.startRun(["cluster.nodeWaitMs=1500"]);
+  expect(await nobody.exited).toBe(1);
+  const threw = (run: RunProcess) => run.events.at(-1) as unknown as { code: string; message: string };
+  expect(threw(nobody)).toMatchObject({ code: "node.unavailable", message: expect.stringContaining("treadle node") });
+
+  const elsewhere = world.startRun(["cluster.nats.url=nats://127.0.0.1:1"]);
+  expect(await elsewhere.exited).toBe(1);
+  expect(threw(elsewhere)).toMatchObject({ code: "control-plane.unreachable" });
+
+  const first = await world.startNode("a");
+  const second = await world.startNode("a");
+  await until(() => first.child.exitCode !== null, "the first of that name to end");
+  expect(first.output()).toContain("--name");
+  expect(first.child.exitCode).toBe(2);
+
+  await second.kill();
+  await world.startNode("b", ["--project", await world.otherCode()]);
+  const other = world.startRun(["cluster.nodeWaitMs=3000"]);
+  expect(await other.exited).toBe(1);
+  expect(threw(other)).toMatchObject({ code: "node.unavailable" });
+  expect(linesOf(other)).toContainEqual(expect.stringContaining("its code is not the runner's"));
+}, 240_000);

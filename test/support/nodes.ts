@@ -62,6 +62,14 @@ export class NodesWorld {
     return join(this.root, "tmp");
   }
 
+  /** The project with one file more. */
+  async otherCode(): Promise<string> {
+    const other = join(this.root, "other");
+    await cp(this.project, other, { recursive: true, verbatimSymlinks: true });
+    await writeFile(join(other, "more.ts"), "export const more = 1;\n");
+    return other;
+  }
+
   async startNode(name: string, flags: readonly string[] = []): Promise<NodeProcess> {
     const all = ["node", "--nats", this.nats.url, "--name", name, "--project", this.project, ...flags];
     const child = this.#spawn([command, ...all], "pipe");

@@ -91,3 +91,32 @@ export const LogEvent = z.object({
   lines: z.array(z.object({ worker: z.string(), level: z.string(), line: z.string() })),
 });
 export type LogEvent = z.infer<typeof LogEvent>;
+
+/** What a runner answers when it is asked how it goes. */
+export const RunStatus = z.object({
+  step: z.int().nonnegative().optional(),
+  restarts: z.int().nonnegative(),
+  workers: z.array(
+    z.object({
+      worker: z.string(),
+      node: z.string(),
+      devices: z.array(z.string()),
+      pid: z.int().optional(),
+      isReady: z.boolean(),
+    }),
+  ),
+  channels: z.array(z.object({ channel: z.string(), depth: z.number() })),
+  /** who waits, and for whom in turn */
+  waits: z.array(z.object({ who: z.string(), on: z.string() })),
+});
+export type RunStatus = z.infer<typeof RunStatus>;
+
+/** What is kept of a run when its runner has left. */
+export const RunRecord = RunInfo.extend({
+  state: z.enum(["running", "finished", "stopped", "failed"]),
+  step: z.int().nonnegative(),
+  endedAt: z.string().optional(),
+  /** the first failure */
+  failure: z.string().optional(),
+});
+export type RunRecord = z.infer<typeof RunRecord>;

@@ -20,6 +20,8 @@ export {
   NodeInfo,
   ReleaseCommand,
   RunInfo,
+  RunRecord,
+  RunStatus,
   SpawnCommand,
   SpawnReply,
   StopCommand,

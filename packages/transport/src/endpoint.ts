@@ -50,7 +50,7 @@ export type EndpointOptions = {
     | undefined;
   /** With certificates, TCP is encrypted, and nothing else is dialled or admitted there. */
   readonly tls?: LinkTls | undefined;
-  /** Told of whoever dialled and was not admitted, and why. */
+  /** Told of whoever dialled over TCP and was not admitted, and why. */
   readonly onRefused?: ((error: TreadleError, from: string) => void) | undefined;
   readonly limits?: Partial<LinkLimits> | undefined;
   readonly handshakeTimeoutMs?: number | undefined;
@@ -232,12 +232,15 @@ class SocketEndpoint implements Endpoint {
     const from = peerOf(socket);
     this.#shake(wire, "acceptor").then(
       (link) => this.#listener?.(link),
-      (error: TreadleError) => this.#options.onRefused?.(error, from), // the dialler learns the reason too
+      (error: TreadleError) => {
+        // The dialler learns the reason too. On this machine somebody may only have looked whether anyone listens.
+        if (from !== undefined) this.#options.onRefused?.(error, from);
+      },
     );
   }
 
   #refused(error: TreadleError, socket: net.Socket): void {
-    this.#options.onRefused?.(error, peerOf(socket));
+    this.#options.onRefused?.(error, peerOf(socket) ?? "a closed connection");
     socket.destroy();
   }
 
@@ -385,7 +388,8 @@ async function removeStaleSocket(path: string): Promise<void> {
   });
 }
 
-const peerOf = (socket: net.Socket): string => socket.remoteAddress ?? "this machine";
+/** Undefined over a unix socket. */
+const peerOf = (socket: net.Socket): string | undefined => socket.remoteAddress;
 
 function newWire(socket: net.Socket): Wire {
   return {

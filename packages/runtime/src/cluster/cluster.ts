@@ -5,6 +5,7 @@ import {
   type ObservedCall,
   type Plan,
   type RunEvent,
+  type RunStatus,
   type RuntimeConfig,
   TreadleError,
 } from "@treadle/contracts";
@@ -43,6 +44,8 @@ export type ClusterOptions = {
   readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
   readonly onEvent: (event: RunEvent) => void;
   readonly onSpans: (batch: unknown) => void;
+  /** somebody asks over the control plane for an end after the step under way */
+  readonly onStopAsked?: (() => void) | undefined;
   /** the nodes that were found; without them this process is the only one */
   readonly nodes?: Nodes | undefined;
   /** decides where everything runs; without it the configured mode does */
@@ -141,6 +144,7 @@ export class Cluster {
       calls: this.#calls,
       supervisor: this.#supervisor,
       states: this.#states,
+      onCommand: (method) => this.#command(method),
       isOver: () => this.#failure !== undefined,
       onFatal: (error) => this.#fail(error),
     });
@@ -422,6 +426,32 @@ export class Cluster {
 
   #fail(error: unknown): void {
     this.#noteFailure(error);
+  /** What anybody on the control plane may ask of this run. */
+  #command(method: string): unknown {
+    if (method === "status") return this.status();
+    if (method !== "stop") {
+      throw new TreadleError("call.unknown-method", `run '${this.#options.runId}' knows no command '${method}'`);
+    }
+    this.#options.onStopAsked?.();
+    return undefined;
+  }
+
+  status(): RunStatus {
+    return {
+      ...(this.step === undefined ? {} : { step: this.step }),
+      restarts: this.restarts,
+      workers: this.#fleet.all.map(({ name, node, devices, process, peer }) => ({
+        worker: name,
+        node,
+        devices: [...devices],
+        ...(process?.pid === undefined ? {} : { pid: process.pid }),
+        isReady: peer !== undefined,
+      })),
+      channels: this.channelDepths,
+      waits: this.#standstill().waits.map(({ who, on }) => ({ who, on })),
+    };
+  }
+
     for (const rank of this.#fleet.all) rank.fail(error);
     this.#calls.fail(error);
   }

@@ -8,6 +8,7 @@
  * B2 a node that was lost is used again only after it has said that nothing of this run is left there (L3).
  */
 import { hostname } from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import {
   type Announcement,
@@ -22,6 +23,8 @@ import {
   type Member,
   type MembershipChange,
   NodeInfo,
+  type RunInfo,
+  type RunRecord,
   type RuntimeConfig,
   type SpawnCommand,
   SpawnReply,
@@ -51,7 +54,7 @@ export type NodesListener = {
   readonly onHeartbeat: (worker: string, incarnation: number, busyMs: number) => void;
   readonly onLog: (worker: string, level: string, line: string) => void;
   /** Answers what anybody may ask of this runner. */
-  readonly onCommand: (method: string, body: unknown) => unknown;
+  readonly onCommand: (method: string) => unknown;
 };
 
 export type NodesOptions = {
@@ -69,6 +72,7 @@ const commandTimeoutMs = 10_000;
 /** A node may have much to hash and many processes to end. */
 const slowCommandMs = 60_000;
 const releaseTimeoutMs = 15_000;
+const recordTimeoutMs = 5000;
 const beatWhileCutOffMs = 1000;
 
 export class Nodes {
@@ -82,6 +86,7 @@ export class Nodes {
   #codeHash: Promise<string> | undefined;
   #announcement: Announcement | undefined;
   #run: OpenRun | undefined;
+  #info: RunInfo | undefined;
   #listener: NodesListener | undefined;
   #closed: Promise<void> | undefined;
 
@@ -156,9 +161,9 @@ export class Nodes {
     const { plane } = this.#options;
     this.#run = run;
     this.#listener = listener;
-    const info = { runId: run.runId, host: hostname(), pid: process.pid, startedAt: new Date().toISOString() };
-    this.#announcement = await plane.announce("run", run.runId, info, (method, body) => {
-      if (method !== "exited") return listener.onCommand(method, body);
+    this.#info = { runId: run.runId, host: hostname(), pid: process.pid, startedAt: new Date().toISOString() };
+    this.#announcement = await plane.announce("run", run.runId, this.#info, (method, body) => {
+      if (method !== "exited") return listener.onCommand(method);
       const { node, report } = ExitedCommand.parse(body);
       this.#workers.get(keyOf(report.worker, report.incarnation))?.settle(node, report);
       return undefined;
@@ -170,6 +175,7 @@ export class Nodes {
       }),
     );
     if (this.isLocal) return;
+    await this.record("running", 0);
     const timer = setInterval(() => this.#beatForAll(), beatWhileCutOffMs);
     this.#ends.push(() => clearInterval(timer));
   }
@@ -201,6 +207,17 @@ export class Nodes {
       worker.settle(node, exitOf(worker, toErrorRecord(error)));
     }
     return worker;
+  }
+
+  /** Writes down how the run goes, for when its runner has left. */
+  async record(state: RunRecord["state"], step: number, failure?: string): Promise<void> {
+    if (this.#info === undefined || this.isLocal) return;
+    const ended = state === "running" ? {} : { endedAt: new Date().toISOString() };
+    const record: RunRecord = { ...this.#info, state, step, ...ended, ...(failure === undefined ? {} : { failure }) };
+    const kept = this.#options.plane.keep(record.runId, record).catch((error: Error) => {
+      this.#options.onNotice?.(`the state of the run could not be kept: ${error.message}`);
+    });
+    await Promise.race([kept, delay(recordTimeoutMs, undefined, { ref: false })]);
   }
 
   /** Ends every process, leaves, and disconnects. */
