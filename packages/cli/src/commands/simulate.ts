@@ -99,21 +99,22 @@ async function readPlan(path: string, flags: SimulateFlags): Promise<Simulated> 
       `--${flag} is of no use with '${path}', which says it all; give the workflow's folder to plan anew`,
     );
   }
-  const invalid = (why: string, cause: unknown) =>
-    new TreadleError("problem.invalid", `'${path}' is no plan: ${why}; each run's folder has one, plan.json`, {
-      cause,
-    });
-  const text = await readFile(path, "utf8").catch((cause) => {
-    throw invalid("it cannot be read", cause);
+  const invalid = (why: string) =>
+    new TreadleError("problem.invalid", `'${path}' is no plan: ${why}; each run's folder has one, plan.json`);
+  const text = await readFile(path, "utf8").catch((error: Error) => {
+    throw invalid(`it cannot be read (${error.message})`);
   });
   let json: unknown;
   try {
     json = JSON.parse(text);
-  } catch (cause) {
-    throw invalid("it is no JSON", cause);
+  } catch (error) {
+    throw invalid(`it is no JSON (${(error as Error).message})`);
   }
   const parsed = Plan.safeParse(json);
-  if (!parsed.success) throw invalid(z.prettifyError(parsed.error), parsed.error);
+  if (!parsed.success) {
+    const problems = parsed.error.issues.map((issue) => `${issue.path.join(".") || "plan"}: ${issue.message}`);
+    throw invalid(problems.join("; "));
+  }
   const plan = parsed.data;
   const workflow = await workflowOfRun(dirname(resolve(path)));
   if (workflow === undefined && flags.profile === undefined) {
