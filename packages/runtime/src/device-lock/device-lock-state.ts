@@ -33,7 +33,7 @@ import type {
   WorkerInput,
 } from "./lock-messages.ts";
 import { type Member, Party } from "./lock-party.ts";
-import { lockEdges, lockTimeout, outOfMemory, staleToken } from "./lock-reports.ts";
+import { lockEdges, lockSnapshot, lockTimeout, outOfMemory, staleToken } from "./lock-reports.ts";
 import { PartyTable } from "./party-table.ts";
 import { ResidencyTable, type WorkerState } from "./residency.ts";
 import type { WaitEdge } from "./wait-for.ts";
@@ -246,40 +246,7 @@ export class DeviceLockState {
   }
 
   snapshot(): LockSnapshot {
-    const members = [...this.#members.values()];
-    return {
-      devices: this.#residency.devices.map((device) => {
-        const holders = [...(this.#parties.holders.get(device.device)?.members.values() ?? [])].map(
-          ({ worker }) => worker,
-        );
-        return {
-          ...device,
-          holders: holders.filter((worker) => worker.devices.includes(device.device)).map(({ worker }) => worker),
-        };
-      }),
-      workers: [...this.#residency.workers].map(({ worker, residency, residentBytes }) => ({
-        worker,
-        residency,
-        residentBytes,
-      })),
-      holds: members
-        .filter((member) => member.state !== "asking")
-        .map(({ call, worker, token, count, state }) => ({
-          call: call.call,
-          worker: worker.worker,
-          token,
-          count,
-          lent: state === "lent",
-        })),
-      waiting: members
-        .filter((member) => member.state === "asking")
-        .map(({ call, worker, sinceMs, party }) => ({
-          call: call.call,
-          worker: worker.worker,
-          sinceMs,
-          state: party.state,
-        })),
-    };
+    return lockSnapshot(this.#members.values(), this.#parties.holders, this.#residency);
   }
 
   // Asking and giving up.

@@ -1,6 +1,7 @@
-/** What the device lock says when it cannot grant: who waits for whom, and the errors. */
+/** What the device lock says of itself: who holds what, who waits for whom, and the errors. */
 import { TreadleError } from "@treadle/contracts";
 import type { CallOrder } from "./call-order.ts";
+import type { LockSnapshot } from "./lock-messages.ts";
 import type { Member, Party } from "./lock-party.ts";
 import type { ResidencyTable, WorkerState } from "./residency.ts";
 import { describeChain, type WaitEdge, waitChain } from "./wait-for.ts";
@@ -83,4 +84,43 @@ export function outOfMemory(
     `${names} need ${needsBytes} bytes on device '${device}', which has ${capacityBytes}: ${excessBytes} too many; use a larger device, more of them, or a smaller model`,
     { details: { device, needsBytes, capacityBytes, excessBytes } },
   );
+}
+
+export function lockSnapshot(
+  all: Iterable<Member>,
+  holders: ReadonlyMap<string, Party>,
+  residency: ResidencyTable,
+): LockSnapshot {
+  const members = [...all];
+  return {
+    devices: residency.devices.map((device) => {
+      const holding = [...(holders.get(device.device)?.members.values() ?? [])].map(({ worker }) => worker);
+      return {
+        ...device,
+        holders: holding.filter(({ devices }) => devices.includes(device.device)).map(({ worker }) => worker),
+      };
+    }),
+    workers: [...residency.workers].map(({ worker, residency, residentBytes }) => ({
+      worker,
+      residency,
+      residentBytes,
+    })),
+    holds: members
+      .filter((member) => member.state !== "asking")
+      .map(({ call, worker, token, count, state }) => ({
+        call: call.call,
+        worker: worker.worker,
+        token,
+        count,
+        lent: state === "lent",
+      })),
+    waiting: members
+      .filter((member) => member.state === "asking")
+      .map(({ call, worker, sinceMs, party }) => ({
+        call: call.call,
+        worker: worker.worker,
+        sinceMs,
+        state: party.state,
+      })),
+  };
 }
