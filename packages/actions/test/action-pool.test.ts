@@ -1,4 +1,5 @@
 import { TreadleError } from "@treadle/contracts";
+import { ManualClock, settle } from "@treadle/contracts/testing";
 import { describe, expect, test } from "vitest";
 import {
   ActionPool,
@@ -10,7 +11,6 @@ import {
   type ServiceInstance,
   servicePreparation,
 } from "../src/index.ts";
-import { ManualClock, settle } from "./support/manual-clock.ts";
 
 const cores = (n: number, memoryBytes = 2 ** 30) => ({
   nodes: [{ id: "n0", numa: [Array.from({ length: n }, (_, i) => i)], memoryBytes }],

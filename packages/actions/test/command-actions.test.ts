@@ -1,4 +1,5 @@
 import { TreadleError } from "@treadle/contracts";
+import { ManualClock, settle } from "@treadle/contracts/testing";
 import { expect, test } from "vitest";
 import {
   ActionPool,
@@ -9,7 +10,6 @@ import {
   type Sandbox,
   type SandboxDriver,
 } from "../src/index.ts";
-import { ManualClock, settle } from "./support/manual-clock.ts";
 
 /** Remembers what it was asked for; sandboxes named in `dying` fail their first command as if they had died. */
 function recordingDriver(dying: number[] = []) {

@@ -76,6 +76,7 @@ export {
   UnlockRequest,
   WorkerBoot,
 } from "./messages.ts";
+export { nearestOf } from "./nearest.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
 export type {
   Announcement,

@@ -1,9 +1,9 @@
 import type { Completion, Sampling } from "@treadle/contracts";
+import { ManualClock } from "@treadle/contracts/testing";
 import { EmulatedEngine } from "@treadle/engines";
 import fc from "fast-check";
 import { beforeEach, describe, expect, test } from "vitest";
 import { Decoder } from "../src/emulated/decoder.ts";
-import { HandDrivenClock } from "./hand-driven-clock.ts";
 import { randomBatch } from "./small-transformer.ts";
 
 const profile = {
@@ -23,9 +23,9 @@ const sampling: Sampling = { maxTokens: 100, temperature: 1, stopTokens: [7], se
 const prompt = Int32Array.of(1, 2, 3);
 const stepMs = (running: number) => 10 + (20 * running) / 2;
 
-let clock: HandDrivenClock;
+let clock: ManualClock;
 beforeEach(() => {
-  clock = new HandDrivenClock();
+  clock = new ManualClock();
 });
 
 /** When a call settles, in milliseconds. */

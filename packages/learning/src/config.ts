@@ -1,4 +1,4 @@
-import { TreadleError } from "@treadle/contracts";
+import { nearestOf, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 
 /**
@@ -17,7 +17,7 @@ export function parseName<const Name extends string>(known: readonly Name[], val
   const name = isRecord(value) ? value.name : undefined;
   const match = known.find((candidate) => candidate === name);
   if (match !== undefined) return match;
-  const near = typeof name === "string" ? nearest(name, known) : undefined;
+  const near = typeof name === "string" ? nearestOf(name, known) : undefined;
   throw new TreadleError(
     "config.invalid",
     `${path}.name is ${quote(name)}: allowed is one of ${known.map(quote).join(", ")}` +
@@ -33,7 +33,7 @@ function describeIssue(issue: Issue, root: unknown, path: string, schema: z.ZodT
   if (issue.code === "unrecognized_keys") {
     const known = knownKeys(schema, issue.path);
     return issue.keys.map((key) => {
-      const near = nearest(key, known);
+      const near = nearestOf(key, known);
       const hint = near === undefined ? "" : `; did you mean '${near}'`;
       const allowed = known.length === 0 ? "" : `: allowed keys are ${known.map(quote).join(", ")}`;
       return `${where}.${key} is not a known key${allowed}${hint}`;
@@ -85,31 +85,4 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 
 function quote(value: unknown): string {
   return typeof value === "string" ? `'${value}'` : `'${JSON.stringify(value) ?? String(value)}'`;
-}
-
-/** The known word within edit distance 3 (and less than the word's own length), if any. */
-function nearest(word: string, known: readonly string[]): string | undefined {
-  let best: string | undefined;
-  let bestDistance = Math.min(4, word.length);
-  for (const candidate of known) {
-    const distance = editDistance(word, candidate);
-    if (distance < bestDistance) {
-      best = candidate;
-      bestDistance = distance;
-    }
-  }
-  return best;
-}
-
-function editDistance(a: string, b: string): number {
-  let previous = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const replaced = previous[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
-      row.push(Math.min(replaced, previous[j]! + 1, row[j - 1]! + 1));
-    }
-    previous = row;
-  }
-  return previous[b.length]!;
 }

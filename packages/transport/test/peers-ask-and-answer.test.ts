@@ -1,11 +1,11 @@
 import { type Link, type Peer, TreadleError } from "@treadle/contracts";
+import { ManualClock } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { createPeer, memoryLinkPair } from "../src/index.ts";
 import { joined } from "./support/endpoints.ts";
-import { HandClock } from "./support/hand-clock.ts";
 
-function peers(clock = new HandClock()): { asker: Peer; answerer: Peer; clock: HandClock; links: [Link, Link] } {
+function peers(clock = new ManualClock()): { asker: Peer; answerer: Peer; clock: ManualClock; links: [Link, Link] } {
   const links = memoryLinkPair(["asker", "answerer"]);
   return { asker: createPeer(links[0], { clock }), answerer: createPeer(links[1], { clock }), clock, links };
 }
@@ -68,17 +68,17 @@ describe("peer", () => {
       message: expect.stringMatching(/'slow' on 'answerer' gave no answer within 1000 ms/),
     });
     await settle();
-    clock.advance(999);
+    await clock.advance(999);
     await settle();
     expect(aborted).toBeUndefined();
-    clock.advance(1);
+    await clock.advance(1);
     await failure;
     await settle();
     expect(aborted).toMatchObject({ code: "call.cancelled" });
     answer(7);
     await settle();
     const late = expect(patient).rejects.toMatchObject({ code: "call.timeout" });
-    clock.advance(4000);
+    await clock.advance(4000);
     await late;
     expect(clock.armed).toBe(0);
   });

@@ -1,7 +1,6 @@
 /** From files and flags to one validated configuration: defaults < file < `--set`. All problems are reported at once. */
 import { readFile } from "node:fs/promises";
-import { RuntimeConfig, TreadleError } from "@treadle/contracts";
-import { distance } from "fastest-levenshtein";
+import { nearestOf, RuntimeConfig, TreadleError } from "@treadle/contracts";
 import { parse as parseYaml, YAMLParseError } from "yaml";
 import { z } from "zod";
 
@@ -109,12 +108,6 @@ function unwrap(schema: unknown): unknown {
     current = current.def.innerType;
   }
   return current;
-}
-
-export function nearestOf(key: string, known: readonly string[]): string | undefined {
-  const ranked = known.map((name) => ({ name, far: distance(key, name) })).sort((a, b) => a.far - b.far);
-  const best = ranked[0];
-  return best && best.far <= Math.max(2, Math.ceil(key.length / 3)) ? best.name : undefined;
 }
 
 function valueAt(values: unknown, path: readonly string[]): unknown {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { applyOverrides, fullSchema, nearestOf, readConfigFile, validateConfig } from "../../src/run/config.ts";
+import { applyOverrides, fullSchema, readConfigFile, validateConfig } from "../../src/run/config.ts";
 
 const schema = fullSchema(z.object({ model: z.strictObject({ width: z.int().positive(), name: z.string() }) }));
 
@@ -108,10 +108,4 @@ test("a file that is missing or is no YAML is config.unreadable, with the line",
   await writeFile(path, "- a list\n");
   expect(problemsOf(await readConfigFile(path)).length).toBeGreaterThan(0);
   await rm(folder, { recursive: true });
-});
-
-test("the nearest key is near", () => {
-  expect(nearestOf("stesp", ["steps", "seed"])).toBe("steps");
-  expect(nearestOf("velocity", ["steps", "seed"])).toBeUndefined();
-  expect(nearestOf("x", [])).toBeUndefined();
 });

@@ -1,4 +1,4 @@
-import type { Clock } from "@treadle/contracts";
+import type { Clock } from "../ports.ts";
 
 /** Time that moves only when told to; promises settle between timers. */
 export class ManualClock implements Clock {
