@@ -20,6 +20,10 @@ export type NodeProcess = { readonly child: ChildProcess; readonly output: () =>
 export type RunProcess = {
   readonly child: ChildProcess;
   readonly events: RunEvent[];
+  /** what the runner itself has said */
+  lines(): string[];
+  /** waits for a line of the runner that has this in it */
+  line(part: string): Promise<string>;
   readonly exited: Promise<number | null>;
   /** waits for an event that fits */
   event<Type extends RunEvent["type"]>(
@@ -109,9 +113,23 @@ export class NodesWorld {
       events.push(JSON.parse(line) as RunEvent);
     });
     const exited = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
+    const lines = () =>
+      events.flatMap((event) => (event.type === "log" && event.worker === "runner" ? [event.line] : []));
+    const isOver = () => child.exitCode !== null || child.signalCode !== null;
     return {
       child,
       events,
+      lines,
+      line: (part) =>
+        until(
+          () => {
+            const found = lines().find((line) => line.includes(part));
+            if (found === undefined && isOver()) throw new Error(`no line has '${part}': ${lines().join("; ")}`);
+            return found;
+          },
+          `a line with '${part}'`,
+          60_000,
+        ),
       exited,
       event: (type, fits = () => true) =>
         until(

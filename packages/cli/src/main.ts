@@ -5,6 +5,7 @@ import { Command, CommanderError } from "commander";
 import { benchCommand } from "./commands/bench.ts";
 import { compareCommand } from "./commands/compare.ts";
 import { doctorCommand } from "./commands/doctor.ts";
+import { logsCommand } from "./commands/logs.ts";
 import { graphCommand, profileCommand } from "./commands/measure.ts";
 import { nodeCommand } from "./commands/node.ts";
 import { reportCommand } from "./commands/report.ts";
@@ -12,6 +13,8 @@ import { resumeCommand, runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
 import { simulateCommand } from "./commands/simulate.ts";
 import { solveCommand } from "./commands/solve.ts";
+import { statusCommand } from "./commands/status.ts";
+import { stopCommand } from "./commands/stop.ts";
 import { traceCommand } from "./commands/trace.ts";
 import { validateCommand } from "./commands/validate.ts";
 import { renderError } from "./view/error.ts";
@@ -37,6 +40,9 @@ for (const command of [
   compareCommand,
   runsCommand,
   nodeCommand,
+  statusCommand,
+  logsCommand,
+  stopCommand,
   traceCommand,
   reportCommand,
   doctorCommand,

@@ -2,6 +2,7 @@ import { LinksConfig, NatsConfig, TreadleError } from "@treadle/contracts";
 import { openNode, validateConfig } from "@treadle/runtime";
 import { Command } from "commander";
 import { z } from "zod";
+import { given, type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { findProjectRoot } from "./project.ts";
 
 const Flags = z.strictObject({
@@ -19,14 +20,7 @@ const Flags = z.strictObject({
   limitSeconds: z.coerce.number().positive(),
 });
 
-type RawFlags = {
-  readonly nats: string;
-  readonly subjectPrefix?: string;
-  readonly credentials?: string;
-  readonly natsCa?: string;
-  readonly natsCert?: string;
-  readonly natsKey?: string;
-  readonly replicas?: string;
+type RawFlags = NatsFlags & {
   readonly name?: string;
   readonly bind?: string;
   readonly advertise?: string;
@@ -47,39 +41,6 @@ const collectPairs = (value: string, previous: Readonly<Record<string, string>>)
   });
   return { ...previous, ...Object.fromEntries(pairs) };
 };
-
-/** Those that are given. */
-const given = (values: Readonly<Record<string, unknown>>): Record<string, unknown> | undefined => {
-  const entries = Object.entries(values).filter(([, value]) => value !== undefined);
-  return entries.length === 0 ? undefined : Object.fromEntries(entries);
-};
-
-/** The flags by which any command finds the control plane. */
-export function withNatsFlags(command: Command): Command {
-  return command
-    .requiredOption("--nats <address>", "NATS server, as nats://host:4222; several of one cluster with commas")
-    .option("--subject-prefix <name>", "the project's own; the same for runs and nodes that belong together")
-    .option("--credentials <file>", "credentials file of NATS; or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD")
-    .option("--nats-ca <file>", "authority of the NATS server's certificate")
-    .option("--nats-cert <file>", "certificate for the NATS server")
-    .option("--nats-key <file>", "its key")
-    .option("--replicas <count>", "NATS servers that keep what must survive: 3 in a cluster of three");
-}
-
-type NatsFlags = Pick<
-  RawFlags,
-  "nats" | "subjectPrefix" | "credentials" | "natsCa" | "natsCert" | "natsKey" | "replicas"
->;
-
-const natsValues = (flags: NatsFlags): unknown => ({
-  url: flags.nats.split(","),
-  ...given({
-    subjectPrefix: flags.subjectPrefix,
-    credentialsFile: flags.credentials,
-    replicas: flags.replicas === undefined ? undefined : Number(flags.replicas),
-    tls: given({ ca: flags.natsCa, cert: flags.natsCert, key: flags.natsKey }),
-  }),
-});
 
 export function nodeCommand(): Command {
   return withNatsFlags(new Command("node"))

@@ -414,18 +414,6 @@ export class Cluster {
     );
   }
 
-  /** S1: the first failure is kept. */
-  #noteFailure(error: unknown): void {
-    if (this.#failure || this.#closing) return;
-    const failure =
-      error instanceof TreadleError ? error : new TreadleError("call.failed", String(error), { cause: error });
-    if (failure.disposition === "cancelled") return;
-    this.#failure = failure;
-    this.#failureListener(failure);
-  }
-
-  #fail(error: unknown): void {
-    this.#noteFailure(error);
   /** What anybody on the control plane may ask of this run. */
   #command(method: string): unknown {
     if (method === "status") return this.status();
@@ -452,6 +440,18 @@ export class Cluster {
     };
   }
 
+  /** S1: the first failure is kept. */
+  #noteFailure(error: unknown): void {
+    if (this.#failure || this.#closing) return;
+    const failure =
+      error instanceof TreadleError ? error : new TreadleError("call.failed", String(error), { cause: error });
+    if (failure.disposition === "cancelled") return;
+    this.#failure = failure;
+    this.#failureListener(failure);
+  }
+
+  #fail(error: unknown): void {
+    this.#noteFailure(error);
     for (const rank of this.#fleet.all) rank.fail(error);
     this.#calls.fail(error);
   }

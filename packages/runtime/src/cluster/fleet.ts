@@ -164,15 +164,19 @@ export class Fleet {
     const { nodes, segmentPrefix, cluster } = this.#options;
     const { runId, config } = cluster;
     const { bind, advertise, tls } = config.cluster.links;
-    await removeDeadSocketFolders();
-    this.#socketFolder = await makeSocketFolder(segmentPrefix);
+    // No worker is on the runner's node unless the runner is a node itself.
+    if (nodes.isLocal) {
+      await removeDeadSocketFolders();
+      this.#socketFolder = await makeSocketFolder(segmentPrefix);
+    }
     this.#endpoint = await openEndpoint({
       name: "runner",
       runId,
       token: this.#token,
-      unixPath: join(this.#socketFolder, runnerSocket),
       segments: { prefix: segmentPrefix, scope: nodes.home },
-      ...(nodes.isLocal ? {} : { tcp: { host: bind, port: 0, advertise }, tls }),
+      ...(nodes.isLocal
+        ? { unixPath: join(this.#socketFolder, runnerSocket) }
+        : { tcp: { host: bind, port: 0, advertise }, tls }),
       onRefused: (error, from) => this.#warn(`a connection from '${from}' was refused: ${error.message}`),
     });
     this.#endpoint.onLink((link) => {

@@ -1,0 +1,73 @@
+/** How commands find the control plane, and what runs there. */
+import { type ControlPlane, type Member, NatsConfig, TreadleError } from "@treadle/contracts";
+import { validateConfig } from "@treadle/runtime";
+import { openNatsControlPlane } from "@treadle/transport";
+import { type Command, Option } from "commander";
+
+/** Those that are given. */
+export const given = (values: Readonly<Record<string, unknown>>): Record<string, unknown> | undefined => {
+  const entries = Object.entries(values).filter(([, value]) => value !== undefined);
+  return entries.length === 0 ? undefined : Object.fromEntries(entries);
+};
+
+/** The flags by which any command finds the control plane. */
+export function withNatsFlags(command: Command): Command {
+  return command
+    .addOption(
+      new Option("--nats <address>", "NATS server, as nats://host:4222; several of one cluster with commas")
+        .env("TREADLE_NATS_URL")
+        .makeOptionMandatory(),
+    )
+    .option("--subject-prefix <name>", "the project's own; the same for runs and nodes that belong together")
+    .option("--credentials <file>", "credentials file of NATS; or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD")
+    .option("--nats-ca <file>", "authority of the NATS server's certificate")
+    .option("--nats-cert <file>", "certificate for the NATS server")
+    .option("--nats-key <file>", "its key")
+    .option("--replicas <count>", "NATS servers that keep what must survive: 3 in a cluster of three");
+}
+
+export type NatsFlags = {
+  readonly nats: string;
+  readonly subjectPrefix?: string;
+  readonly credentials?: string;
+  readonly natsCa?: string;
+  readonly natsCert?: string;
+  readonly natsKey?: string;
+  readonly replicas?: string;
+};
+
+/** As `NatsConfig` reads them. */
+export const natsValues = (flags: NatsFlags): unknown => ({
+  url: flags.nats.split(","),
+  ...given({
+    subjectPrefix: flags.subjectPrefix,
+    credentialsFile: flags.credentials,
+    replicas: flags.replicas === undefined ? undefined : Number(flags.replicas),
+    tls: given({ ca: flags.natsCa, cert: flags.natsCert, key: flags.natsKey }),
+  }),
+});
+
+/** Connects, does something, and disconnects. */
+export async function withControlPlane<T>(flags: NatsFlags, act: (plane: ControlPlane) => Promise<T>): Promise<T> {
+  const nats = validateConfig(NatsConfig, natsValues(flags));
+  const plane = await openNatsControlPlane({ nats, name: "treadle command" });
+  try {
+    return await act(plane);
+  } finally {
+    await plane.close();
+  }
+}
+
+/** The run of that id, or the only one. */
+export function chooseMember(plane: ControlPlane, runId: string | undefined): Member {
+  const runs = plane.members("run");
+  const chosen = runId === undefined && runs.length === 1 ? runs[0] : runs.find(({ name }) => name === runId);
+  if (chosen) return chosen;
+  const known = runs.map(({ name }) => `'${name}'`).join(", ") || "none";
+  throw new TreadleError(
+    "run.not-found",
+    runId === undefined
+      ? `'${runs.length}' runs are under way there, so say which: ${known}`
+      : `run '${runId}' is not under way there; these are: ${known}`,
+  );
+}

@@ -1,0 +1,85 @@
+import { open, readdir, stat } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { StringDecoder } from "node:string_decoder";
+import { TreadleError } from "@treadle/contracts";
+import { Command } from "commander";
+import { chooseRun } from "./project.ts";
+
+const pollMs = 300;
+
+type Flags = { readonly run?: string; readonly runs?: string; readonly follow?: boolean };
+
+export function logsCommand(): Command {
+  return new Command("logs")
+    .description("prints what the workers of a run have printed, on whatever node")
+    .argument("[worker]", "as rollout/0, or rollout for all of them (default: every worker)")
+    .option("--run <id>", "id of the run (default: the newest)")
+    .option("--runs <folder>", "where runs keep their folders")
+    .option("-f, --follow", "goes on until Ctrl-C")
+    .action(async (worker: string | undefined, flags: Flags) => {
+      const { logs, runId } = await chooseRun(flags.run, flags.runs);
+      const read = new Map<string, LogReader>();
+      const look = async (): Promise<void> => {
+        for (const file of await logFiles(logs, worker)) {
+          const reader = read.get(file) ?? new LogReader(join(logs, file));
+          read.set(file, reader);
+          for (const line of await reader.fresh()) process.stdout.write(`${workerOf(file).padEnd(14)} ${line}\n`);
+        }
+      };
+      await look();
+      if (read.size === 0 && !flags.follow) {
+        const known = (await logFiles(logs, undefined)).map(workerOf).join(", ") || "none";
+        throw new TreadleError(
+          "run.not-found",
+          worker === undefined
+            ? `no worker of run '${runId}' has printed anything`
+            : `run '${runId}' has no log of '${worker}'; it has ${known}`,
+        );
+      }
+      while (flags.follow) {
+        await new Promise((resolve) => setTimeout(resolve, pollMs));
+        await look();
+      }
+    });
+}
+
+/** `rollout-0.log` is that of `rollout/0`. */
+const workerOf = (file: string): string => basename(file, ".log").replace(/-(\d+)$/, "/$1");
+
+async function logFiles(folder: string, worker: string | undefined): Promise<string[]> {
+  const files = (await readdir(folder).catch(() => [])).filter((file) => file.endsWith(".log")).sort();
+  if (worker === undefined) return files;
+  return files.filter((file) => workerOf(file) === worker || workerOf(file).startsWith(`${worker}/`));
+}
+
+/** Whole lines of a file that grows. */
+class LogReader {
+  readonly #path: string;
+  readonly #decoder = new StringDecoder("utf8");
+  #readBytes = 0;
+  #rest = "";
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  async fresh(): Promise<string[]> {
+    const { size } = await stat(this.#path).catch(() => ({ size: 0 }));
+    if (size <= this.#readBytes) return [];
+    const file = await open(this.#path);
+    try {
+      const { buffer, bytesRead } = await file.read(
+        Buffer.alloc(Math.min(size - this.#readBytes, 16 * 2 ** 20)),
+        0,
+        undefined,
+        this.#readBytes,
+      );
+      this.#readBytes += bytesRead;
+      const lines = (this.#rest + this.#decoder.write(buffer.subarray(0, bytesRead))).split("\n");
+      this.#rest = lines.pop() ?? "";
+      return lines;
+    } finally {
+      await file.close();
+    }
+  }
+}

@@ -1,0 +1,61 @@
+/** What `treadle status` prints. */
+import type { NodeInfo, RunInfo, RunRecord, RunStatus } from "@treadle/contracts";
+
+export type ClusterStatus = {
+  readonly nodes: readonly { readonly name: string; readonly incarnation: number; readonly info: NodeInfo }[];
+  readonly runs: readonly {
+    readonly runId: string;
+    readonly info: RunInfo | undefined;
+    /** absent when its runner did not answer */
+    readonly status: RunStatus | undefined;
+    readonly problem: string | undefined;
+  }[];
+  /** oldest first */
+  readonly ended: readonly RunRecord[];
+};
+
+const maxEnded = 5;
+
+export function renderStatus({ nodes, runs, ended }: ClusterStatus): string {
+  return [
+    ...section("nodes", nodes.map(nodeLine), "none; start one with 'treadle node'"),
+    ...section("runs", runs.flatMap(runLines), "none under way"),
+    ...(ended.length === 0 ? [] : section("ended", ended.slice(-maxEnded).map(endedLine), "")),
+    "",
+  ].join("\n");
+}
+
+const section = (title: string, lines: readonly string[], otherwise: string): string[] => [
+  title,
+  ...(lines.length === 0 ? [otherwise] : lines).map((line) => `  ${line}`),
+];
+
+function nodeLine({ name, incarnation, info }: ClusterStatus["nodes"][number]): string {
+  const kinds = new Map<string, number>();
+  for (const { kind } of info.devices) kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+  const devices = [...kinds].map(([kind, count]) => `${count} ${kind}`);
+  const labels = Object.entries(info.labels).map(([key, value]) => `${key}=${value}`);
+  const workers = Object.values(info.workers).flat().length;
+  const parts = [`${info.cpus} cores`, `${(info.memoryBytes / 2 ** 30).toFixed(1)} GiB`, ...devices, ...labels];
+  return `${name.padEnd(16)} ${parts.join(", ")}; ${workers} workers (incarnation ${incarnation})`;
+}
+
+function runLines({ runId, info, status, problem }: ClusterStatus["runs"][number]): string[] {
+  const where = info === undefined ? "" : ` on ${info.host}`;
+  if (status === undefined) return [`${runId}${where}: ${problem ?? "does not answer"}`];
+  const step = status.step === undefined ? "before the first step" : `step ${status.step}`;
+  const workers = status.workers.map(({ worker, node, devices, isReady }) => {
+    return `  ${worker.padEnd(16)} ${node.padEnd(12)} ${devices.join(" ")}${isReady ? "" : "  starting"}`;
+  });
+  const queues = status.channels
+    .filter(({ depth }) => depth > 0)
+    .map(({ channel, depth }) => `  channel ${channel}: ${depth} items`);
+  const waits = status.waits.map(({ who, on }) => `  ${who} waits for ${on}`);
+  return [`${runId}${where}: ${step}, ${status.restarts} restarts`, ...workers, ...queues, ...waits];
+}
+
+function endedLine({ runId, state, step, failure }: RunRecord): string {
+  // A runner that was killed wrote nothing more.
+  const how = state === "running" ? "its runner is gone" : state;
+  return `${runId}: ${how}, step ${step}${failure === undefined ? "" : `: ${failure.split("\n")[0]}`}`;
+}
