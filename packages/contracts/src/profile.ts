@@ -14,6 +14,8 @@ export const ChannelObservation = z.object({
   role: z.enum(["source", "sink"]),
   items: z.int().nonnegative(),
   bytes: z.number().nonnegative(),
+  /** sums of the natural logarithm of each item's bytes, and of its square: how unequal items are */
+  logBytes: z.tuple([z.number(), z.number()]).optional(),
   /** takes that brought items, or puts */
   times: z.int().nonnegative(),
   /** spent waiting for items or credit */

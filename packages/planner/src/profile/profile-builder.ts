@@ -8,10 +8,15 @@ import { fitTime } from "./time-fit.ts";
 /** What a component is, whatever it costs. */
 export type ComponentTraits = Pick<
   ComponentProfile,
-  "key" | "deviceKind" | "devicesPerRank" | "minDevices" | "maxDevices" | "gang"
+  "key" | "gang" | "deviceKind" | "devicesPerRank" | "minDevices" | "maxDevices"
 >;
 
 export type ProfileHeader = Pick<Profile, "workflow" | "createdAt" | "hardware">;
+
+export type SwapCost = Pick<ComponentProfile, "onloadSeconds" | "offloadSeconds">;
+
+/** Below this items are alike. */
+const smallestSpread = 0.02;
 
 type MeasuredStep = {
   readonly layout: RunningLayout;
@@ -23,6 +28,7 @@ type MeasuredStep = {
 export class ProfileBuilder {
   readonly #batch: number;
   readonly #steps: MeasuredStep[] = [];
+  readonly #swaps = new Map<string, SwapCost>();
 
   constructor(batch: number) {
     this.#batch = batch;
@@ -34,6 +40,11 @@ export class ProfileBuilder {
 
   add(step: MeasuredStep): void {
     this.#steps.push(step);
+  }
+
+  /** What it takes to free and to load a component, measured on purpose: steps swap only where memory is short. */
+  addSwap(component: string, cost: SwapCost): void {
+    this.#swaps.set(component, cost);
   }
 
   graph(): FlowGraph {
@@ -54,7 +65,7 @@ export class ProfileBuilder {
     const costs = this.#steps.map((step) => costsOfStep(step.calls, step.layout.components, graph));
     const components: Profile["components"] = {};
     for (const [name, own] of traits) {
-      components[name] = profileOf(name, own, costs, graph.batch);
+      components[name] = profileOf(name, own, costs, graph.batch, this.#swaps.get(name));
     }
     return { version: 1, ...header, graph, components, steps: this.#wholeSteps() };
   }
@@ -82,6 +93,7 @@ function profileOf(
   traits: ComponentTraits,
   costs: readonly StepCosts[],
   batch: number,
+  swap: SwapCost | undefined,
 ): ComponentProfile {
   const own = costs.flatMap((cost) => cost.samples.filter((sample) => sample.component === name));
   const byPoint = new Map<string, typeof own>();
@@ -121,13 +133,15 @@ function profileOf(
     const values = costs.map(of).filter((value) => value !== undefined);
     return values.length > 0 ? median(values) : 0;
   };
+  const lengthSpread = middle((cost) => cost.lengthSpread.get(name));
   return {
     ...traits,
     samples,
     fit: fitTime(samples),
     memory: [...bytes].map(([devices, bytesPerDevice]) => ({ devices, bytesPerDevice })),
-    onloadSeconds: middle((cost) => cost.onloadSeconds.get(name)),
-    offloadSeconds: middle((cost) => cost.offloadSeconds.get(name)),
+    onloadSeconds: swap?.onloadSeconds ?? middle((cost) => cost.onloadSeconds.get(name)),
+    offloadSeconds: swap?.offloadSeconds ?? middle((cost) => cost.offloadSeconds.get(name)),
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
+    ...(lengthSpread > smallestSpread ? { lengthSpread } : {}),
   };
 }

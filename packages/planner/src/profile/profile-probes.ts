@@ -9,14 +9,15 @@ export type Probe = {
   readonly granularity: number | "all";
 };
 
-/** Chunks that the chunked probe divides the batch into. */
-const probeChunks = 4;
+/** Chunks that the chunked probes divide each rank's part of the batch into: what a chunk costs besides its items shows. */
+const probeChunks = [4, 16];
 /** Halvings of the device count; each is a restart of every process. */
 const mostHalvings = 3;
 
 /**
  * The layouts that tell components apart (RLinf §3.4 measures at a few device counts and batch sizes): everything in turn
- * on all devices, on a half, a quarter and an eighth of them where that changes anybody's ranks, and once in chunks. Pure.
+ * on all devices, on a half, a quarter and an eighth of them where that changes anybody's ranks, and in chunks of two
+ * sizes. Pure.
  *
  * `graph` is known once a step has run; until then whether chunks make sense is not, and they are left out.
  */
@@ -46,8 +47,10 @@ export function planProbes(input: {
   }
   const widest = probes[0];
   if (widest && input.graph) {
-    const granularity = chunkedGranularity(input.graph, input.components, widest.devices, firstKind);
-    if (granularity !== undefined) probes.splice(1, 0, { ...widest, granularity });
+    const { graph, components } = input;
+    const chunked = probeChunks.map((count) => chunkOf(count, graph, components, widest.devices, firstKind));
+    const sizes = new Set(chunked.filter((size) => size !== undefined));
+    probes.splice(1, 0, ...[...sizes].map((granularity) => ({ ...widest, granularity })));
   }
   return probes;
 }
@@ -65,7 +68,9 @@ export function usableDevices(component: PlacementComponent, available: number, 
   return available === total && available >= perRank ? available : undefined;
 }
 
-function chunkedGranularity(
+/** Items a rank takes at a time so that the one with the least to do takes `count` times. */
+function chunkOf(
+  count: number,
   graph: FlowGraph,
   components: readonly PlacementComponent[],
   devices: Readonly<Record<string, number>>,
@@ -80,9 +85,7 @@ function chunkedGranularity(
       const items = Object.values(graph.components[component.name]?.methods ?? {})
         .flatMap((method) => method.takes)
         .map((channel) => graph.channels[channel]?.itemsPerStep ?? 0);
-      return items
-        .filter((count) => count >= probeChunks * ranks)
-        .map((count) => Math.floor(count / probeChunks / ranks));
+      return items.filter((perStep) => perStep >= count * ranks).map((perStep) => Math.floor(perStep / count / ranks));
     });
   return chunks.length > 0 ? Math.min(...chunks) : undefined;
 }

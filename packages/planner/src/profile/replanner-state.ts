@@ -14,7 +14,7 @@ import type { DeviceSpec, FlowGraph, ObservedCall, Plan, Profile } from "@treadl
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { DriftDetector } from "./drift-detector.ts";
-import { type ComponentTraits, ProfileBuilder, type ProfileHeader } from "./profile-builder.ts";
+import { type ComponentTraits, ProfileBuilder, type ProfileHeader, type SwapCost } from "./profile-builder.ts";
 import { type Probe, planProbes } from "./profile-probes.ts";
 import { scaleProfile } from "./profile-scale.ts";
 import { median } from "./robust-median.ts";
@@ -85,6 +85,7 @@ export class ReplannerState {
   #phase: Phase;
   #numSteps = 0;
   #seconds: number[] = [];
+  #hasSwaps = false;
 
   constructor(input: ReplannerInput) {
     this.#input = input;
@@ -105,6 +106,16 @@ export class ReplannerState {
 
   get graph(): FlowGraph | undefined {
     return this.#profile?.graph ?? (this.#builder.numSteps > 0 ? this.#builder.graph() : undefined);
+  }
+
+  /** Swaps are worth measuring once, while a profile is being made. */
+  get wantsSwaps(): boolean {
+    return this.#phase.type === "probing" && !this.#hasSwaps;
+  }
+
+  swapsMeasured(swaps: ReadonlyMap<string, SwapCost>): void {
+    this.#hasSwaps = true;
+    for (const [component, cost] of swaps) this.#builder.addSwap(component, cost);
   }
 
   /** The first plan. */

@@ -22,6 +22,8 @@ export type StepCosts = {
   readonly offloadSeconds: ReadonlyMap<string, number>;
   /** by component: of its fullest rank, on each of its devices */
   readonly memoryBytes: ReadonlyMap<string, number>;
+  /** by component that puts: standard deviation of the logarithm of its items' bytes */
+  readonly lengthSpread: ReadonlyMap<string, number>;
 };
 
 /** Work that keeps a processor busy gets less than this share of it only when others take the rest… */
@@ -40,6 +42,7 @@ export function costsOfStep(
   const onloadSeconds = new Map<string, number>();
   const offloadSeconds = new Map<string, number>();
   const memoryBytes = new Map<string, number>();
+  const lengthSpread = new Map<string, number>();
   const inCycle = new Set(graph.cycles.flat());
   for (const [component, layout] of layouts) {
     const own = calls.filter((call) => call.component === component);
@@ -50,6 +53,8 @@ export function costsOfStep(
     );
     if (most((call) => call.onloadMs) > 0) onloadSeconds.set(component, most((call) => call.onloadMs) / 1000);
     if (most((call) => call.offloadMs) > 0) offloadSeconds.set(component, most((call) => call.offloadMs) / 1000);
+    const spread = spreadOf(own);
+    if (spread !== undefined) lengthSpread.set(component, spread);
     const flowing = own.filter((call) => call.channels.length > 0);
     const serial = own.filter((call) => call.channels.length === 0);
     serialSeconds.set(component, busiest(serial) / 1000);
@@ -58,7 +63,18 @@ export function costsOfStep(
     const chunk = inCycle.has(component) ? undefined : chunkOf(flowing, layout, graph);
     samples.push({ ...common, ...(chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 }) });
   }
-  return { samples, serialSeconds, onloadSeconds, offloadSeconds, memoryBytes };
+  return { samples, serialSeconds, onloadSeconds, offloadSeconds, memoryBytes, lengthSpread };
+}
+
+function spreadOf(calls: readonly ObservedCall[]): number | undefined {
+  let [items, sum, squares] = [0, 0, 0];
+  for (const { role, items: moved, logBytes } of calls.flatMap((call) => call.channels)) {
+    if (role !== "sink" || !logBytes) continue;
+    items += moved;
+    sum += logBytes[0];
+    squares += logBytes[1];
+  }
+  return items > 1 ? Math.sqrt(Math.max(0, squares / items - (sum / items) ** 2)) : undefined;
 }
 
 /** Milliseconds of the rank that was busy longest. */

@@ -25,10 +25,10 @@ describe("what is measured first", () => {
     ).toEqual([8, 1]);
   });
 
-  test("is one chunked layout too, once it is known what flows", () => {
+  test("is chunks of two sizes too, once it is known what flows", () => {
     const graph = traceFlow([observed({ component: "rollout" }, { takes: [{ channel: "prompts", items: 32 }] })], 32);
     const probes = planProbes({ devices: devicesOf(2), components: [{ name: "rollout" }], graph });
-    expect(probes.map(({ granularity }) => granularity)).toEqual(["all", 4, "all"]);
+    expect(probes.map(({ granularity }) => granularity)).toEqual(["all", 4, 1, "all"]);
   });
 
   test("never makes ranks share a device that need not", () => {

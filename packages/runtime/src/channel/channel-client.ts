@@ -67,7 +67,7 @@ export class SinkClient<T> implements Sink<T> {
     const packed = packItems(items, this.#ref, this.#schema, this.#encoder, this.#port.payloads?.store);
     using wait = this.#waiting();
     await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
-    wait.moved(items.length, sizeBytes(packed));
+    wait.moved([packed]);
     if (this.#port.isRemote) giveMemory(packed.data);
   }
 }
@@ -100,10 +100,7 @@ export class SourceClient<T> implements Source<T> {
       }),
     );
     if (reply === null) return undefined;
-    wait.moved(
-      count(reply.blocks),
-      reply.blocks.reduce((sum, block) => sum + sizeBytes(block), 0),
-    );
+    wait.moved(reply.blocks);
     const items = unpackItems<T>(reply, this.#port.payloads?.reader);
     // Nothing that was decoded with shapes points into its block.
     if (this.#port.isRemote) for (const block of reply.blocks) if (block.shapes) releaseArrays(block.data);
@@ -124,12 +121,6 @@ export class SourceClient<T> implements Source<T> {
 }
 
 const unwatched = (): ChannelWait => ({ moved() {}, [Symbol.dispose]() {} });
-
-const count = (blocks: readonly ItemBlock[]): number => blocks.reduce((sum, { lengths }) => sum + lengths.length, 0);
-
-/** Encoded, wherever the bytes are kept. */
-const sizeBytes = ({ data, kept }: ItemBlock): number =>
-  (kept ?? []).reduce((sum, item) => sum + item.sizeBytes, data.byteLength);
 
 /** Validates and encodes; throws `channel.invalid-item` that names the item, the path and what was allowed. */
 export function packItems<T>(

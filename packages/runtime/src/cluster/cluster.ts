@@ -9,7 +9,7 @@ import {
   type RuntimeConfig,
   TreadleError,
 } from "@treadle/contracts";
-import { type PlacementInput, resolvePlacement } from "@treadle/planner";
+import { type PlacementInput, resolvePlacement, type SwapCost } from "@treadle/planner";
 import { PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
@@ -319,6 +319,18 @@ export class Cluster {
       this.#started.catch((error) => this.#fail(error));
     }
     return this.#started;
+  }
+
+  /** What it takes to free and to load each component that is loaded now; while no call is open. */
+  async measureSwaps(): Promise<Map<string, SwapCost>> {
+    const costs = new Map<string, SwapCost>();
+    if (this.#calls.open.length > 0) return costs;
+    const loaded = new Map(this.#locks.snapshot().workers.map(({ worker, residency }) => [worker, residency]));
+    for (const name of this.#components.keys()) {
+      const worker = `${name}/0`;
+      if (loaded.get(worker) === "loaded") costs.set(name, await this.#fleet.measureSwap(worker));
+    }
+    return costs;
   }
 
   /** Fails everything that is under way. */

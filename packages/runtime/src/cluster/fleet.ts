@@ -250,6 +250,18 @@ export class Fleet {
     await this.#ask(worker, "offload");
   }
 
+  /** Frees a worker that is loaded and loads it again. */
+  async measureSwap(worker: string): Promise<{ offloadSeconds: number; onloadSeconds: number }> {
+    const startedMs = performance.now();
+    await this.offload(worker);
+    const offloadedMs = performance.now();
+    await this.onload(worker);
+    return {
+      offloadSeconds: (offloadedMs - startedMs) / 1000,
+      onloadSeconds: (performance.now() - offloadedMs) / 1000,
+    };
+  }
+
   async #ask(worker: string, request: "onload" | "offload"): Promise<unknown> {
     const peer = this.rank(worker)?.control;
     if (!peer) throw new TreadleError("worker.died", `worker '${worker}' is not running`, { origin: { worker } });

@@ -3,12 +3,12 @@
  *
  * Owner of: the readings of one call. Waits may nest and overlap; the call is busy while none is under way.
  */
-import type { CallObservation, ChannelObservation } from "@treadle/contracts";
+import type { CallObservation, ChannelObservation, ItemBlock } from "@treadle/contracts";
 
 /** A wait for items or credit, under way. */
 export type ChannelWait = Disposable & {
   /** What came, or went: counted when the wait has brought something. */
-  moved(items: number, bytes: number): void;
+  moved(blocks: readonly ItemBlock[]): void;
 };
 
 type Batch = { readonly channel: string; readonly items: number; busyMs: number };
@@ -67,11 +67,19 @@ export class CallMeter {
       total.waitMs += this.#goOn() - startedMs;
     };
     return {
-      moved: (items, bytes) => {
+      moved: (blocks) => {
         end();
+        const itemBytes = blocks.flatMap(sizesOf);
+        const items = itemBytes.length;
         total.items += items;
-        total.bytes += bytes;
         total.times++;
+        const logs = total.logBytes as [number, number];
+        for (const bytes of itemBytes) {
+          const log = Math.log(Math.max(1, bytes));
+          total.bytes += bytes;
+          logs[0] += log;
+          logs[1] += log * log;
+        }
         if (role !== "source" || items === 0) return;
         this.#batch = { channel, items, busyMs: 0 };
         this.#batchFromMs = this.#busyMs;
@@ -96,7 +104,15 @@ export class CallMeter {
 
   #channel(channel: string, role: ChannelObservation["role"]): ChannelObservation {
     const key = `${role} ${channel}`;
-    const found = this.#channels.get(key) ?? { channel, role, items: 0, bytes: 0, times: 0, waitMs: 0 };
+    const found = this.#channels.get(key) ?? {
+      channel,
+      role,
+      items: 0,
+      bytes: 0,
+      logBytes: [0, 0],
+      times: 0,
+      waitMs: 0,
+    };
     this.#channels.set(key, found);
     return found;
   }
@@ -123,4 +139,11 @@ export class CallMeter {
     found.busyMs += this.#busyMs - this.#batchFromMs;
     this.#batches.set(key, found);
   }
+}
+
+/** Bytes of each item, wherever they are kept. */
+function sizesOf({ lengths, kept }: ItemBlock): number[] {
+  const sizes = Array.from(lengths);
+  for (const { index, sizeBytes } of kept ?? []) sizes[index] = sizeBytes;
+  return sizes;
 }

@@ -291,7 +291,7 @@ class WorkerHost {
     const span = role === "source" ? this.#tracer.span(channel, "channel-wait") : undefined;
     const wait = currentCall()?.meter?.channelWait(channel, role);
     return {
-      moved: (items, bytes) => wait?.moved(items, bytes),
+      moved: (blocks) => wait?.moved(blocks),
       [Symbol.dispose]: () => {
         wait?.[Symbol.dispose]();
         span?.end();

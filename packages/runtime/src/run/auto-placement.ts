@@ -10,6 +10,7 @@ import {
   type PlanCandidate,
   planFromProfile,
   ReplannerState,
+  type SwapCost,
   usableDevices,
 } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../cluster/cluster.ts";
@@ -23,6 +24,8 @@ const searchDeadlineMs = 2000;
 export type AutoPlacementPorts = {
   readonly components: () => readonly Component[];
   readonly adopt: (planned: PlannedChange) => Promise<boolean>;
+  /** by component; called while nothing runs */
+  readonly measureSwaps: () => Promise<ReadonlyMap<string, SwapCost>>;
   readonly observe: (observer: ((call: ObservedCall) => void) | undefined) => void;
   /** after each step */
   readonly learnt: (learnt: Learnt) => void;
@@ -105,6 +108,7 @@ export class AutoPlacement {
     const next = this.#next;
     if (!next) return undefined;
     return async () => {
+      if (this.#replanner?.wantsSwaps) this.#replanner.swapsMeasured(await this.#ports.measureSwaps());
       if (await this.#ports.adopt(next)) this.#next = undefined;
     };
   }
@@ -191,8 +195,10 @@ export class AutoPlacement {
         const available = facts.devices.filter((device) => device.kind === kind).length;
         const perRank = component.devicesPerRank ?? 1;
         const { min = 1, fixed = min } = component.ranks ?? {};
+        const launched = byName.get(component.name) as Component;
         const traits: ComponentTraits = {
-          key: componentKey(byName.get(component.name) as Component, this.#options.projectRoot),
+          key: componentKey(launched, this.#options.projectRoot),
+          ...(launched.workerClass.restart === "group" ? { gang: true } : {}),
           ...(component.deviceKind ? { deviceKind: component.deviceKind } : {}),
           devicesPerRank: perRank,
           // Ranks share a device only where there are fewer devices than ranks.

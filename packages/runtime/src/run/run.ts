@@ -287,6 +287,7 @@ class Run {
         learnt: (learnt) => onLearnt?.(learnt),
         components: () => this.#cluster.components,
         adopt: (planned) => this.#cluster.adopt(planned),
+        measureSwaps: () => this.#cluster.measureSwaps(),
         observe: (observer) => {
           this.#cluster.observer = observer;
         },

@@ -1,3 +1,4 @@
+import type { ItemBlock } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import { CallMeter } from "../../src/host/call-meter.ts";
 
@@ -9,6 +10,13 @@ function handDriven() {
   };
   return { meter, pass, time };
 }
+
+const blockOf = (items: number, bytes: number): ItemBlock => ({
+  data: new Uint8Array(items * bytes),
+  lengths: new Uint32Array(items).fill(bytes),
+});
+const logs = (items: number, bytes: number) =>
+  [1, 2].map((power) => expect.closeTo(items * Math.log(bytes) ** power, 9));
 
 const worker = { onloadMs: 3, offloadMs: 0, memoryBytes: 7 };
 
@@ -24,13 +32,13 @@ describe("what a call costs", () => {
     {
       using wait = meter.channelWait("prompts", "source");
       pass(20);
-      wait.moved(8, 100);
+      wait.moved([blockOf(8, 16)]);
       pass(4); // decoding
     }
     {
       using wait = meter.channelWait("episodes", "sink");
       pass(30);
-      wait.moved(8, 200);
+      wait.moved([blockOf(8, 32)]);
     }
     pass(5);
     time.cpuMs = 11;
@@ -40,8 +48,8 @@ describe("what a call costs", () => {
       cpuMs: 11,
       ...worker,
       channels: [
-        { channel: "prompts", role: "source", items: 8, bytes: 100, times: 1, waitMs: 20 },
-        { channel: "episodes", role: "sink", items: 8, bytes: 200, times: 1, waitMs: 30 },
+        { channel: "prompts", role: "source", items: 8, bytes: 128, logBytes: logs(8, 16), times: 1, waitMs: 20 },
+        { channel: "episodes", role: "sink", items: 8, bytes: 256, logBytes: logs(8, 32), times: 1, waitMs: 30 },
       ],
       batches: [{ channel: "prompts", items: 8, times: 1, busyMs: 9 }],
     });
@@ -52,7 +60,7 @@ describe("what a call costs", () => {
     for (const busyMs of [3, 4]) {
       using wait = meter.channelWait("prompts", "source");
       pass(1);
-      wait.moved(2, 0);
+      wait.moved([blockOf(2, 1)]);
       pass(busyMs);
     }
     {
@@ -62,7 +70,9 @@ describe("what a call costs", () => {
     pass(6);
     const { batches, channels, busyMs } = meter.finish(worker);
     expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 7 }]);
-    expect(channels).toEqual([{ channel: "prompts", role: "source", items: 4, bytes: 0, times: 2, waitMs: 3 }]);
+    expect(channels).toEqual([
+      { channel: "prompts", role: "source", items: 4, bytes: 4, logBytes: [0, 0], times: 2, waitMs: 3 },
+    ]);
     expect(busyMs).toBe(13);
   });
 
@@ -72,9 +82,9 @@ describe("what a call costs", () => {
     pass(2);
     const second = meter.channelWait("b", "sink");
     pass(3);
-    first.moved(1, 0);
+    first.moved([blockOf(1, 1)]);
     pass(4);
-    second.moved(1, 0);
+    second.moved([blockOf(1, 1)]);
     pass(5);
     expect(meter.finish(worker).busyMs).toBe(5);
   });
