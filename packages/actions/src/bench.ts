@@ -236,6 +236,7 @@ export async function benchSandboxes(): Promise<BenchRow[]> {
     const closes: number[] = [];
     const execs: number[] = [];
     const writes: number[] = [];
+    const asks: number[] = [];
     for (let i = 0; i < rounds; i++) {
       let sandbox = first;
       opens.push(
@@ -245,12 +246,16 @@ export async function benchSandboxes(): Promise<BenchRow[]> {
       );
       execs.push(await timed(() => sandbox.exec({ command: ["true"], cores: [0] })));
       writes.push(await timed(() => sandbox.writeFile("file", "text")));
+      const shell = sandbox.holdShell();
+      await shell.ask({ program: ":", cores: [0] });
+      asks.push(await timed(() => shell.ask({ program: ":", cores: [0] })));
       closes.push(await timed(() => sandbox.close()));
     }
     await driver.close();
     for (const [what, times] of Object.entries({
       open: opens,
       "exec true on one core": execs,
+      "an action of a held shell": asks,
       "write a file": writes,
       close: closes,
     }))

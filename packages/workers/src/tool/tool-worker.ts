@@ -169,10 +169,20 @@ export class ToolWorker extends Worker<ToolConfig> {
     const endMs = startMs + 1000 * (executionSeconds + overheadSeconds);
     this.tracer.complete(this.config.name, "compute", startMs, endMs, {
       devices: cores.map((core) => `core:${core}`),
-      attributes: { status, queueingSeconds, executionSeconds, overheadSeconds, policy, scheduling },
+      attributes: {
+        status,
+        queueingMs: rounded(queueingSeconds),
+        executionMs: rounded(executionSeconds),
+        overheadMs: rounded(overheadSeconds),
+        policy,
+        scheduling,
+      },
     });
   }
 }
+
+/** In milliseconds, to the microsecond: there is one span for every call. */
+const rounded = (seconds: number): number => Math.round(seconds * 1e6) / 1e3;
 
 /** This machine with as many of its cores as were asked for. */
 function firstCores(count: number | "all"): ReturnType<typeof describeHost> {

@@ -1,0 +1,157 @@
+/** A run with real sandboxes: what it learns from, what it reports, and what is left of it, however it ends. */
+import { execFileSync } from "node:child_process";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { RunSummary } from "@treadle/contracts";
+import { readMetrics } from "@treadle/observe";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { startTreadle, treadle, until } from "../support/treadle.ts";
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-agent-"));
+  await mkdir(join(root, "tmp"));
+  // Where drivers keep the folders of their sandboxes.
+  vi.stubEnv("TMPDIR", join(root, "tmp"));
+});
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  await rm(root, { recursive: true, force: true });
+});
+
+/** A model that compiles fast and a task of one digit, after an imitation of the form alone. */
+const small = [
+  ...["steps=3", "batch=4", "groupSize=4", "maxRanks=1", "checkpoints.everySteps=1"],
+  ...["model.layers=1", "model.width=16", "model.heads=2", "model.slotBuckets=[16]", "model.contextLength=20"],
+  ...["task.minOperand=0", "task.maxOperand=9", "evaluation.problems=8", "evaluation.everySteps=100"],
+  ...["imitation.rows=32", "imitation.updates=20", "imitation.untilAccuracy=0", "imitation.learningRate=0.01"],
+];
+const argumentsOf = (command: readonly string[], settings: readonly string[]): string[] => [
+  ...command,
+  ...["--runs", join(root, "runs")],
+  ...settings.flatMap((setting) => ["--set", setting]),
+];
+const run = ["run", "workflows/tool-agent"];
+
+/** Processes and folders of sandboxes below this test's folder. */
+function leftovers(): string[] {
+  const shells = readdirSync("/proc").filter((pid) => {
+    try {
+      return /^\d+$/.test(pid) && readlinkSync(`/proc/${pid}/cwd`).startsWith(join(root, "tmp"));
+    } catch {
+      return false;
+    }
+  });
+  const folders = readdirSync(join(root, "tmp")).filter((name) => /^treadle-(process-|\d)/.test(name));
+  return [...shells.map((pid) => `process ${pid}`), ...folders];
+}
+
+const pidsOfTool = (runId: string): number[] => {
+  const trace = readFileSync(join(root, "runs", runId, "trace.jsonl"), "utf8");
+  return [...new Set([...trace.matchAll(/"worker":"tool\/0","pid":(\d+)/g)].map(([, pid]) => Number(pid)))];
+};
+/** Control groups carry the id of the process that made them. */
+const groupsOf = (pids: readonly number[]): string[] =>
+  execFileSync("sh", ["-c", "find /sys/fs/cgroup -maxdepth 5 -name 'treadle-*' 2>/dev/null || true"])
+    .toString()
+    .split("\n")
+    .filter((path) => pids.some((pid) => path.includes(`treadle-${pid}-`)));
+
+test.each([
+  ["temporal", "action", "slot"],
+  ["spatial", "trajectory", "slot"],
+  ["hybrid", "action", "trajectory"],
+])(
+  "a policy calls its tool in %s mode, cores held by %s, a sandbox for each %s",
+  async (mode, scheduling, sandboxes) => {
+    const settings = [
+      ...small,
+      `placement.mode=${mode}`,
+      `tool.actions.scheduling=${scheduling}`,
+      `tool.actions.sandboxes=${sandboxes}`,
+    ];
+    const { code, stdout, stderr } = await treadle(argumentsOf([...run, "--json"], settings));
+    expect(stderr).not.toContain("✗");
+    expect(code).toBe(0);
+    const summary = RunSummary.parse(JSON.parse(stdout));
+    expect(summary).toMatchObject({ mode, steps: 3, restarts: 0 });
+    const rows = readMetrics(join(root, "runs", summary.runId, "metrics.jsonl"));
+    const steps = rows.filter((row) => row["toolCalls"] !== undefined);
+    expect(steps).toHaveLength(3);
+    for (const metrics of steps) {
+      expect(metrics["toolUse"]).toBeGreaterThan(0);
+      expect(metrics["toolCalls"]).toBeGreaterThanOrEqual(metrics["toolUse"] as number);
+      const parts = ["queueingSeconds", "executionSeconds", "overheadSeconds"].map((name) => metrics[name] as number);
+      expect(metrics["actSeconds"]).toBeCloseTo(
+        parts.reduce((sum, part) => sum + part, 0),
+        6,
+      );
+      expect(metrics["actP95Seconds"]).toBeGreaterThan(0);
+      expect(metrics["coresHeld"]).toBeGreaterThanOrEqual(metrics["coresBusy"] as number);
+    }
+    const trace = readFileSync(join(root, "runs", summary.runId, "trace.jsonl"), "utf8");
+    expect(trace).toMatch(/"name":"calculator".*"devices":\["core:\d+"\].*"policy":"unit-aware"/);
+    await until(() => leftovers().length === 0);
+    expect(groupsOf(pidsOfTool(summary.runId))).toEqual([]);
+  },
+  240_000,
+);
+
+const stepsOf = (runId: string): number[] =>
+  readFileSync(join(root, "runs", runId, "journal.jsonl"), "utf8")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line.slice(17)) as { type: string; step: number })
+    .filter(({ type }) => type === "step")
+    .map(({ step }) => step);
+
+/** Starts a run that goes on until it is told otherwise, and waits for its first step. */
+async function startLong(): Promise<{ started: ReturnType<typeof startTreadle>; runId: string; pids: number[] }> {
+  const started = startTreadle(argumentsOf([...run, "--plain"], [...small, "steps=100000"]));
+  await until(() => /step +1\//.test(started.output()) || started.child.exitCode !== null);
+  expect(started.child.exitCode, started.output()).toBe(null);
+  const [runId] = readdirSync(join(root, "runs")) as [string];
+  await until(() => pidsOfTool(runId).length > 0);
+  return { started, runId, pids: pidsOfTool(runId) };
+}
+
+test("a runner that is killed leaves no sandbox, and the run goes on after its last step", async () => {
+  const { started, runId, pids } = await startLong();
+  expect(leftovers()).not.toEqual([]);
+  started.child.kill("SIGKILL");
+  await started.finished;
+  await until(() => leftovers().length === 0 && groupsOf(pids).length === 0);
+  const total = stepsOf(runId).length + 2;
+  const resumed = await treadle(argumentsOf(["resume", runId, "--json"], [`steps=${total}`]));
+  expect(resumed.code, resumed.stderr).toBe(0);
+  expect(RunSummary.parse(JSON.parse(resumed.stdout)).steps).toBe(total);
+  expect(stepsOf(runId)).toEqual(Array.from({ length: total }, (_, index) => index + 1));
+  await until(() => leftovers().length === 0);
+}, 240_000);
+
+test("a tool worker that is killed is replaced, its sandboxes end with it, and every step is made", async () => {
+  const { started, runId, pids } = await startLong();
+  const [pid] = pids as [number];
+  process.kill(pid, "SIGKILL");
+  const before = stepsOf(runId).length;
+  await until(() => stepsOf(runId).length >= before + 2 || started.child.exitCode !== null);
+  expect(started.child.exitCode, started.output()).toBe(null);
+  expect(groupsOf([pid])).toEqual([]);
+  await until(() => pidsOfTool(runId).length === 2);
+  started.child.kill("SIGINT");
+  expect((await started.finished).code).toBe(130);
+  expect(stepsOf(runId)).toEqual(stepsOf(runId).map((_, index) => index + 1));
+  await until(() => leftovers().length === 0);
+  expect(groupsOf(pidsOfTool(runId))).toEqual([]);
+}, 240_000);
+
+test("a driver that this machine lacks is refused with what it lacks and what to do, and leaves nothing", async () => {
+  vi.stubEnv("PATH", join(root, "nothing"));
+  const refused = await treadle(argumentsOf(run, [...small, "tool.actions.drivers=[cgroup]"]));
+  expect(refused.code).not.toBe(0);
+  expect(refused.stderr).toContain("add 'process' to actions.drivers");
+  expect(refused.stderr).not.toMatch(/\n\s+at /);
+  expect(leftovers()).toEqual([]);
+}, 120_000);
