@@ -20,9 +20,9 @@ afterEach(async () => {
   await rm(root, { recursive: true, force: true });
 });
 
-/** 2 makers, 2 items a batch, 40 ms each: pauses alone make that more than two seconds */
-const first = 240;
-const overrides = [`first=${first}`, "steps=2", "pauseMs=40"];
+/** 2 makers, 2 items a batch, 160 ms each: pauses alone make that more than two seconds */
+const first = 60;
+const overrides = [`first=${first}`, "steps=2", "pauseMs=160"];
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 test("S2: workers that are killed one after another within 'once' are replaced, and its items are trained once", async () => {
