@@ -40,6 +40,16 @@ describe("the problem", () => {
     expect(notes.join()).toContain("'a' was not measured on more than 4 devices");
   });
 
+  test("more ranks than there are items to take bring nothing, and a rest of items costs as much as a whole round", () => {
+    const profile = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
+    const { problem } = planProblemOf(profile, { devices: cluster(512), ...plain });
+    const at = (name: number, devices: number): number =>
+      solvePlan({ devices, batch: 64, nodes: [problem.nodes[name]!] }).time!;
+    // The first takes 64 items, the second four for each of them.
+    expect([at(0, 64), at(0, 512), at(0, 48)]).toEqual([1, 1, 2]);
+    expect([at(1, 256), at(1, 512)]).toEqual([0.25, 0.25]);
+  });
+
   test("ranks and their width bound the devices", () => {
     const profile = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
     const components = [{ name: "a", devicesPerRank: 4, ranks: { min: 1, max: 2 } }, { name: "b" }];

@@ -3,13 +3,21 @@ import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
 
 /** How far the planner looks: more devices or items than these do not occur. */
-export type Range = { readonly minDevices: number; readonly maxDevices: number; readonly batch: number };
+export type Range = {
+  readonly minDevices: number;
+  readonly maxDevices: number;
+  readonly batch: number;
+  /** what it takes one at a time, for each item of the batch: a rank takes whole ones. Infinity where it takes nothing */
+  readonly takenPerItem: number;
+};
 
 /**
  * Rows are this far apart, and at least a unit: between them a table is linear in the logarithm of devices, which is off
  * by less than 0.1 % of a time that is inverse to them.
  */
 const rowRatio = 1 / 16;
+/** Rounds of items whose edges are rows of their own; with more, one round less is a smaller step than between rows. */
+const mostRounds = 8;
 
 /**
  * Seconds by device and item count. Where something was measured the table has exactly that; elsewhere it has the fit,
@@ -20,23 +28,31 @@ export function timeTable(profile: ComponentProfile, range: Range): Extract<Comp
   const samples = mergeSamples(profile.samples);
   const unit = profile.devicesPerRank;
   const last = Math.max(range.minDevices, range.maxDevices);
+  const items = new Set([1, range.batch]);
+  for (let count = 2; count < range.batch; count *= 2) items.add(count);
+  for (const sample of samples) items.add(sample.items);
   const devices = new Set([range.minDevices, last]);
   for (let count = unit; count < last; ) {
     if (count > range.minDevices) devices.add(count);
     count += unit * Math.max(1, Math.floor((count / unit) * rowRatio));
   }
+  // Where one round of items less is needed, time falls at once.
+  for (const column of items) {
+    for (let round = 1; round <= mostRounds; round++) {
+      const count = Math.ceil(Math.round(column * range.takenPerItem) / round) * unit;
+      for (const edge of [count - unit, count]) if (edge > range.minDevices && edge < last) devices.add(edge);
+    }
+  }
   for (const sample of samples) {
     if (sample.devices >= range.minDevices && sample.devices <= last) devices.add(sample.devices);
   }
-  const items = new Set([1, range.batch]);
-  for (const sample of samples) items.add(sample.items);
   const rows = [...devices].sort((a, b) => a - b);
   const columns = [...items].sort((a, b) => a - b);
   return {
     type: "table",
     devices: rows,
     items: columns,
-    seconds: rows.map((row) => columns.map((column) => secondsAt(profile, samples, row, column))),
+    seconds: rows.map((row) => columns.map((column) => secondsAt(profile, range, samples, row, column))),
   };
 }
 
@@ -55,15 +71,34 @@ function mergeSamples(samples: readonly ProfileSample[]): ProfileSample[] {
   return [...byPoint.values()];
 }
 
+/** Ranks share out whole items, so the busiest of them has no less than one, and what it has decides. */
+function shareOut(
+  { devicesPerRank }: ComponentProfile,
+  { takenPerItem }: Range,
+  devices: number,
+  items: number,
+): { devices: number; items: number } {
+  const taken = Math.max(1, Math.round(items * takenPerItem));
+  if (!Number.isFinite(taken)) return { devices, items };
+  const ranks = Math.min(taken, Math.max(1, Math.floor(devices / devicesPerRank)));
+  const busiest = (Math.ceil(taken / ranks) * ranks) / takenPerItem;
+  return { devices: ranks * devicesPerRank, items: Math.max(items, busiest) };
+}
+
 function secondsAt(
-  { fit }: ComponentProfile,
+  profile: ComponentProfile,
+  range: Range,
   samples: readonly ProfileSample[],
   devices: number,
   items: number,
 ): number {
   const measured = samples.find((sample) => sample.devices === devices && sample.items === items);
   if (measured !== undefined) return measured.seconds;
-  const fitted = (d: number, i: number): number => fit!.base + (fit!.perItem * i) / d ** fit!.alpha;
+  const { fit } = profile;
+  const fitted = (onDevices: number, ofItems: number): number => {
+    const { devices: d, items: i } = shareOut(profile, range, onDevices, ofItems);
+    return fit!.base + (fit!.perItem * i) / d ** fit!.alpha;
+  };
   const distance = (sample: ProfileSample): number =>
     Math.abs(Math.log2(sample.devices / devices)) + Math.abs(Math.log2(sample.items / items));
   if (fit === null) {

@@ -56,7 +56,12 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     notes.push(...notesOn(name, measured, maxDevices, target.batch));
     return {
       id: name,
-      time: timeTable(measured, { minDevices, maxDevices, batch: target.batch }),
+      time: timeTable(measured, {
+        minDevices,
+        maxDevices,
+        batch: target.batch,
+        takenPerItem: takenPerItem(name, profile),
+      }),
       stream: false,
       memory,
       minDevices,
@@ -89,6 +94,12 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
   };
   const serialSeconds = names.reduce((sum, name) => sum + profile.components[name]!.serialSeconds, 0);
   return { problem, pools, serialSeconds, notes };
+}
+
+function takenPerItem(name: string, { graph }: Profile): number {
+  const takes = Object.values(graph.components[name]!.methods).flatMap((method) => method.takes);
+  const taken = takes.map((channel) => (graph.channels[channel]?.itemsPerStep ?? 0) / graph.batch);
+  return Math.max(0, ...taken) || Number.POSITIVE_INFINITY;
 }
 
 const refresh = (workflow: string): string => `measure again with 'treadle profile ${workflow}'`;
