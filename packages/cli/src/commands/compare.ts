@@ -2,8 +2,9 @@
 import { basename } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
 import { compareModes } from "@treadle/runtime";
+import { simulate } from "@treadle/simulation";
 import { Command } from "commander";
-import { type ComparedWorkload, compareTable, summariseComparison } from "../view/compare-table.ts";
+import { type ComparedWorkload, compareTable, predictionTable, summariseComparison } from "../view/compare-table.ts";
 import { findProjectRoot } from "./project.ts";
 
 type CompareFlags = {
@@ -43,11 +44,17 @@ export function compareCommand(): Command {
           stop: stop.signal,
           kill: kill.signal,
         });
-        workloads.push({ name, components: Object.keys(profile.components).length, plans });
+        const simulated = plans.map((each) => ({
+          ...each,
+          simulatedSeconds: simulate({ ...each, profile, steps: Number(flags.steps), seed: 0 }).stepSeconds.p50,
+        }));
+        workloads.push({ name, components: Object.keys(profile.components).length, plans: simulated });
         if (!flags.json) process.stderr.write(`${summariseComparison(workloads.at(-1) as ComparedWorkload)}\n`);
       }
       process.off("SIGINT", onSignal);
-      process.stdout.write(flags.json ? `${JSON.stringify(workloads)}\n` : `${compareTable(workloads)}\n`);
+      process.stdout.write(
+        flags.json ? `${JSON.stringify(workloads)}\n` : `${compareTable(workloads)}\n\n${predictionTable(workloads)}\n`,
+      );
     });
 }
 

@@ -2,10 +2,12 @@
 import type { ComparedPlan } from "@treadle/runtime";
 import { formatPercent, formatSeconds } from "./text.ts";
 
+export type SimulatedPlan = ComparedPlan & { readonly simulatedSeconds: number };
+
 export type ComparedWorkload = {
   readonly name: string;
   readonly components: number;
-  readonly plans: readonly ComparedPlan[];
+  readonly plans: readonly SimulatedPlan[];
 };
 
 const modes = ["temporal", "spatial", "hybrid"] as const;
@@ -23,13 +25,31 @@ export function compareTable(workloads: readonly ComparedWorkload[]): string {
     return [
       workload.name,
       String(workload.components),
-      String(Math.max(...workload.plans.map((plan) => plan.devices))),
+      String(workload.plans[0]?.devices.length ?? 0),
       ...cells,
       auto ? `${formatSeconds(auto.stepSeconds)} (${auto.mode})` : "–",
       auto && best ? (auto.stepSeconds / best.stepSeconds).toFixed(2) : "–",
       best ? `${best.mode}, ${lead}` : "–",
     ];
   });
+  return table([header, ...rows]);
+}
+
+/** One row a plan: how far the planner's prediction and the simulation were from what was measured. */
+export function predictionTable(workloads: readonly ComparedWorkload[]): string {
+  const rows = workloads.flatMap(({ name, plans }) =>
+    plans.map(({ mode, by, stepSeconds, predictedSeconds, simulatedSeconds }) => [
+      name,
+      `${mode}, ${by}`,
+      formatSeconds(stepSeconds),
+      predictedSeconds === undefined ? "–" : deviation(stepSeconds, predictedSeconds),
+      deviation(stepSeconds, simulatedSeconds),
+    ]),
+  );
+  return table([["workload", "plan", "measured", "predicted", "simulated"], ...rows]);
+}
+
+function table([header = [], ...rows]: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
   return [line(header), line(header.map(() => "---")), ...rows.map(line)].join("\n");
 }
@@ -37,23 +57,20 @@ export function compareTable(workloads: readonly ComparedWorkload[]): string {
 /** A line for each plan of one workload. */
 export function summariseComparison({ name, plans }: ComparedWorkload): string {
   return plans
-    .map(({ mode, by, stepSeconds, predictedSeconds }) => {
+    .map(({ mode, by, stepSeconds, predictedSeconds, simulatedSeconds }) => {
       const predicted =
         predictedSeconds === undefined
           ? ""
           : `, predicted ${formatSeconds(predictedSeconds)} (${deviation(stepSeconds, predictedSeconds)})`;
-      return `${name}: ${mode} ${by}: ${formatSeconds(stepSeconds)} a step${predicted}`;
+      const simulated = `, simulated ${formatSeconds(simulatedSeconds)} (${deviation(stepSeconds, simulatedSeconds)})`;
+      return `${name}: ${mode} ${by}: ${formatSeconds(stepSeconds)} a step${predicted}${simulated}`;
     })
     .join("\n");
 }
 
-function cell(plans: readonly ComparedPlan[], mode: (typeof modes)[number]): string {
+function cell(plans: readonly SimulatedPlan[], mode: (typeof modes)[number]): string {
   const best = fastest(ofMode(plans, mode));
-  if (!best) return "–";
-  const { predictedSeconds, stepSeconds } = best;
-  return predictedSeconds === undefined
-    ? formatSeconds(stepSeconds)
-    : `${formatSeconds(stepSeconds)} (${deviation(stepSeconds, predictedSeconds)})`;
+  return best ? formatSeconds(best.stepSeconds) : "–";
 }
 
 /** How far the prediction was off, of what was measured. */
@@ -62,9 +79,9 @@ const deviation = (measured: number, predicted: number): string => {
   return `${share >= 0 ? "+" : "−"}${formatPercent(Math.abs(share))}`;
 };
 
-const ofMode = (plans: readonly ComparedPlan[], mode: string) =>
+const ofMode = (plans: readonly SimulatedPlan[], mode: string) =>
   plans.filter((plan) => plan.by !== "auto" && plan.mode === mode);
 
-function fastest(plans: readonly ComparedPlan[]): ComparedPlan | undefined {
+function fastest(plans: readonly SimulatedPlan[]): SimulatedPlan | undefined {
   return plans.toSorted((a, b) => a.stepSeconds - b.stepSeconds)[0];
 }

@@ -257,7 +257,7 @@ export class Cluster {
       );
     }
     const { mode } = config.placement;
-    const facts = this.#placementFacts();
+    const facts = this.placementFacts;
     this.#planned = this.#options.plan?.(facts) ?? {
       plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
       why: [],
@@ -270,7 +270,8 @@ export class Cluster {
     return [...this.#components.values()];
   }
 
-  #placementFacts(): PlacementFacts {
+  /** What a plan is made of. */
+  get placementFacts(): PlacementFacts {
     const { config } = this.#options;
     const explicit = Object.fromEntries(
       Object.entries(config.placement.components).map(([key, value]) => [key, String(value)]),

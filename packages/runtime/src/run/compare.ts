@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
+import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
 import { layoutOf, planFromProfile } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../cluster/cluster.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
@@ -13,8 +13,9 @@ export type ComparedPlan = {
   readonly mode: PlacementMode;
   /** `default`: what the mode does by itself; `planned`: the best plan of that mode; `auto`: what `auto` settled on */
   readonly by: "default" | "planned" | "auto";
-  /** in use */
-  readonly devices: number;
+  readonly plan: Plan;
+  /** of the cluster */
+  readonly devices: readonly DeviceSpec[];
   readonly predictedSeconds: number | undefined;
   /** median of the steps that were measured */
   readonly stepSeconds: number;
@@ -62,7 +63,7 @@ async function runOnce(
   const runsRoot = await mkdtemp(join(tmpdir(), "treadle-compare-"));
   const seconds: number[] = [];
   let predictedSeconds: number | undefined;
-  let placed: Plan | undefined;
+  let placed: { readonly plan: Plan; readonly facts: PlacementFacts } | undefined;
   const decide = (facts: PlacementFacts): PlannedChange => {
     const { components, devices, nodeGroups, batchItems: batch = profile.graph.batch, maxStaleness } = facts;
     const nowMs = () => performance.now();
@@ -83,8 +84,8 @@ async function runOnce(
       ],
       runsRoot,
       ...(by === "planned" ? { decide } : {}),
-      onPlaced: (plan) => {
-        placed = plan;
+      onPlaced: (plan, facts) => {
+        placed = { plan, facts };
       },
       onEvent: (event) => {
         options.onEvent(event);
@@ -99,7 +100,15 @@ async function runOnce(
     await rm(runsRoot, { recursive: true, force: true });
   }
   if (!placed || seconds.length === 0) return undefined;
-  const { mode: placedMode, devices, name: layout } = layoutOf(placed);
+  const { plan, facts } = placed;
   const stepSeconds = seconds.toSorted((a, b) => a - b)[Math.floor(seconds.length / 2)] as number;
-  return { mode: placedMode, by, devices, predictedSeconds, stepSeconds, layout };
+  return {
+    mode: plan.mode,
+    by,
+    plan,
+    devices: facts.devices,
+    predictedSeconds,
+    stepSeconds,
+    layout: layoutOf(plan).name,
+  };
 }

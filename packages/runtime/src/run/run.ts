@@ -48,8 +48,8 @@ export type RunOptions = {
   readonly measureAnew?: boolean | undefined;
   /** decides where everything runs, instead of the mode */
   readonly decide?: ((facts: PlacementFacts) => PlannedChange) | undefined;
-  /** told the plan under which the run ended well */
-  readonly onPlaced?: ((plan: Plan) => void) | undefined;
+  /** told the plan under which the run ended well, and what it is made of */
+  readonly onPlaced?: ((plan: Plan, facts: PlacementFacts) => void) | undefined;
   /** with `placement.mode: auto`: told after each step what is known by now */
   readonly onLearnt?: ((learnt: Learnt) => void) | undefined;
 };
@@ -259,7 +259,7 @@ class Run {
       const stopped = stop.aborted && this.#numSteps + (this.#resumedFrom ?? 0) < this.#config.steps;
       await this.#finish(stopped);
       const summary = this.summary();
-      this.#options.onPlaced?.(this.#cluster.place());
+      this.#options.onPlaced?.(this.#cluster.place(), this.#cluster.placementFacts);
       await this.#folder.writeJson(this.#folder.summaryFile, summary);
       trace?.stopReporting();
       await nodes?.record(stopped ? "stopped" : "finished", summary.steps);
