@@ -44,9 +44,10 @@ export class Durations {
 
   /**
    * Lognormal around 1. One draw a component and step, since that is what a profile's spread is: how the time of the
-   * rank that was busy longest differs between steps.
+   * rank that was busy longest differs between steps. Where the lengths of items rule, they are what differs.
    */
-  #factor({ name, numDevices, profile }: ComponentModel, step: number, items: number): number {
+  #factor({ name, numDevices, profile, lengthSpread }: ComponentModel, step: number, items: number): number {
+    if (lengthSpread > 0) return 1;
     const { spread } = nearestSample(profile.samples, numDevices, items);
     if (spread === 0) return 1;
     const key = `${name} ${step}`;

@@ -35,7 +35,7 @@ export type ComponentModel = {
   readonly concurrency: number;
   /** its ranks get their devices together, and a call ends on all of them at once */
   readonly isGang: boolean;
-  /** relative spread of what an item takes, as the standard deviation of its logarithm */
+  /** of what an item takes, as the standard deviation of its logarithm, as far as the longest rules; 0 where sums do */
   readonly lengthSpread: number;
   readonly serialMs: number;
   readonly methods: readonly MethodModel[];
@@ -82,7 +82,7 @@ export function modelWorkflow(
       numDevices,
       concurrency: Math.min(ranks.length, numDevices / (ranks[0] as { devices: string[] }).devices.length),
       isGang: traits[name]?.gang ?? measured.gang ?? false,
-      lengthSpread: traits[name]?.lengthSpread ?? measured.lengthSpread ?? 0,
+      lengthSpread: traits[name]?.lengthSpread ?? rulingSpread(measured, graph.batch),
       serialMs: measured.serialSeconds * 1000,
       methods: methodsOf(name, profile),
     };
@@ -117,6 +117,17 @@ function checkNames(plan: Plan, { graph, components, workflow }: Profile, descri
   const unplaced = known.filter((name) => !Object.hasOwn(plan.components, name));
   if (unplaced.length > 0)
     throw invalid(`the plan has no place for ${list(unplaced)} of the profile of '${workflow}'; plan again`);
+}
+
+/**
+ * How far unequal items rule the time. Where the longest does, the time of a step varies with it, by a known part of the
+ * items' spread (the largest of n normals has about 1.28 / √(2 ln n) of their deviation); less variation than that says
+ * that sums rule, in which long and short ones make up for each other.
+ */
+function rulingSpread({ lengthSpread = 0, samples }: ComponentProfile, batch: number): number {
+  const measured = Math.max(...samples.map(({ spread }) => spread)) / 0.6745;
+  const ofLongest = 1.28 / Math.sqrt(2 * Math.log(Math.max(3, batch)));
+  return Math.min(lengthSpread, measured / ofLongest);
 }
 
 function methodsOf(component: string, { graph }: Profile): MethodModel[] {

@@ -20,16 +20,16 @@ test("equal seeds give equal runs, to the last span; other seeds give others", (
 
 test("the times of steps spread as the profile says, around its median", () => {
   const temporal = placed(profile, "temporal", 1);
-  const { steps } = simulate({ profile, plan: temporal, steps: 2000, seed: 3 });
+  const { steps } = simulate({ profile, plan: temporal, steps: 600, seed: 3 });
   const seconds = steps.map((step) => step.seconds).sort((a, b) => a - b);
-  const median = seconds[1000] as number;
-  expect(median).toBeGreaterThan(112 * 0.99);
-  expect(median).toBeLessThan(112 * 1.01);
+  const median = seconds[300] as number;
+  expect(median).toBeGreaterThan(112 * 0.98);
+  expect(median).toBeLessThan(112 * 1.02);
   const deviations = seconds.map((each) => Math.abs(each / median - 1)).sort((a, b) => a - b);
   // Two independent parts of 64 s and 48 s.
   const expected = Math.hypot(64 * 0.1, 48 * 0.05) / 112;
-  expect(deviations[1000]).toBeGreaterThan(expected * 0.85);
-  expect(deviations[1000]).toBeLessThan(expected * 1.15);
+  expect(deviations[300]).toBeGreaterThan(expected * 0.8);
+  expect(deviations[300]).toBeLessThan(expected * 1.2);
 });
 
 test("long tails leave ranks idle while the one with the longest item goes on, and keep the median of the step", () => {
@@ -39,13 +39,27 @@ test("long tails leave ranks idle while the one with the longest item goes on, a
   const tailed = simulate({
     profile: only,
     plan: temporal,
-    steps: 400,
+    steps: 100,
     seed: 1,
     traits: { rollout: { lengthSpread: 1 } },
   });
   expect(even.components["rollout"]?.shares.compute).toBeCloseTo(1, 6);
   expect(tailed.components["rollout"]?.shares.compute).toBeLessThan(0.6);
-  expect(tailed.stepSeconds.p50).toBeGreaterThan(even.stepSeconds.mean * 0.9);
-  expect(tailed.stepSeconds.p50).toBeLessThan(even.stepSeconds.mean * 1.1);
+  expect(tailed.stepSeconds.p50).toBeGreaterThan(even.stepSeconds.mean * 0.8);
+  expect(tailed.stepSeconds.p50).toBeLessThan(even.stepSeconds.mean * 1.25);
   expect(tailed.stepSeconds.p95).toBeGreaterThan(tailed.stepSeconds.p50 * 1.5);
+});
+
+test("unequal items rule only as far as the time of steps was seen to vary", () => {
+  const withLengths = (lengthSpread: number, spread: number) => {
+    const only = chainProfile([{ name: "rollout", perItem: 1, spread }], 64);
+    const { rollout } = only.components as { rollout: NonNullable<(typeof only.components)[string]> };
+    return { ...only, components: { rollout: { ...rollout, lengthSpread } } };
+  };
+  const idleShare = (profile: ReturnType<typeof withLengths>) =>
+    simulate({ profile, plan: placed(profile, "temporal", 8), steps: 50, seed: 1 }).components.rollout?.shares.idle ??
+    0;
+  expect(idleShare(withLengths(1, 0))).toBeLessThan(0.01);
+  expect(idleShare(withLengths(1, 0.3))).toBeGreaterThan(0.3);
+  expect(idleShare(withLengths(0, 0.3))).toBeLessThan(0.01);
 });

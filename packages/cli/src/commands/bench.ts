@@ -2,6 +2,7 @@ import { bench as actions, benchSandboxes } from "@treadle/actions/bench";
 import { TreadleError } from "@treadle/contracts";
 import { bench as planner } from "@treadle/planner/bench";
 import { measurementNames, bench as runtime } from "@treadle/runtime/bench";
+import { bench as simulation } from "@treadle/simulation/bench";
 import { bench as trajectories } from "@treadle/trajectories/bench";
 import { benchTransport } from "@treadle/transport/bench";
 import { Command } from "commander";
@@ -34,6 +35,7 @@ const groups: Readonly<Record<string, Group>> = {
     rows: async () => [...actions(), ...(await benchSandboxes())],
     notMeasured: "wrong estimates of durations; memory, several nodes and the time of decisions where it is simulated",
   },
+  simulation: { rows: simulation, notMeasured: "planning; what the figures mean, see test/fidelity" },
   trajectories: { rows: trajectories, notMeasured: "sorting the lengths; errors of their prediction" },
 };
 
