@@ -8,6 +8,7 @@ import { doctorCommand } from "./commands/doctor.ts";
 import { logsCommand } from "./commands/logs.ts";
 import { graphCommand, profileCommand } from "./commands/measure.ts";
 import { nodeCommand } from "./commands/node.ts";
+import { planCommand } from "./commands/plan.ts";
 import { reportCommand } from "./commands/report.ts";
 import { resumeCommand, runCommand } from "./commands/run.ts";
 import { runsCommand } from "./commands/runs.ts";
@@ -44,6 +45,7 @@ for (const command of [
   logsCommand,
   stopCommand,
   traceCommand,
+  planCommand,
   reportCommand,
   doctorCommand,
   simulateCommand,

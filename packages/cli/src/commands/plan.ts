@@ -1,0 +1,157 @@
+/** `treadle plan`: the best way to run a workflow by its profile, here or on another cluster; runs nothing. */
+import { writeFileSync } from "node:fs";
+import { basename, resolve } from "node:path";
+import { type DeviceSpec, type Profile, TreadleError } from "@treadle/contracts";
+import { type PlanFromProfile, planFromProfile } from "@treadle/planner";
+import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime";
+import { Command } from "commander";
+import { planPage } from "../view/plan-page.ts";
+import { type PlannedCase, renderPlan } from "../view/plan-text.ts";
+import { findProjectRoot } from "./project.ts";
+
+type PlanFlags = {
+  readonly profile?: string;
+  readonly config?: string;
+  readonly set: readonly string[];
+  readonly devices?: string;
+  readonly whatIf: readonly string[];
+  readonly deadlineMs: string;
+  readonly html?: string;
+  readonly json?: boolean;
+};
+
+const collect = (value: string, previous: readonly string[]): readonly string[] => [...previous, value];
+
+export function planCommand(): Command {
+  return new Command("plan")
+    .description("finds the best plan for a profiled workflow, shows it beside the best of each mode, and says why")
+    .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
+    .option("--profile <file>", "default: where 'treadle profile' keeps it")
+    .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
+    .option("--set <key.path=value>", "overrides a value of the configuration; may be repeated", collect, [])
+    .option("--devices <number>", "plans for so many devices instead of those of the configuration")
+    .option(
+      "--what-if <changes>",
+      "plans for another cluster beside this one, as 'devices=256', 'batch=512', 'staleness=1' or a device kind, as 'cpu=64'; several with commas; may be repeated",
+      collect,
+      [],
+    )
+    .option(
+      "--deadline-ms <number>",
+      "of each search; the best found by then and how far it can be from the best",
+      "2000",
+    )
+    .option("--html <file>", "also as a page to look at")
+    .option("--json", "prints one object on standard output and nothing else there")
+    .action(async (workflow: string, flags: PlanFlags) => {
+      const name = basename(resolve(workflow));
+      const projectRoot = findProjectRoot();
+      const profile = readProfile(flags.profile ?? profilePath(projectRoot, name), name);
+      const deadlineMs = positive("--deadline-ms", flags.deadlineMs);
+      const cases: PlannedCase[] = [];
+      const plans: PlanFromProfile[] = [];
+      await validateWorkflow({
+        workflow,
+        configFile: flags.config,
+        overrides: flags.set,
+        projectRoot,
+        decide: ({ components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness }) => {
+          const here = flags.devices === undefined ? devices : resize(devices, positive("--devices", flags.devices));
+          const asIs = { devices: here, batch: batchItems ?? profile.graph.batch, maxStaleness };
+          const asked = [{ title: name, ...asIs }, ...flags.whatIf.map((text) => change(text, asIs))];
+          for (const { title, ...target } of asked) {
+            const startedMs = performance.now();
+            const limits = { deadlineMs, nowMs: () => performance.now() };
+            const found = planFromProfile(profile, { components, nodeGroups, pinned, ...target, ...limits });
+            plans.push(found);
+            cases.push({ title, ...target, found, searchMs: performance.now() - startedMs });
+          }
+          return { plan: plans[0]!.plan, why: [] };
+        },
+      });
+      if (flags.html !== undefined) writeFileSync(flags.html, planPage(name, cases));
+      if (flags.json) {
+        process.stdout.write(`${JSON.stringify(toJson(profile, cases))}\n`);
+        return;
+      }
+      const columns = process.stdout.columns ?? 100;
+      const lines = cases.flatMap((one, i) => renderPlan(one, i === 0 ? undefined : cases[0], { columns }));
+      process.stdout.write(`${lines.join("\n")}\n`);
+      if (flags.html !== undefined) process.stdout.write(`\n${flags.html}: the same as a page\n`);
+    });
+}
+
+function toJson(profile: Profile, cases: readonly PlannedCase[]): object {
+  return {
+    workflow: profile.workflow,
+    hardware: profile.hardware.description,
+    plans: cases.map(({ title, devices, batch, maxStaleness, searchMs, found }) => ({
+      title,
+      devices: devices.length,
+      batch,
+      maxStaleness,
+      searchMs,
+      ...found,
+    })),
+  };
+}
+
+type Target = {
+  readonly devices: readonly DeviceSpec[];
+  readonly batch: number;
+  readonly maxStaleness: number;
+};
+
+/** `devices=256,batch=512`: of a cluster with several kinds, `devices` are those of the kind that there are most of. */
+function change(text: string, target: Target): Target & { title: string } {
+  let changed = target;
+  for (const part of text.split(",")) {
+    const [key = "", value = ""] = part.split("=").map((side) => side.trim());
+    const kinds = [...new Set(target.devices.map((device) => device.kind))];
+    if (key === "devices")
+      changed = { ...changed, devices: resize(changed.devices, positive("--what-if devices", value)) };
+    else if (key === "batch") changed = { ...changed, batch: positive("--what-if batch", value) };
+    else if (key === "staleness") changed = { ...changed, maxStaleness: whole("--what-if staleness", value, 0) };
+    else if (kinds.includes(key))
+      changed = { ...changed, devices: resize(changed.devices, positive(`--what-if ${key}`, value), key) };
+    else {
+      const known = ["devices", "batch", "staleness", ...kinds].map((k) => `'${k}'`).join(", ");
+      throw new TreadleError("problem.invalid", `--what-if '${text}' is not understood: '${key}' is none of ${known}`);
+    }
+  }
+  return { ...changed, title: `what if ${text.replaceAll(",", ", ")}` };
+}
+
+const positive = (flag: string, text: string): number => whole(flag, text, 1);
+
+function whole(flag: string, text: string, least: number): number {
+  const number = Number(text);
+  if (text.trim() !== "" && Number.isInteger(number) && number >= least && number <= 65536) return number;
+  throw new TreadleError("problem.invalid", `${flag} '${text}' is not allowed: an integer from ${least} to 65536 is`);
+}
+
+/** As many devices of a kind, by default the most frequent, alike the ones there are, and as many on a node. */
+function resize(devices: readonly DeviceSpec[], count: number, kind = mostFrequentKind(devices)): DeviceSpec[] {
+  const known = devices.filter((device) => device.kind === kind);
+  const others = devices.filter((device) => device.kind !== kind);
+  const nodes = [...new Set(known.map((device) => device.node))];
+  const onNode = Math.ceil(known.length / nodes.length);
+  const first = known[0]!;
+  const added = Array.from({ length: Math.max(0, count - known.length) }, (_, i): DeviceSpec => {
+    const index = known.length + i;
+    return {
+      ...first,
+      id: `${kind}:${index}`,
+      index,
+      node: nodes[Math.floor(index / onNode)] ?? `node ${Math.floor(index / onNode)}`,
+    };
+  });
+  const all = [...known.slice(0, count), ...added];
+  return devices[0]!.kind === kind ? [...all, ...others] : [...others, ...all];
+}
+
+function mostFrequentKind(devices: readonly DeviceSpec[]): string {
+  const counts = new Map<string, number>();
+  for (const { kind } of devices) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  return [...counts].reduce((a, b) => (b[1] > a[1] ? b : a))[0];
+}

@@ -1,0 +1,154 @@
+/** Plans on a terminal: lanes of devices over the time of one step, and what the best of each mode would take. */
+import type { DeviceSpec } from "@treadle/contracts";
+import type { PlanFromProfile, PlanTimeline, TimelineSegment } from "@treadle/planner";
+import pc from "picocolors";
+import { fit, formatPercent, formatSeconds, padCells, plural, wrap } from "./text.ts";
+
+export type PlannedCase = {
+  readonly title: string;
+  readonly devices: readonly DeviceSpec[];
+  readonly batch: number;
+  readonly maxStaleness: number;
+  readonly found: PlanFromProfile;
+  readonly searchMs: number;
+};
+
+export type PlanTextOptions = { readonly columns: number; readonly colour?: boolean };
+
+const backgrounds = [pc.bgBlue, pc.bgYellow, pc.bgGreen, pc.bgMagenta, pc.bgRed, pc.bgCyan, pc.bgWhite] as const;
+const mostLanes = 16;
+
+/** `before` is what the case is compared with. */
+export function renderPlan(
+  { title, devices, batch, maxStaleness, found, searchMs }: PlannedCase,
+  before: PlannedCase | undefined,
+  { columns, colour = pc.isColorSupported }: PlanTextOptions,
+): string[] {
+  const { predicted, alternatives, moreDevices, boundSeconds } = found;
+  const [best] = alternatives;
+  const bold = (text: string): string => (colour ? pc.bold(text) : text);
+  const dim = (text: string): string => (colour ? pc.dim(text) : text);
+  const text = (line: string, indent = "  "): string[] =>
+    wrap(line, columns - indent.length, "  ").map((part) => `${indent}${part}`);
+  const faster = before === undefined ? "" : `, ${ratio(before.found.predicted.stepSeconds / predicted.stepSeconds)}`;
+  const staleness = maxStaleness > 0 ? `, up to ${maxStaleness + 1} steps at once` : "";
+  const lines = [
+    `${bold(title)}: ${best!.mode}, ${formatSeconds(predicted.stepSeconds)} a step${faster}`,
+    dim(`  ${describeDevices(devices)}, batch ${batch}${staleness}; searched in ${formatSeconds(searchMs / 1000)}`),
+    "",
+    ...renderTimeline(best!.timeline, columns, colour).map((line) => `  ${line}`),
+    "",
+    ...Object.entries(best!.placement).map(([name, set]) => `  ${padCells(name, nameWidth(best!.placement))}  ${set}`),
+  ];
+  const { channels } = best!.plan.granularity;
+  const chunks = Object.entries(channels).map(([channel, items]) => `'${channel}' ${items} at a time`);
+  if (chunks.length > 0) lines.push(...text(`channels: ${chunks.join(", ")}; the others whole batches`));
+  lines.push("", bold("  the best of each mode"));
+  for (const alternative of alternatives) {
+    const times =
+      alternative === best ? "chosen" : `${(alternative.stepSeconds / best!.stepSeconds).toFixed(2)} times as long`;
+    lines.push(`  ${padCells(alternative.mode, 10)}${padCells(formatSeconds(alternative.stepSeconds), 10)}${times}`);
+    for (const limit of alternative.limits) lines.push(...text(limit, "    ").map(dim));
+  }
+  for (const mode of ["temporal", "spatial", "hybrid"] as const) {
+    if (!alternatives.some((alternative) => alternative.mode === mode))
+      lines.push(`  ${padCells(mode, 10)}${dim("no plan of this mode that is different or possible")}`);
+  }
+  const helpful = moreDevices.filter(({ savedSeconds }) => savedSeconds > 0.001 * predicted.stepSeconds);
+  lines.push("", bold("  what would help"));
+  for (const { components, devices: count, savedSeconds } of helpful) {
+    const names = components.map((name) => `'${name}'`).join(", ");
+    const share = formatPercent(savedSeconds / predicted.stepSeconds);
+    lines.push(...text(`${plural(count, "more device")} for ${names}: ${formatSeconds(savedSeconds)} less, ${share}`));
+  }
+  if (helpful.length === 0) lines.push("  no part would gain from a few more devices");
+  if (boundSeconds < predicted.stepSeconds * (1 - 1e-6)) {
+    const gap = formatPercent(1 - boundSeconds / predicted.stepSeconds);
+    lines.push(...text(`the search ended early: no plan takes less than ${formatSeconds(boundSeconds)}, ${gap} less`));
+  }
+  const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("not measured"));
+  for (const note of notes) lines.push(...text(note).map(dim));
+  return [...lines, ""];
+}
+
+const ratio = (value: number): string =>
+  value >= 1 ? `${value.toFixed(2)} times as fast` : `${(1 / value).toFixed(2)} times as long`;
+
+const nameWidth = (placement: Readonly<Record<string, string>>): number =>
+  Math.max(...Object.keys(placement).map((name) => name.length));
+
+export function describeDevices(devices: readonly DeviceSpec[]): string {
+  const kinds = new Map<string, number>();
+  for (const { kind } of devices) kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+  return [...kinds].map(([kind, count]) => `${count} ${kind}`).join(" and ");
+}
+
+/** Lanes of equal time; a cell shows who has most of it. Without colours a letter says who; with them, both do. */
+export function renderTimeline(timeline: PlanTimeline, columns: number, colour: boolean): string[] {
+  const names = componentsOf(timeline);
+  const letters = lettersOf(names);
+  const lanes = timeline.lanes.slice(0, mostLanes);
+  const labels = lanes.map((lane) => `${fit(lane.label, 22)}${lane.numDevices > 1 ? ` ×${lane.numDevices}` : ""}`);
+  const labelWidth = Math.max(...labels.map((label) => label.length));
+  const width = Math.max(20, columns - labelWidth - 6);
+  const paint = (name: string, text: string): string =>
+    colour ? backgrounds[names.indexOf(name) % backgrounds.length]!(pc.black(text)) : text;
+  const rows = lanes.map((lane, i) => {
+    const cells = Array.from({ length: width }, (_, column) =>
+      cellOf(lane.segments, (column / width) * timeline.seconds, ((column + 1) / width) * timeline.seconds),
+    );
+    const bar = cells.map((segment, column) => {
+      if (segment === undefined) return colour ? " " : "·";
+      if (segment.kind === "swap") return colour ? pc.bgBlack(pc.white("░")) : "%";
+      const begins = cells[column - 1] !== segment;
+      const letter = letters.get(segment.component) ?? "?";
+      if (!colour) return letter;
+      return paint(segment.component, segment.kind === "serial" ? "░" : begins ? letter : " ");
+    });
+    return `${padCells(labels[i]!, labelWidth)} │${bar.join("")}│`;
+  });
+  const hidden = timeline.lanes.length - lanes.length;
+  if (hidden > 0) rows.push(`${" ".repeat(labelWidth)}  and ${plural(hidden, "more lane")}`);
+  const end = formatSeconds(timeline.seconds);
+  const legend = names.map((name) => `${paint(name, ` ${letters.get(name)} `)} ${name}`).join("   ");
+  const swaps = timeline.lanes.some((lane) => lane.segments.some((segment) => segment.kind === "swap"));
+  return [
+    ...rows,
+    `${" ".repeat(labelWidth)}  0${" ".repeat(Math.max(1, width - 1 - end.length))}${end}`,
+    `${legend}${swaps ? `   ${colour ? "░" : "%"} swap` : ""}${colour ? "" : "   · idle"}`,
+  ];
+}
+
+export function componentsOf({ lanes }: PlanTimeline): string[] {
+  const segments = lanes.flatMap((lane) => lane.segments).filter((segment) => segment.kind === "run");
+  const starts = new Map<string, number>();
+  for (const { component, startSeconds } of segments)
+    starts.set(component, Math.min(startSeconds, starts.get(component) ?? Number.POSITIVE_INFINITY));
+  return [...starts].sort((a, b) => a[1] - b[1]).map(([name]) => name);
+}
+
+/** The first letter of each, or the next that nobody has yet. */
+function lettersOf(names: readonly string[]): Map<string, string> {
+  const taken = new Set<string>();
+  const letters = new Map<string, string>();
+  for (const name of names) {
+    const candidates = [...name.toUpperCase(), ..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"];
+    const letter = candidates.find((c) => /[A-Z]/.test(c) && !taken.has(c)) ?? "?";
+    taken.add(letter);
+    letters.set(name, letter);
+  }
+  return letters;
+}
+
+/** What fills most of a stretch of time; nothing where idling does. */
+function cellOf(segments: readonly TimelineSegment[], from: number, to: number): TimelineSegment | undefined {
+  let best: TimelineSegment | undefined;
+  let [most, covered] = [0, 0];
+  for (const segment of segments) {
+    const overlap = Math.min(to, segment.endSeconds) - Math.max(from, segment.startSeconds);
+    if (overlap <= 0) continue;
+    covered += overlap * segment.busyShare;
+    if (overlap > most) [best, most] = [segment, overlap];
+  }
+  return covered >= (to - from) / 2 ? best : undefined;
+}

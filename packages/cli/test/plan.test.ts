@@ -1,0 +1,158 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { stripVTControlCharacters } from "node:util";
+import type { ComponentProfile, DeviceSpec, Profile } from "@treadle/contracts";
+import { planFromProfile } from "@treadle/planner";
+import stringWidth from "string-width";
+import { afterAll, describe, expect, test } from "vitest";
+import { planPage } from "../src/view/plan-page.ts";
+import { componentsOf, type PlannedCase, renderPlan, renderTimeline } from "../src/view/plan-text.ts";
+
+const component = (perItem: number, alpha: number): ComponentProfile => ({
+  key: "k",
+  devicesPerRank: 1,
+  minDevices: 1,
+  maxDevices: 64,
+  samples: [1, 2, 4].map((devices) => ({
+    devices,
+    items: 32,
+    seconds: (perItem * 32) / devices ** alpha,
+    spread: 0,
+    accepted: 3,
+    rejected: 0,
+    contended: false,
+  })),
+  fit: { base: 0, perItem, alpha, relativeError: 0.01 },
+  memory: [{ devices: 1, bytesPerDevice: 6 }],
+  onloadSeconds: 1,
+  offloadSeconds: 1,
+  serialSeconds: 0.5,
+});
+
+const flow = (from: string, to: string) => ({ from, to, channel: `${from}-out`, itemsPerStep: 32, bytesPerStep: 0 });
+const names = ["rollout", "reward", "actor<b>"];
+const profile: Profile = {
+  version: 1,
+  workflow: "emulated",
+  createdAt: "2026-01-01T00:00:00.000Z",
+  hardware: { key: "h", description: "" },
+  graph: {
+    batch: 32,
+    components: Object.fromEntries(names.map((name) => [name, { methods: {} }])),
+    channels: {},
+    edges: [flow("rollout", "reward"), flow("reward", "actor<b>")],
+    cycles: [],
+  },
+  components: { rollout: component(2, 0.5), reward: component(0.5, 0.2), "actor<b>": component(1, 0.9) },
+  steps: [],
+};
+
+function plannedCase(title: string, count: number): PlannedCase {
+  const devices = Array.from({ length: count }, (_, index): DeviceSpec => {
+    return { id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes: 10 };
+  });
+  const target = { devices, batch: 32, maxStaleness: 0 };
+  const found = planFromProfile(profile, { ...target, components: names.map((name) => ({ name })) });
+  return { title, ...target, found, searchMs: 1 };
+}
+
+describe("on a terminal", () => {
+  test.each([40, 80, 200])("lanes fill %d columns and go no further, with colours and without", (columns) => {
+    for (const { timeline } of plannedCase("w", 8).found.alternatives) {
+      for (const colour of [true, false]) {
+        const lines = renderTimeline(timeline, columns, colour).map(stripVTControlCharacters);
+        const lanes = lines.filter((line) => line.endsWith("│"));
+        expect(lanes).toHaveLength(timeline.lanes.length);
+        expect(new Set(lanes.map((line) => stringWidth(line))).size).toBe(1);
+        expect(stringWidth(lanes[0]!)).toBeLessThanOrEqual(columns);
+      }
+    }
+  });
+
+  test("every component has a letter of its own", () => {
+    const { timeline } = plannedCase("w", 8).found.alternatives[0]!;
+    const legend = renderTimeline(timeline, 100, false).at(-1)!;
+    const letters = componentsOf(timeline).map((name) => new RegExp(` ([A-Z])  ${name}`).exec(legend)?.[1]);
+    expect(letters.every((letter) => letter !== undefined)).toBe(true);
+    expect(new Set(letters).size).toBe(letters.length);
+  });
+
+  test("shows the best of each mode, what limits it, and a change beside what it changes", () => {
+    const before = plannedCase("w", 4);
+    const after = plannedCase("what if devices=16", 16);
+    const text = renderPlan(after, before, { columns: 100, colour: false }).join("\n");
+    expect(text).toMatch(/what if devices=16: \w+, [\d.]+ s a step, \d\.\d\d times as fast/);
+    for (const { mode, limits } of after.found.alternatives) {
+      expect(text).toContain(mode);
+      expect(text.replaceAll(/\s+/g, " ")).toContain(limits[0]);
+    }
+    expect(text).toContain("what would help");
+    expect(text).toContain("extrapolated by a fit whose mean error is 1.0 %");
+  });
+});
+
+test("the page holds everything that it shows, and names are text in it", () => {
+  const page = planPage("w", [plannedCase("w", 8), plannedCase("what if devices=16", 16)]);
+  expect(page).not.toMatch(/(src|href)=/);
+  expect(page).toContain("actor&lt;b&gt;");
+  expect(page).not.toContain("actor<b>");
+  expect(page).not.toMatch(/NaN|undefined|Infinity/);
+});
+
+describe("the command", () => {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-plan-"));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  const root = resolve(import.meta.dirname, "../../..");
+  const treadle = (...parameters: string[]) =>
+    spawnSync(
+      process.execPath,
+      [join(root, "packages/cli/bin/treadle.js"), "plan", "workflows/emulated", ...parameters],
+      {
+        cwd: root,
+        encoding: "utf8",
+        timeout: 60_000,
+      },
+    );
+
+  test("plans by a profile file, here and on another cluster", { timeout: 120_000 }, () => {
+    const file = join(folder, "profile.json");
+    const { "actor<b>": actor, rollout, reward } = profile.components;
+    const renamed = {
+      ...profile,
+      graph: {
+        ...profile.graph,
+        components: { rollout: { methods: {} }, inference: { methods: {} }, actor: { methods: {} } },
+        edges: [flow("rollout", "inference"), flow("inference", "actor")],
+      },
+      components: { rollout, inference: reward, actor },
+    };
+    writeFileSync(file, JSON.stringify(renamed));
+    const { stdout, stderr, status } = treadle(
+      "--profile",
+      file,
+      "--devices",
+      "8",
+      "--what-if",
+      "devices=256",
+      "--json",
+    );
+    expect(stderr).not.toContain("Error");
+    expect(status).toBe(0);
+    const { plans } = JSON.parse(stdout);
+    expect(plans.map((plan: { devices: number }) => plan.devices)).toEqual([8, 256]);
+    expect(plans[1].predicted.stepSeconds).toBeLessThan(plans[0].predicted.stepSeconds);
+  });
+
+  test("without a profile says how to make one, and refuses what it does not understand", { timeout: 120_000 }, () => {
+    const missing = treadle("--profile", join(folder, "none.json"));
+    expect(missing.status).toBe(2);
+    expect(missing.stderr).toContain("treadle profile");
+    const file = join(folder, "renamed.json");
+    writeFileSync(file, JSON.stringify(profile));
+    const odd = treadle("--profile", file, "--what-if", "gpus=4");
+    expect(odd.status).toBe(2);
+    expect(odd.stderr.replaceAll(/\s+/g, " ")).toContain("'gpus' is none of 'devices', 'batch', 'staleness', 'cpu'");
+  });
+});
