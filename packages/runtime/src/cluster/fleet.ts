@@ -29,6 +29,7 @@ import { LogFiles } from "../agent/log-file.ts";
 import type { ChannelHomes } from "../channel/channel-homes.ts";
 import type { LockService } from "../device-lock/lock-service.ts";
 import type { SupervisorState } from "../supervisor/supervisor-state.ts";
+import { ArtifactFolder } from "./artifact-folder.ts";
 import type { ClusterOptions } from "./cluster.ts";
 import type { Component } from "./component.ts";
 import { visibleDevices } from "./devices.ts";
@@ -65,6 +66,7 @@ export class Fleet {
   /** devices that the locks know */
   readonly #devices = new Set<string>();
   readonly #logFiles: LogFiles;
+  readonly #artifacts: ArtifactFolder;
   readonly #spawnLimit = pLimit(4);
   readonly #token = crypto.randomUUID();
   #endpoint: Endpoint | undefined;
@@ -75,6 +77,7 @@ export class Fleet {
   constructor(options: FleetOptions) {
     this.#options = options;
     this.#logFiles = new LogFiles(options.cluster.logs);
+    this.#artifacts = new ArtifactFolder(join(options.cluster.runFolder, "artifacts"));
   }
 
   get restarts(): number {
@@ -193,7 +196,10 @@ export class Fleet {
             this.#options.supervisor.heartbeat(worker, busyMs, performance.now());
           }
         },
-        onLog: (worker, level, line) => this.#log(worker, level, line),
+        onLog: (worker, level, line) => {
+          // Files are named by it, and it comes from afar.
+          if (this.rank(worker) !== undefined) this.#log(worker, level, line);
+        },
         onCommand: this.#options.onCommand,
       },
     );
@@ -376,6 +382,7 @@ export class Fleet {
       locks: this.#options.locks,
       isRemote: rank.node !== this.#options.nodes.home,
       stateFolder: this.#options.cluster.stateFolder,
+      artifacts: this.#artifacts,
       statePath: () => this.#options.states.newest(rank.component),
       onSpans: this.#options.cluster.onSpans,
       resolve: async (worker) => {

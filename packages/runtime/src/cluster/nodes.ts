@@ -169,9 +169,15 @@ export class Nodes {
       return undefined;
     });
     this.#ends.push(
-      plane.subscribe(`heartbeats.${run.runId}`, (body) => this.#beats(HeartbeatsEvent.parse(body))),
+      // What does not parse was sent by no agent of ours.
+      plane.subscribe(`heartbeats.${run.runId}`, (body) => {
+        const event = HeartbeatsEvent.safeParse(body);
+        if (event.success) this.#beats(event.data);
+      }),
       plane.subscribe(`log.${run.runId}`, (body) => {
-        for (const { worker, level, line } of LogEvent.parse(body).lines) listener.onLog(worker, level, line);
+        for (const { worker, level, line } of LogEvent.safeParse(body).data?.lines ?? []) {
+          listener.onLog(worker, level, line);
+        }
       }),
     );
     if (this.isLocal) return;
@@ -283,8 +289,9 @@ export class Nodes {
 
   #onNode(change: MembershipChange): void {
     const { member } = change;
-    if (change.type === "changed" && this.#usable.get(member.name)?.incarnation === member.incarnation) {
-      this.#usable.set(member.name, member);
+    if (change.type === "changed") {
+      const isKnown = this.#usable.get(member.name)?.incarnation === member.incarnation;
+      if (isKnown && NodeInfo.safeParse(member.body).success) this.#usable.set(member.name, member);
       return;
     }
     if (change.type === "joined") {

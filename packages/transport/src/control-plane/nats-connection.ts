@@ -26,6 +26,7 @@ export class NatsConnection {
   readonly #messages = new Map<number, (subject: string, data: string, reply: string | undefined) => void>();
   readonly #entries = new Map<number, (key: string, data: string | undefined) => void>();
   readonly #connectionListeners: ((isConnected: boolean) => void)[] = [];
+  readonly #refreshListeners: (() => void)[] = [];
   readonly #exited: Promise<void>;
   #isConnected = false;
   #lastId = 0;
@@ -62,6 +63,11 @@ export class NatsConnection {
 
   onConnection(listener: (isConnected: boolean) => void): void {
     this.#connectionListeners.push(listener);
+  }
+
+  /** Called some time after each reconnection, when buckets can be used again, and watches are up to date. */
+  onRefreshed(listener: () => void): void {
+    this.#refreshListeners.push(listener);
   }
 
   publish(subject: string, data: string): void {
@@ -157,6 +163,9 @@ export class NatsConnection {
         this.#opened?.resolve(undefined);
         this.#opened = undefined;
         for (const listener of this.#connectionListeners) listener(message.isConnected);
+        break;
+      case "refreshed":
+        for (const listener of this.#refreshListeners) listener();
         break;
       case "settled": {
         const { id, value, failure } = message;

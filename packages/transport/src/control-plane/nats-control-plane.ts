@@ -137,7 +137,9 @@ class NatsControlPlane implements ControlPlane {
     }
     this.#connection.onConnection((isConnected) => {
       this.#state.connection(isConnected, performance.now());
-      if (isConnected) for (const announcement of this.#announced) announcement.reconnected();
+    });
+    this.#connection.onRefreshed(() => {
+      for (const announcement of this.#announced) announcement.refreshed();
     });
     await this.#connection.subscribe(`${this.#prefix}.beat.*.*`, (subject, data) => this.#heard(subject, data));
     await this.#connection.watch(this.#members, (key, data) => this.#entered(key, data));
@@ -367,7 +369,7 @@ class NatsAnnouncement implements Announcement {
   }
 
   /** A server that keeps nothing over its restart has forgotten us. */
-  reconnected(): void {
+  refreshed(): void {
     void this.#write().catch(() => {}); // the next reconnection tries again
   }
 

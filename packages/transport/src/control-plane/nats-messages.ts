@@ -76,4 +76,6 @@ export type FromThread =
     }
   /** without data: the key is gone */
   | { readonly type: "entry"; readonly id: number; readonly key: string; readonly data: string | undefined }
-  | { readonly type: "connection"; readonly isConnected: boolean };
+  | { readonly type: "connection"; readonly isConnected: boolean }
+  /** after a reconnection: buckets are there, and watches have told what is in them */
+  | { readonly type: "refreshed" };

@@ -19,7 +19,10 @@ const connectTimeoutMs = 5000;
 /** A server that does not answer so many pings is taken for gone; half-open connections are noticed by that alone. */
 const ping = { pingInterval: 3000, maxPingOut: 2 };
 
-const buckets = new Map<string, KV>();
+const retryMs = 500;
+let refreshes = 0;
+
+const buckets = new Map<string, { readonly kv: KV; readonly replicas: number }>();
 const subscriptions = new Map<number, Subscription>();
 const beats = new Map<number, { readonly timer: NodeJS.Timeout; readonly probe: Subscription }>();
 const watches = new Map<number, { readonly bucket: string; stop: () => void }>();
@@ -68,20 +71,42 @@ async function follow(connection: NatsConnection): Promise<void> {
   for await (const status of connection.status()) {
     if (status.type === "disconnect") send({ type: "connection", isConnected: false });
     if (status.type === "reconnect") {
-      // What happened meanwhile is read anew, rather than hoped for.
-      for (const [id, { bucket, stop }] of [...watches]) {
-        stop();
-        void watch(id, bucket).catch(() => {}); // the next reconnection tries again
-      }
       send({ type: "connection", isConnected: true });
+      void refresh(connection);
     }
   }
+}
+
+/**
+ * What happened meanwhile is read anew, rather than hoped for; and the server may have been started without what it
+ * kept. Servers of a cluster elect a leader first, so this is tried until it works.
+ */
+async function refresh(connection: NatsConnection): Promise<void> {
+  const mine = ++refreshes;
+  while (mine === refreshes && !connection.isClosed()) {
+    try {
+      for (const [bucket, { replicas }] of [...buckets]) await openBucket(connection, bucket, replicas);
+      for (const [id, { bucket, stop }] of [...watches]) {
+        stop();
+        await watch(id, bucket);
+      }
+      send({ type: "refreshed" });
+      return;
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, retryMs));
+    }
+  }
+}
+
+async function openBucket(connection: NatsConnection, bucket: string, replicas: number): Promise<void> {
+  const kv = await new Kvm(jetstream(connection)).create(bucket, { history: 1, replicas });
+  buckets.set(bucket, { kv, replicas });
 }
 
 function bucketOf(name: string): KV {
   const bucket = buckets.get(name);
   if (bucket === undefined) throw new Error(`bucket '${name}' is not open`);
-  return bucket;
+  return bucket.kv;
 }
 
 /** Resolves when what is there has been sent. */
@@ -157,11 +182,8 @@ async function act(connection: NatsConnection, message: ToThread): Promise<unkno
       const answer = await connection.request(message.subject, message.data, { timeout: message.timeoutMs });
       return answer.string();
     }
-    case "bucket": {
-      const kvm = new Kvm(jetstream(connection));
-      buckets.set(message.bucket, await kvm.create(message.bucket, { history: 1, replicas: message.replicas }));
-      return undefined;
-    }
+    case "bucket":
+      return openBucket(connection, message.bucket, message.replicas);
     case "put":
       return put(message);
     case "get":
