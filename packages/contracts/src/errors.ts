@@ -22,6 +22,10 @@ export const errorCatalogue = {
   "action.failed": { disposition: "fatal", meaning: "what an action executes threw; the cause is its error" },
   "action.impossible": { disposition: "misuse", meaning: "an action asks for more than its resources can ever give" },
   "action.invalid": { disposition: "misuse", meaning: "an action's specification has wrong fields or values" },
+  "artifact.refused": {
+    disposition: "misuse",
+    meaning: "an artefact's name or size is not one that a run's folder takes",
+  },
   "call.cancelled": { disposition: "cancelled", meaning: "a call was cancelled by its caller or by a shutdown" },
   "call.failed": { disposition: "fatal", meaning: "a worker method threw; the cause carries its message and stack" },
   "call.timeout": { disposition: "fatal", meaning: "a call outlived its deadline" },

@@ -75,6 +75,7 @@ export {
   TakeRequest,
   UnlockRequest,
   WorkerBoot,
+  WriteArtifactRequest,
 } from "./messages.ts";
 export { nearestOf } from "./nearest.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";

@@ -2,7 +2,7 @@
  * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
  *
  * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, give-up, stop, segments.reuse
- * worker → runner   ready, configuration, channel.put, channel.take, segments.read, lock.acquire, lock.release, resolve, state.save, telemetry
+ * worker → runner   ready, configuration, channel.put, channel.take, segments.read, lock.acquire, lock.release, resolve, state.save, artifact.write, telemetry
  * worker → worker   call, message
  */
 import { z } from "zod";
@@ -100,6 +100,8 @@ export const Configuration = z.object({
 });
 /** A state that a worker without the run's folder saves through the runner. */
 export const SaveStateRequest = z.object({ path: z.string(), state: bytes });
+/** A file that a worker leaves for people to look at; names and sizes are checked by the runner. */
+export const WriteArtifactRequest = z.object({ name: z.string(), data: bytes });
 export const ReadyMessage = z.object({
   addresses: z.array(z.string()),
   pid: z.int(),
@@ -149,6 +151,8 @@ export const TakeRequest = z.object({
   maxItems: z.int().positive().optional(),
   maxWeight: z.number().positive().optional(),
   minItems: z.int().positive().optional(),
+  /** items of this key only */
+  key: z.string().optional(),
   /** acknowledges everything this call holds, and commits what it has put, before taking */
   acknowledge: z.boolean(),
 });

@@ -2,6 +2,16 @@ import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock/lock-client.ts";
 import type { Messenger } from "./host/messenger.ts";
 
+/** Files that a worker leaves in its run's folder, for people and reports. */
+export type Artifacts = {
+  /**
+   * Writes `<run>/artifacts/<name>`, whole or not at all, replacing one of that name; from any node, since the runner
+   * writes it. Names are words of letters, digits, `.`, `_` and `-`, with `/` between folders. Throws `artifact.refused`
+   * for other names, more than 8 MiB, or more than 256 MiB in a run.
+   */
+  write(name: string, data: string | Uint8Array): Promise<void>;
+};
+
 /** Everything a worker is told about itself; built by its host, passed to the constructor. */
 export type WorkerContext<C> = {
   readonly config: C;
@@ -16,6 +26,7 @@ export type WorkerContext<C> = {
   readonly timer: (name: string) => Disposable;
   /** spans of the worker's own, beside those of its calls and timers */
   readonly tracer: Tracer;
+  readonly artifacts: Artifacts;
 };
 
 /** The class of a worker, as `cluster.launch` takes it. */
@@ -65,6 +76,8 @@ export abstract class Worker<C = unknown> {
   readonly messages: Messenger;
   /** For what a timer cannot say, such as work that overlaps or ran elsewhere. */
   readonly tracer: Tracer;
+  /** `await this.artifacts.write("episodes/1.json", text)`: files in the run's folder that the run itself does not need. */
+  readonly artifacts: Artifacts;
   readonly #timer: (name: string) => Disposable;
 
   constructor(context: WorkerContext<C>) {
@@ -77,6 +90,7 @@ export abstract class Worker<C = unknown> {
     this.devices = context.devices;
     this.messages = context.messages;
     this.tracer = context.tracer;
+    this.artifacts = context.artifacts;
     this.#timer = context.timer;
   }
 

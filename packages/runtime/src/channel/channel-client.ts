@@ -97,6 +97,7 @@ export class SourceClient<T> implements Source<T> {
         acknowledge: options.acknowledge !== "call",
         ...(most === undefined ? {} : { maxItems: most, minItems: most }),
         ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
+        ...(options.key === undefined ? {} : { key: options.key }),
       }),
     );
     if (reply === null) return undefined;

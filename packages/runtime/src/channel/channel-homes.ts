@@ -196,13 +196,14 @@ export class ChannelHomes {
       this.#serveShares(end);
       return this.#onceServed(take, answer, request.call, end, "take");
     }
-    const { maxItems, maxWeight, minItems } = request;
+    const { maxItems, maxWeight, minItems, key } = request;
     this.#apply(
       state.take({
         call: request.call,
         take,
         max: { items: maxItems, weight: maxWeight },
         min: minItems,
+        key,
         nowMs: this.#options.now(),
       }),
     );

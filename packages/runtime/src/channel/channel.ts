@@ -5,6 +5,8 @@ export type BatchOptions = {
   readonly items?: number | undefined;
   /** total weight a batch holds at most, unless one item alone exceeds it (C2) */
   readonly weight?: number | undefined;
+  /** only items of this key, on a channel that has one: answers go to whoever asked */
+  readonly key?: string | undefined;
   /**
    * When the runtime may forget a batch. `batch`: as soon as the next one is asked for; `call`: when the method returns,
    * for workers that fold batches into state (a trainer's gradients), so that their death brings all of them back.

@@ -7,10 +7,12 @@ import {
   SaveStateRequest,
   TreadleError,
   UnlockRequest,
+  WriteArtifactRequest,
 } from "@treadle/contracts";
 import type { ChannelHomes } from "../channel/channel-homes.ts";
 import type { LockService } from "../device-lock/lock-service.ts";
 import { readState, writeState } from "../host/state-file.ts";
+import type { ArtifactFolder } from "./artifact-folder.ts";
 import type { Component } from "./component.ts";
 import type { Rank } from "./rank.ts";
 
@@ -22,6 +24,7 @@ export type WorkerServicePorts = {
   /** it cannot read the run's folder */
   readonly isRemote: boolean;
   readonly stateFolder: string;
+  readonly artifacts: ArtifactFolder;
   /** the newest saved state of the component, if there is one */
   readonly statePath: () => string | undefined;
   readonly resolve: (worker: string) => Promise<{ addresses: string[]; incarnation: number }>;
@@ -42,6 +45,10 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
       throw new TreadleError("link.protocol", `'${rank.name}' wants its state saved at '${path}', outside of its run`);
     }
     await writeState(path, state);
+  });
+  peer.handle("artifact.write", (body) => {
+    const { name, data } = WriteArtifactRequest.parse(body);
+    return ports.artifacts.write(rank.name, name, data);
   });
   peer.handle("ready", (body) => {
     ports.onReady(body);

@@ -135,6 +135,7 @@ class WorkerHost {
       messages: this.#messages,
       timer: (name) => this.#timer(name),
       tracer: this.#tracer,
+      artifacts: { write: (name, data) => this.#writeArtifact(name, data) },
     };
     let memoryBytes = 0;
     try {
@@ -309,6 +310,10 @@ class WorkerHost {
     if (this.#boot.remote) await this.#runner.request("state.save", { path, state });
     else await writeState(path, state);
     return path;
+  }
+
+  async #writeArtifact(name: string, data: string | Uint8Array): Promise<void> {
+    await this.#runner.request("artifact.write", { name, data: typeof data === "string" ? Buffer.from(data) : data });
   }
 
   #method(name: string): (...args: unknown[]) => Promise<unknown> {
