@@ -48,9 +48,11 @@ function leftovers(): string[] {
   return [...shells.map((pid) => `process ${pid}`), ...folders];
 }
 
-const pidsOfTool = (runId: string): number[] => {
+/** Of all processes that the component's first rank has had. */
+const pidsOf = (runId: string, component: string): number[] => {
   const trace = readFileSync(join(root, "runs", runId, "trace.jsonl"), "utf8");
-  return [...new Set([...trace.matchAll(/"worker":"tool\/0","pid":(\d+)/g)].map(([, pid]) => Number(pid)))];
+  const found = [...trace.matchAll(/"worker":"([a-z]+)\/0","pid":(\d+)/g)];
+  return [...new Set(found.filter(([, name]) => name === component).map(([, , pid]) => Number(pid)))];
 };
 /** Control groups carry the id of the process that made them. */
 const groupsOf = (pids: readonly number[]): string[] =>
@@ -78,23 +80,23 @@ test.each([
     const summary = RunSummary.parse(JSON.parse(stdout));
     expect(summary).toMatchObject({ mode, steps: 3, restarts: 0 });
     const rows = readMetrics(join(root, "runs", summary.runId, "metrics.jsonl"));
-    const steps = rows.filter((row) => row["toolCalls"] !== undefined);
+    const steps = rows.filter((row) => row.toolCalls !== undefined);
     expect(steps).toHaveLength(3);
     for (const metrics of steps) {
-      expect(metrics["toolUse"]).toBeGreaterThan(0);
-      expect(metrics["toolCalls"]).toBeGreaterThanOrEqual(metrics["toolUse"] as number);
+      expect(metrics.toolUse).toBeGreaterThan(0);
+      expect(metrics.toolCalls).toBeGreaterThanOrEqual(metrics.toolUse as number);
       const parts = ["queueingSeconds", "executionSeconds", "overheadSeconds"].map((name) => metrics[name] as number);
-      expect(metrics["actSeconds"]).toBeCloseTo(
+      expect(metrics.actSeconds).toBeCloseTo(
         parts.reduce((sum, part) => sum + part, 0),
         6,
       );
-      expect(metrics["actP95Seconds"]).toBeGreaterThan(0);
-      expect(metrics["coresHeld"]).toBeGreaterThanOrEqual(metrics["coresBusy"] as number);
+      expect(metrics.actP95Seconds).toBeGreaterThan(0);
+      expect(metrics.coresHeld).toBeGreaterThanOrEqual(metrics.coresBusy as number);
     }
     const trace = readFileSync(join(root, "runs", summary.runId, "trace.jsonl"), "utf8");
     expect(trace).toMatch(/"name":"calculator".*"devices":\["core:\d+"\].*"policy":"unit-aware"/);
     await until(() => leftovers().length === 0);
-    expect(groupsOf(pidsOfTool(summary.runId))).toEqual([]);
+    expect(groupsOf(pidsOf(summary.runId, "tool"))).toEqual([]);
   },
   240_000,
 );
@@ -108,17 +110,18 @@ const stepsOf = (runId: string): number[] =>
     .map(({ step }) => step);
 
 /** Starts a run that goes on until it is told otherwise, and waits for its first step. */
-async function startLong(): Promise<{ started: ReturnType<typeof startTreadle>; runId: string; pids: number[] }> {
+async function startLong(): Promise<{ started: ReturnType<typeof startTreadle>; runId: string }> {
   const started = startTreadle(argumentsOf([...run, "--plain"], [...small, "steps=100000"]));
   await until(() => /step +1\//.test(started.output()) || started.child.exitCode !== null);
   expect(started.child.exitCode, started.output()).toBe(null);
   const [runId] = readdirSync(join(root, "runs")) as [string];
-  await until(() => pidsOfTool(runId).length > 0);
-  return { started, runId, pids: pidsOfTool(runId) };
+  await until(() => ["tool", "rollout"].every((component) => pidsOf(runId, component).length > 0));
+  return { started, runId };
 }
 
 test("a runner that is killed leaves no sandbox, and the run goes on after its last step", async () => {
-  const { started, runId, pids } = await startLong();
+  const { started, runId } = await startLong();
+  const pids = pidsOf(runId, "tool");
   expect(leftovers()).not.toEqual([]);
   started.child.kill("SIGKILL");
   await started.finished;
@@ -131,21 +134,25 @@ test("a runner that is killed leaves no sandbox, and the run goes on after its l
   await until(() => leftovers().length === 0);
 }, 240_000);
 
-test("a tool worker that is killed is replaced, its sandboxes end with it, and every step is made", async () => {
-  const { started, runId, pids } = await startLong();
-  const [pid] = pids as [number];
-  process.kill(pid, "SIGKILL");
-  const before = stepsOf(runId).length;
-  await until(() => stepsOf(runId).length >= before + 2 || started.child.exitCode !== null);
-  expect(started.child.exitCode, started.output()).toBe(null);
-  expect(groupsOf([pid])).toEqual([]);
-  await until(() => pidsOfTool(runId).length === 2);
-  started.child.kill("SIGINT");
-  expect((await started.finished).code).toBe(130);
-  expect(stepsOf(runId)).toEqual(stepsOf(runId).map((_, index) => index + 1));
-  await until(() => leftovers().length === 0);
-  expect(groupsOf(pidsOfTool(runId))).toEqual([]);
-}, 240_000);
+test.each(["tool", "rollout"])(
+  "a %s worker that is killed is replaced, no sandbox is left of it, and every step is made",
+  async (component) => {
+    const { started, runId } = await startLong();
+    const [pid] = pidsOf(runId, component) as [number];
+    process.kill(pid, "SIGKILL");
+    const before = stepsOf(runId).length;
+    await until(() => stepsOf(runId).length >= before + 2 || started.child.exitCode !== null);
+    expect(started.child.exitCode, started.output()).toBe(null);
+    expect(groupsOf([pid])).toEqual([]);
+    await until(() => pidsOf(runId, component).length === 2);
+    started.child.kill("SIGINT");
+    expect((await started.finished).code).toBe(130);
+    expect(stepsOf(runId)).toEqual(stepsOf(runId).map((_, index) => index + 1));
+    await until(() => leftovers().length === 0);
+    expect(groupsOf(pidsOf(runId, "tool"))).toEqual([]);
+  },
+  240_000,
+);
 
 test("a driver that this machine lacks is refused with what it lacks and what to do, and leaves nothing", async () => {
   vi.stubEnv("PATH", join(root, "nothing"));

@@ -117,7 +117,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       const examples = task.problemsAt(-1 - round, imitation.rows * imitation.updates).map(demonstration);
       await demonstrations.put(...examples);
       await actor.imitate(demonstrations.source, imitation);
-      if ((await accuracyOn(task.problemsAt(-1 - round, 64))) >= imitation.untilAccuracy) break;
+      if ((await accuracyOn(task.problemsAt(-1 - round, 128))) >= imitation.untilAccuracy) break;
     }
   });
   await once("baseline", async () => report({ accuracy: await accuracyOn(heldOut) }));
