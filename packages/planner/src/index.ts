@@ -1,6 +1,7 @@
 import type { Problem } from "@treadle/contracts";
 import { planProblem } from "./plan/solve.ts";
 
+export { measuredSeconds } from "./auto/measured-time.ts";
 export type { MoreDevices } from "./auto/more-devices.ts";
 export {
   type PlanFromProfile,

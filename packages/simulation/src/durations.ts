@@ -2,8 +2,9 @@
  * How long things take: what the profile measured, stretched to the devices and items at hand, with the spread that it
  * saw. Deterministic by seed: a draw depends on what it is for, not on when it is made.
  */
-import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
+import type { ProfileSample } from "@treadle/contracts";
 import { createRandom, type Random } from "@treadle/learning";
+import { measuredSeconds } from "@treadle/planner";
 import type { ComponentModel } from "./workflow-model.ts";
 
 /** What a batch of a rank is, as far as its time depends on it. */
@@ -82,27 +83,6 @@ export class Durations {
     for (const ordinal of ordinals) longest = Math.max(longest, deviates[ordinal % deviates.length] as number);
     return Math.exp(lengthSpread * (longest - medianOfLargest(ordinals.length * concurrency)));
   }
-}
-
-/**
- * Seconds of the rank that is busy longest, for `items` at a time over all ranks. Measured points are taken as they are.
- * Elsewhere it is the fit, scaled by how far it is off nearby; without a fit, time is proportional to items, and fewer
- * devices take as much longer while more bring nothing.
- */
-export function measuredSeconds({ samples, fit }: ComponentProfile, devices: number, items: number): number {
-  const nearest = nearestSample(samples, devices, items);
-  if (nearest.devices === devices && Math.abs(nearest.items - items) < 1e-9) return nearest.seconds;
-  if (fit === null) return (nearest.seconds * items * Math.max(1, nearest.devices / devices)) / nearest.items;
-  const fitted = (on: number, of: number) => fit.base + (fit.perItem * of) / on ** fit.alpha;
-  let [logarithms, weights] = [0, 0];
-  for (const sample of samples) {
-    const expected = fitted(sample.devices, sample.items);
-    if (expected <= 0 || sample.seconds <= 0) continue;
-    const weight = 1 / distance(sample, devices, items) ** 2;
-    logarithms += weight * Math.log(sample.seconds / expected);
-    weights += weight;
-  }
-  return fitted(devices, items) * (weights > 0 ? Math.exp(logarithms / weights) : 1);
 }
 
 function nearestSample(samples: readonly ProfileSample[], devices: number, items: number): ProfileSample {

@@ -160,10 +160,13 @@ function batchMs(
   batch: { readonly length: number } | readonly SimulatedItem[],
 ): number {
   const { batch: perStep } = model;
-  // A rank's fair share is what the busiest rank had when the whole batch was measured.
-  const isFairShare = batch.length === Math.ceil(flow.items / component.ranks.length);
-  const ofStep = isFairShare ? 1 / component.ranks.length : batch.length / Math.max(1, flow.items);
-  const items = (ofStep * perStep * component.concurrency) / Math.max(1, method.takes.length);
+  // Where the whole batch was measured on these devices, the busiest rank had the largest fair share of it.
+  const isMeasured =
+    batch.length === Math.ceil(flow.items / component.ranks.length) &&
+    component.profile.samples.some((each) => each.devices === component.numDevices && each.items === perStep);
+  const ofStep = isMeasured ? 1 / component.ranks.length : batch.length / Math.max(1, flow.items);
+  const exact = (ofStep * perStep * component.concurrency) / Math.max(1, method.takes.length);
+  const items = Math.round(exact * 1e9) / 1e9; // so that measured points are met
   const ordinals = Array.isArray(batch) && component.lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
   return method.share * durations.batchMs({ component, step, items, ordinals, itemsPerStep: flow.items });
 }

@@ -96,14 +96,8 @@ test("random flows on random ranks never come to a standstill, keep every invari
       const capacity = spec.isTight ? spec.batch : undefined;
       const result = simulate({ profile, plan, steps: spec.steps, seed: 1, capacity, traits });
       expect(result.steps).toHaveLength(spec.steps);
-      // A rank with a fair share is charged what the busiest one was measured at, which is less where shares are uneven.
-      const least = spec.components.map(({ perItem, ranks }) => {
-        const share = spec.batch / ranks.length;
-        return perItem * spec.batch * Math.min(1, share / Math.ceil(share));
-      });
       const work = spec.components.reduce((sum, { perItem }) => sum + perItem * spec.batch, 0) * spec.steps;
-      const leastWork = least.reduce((sum, each) => sum + each, 0) * spec.steps;
-      expect(result.totalSeconds).toBeGreaterThanOrEqual(leastWork / numDevices - 1e-6);
+      expect(result.totalSeconds).toBeGreaterThanOrEqual(work / numDevices - 1e-6);
       expect(result.totalSeconds).toBeLessThanOrEqual(work + 1e-6);
       const sum = result.steps.reduce((total, { seconds }) => total + seconds, 0);
       expect(sum).toBeCloseTo(result.totalSeconds, 6);

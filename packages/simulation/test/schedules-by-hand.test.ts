@@ -21,10 +21,22 @@ describe("a step takes what the schedule takes that is worked out by hand", () =
     }
   });
 
-  test("temporal with a batch that does not divide: each stage lasts as long as its fullest rank, as it was measured", () => {
+  test("temporal with a batch that does not divide: each stage lasts as long as its fullest rank", () => {
     const profile = three(7);
-    const { stepSeconds } = simulate({ profile, plan: placed(profile, "temporal", 4), steps: 1, seed: 1 });
-    expect(stepSeconds.mean).toBeCloseTo((7 * 8) / 4, 9);
+    const plan = placed(profile, "temporal", 4);
+    expect(simulate({ profile, plan, steps: 1, seed: 1 }).stepSeconds.mean).toBeCloseTo(2 * (4 + 1 + 3), 9);
+    // What was measured on these devices has the fullest rank in it.
+    const { rollout } = profile.components as { rollout: NonNullable<(typeof profile.components)[string]> };
+    const measured = { ...(rollout.samples[0] as (typeof rollout.samples)[number]), devices: 4, seconds: 9 };
+    const components = { ...profile.components, rollout: { ...rollout, samples: [...rollout.samples, measured] } };
+    const withSample = { ...profile, components };
+    expect(simulate({ profile: withSample, plan, steps: 1, seed: 1 }).stepSeconds.mean).toBeCloseTo(9 + 2 * (1 + 3), 9);
+  });
+
+  test("more devices than items: no rank has less than one item", () => {
+    const profile = three(8);
+    const { stepSeconds } = simulate({ profile, plan: placed(profile, "temporal", 32), steps: 1, seed: 1 });
+    expect(stepSeconds.mean).toBeCloseTo(4 + 1 + 3, 9);
   });
 
   test("spatial: the first chunk through all stages, then one chunk for each turn of the slowest", () => {

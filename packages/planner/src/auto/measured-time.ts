@@ -56,6 +56,12 @@ export function timeTable(profile: ComponentProfile, range: Range): Extract<Comp
   };
 }
 
+/** Seconds for `items` at a time over all ranks, each of which has its equal part, whether that is whole items or not. */
+export function measuredSeconds(profile: ComponentProfile, devices: number, items: number): number {
+  const equalParts = { takenPerItem: Number.POSITIVE_INFINITY };
+  return secondsAt(profile, equalParts, mergeSamples(profile.samples), devices, items);
+}
+
 /** One sample a point: the one that rests on most, and on uncontended measurements where there are any. */
 function mergeSamples(samples: readonly ProfileSample[]): ProfileSample[] {
   const byPoint = new Map<string, ProfileSample>();
@@ -74,7 +80,7 @@ function mergeSamples(samples: readonly ProfileSample[]): ProfileSample[] {
 /** Ranks share out whole items, so the busiest of them has no less than one, and what it has decides. */
 function shareOut(
   { devicesPerRank }: ComponentProfile,
-  { takenPerItem }: Range,
+  { takenPerItem }: Pick<Range, "takenPerItem">,
   devices: number,
   items: number,
 ): { devices: number; items: number } {
@@ -87,7 +93,7 @@ function shareOut(
 
 function secondsAt(
   profile: ComponentProfile,
-  range: Range,
+  range: Pick<Range, "takenPerItem">,
   samples: readonly ProfileSample[],
   devices: number,
   items: number,
