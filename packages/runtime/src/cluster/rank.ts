@@ -6,8 +6,8 @@
  */
 import { CallReply, type CallRequest, type Cancellation, type Peer, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
-import type { LaunchedWorker } from "./nodes.ts";
 import type { Place } from "./relocate.ts";
+import type { LaunchedWorker } from "./remote-worker.ts";
 
 export type PendingCall = {
   readonly request: CallRequest;

@@ -19,6 +19,7 @@ import {
 import { z } from "zod";
 import { answerTo, readAnswer } from "./answers.ts";
 import { MembershipState } from "./membership-state.ts";
+import { announceAttempts, NatsAnnouncement, readEntry, readJson } from "./nats-announcement.ts";
 import { NatsConnection } from "./nats-connection.ts";
 
 export type NatsControlPlaneOptions = {
@@ -38,9 +39,7 @@ const tickMs = 250;
 /** Members answer a probe at once; this is how long the slowest may take to be seen from the start. */
 const probeMs = 300;
 const maxPayloadBytes = 900_000;
-const announceAttempts = 10;
 
-const Entry = z.object({ incarnation: z.int().positive(), body: z.unknown() });
 const Beat = z.object({ incarnation: z.int(), goodbye: z.string().max(1000).optional() });
 const Command = z.object({ method: z.string(), body: z.unknown() });
 const Kind = z.enum(["node", "run"]);
@@ -315,98 +314,6 @@ class NatsControlPlane implements ControlPlane {
   #tell(changes: readonly MembershipChange[]): void {
     for (const change of changes) for (const listener of [...this.#memberListeners]) listener(change);
   }
-}
-
-class NatsAnnouncement implements Announcement {
-  readonly key: string;
-  readonly incarnation: number;
-  readonly #connection: NatsConnection;
-  readonly #bucket: string;
-  readonly #ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> };
-  readonly #replacedListeners: (() => void)[] = [];
-  #body: unknown;
-  #isOver = false;
-
-  constructor(
-    connection: NatsConnection,
-    bucket: string,
-    key: string,
-    incarnation: number,
-    body: unknown,
-    ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> },
-  ) {
-    this.#connection = connection;
-    this.#bucket = bucket;
-    this.key = key;
-    this.incarnation = incarnation;
-    this.#body = body;
-    this.#ports = ports;
-  }
-
-  async update(body: unknown): Promise<void> {
-    this.#body = body;
-    await this.#write();
-  }
-
-  /** A node's entry stays, so that its next incarnation is a higher one (P1); it counts only while it beats. */
-  async withdraw(reason: string): Promise<void> {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    this.#ports.goodbye(reason);
-    await this.#ports.end();
-    if (this.key.startsWith("run.")) await this.#connection.delete(this.#bucket, this.key);
-  }
-
-  onReplaced(listener: () => void): void {
-    this.#replacedListeners.push(listener);
-  }
-
-  replaced(): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
-    void this.#ports.end().catch(() => {}); // the connection has ended
-    for (const listener of this.#replacedListeners) listener();
-  }
-
-  /** A server that keeps nothing over its restart has forgotten us. */
-  refreshed(): void {
-    void this.#write().catch(() => {}); // the next reconnection tries again
-  }
-
-  async #write(): Promise<void> {
-    for (let attempt = 0; attempt < announceAttempts && !this.#isOver; attempt++) {
-      const present = await this.#connection.get(this.#bucket, this.key);
-      const entry = readEntry(present?.data);
-      if (entry !== undefined && entry.incarnation > this.incarnation) {
-        this.replaced();
-        return;
-      }
-      const data = JSON.stringify({ incarnation: this.incarnation, body: this.#body });
-      if (present?.data === data) return;
-      if ((await this.#connection.put(this.#bucket, this.key, data, present?.revision ?? 0)) === "put") return;
-    }
-  }
-}
-
-function readEntry(data: string | undefined): z.infer<typeof Entry> | undefined {
-  let entry: z.infer<typeof Entry> | undefined;
-  if (data !== undefined) {
-    readJson(data, (value) => {
-      entry = Entry.safeParse(value).data;
-    });
-  }
-  return entry;
-}
-
-/** What is no JSON was sent by no process of ours. */
-function readJson(data: string, use: (value: unknown) => void): void {
-  let value: unknown;
-  try {
-    value = JSON.parse(data);
-  } catch {
-    return;
-  }
-  use(value);
 }
 
 function bounded(text: string, what: string): string {

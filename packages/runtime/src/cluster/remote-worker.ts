@@ -1,0 +1,72 @@
+/** A worker process as its runner holds it, on whatever node it runs. */
+import type { ErrorRecord, ExitReport } from "@treadle/contracts";
+
+export type LaunchedWorker = {
+  readonly worker: string;
+  readonly incarnation: number;
+  readonly node: string;
+  readonly pid: number | undefined;
+  readonly alive: boolean;
+  readonly exited: Promise<ExitReport>;
+  /** Ends the process at once; `verdict` is reported as the reason. */
+  end(verdict?: ErrorRecord): void;
+  /** Waits for an orderly end, then ends it. */
+  stop(graceMs: number): Promise<ExitReport>;
+};
+
+export class RemoteWorker implements LaunchedWorker {
+  readonly worker: string;
+  readonly incarnation: number;
+  readonly node: string;
+  readonly exited: Promise<ExitReport>;
+  readonly #ports: { command(method: string, body: object): void; ended(): void };
+  #settle!: (report: ExitReport) => void;
+  #verdict: ErrorRecord | undefined;
+  pid: number | undefined;
+  alive = true;
+
+  constructor(
+    worker: string,
+    incarnation: number,
+    node: string,
+    ports: { command(method: string, body: object): void; ended(): void },
+  ) {
+    this.worker = worker;
+    this.incarnation = incarnation;
+    this.node = node;
+    this.#ports = ports;
+    this.exited = new Promise((resolve) => {
+      this.#settle = resolve;
+    });
+  }
+
+  end(verdict?: ErrorRecord): void {
+    if (!this.alive) return;
+    this.#verdict ??= verdict;
+    this.#ports.command("end", verdict === undefined ? {} : { verdict: withoutStack(verdict) });
+  }
+
+  async stop(graceMs: number): Promise<ExitReport> {
+    if (this.alive) this.#ports.command("stop", { graceMs });
+    return this.exited;
+  }
+
+  /** B1: the first report counts. */
+  settle(node: string, report: ExitReport): void {
+    if (!this.alive || node !== this.node) return;
+    this.alive = false;
+    this.#ports.ended();
+    const failure = this.#verdict ?? report.failure;
+    this.#settle({ ...report, ...(failure === undefined ? {} : { failure }) });
+  }
+}
+
+function withoutStack({ stack: _, ...record }: ErrorRecord): ErrorRecord {
+  return record;
+}
+
+/** The end of a process that nobody can report any more. */
+export function exitOf(worker: LaunchedWorker, failure: ErrorRecord): ExitReport {
+  const { incarnation } = worker;
+  return { worker: worker.worker, incarnation, code: null, signal: null, failure, logTail: [] };
+}

@@ -1,0 +1,101 @@
+/** An announcement's entry in the bucket of members, and who may write it: the highest incarnation of its name. */
+import type { Announcement } from "@treadle/contracts";
+import { z } from "zod";
+import type { NatsConnection } from "./nats-connection.ts";
+
+/** Writes by compare-and-set that lose against others so often are given up. */
+export const announceAttempts = 10;
+
+const Entry = z.object({ incarnation: z.int().positive(), body: z.unknown() });
+
+export class NatsAnnouncement implements Announcement {
+  readonly key: string;
+  readonly incarnation: number;
+  readonly #connection: NatsConnection;
+  readonly #bucket: string;
+  readonly #ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> };
+  readonly #replacedListeners: (() => void)[] = [];
+  #body: unknown;
+  #isOver = false;
+
+  constructor(
+    connection: NatsConnection,
+    bucket: string,
+    key: string,
+    incarnation: number,
+    body: unknown,
+    ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> },
+  ) {
+    this.#connection = connection;
+    this.#bucket = bucket;
+    this.key = key;
+    this.incarnation = incarnation;
+    this.#body = body;
+    this.#ports = ports;
+  }
+
+  async update(body: unknown): Promise<void> {
+    this.#body = body;
+    await this.#write();
+  }
+
+  /** A node's entry stays, so that its next incarnation is a higher one (P1); it counts only while it beats. */
+  async withdraw(reason: string): Promise<void> {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#ports.goodbye(reason);
+    await this.#ports.end();
+    if (this.key.startsWith("run.")) await this.#connection.delete(this.#bucket, this.key);
+  }
+
+  onReplaced(listener: () => void): void {
+    this.#replacedListeners.push(listener);
+  }
+
+  replaced(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    void this.#ports.end().catch(() => {}); // the connection has ended
+    for (const listener of this.#replacedListeners) listener();
+  }
+
+  /** A server that keeps nothing over its restart has forgotten us. */
+  refreshed(): void {
+    void this.#write().catch(() => {}); // the next reconnection tries again
+  }
+
+  async #write(): Promise<void> {
+    for (let attempt = 0; attempt < announceAttempts && !this.#isOver; attempt++) {
+      const present = await this.#connection.get(this.#bucket, this.key);
+      const entry = readEntry(present?.data);
+      if (entry !== undefined && entry.incarnation > this.incarnation) {
+        this.replaced();
+        return;
+      }
+      const data = JSON.stringify({ incarnation: this.incarnation, body: this.#body });
+      if (present?.data === data) return;
+      if ((await this.#connection.put(this.#bucket, this.key, data, present?.revision ?? 0)) === "put") return;
+    }
+  }
+}
+
+export function readEntry(data: string | undefined): z.infer<typeof Entry> | undefined {
+  let entry: z.infer<typeof Entry> | undefined;
+  if (data !== undefined) {
+    readJson(data, (value) => {
+      entry = Entry.safeParse(value).data;
+    });
+  }
+  return entry;
+}
+
+/** What is no JSON was sent by no process of ours. */
+export function readJson(data: string, use: (value: unknown) => void): void {
+  let value: unknown;
+  try {
+    value = JSON.parse(data);
+  } catch {
+    return;
+  }
+  use(value);
+}
