@@ -11,8 +11,10 @@ import type { ComponentModel } from "./workflow-model.ts";
 export type BatchWork = {
   readonly component: ComponentModel;
   readonly step: number;
-  /** of the step's batch, at a time over all ranks */
+  /** of the step's batch, at a time over all ranks that have any */
   readonly items: number;
+  /** of those ranks */
+  readonly devices: number;
   /** places of its items in their channel's order; empty where they do not matter */
   readonly ordinals: readonly number[];
   /** items of the step in that channel */
@@ -30,12 +32,12 @@ export class Durations {
   }
 
   /** Milliseconds that one rank computes on a batch. */
-  batchMs({ component, step, items, ordinals, itemsPerStep }: BatchWork): number {
-    const { name, numDevices, profile } = component;
-    const key = `${name} ${items}`;
+  batchMs({ component, step, items, devices, ordinals, itemsPerStep }: BatchWork): number {
+    const { name, profile } = component;
+    const key = `${name} ${items} ${devices}`;
     let seconds = this.#seconds.get(key);
     if (seconds === undefined) {
-      seconds = measuredSeconds(profile, numDevices, items);
+      seconds = measuredSeconds(profile, devices, items);
       this.#seconds.set(key, seconds);
     }
     return (

@@ -160,20 +160,30 @@ function batchMs(
   batch: { readonly length: number } | readonly SimulatedItem[],
 ): number {
   const { batch: perStep } = model;
+  const { concurrency, numDevices, lengthSpread, profile, ranks } = component;
   // Where the whole batch was measured on these devices, the busiest rank had the largest fair share of it.
   const isMeasured =
-    batch.length === Math.ceil(flow.items / component.ranks.length) &&
-    component.profile.samples.some((each) => each.devices === component.numDevices && each.items === perStep);
-  const ofStep = isMeasured ? 1 / component.ranks.length : batch.length / Math.max(1, flow.items);
-  const exact = (ofStep * perStep * component.concurrency) / Math.max(1, method.takes.length);
-  const items = Math.round(exact * 1e9) / 1e9; // so that measured points are met
-  const ordinals = Array.isArray(batch) && component.lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
-  return method.share * durations.batchMs({ component, step, items, ordinals, itemsPerStep: flow.items });
+    batch.length === Math.ceil(flow.items / ranks.length) &&
+    profile.samples.some((each) => each.devices === numDevices && each.items === perStep);
+  // With fewer batches than ranks the others have nothing, and their devices do not count.
+  const busyRanks = Math.min(concurrency, Math.ceil(flow.items / batch.length));
+  const ofStep = isMeasured ? concurrency / ranks.length : (batch.length * busyRanks) / Math.max(1, flow.items);
+  const items = Math.round((1e9 * ofStep * perStep) / Math.max(1, method.takes.length)) / 1e9; // meets measured points
+  const devices = isMeasured ? numDevices : (numDevices / concurrency) * busyRanks;
+  const ordinals = Array.isArray(batch) && lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
+  return method.share * durations.batchMs({ component, step, items, devices, ordinals, itemsPerStep: flow.items });
 }
 
 /** Profiles have cycles as wholes: a turn takes its part of the whole time. */
 function turnMs({ model, durations, component, method, step }: ProgramContext, flow: Flow, items: number): number {
-  const whole = durations.batchMs({ component, step, items: model.batch, ordinals: [], itemsPerStep: flow.items });
+  const whole = durations.batchMs({
+    component,
+    step,
+    items: model.batch,
+    devices: component.numDevices,
+    ordinals: [],
+    itemsPerStep: flow.items,
+  });
   return (
     (method.share * whole * items * component.concurrency) / Math.max(1, flow.items) / Math.max(1, method.takes.length)
   );
