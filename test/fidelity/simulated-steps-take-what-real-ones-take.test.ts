@@ -1,7 +1,7 @@
 /**
  * The same plan run by processes and simulated. What sleeps cannot end early, so a real step is never shorter; on a
  * machine that does nothing else it is about as long, and the bound leaves room for one that does. The figures are
- * printed, and `packages/simulation/README.md` has them as measured on a quiet machine.
+ * printed, and `packages/simulation/README.md` has them.
  */
 import { Profile } from "@treadle/contracts";
 import { simulate } from "@treadle/simulation";
