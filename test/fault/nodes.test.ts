@@ -1,7 +1,10 @@
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { makeCertificates } from "../../packages/transport/test/support/certificates.ts";
 import { isAlive, until } from "../support/cluster.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
+import { canUnplug, unpluggableNetwork } from "../support/network.ts";
 import { NodesWorld, type RunProcess } from "../support/nodes.ts";
 
 let world: NodesWorld;
@@ -20,12 +23,12 @@ const nodesOf = (run: RunProcess): Set<string> =>
     ),
   );
 
-async function expectDone(run: RunProcess, steps: number): Promise<string> {
+async function expectDone(run: RunProcess, steps: number, where = world): Promise<string> {
   const { summary } = await run.event("run-finished");
   expect(await run.exited).toBe(0);
   expect(summary).toMatchObject({ steps, policyVersion: steps });
-  await expectWholeLedger(join(world.runs, summary.runId), steps, 12);
-  await world.expectNothingLeft(summary.runId, pidsOf(run.events));
+  await expectWholeLedger(join(where.runs, summary.runId), steps, 12);
+  await where.expectNothingLeft(summary.runId, pidsOf(run.events));
   return summary.runId;
 }
 
@@ -146,3 +149,40 @@ test("misuse is told in one sentence: no agents, no server, other code, an agent
   expect(threw(other)).toMatchObject({ code: "node.unavailable" });
   expect(other.lines()).toContainEqual(expect.stringContaining("its code is not the runner's"));
 }, 240_000);
+
+test("over encrypted links, with certificates of one authority, and on nobody without one", async () => {
+  const tls = await makeCertificates(world.root, "ours");
+  const flags = ["--link-ca", tls.ca, "--link-cert", tls.cert, "--link-key", tls.key];
+  const [a] = await Promise.all([world.startNode("a", flags), world.startNode("b", flags)]);
+  const own = Object.entries(tls).map(([key, path]) => `cluster.links.tls.${key}=${path}`);
+  const run = world.startRun(["steps=2", "cluster.minNodes=2", ...own]);
+  const runId = await expectDone(run, 2);
+  const config = await readFile(join(world.runs, runId, "config.json"), "utf8");
+  expect(config).toContain(tls.key);
+  expect(config).not.toContain("PRIVATE KEY");
+  expect(a.output()).not.toContain("PRIVATE KEY");
+
+  const plain = world.startRun(["steps=1", "cluster.minNodes=2", "supervision.maxRestarts=0"]);
+  const failed = await plain.event("run-failed");
+  expect(failed.error.message).toContain("give every machine some, or none");
+}, 240_000);
+
+test.skipIf(!canUnplug)(
+  "L3: a node whose network is cut ends its workers, which count no more, and is used again when it is back",
+  async () => {
+    await using network = await unpluggableNetwork();
+    await using far = await NodesWorld.open({ host: network.host });
+    const b = await far.startNode("b", ["--bind", network.guest, "--limit", "3"], network.inside);
+    await far.startNode("a", ["--bind", network.host]);
+    const more = ["cluster.minNodes=2", "cluster.rejoinMs=0", `cluster.links.bind=${network.host}`];
+    const run = far.startRun(["steps=30", "pauseMs=100", ...more]);
+    await run.event("step-started", ({ step }) => step === 2);
+    await network.unplug();
+    await run.line("node 'b' is lost: it was silent");
+    await until(() => b.output().includes("ends its workers"), "the node to end its workers", 60_000);
+    await network.plug();
+    await run.line("node 'b' has joined");
+    await expectDone(run, 30, far);
+  },
+  240_000,
+);

@@ -74,9 +74,10 @@ export class NodesWorld {
     return other;
   }
 
-  async startNode(name: string, flags: readonly string[] = []): Promise<NodeProcess> {
+  /** `inside`: the command by which another is run elsewhere, as in a network namespace. */
+  async startNode(name: string, flags: readonly string[] = [], inside: readonly string[] = []): Promise<NodeProcess> {
     const all = ["node", "--nats", this.nats.url, "--name", name, "--project", this.project, ...flags];
-    const child = this.#spawn([command, ...all], "pipe");
+    const child = this.#spawn([command, ...all], "pipe", inside);
     let output = "";
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on("data", (bytes) => {
@@ -164,8 +165,13 @@ export class NodesWorld {
     await rm(this.root, { recursive: true, force: true });
   }
 
-  #spawn(args: readonly string[], stderr: "pipe" | "inherit"): ChildProcess {
-    const child = spawn(process.execPath, args, {
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #spawn(args: readonly string[], stderr: "pipe" | "inherit", inside: readonly string[] = []): ChildProcess {
+    const [file, ...all] = [...inside, process.execPath, ...args] as [string, ...string[]];
+    const child = spawn(file, all, {
       stdio: ["ignore", "pipe", stderr],
       cwd: checkout,
       env: { ...process.env, TMPDIR: this.temporary },

@@ -154,7 +154,7 @@ export class NodeAgent {
     const child = spawn(process.execPath, [...heap, ...loaderFlags(boot.module), hostEntry.path], {
       detached: true, // N1: leader of its own process group
       stdio: ["pipe", "pipe", "pipe", "pipe"],
-      env: { ...process.env, ...request.env, TREADLE_DEVICES: boot.devices.join(",") },
+      env: { ...withoutSecrets(process.env), ...request.env, TREADLE_DEVICES: boot.devices.join(",") },
       cwd: this.#projectRoot,
     });
     const started = new WorkerProcess(child, request, this.#logs, this.#listener);
@@ -201,6 +201,11 @@ function loaderFlags(module: string): string[] {
   const loader = ["--import", import.meta.resolve("tsx")];
   if (!compiled) return ["--conditions=source", ...loader];
   return module.endsWith(".ts") ? loader : [];
+}
+
+/** Workers run a user's code, which has no business with the control plane. */
+function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith("TREADLE_NATS_")));
 }
 
 function eachLine(stream: Readable | null, onLine: (line: string) => void): void {

@@ -1,9 +1,11 @@
 import { connect } from "@nats-io/transport-node";
-import { type ControlPlane, type Member, type MembershipChange, NatsConfig } from "@treadle/contracts";
+import { type ControlPlane, type LinkTls, type Member, type MembershipChange, NatsConfig } from "@treadle/contracts";
 import { type NatsControlPlaneOptions, openNatsControlPlane } from "@treadle/transport";
 import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
+import { makeCertificates } from "../support/certificates.ts";
+import { folder } from "../support/endpoints.ts";
 import { until } from "../support/until.ts";
 
 const toClose: (() => Promise<unknown>)[] = [];
@@ -50,6 +52,20 @@ describe("what is asked of the server, and by whom", () => {
     expect(String(error)).not.toMatch(/wrong password|right password/);
     expect(await refusalOf(open(server.url))).toMatchObject({ code: "control-plane.refused" });
     expect((await open(server.url, env("right password"))).isConnected).toBe(true);
+  });
+
+  test("a server that wants certificates gets one of its authority, and refuses who has none or another", async () => {
+    const where = await folder();
+    toClose.push(() => where.dispose());
+    const ours = await makeCertificates(where.path, "ours");
+    const theirs = await makeCertificates(where.path, "theirs");
+    const flags = ["--tlscert", ours.cert, "--tlskey", ours.key, "--tlscacert", ours.ca, "--tlsverify"];
+    const server = await serve(flags);
+    const dial = (tls?: LinkTls) => open(server.url, { nats: NatsConfig.parse({ url: server.url, tls }) });
+    expect((await dial(ours)).isConnected).toBe(true);
+    for (const tls of [undefined, theirs, { ...theirs, ca: ours.ca }]) {
+      expect(await refusalOf(dial(tls))).toMatchObject({ code: expect.stringMatching(/^control-plane\./) });
+    }
   });
 
   test("more copies than there are servers are refused with the remedy", async () => {
