@@ -15,25 +15,49 @@ import { z } from "zod";
 const Config = z.strictObject({
   simulator: SimulatorConfig,
   horizon: z.int().positive(),
-  actor: ControlActorConfig,
+  actor: ControlActorConfig.omit({ maxStaleness: true }),
+  /** most processes of each component; environments are split over simulators, and those over policies */
+  ranks: z.strictObject({ simulator: z.int().positive(), rollout: z.int().positive(), actor: z.int().positive() }),
+  /** steps between two recorded episodes of the policy without exploration; the first is before training, the last after */
+  recordEvery: z.int().positive(),
 });
 
-export default workflow(Config, async ({ cluster, config, steps, report }) => {
-  const { horizon } = config;
-  // One policy process answers one simulator process: an action belongs to the environments that asked for it.
-  const one = { ranks: { fixed: 1 } };
-  const simulator = await cluster.launch(SimulatorWorker, config.simulator, one);
-  const rollout = await cluster.launch(ControlRolloutWorker, { model: config.actor.model }, one);
-  const actor = await cluster.launch(ControlActorWorker, config.actor, one);
-  const observations = cluster.channel("observations", Observation);
-  const actions = cluster.channel("actions", Action);
+export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
+  const { horizon, ranks } = config;
+  const simulator = await cluster.launch(SimulatorWorker, config.simulator, { ranks: { max: ranks.simulator } });
+  const rollout = await cluster.launch(
+    ControlRolloutWorker,
+    { model: config.actor.model },
+    { ranks: { max: ranks.rollout } },
+  );
+  const actor = await cluster.launch(
+    ControlActorWorker,
+    { ...config.actor, maxStaleness: config.flow.maxStaleness },
+    { ranks: { max: ranks.actor } },
+  );
+  const observations = cluster.channel("observations", Observation, { key: "policy" });
+  const actions = cluster.channel("actions", Action, { key: "simulator" });
   const trajectories = cluster.channel("trajectories", Trajectory);
+  const played = cluster.channel("played-observations", Observation, { key: "policy" });
+  const playing = cluster.channel("played-actions", Action, { key: "simulator" });
 
-  for await (const _ of steps((step) => [{ id: `${step}` }])) {
+  const greedyReturn = async (step: number): Promise<number> => {
     rollout.pullWeights(actor);
-    const simulated = simulator.simulate(actions.source, observations.sink, horizon);
-    rollout.act(observations.source, actions.sink, trajectories.sink, horizon);
-    report(simulated);
-    report(actor.train(trajectories.source));
+    const recorded = simulator.onRanks(0).record(playing.source, played.sink, step);
+    rollout.onRanks(0).play(played.source, playing.sink);
+    return (await recorded.first()).return;
+  };
+  await once("before training", async () => report({ greedyReturn: await greedyReturn(0) }));
+
+  for await (const { index, isLast } of steps((step) => [{ id: `${step}` }])) {
+    rollout.pullWeights(actor);
+    report(simulator.simulate(actions.source, observations.sink, { horizon, policies: rollout.size }));
+    rollout.act(observations.source, actions.sink, trajectories.sink);
+    const trained = actor.train(trajectories.source);
+    report(trained);
+    if (isLast || index % config.recordEvery === 0) {
+      await trained;
+      report({ greedyReturn: await greedyReturn(index) });
+    }
   }
 });

@@ -26,6 +26,7 @@ export {
   SpawnReply,
   StopCommand,
 } from "./control.ts";
+export { EpisodeRecording, recordingFolder } from "./episode-recording.ts";
 export {
   type Disposition,
   type ErrorCode,

@@ -29,13 +29,14 @@ export {
   type SupervisedSequence,
   unpackEntries,
 } from "./pack.ts";
+export { type Plugin, PluginRegistry } from "./plugin-registry.ts";
 export { createRandom, hashString, type Random } from "./random.ts";
 export { type ReferenceLoss, referenceLoss } from "./reference-loss.ts";
 export { builtInRewards } from "./rewards/built-in.ts";
 export {
   type Reward,
   type RewardPlugin,
-  RewardRegistry,
+  type RewardRegistry,
   type ScoredCompletion,
   scoreCompletion,
 } from "./rewards/reward.ts";

@@ -5,8 +5,18 @@ export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.t
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export { type EvaluationCount, RolloutConfig, RolloutWorker } from "./rollout/rollout-worker.ts";
-export type { Transition, VectorEnvironment } from "./simulator/environment.ts";
+export { builtInEnvironments } from "./simulator/built-in.ts";
+export type {
+  Drawing,
+  EnvironmentFactory,
+  EnvironmentPlugin,
+  EnvironmentRegistry,
+  EnvironmentScale,
+  Transition,
+  VectorEnvironment,
+} from "./simulator/environment.ts";
 export { Action, Observation, Trajectory } from "./simulator/items.ts";
+export { createMujocoEnvironment, type MujocoTask } from "./simulator/mujoco-environment.ts";
 export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.ts";
 export { ActionsConfig, ToolConfig } from "./tool/tool-config.ts";
 export { ToolWorker } from "./tool/tool-worker.ts";

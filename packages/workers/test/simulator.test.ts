@@ -1,9 +1,13 @@
 import { expect, test } from "vitest";
 import { rowsOf } from "../src/actor/control-actor-worker.ts";
-import { createInvertedPendulum } from "../src/simulator/inverted-pendulum.ts";
+import { builtInEnvironments } from "../src/simulator/built-in.ts";
+import type { Drawing } from "../src/simulator/environment.ts";
+
+const create = (maxSteps: number, seed: number, numEnvironments = 3, firstEnvironment = 0) =>
+  builtInEnvironments.create({ name: "inverted-pendulum", maxSteps })({ numEnvironments, firstEnvironment, seed });
 
 const play = async (seed: number, force: number, maxSteps: number, steps: number) => {
-  using environment = await createInvertedPendulum({ numEnvironments: 3, seed, maxSteps });
+  using environment = await create(maxSteps, seed);
   environment.reset();
   return Array.from({ length: steps }, () => environment.step(new Float32Array(3).fill(force)));
 };
@@ -12,6 +16,12 @@ test("equal seeds give equal physics, other seeds other physics, through resets"
   const [first, again, other] = [await play(1, 0.3, 50, 60), await play(1, 0.3, 50, 60), await play(2, 0.3, 50, 60)];
   expect(again).toEqual(first);
   expect(other).not.toEqual(first);
+});
+
+test("an environment's episodes are the same in whatever rank's share it is", async () => {
+  using all = await create(50, 1, 5);
+  using last = await create(50, 1, 2, 3);
+  expect([...last.reset()]).toEqual([...all.reset()].slice(3 * 4));
 });
 
 test("a pole that falls terminates, without reward, and a new episode begins upright", async () => {
@@ -32,6 +42,7 @@ test("the time limit truncates and does not terminate", async () => {
 
 test("what follows a truncation still counts, what follows a termination does not", () => {
   const trajectory = (end: "terminated" | "truncated") => ({
+    environment: 0,
     policyVersion: 0,
     observations: new Float32Array(2),
     actions: new Float32Array(2),
@@ -47,4 +58,40 @@ test("what follows a truncation still counts, what follows a termination does no
     rowsOf(trajectory(end), { discount: 0.5, lambda: 0.5 }).map((row) => row.advantage);
   expect(advantages("terminated")).toEqual([0, 1]);
   expect(advantages("truncated")).toEqual([5, 1]);
+});
+
+test("a hanging pole earns next to nothing while the motor rests, and only time ends the episode", async () => {
+  const swingUp = builtInEnvironments.create({ name: "cart-pole-swing-up", maxSteps: 20 });
+  using environment = await swingUp({ numEnvironments: 2, firstEnvironment: 0, seed: 1 });
+  const [, cosine] = environment.reset();
+  expect(cosine).toBeCloseTo(-1, 3);
+  const transitions = Array.from({ length: 20 }, () => environment.step(new Float32Array(2)));
+  expect(transitions.every(({ terminated }) => !terminated.includes(1))).toBe(true);
+  expect(transitions.map(({ truncated }) => truncated[0])).toEqual([...Array(19).fill(0), 1]);
+  expect(transitions.reduce((sum, { rewards }) => sum + (rewards[0] ?? 0), 0)).toBeLessThan(0.1);
+});
+
+test.each([
+  [{ name: "inverted-pendulm" }, "did you mean 'inverted-pendulum'"],
+  [{ name: "cart-pole-swing-up", steps: 3 }, "environment.steps is not a known key"],
+  [{ name: "inverted-pendulum", maxSteps: 0 }, "environment.maxSteps is '0'"],
+])("the environment %j is refused", (config, message) => {
+  expect(() => builtInEnvironments.create(config)).toThrow(message);
+});
+
+test("a frame shows the bodies where they are: track, cart, and a pole that leans to the right of a cart pushed left", async () => {
+  using environment = await create(1000, 1, 1);
+  environment.reset();
+  for (let step = 0; step < 3; step++) environment.step(Float32Array.of(-1));
+  const drawing = environment.drawing as Drawing;
+  expect(drawing.shapes.map(({ kind }) => kind)).toEqual(["box", "box", "capsule"]);
+  const [track, cart, pole] = drawing.frameOf(0) as [number[], number[], number[]];
+  expect(track.slice(0, 4)).toEqual([0, 0, 1.15, 0]);
+  expect(cart[0]).toBeLessThan(0);
+  expect(cart.slice(2)).toEqual([0.15, 0, 0, 0, 0, 0.08]);
+  const [x = 0, , leansBy = 0, height = 0] = pole;
+  expect(x - (cart[0] as number)).toBeGreaterThan(0);
+  // An axis has no direction.
+  expect(Math.hypot(leansBy, height)).toBeCloseTo(0.3, 2);
+  expect(x - (cart[0] as number)).toBeCloseTo(leansBy * Math.sign(height), 2);
 });

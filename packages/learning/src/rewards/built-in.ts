@@ -1,5 +1,6 @@
+import { PluginRegistry } from "../plugin-registry.ts";
 import { arithmeticReward } from "./arithmetic.ts";
-import { RewardRegistry } from "./reward.ts";
+import type { RewardRegistry } from "./reward.ts";
 
 /** The rewards that Treadle ships. */
-export const builtInRewards = new RewardRegistry([arithmeticReward]);
+export const builtInRewards: RewardRegistry = new PluginRegistry("reward", [arithmeticReward]);

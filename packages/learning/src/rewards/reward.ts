@@ -1,5 +1,5 @@
 import { type Prompt, TreadleError } from "@treadle/contracts";
-import { parseName } from "../config.ts";
+import type { Plugin, PluginRegistry } from "../plugin-registry.ts";
 
 /** What a reward judges: the policy's tokens and their text, without the stop token. */
 export type ScoredCompletion = { readonly tokens: Int32Array; readonly text: string };
@@ -10,38 +10,11 @@ export interface Reward {
   score(prompt: Prompt, completion: ScoredCompletion, signal?: AbortSignal): number | Promise<number>;
 }
 
-/** A kind of reward: makes one from its part of the configuration, which it validates itself (see `parseConfig`). */
-export type RewardPlugin = {
-  readonly name: string;
-  create(config: unknown, path: string): Reward;
-};
+/** A kind of reward. */
+export type RewardPlugin = Plugin<Reward>;
 
-/** Rewards by name. Immutable: a registry with more plugins is made with `with`. */
-export class RewardRegistry {
-  readonly #plugins: ReadonlyMap<string, RewardPlugin>;
-
-  constructor(plugins: readonly RewardPlugin[]) {
-    this.#plugins = new Map(plugins.map((plugin) => [plugin.name, plugin]));
-    if (this.#plugins.size !== plugins.length) {
-      const names = plugins.map((plugin) => plugin.name);
-      const twice = names.find((name, index) => names.indexOf(name) !== index);
-      throw new TreadleError("config.invalid", `reward '${twice}' is registered twice: allowed is one plugin a name`);
-    }
-  }
-
-  get names(): string[] {
-    return [...this.#plugins.keys()];
-  }
-
-  with(...plugins: readonly RewardPlugin[]): RewardRegistry {
-    return new RewardRegistry([...this.#plugins.values(), ...plugins]);
-  }
-
-  /** The reward of `{ name, ...options }`; throws `config.invalid` for an unknown name or wrong options. */
-  create(config: unknown, path = "reward"): Reward {
-    return this.#plugins.get(parseName(this.names, config, path))!.create(config, path);
-  }
-}
+/** Rewards by name. */
+export type RewardRegistry = PluginRegistry<Reward>;
 
 /**
  * Scores one completion. Throws `learning.reward-failed`, naming the reward and the prompt, when the plugin throws or

@@ -1,3 +1,4 @@
+import { TreadleError } from "@treadle/contracts";
 import { ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
 import { createRandom, generalisedAdvantages, minibatchesOf } from "@treadle/learning";
 import type { Source } from "@treadle/runtime";
@@ -16,6 +17,8 @@ export const ControlActorConfig = z.strictObject({
   clip: z.number().positive(),
   valueCoefficient: z.number().nonnegative(),
   entropyCoefficient: z.number().nonnegative(),
+  /** W2: trajectories that are more calls of `train` old are refused; the workflow's `flow.maxStaleness` */
+  maxStaleness: z.int().nonnegative().default(0),
 });
 export type ControlActorConfig = z.infer<typeof ControlActorConfig>;
 
@@ -34,10 +37,14 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
   /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
   async train(trajectories: Source<Trajectory>): Promise<{ kl: number; clipFraction: number; valueLoss: number }> {
     await using _ = await this.devices.lock();
-    const rows: Row[] = [];
+    const collected: Trajectory[] = [];
     for await (const batch of trajectories.batches({ acknowledge: "call" })) {
-      for (const trajectory of batch) rows.push(...rowsOf(trajectory, this.config));
+      for (const trajectory of batch) this.#refuseStale(trajectory);
+      collected.push(...batch);
     }
+    // Which simulator was ready first must not decide which rows meet in a minibatch.
+    collected.sort((a, b) => a.environment - b.environment);
+    const rows = collected.flatMap((trajectory) => rowsOf(trajectory, this.config));
     await this.#normalise(rows);
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
     const sums = { kl: 0, clipFraction: 0, valueLoss: 0, weight: 0 };
@@ -67,6 +74,18 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     }
     const scale = count > 0 ? 1 / count : 0;
     await this.engine.optimStep({ learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0 });
+  }
+
+  /** W2. Every optimiser step is a version, and a call takes `epochs * minibatches` of them. */
+  #refuseStale({ environment, policyVersion }: Trajectory): void {
+    const { maxStaleness, epochs, minibatches } = this.config;
+    const maxVersions = maxStaleness * epochs * minibatches;
+    const staleness = this.engine.policyVersion - policyVersion;
+    if (staleness <= maxVersions) return;
+    throw new TreadleError(
+      "learning.invalid-batch",
+      `a trajectory of environment '${environment}' is '${staleness}' policy versions old; at most ${maxVersions} are allowed (flow.maxStaleness)`,
+    );
   }
 
   /** Advantages get mean 0 and deviation 1 over all ranks. */

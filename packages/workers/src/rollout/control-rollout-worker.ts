@@ -1,11 +1,13 @@
+import { TreadleError } from "@treadle/contracts";
 import { type ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
 import { hashString } from "@treadle/learning";
 import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
 import type { ControlActorWorker } from "../actor/control-actor-worker.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import type { Action, Observation, Trajectory } from "../simulator/items.ts";
+import { Horizon } from "./horizon.ts";
 
-/** Acts in a simulator and collects what happened. */
+/** Acts in simulators and collects what happened. */
 export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfig }, ActorCriticEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pullWeights"];
@@ -23,67 +25,82 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
     if (weights) await this.engine.loadWeights(weights);
   }
 
-  /** Answers `horizon` observations with actions, values one more, and puts one trajectory for each environment. */
-  async act(
-    observations: Source<Observation>,
-    actions: Sink<Action>,
-    trajectories: Sink<Trajectory>,
-    horizon: number,
-  ): Promise<void> {
+  /**
+   * Answers the observations that name this rank, each with actions, until the simulators that put them have ended, and
+   * puts one trajectory for each environment when its horizon is reached, together with the answer that says so (X2).
+   * What a restarted rank knows nothing of begins again.
+   */
+  async act(observations: Source<Observation>, actions: Sink<Action>, trajectories: Sink<Trajectory>): Promise<void> {
     await using _ = await this.devices.lock();
-    const { observationSize, actionSize } = this.config.model;
-    const made: Trajectory[] = [];
-    for (let time = 0; time <= horizon; time++) {
-      const [seen] = (await observations.take({ items: 1 })) ?? [];
-      if (!seen) return;
-      const rows = seen.rewards.length;
-      const seed = hashString(`${this.seed}/${this.rank}/${this.engine.policyVersion}/${time}`);
-      const acted = await this.engine.act(seen.observations, rows, { seed });
-      if (time < horizon) await actions.put({ actions: acted.actions });
-      const final = seen.truncated.some((flag) => flag === 1)
-        ? (await this.engine.act(seen.finalObservations, rows, { greedy: true })).values
-        : undefined;
-      for (let row = 0; row < rows; row++) {
-        made[row] ??= emptyTrajectory(this.engine.policyVersion, horizon, observationSize, actionSize);
-        const trajectory = made[row] as Trajectory;
-        if (time > 0) {
-          trajectory.rewards[time - 1] = seen.rewards[row] ?? 0;
-          trajectory.terminated[time - 1] = seen.terminated[row] ?? 0;
-          trajectory.truncated[time - 1] = seen.truncated[row] ?? 0;
-          trajectory.finalValues[time - 1] = final?.[row] ?? 0;
-        }
-        if (time === horizon) {
-          made[row] = { ...trajectory, lastValue: acted.values[row] ?? 0 };
-          continue;
-        }
-        const from = row * observationSize;
-        trajectory.observations.set(seen.observations.subarray(from, from + observationSize), time * observationSize);
-        const chosen = acted.actions.subarray(row * actionSize, (row + 1) * actionSize);
-        trajectory.actions.set(chosen, time * actionSize);
-        trajectory.logprobs[time] = acted.logprobs[row] ?? 0;
-        trajectory.values[time] = acted.values[row] ?? 0;
+    const horizons = new Map<number, Horizon>();
+    const done = new Set<number>();
+    for await (const seen of this.#observations(observations)) {
+      const { simulator, time } = seen;
+      if (time === 0 && !done.has(simulator)) {
+        horizons.set(simulator, new Horizon(seen, this.engine.policyVersion, this.config.model));
       }
+      const horizon = horizons.get(simulator);
+      // A simulator that died between its last answer and its end has nothing left to do.
+      if (done.has(simulator)) await this.#answer(actions, seen, "done");
+      else if (!horizon?.expects(seen)) await this.#answer(actions, seen, "restart");
+      else if (await this.#take(seen, horizon, actions, trajectories)) done.add(simulator);
     }
-    await trajectories.put(...made);
   }
-}
 
-function emptyTrajectory(
-  policyVersion: number,
-  steps: number,
-  observationSize: number,
-  actionSize: number,
-): Trajectory {
-  return {
-    policyVersion,
-    observations: new Float32Array(steps * observationSize),
-    actions: new Float32Array(steps * actionSize),
-    logprobs: new Float32Array(steps),
-    values: new Float32Array(steps),
-    rewards: new Float32Array(steps),
-    terminated: new Uint8Array(steps),
-    truncated: new Uint8Array(steps),
-    finalValues: new Float32Array(steps),
-    lastValue: 0,
-  };
+  /** Answers every observation with the most likely action, and keeps nothing. */
+  async play(observations: Source<Observation>, actions: Sink<Action>): Promise<void> {
+    await using _ = await this.devices.lock();
+    for await (const seen of this.#observations(observations)) {
+      const acted = await this.engine.act(seen.observations, seen.rewards.length, { greedy: true });
+      await this.#answer(actions, seen, "act", acted.actions);
+    }
+  }
+
+  /** True when the horizon is reached. */
+  async #take(seen: Observation, horizon: Horizon, actions: Sink<Action>, trajectories: Sink<Trajectory>) {
+    const rows = seen.rewards.length;
+    const { policyVersion } = this.engine;
+    const seed = hashString(`${this.seed}/${seen.simulator}/${policyVersion}/${seen.time}`);
+    const acted = await this.engine.act(seen.observations, rows, { seed });
+    const isLast = seen.time === seen.horizon;
+    if (!isLast) await this.#answer(actions, seen, "act", acted.actions);
+    const final = seen.truncated.includes(1)
+      ? await this.engine.act(seen.finalObservations, rows, { greedy: true })
+      : undefined;
+    horizon.observe(seen, final?.values);
+    if (!isLast) {
+      horizon.act(seen, acted);
+      return false;
+    }
+    await trajectories.put(...horizon.finish(acted.values));
+    await this.#answer(actions, seen, "done");
+    return true;
+  }
+
+  async #answer(
+    actions: Sink<Action>,
+    seen: Observation,
+    kind: Action["kind"],
+    values: Float32Array = new Float32Array(),
+  ) {
+    const { simulator, attempt, time } = seen;
+    const { policyVersion } = this.engine;
+    await actions.put({ simulator, attempt, time, kind, policyVersion, actions: values });
+  }
+
+  async *#observations(source: Source<Observation>): AsyncGenerator<Observation> {
+    const { observationSize } = this.config.model;
+    for (;;) {
+      const [seen] = (await source.take({ items: 1, key: `${this.rank}` })) ?? [];
+      if (!seen) return;
+      const width = seen.observations.length / seen.rewards.length;
+      if (width !== observationSize) {
+        throw new TreadleError(
+          "config.invalid",
+          `the environment shows '${width}' numbers; the policy takes ${observationSize}: set 'actor.model.observationSize'`,
+        );
+      }
+      yield seen;
+    }
+  }
 }

@@ -3,8 +3,25 @@ import { z } from "zod";
 const floats: z.ZodType<Float32Array> = z.instanceof(Float32Array);
 const flags: z.ZodType<Uint8Array> = z.instanceof(Uint8Array);
 
-/** What all environments of a simulator show after one step; before the first, rewards and ends are zero. */
+/** Which step of which attempt at a horizon an observation and its answer belong to. */
+const exchange = {
+  /** rank of the simulator: the key of actions */
+  simulator: z.int().nonnegative(),
+  /** unlike all others: a simulator that starts over, or is started again, begins another one */
+  attempt: z.string(),
+  /** actions taken in this attempt before */
+  time: z.int().nonnegative(),
+};
+
+/** What all environments of a simulator show after one step; at time 0, rewards and ends are zero. */
 export const Observation = z.object({
+  ...exchange,
+  /** rank of the policy that answers: the key of observations */
+  policy: z.int().nonnegative(),
+  /** number of the first of these environments among all of the run */
+  firstEnvironment: z.int().nonnegative(),
+  /** the time at which nothing but a value is wanted */
+  horizon: z.int().positive(),
   observations: floats,
   finalObservations: floats,
   rewards: floats,
@@ -13,12 +30,22 @@ export const Observation = z.object({
 });
 export type Observation = z.infer<typeof Observation>;
 
-/** One action for each environment. */
-export const Action = z.object({ actions: floats });
+/**
+ * The answer to one observation. `act`: one action for each environment. `done`: the attempt's trajectories are made.
+ * `restart`: whoever answered its earlier observations is gone, and with it what it had collected.
+ */
+export const Action = z.object({
+  ...exchange,
+  kind: z.enum(["act", "done", "restart"]),
+  policyVersion: z.int().nonnegative(),
+  actions: floats,
+});
 export type Action = z.infer<typeof Action>;
 
 /** `steps` steps of one environment, with values as the policy saw them when it acted. */
 export const Trajectory = z.object({
+  /** its number among all of the run */
+  environment: z.int().nonnegative(),
   policyVersion: z.int(),
   observations: floats,
   actions: floats,

@@ -1,27 +1,50 @@
-import { type Sink, type Source, Worker } from "@treadle/runtime";
+import { type EpisodeRecording, recordingFolder } from "@treadle/contracts";
+import { type Sink, type Source, Worker, type WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
-import type { VectorEnvironment } from "./environment.ts";
-import { createInvertedPendulum } from "./inverted-pendulum.ts";
+import { builtInEnvironments } from "./built-in.ts";
+import type { EnvironmentFactory, EnvironmentRegistry, Transition, VectorEnvironment } from "./environment.ts";
+import { Exchange, requireActions } from "./exchange.ts";
 import type { Action, Observation } from "./items.ts";
 
 export const SimulatorConfig = z.strictObject({
-  environment: z.literal("inverted-pendulum"),
+  /** `{ name, … }` of an environment plugin */
+  environment: z.looseObject({ name: z.string() }),
+  /** of all ranks together */
   numEnvironments: z.int().positive(),
-  maxSteps: z.int().positive().default(1000),
 });
 export type SimulatorConfig = z.infer<typeof SimulatorConfig>;
+
+const maxFrames = 300;
 
 /** Steps environments with the actions that a policy sends; episodes go on from one call to the next. */
 export class SimulatorWorker extends Worker<SimulatorConfig> {
   static override readonly module: string = import.meta.url;
+  readonly #create: EnvironmentFactory;
+  readonly #numEnvironments: number;
+  readonly #firstEnvironment: number;
   #environment!: VectorEnvironment;
   #observations!: Float32Array;
   #returns!: Float64Array;
   #finished: number[] = [];
 
+  constructor(context: WorkerContext<SimulatorConfig>) {
+    super(context);
+    const { environment, numEnvironments } = this.config;
+    this.#create = this.environments().create(environment, "simulator.environment");
+    const share = (rank: number) => Math.floor((rank * numEnvironments) / this.worldSize);
+    this.#firstEnvironment = share(this.rank);
+    this.#numEnvironments = share(this.rank + 1) - this.#firstEnvironment;
+  }
+
+  /** The environments that `environment.name` may name; a subclass adds its own. */
+  protected environments(): EnvironmentRegistry {
+    return builtInEnvironments;
+  }
+
   override async setup(): Promise<void> {
-    const { numEnvironments, maxSteps } = this.config;
-    this.#environment = await this.createEnvironment({ numEnvironments, maxSteps, seed: this.seed + this.rank });
+    const { seed } = this;
+    const [numEnvironments, firstEnvironment] = [this.#numEnvironments, this.#firstEnvironment];
+    this.#environment = await this.#create({ numEnvironments, firstEnvironment, seed });
     this.#observations = this.#environment.reset();
     this.#returns = new Float64Array(numEnvironments);
   }
@@ -29,49 +52,91 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
     this.#environment[Symbol.dispose]();
   }
 
-  /** A subclass brings its own. */
-  protected createEnvironment(options: {
-    numEnvironments: number;
-    maxSteps: number;
-    seed: number;
-  }): Promise<VectorEnvironment> {
-    return createInvertedPendulum(options);
-  }
-
-  /** Puts `horizon + 1` observations and takes `horizon` actions; `reward` is the mean return of the last episodes. */
+  /**
+   * Puts observations and takes actions until the policy has made trajectories of `horizon` steps of this rank's
+   * environments. `policies` is how many ranks answer. `reward` is the mean return of the last episodes, as many as there
+   * are environments, and absent while none has ended.
+   */
   async simulate(
     actions: Source<Action>,
     observations: Sink<Observation>,
-    horizon: number,
-  ): Promise<{ reward: number; environmentSteps: number }> {
+    { horizon, policies }: { horizon: number; policies: number },
+  ): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
-    const { numEnvironments } = this.config;
-    await observations.put({
-      observations: this.#observations,
-      finalObservations: this.#observations,
-      rewards: new Float32Array(numEnvironments),
-      terminated: new Uint8Array(numEnvironments),
-      truncated: new Uint8Array(numEnvironments),
+    if (this.#numEnvironments === 0) return {};
+    const exchange = new Exchange({
+      actions,
+      observations,
+      simulator: this.rank,
+      policy: this.rank % policies,
+      firstEnvironment: this.#firstEnvironment,
+      horizon,
     });
-    for (let time = 0; time < horizon; time++) {
-      const [action] = (await actions.take({ items: 1 })) ?? [];
-      if (!action) break;
-      const transition = this.#environment.step(action.actions);
-      this.#observations = transition.observations;
-      this.#count(transition);
-      await observations.put(transition);
+    const begin = () => exchange.begin(this.#observations, this.#numEnvironments);
+    let action = await begin();
+    while (action && action.kind !== "done") {
+      action = action.kind === "restart" ? await begin() : await exchange.goOn(this.#step(action));
     }
-    const sum = this.#finished.reduce((total, value) => total + value, 0);
-    return { reward: sum / Math.max(1, this.#finished.length), environmentSteps: horizon * numEnvironments };
+    const environmentSteps = horizon * this.config.numEnvironments;
+    if (this.#finished.length === 0) return { environmentSteps };
+    const reward = this.#finished.reduce((sum, value) => sum + value, 0) / this.#finished.length;
+    return { reward, environmentSteps };
   }
 
-  #count({ rewards, terminated, truncated }: Observation): void {
-    rewards.forEach((reward, index) => {
+  /**
+   * Plays one episode, always from the same beginning, in an environment of its own, and leaves its frames among the run's
+   * artefacts as `episodes/step-….json`, where the environment can be drawn.
+   */
+  async record(actions: Source<Action>, observations: Sink<Observation>, step: number): Promise<{ return: number }> {
+    await using _ = await this.devices.lock();
+    const firstEnvironment = this.config.numEnvironments; // one that no rank trains in
+    using environment = await this.#create({ numEnvironments: 1, firstEnvironment, seed: this.seed });
+    const { drawing } = environment;
+    const policy = 0;
+    const horizon = Number.MAX_SAFE_INTEGER;
+    const exchange = new Exchange({ actions, observations, simulator: this.rank, policy, firstEnvironment, horizon });
+    const first = environment.reset();
+    const frames = drawing ? [drawing.frameOf(0)] : [];
+    let sum = 0;
+    let policyVersion = 0;
+    for (let action = await exchange.begin(first, 1); action; ) {
+      requireActions(action, 1, environment.actionSize);
+      policyVersion = action.policyVersion;
+      const transition = environment.step(action.actions);
+      sum += transition.rewards[0] ?? 0;
+      if (transition.terminated[0] || transition.truncated[0]) break; // it has begun its next episode
+      if (drawing) frames.push(drawing.frameOf(0));
+      action = await exchange.goOn(transition);
+    }
+    if (drawing) {
+      const stride = Math.ceil(frames.length / maxFrames);
+      const recording: EpisodeRecording = {
+        environment: this.config.environment.name,
+        step,
+        policyVersion,
+        return: sum,
+        numActions: exchange.time + 1,
+        secondsPerFrame: drawing.secondsPerStep * stride,
+        shapes: drawing.shapes,
+        frames: frames.filter((_, index) => index % stride === 0),
+      };
+      const name = `step-${String(step).padStart(6, "0")}.json`;
+      await this.artifacts.write(`${recordingFolder}/${name}`, JSON.stringify(recording));
+    }
+    return { return: sum };
+  }
+
+  #step(action: Action): Transition {
+    requireActions(action, this.#numEnvironments, this.#environment.actionSize);
+    const transition = this.#environment.step(action.actions);
+    this.#observations = transition.observations;
+    transition.rewards.forEach((reward, index) => {
       const total = (this.#returns[index] ?? 0) + reward;
-      const ended = terminated[index] || truncated[index];
+      const ended = transition.terminated[index] || transition.truncated[index];
       this.#returns[index] = ended ? 0 : total;
       if (ended) this.#finished.push(total);
     });
-    this.#finished = this.#finished.slice(-this.config.numEnvironments);
+    this.#finished = this.#finished.slice(-this.#numEnvironments);
+    return transition;
   }
 }
