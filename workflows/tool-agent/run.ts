@@ -112,6 +112,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     return { tokens: Int32Array.from(parts.flatMap((part) => [...part])), mask: Float32Array.from(mask) };
   };
 
+  await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async () => {
     for (let round = 0; round < imitation.maxRounds; round++) {
       const examples = task.problemsAt(-1 - round, imitation.rows * imitation.updates).map(demonstration);
@@ -120,7 +121,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       if ((await accuracyOn(task.problemsAt(-1 - round, 128))) >= imitation.untilAccuracy) break;
     }
   });
-  await once("baseline", async () => report({ accuracy: await accuracyOn(heldOut) }));
+  await once("imitated", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
   for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {
     rollout.pullWeights(actor);
