@@ -1,8 +1,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { compileModel, evaluateSchedule, modeOf, PlanProblem, type Schedule, solvePlan } from "../src/index.ts";
-import { solveFast } from "../src/plan/fast.ts";
+import { Bounds, makeGrid } from "../src/plan/bounds.ts";
+import { solveFast, solveNearly } from "../src/plan/fast.ts";
 import { solveNaive } from "../src/plan/naive.ts";
+import { refineSplits } from "../src/plan/refine.ts";
+import { Search } from "../src/plan/search.ts";
 import { bruteForce } from "./plan-brute-force.ts";
 import { type PlanInput, planInputs } from "./plan-instances.ts";
 
@@ -76,6 +79,28 @@ describe("exactness", () => {
     );
   });
 
+  test("a schedule with its splits refined is as it was, legal and no slower; alone it is the best of its kind", () => {
+    fc.assert(
+      fc.property(planInputs({ maxNodes: 5, maxDevices: 24, batches: [6, 8, 12], acyclic: true }), (given) => {
+        const { pipeline: _, ...input } = given;
+        const model = compileModel(PlanProblem.parse(input));
+        const all = { temporal: true, spatial: true };
+        const rough = new Bounds(model, all, makeGrid(model.levels, 1, 3), () => {});
+        const found = new Search(model, rough, all, () => {}).first();
+        if (found === null) return;
+        const before = evaluateSchedule(model, found.schedule).time!;
+        const refined = refineSplits(model, found.schedule);
+        const after = evaluateSchedule(model, refined);
+        expect(after.illegal).toBeNull();
+        expect(after.time!).toBeLessThanOrEqual(before * (1 + tolerance));
+        expect(modeOf(refined)).toBe(modeOf(found.schedule));
+        const exact = solvePlan(input);
+        expectSameTime(evaluateSchedule(model, refineSplits(model, exact.schedule!)).time, exact.time);
+      }),
+      { numRuns: 80 },
+    );
+  });
+
   test("fast equals naive on many devices, where bounds cover ranges of splits", () => {
     fc.assert(
       fc.property(planInputs({ maxNodes: 4, maxDevices: 120, batches: [8, 16] }), (input) => {
@@ -85,4 +110,26 @@ describe("exactness", () => {
       { numRuns: 20 },
     );
   });
+});
+
+test("the runner-up is legal and near the best of its mode, and its bound is true", () => {
+  const spatial = { temporal: false, spatial: true };
+  const sizes = { maxNodes: 6, maxDevices: 150, batches: [8, 16] };
+  fc.assert(
+    fc.property(planInputs(sizes), (given) => {
+      const { pipeline: _, ...input } = given;
+      const model = compileModel(PlanProblem.parse(input));
+      const nearly = solveNearly(model, spatial, () => {});
+      const exact = solveFast(model, spatial, () => {});
+      if (exact.schedule === null) {
+        expect(nearly.schedule).toBeNull();
+        return;
+      }
+      expectSameTime(evaluateSchedule(model, nearly.schedule!).time, nearly.time);
+      expect(nearly.time).toBeGreaterThanOrEqual(exact.time * (1 - tolerance));
+      expect(nearly.time).toBeLessThanOrEqual(exact.time * 1.25);
+      expect(nearly.bound).toBeLessThanOrEqual(exact.time * (1 + tolerance));
+    }),
+    { numRuns: 60 },
+  );
 });

@@ -78,7 +78,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     granularities: "divisors",
     ...(main === undefined ? {} : { memoryPerDevice: main.memoryBytes }),
     parallelIndependent: true,
-    pipeline: "kway",
+    pipeline: names.length <= 5 || (names.length <= 8 && target.devices.length <= 64) ? "kway" : "binary",
     splits: "all",
     cycles: "split",
     residency: "lazy",

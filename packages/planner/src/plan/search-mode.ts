@@ -1,7 +1,7 @@
 /** One search for one mode: over the allocations of pools, and over both objectives where steps overlap. */
 import { DeadlinePassed } from "./bounds.ts";
 import { evaluateSchedule, overlapped } from "./evaluate.ts";
-import { type FastResult, solveFast } from "./fast.ts";
+import { type FastResult, solveFast, solveNearly } from "./fast.ts";
 import { lastResort } from "./last-resort.ts";
 import { compileModel, type ModelOptions, type Operations, type PlanModel } from "./model.ts";
 import { solveNaive } from "./naive.ts";
@@ -12,15 +12,17 @@ import type { PlanProblem } from "./problem.ts";
 export const planMethods = ["fast", "naive"] as const;
 export type PlanMethod = (typeof planMethods)[number];
 
+/** `nearly`: as good as can be found without proving it, where proving takes long. */
+export type SearchOptions = {
+  readonly operations: Operations;
+  readonly method: PlanMethod;
+  readonly nearly: boolean;
+  readonly checkDeadline: () => void;
+};
+
 /** The best schedule with these operations and a bound that none of them beats. */
-export function searchMode(
-  problem: PlanProblem,
-  operations: Operations,
-  method: PlanMethod,
-  checkDeadline: () => void,
-): FastResult {
-  const search = (options: ModelOptions): FastResult =>
-    searchOnce(compileModel(problem, options), operations, method, checkDeadline);
+export function searchMode(problem: PlanProblem, how: SearchOptions): FastResult {
+  const search = (options: ModelOptions): FastResult => searchOnce(compileModel(problem, options), how);
   const results = allocationsOf(problem).map((allocation) => searchOverlap(problem, allocation, search));
   const best = results.reduce((a, b) => (b.time < a.time ? b : a));
   const sum = (key: "states" | "candidates"): number => results.reduce((total, result) => total + result[key], 0);
@@ -58,18 +60,13 @@ function searchOverlap(
   return { ...best, bound: proven, states: step.states + busy.states, candidates: step.candidates + busy.candidates };
 }
 
-function searchOnce(
-  model: PlanModel,
-  operations: Operations,
-  method: PlanMethod,
-  checkDeadline: () => void,
-): FastResult {
+function searchOnce(model: PlanModel, { operations, method, nearly, checkDeadline }: SearchOptions): FastResult {
   if (method === "naive") {
     const found = solveNaive(model, operations);
     return { ...found, bound: found.time };
   }
   try {
-    return solveFast(model, operations, checkDeadline);
+    return (nearly ? solveNearly : solveFast)(model, operations, checkDeadline);
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
     return lastResort(model, operations);

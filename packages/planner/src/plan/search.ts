@@ -60,6 +60,19 @@ export class Search {
     return { time, schedule: time === Number.POSITIVE_INFINITY ? null : this.#schedule(all, levels, 0), bound: time };
   }
 
+  /** What the bounds alone have found, without a search; null where they found nothing or no schedule of it. */
+  first(): { schedule: Schedule; bound: number } | null {
+    const { all, levels } = this.#model;
+    const row = this.#bounds.row(all, 0);
+    if (row.upper.at(-1)! === Number.POSITIVE_INFINITY) return null;
+    try {
+      return { schedule: this.#upperSchedule(all, levels, 0), bound: row.lower[levels]! };
+    } catch (error) {
+      if (!(error instanceof DeadlinePassed)) throw error;
+      return null;
+    }
+  }
+
   #solve(set: PlanSet, level: number, itemsIndex: number, limit: number, root: boolean): void {
     const row = this.#bounds.row(set, itemsIndex);
     if (row.exact[level] === 1 || row.lower[level]! >= limit) return;

@@ -37,7 +37,11 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   const found = new Map<PlanMode, FastResult>();
   let [states, candidates] = [0, 0];
   for (const mode of [...modes].reverse()) {
-    const result = searchMode(problem, operationsOf(mode), method, checkDeadline);
+    // What is the best of all is the best of its mode; the runner-up is not worth a proof.
+    const answer = found.get("hybrid");
+    if (answer !== undefined && answer.schedule !== null && modeOf(answer.schedule) === mode) continue;
+    const nearly = mode === "spatial";
+    const result = searchMode(problem, { operations: operationsOf(mode), method, nearly, checkDeadline });
     states += result.states;
     candidates += result.candidates;
     found.set(mode, result);

@@ -1,0 +1,99 @@
+/** The best splits for what a schedule does: who takes turns and who pipelines, in what chunks, stays as it is. */
+import { type PlanModel, type PlanSet, swapAt } from "./model.ts";
+import { nodeSchedule } from "./node-schedule.ts";
+import type { Schedule } from "./problem.ts";
+
+/** A part of the schedule on every level of devices; neither `sum` nor `max` of stages grows with them. */
+type Part = {
+  readonly seconds: Float64Array;
+  /** of a row of stages */
+  readonly max: Float64Array;
+  at(level: number): readonly Schedule[];
+};
+
+/**
+ * Exact for schedules of parts in pairs. Rows of more stages are split from their end, which is near the best. Gives the
+ * schedule back where components are in pools or in a cycle that is split, for their devices are no levels.
+ */
+export function refineSplits(model: PlanModel, schedule: Schedule): Schedule {
+  if (model.freeMask !== 0 || model.dag.cycles.length > 0) return schedule;
+  return partOf(model, schedule, model.all).at(model.levels)[0]!;
+}
+
+function partOf(model: PlanModel, schedule: Schedule, set: PlanSet): Part {
+  const itemsIndex = model.items.indexOf(schedule.items);
+  const size = (level: number) => ({ devices: level * model.step, items: schedule.items });
+  if (schedule.op === "node") {
+    const seconds = model.leafSeconds(set.leaf, itemsIndex);
+    return { seconds, max: seconds, at: (level) => [nodeSchedule(model, set.leaf, level, itemsIndex)] };
+  }
+  if (schedule.op === "temporal") {
+    const cut = cutOf(model, set, schedule.first);
+    const a = partOf(model, schedule.first, cut.turnFirst);
+    const b = partOf(model, schedule.second, cut.turnSecond);
+    const seconds = a.seconds.map((value, level) => value + b.seconds[level]! + swapAt(cut, level));
+    const at = (level: number): Schedule[] => {
+      return [{ op: "temporal", ...size(level), first: a.at(level)[0]!, second: b.at(level)[0]! }];
+    };
+    return { seconds, max: seconds, at };
+  }
+  const count = schedule.op === "parallel" ? 0 : schedule.items / schedule.chunk;
+  const stages = "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];
+  const row = rowOf(model, stages, set, count);
+  const seconds = row.seconds.map((sum, level) => rowSeconds(sum, row.max[level]!, count));
+  const at = (level: number): Schedule[] => {
+    const parts = row.at(level);
+    const [first, second] = [parts[0]!, parts[1]!];
+    if (schedule.op === "parallel") return [{ op: "parallel", ...size(level), first, second }];
+    const pipeline = { op: "pipeline" as const, ...size(level), chunk: schedule.chunk };
+    return [parts.length > 2 ? { ...pipeline, stages: parts } : { ...pipeline, first, second }];
+  };
+  return { seconds, max: seconds, at };
+}
+
+/** Stages side by side: `seconds` is their sum. */
+function rowOf(model: PlanModel, stages: readonly Schedule[], set: PlanSet, count: number): Part {
+  const [head, ...others] = stages as [Schedule, ...Schedule[]];
+  if (others.length === 0) return partOf(model, head, set);
+  const cut = cutOf(model, set, head);
+  const a = partOf(model, head, cut.first);
+  const b = rowOf(model, others, cut.second, count);
+  const { levels } = model;
+  const shares = new Int32Array(levels + 1);
+  const sum = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
+  const max = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
+  const weight = Math.max(1, count);
+  let crossing = 1;
+  for (let level = 2; level <= levels; level++) {
+    // From where the first becomes the faster one, either side only gets slower; its part alone ends the walk.
+    while (crossing < level - 1 && a.seconds[crossing]! > b.max[level - crossing]!) crossing++;
+    let best = Number.POSITIVE_INFINITY;
+    const visit = (share: number): void => {
+      const [first, second] = [a.seconds[share]!, b.max[level - share]!];
+      const slowest = Math.max(first, second);
+      const all = first + b.seconds[level - share]!;
+      const total = rowSeconds(all, slowest, count);
+      if (total >= best) return;
+      best = total;
+      [sum[level], max[level], shares[level]] = [all, slowest, share];
+    };
+    const useful = (seconds: number): boolean => best === Number.POSITIVE_INFINITY || weight * seconds < best;
+    for (let share = crossing; share < level && useful(b.max[level - share]!); share++) visit(share);
+    for (let share = crossing - 1; share >= 1 && useful(a.seconds[share]!); share--) visit(share);
+  }
+  return { seconds: sum, max, at: (level) => [...a.at(shares[level]!), ...b.at(level - shares[level]!)] };
+}
+
+const rowSeconds = (sum: number, max: number, count: number): number =>
+  count === 0 ? max : count === 1 ? sum : sum + (count - 1) * max;
+
+function cutOf(model: PlanModel, set: PlanSet, first: Schedule) {
+  const mask = maskOf(model, first);
+  return set.cuts.find((cut) => cut.first.mask === mask)!;
+}
+
+function maskOf(model: PlanModel, schedule: Schedule): number {
+  if (schedule.op === "node") return 1 << model.leaves.findIndex(({ id }) => id === schedule.node);
+  const parts = "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];
+  return parts.reduce((all, part) => all | maskOf(model, part), 0);
+}
