@@ -114,7 +114,14 @@ async function placeOnly(
 ): Promise<Plan> {
   const auto = new AutoPlacement(
     { workflow: loaded.name, projectRoot, config },
-    { components: () => cluster.components, adopt: async () => false, observe() {}, learnt() {}, warn() {} },
+    {
+      components: () => cluster.components,
+      adopt: async () => false,
+      measureSwaps: async () => new Map(),
+      observe() {},
+      learnt() {},
+      warn() {},
+    },
   );
   const cluster: Cluster = new Cluster({
     runId: "dry-run",
