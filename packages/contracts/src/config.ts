@@ -19,6 +19,8 @@ export const NatsConfig = z.strictObject({
   tls: z
     .strictObject({ ca: z.string().optional(), cert: z.string().optional(), key: z.string().optional() })
     .optional(),
+  /** a node or runner that is silent for longer is taken for gone, as far as this process is concerned */
+  leaseMs: z.number().min(500).default(5000),
   /** servers that keep what must survive: 3 in a cluster of three */
   replicas: z.int().min(1).max(5).default(1),
 });

@@ -82,8 +82,8 @@ export class Cluster {
   #ticker: NodeJS.Timeout | undefined;
   #failure: TreadleError | undefined;
   #closing = false;
-  /** the step that calls and puts belong to now; set by the run */
-  step: number | undefined;
+  #step: number | undefined;
+  #lastStep: number | undefined;
   /** given what each call costs, while it is set; set by the run */
   observer: ((call: ObservedCall) => void) | undefined;
   #callListener: (handle: CallHandle<unknown>) => void = () => {};
@@ -158,6 +158,15 @@ export class Cluster {
   /** Called once, with the first failure that restarts cannot mend (S1). */
   onFailure(listener: (error: TreadleError) => void): void {
     this.#failureListener = listener;
+  }
+
+  /** the step that calls and puts belong to now; set by the run */
+  get step(): number | undefined {
+    return this.#step;
+  }
+  set step(step: number | undefined) {
+    this.#step = step;
+    this.#lastStep = step ?? this.#lastStep;
   }
 
   get plan(): Plan | undefined {
@@ -439,7 +448,7 @@ export class Cluster {
 
   status(): RunStatus {
     return {
-      ...(this.step === undefined ? {} : { step: this.step }),
+      ...(this.#lastStep === undefined ? {} : { step: this.#lastStep }),
       restarts: this.restarts,
       workers: this.#fleet.all.map(({ name, node, devices, process, peer }) => ({
         worker: name,

@@ -28,13 +28,10 @@ export type NatsControlPlaneOptions = {
   readonly name: string;
   /** where user, password and token are looked up; default the process's */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  readonly beatMs?: number;
-  /** silence after which a member is taken for gone */
-  readonly leaseMs?: number;
 };
 
-const defaultBeatMs = 1000;
-const defaultLeaseMs = 5000;
+const maxBeatMs = 1000;
+const beatsALease = 5;
 const tickMs = 250;
 /** Members answer a probe at once; this is how long the slowest may take to be seen from the start. */
 const probeMs = 300;
@@ -107,7 +104,7 @@ class NatsControlPlane implements ControlPlane {
     this.#connection = connection;
     this.#options = options;
     this.#prefix = options.nats.subjectPrefix;
-    this.#state = new MembershipState(options.leaseMs ?? defaultLeaseMs, performance.now());
+    this.#state = new MembershipState(options.nats.leaseMs, performance.now());
   }
 
   get isConnected(): boolean {
@@ -179,7 +176,7 @@ class NatsControlPlane implements ControlPlane {
       (_, data, reply) => void this.#answer(handler, data, reply),
     );
     const stopBeating = connection.beat(`${this.#prefix}.beat.${key}`, JSON.stringify({ incarnation }), {
-      intervalMs: this.#options.beatMs ?? defaultBeatMs,
+      intervalMs: Math.min(maxBeatMs, this.#options.nats.leaseMs / beatsALease),
       probe: `${this.#prefix}.probe`,
     });
     const announcement = new NatsAnnouncement(connection, this.#members, key, incarnation, body, {

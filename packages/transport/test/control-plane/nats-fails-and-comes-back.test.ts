@@ -154,7 +154,7 @@ describe("a server that is killed", () => {
 
 test("a process whose main thread computes for longer than the lease stays a member, and misses no command", async () => {
   const server = await serve();
-  const options = { beatMs: 100, leaseMs: 600 };
+  const options = { nats: NatsConfig.parse({ url: server.url, leaseMs: 600 }) };
   const [a, b] = [await open(server.url, options), await open(server.url, options)];
   const changes: MembershipChange[] = [];
   const announcement = await a.announce("node", "one", {}, (_, body) => body);
