@@ -3,9 +3,9 @@ import { DeadlinePassed } from "./bounds.ts";
 import { evaluateSchedule, overlapped } from "./evaluate.ts";
 import { type FastResult, solveFast, solveNearly } from "./fast.ts";
 import { lastResort } from "./last-resort.ts";
-import { compileModel, type ModelOptions, type Operations, type PlanModel } from "./model.ts";
+import { compileModel, type Objective, type Operations, type PlanModel } from "./model.ts";
 import { solveNaive } from "./naive.ts";
-import { allocationsOf, hasEverySplit } from "./pool-allocation.ts";
+import { type Allocation, allocationsOf, hasEverySplit, wholePools } from "./pool-allocation.ts";
 import type { PlanProblem } from "./problem.ts";
 
 /** The first is the default. */
@@ -20,17 +20,39 @@ export type SearchOptions = {
   readonly checkDeadline: () => void;
 };
 
+/** The models of one problem, shared by the searches of all modes: one an allocation and objective. */
+export class Models {
+  readonly problem: PlanProblem;
+  readonly allocations: readonly Allocation[];
+  /** every component all of its pool: no allocation beats it */
+  readonly relaxed: Allocation;
+  readonly #models = new Map<Allocation, Map<Objective, PlanModel>>();
+
+  constructor(problem: PlanProblem) {
+    this.problem = problem;
+    this.allocations = allocationsOf(problem);
+    this.relaxed = wholePools(problem);
+  }
+
+  of(allocation: Allocation, objective: Objective): PlanModel {
+    const known = this.#models.get(allocation) ?? new Map<Objective, PlanModel>();
+    this.#models.set(allocation, known);
+    const model = known.get(objective) ?? compileModel(this.problem, { allocation, objective });
+    known.set(objective, model);
+    return model;
+  }
+}
+
 /** The best schedule with these operations and a bound that none of them beats. */
-export function searchMode(problem: PlanProblem, how: SearchOptions): FastResult {
-  const search = (options: ModelOptions): FastResult => searchOnce(compileModel(problem, options), how);
-  const results = allocationsOf(problem).map((allocation) => searchOverlap(problem, allocation, search));
+export function searchMode(models: Models, how: SearchOptions): FastResult {
+  const results = models.allocations.map((allocation) => searchOverlap(models, allocation, how));
   const best = results.reduce((a, b) => (b.time < a.time ? b : a));
   const sum = (key: "states" | "candidates"): number => results.reduce((total, result) => total + result[key], 0);
   const counts = { states: sum("states"), candidates: sum("candidates") };
   // Splits that were left out cannot beat a component that has all of its pool, with nothing in its way.
-  const bound = hasEverySplit(problem)
+  const bound = hasEverySplit(models.problem)
     ? Math.min(...results.map((result) => result.bound))
-    : searchOverlap(problem, undefined, search).bound;
+    : searchOverlap(models, models.relaxed, how).bound;
   return { ...best, bound: Math.min(bound, best.time), ...counts };
 }
 
@@ -39,16 +61,12 @@ export function searchMode(problem: PlanProblem, how: SearchOptions): FastResult
  * and at least the share of a step alone that cannot be hidden. The schedules of both leasts are tried; where the first
  * is short enough as a whole, as it is with two stages or with as many chunks as stages, it is proven to be the best.
  */
-function searchOverlap(
-  problem: PlanProblem,
-  allocation: ModelOptions["allocation"],
-  search: (options: ModelOptions) => FastResult,
-): FastResult {
-  const pools = allocation === undefined ? {} : { allocation };
-  const step = search({ ...pools, objective: "step" });
+function searchOverlap(models: Models, allocation: Allocation, how: SearchOptions): FastResult {
+  const { problem } = models;
+  const model = models.of(allocation, "step");
+  const step = searchOnce(model, how);
   if (problem.maxStaleness === 0) return step;
-  const busy = search({ ...pools, objective: "busy" });
-  const model = compileModel(problem, pools);
+  const busy = searchOnce(models.of(allocation, "busy"), how);
   const tried = [busy, step].map((result) => {
     const time = result.schedule === null ? null : evaluateSchedule(model, result.schedule).time;
     return { ...result, time: time ?? Number.POSITIVE_INFINITY };

@@ -4,7 +4,7 @@ import { DeadlinePassed } from "./bounds.ts";
 import { costSchedule, modeOf, solveEval } from "./evaluate.ts";
 import { explainPlan, limitsOf } from "./explain.ts";
 import type { FastResult } from "./fast.ts";
-import { compileModel, operationsOf } from "./model.ts";
+import { operationsOf } from "./model.ts";
 import {
   type EvalAnswer,
   EvalProblem,
@@ -14,7 +14,7 @@ import {
   PlanProblem,
   type PlanStats,
 } from "./problem.ts";
-import { planMethods, searchMode } from "./search-mode.ts";
+import { Models, planMethods, searchMode } from "./search-mode.ts";
 
 const modes: readonly PlanMode[] = ["temporal", "spatial", "hybrid"];
 
@@ -34,6 +34,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   const checkDeadline = (): void => {
     if (nowMs !== undefined && deadlineMs !== undefined && nowMs() - startedMs > deadlineMs) throw new DeadlinePassed();
   };
+  const models = new Models(problem);
   const found = new Map<PlanMode, FastResult>();
   let [states, candidates] = [0, 0];
   for (const mode of [...modes].reverse()) {
@@ -41,7 +42,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     const answer = found.get("hybrid");
     if (answer !== undefined && answer.schedule !== null && modeOf(answer.schedule) === mode) continue;
     const nearly = mode === "spatial";
-    const result = searchMode(problem, { operations: operationsOf(mode), method, nearly, checkDeadline });
+    const result = searchMode(models, { operations: operationsOf(mode), method, nearly, checkDeadline });
     states += result.states;
     candidates += result.candidates;
     found.set(mode, result);
@@ -59,7 +60,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     states,
     candidates,
   };
-  const model = compileModel(problem);
+  const model = models.of(models.relaxed, "step");
   if (best.schedule === null) {
     const explanation = explainPlan(model, null, [], stats);
     const none = { time: null, schedule: null, mode: null, alternatives: [], limits: [] };
