@@ -1,0 +1,68 @@
+import { ActorCriticConfig } from "@treadle/engines";
+import type { Source } from "@treadle/runtime";
+import { expect, test } from "vitest";
+import { ControlActorConfig, ControlActorWorker } from "../src/actor/control-actor-worker.ts";
+import type { Trajectory } from "../src/simulator/items.ts";
+import { contextOf } from "./support/context.ts";
+
+const model = ActorCriticConfig.parse({ observationSize: 1, actionSize: 1, hidden: [4], microBatchRows: 8 });
+const configOf = (maxStaleness: number) =>
+  ControlActorConfig.parse({
+    model,
+    epochs: 1,
+    minibatches: 2,
+    learningRate: 0.01,
+    maxGradNorm: 1,
+    discount: 0.9,
+    lambda: 0.9,
+    clip: 0.2,
+    valueCoefficient: 0.5,
+    entropyCoefficient: 0,
+    maxStaleness,
+  });
+
+const trajectory = (environment: number, policyVersion: number): Trajectory => ({
+  environment,
+  policyVersion,
+  observations: Float32Array.from({ length: 4 }, (_, time) => time + environment),
+  actions: Float32Array.of(0.1, -0.2, 0.3, 0.1),
+  logprobs: new Float32Array(4).fill(-0.5),
+  values: new Float32Array(4),
+  rewards: Float32Array.of(1, 0, environment, 1),
+  terminated: new Uint8Array(4),
+  truncated: new Uint8Array(4),
+  finalValues: new Float32Array(4),
+  lastValue: 0.5,
+});
+
+const sourceOf = (...batches: Trajectory[][]): Source<Trajectory> =>
+  ({
+    async *batches() {
+      yield* batches;
+    },
+  }) as unknown as Source<Trajectory>;
+
+async function started(maxStaleness: number): Promise<ControlActorWorker> {
+  const worker = new ControlActorWorker(contextOf(configOf(maxStaleness), "control-actor"));
+  await worker.setup();
+  return worker;
+}
+
+test("W2: a trajectory of more steps ago than flow.maxStaleness allows is refused, one within it is trained", async () => {
+  const strict = await started(0);
+  await strict.train(sourceOf([trajectory(0, 0)]));
+  await expect(strict.train(sourceOf([trajectory(0, 0)]))).rejects.toThrow(
+    "environment '0' is '2' policy versions old; at most 0 are allowed (flow.maxStaleness)",
+  );
+  const lenient = await started(1);
+  await lenient.train(sourceOf([trajectory(0, 0)]));
+  await lenient.train(sourceOf([trajectory(0, 0)]));
+  expect((await lenient.weights())?.policyVersion).toBe(4);
+});
+
+test("the order in which trajectories come does not change what is learnt", async () => {
+  const [first, second] = [await started(0), await started(0)];
+  await first.train(sourceOf([trajectory(0, 0), trajectory(1, 0)], [trajectory(2, 0)]));
+  await second.train(sourceOf([trajectory(2, 0)], [trajectory(1, 0), trajectory(0, 0)]));
+  expect(await second.weights()).toEqual(await first.weights());
+});
