@@ -1,7 +1,6 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { type Announcement, ClusterConfig, type ControlPlane, type NodeInfo } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -69,7 +68,7 @@ const request: LaunchRequest = {
     worldSize: 1,
     incarnation: 3,
     devices: ["a/cpu:0"],
-    module: pathToFileURL(join(root ?? "/", "worker.ts")).href,
+    module: "file:///project/worker.ts",
     exportName: "MakerWorker",
     runnerAddresses: [],
     token: "a token of enough characters",
