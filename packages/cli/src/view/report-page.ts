@@ -57,6 +57,10 @@ p { margin: 4px 0; color: var(--dim); }
 .tile { padding: 10px 14px; display: flex; flex-direction: column; }
 .tile span, .tile small { color: var(--dim); } .tile small { font-size: 12px; } .tile b { font-size: 22px; line-height: 1.3; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 12px; }
+.episodes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); gap: 12px; margin-bottom: 12px; }
+.episode svg { margin: 8px 0 4px; cursor: pointer; }
+.stills { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); gap: 8px; }
+.stills div { text-align: center; color: var(--dim); font-size: 12px; }
 figure { margin: 0; padding: 10px 12px 6px; }
 figcaption { display: flex; justify-content: space-between; gap: 12px; font-size: 13px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; color: var(--dim); font-size: 12px; }
@@ -111,5 +115,9 @@ for (const figure of document.querySelectorAll("figure")) {
     tip.style.top = Math.min(event.clientY + 14, innerHeight - size.height - 8) + "px";
   });
   svg.addEventListener("pointerleave", () => { tip.hidden = true; cross.style.visibility = "hidden"; });
+}
+for (const svg of document.querySelectorAll(".episode svg")) {
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) svg.pauseAnimations();
+  svg.addEventListener("click", () => svg.animationsPaused() ? svg.unpauseAnimations() : svg.pauseAnimations());
 }
 `;

@@ -1,12 +1,13 @@
 /** A finished run as one self-contained page, read from its folder. */
 import { existsSync } from "node:fs";
-import { readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { Plan, RunSummary, type UtilisationShares } from "@treadle/contracts";
+import { EpisodeRecording, Plan, RunSummary, recordingFolder, type UtilisationShares } from "@treadle/contracts";
 import { type ActivityReport, type MetricsRow, readMetrics, redactSecrets, reportActivity } from "@treadle/observe";
 import { stringify } from "yaml";
 import { z } from "zod";
 import { escapeHtml, renderChart, smooth, thin } from "./chart.ts";
+import { movingEpisode, stillsOf, viewOf } from "./episode-drawing.ts";
 import { deviceRange } from "./live-frame.ts";
 import { reportPage } from "./report-page.ts";
 import { formatCount, formatPercent, formatSeconds, significant } from "./text.ts";
@@ -21,6 +22,8 @@ export type RunRecord = {
   readonly plan: Plan | undefined;
   readonly config: unknown;
   readonly activity: ActivityReport | undefined;
+  /** recorded episodes of a simulator, in the order of steps */
+  readonly episodes: readonly EpisodeRecording[];
 };
 
 const StoredConfig = z.object({ workflow: z.string(), config: z.unknown() });
@@ -37,6 +40,9 @@ export async function readRun(folder: string): Promise<RunRecord> {
     parsed("plan.json", Plan),
     parsed("config.json", StoredConfig),
   ]);
+  const episodeFolder = join("artifacts", recordingFolder);
+  const names = await readdir(join(folder, episodeFolder)).catch(() => []);
+  const episodes = await Promise.all(names.sort().map((name) => parsed(join(episodeFolder, name), EpisodeRecording)));
   const metrics = join(folder, "metrics.jsonl");
   const trace = join(folder, "trace.jsonl");
   return {
@@ -48,6 +54,7 @@ export async function readRun(folder: string): Promise<RunRecord> {
     plan,
     config: stored?.config,
     activity: existsSync(trace) ? await reportActivity([trace]) : undefined,
+    episodes: episodes.filter((each) => each !== undefined),
   };
 }
 
@@ -58,6 +65,7 @@ export async function writeReport(folder: string, outputPath: string): Promise<v
 export function renderReport(run: RunRecord): string {
   const sections = [
     section("Learning", learning(run)),
+    section("Episodes without exploration", episodes(run.episodes)),
     section("Time of a step", stepTime(run)),
     section("What each component did", utilisation(run.activity)),
     section("Plan", plan(run.plan)),
@@ -197,6 +205,18 @@ function stepTime({ rows, activity }: RunRecord): string {
     }
   }
   return grid(figures);
+}
+
+/** The first, one from the middle and the last that were recorded, and the last once more frame by frame. */
+function episodes(recorded: readonly EpisodeRecording[]): string {
+  const drawable = recorded.filter(({ frames }) => frames.length > 0);
+  const last = drawable.at(-1);
+  if (!last) return "";
+  const chosen = [...new Set([0, (drawable.length - 1) >> 1, drawable.length - 1])].map((at) => drawable[at] ?? last);
+  const view = viewOf(chosen);
+  const moving = chosen.map((recording) => movingEpisode(recording, view));
+  return `<div class="episodes">${moving.join("")}</div>${stillsOf(last, view)}
+<p>Side views in real time; a click halts one. Below, the last of them frame by frame.</p>`;
 }
 
 const zeroBased = (values: readonly number[]): [number, number] => [

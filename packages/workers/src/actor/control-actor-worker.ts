@@ -35,7 +35,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
   }
 
   /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
-  async train(trajectories: Source<Trajectory>): Promise<{ kl: number; clipFraction: number; valueLoss: number }> {
+  async train(trajectories: Source<Trajectory>): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
     const collected: Trajectory[] = [];
     for await (const batch of trajectories.batches({ acknowledge: "call" })) {
@@ -52,7 +52,12 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     for (const part of minibatchesOf(rows, this.config, random)) await this.#step(part, sums);
     this.published = this.engine.exportWeights();
     const weight = Math.max(1, sums.weight);
-    return { kl: sums.kl / weight, clipFraction: sums.clipFraction / weight, valueLoss: sums.valueLoss / weight };
+    return {
+      kl: sums.kl / weight,
+      clipFraction: sums.clipFraction / weight,
+      valueLoss: sums.valueLoss / weight,
+      policyVersion: this.engine.policyVersion,
+    };
   }
 
   async #step(rows: readonly Row[], sums: Record<"kl" | "clipFraction" | "valueLoss" | "weight", number>) {
