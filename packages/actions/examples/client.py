@@ -1,7 +1,7 @@
 """Runs a test suite on as many cores as the scheduler grants.
 
 Needs python3-grpcio, python3-protobuf and protobuf-compiler (Debian), and a server:
-    npx tsx --conditions=source packages/actions/examples/server.ts 50061
+    npx treadle actions serve
     /usr/bin/python3 packages/actions/examples/client.py 50061
 """
 

@@ -24,7 +24,8 @@ export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulati
 export { DurationHistory } from "./formulation/duration-history.ts";
 export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";
 export { formulate } from "./formulation/formulate.ts";
-export { type ActionServer, type ActionServerOptions, protoPath, serveActions } from "./grpc/server.ts";
+export { type ActionServer, type ActionServerOptions, serveActions } from "./grpc/server.ts";
+export { type ServiceStatistics, StatisticsClient } from "./grpc/statistics-client.ts";
 export { CpuCluster, CpuManager, CpuNode } from "./managers/cpu.ts";
 export { GpuCluster, GpuManager } from "./managers/gpu.ts";
 export { describeHost } from "./managers/host.ts";
@@ -41,6 +42,8 @@ export {
   ShellActions,
   type ShellActionsOptions,
 } from "./pool/shell-actions.ts";
+export { type ActionService, openActionService } from "./service/service.ts";
+export { ActionServiceConfig } from "./service/service-config.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { arrange: arrangeProblem, actions: actionsProblem } as const satisfies Record<string, Problem>;

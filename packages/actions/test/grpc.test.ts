@@ -3,39 +3,23 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as grpc from "@grpc/grpc-js";
-import { loadSync } from "@grpc/proto-loader";
 import { systemClock } from "@treadle/transport";
 import { afterEach, describe, expect, test } from "vitest";
-import { loaderOptions } from "../src/grpc/server.ts";
 import {
   ActionPool,
   type ActionServerOptions,
   CommandActions,
   CpuManager,
   ProcessDriver,
-  protoPath,
   QuotaManager,
   serveActions,
 } from "../src/index.ts";
-
-type Event = {
-  event: string;
-  queued?: { action: string };
-  started?: { allocation: Record<string, number>; cores: number[] };
-  output?: { stdout: Buffer };
-  finished?: Record<string, number | string>;
-};
-type Reply = Record<string, unknown>;
+import { connectActions } from "./support/client.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
-
-const Client = grpc.makeClientConstructor(
-  loadSync(protoPath, loaderOptions)["treadle.actions.v1.Actions"] as unknown as grpc.ServiceDefinition,
-  "Actions",
-);
 
 async function serve(options: Partial<ActionServerOptions> = {}) {
   const cpu = new CpuManager({
@@ -52,37 +36,11 @@ async function serve(options: Partial<ActionServerOptions> = {}) {
   return { server, pool };
 }
 
-function connect(port: number, credentials = grpc.credentials.createInsecure(), token?: string) {
-  const client = new Client(`localhost:${port}`, credentials);
-  cleanups.push(() => client.close());
-  const metadata = new grpc.Metadata();
-  if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
-  const call = (method: string, message: object): Promise<Reply> =>
-    new Promise((resolve, reject) => {
-      (client[method] as (m: object, md: grpc.Metadata, cb: (e: Error | null, r: Reply) => void) => void).call(
-        client,
-        message,
-        metadata,
-        (error, reply) => (error === null ? resolve(reply) : reject(error)),
-      );
-    });
-  const submit = (message: object, options: grpc.CallOptions = {}) => {
-    const stream = (
-      client.Submit as (m: object, md: grpc.Metadata, o: grpc.CallOptions) => grpc.ClientReadableStream<Event>
-    ).call(client, { kind: "tool", cost: { cpu: { fixed: 1 } }, ...message }, metadata, options);
-    const events: Event[] = [];
-    const ended = new Promise<grpc.ServiceError | undefined>((resolve) => {
-      stream.on("data", (event: Event) => events.push(event));
-      stream.on("end", () => resolve(undefined));
-      stream.on("error", (error: grpc.ServiceError) => resolve(error));
-    });
-    const until = async (kind: string): Promise<void> => {
-      while (!events.some((e) => e.event === kind)) await new Promise((resolve) => setTimeout(resolve, 10));
-    };
-    return { stream, events, ended, until };
-  };
-  return { call, submit };
-}
+const connect = (port: number, credentials?: grpc.ChannelCredentials, token?: string) => {
+  const client = connectActions(`localhost:${port}`, credentials, token);
+  cleanups.push(client.close);
+  return client;
+};
 
 describe("the actions service", () => {
   test("runs a command of a trajectory and streams how it goes", async () => {

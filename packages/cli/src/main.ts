@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { TreadleError } from "@treadle/contracts";
 import { Command, CommanderError } from "commander";
+import { actionsCommand } from "./commands/actions.ts";
 import { benchCommand } from "./commands/bench.ts";
 import { compareCommand } from "./commands/compare.ts";
 import { doctorCommand } from "./commands/doctor.ts";
@@ -45,6 +46,7 @@ for (const command of [
   logsCommand,
   stopCommand,
   traceCommand,
+  actionsCommand,
   planCommand,
   reportCommand,
   doctorCommand,

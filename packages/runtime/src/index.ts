@@ -6,7 +6,7 @@ export type { GroupMethods, WorkerGroup } from "./group/group.ts";
 export { CallHandle, type Reduction } from "./group/handle.ts";
 export { Checkpoints } from "./run/checkpoints.ts";
 export { type ComparedPlan, type CompareOptions, type Comparison, compareModes } from "./run/compare.ts";
-export { validateConfig } from "./run/config.ts";
+export { readConfigFile, validateConfig } from "./run/config.ts";
 export { Journal, type JournalRecord } from "./run/journal.ts";
 export { type MeasureOptions, profileWorkflow, traceWorkflow } from "./run/measure.ts";
 export { profilePath, readProfile } from "./run/profile-store.ts";

@@ -4,11 +4,12 @@
  * R1 a tenant sees and touches its own trajectories and actions only; where tokens are given, a tenant is its token.
  * R2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled.
  * R3 after `close` no call is open and no trajectory is left.
+ * R4 a tenant's trajectories and actions never exceed its limits, so that one cannot take the others' memory of the server.
  */
 import { randomUUID } from "node:crypto";
-import { fileURLToPath } from "node:url";
+import { performance } from "node:perf_hooks";
+import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
-import { loadSync } from "@grpc/proto-loader";
 import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import type { ExecResult } from "../drivers/sandbox.ts";
@@ -23,11 +24,7 @@ import {
   TrajectoryMessage,
   WriteFileMessage,
 } from "./messages.ts";
-
-/** Where the service is defined, for clients in the same process. */
-export const protoPath = fileURLToPath(new URL("../../../../protos/actions/v1/actions.proto", import.meta.url));
-
-export const loaderOptions = { keepCase: true, longs: Number, defaults: true, oneofs: true } as const;
+import { serviceDefinition } from "./service-definition.ts";
 
 export type ActionServerOptions = {
   /** such as `127.0.0.1:0`, or `unix:/run/actions.sock` */
@@ -38,9 +35,27 @@ export type ActionServerOptions = {
     | undefined;
   /** tenant by token, sent as `authorization: Bearer <token>`; without it clients name their tenant themselves */
   readonly tokens?: ReadonlyMap<string, string> | undefined;
+  readonly limits?: ActionServerLimits | undefined;
 };
 
-export type ActionServer = { readonly port: number; close(): Promise<void> };
+/** What one tenant may ask for. */
+export type ActionServerLimits = {
+  /** open at once */
+  readonly trajectories?: number | undefined;
+  /** waiting and running at once */
+  readonly actions?: number | undefined;
+  /** of a trajectory that states nothing */
+  readonly memoryBytes?: number | undefined;
+  /** the most that a trajectory may state */
+  readonly maxMemoryBytes?: number | undefined;
+};
+
+export type ActionServer = {
+  readonly port: number;
+  /** Refuses what is new, and waits for what is queued and runs; resolves with how many that still are after `timeoutMs`. */
+  drain(timeoutMs: number): Promise<number>;
+  close(): Promise<void>;
+};
 
 type Owned = { readonly tenant: string };
 type Call = grpc.ServerUnaryCall<unknown, unknown> | grpc.ServerWritableStream<unknown, unknown>;
@@ -50,7 +65,29 @@ const maxMessageBytes = 64 * 2 ** 20;
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
   const trajectories = new Map<string, Owned>();
   const running = new Map<string, Owned & { handle: ActionHandle<ExecResult> }>();
-  const { tokens, tls } = options;
+  const { tokens, tls, limits = {} } = options;
+  const beganMs = performance.now();
+  let isDraining = false;
+
+  /** R4 */
+  const admit = (what: "trajectories" | "actions", tenant: string, owned: Iterable<Owned>): void => {
+    if (isDraining)
+      throw new StatusError(grpc.status.UNAVAILABLE, "the server is about to end and takes nothing new; try another");
+    const limit = limits[what];
+    if (limit === undefined || [...owned].filter((one) => one.tenant === tenant).length < limit) return;
+    throw new StatusError(
+      grpc.status.RESOURCE_EXHAUSTED,
+      `tenant '${tenant}' has ${limit} ${what} already, which is its limit; wait for some to end, or raise limits.${what}`,
+    );
+  };
+  const memoryOf = (stated: number): number | undefined => {
+    const { maxMemoryBytes = Number.POSITIVE_INFINITY, memoryBytes } = limits;
+    if (stated <= maxMemoryBytes) return stated > 0 ? stated : memoryBytes;
+    throw new StatusError(
+      grpc.status.INVALID_ARGUMENT,
+      `memory_bytes: '${stated}' was asked for, a trajectory may have ${maxMemoryBytes}; ask for less`,
+    );
+  };
 
   const tenantOf = (call: Call): string | undefined => {
     if (tokens === undefined) return undefined;
@@ -75,6 +112,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   const submit = (call: grpc.ServerWritableStream<unknown, unknown>): void => {
     const message = read(SubmitMessage, call.request);
     const { tenant } = ownTrajectory(call, message.trajectory);
+    admit("actions", tenant, running.values());
     // Ids of one tenant must not meet those of another.
     const name = message.action === "" ? randomUUID() : message.action;
     const key = `${tenant}/${name}`;
@@ -136,9 +174,10 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     OpenTrajectory: unary(OpenTrajectoryMessage, (message, call) => {
       const tenant = tenantOf(call) ?? (message.tenant || "default");
       const trajectory = message.trajectory || randomUUID();
+      admit("trajectories", tenant, trajectories.values());
       actions.openTrajectory(trajectory, {
         network: message.network,
-        ...(message.memory_bytes > 0 ? { memoryBytes: message.memory_bytes } : {}),
+        memoryBytes: memoryOf(message.memory_bytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
       trajectories.set(trajectory, { tenant });
@@ -176,7 +215,9 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       await actions.closeTrajectory(trajectory);
     }),
     GetStatistics: unary(OpenTrajectoryMessage.partial(), (_, call) => {
-      tenantOf(call);
+      const tenant = tenantOf(call);
+      /** R1 */
+      const isVisible = (of: string): boolean => tenant === undefined || of === tenant;
       const kinds = Object.fromEntries(
         Object.entries(actions.pool.statistics()).map(([kind, s]) => [
           kind,
@@ -194,8 +235,38 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           },
         ]),
       );
-      const { numWaiting, numRunning } = actions.pool;
-      return { kinds, waiting: numWaiting, running: numRunning, isolation: actions.driver.isolation };
+      const { numWaiting, numRunning, policy } = actions.pool;
+      return {
+        kinds,
+        waiting: numWaiting,
+        running: numRunning,
+        isolation: actions.driver.isolation,
+        resources: Object.fromEntries(
+          Object.entries(actions.pool.usage()).map(([resource, { units, held, heldSeconds, timeline }]) => [
+            resource,
+            { units, held, held_seconds: heldSeconds, timeline },
+          ]),
+        ),
+        started: actions.pool.recentStarts().flatMap((start) =>
+          !isVisible(start.tenant)
+            ? []
+            : {
+                action: start.id,
+                kind: start.kind,
+                tenant: start.tenant,
+                seconds_ago: start.secondsAgo,
+                waited_seconds: start.waitedSeconds,
+                units: start.units,
+                ...(start.expectedSeconds === undefined ? {} : { expected_seconds: start.expectedSeconds }),
+                why: start.why,
+              },
+        ),
+        tenants: Object.fromEntries(Object.entries(actions.pool.tenants()).filter(([name]) => isVisible(name))),
+        policy,
+        uptime_seconds: (performance.now() - beganMs) / 1000,
+        trajectories: trajectories.size,
+        draining: isDraining,
+      };
     }),
   };
 
@@ -214,7 +285,19 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         );
   const port = await new Promise<number>((resolve, reject) => {
     server.bindAsync(options.address, credentials, (error, bound) => (error === null ? resolve(bound) : reject(error)));
+  }).catch((cause: Error) => {
+    throw new TreadleError(
+      "config.invalid",
+      `nothing can listen at '${options.address}': ${cause.message}; give a free port of this machine, or port 0 for any`,
+      { cause },
+    );
   });
+  const drain = async (timeoutMs: number): Promise<number> => {
+    isDraining = true;
+    const ends = Promise.allSettled([...running.values()].map(({ handle }) => handle.result));
+    await Promise.race([ends, delay(timeoutMs, undefined, { ref: false })]);
+    return actions.pool.numWaiting + actions.pool.numRunning;
+  };
   const close = async (): Promise<void> => {
     for (const { handle } of running.values()) handle.cancel("the server was closed");
     const open = [...trajectories.keys()];
@@ -232,16 +315,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   let closing: Promise<void> | undefined;
   return {
     port,
+    drain,
     close() {
       closing ??= close();
       return closing;
     },
   };
-}
-
-function serviceDefinition(): grpc.ServiceDefinition {
-  const loaded = loadSync(protoPath, loaderOptions);
-  return loaded["treadle.actions.v1.Actions"] as unknown as grpc.ServiceDefinition;
 }
 
 class StatusError extends Error {

@@ -13,6 +13,7 @@
 import { type Clock, TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { type DecideOptions, decide, defaultDecideOptions } from "../decide/decide.ts";
+import type { Policy } from "../decide/policies.ts";
 import type { QueuedAction } from "../decide/queued-action.ts";
 import type { Busy, ResourceState } from "../decide/resource-state.ts";
 import { ActionSpec, allowedUnits } from "../formulation/action-spec.ts";
@@ -22,6 +23,8 @@ import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.
 import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
 import { FairQueue } from "./fair-queue.ts";
 import { PoolBinding, requestOf } from "./pool-binding.ts";
+import { ResourceUsage, type UsageReport } from "./resource-usage.ts";
+import { describeStart, type StartedAction } from "./started-action.ts";
 
 export type ActionPoolOptions = {
   readonly managers: readonly ResourceManager[];
@@ -47,6 +50,7 @@ export type TrajectoryOptions = {
 /** Waiting actions that one decision looks at. */
 const window = 4096;
 const longestBackoffMs = 60_000;
+const keptStarts = 32;
 
 export class ActionPool {
   readonly #managers: ReadonlyMap<string, ResourceManager>;
@@ -58,6 +62,8 @@ export class ActionPool {
   readonly #running = new Set<ActionRecord>();
   readonly #trajectories = new Map<string, TrajectoryOptions>();
   readonly #statistics = new ActionStatistics();
+  readonly #usage: ResourceUsage;
+  readonly #starts: StartedAction[] = [];
   readonly #priorityLevelMs: number;
   readonly #prepare: ActionPoolOptions["prepare"];
   #decisionDue = false;
@@ -73,6 +79,7 @@ export class ActionPool {
     this.#queue = new FairQueue(options.tenantWeights);
     this.#priorityLevelMs = options.priorityLevelMs ?? 60_000;
     this.#prepare = options.prepare;
+    this.#usage = new ResourceUsage(this.#managers.keys(), this.#clock.now());
   }
 
   /** Optional: an action may name a trajectory that was never opened. Opening twice keeps the first options. */
@@ -147,6 +154,37 @@ export class ActionPool {
   /** By kind of action. */
   statistics(): Record<string, KindStatistics> {
     return this.#statistics.report();
+  }
+
+  /** By resource; `units` is what is held or free, in all pools together. */
+  usage(): Record<string, UsageReport & { readonly units: number }> {
+    const now = this.#clock.now();
+    const reports = Object.entries(this.#usage.report(now)).map(([resource, report]) => {
+      const pools = this.#managers.get(resource)!.pools(now).values();
+      const free = [...pools].reduce((sum, pool) => sum + pool.free, 0);
+      return [resource, { ...report, units: report.held + free }] as const;
+    });
+    return Object.fromEntries(reports);
+  }
+
+  /** The last grants, newest first, each with the reason for its size. */
+  recentStarts(): (StartedAction & { readonly secondsAgo: number })[] {
+    const now = this.#clock.now();
+    return this.#starts.toReversed().map((start) => ({ ...start, secondsAgo: (now - start.atMs) / 1000 }));
+  }
+
+  /** What each tenant has waiting and running. */
+  tenants(): Record<string, { readonly waiting: number; readonly running: number }> {
+    const counts: Record<string, { waiting: number; running: number }> = {};
+    for (const { tenant, state } of this.#records.values()) {
+      counts[tenant] ??= { waiting: 0, running: 0 };
+      counts[tenant][state === "running" ? "running" : "waiting"]++;
+    }
+    return counts;
+  }
+
+  get policy(): Policy {
+    return this.#decide.policy;
   }
 
   /** Cancels everything, waits until nothing runs, and closes every trajectory (A4). */
@@ -304,6 +342,10 @@ export class ActionPool {
     record.startedMs = undefined;
     record.endedMs = undefined;
     record.expectedSeconds = seconds;
+    const units = Object.fromEntries(Object.values(grants).map((grant) => [grant.resource, grant.units]));
+    for (const [resource, held] of Object.entries(units)) this.#usage.change(resource, held, now);
+    this.#starts.push(describeStart(record, this.#decide.policy, units, now));
+    if (this.#starts.length > keptStarts) this.#starts.shift();
     this.#running.add(record);
     record.running = this.#run(record, grants);
     return true;
@@ -327,7 +369,10 @@ export class ActionPool {
     }
     record.endedMs = this.#clock.now();
     this.#running.delete(record);
-    for (const resource of Object.keys(allocation)) this.#managers.get(resource)!.release(record.id, record.endedMs);
+    for (const [resource, { units }] of Object.entries(allocation)) {
+      this.#managers.get(resource)!.release(record.id, record.endedMs);
+      this.#usage.change(resource, -units, record.endedMs);
+    }
     this.#wake();
     if (record.state === "settled") return;
     if (outcome.ok) this.#succeed(record, allocation, outcome.value);

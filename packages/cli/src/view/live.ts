@@ -1,16 +1,15 @@
 /**
  * The live view: draws frames over one another on a terminal.
  *
- * Owner of: the terminal's last lines while it is open, and one timer. It reads the run's state and changes nothing.
+ * Owner of: the terminal's last lines while it is open, and one timer. What is drawn is its caller's.
  * N1 at most one frame in `frameMs`, so a burst of events costs one drawing.
  * N2 the cursor is shown again however the process ends, a signal or an uncaught error included.
  */
 import { createLogUpdate } from "log-update";
-import { renderFrame } from "./live-frame.ts";
-import type { RunState } from "./state.ts";
+import type { Frame } from "./live-frame.ts";
 
 export interface LiveView {
-  /** Says that the state has changed. */
+  /** Says that there is something new to draw. */
   update(): void;
   /** Draws the last frame, leaves it on the screen and gives the terminal back. */
   close(): void;
@@ -21,7 +20,11 @@ const frameMs = 100;
 const idleFrameMs = 1000;
 const showCursor = "\u001b[?25h";
 
-export function openLiveView(stream: NodeJS.WriteStream, state: () => RunState, now = Date.now): LiveView {
+export function openLiveView(
+  stream: NodeJS.WriteStream,
+  render: (frame: Frame) => readonly string[],
+  now = Date.now,
+): LiveView {
   const draw = createLogUpdate(stream, { showCursor: false });
   let isDirty = true;
   let lastDrawnMs = Number.NEGATIVE_INFINITY;
@@ -36,7 +39,7 @@ export function openLiveView(stream: NodeJS.WriteStream, state: () => RunState, 
     isDirty = false;
     lastDrawnMs = nowMs;
     const { columns = 80, rows = 24 } = stream;
-    draw(renderFrame(state(), { columns: columns - 1, rows: Math.max(3, rows - 1), nowMs, colour: true }).join("\n"));
+    draw(render({ columns: columns - 1, rows: Math.max(3, rows - 1), nowMs, colour: true }).join("\n"));
   };
   const timer = setInterval(drawFrame, frameMs); // N1
   timer.unref();

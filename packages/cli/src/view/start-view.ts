@@ -1,6 +1,7 @@
 /** Chooses how a run is shown: live on a terminal, else plain lines; nothing on standard output under `--json`. */
 import type { RunEvent } from "@treadle/contracts";
 import { openLiveView } from "./live.ts";
+import { renderFrame } from "./live-frame.ts";
 import { PlainLines } from "./plain.ts";
 import { fold, initialState, type RunState } from "./state.ts";
 
@@ -18,7 +19,7 @@ export function startView(options: { json: boolean; plain: boolean }): View {
   const stream = options.json ? process.stderr : process.stdout;
   let state = initialState;
   const isLive = stream.isTTY === true && !options.plain && process.env.TERM !== "dumb" && !process.env.CI;
-  const live = isLive ? openLiveView(stream, () => state) : undefined;
+  const live = isLive ? openLiveView(stream, (frame) => renderFrame(state, frame)) : undefined;
   const plain = live ? undefined : new PlainLines();
   const onEvent = (event: RunEvent) => {
     state = fold(state, event);

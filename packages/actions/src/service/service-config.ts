@@ -1,0 +1,96 @@
+import { z } from "zod";
+import { policies } from "../decide/policies.ts";
+import { CpuNode } from "../managers/cpu.ts";
+import { Quota } from "../managers/quota.ts";
+
+const mebibytes = z.number().positive();
+const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "is made of letters, digits, '_', '.' and '-'");
+
+/** Cores, allocated on execution. The drivers run on this machine, so that one node is what there is. */
+const CpuResource = z.strictObject({
+  type: z.literal("cpu"),
+  /** core numbers by NUMA node; this machine's when absent */
+  numa: CpuNode.shape.numa.optional(),
+  /** memory that may be reserved, as a multiple of what exists */
+  overcommit: z.number().min(1).default(1),
+});
+const QuotaResource = z.strictObject({
+  type: z.literal("quota"),
+  concurrency: Quota.shape.concurrency,
+  windows: Quota.shape.windows,
+});
+
+const Tenant = z.strictObject({
+  /** of what is contended, as a weight against the others' */
+  share: z.number().positive().default(1),
+  /** with the token that its clients send; a tenant without one exists only where nobody has one */
+  tokenFile: z.string().min(1).optional(),
+});
+
+/** `treadle actions serve`. */
+export const ActionServiceConfig = z
+  .strictObject({
+    /** host:port or unix:/path; port 0 for any that is free */
+    listen: z.string().min(1).default("127.0.0.1:50061"),
+    /** in order of preference: the first that works here runs the commands */
+    drivers: z
+      .array(z.enum(["cgroup", "process"]))
+      .min(1)
+      .default(["cgroup"]),
+    resources: z
+      .record(name, z.discriminatedUnion("type", [CpuResource, QuotaResource]))
+      .default({ cpu: { type: "cpu", overcommit: 1 } })
+      .refine((r) => Object.values(r).filter(({ type }) => type === "cpu").length <= 1, {
+        message: "one resource of type 'cpu' is allowed: two would grant the same cores twice",
+      })
+      .refine(
+        (r) =>
+          Object.values(r).every(
+            (one) => one.type !== "quota" || one.concurrency !== undefined || one.windows.length > 0,
+          ),
+        { message: "a quota gives concurrency, windows, or both" },
+      ),
+    policy: z.enum(policies).default("unit-aware"),
+    /** units that the policy 'fixed-dop' gives */
+    dop: z.int().positive().default(4),
+    tenants: z.record(name, Tenant).default({}),
+    /** of every tenant */
+    limits: z
+      .strictObject({
+        trajectories: z.int().positive().default(4096),
+        actions: z.int().positive().default(65_536),
+        /** of a trajectory that states nothing: reserved, and its limit */
+        trajectoryMemoryMib: mebibytes.default(512),
+        /** the most that a trajectory may state */
+        maxTrajectoryMemoryMib: mebibytes.default(4096),
+      })
+      .prefault({}),
+    /** how long SIGTERM waits for what is queued and runs */
+    drainSeconds: z.number().nonnegative().default(30),
+    tls: z
+      .strictObject({
+        certificate: z.string().min(1),
+        key: z.string().min(1),
+        /** of clients, which then need a certificate */
+        clientAuthority: z.string().min(1).optional(),
+      })
+      .optional(),
+    /** accepts other machines without TLS and tokens, for networks that nobody else is in */
+    insecure: z.boolean().default(false),
+  })
+  .superRefine((config, context) => {
+    const tokens = Object.values(config.tenants).filter(({ tokenFile }) => tokenFile !== undefined).length;
+    const issue = (path: string[], message: string): void => context.addIssue({ code: "custom", path, message });
+    if (tokens > 0 && tokens < Object.keys(config.tenants).length)
+      issue(["tenants"], "either every tenant has a tokenFile or none has");
+    if (!isLocal(config.listen) && !config.insecure && (config.tls === undefined || tokens === 0))
+      issue(
+        ["listen"],
+        "other machines reach this address: give tls and every tenant a tokenFile, or listen at 127.0.0.1, or set insecure: true",
+      );
+    if (config.limits.trajectoryMemoryMib > config.limits.maxTrajectoryMemoryMib)
+      issue(["limits", "trajectoryMemoryMib"], "is at most limits.maxTrajectoryMemoryMib");
+  });
+export type ActionServiceConfig = z.infer<typeof ActionServiceConfig>;
+
+const isLocal = (address: string): boolean => /^(unix:|localhost:|127(\.\d+){3}:|\[::1\]:)/.test(address);

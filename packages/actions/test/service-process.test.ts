@@ -1,0 +1,180 @@
+import { execFile, execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import * as grpc from "@grpc/grpc-js";
+import { afterEach, describe, expect, test } from "vitest";
+import { StatisticsClient } from "../src/index.ts";
+import { connectActions } from "./support/client.ts";
+
+const treadle = fileURLToPath(new URL("../../cli/bin/treadle.js", import.meta.url));
+const example = fileURLToPath(new URL("../examples/client.py", import.meta.url));
+const run = promisify(execFile);
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+/** Files of a test, with the configuration as one of them. */
+function folderOf(files: Record<string, string>): string {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-service-"));
+  cleanups.push(() => rmSync(folder, { recursive: true }));
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+  return join(folder, "config.yaml");
+}
+
+/** The command as a user starts it, until it says where it serves. */
+async function serve(config: string) {
+  const child = spawn(process.execPath, [treadle, "actions", "serve", config], { stdio: ["ignore", "pipe", "pipe"] });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.on("data", (bytes) => {
+      output += bytes;
+    });
+  const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
+  cleanups.push(async () => {
+    child.kill("SIGKILL");
+    await ended;
+  });
+  while (!/ isolation: .*\n/.test(output)) {
+    if (child.exitCode !== null) throw new Error(output);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  const [, address] = /served at (\S+),/.exec(output) as unknown as [string, string];
+  return { child, ended, address, output: () => output };
+}
+
+const connect = (address: string, token?: string) => {
+  const client = connectActions(address, undefined, token);
+  cleanups.push(client.close);
+  return client;
+};
+
+const minimal = "listen: 127.0.0.1:0\ndrivers: [process]\nresources: { cpu: { type: cpu, numa: [[0]] } }\n";
+
+describe("the action service as a process", () => {
+  test("SIGTERM lets what runs come to its end, refuses what is new, and leaves no process", async () => {
+    const service = await serve(folderOf({ "config.yaml": `${minimal}drainSeconds: 50\n` }));
+    const { call, submit } = connect(service.address);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const going = submit({
+      trajectory,
+      command: ["sh", "-c", "touch here; while [ ! -e enough ]; do sleep 0.05; done"],
+    });
+    await going.until("started");
+    const waiting = submit({ trajectory, command: ["true"] });
+    await waiting.until("queued");
+    service.child.kill("SIGTERM");
+    while (!service.output().includes("takes nothing new")) await new Promise((resolve) => setTimeout(resolve, 20));
+    await expect(call("OpenTrajectory", {})).rejects.toMatchObject({ code: grpc.status.UNAVAILABLE });
+    expect(await submit({ trajectory, command: ["true"] }).ended).toMatchObject({ code: grpc.status.UNAVAILABLE });
+    await call("WriteFile", { trajectory, path: "enough", data: Buffer.from("") });
+    expect(await going.ended).toBeUndefined();
+    expect(await waiting.ended).toBeUndefined();
+    expect(waiting.events.at(-1)?.finished).toMatchObject({ status: "exited", exit_code: 0 });
+    expect(await service.ended).toBe(0);
+    expect(service.output()).toContain("nothing is left");
+  });
+
+  test("what outlives the time to drain is cancelled, with all it started", async () => {
+    const service = await serve(folderOf({ "config.yaml": `${minimal}drainSeconds: 0.2\n` }));
+    const { call, submit } = connect(service.address);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const endless = submit({ trajectory, command: ["sh", "-c", "sleep 74.25 & sleep 74.25"] });
+    await endless.until("started");
+    service.child.kill("SIGTERM");
+    expect(await endless.ended).toMatchObject({ code: grpc.status.CANCELLED });
+    expect(await service.ended).toBe(0);
+    expect(service.output()).toContain("cancels 1 that have not ended");
+    expect(execFileSync("ps", ["-eo", "args"]).toString()).not.toMatch(/^sleep 74\.25/m);
+  });
+
+  test("a tenant keeps to its limits and sees its own actions, and 'top' shows them", async () => {
+    const config = folderOf({
+      "config.yaml": `${minimal}tenants: { a: { share: 2, tokenFile: a.token }, b: { tokenFile: b.token } }
+limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
+      "a.token": "first-secret\n",
+      "b.token": "second-secret\n",
+    });
+    const service = await serve(config);
+    const [a, b] = [connect(service.address, "first-secret"), connect(service.address, "second-secret")];
+    await expect(a.call("OpenTrajectory", { memory_bytes: 601 * 2 ** 20 })).rejects.toMatchObject({
+      code: grpc.status.INVALID_ARGUMENT,
+      details: expect.stringContaining("a trajectory may have 629145600"),
+    });
+    const { trajectory } = await a.call("OpenTrajectory", {});
+    await expect(a.call("OpenTrajectory", {})).rejects.toMatchObject({ code: grpc.status.RESOURCE_EXHAUSTED });
+    await b.call("OpenTrajectory", {});
+    const first = a.submit({ trajectory, command: ["sleep", "73.75"], action: "first" });
+    await first.until("started");
+    await a.submit({ trajectory, command: ["true"] }).until("queued");
+    expect(await a.submit({ trajectory, command: ["true"] }).ended).toMatchObject({
+      code: grpc.status.RESOURCE_EXHAUSTED,
+      details: expect.stringContaining("raise limits.actions"),
+    });
+    const seenBy = async (token: string) => {
+      const client = new StatisticsClient({ address: service.address, token });
+      cleanups.push(() => client.close());
+      return client.read();
+    };
+    expect((await seenBy("first-secret")).tenants).toEqual({ a: { waiting: 1, running: 1 } });
+    expect(await seenBy("second-secret")).toMatchObject({
+      tenants: {},
+      started: [],
+      resources: { cpu: { units: 1, held: 1 } },
+    });
+    const top = ["actions", "top", service.address, "--count", "1", "--token-file", join(config, "../a.token")];
+    const plain = await run(process.execPath, [treadle, ...top]);
+    expect(plain.stdout).toContain("1 running, 1 waiting (a 1+1), 2 trajectories open");
+    expect(plain.stdout).toContain("cpu: 1 of 1 held");
+    const { stdout } = await run(process.execPath, [treadle, ...top, "--json"]);
+    expect(JSON.parse(stdout).started[0]).toMatchObject({ action: "a/first", why: "its cost is fixed" });
+    expect(await a.call("Cancel", { action: "first" })).toEqual({ found: true });
+    service.child.kill("SIGTERM");
+    expect(await service.ended).toBe(0);
+  });
+
+  test.each([
+    ["listen: 0.0.0.0:0\n", "listen: other machines reach this address: give tls and every tenant a tokenfile"],
+    ["resources: { cpu: { type: cpu, cores: 4 } }\n", "cores"],
+    [
+      "resources: { cpu: { type: cpu, numa: [[4096]] } }\ndrivers: [process]\n",
+      "core '4096' is none of this machine's",
+    ],
+    ["resources: { search: { type: quota } }\n", "a quota gives concurrency, windows, or both"],
+    ["policy: best\n", "policy"],
+    ["drivers: [process]\nlisten: unix:/nowhere/at/all\n", "nothing can listen at 'unix:/nowhere/at/all'"],
+    ["tenants: { a: { tokenFile: none.token } }\ndrivers: [process]\n", "'none.token' cannot be read"],
+  ])("a configuration is refused with its key and the remedy: %s", async (text, message) => {
+    const failed = await run(process.execPath, [treadle, "actions", "serve", folderOf({ "config.yaml": text })]).catch(
+      (error: { code: number; stderr: string }) => error,
+    );
+    expect(failed).toMatchObject({ code: 2 });
+    expect(failed.stderr.replace(/\s+/g, " ")).toContain(message);
+    expect(failed.stderr).not.toContain("    at ");
+  });
+
+  const python = ((): boolean => {
+    try {
+      execFileSync("/usr/bin/python3", ["-c", "import grpc, google.protobuf"], { stdio: "ignore" });
+      execFileSync("protoc", ["--version"], { stdio: "ignore" });
+      return true;
+    } catch {
+      return false;
+    }
+  })();
+  test.skipIf(!python)(
+    "a client in Python runs a suite on what it is granted (needs python3-grpcio, protoc)",
+    async () => {
+      const service = await serve(folderOf({ "config.yaml": minimal }));
+      const port = service.address.split(":").at(-1) as string;
+      const { stdout } = await run("/usr/bin/python3", [example, port]);
+      expect(stdout).toContain("started on cores [0]");
+      expect(stdout).toContain("8 passed on 1 cores, 1 visible");
+      expect(stdout).toContain("exited with 0");
+    },
+  );
+});

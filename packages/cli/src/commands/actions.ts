@@ -1,0 +1,129 @@
+/** `treadle actions`: the action-level resource layer as a service of its own. */
+import { readFileSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { ActionServiceConfig, openActionService, type ServiceStatistics, StatisticsClient } from "@treadle/actions";
+import { TreadleError } from "@treadle/contracts";
+import { readConfigFile, validateConfig } from "@treadle/runtime";
+import { Command } from "commander";
+import { z } from "zod";
+import { actionLines, renderActionFrame } from "../view/action-frame.ts";
+import { openLiveView } from "../view/live.ts";
+
+export function actionsCommand(): Command {
+  return new Command("actions")
+    .description("the action service: tools and rewards of any framework, scheduled one by one on shared resources")
+    .addCommand(serveCommand())
+    .addCommand(topCommand());
+}
+
+function serveCommand(): Command {
+  return new Command("serve")
+    .description("serves actions over gRPC until SIGTERM, which lets what runs come to its end")
+    .argument("[config.yaml]", "resources, drivers, tenants, limits, TLS; without it this machine's cores, on loopback")
+    .option("--listen <address>", "host:port or unix:/path, in place of the file's")
+    .action(async (file: string | undefined, flags: { readonly listen?: string }) => {
+      const values = file === undefined ? {} : await readConfigFile(file);
+      const given =
+        flags.listen === undefined || typeof values !== "object" ? values : { ...values, listen: flags.listen };
+      const config = validateConfig(ActionServiceConfig, given);
+      const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
+      // Asked for from here on: a signal while it opens must not leave a sandbox driver behind.
+      const asked = signalled();
+      const service = await openActionService(config, file === undefined ? process.cwd() : dirname(resolve(file)));
+      const capacities = Object.entries(service.capacities).map(([name, units]) => `${units} ${name}`);
+      print(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
+      print(`driver '${service.driver}', isolation: ${service.isolation}`);
+      await asked.first;
+      print(`takes nothing new; waits ${config.drainSeconds} s at most for what is under way`);
+      const left = await Promise.race([service.drain(config.drainSeconds * 1000), asked.second]);
+      if (left !== 0) print(left === "again" ? "was asked again: ends at once" : `cancels ${left} that have not ended`);
+      await service.close();
+      print("has ended; nothing is left");
+    });
+}
+
+/** SIGTERM and SIGINT: the first drains, the second ends at once. */
+function signalled(): { readonly first: Promise<void>; readonly second: Promise<"again"> } {
+  let onFirst = (): void => {};
+  let onSecond = (): void => {};
+  const first = new Promise<void>((resolve) => {
+    onFirst = resolve;
+  });
+  const second = new Promise<"again">((resolve) => {
+    onSecond = () => resolve("again");
+  });
+  let count = 0;
+  for (const signal of ["SIGTERM", "SIGINT"] as const)
+    process.on(signal, () => (count++ === 0 ? onFirst() : onSecond()));
+  return { first, second };
+}
+
+const Looks = z.strictObject({
+  intervalSeconds: z.coerce.number().min(0.1).max(3600),
+  count: z.coerce.number().int().positive().optional(),
+});
+
+type TopFlags = {
+  readonly interval: string;
+  readonly count?: string;
+  readonly ca?: string;
+  readonly tokenFile?: string;
+  readonly plain?: boolean;
+  readonly json?: boolean;
+};
+
+function topCommand(): Command {
+  return new Command("top")
+    .description("shows what an action service does: completion times by kind, cores over time, the last decisions")
+    .argument("[address]", "of the service, host:port or unix:/path", "127.0.0.1:50061")
+    .option("--interval <seconds>", "between two looks", "1")
+    .option("--count <number>", "looks, then ends")
+    .option("--ca <file>", "authority of the service's certificate: the connection is encrypted")
+    .option("--token-file <file>", "with the token of a tenant, whose actions are shown")
+    .option("--plain", "plain lines instead of the live view")
+    .option("--json", "prints one object a look")
+    .action(async (address: string, flags: TopFlags) => {
+      const { intervalSeconds, count = Number.POSITIVE_INFINITY } = validateConfig(Looks, {
+        intervalSeconds: flags.interval,
+        count: flags.count,
+      });
+      const client = new StatisticsClient({
+        address,
+        authority: flags.ca === undefined ? undefined : readFlagFile("ca", flags.ca),
+        token:
+          flags.tokenFile === undefined ? undefined : readFlagFile("token-file", flags.tokenFile).toString().trim(),
+      });
+      const ended = new AbortController();
+      for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => ended.abort());
+      let latest: ServiceStatistics | undefined;
+      const { stdout } = process;
+      const isLive = stdout.isTTY === true && !flags.plain && !flags.json && process.env.TERM !== "dumb";
+      let live: ReturnType<typeof openLiveView> | undefined;
+      try {
+        for (let looks = 0; looks < count && !ended.signal.aborted; looks++) {
+          const seen = await client.read();
+          latest = seen;
+          if (flags.json) stdout.write(`${JSON.stringify(seen)}\n`);
+          else if (!isLive) stdout.write(`${actionLines(seen).join("\n")}\n`);
+          else live ??= openLiveView(stdout, (frame) => renderActionFrame(address, latest ?? seen, frame));
+          live?.update();
+          if (looks + 1 < count)
+            await delay(intervalSeconds * 1000, undefined, { signal: ended.signal }).catch(() => {});
+        }
+      } finally {
+        live?.close();
+        client.close();
+      }
+    });
+}
+
+function readFlagFile(flag: string, path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (cause) {
+    throw new TreadleError("config.invalid", `--${flag} '${path}' cannot be read: ${(cause as Error).message}`, {
+      cause,
+    });
+  }
+}
