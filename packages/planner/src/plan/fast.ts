@@ -54,6 +54,9 @@ export function solveFast(
 
 const roughGrid: GridShape = { dense: 16, ratio: 1.15 };
 
+/** Refining looks at every split of every level. */
+const mostRefinedLevels = 2048;
+
 /** A chain of four has 10 cuts. With so few a search is done as soon as its bounds are, at least on so many levels. */
 const fewCuts = 12;
 const fewLevels = 64;
@@ -65,13 +68,14 @@ const fewLevels = 64;
 export function solveNearly(model: PlanModel, operations: Operations, checkDeadline: () => void): FastResult {
   if (model.levels <= fewLevels || !hasMoreCuts(model, fewCuts, checkDeadline))
     return solveFast(model, operations, checkDeadline);
-  const { dense, ratio } = roughGrid;
+  const refines = model.levels <= mostRefinedLevels;
+  const { dense, ratio } = refines ? roughGrid : coarseGrid;
   const bounds = new Bounds(model, operations, makeGrid(model.levels, dense, ratio), checkDeadline);
   const search = new Search(model, bounds, operations, checkDeadline);
   const found = search.first();
   if (found === null) return solveFast(model, operations, checkDeadline);
   const timeOf = (one: Schedule): number => evaluateSchedule(model, one)[model.objective] ?? Number.POSITIVE_INFINITY;
-  const refined = refineSplits(model, found.schedule);
+  const refined = refines ? refineSplits(model, found.schedule) : found.schedule;
   const [before, after] = [timeOf(found.schedule), timeOf(refined)];
   const [time, schedule] = after <= before ? [after, refined] : [before, found.schedule];
   return { time, schedule, bound: found.bound, states: bounds.numRows(), candidates: bounds.evaluations };
