@@ -20,6 +20,8 @@ export const ChannelObservation = z.object({
   times: z.int().nonnegative(),
   /** spent waiting for items or credit */
   waitMs: milliseconds,
+  /** the shortest of these waits: what asking costs where nothing has to be waited for */
+  leastWaitMs: milliseconds.optional(),
 });
 export type ChannelObservation = z.infer<typeof ChannelObservation>;
 

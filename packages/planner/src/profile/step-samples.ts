@@ -85,7 +85,8 @@ function busiest(calls: readonly ObservedCall[]): number {
 }
 
 /**
- * One chunk, where ranks took the batch in several: its busy time, with its share of what the calls cost besides.
+ * One chunk, where ranks took the batch in several: its busy time, with its share of what the calls cost besides, and
+ * what it costs to ask for it and to pass it on.
  * Chunks of the size that carried most items count; the last ones may be smaller.
  */
 function chunkOf(
@@ -109,7 +110,22 @@ function chunkOf(
     0,
     ...calls.map((call) => call.busyMs - call.batches.reduce((sum, { busyMs }) => sum + busyMs, 0)),
   );
-  return { items, seconds: (common.busyMs / common.times + (besidesMs * items) / graph.batch) / 1000 };
+  const chunkMs = common.busyMs / common.times + (besidesMs * items) / graph.batch + askingMs(calls);
+  return { items, seconds: chunkMs / 1000 };
+}
+
+/**
+ * What a chunk costs besides work: one take and a put to each sink, where items and room are there already. In a pipeline
+ * its bottleneck pays that for every chunk.
+ */
+function askingMs(calls: readonly ObservedCall[]): number {
+  const leastByEnd = new Map<string, number>();
+  for (const { channel, role, leastWaitMs } of calls.flatMap((call) => call.channels)) {
+    if (leastWaitMs === undefined) continue;
+    const end = `${role} ${channel}`;
+    leastByEnd.set(end, Math.min(leastByEnd.get(end) ?? leastWaitMs, leastWaitMs));
+  }
+  return [...leastByEnd.values()].reduce((sum, ms) => sum + ms, 0);
 }
 
 function isContended(calls: readonly ObservedCall[]): boolean {

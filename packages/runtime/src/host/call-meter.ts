@@ -64,7 +64,9 @@ export class CallMeter {
     const end = () => {
       if (isOver) return;
       isOver = true;
-      total.waitMs += this.#goOn() - startedMs;
+      const waitedMs = this.#goOn() - startedMs;
+      total.waitMs += waitedMs;
+      total.leastWaitMs = Math.min(total.leastWaitMs ?? waitedMs, waitedMs);
     };
     return {
       moved: (blocks) => {

@@ -252,12 +252,15 @@ class Run {
       between: auto && (() => auto.between()),
     });
     this.#cluster.onCall((handle) => this.#tracker.track(handle));
+    // The caller's signals may outlive the run.
+    const over = new AbortController();
     const failed = new Promise<never>((_, reject) => {
       this.#cluster.onFailure(reject);
-      kill?.addEventListener("abort", () => reject(new TreadleError("run.stopped", "the run was ended by the user")));
+      const ended = new TreadleError("run.stopped", "the run was ended by the user");
+      kill?.addEventListener("abort", () => reject(ended), { signal: over.signal });
     });
     failed.catch(() => {});
-    stop.addEventListener("abort", () => this.#tracker.stop());
+    stop.addEventListener("abort", () => this.#tracker.stop(), { signal: over.signal });
     if (stop.aborted) this.#tracker.stop();
     const queues = setInterval(() => this.#reportQueues(), 1000);
     try {
@@ -279,6 +282,7 @@ class Run {
       onEvent({ type: "run-failed", atMs: Date.now(), error: toErrorRecord(first) });
       throw first;
     } finally {
+      over.abort();
       clearInterval(queues);
       await this.#cluster.close();
       trace?.close();

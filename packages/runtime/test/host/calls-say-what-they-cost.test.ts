@@ -48,8 +48,26 @@ describe("what a call costs", () => {
       cpuMs: 11,
       ...worker,
       channels: [
-        { channel: "prompts", role: "source", items: 8, bytes: 128, logBytes: logs(8, 16), times: 1, waitMs: 20 },
-        { channel: "episodes", role: "sink", items: 8, bytes: 256, logBytes: logs(8, 32), times: 1, waitMs: 30 },
+        {
+          channel: "prompts",
+          role: "source",
+          items: 8,
+          bytes: 128,
+          logBytes: logs(8, 16),
+          times: 1,
+          waitMs: 20,
+          leastWaitMs: 20,
+        },
+        {
+          channel: "episodes",
+          role: "sink",
+          items: 8,
+          bytes: 256,
+          logBytes: logs(8, 32),
+          times: 1,
+          waitMs: 30,
+          leastWaitMs: 30,
+        },
       ],
       batches: [{ channel: "prompts", items: 8, times: 1, busyMs: 9 }],
     });
@@ -71,7 +89,7 @@ describe("what a call costs", () => {
     const { batches, channels, busyMs } = meter.finish(worker);
     expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 7 }]);
     expect(channels).toEqual([
-      { channel: "prompts", role: "source", items: 4, bytes: 4, logBytes: [0, 0], times: 2, waitMs: 3 },
+      { channel: "prompts", role: "source", items: 4, bytes: 4, logBytes: [0, 0], times: 2, waitMs: 3, leastWaitMs: 1 },
     ]);
     expect(busyMs).toBe(13);
   });
