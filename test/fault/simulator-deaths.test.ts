@@ -93,3 +93,19 @@ test.each([
   },
   180_000,
 );
+
+test("S2: whichever is killed while an episode is recorded, it is played from its beginning to its end", async () => {
+  const plays = 25;
+  const { rows, done, summary } = await runWith(
+    {
+      1: [`${simulator}/0`, `${policy}/0`],
+      2: [`${policy}/0`, `${simulator}/0`],
+      3: [`${simulator}/0`, `${simulator}/0`, `${policy}/0`],
+    },
+    [`plays=${plays}`, "horizon=1", "steps=3"],
+  );
+  expect(summary.restarts).toBeGreaterThan(2);
+  const returns = rows.flatMap((row) => Array.from({ length: plays }, (_, play) => row[`return${play}`]));
+  expect(returns).toHaveLength(3 * plays);
+  expect(new Set(returns).size, done.join("; ")).toBe(1);
+}, 180_000);

@@ -64,7 +64,7 @@ p { margin: 4px 0; color: var(--dim); }
 figure { margin: 0; padding: 10px 12px 6px; }
 figcaption { display: flex; justify-content: space-between; gap: 12px; font-size: 13px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; color: var(--dim); font-size: 12px; }
-p.legend { margin: 0 0 10px; }
+p.legend, p.about { margin: 0 0 10px; }
 .legend span { display: inline-flex; align-items: center; gap: 5px; white-space: nowrap; } .legend i { width: 10px; height: 10px; border-radius: 2px; }
 svg { width: 100%; height: auto; display: block; }
 .grid { stroke: var(--line); } .tick { fill: var(--dim); font-size: 11px; }

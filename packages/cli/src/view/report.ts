@@ -215,8 +215,8 @@ function episodes(recorded: readonly EpisodeRecording[]): string {
   const chosen = [...new Set([0, (drawable.length - 1) >> 1, drawable.length - 1])].map((at) => drawable[at] ?? last);
   const view = viewOf(chosen);
   const moving = chosen.map((recording) => movingEpisode(recording, view));
-  return `<div class="episodes">${moving.join("")}</div>${stillsOf(last, view)}
-<p>Side views in real time; a click halts one. Below, the last of them frame by frame.</p>`;
+  return `<p class="about">Side views in real time; a click halts one. Below, the last of them frame by frame.</p>
+<div class="episodes">${moving.join("")}</div>${stillsOf(last, view)}`;
 }
 
 const zeroBased = (values: readonly number[]): [number, number] => [

@@ -90,10 +90,12 @@ const Config = z.strictObject({
   ranks: z.strictObject({ simulator: z.int(), rollout: z.int() }),
   numEnvironments: z.int(),
   horizon: z.int(),
+  /** episodes of the policy without exploration after each horizon; weights never change, so all are alike */
+  plays: z.int(),
 });
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
-  const { numEnvironments, horizon, ranks } = config;
+  const { numEnvironments, horizon, ranks, plays } = config;
   const simulator = await cluster.launch(
     EchoSimulatorWorker,
     { environment: { name: "echo", stepMs: 4 }, numEnvironments },
@@ -104,9 +106,16 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const observations = cluster.channel("observations", Observation, { key: "policy" });
   const actions = cluster.channel("actions", Action, { key: "simulator" });
   const trajectories = cluster.channel("trajectories", Trajectory);
-  for await (const _ of steps((step) => [{ id: `${step}` }])) {
+  const played = cluster.channel("played-observations", Observation, { key: "policy" });
+  const playing = cluster.channel("played-actions", Action, { key: "simulator" });
+  for await (const { index } of steps((step) => [{ id: `${step}` }])) {
     simulator.simulate(actions.source, observations.sink, { horizon, policies: rollout.size });
     rollout.act(observations.source, actions.sink, trajectories.sink);
     report(check.check(trajectories.source));
+    for (let play = 0; play < plays; play++) {
+      const recorded = simulator.onRanks(0).record(playing.source, played.sink, index);
+      await rollout.onRanks(0).play(played.source, playing.sink);
+      report({ [`return${play}`]: (await recorded.first()).return });
+    }
   }
 });
