@@ -126,6 +126,19 @@ test("L3: an agent that was stopped and goes on finds that its workers count no 
   await expectDone(run, 30);
 }, 240_000);
 
+test("S4: with the NATS server gone for good, a run ends as it should, and so does an agent that is asked to", async () => {
+  const a = await world.startNode("a");
+  const run = world.startRun(["steps=3", "pauseMs=60"]);
+  await run.event("step-started", ({ step }) => step === 2);
+  await world.nats.stop("SIGKILL");
+  const { summary } = await run.event("run-finished");
+  expect(await run.exited).toBe(0);
+  a.child.kill("SIGTERM");
+  await until(() => a.child.exitCode === 0, "the agent to leave", 60_000);
+  await expectWholeLedger(join(world.runs, summary.runId), 3, 12);
+  await world.expectNothingLeft(summary.runId, pidsOf(run.events));
+}, 240_000);
+
 test("misuse is told in one sentence: no agents, no server, other code, an agent of the same name", async () => {
   const nobody = world.startRun(["cluster.nodeWaitMs=1500"]);
   expect(await nobody.exited).toBe(1);

@@ -218,7 +218,8 @@ export class Nodes {
       this.#changed();
       if (this.#run !== undefined) {
         const release = { run: this.#run.runId, session: this.#announcement?.incarnation ?? 0 };
-        const members = this.#announcement === undefined ? [] : [...this.#usable.values()];
+        const isHeard = this.#announcement !== undefined && plane.isConnected;
+        const members = isHeard ? [...this.#usable.values()] : [];
         // A node that does not answer notices by itself that the run is over.
         await Promise.all(
           members.map((member) =>

@@ -14,6 +14,9 @@ export type LaunchedWorker = {
   stop(graceMs: number): Promise<ExitReport>;
 };
 
+/** A node may be cut off just now; its processes end by themselves then, without anybody who could say so. */
+const reportMs = 3000;
+
 export class RemoteWorker implements LaunchedWorker {
   readonly worker: string;
   readonly incarnation: number;
@@ -47,8 +50,15 @@ export class RemoteWorker implements LaunchedWorker {
   }
 
   async stop(graceMs: number): Promise<ExitReport> {
-    if (this.alive) this.#ports.command("stop", { graceMs });
-    return this.exited;
+    if (!this.alive) return this.exited;
+    this.#ports.command("stop", { graceMs });
+    const timer = setTimeout(() => {
+      const message = `node '${this.node}' has not reported the end of '${this.worker}'`;
+      this.settle(this.node, exitOf(this, { code: "node.lost", message }));
+    }, graceMs + reportMs);
+    const report = await this.exited;
+    clearTimeout(timer);
+    return report;
   }
 
   /** B1: the first report counts. */

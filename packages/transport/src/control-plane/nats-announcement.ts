@@ -1,10 +1,12 @@
 /** An announcement's entry in the bucket of members, and who may write it: the highest incarnation of its name. */
+import { setTimeout as delay } from "node:timers/promises";
 import type { Announcement } from "@treadle/contracts";
 import { z } from "zod";
 import type { NatsConnection } from "./nats-connection.ts";
 
 /** Writes by compare-and-set that lose against others so often are given up. */
 export const announceAttempts = 10;
+const withdrawTimeoutMs = 3000;
 
 const Entry = z.object({ incarnation: z.int().positive(), body: z.unknown() });
 
@@ -44,8 +46,10 @@ export class NatsAnnouncement implements Announcement {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#ports.goodbye(reason);
-    await this.#ports.end();
-    if (this.key.startsWith("run.")) await this.#connection.delete(this.#bucket, this.key);
+    const isRun = this.key.startsWith("run.");
+    const said = this.#ports.end().then(() => (isRun ? this.#connection.delete(this.#bucket, this.key) : undefined));
+    // While the server is away nothing can be said, and nobody needs to wait for it: silence says the same.
+    await Promise.race([said.catch(() => {}), delay(withdrawTimeoutMs, undefined, { ref: false })]);
   }
 
   onReplaced(listener: () => void): void {

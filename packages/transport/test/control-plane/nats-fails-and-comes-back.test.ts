@@ -110,6 +110,18 @@ describe("a server that is killed", () => {
     expect(b.members("node").length).toBe(1);
   });
 
+  test("and stays away holds nobody up who leaves or closes", async () => {
+    const server = await serve();
+    const [a, b] = [await open(server.url), await open(server.url)];
+    const run = await a.announce("run", "one", {}, () => undefined);
+    await b.announce("node", "one", {}, () => undefined);
+    await server.stop("SIGKILL");
+    await until(() => !a.isConnected && !b.isConnected);
+    await run.withdraw("it is over");
+    await Promise.all([a.close(), b.close()]);
+    expect([a.isConnected, b.isConnected]).toEqual([false, false]);
+  });
+
   test("in a cluster of three is replaced by the others: members stay, what is kept is there", async () => {
     const [one, two, three] = [await freePort(), await freePort(), await freePort()];
     const [oneRoute, twoRoute, threeRoute] = [await freePort(), await freePort(), await freePort()];
