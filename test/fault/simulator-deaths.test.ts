@@ -70,7 +70,7 @@ test.each(["temporal", "spatial"])(
     expect(rows).toHaveLength(6);
     for (const row of rows) expect(row, done.join("; ")).toMatchObject(whole);
   },
-  180_000,
+  300_000,
 );
 
 test.each([
@@ -91,7 +91,7 @@ test.each([
     expect(rows).toHaveLength(5);
     for (const row of rows) expect(row, done.join("; ")).toMatchObject(whole);
   },
-  180_000,
+  300_000,
 );
 
 test("S2: whichever is killed while an episode is recorded, it is played from its beginning to its end", async () => {
@@ -108,4 +108,4 @@ test("S2: whichever is killed while an episode is recorded, it is played from it
   const returns = rows.flatMap((row) => Array.from({ length: plays }, (_, play) => row[`return${play}`]));
   expect(returns).toHaveLength(3 * plays);
   expect(new Set(returns).size, done.join("; ")).toBe(1);
-}, 180_000);
+}, 300_000);
