@@ -9,7 +9,7 @@ import {
   type RuntimeConfig,
   TreadleError,
 } from "@treadle/contracts";
-import { type PlacementInput, resolvePlacement, type SwapCost } from "@treadle/planner";
+import { resolvePlacement, type SwapCost } from "@treadle/planner";
 import { PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
@@ -29,6 +29,7 @@ import { Fleet } from "./fleet.ts";
 import { GroupCalls } from "./group-calls.ts";
 import { openLocalNode } from "./local-node.ts";
 import type { Nodes } from "./nodes.ts";
+import { type PlacementFacts, type PlannedChange, placementFacts } from "./placement-facts.ts";
 import type { Rank } from "./rank.ts";
 import { SavedStates } from "./saved-states.ts";
 import { channelWaits, describeStandstill } from "./standstill.ts";
@@ -52,16 +53,6 @@ export type ClusterOptions = {
   readonly plan?: ((facts: PlacementFacts) => PlannedChange) | undefined;
   /** called instead of the first call, by which everything is placed and nothing started */
   readonly dryRun?: (() => never) | undefined;
-};
-
-/** What a plan is made of, besides the mode. */
-export type PlacementFacts = Omit<PlacementInput, "mode">;
-
-/** A plan, and what `placement.mode: auto` says of it. */
-export type PlannedChange = {
-  readonly plan: Plan;
-  readonly phase?: "profiling" | "trial" | "chosen" | undefined;
-  readonly why: readonly string[];
 };
 
 export class Cluster {
@@ -281,27 +272,7 @@ export class Cluster {
 
   /** What a plan is made of. */
   get placementFacts(): PlacementFacts {
-    const { config } = this.#options;
-    const explicit = Object.fromEntries(
-      Object.entries(config.placement.components).map(([key, value]) => [key, String(value)]),
-    );
-    return {
-      components: [...this.#components.values()].map(({ name, options }) => ({
-        name,
-        ...(options.ranks ? { ranks: options.ranks } : {}),
-        ...(options.devicesPerRank ? { devicesPerRank: options.devicesPerRank } : {}),
-        ...(options.deviceKind ? { deviceKind: options.deviceKind } : {}),
-        ...(options.weight ? { weight: options.weight } : {}),
-        ...(options.memoryPerDeviceMiB ? { memoryBytesPerDevice: options.memoryPerDeviceMiB * 2 ** 20 } : {}),
-      })),
-      ...(Object.keys(explicit).length > 0 ? { explicit } : {}),
-      devices: [...this.#nodes.devices()],
-      ...(Object.keys(config.cluster.nodeGroups).length > 0 ? { nodeGroups: config.cluster.nodeGroups } : {}),
-      batchItems: config.batch,
-      granularity:
-        typeof config.flow.granularity === "object" ? withoutAuto(config.flow.granularity) : config.flow.granularity,
-      maxStaleness: config.flow.maxStaleness,
-    };
+    return placementFacts(this.components, this.#options.config, this.#nodes.devices());
   }
 
   /**
@@ -573,10 +544,4 @@ export class Cluster {
   #emit(event: RunEvent): void {
     this.#options.onEvent(event);
   }
-}
-
-function withoutAuto(granularity: Readonly<Record<string, number | "all" | "auto">>): Record<string, number | "all"> {
-  return Object.fromEntries(
-    Object.entries(granularity).filter((entry): entry is [string, number | "all"] => entry[1] !== "auto"),
-  );
 }

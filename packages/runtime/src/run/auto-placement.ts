@@ -13,8 +13,8 @@ import {
   type SwapCost,
   usableDevices,
 } from "@treadle/planner";
-import type { PlacementFacts, PlannedChange } from "../cluster/cluster.ts";
 import type { Component } from "../cluster/component.ts";
+import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { componentKey, describeHardware, profilePath, readProfile, writeProfile } from "./profile-store.ts";
 
 /** The best plan found by then is taken; what remains to be gained is in its explanation. */

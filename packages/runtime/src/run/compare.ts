@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
 import { layoutOf, planFromProfile } from "@treadle/planner";
-import type { PlacementFacts, PlannedChange } from "../cluster/cluster.ts";
+import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
 import { runWorkflow } from "./run.ts";
 

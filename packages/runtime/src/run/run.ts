@@ -6,8 +6,7 @@
  * J1 (ARCHITECTURE) holds through the journal: a resumed run begins after the last committed step, with the states that
  * were committed with it. S1: what ends a run is its first failure, whoever noticed it first.
  */
-import { readdir, rm } from "node:fs/promises";
-import { basename, dirname, join, relative, resolve } from "node:path";
+import { basename, join, relative, resolve } from "node:path";
 import {
   type Plan,
   type RunEvent,
@@ -16,16 +15,19 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { MetricsWriter, stepSeconds } from "@treadle/observe";
-import { Cluster, type PlacementFacts, type PlannedChange } from "../cluster/cluster.ts";
+import { MetricsWriter } from "@treadle/observe";
+import { Cluster } from "../cluster/cluster.ts";
 import { findNodes } from "../cluster/find-nodes.ts";
+import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { CallHandle } from "../group/handle.ts";
 import { AutoPlacement, type Learnt } from "./auto-placement.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { Journal } from "./journal.ts";
 import { RunFolder } from "./run-folder.ts";
+import { RunTally } from "./run-tally.ts";
 import { RunTrace } from "./run-trace.ts";
+import { StateFiles } from "./state-files.ts";
 import { type CommittedStep, StepTracker } from "./step-tracker.ts";
 import { type LoadedWorkflow, loadWorkflow, type Metrics, type WorkflowContext } from "./workflow.ts";
 
@@ -169,14 +171,9 @@ class Run {
   readonly #checkpoint: string | undefined;
   readonly #checkpoints: Checkpoints;
   readonly #startedMs = performance.now();
-  readonly #seconds: number[] = [];
-  readonly #rewards: number[] = [];
-  readonly #accuracies: number[] = [];
-  #tokens = 0;
-  #policyVersion = 0;
-  #numSteps = 0;
+  readonly #tally = new RunTally();
+  readonly #states: StateFiles;
   #lastCheckpoint = 0;
-  #lastMetrics: Metrics = {};
   #cluster!: Cluster;
   #journal!: Journal;
   #tracker!: StepTracker;
@@ -194,6 +191,7 @@ class Run {
     this.#loaded = loaded;
     this.#config = config;
     this.#folder = folder;
+    this.#states = new StateFiles(folder);
     this.#checkpoint = checkpoint;
     this.#checkpoints = new Checkpoints(folder.checkpoints, config.checkpoints);
   }
@@ -240,7 +238,7 @@ class Run {
       totalSteps: this.#config.steps,
       maxStaleness: this.#config.flow.maxStaleness,
       now: () => performance.now(),
-      states: (step) => this.#relativeStates(step),
+      states: (step) => this.#states.asOf(this.#cluster.states, step),
       enter: (step) => {
         this.#cluster.step = step;
       },
@@ -266,9 +264,9 @@ class Run {
     try {
       await this.#begin();
       await Promise.race([this.#runWorkflow(), failed]);
-      const stopped = stop.aborted && this.#numSteps + (this.#resumedFrom ?? 0) < this.#config.steps;
+      const stopped = stop.aborted && this.#tally.numSteps < this.#config.steps;
       await this.#finish(stopped);
-      const summary = this.summary();
+      const summary = this.#summary();
       this.#options.onPlaced?.(this.#cluster.place(), this.#cluster.placementFacts);
       await this.#folder.writeJson(this.#folder.summaryFile, summary);
       trace?.stopReporting();
@@ -319,10 +317,10 @@ class Run {
       await this.#journal.append({ type: "resumed", at, fromStep: this.#resumedFrom });
       const states = this.#checkpoint
         ? await this.#checkpointStates(this.#checkpoint)
-        : this.#absolute(this.#journal.state);
+        : this.#states.absolute(this.#journal.state);
       this.#cluster.restoreStates(states);
-      await this.#forgetUncommittedStates();
-      for (const record of this.#journal.records) if (record.type === "step") this.#count(record, false);
+      await this.#states.forgetUncommitted(this.#journal.state);
+      for (const record of this.#journal.records) if (record.type === "step") this.#tally.resumed(record);
     } else await this.#journal.append({ type: "started", runId, workflow: this.#loaded.name, at });
     this.#options.onEvent({
       type: "run-started",
@@ -367,7 +365,7 @@ class Run {
     this.#tracker.record(metrics, step);
     const accuracy = metrics["accuracy"];
     if (accuracy === undefined) return;
-    this.#accuracies.push(accuracy);
+    this.#tally.evaluated(accuracy);
     const at = step ?? this.#journal.lastStep?.step ?? 0;
     this.#options.onEvent({ type: "evaluation", atMs: Date.now(), step: at, accuracy });
   }
@@ -376,13 +374,18 @@ class Run {
     const done = this.#journal.once(name);
     if (done) return done.value as T;
     const value = await act();
-    await this.#journal.append({ type: "once", name, value: value ?? null, state: this.#relativeStates() });
-    await this.#pruneStates();
+    await this.#journal.append({
+      type: "once",
+      name,
+      value: value ?? null,
+      state: this.#states.asOf(this.#cluster.states),
+    });
+    await this.#states.prune(this.#journal.state);
     return value;
   }
 
   async #committed(step: CommittedStep): Promise<void> {
-    this.#count(step, true);
+    this.#tally.committed(step);
     this.#metrics.write(step.step, { seconds: step.seconds, ...step.metrics });
     const { tokens = 0, policyVersion } = step.metrics;
     this.#options.onEvent({
@@ -395,88 +398,21 @@ class Run {
       ...(policyVersion === undefined ? {} : { policyVersion }),
     });
     if (this.#checkpoints.isDue(step.step) || step.step === this.#config.steps) await this.#writeCheckpoint(step);
-    await this.#pruneStates();
-  }
-
-  #count(step: { step: number; seconds: number; metrics: Metrics }, isNew: boolean): void {
-    const { reward, tokens = 0, policyVersion } = step.metrics;
-    if (reward !== undefined) this.#rewards.push(reward);
-    if (policyVersion !== undefined) this.#policyVersion = policyVersion;
-    if (!isNew && step.metrics["accuracy"] !== undefined) this.#accuracies.push(step.metrics["accuracy"]);
-    this.#lastMetrics = step.metrics;
-    this.#seconds.push(step.seconds);
-    this.#tokens += tokens;
-    if (isNew) this.#numSteps++;
+    await this.#states.prune(this.#journal.state);
   }
 
   async #writeCheckpoint(step: Pick<CommittedStep, "step" | "state" | "metrics">): Promise<void> {
     if (Object.keys(step.state).length === 0 || this.#lastCheckpoint === step.step) return;
     this.#lastCheckpoint = step.step;
     const score = step.metrics[this.#config.checkpoints.bestBy];
-    const path = await this.#checkpoints.write(step.step, this.#absolute(step.state), score);
+    const path = await this.#checkpoints.write(step.step, this.#states.absolute(step.state), score);
     this.#options.onEvent({ type: "checkpoint", atMs: Date.now(), step: step.step, path });
   }
 
   async #finish(stopped: boolean): Promise<void> {
     const last = this.#journal.lastStep;
-    if (last) await this.#writeCheckpoint({ step: last.step, state: last.state, metrics: this.#lastMetrics });
+    if (last) await this.#writeCheckpoint({ step: last.step, state: last.state, metrics: this.#tally.lastMetrics });
     if (!stopped) await this.#journal.append({ type: "finished", at: new Date().toISOString() });
-  }
-
-  /**
-   * Removes the states of each component that are older than the committed one. Younger ones belong to steps that are
-   * about to be committed.
-   */
-  async #pruneStates(): Promise<void> {
-    const committed = new Set(Object.values(this.#journal.state));
-    const componentOf = (file: string) => basename(file).split(".")[0] as string;
-    const reached = new Set<string>();
-    for (const file of [...this.#knownStates].reverse()) {
-      const component = componentOf(file);
-      if (committed.has(file)) reached.add(component);
-      else if (reached.has(component)) {
-        this.#knownStates.delete(file);
-        await rm(join(this.#folder.path, file), { force: true });
-      }
-    }
-  }
-  /** in the order in which they were saved */
-  readonly #knownStates = new Set<string>();
-
-  /** What an earlier runner had saved and was killed before committing. */
-  async #forgetUncommittedStates(): Promise<void> {
-    const needed = new Set(Object.values(this.#journal.state));
-    for (const name of await readdir(this.#folder.state)) {
-      const file = join(basename(this.#folder.state), name);
-      if (needed.has(file)) this.#knownStates.add(file);
-      else await rm(join(this.#folder.state, name), { force: true });
-    }
-  }
-
-  #relativeStates(step?: number): Record<string, string> {
-    // Also those that are superseded before any step is committed with them.
-    for (const path of this.#cluster.states.paths)
-      if (this.#isInState(path)) this.#knownStates.add(this.#relative(path));
-    return Object.fromEntries(
-      [...this.#cluster.states.asOf(step)].map(([component, path]) => [component, this.#relative(path)]),
-    );
-  }
-
-  /** A state that came from a checkpoint stays where it is. */
-  #isInState(path: string): boolean {
-    return dirname(path) === this.#folder.state;
-  }
-
-  #relative(path: string): string {
-    return this.#isInState(path)
-      ? join(basename(this.#folder.state), basename(path))
-      : relative(this.#folder.path, path);
-  }
-
-  #absolute(states: Readonly<Record<string, string>>): Record<string, string> {
-    return Object.fromEntries(
-      Object.entries(states).map(([component, path]) => [component, resolve(this.#folder.path, path)]),
-    );
   }
 
   async #checkpointStates(name: string): Promise<Record<string, string>> {
@@ -498,23 +434,13 @@ class Run {
     }
   }
 
-  summary(): RunSummary {
-    const seconds = (performance.now() - this.#startedMs) / 1000;
-    const training = this.#seconds.reduce((sum, value) => sum + value, 0);
-    return {
+  #summary(): RunSummary {
+    return this.#tally.summary({
       runId: this.#folder.runId,
       mode: this.#cluster.place().mode,
-      steps: this.#numSteps + (this.#resumedFrom ?? 0),
-      seconds,
-      rewardFirst: this.#rewards[0] ?? null,
-      rewardLast: this.#rewards.at(-1) ?? null,
-      evalBefore: this.#accuracies[0] ?? null,
-      evalAfter: this.#accuracies.at(-1) ?? null,
-      tokensPerSecond: training > 0 ? this.#tokens / training : 0,
-      stepSeconds: this.#seconds.length > 0 ? stepSeconds(this.#seconds) : { mean: 0, p50: 0, p95: 0 },
-      policyVersion: this.#policyVersion,
+      seconds: (performance.now() - this.#startedMs) / 1000,
       restarts: this.#cluster.restarts,
-    };
+    });
   }
 }
 
