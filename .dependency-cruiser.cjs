@@ -34,13 +34,13 @@ module.exports = {
       name: "simulation-drives-state-machines-only",
       severity: "error",
       from: { path: "^packages/simulation/" },
-      to: { path: "^packages/runtime/(?!src/state-machines\\.ts$)" },
+      to: { path: "^packages/(runtime|actions)/(?!src/state-machines\\.ts$)" },
     },
     {
       name: "state-machines-are-pure",
       comment: "what runs on virtual time reaches no process, socket, timer or file",
       severity: "error",
-      from: { path: "^packages/runtime/src/state-machines\\.ts$" },
+      from: { path: "^packages/(runtime|actions)/src/state-machines\\.ts$" },
       to: { reachable: true, path: "^packages/(transport|observe)/|^node:|^(?:fs|net|timers|child_process)" },
     },
     {

@@ -98,7 +98,8 @@ const distance = (sample: ProfileSample, devices: number, items: number): number
   Math.abs(Math.log2(sample.devices / devices)) + Math.abs(Math.log2(sample.items / items));
 
 /** A standard normal deviate, by Box and Muller. */
-function normal(random: Random): number {
+/** A standard normal deviate (Box and Muller). */
+export function normal(random: Random): number {
   return Math.sqrt(-2 * Math.log(1 - random.float())) * Math.cos(2 * Math.PI * random.float());
 }
 

@@ -1,3 +1,13 @@
+export {
+  bestFixed,
+  type CodingComparison,
+  compareCoding,
+  compareServices,
+  type ServiceComparison,
+} from "./actions/compare-actions.ts";
+export type { StepFigures } from "./actions/completion-times.ts";
+export { type PaperFigure, paperFigures } from "./actions/paper-figures.ts";
+export { ActionScenario, actionScenarios } from "./actions/scenario.ts";
 export type { SimulatedSpan, SimulatedTrace } from "./recorder.ts";
 export {
   type SimulatedComponent,

@@ -10,6 +10,7 @@ import { Command, Option } from "commander";
 import { z } from "zod";
 import { simulationTable } from "../view/simulation-table.ts";
 import { findProjectRoot } from "./project.ts";
+import { simulateActionsCommand } from "./simulate-actions.ts";
 
 type SimulateFlags = {
   readonly devices?: string;
@@ -28,6 +29,7 @@ const searchMs = 20_000;
 
 export function simulateCommand(): Command {
   return new Command("simulate")
+    .addCommand(simulateActionsCommand())
     .description("runs a plan on virtual time, with the times that a profile measured, on any number of devices")
     .argument("<workflow|plan.json>", "folder of a profiled workflow, or a plan, as in the folder of a run")
     .option("--devices <count>", "of each kind; default: as many as were profiled")

@@ -1,0 +1,13 @@
+/**
+ * What decides and what keeps account, for whoever drives it on a clock of its own. Nothing here reaches a process, a
+ * socket, a timer or `transport`.
+ */
+export { type DecideOptions, decide, defaultDecideOptions } from "./decide/decide.ts";
+export type { QueuedAction } from "./decide/queued-action.ts";
+export type { Busy } from "./decide/resource-state.ts";
+export { ActionSpec } from "./formulation/action-spec.ts";
+export { DurationHistory } from "./formulation/duration-history.ts";
+export { formulate } from "./formulation/formulate.ts";
+export { CpuManager } from "./managers/cpu.ts";
+export { GpuManager } from "./managers/gpu.ts";
+export type { Grant, ResourceManager, ResourceRequest } from "./managers/manager.ts";

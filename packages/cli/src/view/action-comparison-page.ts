@@ -1,0 +1,119 @@
+/** The simulated comparison of action scheduling as a page: a chart a workload, its figures, and the paper's beside. */
+import {
+  type ActionScenario,
+  bestFixed,
+  type CodingComparison,
+  type PaperFigure,
+  type ServiceComparison,
+} from "@treadle/simulation";
+import { describeWorkload } from "./action-comparison-table.ts";
+import { escapeHtml, renderChart, type Series } from "./chart.ts";
+import { reportPage } from "./report-page.ts";
+import { plural, significant } from "./text.ts";
+
+export function actionComparisonPage(
+  scenario: ActionScenario,
+  coding: readonly CodingComparison[],
+  services: readonly ServiceComparison[],
+  figures: readonly PaperFigure[],
+): string {
+  const { name, nodes, seed, pods } = scenario;
+  const workloads = groupBy(coding, describeWorkload);
+  const range = ({ here }: PaperFigure): string =>
+    here === null ? "–" : `${significant(here[0])}–${significant(here[2])}`;
+  return reportPage({
+    title: `actions, scenario ${name}`,
+    heading: `actions, scenario ${name}`,
+    facts: [
+      plural(nodes, "node"),
+      `pods: ${pods.requestCores} to ${pods.limitCores} cores, ${pods.podsPerNode} a node, ${pods.podsPerSecond} a second`,
+      `seed ${seed}`,
+    ],
+    tiles: figures
+      .filter(({ here }) => here !== null)
+      .slice(0, 8)
+      .map((figure) => ({
+        name: figure.name,
+        value: range(figure),
+        note: figure.paper === null ? "" : `ARL-Tangram: ${figure.paper.map(significant).join(" to ")}`,
+      })),
+    body: [
+      "<h2>ACT of a trajectory by batch, seconds</h2>",
+      `<div class="charts">${[...workloads].map(([title, of]) => batchChart(title, of)).join("\n")}</div>`,
+      services.length === 0 ? "" : serviceTable(services),
+      `<h2>Beside the paper</h2>${notes(figures)}`,
+    ].join("\n"),
+  });
+}
+
+/** At the number of cores with the most batches. */
+function batchChart(title: string, comparisons: readonly CodingComparison[]): string {
+  const byCores = [...groupBy(comparisons, ({ cores }) => cores).entries()];
+  const [cores, most] = byCores.reduce((a, b) => (b[1].length > a[1].length ? b : a));
+  const points = most.toSorted((a, b) => a.batch - b.batch);
+  const series: Series[] = [
+    { name: "unit-aware", of: (c: CodingComparison) => c.unitAware.trajectory },
+    { name: "paper", of: (c: CodingComparison) => c.paper.trajectory },
+    { name: "best fixed", of: (c: CodingComparison) => bestFixed(c, "trajectory").value },
+    { name: "fcfs-min", of: (c: CodingComparison) => c.fcfsMin.trajectory },
+    ...(points[0]?.pods ?? []).map(({ rewardWorkers }, i) => ({
+      name: `pods, ${rewardWorkers} at work`,
+      of: (c: CodingComparison) => c.pods[i]?.figures.trajectory ?? Number.NaN,
+    })),
+  ].map(({ name, of }, i) => ({ name, colour: `var(--c${i % 8})`, values: points.map(of) }));
+  return renderChart({
+    title: `${title}, ${cores} cores`,
+    xs: points.map(({ batch }) => batch),
+    xName: "batch",
+    unit: "s",
+    series,
+  });
+}
+
+function serviceTable(services: readonly ServiceComparison[]): string {
+  const cells = (tag: string, values: readonly string[]): string =>
+    `<tr>${values.map((value) => `<${tag}>${escapeHtml(value)}</${tag}>`).join("")}</tr>`;
+  const rows = services.map(({ workload, dedicated, pooled, fewestGpus }) =>
+    cells("td", [
+      String(workload.batch),
+      String(workload.skew),
+      `${workload.requestMedianSeconds} s`,
+      `${workload.restoreSeconds} s`,
+      String(workload.serverSlots),
+      `${significant(dedicated.act)} s`,
+      `${significant(pooled.act)} s`,
+      fewestGpus === null ? `more than ${workload.gpus}` : `${fewestGpus} of ${workload.gpus}`,
+    ]),
+  );
+  const header = [
+    "batch",
+    "skew",
+    "request",
+    "restore",
+    "requests at once",
+    "dedicated",
+    "pooled",
+    "GPUs for the same",
+  ];
+  return `<h2>Reward models on GPUs, ACT</h2><table>${cells("th", header)}${rows.join("")}</table>`;
+}
+
+function notes(figures: readonly PaperFigure[]): string {
+  const rows = figures.map(
+    ({ name, paper, here, why }) =>
+      `<tr><td>${escapeHtml(name)}</td><td>${paper === null ? "–" : paper.map(significant).join(" to ")}</td><td>${
+        here === null ? "–" : `${significant(here[0])} to ${significant(here[2])}, median ${significant(here[1])}`
+      }</td><td>${escapeHtml(why ?? "")}</td></tr>`,
+  );
+  return `<table><tr><th>ratio</th><th>ARL-Tangram</th><th>here</th><th>why it differs</th></tr>${rows.join("")}</table>`;
+}
+
+function groupBy<Item, Key>(items: readonly Item[], keyOf: (item: Item) => Key): Map<Key, Item[]> {
+  const groups = new Map<Key, Item[]>();
+  for (const item of items) {
+    const group = groups.get(keyOf(item));
+    if (group === undefined) groups.set(keyOf(item), [item]);
+    else group.push(item);
+  }
+  return groups;
+}

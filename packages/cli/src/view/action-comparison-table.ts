@@ -1,0 +1,89 @@
+/** The simulated comparison of action scheduling as lines of Markdown tables. */
+import {
+  type ActionScenario,
+  bestFixed,
+  type CodingComparison,
+  type PaperFigure,
+  type ServiceComparison,
+} from "@treadle/simulation";
+import { formatPercent, significant } from "./text.ts";
+
+const line = (cells: readonly string[]): string => `| ${cells.join(" | ")} |`;
+const header = (cells: readonly string[]): string => `${line(cells)}\n${line(cells.map(() => "---"))}`;
+
+export const describeWorkload = ({ workload }: CodingComparison): string => {
+  const { turns, toolP90Seconds, rewardMedianSeconds, serialShare } = workload;
+  const shares = serialShare.map((share) => formatPercent(share, 1)).join("–");
+  return `${turns} turns, tools p90 ${toolP90Seconds} s, rewards ${rewardMedianSeconds} s, serial ${shares}`;
+};
+
+export const codingHeader = ({ fixedDegrees, pods }: ActionScenario): string =>
+  header([
+    "workload",
+    "batch",
+    "cores",
+    "unit-aware",
+    "paper",
+    "best fixed",
+    ...fixedDegrees.map((degree) => `fixed ${degree}`),
+    "fcfs-min",
+    ...pods.rewardWorkers.map((workers) => `pods, ${workers} at work`),
+  ]);
+
+export function codingRow(comparison: CodingComparison): string {
+  const { batch, cores, unitAware, paper, fcfsMin, fixed, pods } = comparison;
+  const best = bestFixed(comparison, "trajectory");
+  return line([
+    describeWorkload(comparison),
+    String(batch),
+    String(cores),
+    ...[unitAware.trajectory, paper.trajectory].map(significant),
+    `${significant(best.value)} (${best.dop})`,
+    ...[...fixed.map(({ figures }) => figures), fcfsMin, ...pods.map(({ figures }) => figures)].map(({ trajectory }) =>
+      significant(trajectory),
+    ),
+  ]);
+}
+
+export const serviceHeader: string = header([
+  "batch",
+  "skew",
+  "request",
+  "restore",
+  "requests at once",
+  "dedicated",
+  "pooled",
+  "GPUs pooled for the same",
+]);
+
+export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceComparison): string {
+  const { batch, skew, requestMedianSeconds, restoreSeconds, serverSlots, gpus } = workload;
+  return line([
+    String(batch),
+    String(skew),
+    `${requestMedianSeconds} s`,
+    `${restoreSeconds} s`,
+    String(serverSlots),
+    significant(dedicated.act),
+    significant(pooled.act),
+    fewestGpus === null ? `more than ${gpus}` : `${fewestGpus} of ${gpus}`,
+  ]);
+}
+
+export function paperTable(figures: readonly PaperFigure[]): string {
+  const rows = figures.map(({ name, paper, here }) =>
+    line([
+      name,
+      paper === null ? "–" : paper[0] === paper[1] ? significant(paper[0]) : paper.map(significant).join(" to "),
+      here === null
+        ? "no such point"
+        : `${significant(here[0])} to ${significant(here[2])}, median ${significant(here[1])}`,
+    ]),
+  );
+  const notes = figures.filter(({ why }) => why !== null).map(({ name, why }) => `not reproduced: ${name}: ${why}`);
+  return [
+    header(["ratio", "ARL-Tangram", "here, over the workloads"]),
+    ...rows,
+    ...(notes.length > 0 ? ["", ...notes] : []),
+  ].join("\n");
+}

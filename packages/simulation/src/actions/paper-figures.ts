@@ -1,0 +1,87 @@
+/** Figures of ARL-Tangram §6 beside the ranges that a scenario gives for the same ratio. */
+import { bestFixed, type CodingComparison, type ServiceComparison } from "./compare-actions.ts";
+import type { StepFigures } from "./completion-times.ts";
+
+export type PaperFigure = {
+  readonly name: string;
+  /** as the paper states it: one ratio, or a range */
+  readonly paper: readonly [number, number] | null;
+  /** least, median and most over the workloads; null when the scenario has no such point */
+  readonly here: readonly [least: number, median: number, most: number] | null;
+  /** what may make the difference, where the paper's figure is outside of the range */
+  readonly why: string | null;
+};
+
+const whyPods =
+  "the paper's control plane times out and retries under overload, its pods start from images, and its traces are not public";
+const whyFixed =
+  "no fixed degree loses that much to rewards of which it is told the truth within 30 %; the paper's trace of rewards is not public, and its shape decides";
+
+/** Ratios above 1 are in favour of `unit-aware`, or of pooling. */
+export function paperFigures(
+  coding: readonly CodingComparison[],
+  services: readonly ServiceComparison[],
+): PaperFigure[] {
+  const at = (batch: number | undefined, cores: number | undefined) =>
+    coding.filter((c) => (batch === undefined || c.batch === batch) && (cores === undefined || c.cores === cores));
+  const overPods = (of: readonly CodingComparison[], figure: keyof StepFigures) =>
+    of.flatMap(({ pods, unitAware }) => pods.map(({ figures }) => figures[figure] / unitAware[figure]));
+  const overFixed = (of: readonly CodingComparison[], degree: number) =>
+    of.flatMap(({ fixed, unitAware }) =>
+      fixed.flatMap(({ dop, figures }) => (dop === degree ? figures.trajectory / unitAware.trajectory : [])),
+    );
+  const usual = at(1280, 1280);
+  const requests = services.filter(({ workload }) => workload.batch === 1024);
+  const fewer = requests.map(({ fewestGpus, workload }) => 1 - (fewestGpus ?? workload.gpus) / workload.gpus);
+  return [
+    figure("ACT, pods against ours, batch 1280 on 1280 cores", [4.3, 4.3], overPods(usual, "act"), whyPods),
+    figure("… of tool calls", [9, 9], overPods(usual, "tool"), whyPods),
+    figure("… of rewards", [2.8, 2.8], overPods(usual, "reward"), whyPods),
+    figure(
+      "ACT of a trajectory, batch 128 to 1536 on 1280 cores",
+      [3.1, 27.7],
+      overPods(at(undefined, 1280), "trajectory"),
+      whyPods,
+    ),
+    figure("… batch 1280 on 768 to 1280 cores", [1.89, 4.33], overPods(at(1280, undefined), "trajectory"), whyPods),
+    figure("ACT of a trajectory, fixed DoP 4 against ours, batch 256", [2, 2], overFixed(at(256, 1280), 4), whyFixed),
+    figure("… fixed DoP 16, batch 1280", [3, 3], overFixed(usual, 16), whyFixed),
+    figure(
+      "… the best fixed DoP in hindsight, all points",
+      null,
+      coding.map((c) => bestFixed(c, "trajectory").value / c.unitAware.trajectory),
+      null,
+    ),
+    figure(
+      "… the paper's policy, all points",
+      null,
+      coding.map((c) => c.paper.trajectory / c.unitAware.trajectory),
+      null,
+    ),
+    figure(
+      "ACT of reward services, dedicated GPUs against pooled, batch 1024",
+      [3.4, 3.4],
+      requests.map(({ dedicated, pooled }) => dedicated.act / pooled.act),
+      "the paper does not say how long requests take, how popular each model is, or how many requests a server takes at once",
+    ),
+    figure(
+      "share of GPUs saved at the same ACT, batch 1024",
+      [0.712, 0.712],
+      fewer,
+      "the paper's baseline is over-provisioned by intent; here it is saved where some models are in more demand than others",
+    ),
+  ];
+}
+
+function figure(
+  name: string,
+  paper: readonly [number, number] | null,
+  values: number[],
+  why: string | null,
+): PaperFigure {
+  if (values.length === 0) return { name, paper, here: null, why: null };
+  const sorted = values.toSorted((a, b) => a - b);
+  const [least, most] = [sorted[0]!, sorted.at(-1)!];
+  const isReached = paper === null || (paper[0] >= least * 0.999 && paper[1] <= most * 1.001);
+  return { name, paper, here: [least, sorted[sorted.length >> 1]!, most], why: isReached ? null : why };
+}

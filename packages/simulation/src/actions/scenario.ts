@@ -1,0 +1,136 @@
+import { z } from "zod";
+
+const seconds = z.number().positive();
+const share = z.number().min(0).max(1);
+const list = <Item extends z.ZodType>(item: Item) => z.array(item).min(1);
+
+/** What the trajectories of one step do. Each kind of list is an axis: every combination is a workload. */
+const Coding = z.strictObject({
+  /** median of a trajectory's turns, lognormal */
+  turns: list(z.number().min(1)).default([25, 46]),
+  turnsSpread: z.number().min(0).max(2).default(0.5),
+  generationSeconds: seconds.default(5),
+  /** a tool call on one core: median, 90th percentile, and the mean, which the longest are cut to give */
+  toolMedianSeconds: seconds.default(0.05),
+  toolP90Seconds: list(seconds).default([2, 8]),
+  toolMeanSeconds: seconds.default(3),
+  /** the reward's time on one core */
+  rewardMedianSeconds: list(seconds).default([60, 180, 480]),
+  rewardSpread: z.number().min(0).max(2).default(0.6),
+  /** of the reward, from one to the other, evenly on a logarithmic scale */
+  serialShare: list(z.tuple([share, share])).default([[0.005, 0.3]]),
+  maxCores: z.int().positive().max(256).default(32),
+  /** standard deviation of the logarithm of what the scheduler is told of a reward's time, around the truth */
+  estimateSpread: z.number().min(0).max(2).default(0.3),
+  /** of every action, on its cores: by default what `update` and `exec` of a container take */
+  overheadSeconds: z.number().min(0).default(0.06),
+});
+
+const Pods = z.strictObject({
+  requestCores: z.number().positive().default(0.5),
+  limitCores: z.int().positive().default(4),
+  podsPerNode: z.int().positive().default(110),
+  /** that the control plane creates, in the whole cluster */
+  podsPerSecond: z.number().positive().default(10),
+  startSeconds: z.number().min(0).default(5),
+  /** processes that a reward's command runs in its pod; test commands of public data sets run one */
+  rewardWorkers: list(z.int().positive()).default([1, 4]),
+});
+
+const Services = z.strictObject({
+  models: z.int().positive().default(10),
+  gpus: z.int().positive().default(40),
+  gpusPerNode: z.union([z.literal(1), z.literal(2), z.literal(4), z.literal(8)]).default(4),
+  /** of the baseline: one server a model, with as many GPUs each */
+  gpusPerModel: z.int().positive().default(4),
+  /** requests that a server works on at once without slowing down */
+  serverSlots: list(z.int().positive()).default([1, 2]),
+  batch: list(z.int().positive()).default([256, 1024]),
+  /** popularity of the k-th model is 1 / k^skew */
+  skew: list(z.number().min(0).max(3)).default([0, 1]),
+  /** when a trajectory asks for its reward after the start of the step, lognormal */
+  arrivalMedianSeconds: seconds.default(180),
+  arrivalSpread: z.number().min(0).max(2).default(0.5),
+  /** of a request on one GPU */
+  requestMedianSeconds: list(seconds).default([5, 20]),
+  requestSpread: z.number().min(0).max(2).default(0.4),
+  /** of tensor parallelism */
+  serialShare: share.default(0.1),
+  /** of a device's memory that a model takes on one GPU; on d GPUs it takes the d-th part of each */
+  modelShare: share.default(0.6),
+  /** from CPU memory on one GPU; d GPUs load their parts side by side */
+  restoreSeconds: list(z.number().min(0)).default([1, 5]),
+});
+
+/**
+ * A set-up in which action-level scheduling is compared with what is done without it. The defaults are those of
+ * ARL-Tangram §6 where it states them; for the rest they are ranges, since it does not.
+ */
+export const ActionScenario = z.strictObject({
+  name: z.string().min(1).default("scenario"),
+  seed: z.int().nonnegative().default(0),
+  nodes: z.int().positive().default(5),
+  /** trajectories and cores of the whole cluster */
+  points: list(z.strictObject({ batch: z.int().positive(), cores: z.int().positive() })).default([
+    { batch: 1280, cores: 1280 },
+  ]),
+  /**
+   * As many nodes are simulated as have this many trajectories. Each node is scheduled alone and trajectories are spread
+   * evenly, so some, with their share of the batch and of the pods, stand for all.
+   */
+  simulatedTrajectories: z.int().positive().default(256),
+  fixedDegrees: list(z.int().positive()).default([1, 2, 4, 8, 16, 32]),
+  coding: Coding.prefault({}),
+  pods: Pods.prefault({}),
+  /** absent: no GPU services */
+  services: Services.optional(),
+});
+export type ActionScenario = z.infer<typeof ActionScenario>;
+export type CodingWorkload = Omit<
+  z.infer<typeof Coding>,
+  "turns" | "toolP90Seconds" | "rewardMedianSeconds" | "serialShare"
+> & {
+  readonly turns: number;
+  readonly toolP90Seconds: number;
+  readonly rewardMedianSeconds: number;
+  readonly serialShare: readonly [number, number];
+};
+export type PodOptions = Omit<z.infer<typeof Pods>, "rewardWorkers"> & { readonly rewardWorkers: number };
+export type ServiceScenario = z.infer<typeof Services>;
+
+/** By name, for `--scenario`. */
+export const actionScenarios = {
+  /** the paper's set-up over a grid of 12 workloads; half an hour of one core */
+  paper: {
+    name: "paper",
+    points: [
+      ...[128, 256, 512, 1024, 1280, 1536].map((batch) => ({ batch, cores: 1280 })),
+      { batch: 1280, cores: 768 },
+      { batch: 1280, cores: 1024 },
+    ],
+    services: {},
+  },
+  /** fewer points of the same, in minutes */
+  "paper-small": {
+    name: "paper-small",
+    points: [...[128, 256, 768, 1280, 1536].map((batch) => ({ batch, cores: 1280 })), { batch: 1280, cores: 768 }],
+    fixedDegrees: [1, 4, 16, 32],
+    coding: { turns: [35], toolP90Seconds: [2, 8], rewardMedianSeconds: [60, 180, 480] },
+    services: { requestMedianSeconds: [20], batch: [256, 1024] },
+  },
+} as const satisfies Record<string, z.input<typeof ActionScenario>>;
+
+/** Every combination of the axes of trajectories. */
+export function codingWorkloads({ coding }: ActionScenario): CodingWorkload[] {
+  const { turns, toolP90Seconds, rewardMedianSeconds, serialShare, ...rest } = coding;
+  return turns.flatMap((median) =>
+    toolP90Seconds.flatMap((p90) =>
+      rewardMedianSeconds.flatMap((reward) =>
+        serialShare.map((shares) => {
+          const own = { turns: median, toolP90Seconds: p90, rewardMedianSeconds: reward, serialShare: shares };
+          return { ...rest, ...own };
+        }),
+      ),
+    ),
+  );
+}

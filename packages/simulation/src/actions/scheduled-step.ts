@@ -1,0 +1,85 @@
+/** One step of a coding task under action-level scheduling (ARL-Tangram §4, §5.2), on virtual time. */
+import {
+  ActionSpec,
+  CpuManager,
+  type DecideOptions,
+  DurationHistory,
+  formulate,
+  type QueuedAction,
+} from "@treadle/actions/state-machines";
+import { EventQueue } from "../event-queue.ts";
+import { CompletionTimes, type StepFigures } from "./completion-times.ts";
+import type { CodingWorkload } from "./scenario.ts";
+import type { CodingTrajectory } from "./trajectories.ts";
+import { VirtualPool } from "./virtual-pool.ts";
+
+/** Each node has `coresPerNode` cores in NUMA nodes of 32. Memory never limits here. */
+export type VirtualMachines = { readonly nodes: number; readonly coresPerNode: number };
+
+const numaCores = 32;
+
+export function scheduledStep(
+  trajectories: readonly CodingTrajectory[],
+  workload: CodingWorkload,
+  { nodes, coresPerNode }: VirtualMachines,
+  options: DecideOptions,
+): StepFigures {
+  const queue = new EventQueue();
+  const numa = Array.from({ length: Math.ceil(coresPerNode / numaCores) }, (_, n) =>
+    Array.from({ length: Math.min(numaCores, coresPerNode - n * numaCores) }, (_, core) => n * numaCores + core),
+  );
+  const cluster = Array.from({ length: nodes }, (_, n) => ({ id: `${n}`, numa, memoryBytes: Number.MAX_SAFE_INTEGER }));
+  const pool = new VirtualPool(queue, new CpuManager({ nodes: cluster }), options);
+  const history = new DurationHistory();
+  const times = new CompletionTimes();
+  const tool = ActionSpec.parse({ kind: "tool", cost: { cpu: 1 } });
+  const { overheadSeconds, maxCores } = workload;
+
+  const start = (trajectory: CodingTrajectory, name: string): void => {
+    const { generations, tools, reward } = trajectory;
+    const generate = (turn: number): void =>
+      queue.after(generations[turn]! * 1000, () => (turn < tools.length ? call(turn) : score()));
+    const call = (turn: number): void => {
+      const id = `${name}/${turn}`;
+      const seconds = tools[turn]! + overheadSeconds;
+      pool.submit({
+        // Tools are known by their history alone.
+        queued: () => formulate(id, tool, history),
+        request: { actionId: id, trajectory: name, minimum: 1 },
+        secondsOn: () => seconds,
+        ended: (completionSeconds, held) => {
+          history.observe("tool", seconds);
+          times.add("tool", completionSeconds);
+          times.addBusy(held);
+          generate(turn + 1);
+        },
+      });
+    };
+    const score = (): void => {
+      const id = `${name}/reward`;
+      const { serialShare, estimate, seconds } = reward;
+      const spec = ActionSpec.parse({
+        kind: "reward",
+        cost: { cpu: { min: 1, max: maxCores } },
+        key: "cpu",
+        elasticity: { type: "amdahl", serialShare },
+        duration: estimate,
+      });
+      const queued: QueuedAction = formulate(id, spec, history, () => coresPerNode);
+      pool.submit({
+        queued: () => queued,
+        request: { actionId: id, trajectory: name, minimum: 1 },
+        secondsOn: (units) => seconds * (serialShare + (1 - serialShare) / units) + overheadSeconds,
+        ended: (completionSeconds, held) => {
+          times.add("reward", completionSeconds);
+          times.addBusy(held);
+          pool.endTrajectory(name);
+        },
+      });
+    };
+    generate(0);
+  };
+  for (const [i, trajectory] of trajectories.entries()) start(trajectory, `${i}`);
+  while (queue.runNext()) {}
+  return times.figures(queue.nowMs / 1000, nodes * coresPerNode);
+}
