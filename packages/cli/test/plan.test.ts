@@ -43,6 +43,7 @@ const profile: Profile = {
     components: Object.fromEntries(names.map((name) => [name, { methods: {} }])),
     channels: {},
     edges: [flow("rollout", "reward"), flow("reward", "actor<b>")],
+    calls: [],
     cycles: [],
   },
   components: { rollout: component(2, 0.5), reward: component(0.5, 0.2), "actor<b>": component(1, 0.9) },

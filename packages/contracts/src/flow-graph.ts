@@ -33,6 +33,8 @@ export const FlowGraph = z.strictObject({
     }),
   ),
   edges: z.array(TracedEdge),
+  /** who calls whom directly, or sends messages (`method` absent); such as weights that rollout asks of the actor */
+  calls: z.array(z.strictObject({ from: name, to: name, method: name.optional(), timesPerStep: perStep })).default([]),
   /** components that feed each other within a step, two and more each */
   cycles: z.array(z.array(name).min(2)),
 });

@@ -41,6 +41,8 @@ export const CallObservation = z.object({
   /** of the worker's memory on each of its devices, at the end of the call */
   memoryBytes: z.number().nonnegative(),
   channels: z.array(ChannelObservation),
+  /** other workers that the call called, or (`method` absent) sent messages to */
+  peers: z.array(z.object({ component: name, method: name.optional(), times: count })).default([]),
   /** batches of equal size together */
   batches: z.array(z.object({ channel: name, items: count, times: count, busyMs: milliseconds })),
 });

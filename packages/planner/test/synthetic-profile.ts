@@ -72,6 +72,7 @@ export function chainProfile(components: Readonly<Record<string, Costs>>, batch 
       ),
       channels,
       edges,
+      calls: [],
       cycles: [],
     },
     components: Object.fromEntries(

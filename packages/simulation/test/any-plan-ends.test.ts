@@ -49,6 +49,7 @@ function build({ components, batch, maxStaleness }: RunSpec): { profile: Profile
   const graph: Profile["graph"] = {
     batch,
     channels,
+    calls: [],
     cycles: [],
     edges: edges.map((edge) => ({
       from: names[edge.from] as string,

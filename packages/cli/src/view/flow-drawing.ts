@@ -34,6 +34,10 @@ export function drawFlow(flow: FlowGraph, title: string): string {
     const width = Math.max(...label.map((line) => line.length)) * (characterWidth - 0.8);
     graph.setEdge(from, to, { label, width, height: 2 * lineHeight, labelpos: "c" }, channel);
   }
+  for (const { from, to, method } of flow.calls) {
+    const width = callLabel(method).length * (characterWidth - 0.8);
+    graph.setEdge(to, from, { width, height: lineHeight, labelpos: "c" }, callKey(method));
+  }
   dagre.layout(graph);
   const { width = 400, height = 200 } = graph.graph() as { width?: number; height?: number };
   const inCycle = new Set(flow.cycles.flat());
@@ -43,6 +47,9 @@ export function drawFlow(flow: FlowGraph, title: string): string {
       const isCycle = inCycle.has(from) && inCycle.has(to);
       return drawArrow(arrow, edgeLines(channel, itemsPerStep, bytesPerStep), isCycle);
     }),
+    ...flow.calls.map(({ from, to, method }) =>
+      drawArrow(graph.edge(to, from, callKey(method)) as unknown as Arrow, [callLabel(method)], false, true),
+    ),
     ...[...labels].map(([name, lines]) =>
       drawBox(graph.node(name) as Box, lines, name === outside ? "outside" : inCycle.has(name) ? "cycle" : "component"),
     ),
@@ -72,6 +79,13 @@ export function describeFlow(flow: FlowGraph): string[] {
       ];
       lines.push(`  ${method}  ${flows.length > 0 ? flows.join(", ") : "no channel"}${calls}`);
     }
+  }
+  for (const { from, to, method, timesPerStep } of flow.calls) {
+    const what = method === undefined ? "sends messages to" : "calls";
+    lines.push(
+      "",
+      `${from} ${what} ${to}${method === undefined ? "" : `.${method}()`}, ${formatCount(timesPerStep)} a step`,
+    );
   }
   for (const cycle of flow.cycles) lines.push("", `cycle: ${[...cycle, cycle[0]].join(" → ")}`);
   return lines;
@@ -110,13 +124,17 @@ function drawBox(box: Box, lines: readonly string[], kind: keyof typeof fills): 
   return `<rect x="${round(left)}" y="${round(top)}" width="${round(box.width)}" height="${round(box.height)}" rx="8" fill="${fills[kind]}" stroke="${strokes[kind]}"/>${texts.join("")}`;
 }
 
-function drawArrow(arrow: Arrow, label: readonly string[], isCycle: boolean): string {
+const callKey = (method: string | undefined): string => `call ${method ?? "messages"}`;
+/** Drawn the way the answer goes, since that is what flows. */
+const callLabel = (method: string | undefined): string => (method === undefined ? "messages" : `${method}()`);
+
+function drawArrow(arrow: Arrow, label: readonly string[], isCycle: boolean, isDashed = false): string {
   const path = arrow.points.map(({ x, y }, i) => `${i === 0 ? "M" : "L"}${round(x)} ${round(y)}`).join(" ");
   const texts = label.map(
     (line, index) =>
       `<text x="${round(arrow.x)}" y="${round(arrow.y - 2 + index * 14)}" text-anchor="middle" font-size="${index === 0 ? 12 : 11}" fill="${index === 0 ? "#1c2430" : "#5b6472"}" stroke="#ffffff" stroke-width="4" paint-order="stroke">${escapeXml(line)}</text>`,
   );
-  return `<path d="${path}" fill="none" stroke="${isCycle ? "#d99a2b" : "#5b6472"}" stroke-width="1.5" marker-end="url(#head)"/>${texts.join("")}`;
+  return `<path d="${path}" fill="none" stroke="${isCycle ? "#d99a2b" : "#5b6472"}" stroke-width="1.5"${isDashed ? ' stroke-dasharray="5 4"' : ""} marker-end="url(#head)"/>${texts.join("")}`;
 }
 
 const round = (value: number): number => Math.round(value * 10) / 10;

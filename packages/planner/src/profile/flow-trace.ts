@@ -70,8 +70,27 @@ export function traceFlow(calls: readonly ObservedCall[], batch: number): FlowGr
       ]),
     ),
     edges,
+    calls: directCalls(inSteps, numSteps),
     cycles: groups.filter((group) => group.length > 1),
   };
+}
+
+/** Ranks of one component among themselves are its own affair. */
+function directCalls(calls: readonly ObservedCall[], numSteps: number): FlowGraph["calls"] {
+  const found = new Map<string, { from: string; to: string; method?: string | undefined; times: number }>();
+  for (const { component: from, peers } of calls) {
+    for (const { component: to, method, times } of peers) {
+      if (to === from) continue;
+      const key = `${from} ${to} ${method ?? ""}`;
+      found.set(key, { from, to, method, times: (found.get(key)?.times ?? 0) + times });
+    }
+  }
+  return [...found.values()].map(({ from, to, method, times }) => ({
+    from,
+    to,
+    ...(method === undefined ? {} : { method }),
+    timesPerStep: times / numSteps,
+  }));
 }
 
 function describeMethods(

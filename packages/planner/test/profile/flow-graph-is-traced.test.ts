@@ -14,7 +14,11 @@ describe("the flow graph of a workflow", () => {
             { takes: [{ channel: "prompts", items: 4 }], puts: [{ channel: "episodes", items: 32 }] },
           ),
         ),
-        observed({ component: "rollout", method: "pullWeights" }),
+        observed({
+          component: "rollout",
+          method: "pullWeights",
+          peers: [{ component: "actor", method: "weights", times: 2 }],
+        }),
         observed({ component: "rollout", method: "evaluate", step: undefined }),
       ],
       8,
@@ -34,6 +38,7 @@ describe("the flow graph of a workflow", () => {
       { from: "rollout", to: "actor", channel: "episodes", itemsPerStep: 64, bytesPerStep: 64 },
     ]);
     expect(graph.cycles).toEqual([]);
+    expect(graph.calls).toEqual([{ from: "rollout", to: "actor", method: "weights", timesPerStep: 2 }]);
   });
 
   test("names components that feed each other", () => {

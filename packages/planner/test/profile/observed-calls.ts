@@ -25,6 +25,7 @@ export function observed(
       ...puts.map((each) => ({ ...each, role: "sink" as const, bytes: each.items, times: chunks, waitMs: 0 })),
     ],
     batches: takes.map(({ channel, items }) => ({ channel, items: items / chunks, times: chunks, busyMs })),
+    peers: [],
     ...call,
   };
 }

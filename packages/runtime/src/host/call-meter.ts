@@ -32,6 +32,7 @@ export class CallMeter {
   readonly #cpuAtStartMs: number;
   readonly #channels = new Map<string, ChannelObservation>();
   readonly #batches = new Map<string, { channel: string; items: number; times: number; busyMs: number }>();
+  readonly #peers = new Map<string, CallObservation["peers"][number]>();
   #numWaits = 0;
   #busyMs = 0;
   #busySinceMs: number;
@@ -90,6 +91,14 @@ export class CallMeter {
     };
   }
 
+  /** A call of another worker, or without a method a message to it. */
+  contacted(worker: string, method?: string): void {
+    const component = worker.slice(0, worker.lastIndexOf("/"));
+    const key = `${component}.${method ?? ""}`;
+    const times = (this.#peers.get(key)?.times ?? 0) + 1;
+    this.#peers.set(key, { component, ...(method === undefined ? {} : { method }), times });
+  }
+
   /** The call has ended; `swaps` and memory are its worker's. */
   finish(worker: { onloadMs: number; offloadMs: number; memoryBytes: number }): CallObservation {
     this.#pause();
@@ -100,6 +109,7 @@ export class CallMeter {
       cpuMs: Math.max(0, this.#readings.cpuMs() - this.#cpuAtStartMs),
       ...worker,
       channels: [...this.#channels.values()],
+      peers: [...this.#peers.values()],
       batches: [...this.#batches.values()],
     };
   }

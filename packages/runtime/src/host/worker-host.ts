@@ -102,7 +102,10 @@ class WorkerHost {
     this.#endpoint = endpoint;
     this.#log = log;
     this.#tracer = tracer;
-    this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, (worker) => this.#connect(worker));
+    this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, (worker) => {
+      currentCall()?.meter?.contacted(worker);
+      return this.#connect(worker);
+    });
     const { component, rank, incarnation, segmentPrefix } = boot;
     this.#payloads = boot.remote
       ? undefined
@@ -381,6 +384,7 @@ class WorkerHost {
     using _ = this.#tracer.span(`${worker}.${method}`, "transfer");
     const peer = await this.#connect(worker);
     const context = currentCall();
+    context?.meter?.contacted(worker, method);
     const call = `${this.#name}>${context?.call ?? "-"}`;
     return peer.request("call", { call, sequence: 0, method, args, step: context?.step }, { signal: context?.signal });
   }

@@ -47,6 +47,7 @@ describe("what a call costs", () => {
       lockWaitMs: 10,
       cpuMs: 11,
       ...worker,
+      peers: [],
       channels: [
         {
           channel: "prompts",
@@ -92,6 +93,17 @@ describe("what a call costs", () => {
       { channel: "prompts", role: "source", items: 4, bytes: 4, logBytes: [0, 0], times: 2, waitMs: 3, leastWaitMs: 1 },
     ]);
     expect(busyMs).toBe(13);
+  });
+
+  test("who is called and who is sent messages is counted", () => {
+    const { meter } = handDriven();
+    meter.contacted("actor/0", "weights");
+    meter.contacted("actor/1", "weights");
+    meter.contacted("actor/1");
+    expect(meter.finish(worker).peers).toEqual([
+      { component: "actor", method: "weights", times: 2 },
+      { component: "actor", times: 1 },
+    ]);
   });
 
   test("waits that overlap are waited for once", () => {
