@@ -20,6 +20,9 @@ export { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./dri
 export type { HeldShell, ShellRequest, ShellResult } from "./drivers/held-shell.ts";
 export { ProcessDriver } from "./drivers/process-driver.ts";
 export type { ExecRequest, ExecResult, ExecStatus, Sandbox, SandboxDriver, SandboxOptions } from "./drivers/sandbox.ts";
+export { ElasticityProfile } from "./elasticity/elasticity-profile.ts";
+export { parallelTemplate } from "./elasticity/parallel-command.ts";
+export { type ProfiledRun, profileElasticity } from "./elasticity/profile-elasticity.ts";
 export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulation/action-spec.ts";
 export { DurationHistory } from "./formulation/duration-history.ts";
 export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";

@@ -139,6 +139,11 @@ describe.skipIf(lacks !== undefined)(
       );
     });
 
+    test("programs can read the system's configuration that they are given", async () => {
+      const { stdout } = await sandbox.exec({ command: ["sh", "-c", "id -un; ls -d /etc/ssl"] });
+      expect(lines(stdout)).toEqual(["nobody", "/etc/ssl"]);
+    });
+
     test("they see neither the host's files nor its processes nor a network, and write only to their own folders", async () => {
       expect(await say("ls /root /home /work/.. 2>&1 | grep -c 'main' ; ls /root 2>&1 | grep -c 'No such'")).toBe(
         "0\n1",

@@ -355,7 +355,11 @@ class HeldSandbox implements Sandbox {
     const forNetwork = network ? ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"] : [];
     const root =
       rootFolder === undefined
-        ? [...system, ...forNetwork].filter((p) => existsSync(p)).flatMap((p) => ["--ro-bind", p, p])
+        ? [
+            // Made by itself as the parent of a mount, it would be closed to whom commands run as.
+            ...["--perms", "0755", "--dir", "/etc"],
+            ...[...system, ...forNetwork].filter((p) => existsSync(p)).flatMap((p) => ["--ro-bind", p, p]),
+          ]
         : ["--ro-bind", rootFolder, "/"];
     return [
       ...root,

@@ -9,12 +9,14 @@ import { Command } from "commander";
 import { z } from "zod";
 import { actionLines, renderActionFrame } from "../view/action-frame.ts";
 import { openLiveView } from "../view/live.ts";
+import { profileActionCommand } from "./profile-action.ts";
 
 export function actionsCommand(): Command {
   return new Command("actions")
     .description("the action service: tools and rewards of any framework, scheduled one by one on shared resources")
     .addCommand(serveCommand())
-    .addCommand(topCommand());
+    .addCommand(topCommand())
+    .addCommand(profileActionCommand());
 }
 
 function serveCommand(): Command {
