@@ -67,7 +67,7 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     for (let turn = 1; turn <= turns; turn++) {
       const acted = (await actions.take({ items: batch })) ?? [];
       await this.#work(acted);
-      if (turn < turns) await observations.put(...acted);
+      await observations.put(...acted);
     }
   }
 
@@ -79,8 +79,9 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
       const seen = (await observations.take({ items: batch })) ?? [];
       await this.#work(seen);
       await actions.put(...seen);
-      if (turn === turns) for (const sink of episodes) await sink.put(...seen);
     }
+    const last = (await observations.take({ items: batch })) ?? [];
+    for (const sink of episodes) await sink.put(...last);
   }
 
   async #work(items: readonly Item[]): Promise<void> {

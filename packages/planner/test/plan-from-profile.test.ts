@@ -264,3 +264,16 @@ describe("bad input", () => {
     }
   });
 });
+
+test("a cycle passes nothing on before its end, so nothing overlaps with it", () => {
+  const measured = chainProfile({ simulator: { perItem: 1 }, policy: { perItem: 1 }, actor: { perItem: 1 } });
+  const back = { from: "policy", to: "simulator", channel: "actions", itemsPerStep: 64, bytesPerStep: 0 };
+  const profile = {
+    ...measured,
+    graph: { ...measured.graph, edges: [...measured.graph.edges, back], cycles: [["simulator", "policy"]] },
+  };
+  const devices = cluster(3);
+  const components = Object.keys(profile.components).map((name) => ({ name, ranks: { fixed: 1 } }));
+  const { predicted } = planFromProfile(profile, { devices, batch: 64, maxStaleness: 0, components });
+  expect(predicted.stepSeconds).toBeCloseTo(3 * 64, 6);
+});

@@ -9,6 +9,8 @@ export type Range = {
   readonly batch: number;
   /** what it takes one at a time, for each item of the batch: a rank takes whole ones. Infinity where it takes nothing */
   readonly takenPerItem: number;
+  /** members of a cycle pass the whole batch on at its end: a part of it takes as long */
+  readonly isWhole?: boolean | undefined;
 };
 
 /**
@@ -28,9 +30,11 @@ export function timeTable(profile: ComponentProfile, range: Range): Extract<Comp
   const samples = mergeSamples(profile.samples);
   const unit = profile.devicesPerRank;
   const last = Math.max(range.minDevices, range.maxDevices);
-  const items = new Set([1, range.batch]);
-  for (let count = 2; count < range.batch; count *= 2) items.add(count);
-  for (const sample of samples) items.add(sample.items);
+  const items = new Set([range.batch]);
+  if (!range.isWhole) {
+    for (let count = 1; count < range.batch; count *= 2) items.add(count);
+    for (const sample of samples) items.add(sample.items);
+  }
   const devices = new Set([range.minDevices, last]);
   for (let count = unit; count < last; ) {
     if (count > range.minDevices) devices.add(count);

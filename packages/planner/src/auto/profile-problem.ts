@@ -61,6 +61,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
         maxDevices,
         batch: target.batch,
         takenPerItem: takenPerItem(name, profile),
+        isWhole: profile.graph.cycles.some((members) => members.includes(name)),
       }),
       stream: false,
       memory,
