@@ -1,6 +1,7 @@
 import { performance } from "node:perf_hooks";
 import { toChoices } from "./arrange/choices.ts";
 import { arrangePool, arrangePoolByTable } from "./arrange/pool.ts";
+import { replayActions } from "./bench/replay.ts";
 import { type DecideOptions, decide, defaultDecideOptions } from "./decide/decide.ts";
 import { elasticOf, type QueuedAction } from "./decide/queued-action.ts";
 import type { ResourceState } from "./decide/resource-state.ts";
@@ -266,6 +267,31 @@ export async function benchSandboxes(): Promise<BenchRow[]> {
         baseline: null,
         ratio: null,
       });
+  }
+  return rows;
+}
+
+/** Real commands in real sandboxes under each way of giving out cores, against a core reserved for each trajectory. */
+export async function benchReplay(): Promise<BenchRow[]> {
+  const { driver, cores, ways } = await replayActions();
+  const [reservation] = ways;
+  const rows: BenchRow[] = [];
+  const figures = {
+    act: ["mean ACT", "s"],
+    reward: ["mean ACT of a reward", "s"],
+    step: ["step", "s"],
+    heldCoreSeconds: ["held", "core-s"],
+    busyCoreSeconds: ["spent in actions", "core-s"],
+    overheadShare: ["system overhead by execution", ""],
+  } as const;
+  for (const { name, figures: own } of ways) {
+    for (const [key, [what, unit]] of Object.entries(figures) as [keyof typeof figures, readonly [string, string]][]) {
+      const value = own[key];
+      const isCompared = name !== reservation!.name && key !== "overheadShare";
+      const baseline = isCompared ? reservation!.figures[key] : null;
+      const ratio = baseline === null ? null : baseline / value;
+      rows.push({ name: `${name}, ${driver} driver, ${cores} cores: ${what}`, value, unit, baseline, ratio });
+    }
   }
   return rows;
 }

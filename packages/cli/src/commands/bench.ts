@@ -1,4 +1,4 @@
-import { bench as actions, benchSandboxes } from "@treadle/actions/bench";
+import { bench as actions, benchReplay, benchSandboxes } from "@treadle/actions/bench";
 import { TreadleError } from "@treadle/contracts";
 import { bench as planner } from "@treadle/planner/bench";
 import { measurementNames, bench as runtime } from "@treadle/runtime/bench";
@@ -34,6 +34,14 @@ const groups: Readonly<Record<string, Group>> = {
   actions: {
     rows: async () => [...actions(), ...(await benchSandboxes())],
     notMeasured: "wrong estimates of durations; memory, several nodes and the time of decisions where it is simulated",
+  },
+  "actions-replay": {
+    rows: async () =>
+      (await benchReplay()).map((row) => ({
+        ...row,
+        against: row.baseline === null ? null : "a core reserved for each trajectory while it lives",
+      })),
+    notMeasured: "a model: thinking is waiting; what else runs on these cores meets all ways in turn",
   },
   simulation: { rows: simulation, notMeasured: "planning; what the figures mean, see test/fidelity" },
   trajectories: { rows: trajectories, notMeasured: "sorting the lengths; errors of their prediction" },
