@@ -47,6 +47,7 @@ export {
 } from "./pool/shell-actions.ts";
 export { type ActionService, openActionService } from "./service/service.ts";
 export { ActionServiceConfig } from "./service/service-config.ts";
+export { type ModelService, ProcessServices, type ProcessServicesOptions } from "./services/process-services.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { arrange: arrangeProblem, actions: actionsProblem } as const satisfies Record<string, Problem>;

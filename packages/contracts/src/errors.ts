@@ -102,6 +102,10 @@ export const errorCatalogue = {
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },
   "sandbox.failed": { disposition: "retryable", meaning: "a sandbox could not be created, or died" },
   "sandbox.unavailable": { disposition: "misuse", meaning: "this machine lacks what a sandbox driver needs" },
+  "service.failed": {
+    disposition: "retryable",
+    meaning: "a model service did not start, does not answer, or is not there",
+  },
   "workflow.invalid": {
     disposition: "misuse",
     meaning: "a workflow module does not export a workflow, or misuses the API",

@@ -1,0 +1,277 @@
+/**
+ * Model services as processes, for evict-on-execution (ARL-Tangram §5.3): one process a service, degree and chunk.
+ *
+ * Owned here: the processes, whether each is awake, the ports. Which service goes where and when is the manager's.
+ *
+ * M1 after `evict` a service holds no device memory: its process has ended, or it has confirmed that it let go of it.
+ * M2 `restore` returns when the service answers; one that does not in time, or that cannot be woken, is ended.
+ * M3 after `close`, or any death of this process, no service is left.
+ */
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { createServer } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { Reaper } from "../drivers/reaper.ts";
+import type { Grant, ServiceInstance } from "../managers/manager.ts";
+import type { ServiceHost } from "../pool/service-preparation.ts";
+
+/** In `command`, `{port}`, `{dop}` and `{devices}` (as 0,1) are filled in. */
+export const ModelService = z.strictObject({
+  command: z.array(z.string()).min(1),
+  environment: z.record(z.string(), z.string()).default({}),
+  /**
+   * How it gives its device memory back: `process` by its end; `sglang` (started with --enable-memory-saver) and `vllm`
+   * (--enable-sleep-mode, VLLM_SERVER_DEV_MODE=1) stay and keep a copy in CPU memory, which is much faster to restore.
+   */
+  memory: z.enum(["process", "sglang", "vllm"]).default("process"),
+  /** answers with a 2xx when the service is ready */
+  healthPath: z.string().startsWith("/").default("/health"),
+  startTimeoutMs: z.number().positive().default(600_000),
+});
+export type ModelService = z.input<typeof ModelService>;
+
+export type ProcessServicesOptions = {
+  readonly services: Readonly<Record<string, ModelService>>;
+  /** free bytes of each of these devices, measured */
+  readonly freeBytes?: ((node: number, devices: readonly number[]) => Promise<readonly number[]>) | undefined;
+  /** told when a service's process ends without being asked to, for the manager's `lost` */
+  readonly onLost?: ((instance: ServiceInstance) => void) | undefined;
+};
+
+type Running = {
+  readonly instance: ServiceInstance;
+  readonly child: ChildProcess;
+  readonly url: string;
+  readonly ended: Promise<void>;
+  readonly complaint: () => string;
+  isAwake: boolean;
+  isAsked: boolean;
+};
+
+const calls = {
+  sglang: { evict: "/release_memory_occupation", restore: "/resume_memory_occupation" },
+  vllm: { evict: "/sleep?level=1", restore: "/wake_up" },
+} as const;
+
+const callTimeoutMs = 60_000;
+const graceMs = 5000;
+const pollMs = 50;
+
+export class ProcessServices implements ServiceHost {
+  readonly #services: ReadonlyMap<string, z.infer<typeof ModelService>>;
+  readonly #options: ProcessServicesOptions;
+  readonly #running = new Map<string, Running>();
+  readonly #reaper = new Reaper();
+
+  /** Throws a ZodError where a service is invalid. */
+  constructor(options: ProcessServicesOptions) {
+    this.#options = options;
+    this.#services = new Map(Object.entries(options.services).map(([name, s]) => [name, ModelService.parse(s)]));
+  }
+
+  /** Where a restored service answers; throws `service.failed` when it is not running. */
+  url(instance: ServiceInstance): string {
+    const running = this.#running.get(keyOf(instance));
+    if (running?.isAwake) return running.url;
+    throw failed(instance, "is not restored", "act on it only within an action that was granted it");
+  }
+
+  async restore(instance: ServiceInstance, signal: AbortSignal): Promise<void> {
+    const service = this.#service(instance);
+    const asleep = this.#running.get(keyOf(instance));
+    if (asleep?.isAwake) return;
+    if (asleep !== undefined && service.memory !== "process") {
+      try {
+        await post(asleep.url + calls[service.memory].restore, signal);
+        asleep.isAwake = true;
+        return;
+      } catch {
+        // A wake that failed half-way keeps memory: only a new process is sure to be whole (M2).
+        await this.#end(asleep);
+        signal.throwIfAborted();
+      }
+    }
+    const running = await this.#start(instance, service);
+    try {
+      await this.#untilHealthy(running, service, signal);
+      running.isAwake = true;
+    } catch (error) {
+      await this.#end(running);
+      throw error;
+    }
+  }
+
+  async evict(instance: ServiceInstance): Promise<void> {
+    const running = this.#running.get(keyOf(instance));
+    if (running === undefined) return;
+    running.isAwake = false;
+    const { memory } = this.#service(instance);
+    if (memory === "process") return this.#end(running);
+    // M1: what does not confirm is ended.
+    await post(running.url + calls[memory].evict).catch(() => this.#end(running));
+  }
+
+  async freeBytes({ devices }: Grant): Promise<readonly number[]> {
+    if (devices === undefined) return [];
+    const { node, start, size } = devices.chunk;
+    const measure = this.#options.freeBytes ?? nvidiaFreeBytes;
+    return measure(
+      node,
+      Array.from({ length: size }, (_, i) => start + i),
+    );
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#running.values()].map((running) => this.#end(running)));
+    await this.#reaper.close();
+  }
+
+  #service({ service }: ServiceInstance): z.infer<typeof ModelService> {
+    const found = this.#services.get(service);
+    if (found !== undefined) return found;
+    throw new TreadleError(
+      "service.failed",
+      `service '${service}' is not known here; known are ${[...this.#services.keys()].join(", ") || "none"}`,
+    );
+  }
+
+  async #start(instance: ServiceInstance, service: z.infer<typeof ModelService>): Promise<Running> {
+    const port = await freePort();
+    const { start, size } = instance.chunk;
+    const devices = Array.from({ length: size }, (_, i) => start + i).join();
+    const [program, ...args] = service.command.map((word) =>
+      word
+        .replaceAll("{port}", String(port))
+        .replaceAll("{dop}", String(instance.dop))
+        .replaceAll("{devices}", devices),
+    );
+    const child = spawn(program!, args, {
+      env: { ...process.env, CUDA_VISIBLE_DEVICES: devices, ...service.environment },
+      stdio: ["ignore", "ignore", "pipe"],
+      detached: true,
+    });
+    let complaint = "";
+    child.stderr.on("data", (bytes) => {
+      complaint = `${complaint}${bytes}`.slice(-2000);
+    });
+    const key = keyOf(instance);
+    const ended = new Promise<void>((resolve) => {
+      const settle = (): void => {
+        if (child.pid !== undefined) this.#reaper.forget(child.pid);
+        if (this.#running.get(key) === running) this.#running.delete(key);
+        if (!running.isAsked && running.isAwake) this.#options.onLost?.(instance);
+        resolve();
+      };
+      child.once("exit", settle);
+      child.once("error", (error) => {
+        complaint = error.message;
+        settle();
+      });
+    });
+    const url = `http://127.0.0.1:${port}`;
+    const running: Running = {
+      instance,
+      child,
+      url,
+      ended,
+      complaint: () => complaint,
+      isAwake: false,
+      isAsked: false,
+    };
+    if (child.pid !== undefined) this.#reaper.watch(child.pid);
+    this.#running.set(key, running);
+    return running;
+  }
+
+  async #untilHealthy(
+    running: Running,
+    { healthPath, startTimeoutMs }: z.infer<typeof ModelService>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { instance, url, complaint } = running;
+    const startedMs = performance.now();
+    let hasEnded = false;
+    void running.ended.then(() => {
+      hasEnded = true;
+    });
+    for (;;) {
+      const isHealthy = await fetch(url + healthPath, { signal: AbortSignal.timeout(callTimeoutMs) }).then(
+        (answer) => answer.ok,
+        () => false,
+      );
+      signal.throwIfAborted();
+      if (hasEnded)
+        throw failed(instance, "ended before it answered", `its last words: ${complaint().trim() || "none"}`);
+      if (isHealthy) return;
+      if (performance.now() - startedMs > startTimeoutMs)
+        throw failed(instance, `did not answer at ${healthPath} within ${startTimeoutMs} ms`, "raise startTimeoutMs");
+      await delay(pollMs);
+    }
+  }
+
+  /** With all that it started: engines run their ranks as processes of their own. */
+  async #end(running: Running): Promise<void> {
+    running.isAsked = true;
+    running.isAwake = false;
+    const { pid } = running.child;
+    signalGroup(pid, "SIGTERM");
+    await Promise.race([running.ended, delay(graceMs, undefined, { ref: false })]);
+    signalGroup(pid, "SIGKILL");
+    await running.ended;
+  }
+}
+
+const keyOf = ({ service, dop, chunk }: ServiceInstance): string =>
+  `${service}/${dop}@${chunk.node}:${chunk.start}+${chunk.size}`;
+
+const failed = (instance: ServiceInstance, what: string, remedy: string): TreadleError =>
+  new TreadleError("service.failed", `service '${keyOf(instance)}' ${what}; ${remedy}`);
+
+async function post(url: string, signal?: AbortSignal): Promise<void> {
+  const timeout = AbortSignal.timeout(callTimeoutMs);
+  const answer = await fetch(url, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: "{}",
+    signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+  });
+  await answer.arrayBuffer();
+  if (!answer.ok) throw new Error(`'${url}' answered ${answer.status}`);
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}
+
+/** Of this machine's NVIDIA devices, whatever the node. */
+async function nvidiaFreeBytes(_node: number, devices: readonly number[]): Promise<number[]> {
+  const query = ["--query-gpu=memory.free", "--format=csv,noheader,nounits", `--id=${devices.join()}`];
+  const { stdout } = await promisify(execFile)("nvidia-smi", query).catch((cause: Error) => {
+    throw new TreadleError(
+      "service.failed",
+      `the free memory of devices '${devices.join()}' cannot be measured: ${cause.message.trim()}; install nvidia-smi or give freeBytes`,
+      { cause },
+    );
+  });
+  return stdout
+    .trim()
+    .split("\n")
+    .map((mebibytes) => Number(mebibytes) * 2 ** 20);
+}
+
+function signalGroup(group: number | undefined, name: NodeJS.Signals): void {
+  try {
+    if (group !== undefined) process.kill(-group, name);
+  } catch {
+    // It has ended.
+  }
+}
