@@ -137,6 +137,15 @@ limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
     expect(await service.ended).toBe(0);
   });
 
+  test("'top' says so when nobody serves there", async () => {
+    const failed = await run(process.execPath, [treadle, "actions", "top", "127.0.0.1:1"]).catch(
+      (error: { code: number; stderr: string }) => error,
+    );
+    expect(failed).toMatchObject({ code: 1 });
+    expect(failed.stderr.replace(/\s+/g, " ")).toContain("no actions service answers at '127.0.0.1:1'");
+    expect(failed.stderr).not.toContain("    at ");
+  });
+
   test.each([
     ["listen: 0.0.0.0:0\n", "listen: other machines reach this address: give tls and every tenant a tokenfile"],
     ["resources: { cpu: { type: cpu, cores: 4 } }\n", "cores"],

@@ -133,10 +133,11 @@ export class StatisticsClient {
         "link.unauthorized",
         `the actions service at '${this.#address}' refuses: ${error.details}`,
       );
+    // The library's error says no more than this, at greater length.
+    const why = error.details.replace(/\s*Resolution note:\s*$/, "").replace(/\.$/, "");
     return new TreadleError(
       "link.refused",
-      `no actions service answers at '${this.#address}': ${error.details}; start one with 'treadle actions serve', or give its address`,
-      { cause: error },
+      `no actions service answers at '${this.#address}': ${why}; start one with 'treadle actions serve', or give its address`,
     );
   }
 }
