@@ -116,7 +116,7 @@ export const actionScenarios = {
     points: [...[128, 256, 768, 1280, 1536].map((batch) => ({ batch, cores: 1280 })), { batch: 1280, cores: 768 }],
     fixedDegrees: [1, 4, 16, 32],
     coding: { turns: [35], toolP90Seconds: [2, 8], rewardMedianSeconds: [60, 180, 480] },
-    services: { requestMedianSeconds: [20], batch: [256, 1024] },
+    services: { requestMedianSeconds: [5, 20], batch: [1024] },
   },
 } as const satisfies Record<string, z.input<typeof ActionScenario>>;
 
