@@ -136,8 +136,9 @@ function* cycleProgram(context: ProgramContext): RankProgram {
       taken += batch.length;
       yield { op: "work", ms: turnMs(context, take.flow, batch.length) };
       for (const each of puts) {
-        // Rounded up: an answer must not wait for the question after it.
-        const target = each.first + Math.ceil(((each.total - each.first) * taken) / total - 1e-9);
+        // Rounded up to whole answers: none must wait for the question after it.
+        const answers = Math.ceil(((each.total - each.first) * taken) / total / chunk - 1e-9) * chunk;
+        const target = Math.min(each.total, each.first + answers);
         if (target > each.put) yield { op: "put", channel: each.channel, items: target - each.put };
         each.put = Math.max(each.put, target);
       }
