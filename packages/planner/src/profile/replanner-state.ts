@@ -74,6 +74,9 @@ type Phase =
   | { readonly type: "settled"; readonly drift: DriftDetector }
   | { readonly type: "measuring-drift"; readonly builder: ProfileBuilder; readonly ratio: number };
 
+/** Each time that steps drifted makes the run look longer before it plans again: trying plans costs more than noise does. */
+const patienceFactor = 4;
+
 type Tried = { readonly candidate: PlanCandidate; readonly seconds: number };
 
 export class ReplannerState {
@@ -86,6 +89,7 @@ export class ReplannerState {
   #numSteps = 0;
   #seconds: number[] = [];
   #hasSwaps = false;
+  #numReplans = 0;
 
   constructor(input: ReplannerInput) {
     this.#input = input;
@@ -216,7 +220,8 @@ export class ReplannerState {
   }
 
   #settle(plan: Plan, expectedSeconds: number | undefined, why: readonly string[]): PlanChange {
-    const { driftThreshold: threshold, driftWindow: window } = this.#input.options;
+    const { driftThreshold: threshold, driftWindow } = this.#input.options;
+    const window = driftWindow * patienceFactor ** this.#numReplans;
     this.#phase = { type: "settled", drift: new DriftDetector({ threshold, window }, expectedSeconds) };
     const expected = expectedSeconds === undefined ? "" : `, expected to take ${format(expectedSeconds)} a step`;
     return this.#change(plan, "chosen", [...why, `chosen: ${plan.mode}${expected}`]);
@@ -227,6 +232,7 @@ export class ReplannerState {
     const ratio = drift.observe(seconds);
     if (ratio === undefined) return undefined;
     if (!this.#profile) return undefined;
+    this.#numReplans++;
     this.#phase = { type: "measuring-drift", builder: new ProfileBuilder(this.#input.batch), ratio };
     this.#seconds = [];
     return undefined;
