@@ -6,17 +6,16 @@ import { Command } from "commander";
 import { describeFlow, drawFlow } from "../view/flow-drawing.ts";
 import { describeProfile } from "../view/profile-table.ts";
 import { startView } from "../view/start-view.ts";
+import { interruptible } from "./interruptible.ts";
 import { findProjectRoot } from "./project.ts";
+import { withSettings } from "./settings.ts";
 
 type MeasureFlags = { readonly set: readonly string[]; readonly config?: string; readonly json?: boolean };
 
-const collect = (value: string, previous: readonly string[]): readonly string[] => [...previous, value];
-
 function withMeasureFlags(command: Command): Command {
-  return command
+  return withSettings(command)
     .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
     .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
-    .option("--set <key.path=value>", "overrides a value of the configuration; may be repeated", collect, [])
     .option("--json", "prints one object on standard output and nothing else there");
 }
 
@@ -58,24 +57,11 @@ async function watched<T>(
   measure: (options: MeasureOptions) => Promise<T>,
 ): Promise<T> {
   const view = startView({ json: flags.json === true, plain: false });
-  const stop = new AbortController();
-  const kill = new AbortController();
-  const onSignal = () => (stop.signal.aborted ? kill : stop).abort();
-  process.on("SIGINT", onSignal);
-  process.on("SIGTERM", onSignal);
+  const { onEvent } = view;
+  const options = { workflow, configFile: flags.config, overrides: flags.set, projectRoot: findProjectRoot(), onEvent };
   try {
-    return await measure({
-      workflow,
-      configFile: flags.config,
-      overrides: flags.set,
-      projectRoot: findProjectRoot(),
-      onEvent: view.onEvent,
-      stop: stop.signal,
-      kill: kill.signal,
-    });
+    return await interruptible((signals) => measure({ ...options, ...signals }));
   } finally {
     view.close();
-    process.off("SIGINT", onSignal);
-    process.off("SIGTERM", onSignal);
   }
 }

@@ -8,6 +8,7 @@ import { Command } from "commander";
 import { planPage } from "../view/plan-page.ts";
 import { type PlannedCase, renderPlan } from "../view/plan-text.ts";
 import { findProjectRoot } from "./project.ts";
+import { repeated, withSettings } from "./settings.ts";
 
 type PlanFlags = {
   readonly profile?: string;
@@ -20,20 +21,17 @@ type PlanFlags = {
   readonly json?: boolean;
 };
 
-const collect = (value: string, previous: readonly string[]): readonly string[] => [...previous, value];
-
 export function planCommand(): Command {
-  return new Command("plan")
+  return withSettings(new Command("plan"))
     .description("finds the best plan for a profiled workflow, shows it beside the best of each mode, and says why")
     .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
     .option("--profile <file>", "default: where 'treadle profile' keeps it")
     .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
-    .option("--set <key.path=value>", "overrides a value of the configuration; may be repeated", collect, [])
     .option("--devices <number>", "plans for so many devices instead of those of the configuration")
     .option(
       "--what-if <changes>",
       "plans for another cluster beside this one, as 'devices=256', 'batch=512', 'staleness=1' or a device kind, as 'cpu=64'; several with commas; may be repeated",
-      collect,
+      repeated,
       [],
     )
     .option(

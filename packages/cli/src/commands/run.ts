@@ -3,7 +3,9 @@ import { type RunResult, resumeRun, runWorkflow } from "@treadle/runtime";
 import { Command } from "commander";
 import { startView } from "../view/start-view.ts";
 import { renderSummary } from "../view/summary.ts";
+import { interruptible } from "./interruptible.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
+import { withSettings } from "./settings.ts";
 
 type RunFlags = {
   readonly set: readonly string[];
@@ -14,11 +16,8 @@ type RunFlags = {
   readonly checkpoint?: string;
 };
 
-const collect = (value: string, previous: readonly string[]): readonly string[] => [...previous, value];
-
 function withRunFlags(command: Command): Command {
-  return command
-    .option("--set <key.path=value>", "overrides a value of the configuration; may be repeated", collect, [])
+  return withSettings(command)
     .option("--runs <folder>", "where runs keep their folders (default: runs/ of the project)")
     .option("--plain", "plain lines instead of the live view")
     .option("--json", "prints one summary object on standard output and nothing else there");
@@ -53,37 +52,27 @@ type Common = {
   readonly kill: AbortSignal;
 };
 
-/** Ctrl-C once stops after the step under way, with a checkpoint; twice ends at once. SIGTERM is like the first. */
+/** A stop leaves a checkpoint, and the exit code 130. */
 async function execute(flags: RunFlags, start: (common: Common) => Promise<RunResult>): Promise<void> {
   const projectRoot = findProjectRoot();
   const view = startView({ json: flags.json === true, plain: flags.plain === true });
-  const stop = new AbortController();
-  const kill = new AbortController();
-  const onSignal = () => {
-    if (stop.signal.aborted) kill.abort();
-    else {
-      stop.abort();
-      view.notice("stopping after this step; press Ctrl-C again to end at once");
-    }
-  };
-  process.on("SIGINT", onSignal);
-  process.on("SIGTERM", onSignal);
   try {
-    const { summary, stopped } = await start({
-      overrides: flags.set,
-      runsRoot: flags.runs ?? defaultRunsRoot(projectRoot),
-      projectRoot,
-      onEvent: view.onEvent,
-      stop: stop.signal,
-      kill: kill.signal,
-    });
+    const { summary, stopped } = await interruptible(
+      (signals) =>
+        start({
+          overrides: flags.set,
+          runsRoot: flags.runs ?? defaultRunsRoot(projectRoot),
+          projectRoot,
+          onEvent: view.onEvent,
+          ...signals,
+        }),
+      () => view.notice("stopping after this step; press Ctrl-C again to end at once"),
+    );
     view.close();
     if (flags.json) process.stdout.write(`${JSON.stringify(summary)}\n`);
     else process.stdout.write(`${renderSummary(view.state(), { colour: process.stdout.isTTY === true })}\n`);
     if (stopped) process.exitCode = 130;
   } finally {
     view.close();
-    process.off("SIGINT", onSignal);
-    process.off("SIGTERM", onSignal);
   }
 }

@@ -2,18 +2,13 @@ import { validateWorkflow } from "@treadle/runtime";
 import { Command } from "commander";
 import { stringify } from "yaml";
 import { findProjectRoot } from "./project.ts";
+import { withSettings } from "./settings.ts";
 
 export function validateCommand(): Command {
-  return new Command("validate")
+  return withSettings(new Command("validate"))
     .description("checks a workflow's configuration and placement without starting anything, and prints both resolved")
     .argument("<workflow>", "folder of the workflow")
     .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
-    .option(
-      "--set <key.path=value>",
-      "overrides a value; may be repeated",
-      (value, all: string[]) => [...all, value],
-      [],
-    )
     .option("--json", "prints one object with config and plan")
     .action(async (workflow: string, flags: { config?: string; set: string[]; json?: boolean }) => {
       const { config, plan } = await validateWorkflow({

@@ -6,10 +6,8 @@ import {
   type PaperFigure,
   type ServiceComparison,
 } from "@treadle/simulation";
+import { markdownTable, tableHeader, tableRow } from "./markdown-table.ts";
 import { formatPercent, significant } from "./text.ts";
-
-const line = (cells: readonly string[]): string => `| ${cells.join(" | ")} |`;
-const header = (cells: readonly string[]): string => `${line(cells)}\n${line(cells.map(() => "---"))}`;
 
 export const describeWorkload = ({ workload }: CodingComparison): string => {
   const { turns, toolP90Seconds, rewardMedianSeconds, serialShare } = workload;
@@ -18,7 +16,7 @@ export const describeWorkload = ({ workload }: CodingComparison): string => {
 };
 
 export const codingHeader = ({ fixedDegrees, pods }: ActionScenario): string =>
-  header([
+  tableHeader([
     "workload",
     "batch",
     "cores",
@@ -33,7 +31,7 @@ export const codingHeader = ({ fixedDegrees, pods }: ActionScenario): string =>
 export function codingRow(comparison: CodingComparison): string {
   const { batch, cores, unitAware, paper, fcfsMin, fixed, pods } = comparison;
   const best = bestFixed(comparison, "trajectory");
-  return line([
+  return tableRow([
     describeWorkload(comparison),
     String(batch),
     String(cores),
@@ -45,7 +43,7 @@ export function codingRow(comparison: CodingComparison): string {
   ]);
 }
 
-export const serviceHeader: string = header([
+export const serviceHeader: string = tableHeader([
   "batch",
   "skew",
   "request",
@@ -58,7 +56,7 @@ export const serviceHeader: string = header([
 
 export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceComparison): string {
   const { batch, skew, requestMedianSeconds, restoreSeconds, serverSlots, gpus } = workload;
-  return line([
+  return tableRow([
     String(batch),
     String(skew),
     `${requestMedianSeconds} s`,
@@ -71,19 +69,16 @@ export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceC
 }
 
 export function paperTable(figures: readonly PaperFigure[]): string {
-  const rows = figures.map(({ name, paper, here }) =>
-    line([
-      name,
-      paper === null ? "–" : paper[0] === paper[1] ? significant(paper[0]) : paper.map(significant).join(" to "),
-      here === null
-        ? "no such point"
-        : `${significant(here[0])} to ${significant(here[2])}, median ${significant(here[1])}`,
-    ]),
-  );
+  const rows = figures.map(({ name, paper, here }) => [
+    name,
+    paper === null ? "–" : paper[0] === paper[1] ? significant(paper[0]) : paper.map(significant).join(" to "),
+    here === null
+      ? "no such point"
+      : `${significant(here[0])} to ${significant(here[2])}, median ${significant(here[1])}`,
+  ]);
   const notes = figures.filter(({ why }) => why !== null).map(({ name, why }) => `not reproduced: ${name}: ${why}`);
   return [
-    header(["ratio", "ARL-Tangram", "here, over the workloads"]),
-    ...rows,
+    markdownTable(["ratio", "ARL-Tangram", "here, over the workloads"], rows),
     ...(notes.length > 0 ? ["", ...notes] : []),
   ].join("\n");
 }

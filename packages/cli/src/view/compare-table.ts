@@ -1,5 +1,6 @@
 /** What modes take, beside each other, as a table in Markdown. */
 import type { ComparedPlan } from "@treadle/runtime";
+import { markdownTable } from "./markdown-table.ts";
 import { formatPercent, formatSeconds } from "./text.ts";
 
 export type SimulatedPlan = ComparedPlan & { readonly simulatedSeconds: number };
@@ -32,7 +33,7 @@ export function compareTable(workloads: readonly ComparedWorkload[]): string {
       best ? `${best.mode}, ${lead}` : "–",
     ];
   });
-  return table([header, ...rows]);
+  return markdownTable(header, rows);
 }
 
 /** One row a plan: how far the planner's prediction and the simulation were from what was measured. */
@@ -46,12 +47,7 @@ export function predictionTable(workloads: readonly ComparedWorkload[]): string 
       deviation(stepSeconds, simulatedSeconds),
     ]),
   );
-  return table([["workload", "plan", "measured", "predicted", "simulated"], ...rows]);
-}
-
-function table([header = [], ...rows]: readonly (readonly string[])[]): string {
-  const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
-  return [line(header), line(header.map(() => "---")), ...rows.map(line)].join("\n");
+  return markdownTable(["workload", "plan", "measured", "predicted", "simulated"], rows);
 }
 
 /** A line for each plan of one workload. */

@@ -1,6 +1,7 @@
 /** A flow graph as a picture (SVG) and as lines. */
 import dagre from "@dagrejs/dagre";
 import type { FlowGraph } from "@treadle/contracts";
+import { escapeHtml } from "./chart.ts";
 import { formatCount } from "./text.ts";
 
 const characterWidth = 7.2;
@@ -56,10 +57,10 @@ export function drawFlow(flow: FlowGraph, title: string): string {
   ];
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${Math.ceil(width)} ${Math.ceil(height)}" width="${Math.ceil(width)}" height="${Math.ceil(height)}" font-family="system-ui, sans-serif">`,
-    `<title>${escapeXml(title)}</title>`,
+    `<title>${escapeHtml(title)}</title>`,
     `<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="#5b6472"/></marker></defs>`,
     `<rect width="100%" height="100%" fill="#ffffff"/>`,
-    `<text x="20" y="26" font-size="15" font-weight="600" fill="#1c2430">${escapeXml(title)}</text>`,
+    `<text x="20" y="26" font-size="15" font-weight="600" fill="#1c2430">${escapeHtml(title)}</text>`,
     ...parts,
     "</svg>",
     "",
@@ -119,7 +120,7 @@ function drawBox(box: Box, lines: readonly string[], kind: keyof typeof fills): 
   const texts = lines.map((line, index) => {
     const y = top + padding + 8 + index * lineHeight;
     const style = index === 0 ? 'font-size="13" font-weight="600" fill="#1c2430"' : 'font-size="12" fill="#5b6472"';
-    return `<text x="${round(box.x)}" y="${round(y)}" text-anchor="middle" ${style}>${escapeXml(line)}</text>`;
+    return `<text x="${round(box.x)}" y="${round(y)}" text-anchor="middle" ${style}>${escapeHtml(line)}</text>`;
   });
   return `<rect x="${round(left)}" y="${round(top)}" width="${round(box.width)}" height="${round(box.height)}" rx="8" fill="${fills[kind]}" stroke="${strokes[kind]}"/>${texts.join("")}`;
 }
@@ -132,15 +133,9 @@ function drawArrow(arrow: Arrow, label: readonly string[], isCycle: boolean, isD
   const path = arrow.points.map(({ x, y }, i) => `${i === 0 ? "M" : "L"}${round(x)} ${round(y)}`).join(" ");
   const texts = label.map(
     (line, index) =>
-      `<text x="${round(arrow.x)}" y="${round(arrow.y - 2 + index * 14)}" text-anchor="middle" font-size="${index === 0 ? 12 : 11}" fill="${index === 0 ? "#1c2430" : "#5b6472"}" stroke="#ffffff" stroke-width="4" paint-order="stroke">${escapeXml(line)}</text>`,
+      `<text x="${round(arrow.x)}" y="${round(arrow.y - 2 + index * 14)}" text-anchor="middle" font-size="${index === 0 ? 12 : 11}" fill="${index === 0 ? "#1c2430" : "#5b6472"}" stroke="#ffffff" stroke-width="4" paint-order="stroke">${escapeHtml(line)}</text>`,
   );
   return `<path d="${path}" fill="none" stroke="${isCycle ? "#d99a2b" : "#5b6472"}" stroke-width="1.5"${isDashed ? ' stroke-dasharray="5 4"' : ""} marker-end="url(#head)"/>${texts.join("")}`;
 }
 
 const round = (value: number): number => Math.round(value * 10) / 10;
-
-const escapeXml = (text: string): string =>
-  text.replace(
-    /[&<>"]/g,
-    (character) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[character] as string,
-  );
