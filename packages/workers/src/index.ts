@@ -4,7 +4,8 @@ export { EngineConfig } from "./engine.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
-export { type EvaluationCount, RolloutConfig, RolloutWorker } from "./rollout/rollout-worker.ts";
+export { type EvaluationCount, RolloutConfig } from "./rollout/generation-worker.ts";
+export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { builtInEnvironments } from "./simulator/built-in.ts";
 export type {
   Drawing,

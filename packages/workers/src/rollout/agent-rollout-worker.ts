@@ -1,23 +1,11 @@
 import { type Completion, type Episode, type EpisodeGroup, type Prompt, TreadleError } from "@treadle/contracts";
-import type { GenerationEngine } from "@treadle/engines";
-import {
-  builtInRewards,
-  type CharacterTokenizer,
-  createCharacterTokenizer,
-  hashString,
-  type Reward,
-  type RewardRegistry,
-  scoreCompletion,
-} from "@treadle/learning";
+import { hashString, scoreCompletion } from "@treadle/learning";
 import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
-import type { ActorWorker } from "../actor/actor-worker.ts";
-import { createEngine } from "../engine.ts";
-import { EngineWorker } from "../engine-worker.ts";
+import type { ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
-import { pullWeights } from "../weights.ts";
-import { type EvaluationCount, RolloutConfig } from "./rollout-worker.ts";
+import { type EvaluationCount, GenerationWorker, RolloutConfig, type Span, toEpisode } from "./generation-worker.ts";
 
 const character = z.string().length(1);
 
@@ -39,24 +27,11 @@ export type CallSyntax = z.infer<typeof CallSyntax>;
 export const AgentRolloutConfig = RolloutConfig.extend({ call: CallSyntax });
 export type AgentRolloutConfig = z.infer<typeof AgentRolloutConfig>;
 
-/** What one rank's episodes did with their tool; times are means in seconds. */
-export type AgentMetrics = {
+/** What one rank's episodes did with their tool: calls an episode, failures a call, and the tool's own figures. */
+export type AgentMetrics = ToolReport & {
   /** share of episodes that called at least once */
   readonly toolUse: number;
-  /** calls an episode */
-  readonly toolCalls: number;
-  /** share of calls that did not end by themselves with exit code 0 */
-  readonly toolFailures: number;
-  readonly actSeconds: number;
-  readonly actP95Seconds: number;
-  readonly queueingSeconds: number;
-  readonly executionSeconds: number;
-  readonly overheadSeconds: number;
-  readonly coresHeld: number;
-  readonly coresBusy: number;
 };
-
-type Span = readonly [from: number, to: number];
 
 /** One episode under way: where, after the prompt, the tool's tokens stand. */
 type Draft = { readonly trajectory: string; answers: Span[]; policyVersion: number | undefined };
@@ -65,18 +40,12 @@ type Draft = { readonly trajectory: string; answers: Span[]; policyVersion: numb
  * Generates episodes of several turns: the policy writes a call, a tool answers within the episode, the policy goes on.
  * An episode that waits for its tool keeps its place in the engine's batch, and the others go on.
  */
-export class AgentRolloutWorker extends EngineWorker<AgentRolloutConfig, GenerationEngine> {
+export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   static override readonly module: string = import.meta.url;
-  static override readonly replays = ["pullWeights"];
-
-  protected readonly tokenizer: CharacterTokenizer;
-  protected readonly reward: Reward;
   readonly #closeToken: number;
 
   constructor(context: WorkerContext<AgentRolloutConfig>) {
     super(context);
-    this.tokenizer = createCharacterTokenizer(this.config.alphabet);
-    this.reward = this.rewards().create(this.config.reward);
     const { open, close, end, failure } = this.config.call;
     for (const own of [open, close, end, ...failure]) {
       if (this.config.alphabet.includes(own)) continue;
@@ -86,20 +55,6 @@ export class AgentRolloutWorker extends EngineWorker<AgentRolloutConfig, Generat
       );
     }
     this.#closeToken = this.tokenizer.encode(close)[0]!;
-  }
-
-  /** The rewards that `reward.name` may name; a subclass adds its own. */
-  protected rewards(): RewardRegistry {
-    return builtInRewards;
-  }
-
-  override async setup(): Promise<void> {
-    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
-  }
-
-  async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
-    await using _ = await this.devices.lock();
-    await pullWeights(this.engine, actor, this.rank);
   }
 
   /** One group of `groupSize` scored episodes for each prompt. */
@@ -191,7 +146,7 @@ export class AgentRolloutWorker extends EngineWorker<AgentRolloutConfig, Generat
           ([from]) => from < completion.tokens.length,
         );
         const reward = await this.#score(prompt, completion, answers.at(-1)?.[1] ?? 0);
-        return toEpisode(prompt, completion, answers, reward);
+        return toEpisode(prompt, completion, reward, answers);
       }),
     );
   }
@@ -224,25 +179,3 @@ export class AgentRolloutWorker extends EngineWorker<AgentRolloutConfig, Generat
 /** None, when the completion has begun again with other weights since. */
 const answersIn = ({ answers, policyVersion }: Draft, completion: Completion): readonly Span[] =>
   policyVersion === completion.policyVersion ? answers : [];
-
-function toEpisode(
-  prompt: Prompt,
-  { tokens: written, logprobs: sampled, finishReason, policyVersion }: Completion,
-  answers: readonly Span[],
-  reward: number,
-): Episode {
-  const promptLength = prompt.tokens.length;
-  const length = promptLength + written.length;
-  const tokens = new Int32Array(length);
-  tokens.set(prompt.tokens);
-  tokens.set(written, promptLength);
-  const logprobs = new Float32Array(length);
-  logprobs.set(sampled, promptLength);
-  const mask = new Float32Array(length).fill(1, promptLength);
-  const policyVersions = new Int32Array(length).fill(-1, 0, promptLength).fill(policyVersion, promptLength);
-  for (const [from, to] of answers) {
-    mask.fill(0, promptLength + from, promptLength + to);
-    policyVersions.fill(-1, promptLength + from, promptLength + to);
-  }
-  return { promptId: prompt.id, promptLength, tokens, mask, logprobs, policyVersions, finishReason, reward };
-}

@@ -1,63 +1,11 @@
-import type { Completion, Episode, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
-import type { GenerationEngine } from "@treadle/engines";
-import {
-  builtInRewards,
-  type CharacterTokenizer,
-  createCharacterTokenizer,
-  hashString,
-  type Reward,
-  type RewardRegistry,
-  scoreCompletion,
-} from "@treadle/learning";
-import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
-import { z } from "zod";
-import type { ActorWorker } from "../actor/actor-worker.ts";
-import { createEngine, EngineConfig } from "../engine.ts";
-import { EngineWorker } from "../engine-worker.ts";
-import { pullWeights } from "../weights.ts";
-
-export const RolloutConfig = EngineConfig.extend({
-  /** the characters of the tokenizer, after padding and stop */
-  alphabet: z.string().min(1),
-  /** completions of one prompt: what group-relative algorithms compare */
-  groupSize: z.int().positive(),
-  maxTokens: z.int().positive(),
-  temperature: z.number().positive().default(1),
-  /** `{ name, … }` of a reward plugin */
-  reward: z.looseObject({ name: z.string() }),
-});
-export type RolloutConfig = z.infer<typeof RolloutConfig>;
-
-/** Share of greedy completions with full reward, over `total` prompts of this rank. */
-export type EvaluationCount = { readonly correct: number; readonly total: number };
+import type { Completion, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
+import { hashString, scoreCompletion } from "@treadle/learning";
+import type { Sink, Source } from "@treadle/runtime";
+import { type EvaluationCount, GenerationWorker, type RolloutConfig, toEpisode } from "./generation-worker.ts";
 
 /** Generates completions and scores them. */
-export class RolloutWorker extends EngineWorker<RolloutConfig, GenerationEngine> {
+export class RolloutWorker extends GenerationWorker<RolloutConfig> {
   static override readonly module: string = import.meta.url;
-  static override readonly replays = ["pullWeights"];
-
-  protected readonly tokenizer: CharacterTokenizer;
-  protected readonly reward: Reward;
-
-  constructor(context: WorkerContext<RolloutConfig>) {
-    super(context);
-    this.tokenizer = createCharacterTokenizer(this.config.alphabet);
-    this.reward = this.rewards().create(this.config.reward);
-  }
-
-  /** The rewards that `reward.name` may name; a subclass adds its own. */
-  protected rewards(): RewardRegistry {
-    return builtInRewards;
-  }
-
-  override async setup(): Promise<void> {
-    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
-  }
-
-  async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
-    await using _ = await this.devices.lock();
-    await pullWeights(this.engine, actor, this.rank);
-  }
 
   /** One group of `groupSize` scored episodes for each prompt. */
   async generate(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>): Promise<{ tokens: number }> {
@@ -115,24 +63,4 @@ export class RolloutWorker extends EngineWorker<RolloutConfig, GenerationEngine>
     const text = this.tokenizer.decode(completion.tokens);
     return scoreCompletion(this.reward, prompt, { tokens: completion.tokens, text });
   }
-}
-
-function toEpisode(prompt: Prompt, completion: Completion, reward: number): Episode {
-  const promptLength = prompt.tokens.length;
-  const length = promptLength + completion.tokens.length;
-  const tokens = new Int32Array(length);
-  tokens.set(prompt.tokens);
-  tokens.set(completion.tokens, promptLength);
-  const logprobs = new Float32Array(length);
-  logprobs.set(completion.logprobs, promptLength);
-  return {
-    promptId: prompt.id,
-    promptLength,
-    tokens,
-    mask: new Float32Array(length).fill(1, promptLength),
-    logprobs,
-    policyVersions: new Int32Array(length).fill(-1, 0, promptLength).fill(completion.policyVersion, promptLength),
-    finishReason: completion.finishReason,
-    reward,
-  };
 }

@@ -1,0 +1,84 @@
+import type { Completion, Episode, Prompt } from "@treadle/contracts";
+import type { GenerationEngine } from "@treadle/engines";
+import {
+  builtInRewards,
+  type CharacterTokenizer,
+  createCharacterTokenizer,
+  type Reward,
+  type RewardRegistry,
+} from "@treadle/learning";
+import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
+import { z } from "zod";
+import type { ActorWorker } from "../actor/actor-worker.ts";
+import { createEngine, EngineConfig } from "../engine.ts";
+import { EngineWorker } from "../engine-worker.ts";
+import { pullWeights } from "../weights.ts";
+
+export const RolloutConfig = EngineConfig.extend({
+  /** the characters of the tokenizer, after padding and stop */
+  alphabet: z.string().min(1),
+  /** completions of one prompt: what group-relative algorithms compare */
+  groupSize: z.int().positive(),
+  maxTokens: z.int().positive(),
+  temperature: z.number().positive().default(1),
+  /** `{ name, … }` of a reward plugin */
+  reward: z.looseObject({ name: z.string() }),
+});
+export type RolloutConfig = z.infer<typeof RolloutConfig>;
+
+/** Share of greedy completions with full reward, over `total` prompts of this rank. */
+export type EvaluationCount = { readonly correct: number; readonly total: number };
+
+/** An engine worker that generates text of a policy it pulls from the actor, and judges it by a reward. */
+export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWorker<C, GenerationEngine> {
+  static override readonly replays = ["pullWeights"];
+
+  protected readonly tokenizer: CharacterTokenizer;
+  protected readonly reward: Reward;
+
+  constructor(context: WorkerContext<C>) {
+    super(context);
+    this.tokenizer = createCharacterTokenizer(this.config.alphabet);
+    this.reward = this.rewards().create(this.config.reward);
+  }
+
+  /** The rewards that `reward.name` may name; a subclass adds its own. */
+  protected rewards(): RewardRegistry {
+    return builtInRewards;
+  }
+
+  override async setup(): Promise<void> {
+    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
+  }
+
+  async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
+    await using _ = await this.devices.lock();
+    await pullWeights(this.engine, actor, this.rank);
+  }
+}
+
+/** From and to, counted after the prompt. */
+export type Span = readonly [from: number, to: number];
+
+/** A completion with its prompt; tokens in `others` are somebody else's than the policy's, so they are masked. */
+export function toEpisode(
+  prompt: Prompt,
+  { tokens: written, logprobs: sampled, finishReason, policyVersion }: Completion,
+  reward: number,
+  others: readonly Span[] = [],
+): Episode {
+  const promptLength = prompt.tokens.length;
+  const length = promptLength + written.length;
+  const tokens = new Int32Array(length);
+  tokens.set(prompt.tokens);
+  tokens.set(written, promptLength);
+  const logprobs = new Float32Array(length);
+  logprobs.set(sampled, promptLength);
+  const mask = new Float32Array(length).fill(1, promptLength);
+  const policyVersions = new Int32Array(length).fill(-1, 0, promptLength).fill(policyVersion, promptLength);
+  for (const [from, to] of others) {
+    mask.fill(0, promptLength + from, promptLength + to);
+    policyVersions.fill(-1, promptLength + from, promptLength + to);
+  }
+  return { promptId: prompt.id, promptLength, tokens, mask, logprobs, policyVersions, finishReason, reward };
+}
