@@ -74,6 +74,16 @@ export type OptimStep = {
   readonly weightDecay?: number | undefined;
 };
 
+/** The sums that a loss reports, in the order in which compiled programs return them. */
+export const lossMetricNames = [
+  "loss",
+  "weight",
+  "kl",
+  "entropy",
+  "clipFraction",
+  "valueLoss",
+] as const satisfies readonly (keyof LossMetrics)[];
+
 /** A rectangle of token rows: `[rows, columns]`, row-major, padded at the end with any valid token. */
 export type TokenRows = Pick<TrainBatch, "rows" | "columns" | "tokens">;
 

@@ -1,9 +1,10 @@
 import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMethod } from "@treadle/contracts";
 import { z } from "zod";
+import type { Allocated, Allocation } from "./allocation.ts";
 import { anneal } from "./anneal.ts";
 import { Interference, interferenceFactor, neverDecreases } from "./interference.ts";
 import { Lengths, sortedDescending } from "./lengths.ts";
-import { between, groupSeconds } from "./place.ts";
+import { between, groupSeconds, LongestRun } from "./longest-run.ts";
 
 const degree = z
   .string()
@@ -40,27 +41,6 @@ export type AllocateAnswer = {
 
 /** The first is the default. */
 export const allocateMethods = ["exact", "anneal", "dp"] as const;
-
-type Factor = (k: number) => number;
-
-/** One degree of model parallelism; options are sorted by descending degree. */
-export type DegreeOption = { readonly degree: number; readonly tokenTime: number };
-
-export type Allocated = {
-  readonly makespan: number;
-  readonly degrees: readonly number[];
-  readonly sizes: readonly number[];
-  readonly probes: number;
-  readonly evaluations: number;
-};
-
-export type Allocation = {
-  readonly sorted: Float64Array;
-  readonly options: readonly DegreeOption[];
-  readonly gpus: number;
-  readonly factor: Factor;
-  readonly order: "sorted" | "any";
-};
 
 /** Throws `problem.invalid`. `exact` and `dp` return the same makespan; `anneal` is Heddle Alg. 2 and may be above. */
 export function solveAllocate(input: unknown, options: SolveOptions = {}): AllocateAnswer {
@@ -121,41 +101,21 @@ export function allocateExact({ sorted, options, gpus, factor, order }: Allocati
   const last = new Int32Array(gpus + 1);
   const from = new Int32Array(gpus + 1);
   const guess = options.map(() => 1);
-  let evaluations = 0;
+  const run = new LongestRun(factor);
   let probes = 0;
-  let refused = Number.POSITIVE_INFINITY;
 
   const longestRun = (start: number, option: number, bound: number): number => {
     const left = n - start;
     if (left === 0) return 0;
-    const longest = sorted[start]!;
-    const { tokenTime } = options[option]!;
-    let [low, high, stride] = [0, left + 1, 1];
-    let highSeconds = Number.POSITIVE_INFINITY;
-    let next = Math.min(guess[option]!, left);
-    while (high - low > 1) {
-      const seconds = groupSeconds(factor(next), longest, tokenTime);
-      evaluations++;
-      if (seconds <= bound) {
-        low = next;
-        next = high === left + 1 ? Math.min(low + stride, left) : (low + high) >> 1;
-      } else {
-        high = next;
-        highSeconds = seconds;
-        next = low === 0 ? Math.max(high - stride, 1) : (low + high) >> 1;
-        if (next <= low) next = (low + high) >> 1;
-      }
-      stride *= 2;
-    }
-    guess[option] = Math.max(low, 1);
-    if (highSeconds < refused) refused = highSeconds;
-    return low;
+    const size = run.find(sorted[start]!, options[option]!.tokenTime, bound, left, guess[option]!);
+    guess[option] = size;
+    return size;
   };
 
   /** The fewest GPUs that finish everything within `bound`, or -1. */
   const probe = (bound: number): number => {
     probes++;
-    refused = Number.POSITIVE_INFINITY;
+    run.begin();
     reach.fill(0);
     last.fill(-1);
     const extend = (g: number, option: number): void => {
@@ -180,18 +140,17 @@ export function allocateExact({ sorted, options, gpus, factor, order }: Allocati
     const degrees: number[] = [];
     for (let at = g; at > 0 && last[at]! >= 0; at = from[at]!) degrees.push(options[last[at]!]!.degree);
     degrees.reverse();
-    const timeOf = new Map(options.map((option) => [option.degree, option.tokenTime]));
     const sizes: number[] = [];
     let makespan = 0;
     let start = 0;
     for (const degree of degrees) {
       const option = options.findIndex((o) => o.degree === degree);
       const size = longestRun(start, option, bound);
-      if (size > 0) makespan = Math.max(makespan, groupSeconds(factor(size), sorted[start]!, timeOf.get(degree)!));
+      if (size > 0) makespan = Math.max(makespan, run.seconds);
       sizes.push(size);
       start += size;
     }
-    return { makespan, degrees, sizes, probes, evaluations };
+    return { makespan, degrees, sizes, probes, evaluations: run.evaluations };
   };
 
   const most = probe(Number.MAX_VALUE);
@@ -204,9 +163,9 @@ export function allocateExact({ sorted, options, gpus, factor, order }: Allocati
     const bound = middle < best.makespan ? middle : floor;
     const g = probe(bound);
     if (g >= 0) best = read(g, bound);
-    else floor = Math.max(floor, refused);
+    else floor = Math.max(floor, run.refused);
   }
-  return { ...best, probes, evaluations };
+  return { ...best, probes, evaluations: run.evaluations };
 }
 
 /** Formula 3 with GPUs as a second dimension, O(gpus n² degrees): exact for any F, and what `exact` is checked against. */

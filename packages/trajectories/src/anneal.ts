@@ -1,4 +1,4 @@
-import type { Allocated, Allocation, DegreeOption } from "./allocate.ts";
+import type { Allocated, Allocation, DegreeOption } from "./allocation.ts";
 import { placeExact } from "./place.ts";
 
 /** Heddle Alg. 2's α and ε; the threshold is relative to the initial makespan, since the temperature starts there. */

@@ -2,6 +2,7 @@ import { type Problem, readProblem, type SolveOptions, unknownMethod } from "@tr
 import { z } from "zod";
 import { Interference, interferenceFactor, neverDecreases } from "./interference.ts";
 import { Lengths, sortedDescending } from "./lengths.ts";
+import { between, groupSeconds, LongestRun } from "./longest-run.ts";
 
 const secondsPerToken = z.number().positive();
 
@@ -45,11 +46,6 @@ export type Placed = {
   readonly evaluations: number;
 };
 
-/** The duration of a group, in this order of rounding: every method computes the same double. */
-export function groupSeconds(factor: number, longest: number, tokenTime: number): number {
-  return factor * longest * tokenTime;
-}
-
 /** Throws `problem.invalid`. `exact` and `dp` return the same makespan. */
 export function solvePlace(input: unknown, options: SolveOptions = {}): PlaceAnswer {
   const { method = placeMethods[0], nowMs } = options;
@@ -87,15 +83,14 @@ export function placeExact(sorted: Float64Array, tokenTimes: readonly number[], 
   const numWorkers = tokenTimes.length;
   const sizes = new Int32Array(numWorkers);
   const best = new Int32Array(numWorkers);
-  let evaluations = 0;
+  const run = new LongestRun(factor);
   let probes = 0;
-  let refused = Number.POSITIVE_INFINITY;
   let reached = 0;
 
-  /** Whether everything is taken within `bound`; sets sizes, the makespan `reached`, and the least `refused`. */
+  /** Whether everything is taken within `bound`; sets sizes, the makespan `reached`, and the run's least refused. */
   const probe = (bound: number): boolean => {
     probes++;
-    refused = Number.POSITIVE_INFINITY;
+    run.begin();
     reached = 0;
     let at = 0;
     for (let j = 0; j < numWorkers; j++) {
@@ -104,34 +99,10 @@ export function placeExact(sorted: Float64Array, tokenTimes: readonly number[], 
         sizes.fill(0, j);
         return true;
       }
-      const longest = sorted[at]!;
-      const tokenTime = tokenTimes[j]!;
-      // Galloping from the last size: bounds change little from probe to probe.
-      let low = 0;
-      let lowSeconds = 0;
-      let high = left + 1;
-      let highSeconds = Number.POSITIVE_INFINITY;
-      let stride = 1;
-      let next = Math.min(Math.max(sizes[j]!, 1), left);
-      while (high - low > 1) {
-        const seconds = groupSeconds(factor(next), longest, tokenTime);
-        evaluations++;
-        if (seconds <= bound) {
-          low = next;
-          lowSeconds = seconds;
-          next = high === left + 1 ? Math.min(low + stride, left) : (low + high) >> 1;
-        } else {
-          high = next;
-          highSeconds = seconds;
-          next = low === 0 ? Math.max(high - stride, 1) : (low + high) >> 1;
-          if (next <= low) next = (low + high) >> 1;
-        }
-        stride *= 2;
-      }
-      sizes[j] = low;
-      if (low > 0 && lowSeconds > reached) reached = lowSeconds;
-      if (highSeconds < refused) refused = highSeconds;
-      at += low;
+      const size = run.find(sorted[at]!, tokenTimes[j]!, bound, left, sizes[j]!);
+      sizes[j] = size;
+      if (run.seconds > reached) reached = run.seconds;
+      at += size;
     }
     return at === sorted.length;
   };
@@ -147,15 +118,10 @@ export function placeExact(sorted: Float64Array, tokenTimes: readonly number[], 
       feasible = reached;
       best.set(sizes);
     } else {
-      floor = Math.max(refused, floor);
+      floor = Math.max(run.refused, floor);
     }
   }
-  return { makespan: feasible, sizes: Array.from(best), probes, evaluations };
-}
-
-/** A bound to try: the geometric mean while the ends are orders apart, then the arithmetic one. */
-export function between(low: number, high: number): number {
-  return low > 0 && high > 4 * low ? Math.sqrt(low) * Math.sqrt(high) : low + (high - low) / 2;
+  return { makespan: feasible, sizes: Array.from(best), probes, evaluations: run.evaluations };
 }
 
 /** Heddle Formula 3, O(n² m). One deviation, a repair: a worker may stay empty (the formula demands one each). */

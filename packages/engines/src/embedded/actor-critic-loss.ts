@@ -1,5 +1,4 @@
 import { lax, numpy as np } from "@jax-js/jax";
-import type { LossMetrics } from "@treadle/contracts";
 import type { ControlLoss } from "../engine.ts";
 import { type ActorCriticConfig, layerNames, logDeviationName } from "./actor-critic-config.ts";
 import type { Tree } from "./device.ts";
@@ -16,15 +15,6 @@ export type ControlInputs = {
   oldValues: np.Array;
   coefficients: np.Array;
 };
-
-export const controlMetricNames = [
-  "loss",
-  "weight",
-  "kl",
-  "entropy",
-  "clipFraction",
-  "valueLoss",
-] as const satisfies readonly (keyof LossMetrics)[];
 
 export function controlCoefficients(loss: ControlLoss): Float32Array {
   const { clipLow, clipHigh, valueCoefficient, valueClip = 0, entropyCoefficient } = loss;
@@ -43,7 +33,7 @@ function clamp(x: np.Array, lowest: np.Array, highest: np.Array): np.Array {
   return np.minimum(np.maximum(x, lowest), highest);
 }
 
-/** The weighted loss and its metrics `[6]` in the order of `controlMetricNames`. */
+/** The weighted loss and its metrics `[6]` in the order of `lossMetricNames`. */
 export function controlLoss(
   config: ActorCriticConfig,
   clipValues: boolean,

@@ -1,7 +1,15 @@
 import { jit, type numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
 import { type LossMetrics, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
-import type { Actions, ActOptions, ControlBatch, ControlEngine, ControlLoss, EngineMemory } from "../engine.ts";
+import {
+  type Actions,
+  type ActOptions,
+  type ControlBatch,
+  type ControlEngine,
+  type ControlLoss,
+  type EngineMemory,
+  lossMetricNames,
+} from "../engine.ts";
 import { invalidRequest, ModelEngine } from "../model-engine.ts";
 import { mix, normal } from "../random.ts";
 import {
@@ -11,7 +19,7 @@ import {
   layerNames,
   logDeviationName,
 } from "./actor-critic-config.ts";
-import { type ControlInputs, controlCoefficients, controlLoss, controlMetricNames } from "./actor-critic-loss.ts";
+import { type ControlInputs, controlCoefficients, controlLoss } from "./actor-critic-loss.ts";
 import { breathe, DeviceParameters, floats, references, startDevice, type Tree } from "./device.ts";
 
 type GradientProgram = OwnedFunction<(parameters: Tree, inputs: ControlInputs) => [[np.Array, np.Array], Tree]>;
@@ -110,7 +118,7 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
           this.optimiser.accumulate(gradients[name]!.dataSync() as Float32Array, offsets.get(name)!);
         }
         const measured = metrics.dataSync();
-        controlMetricNames.forEach((name, i) => {
+        lossMetricNames.forEach((name, i) => {
           sums[name] += measured[i]!;
         });
         await breathe();

@@ -1,5 +1,5 @@
 import { lax, nn, numpy as np } from "@jax-js/jax";
-import type { LossMetrics, LossSpec } from "@treadle/contracts";
+import type { LossSpec } from "@treadle/contracts";
 import type { Outputs } from "./transformer-model.ts";
 
 /** Arrays `[rows, columns]`, already shifted: entry `[r, t]` is about predicting `targets[r, t]` from position t. */
@@ -25,15 +25,6 @@ export type LossShape = {
   readonly value: boolean;
 };
 
-export const metricNames = [
-  "loss",
-  "weight",
-  "kl",
-  "entropy",
-  "clipFraction",
-  "valueLoss",
-] as const satisfies readonly (keyof LossMetrics)[];
-
 export const numCoefficients = 7;
 
 /** clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient, and the value's coefficient and clip. */
@@ -45,8 +36,9 @@ export function coefficientsOf(loss: LossSpec): Float32Array {
 }
 
 /**
- * The loss, a weighted sum, and its metrics `[6]` in the order of `metricNames`, from a forward pass. Entries of weight 0 contribute exactly nothing, to value and gradient: log-ratios are
- * masked before they are exponentiated, so no infinity meets a zero.
+ * The loss, a weighted sum, and its metrics `[6]` in the order of `lossMetricNames`, from a forward pass.
+ * Entries of weight 0 contribute exactly nothing, to value and gradient: log-ratios are masked before they are
+ * exponentiated, so no infinity meets a zero.
  */
 export function weightedLoss(
   shape: LossShape,

@@ -7,13 +7,19 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import { z } from "zod";
-import type { EngineMemory, GenerateOptions, GenerationEngine, TokenRows, TrainingEngine } from "../engine.ts";
+import {
+  type EngineMemory,
+  type GenerateOptions,
+  type GenerationEngine,
+  lossMetricNames,
+  type TokenRows,
+  type TrainingEngine,
+} from "../engine.ts";
 import { invalidRequest, ModelEngine } from "../model-engine.ts";
 import { checkArrays, checkRows, microBatches } from "./batches.ts";
 import { breathe, DeviceParameters, startDevice } from "./device.ts";
 import { Gate } from "./gate.ts";
 import { bucketFor, Generation } from "./generation.ts";
-import { metricNames } from "./policy-loss.ts";
 import { initialTransformer, TransformerConfig, transformerShapes } from "./transformer-config.ts";
 import { TransformerPrograms } from "./transformer-programs.ts";
 
@@ -162,7 +168,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
         const metrics = this.#programs.gradients(this.#device.tree(), part, loss, present, (name, gradient) =>
           this.optimiser.accumulate(gradient, offsets.get(name)!),
         );
-        for (const name of metricNames) sums[name] += metrics[name];
+        for (const name of lossMetricNames) sums[name] += metrics[name];
         await breathe();
         this.refuseReleased("forwardBackward");
       }

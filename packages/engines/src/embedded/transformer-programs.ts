@@ -1,14 +1,8 @@
 import { jit, lax, numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
 import type { LossMetrics, LossSpec } from "@treadle/contracts";
+import { lossMetricNames } from "../engine.ts";
 import { dispose, floats, integers, references, type Tree } from "./device.ts";
-import {
-  coefficientsOf,
-  type LossInputs,
-  type LossShape,
-  metricNames,
-  numCoefficients,
-  weightedLoss,
-} from "./policy-loss.ts";
+import { coefficientsOf, type LossInputs, type LossShape, numCoefficients, weightedLoss } from "./policy-loss.ts";
 import type { TransformerConfig } from "./transformer-config.ts";
 import { type Cache, decode, emptyCache, forward } from "./transformer-model.ts";
 
@@ -104,7 +98,7 @@ export class TransformerPrograms {
     value.dispose();
     for (const name in gradients) accumulate(name, gradients[name]!.dataSync() as Float32Array);
     const values = metrics.dataSync();
-    return Object.fromEntries(metricNames.map((name, i) => [name, values[i]!])) as LossMetrics;
+    return Object.fromEntries(lossMetricNames.map((name, i) => [name, values[i]!])) as LossMetrics;
   }
 
   emptyCache(slots: number): Cache {

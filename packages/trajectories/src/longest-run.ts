@@ -1,0 +1,55 @@
+/** The duration of a group, in this order of rounding: every method computes the same double. */
+export function groupSeconds(factor: number, longest: number, tokenTime: number): number {
+  return factor * longest * tokenTime;
+}
+
+/** A bound to try: the geometric mean while the ends are orders apart, then the arithmetic one. */
+export function between(low: number, high: number): number {
+  return low > 0 && high > 4 * low ? Math.sqrt(low) * Math.sqrt(high) : low + (high - low) / 2;
+}
+
+/**
+ * Finds how many of the next trajectories one worker can finish within a bound, where a longer run never takes less time.
+ * It gallops from a guess, since bounds change little from probe to probe.
+ */
+export class LongestRun {
+  readonly #factor: (k: number) => number;
+  evaluations = 0;
+  /** the least duration that was refused since the last `begin` */
+  refused = Number.POSITIVE_INFINITY;
+  /** seconds of the run found last, 0 for an empty one */
+  seconds = 0;
+
+  constructor(factor: (k: number) => number) {
+    this.#factor = factor;
+  }
+
+  begin(): void {
+    this.refused = Number.POSITIVE_INFINITY;
+  }
+
+  /** The size of the run, from 0 to `left` trajectories of which `longest` tokens is the longest. */
+  find(longest: number, tokenTime: number, bound: number, left: number, guess: number): number {
+    let [low, high, stride] = [0, left + 1, 1];
+    let highSeconds = Number.POSITIVE_INFINITY;
+    let next = Math.min(Math.max(guess, 1), left);
+    this.seconds = 0;
+    while (high - low > 1) {
+      const seconds = groupSeconds(this.#factor(next), longest, tokenTime);
+      this.evaluations++;
+      if (seconds <= bound) {
+        low = next;
+        this.seconds = seconds;
+        next = high === left + 1 ? Math.min(low + stride, left) : (low + high) >> 1;
+      } else {
+        high = next;
+        highSeconds = seconds;
+        next = low === 0 ? Math.max(high - stride, 1) : (low + high) >> 1;
+        if (next <= low) next = (low + high) >> 1;
+      }
+      stride *= 2;
+    }
+    if (highSeconds < this.refused) this.refused = highSeconds;
+    return low;
+  }
+}
