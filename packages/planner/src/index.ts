@@ -34,6 +34,7 @@ export { traceFlow } from "./profile/flow-trace.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
+export { median } from "./profile/robust-median.ts";
 export { layoutOf, type RunningLayout } from "./profile/running-layout.ts";
 
 /** What `treadle solve` offers from this package, by name. */

@@ -7,6 +7,7 @@ import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime";
 import { Command } from "commander";
 import { planPage } from "../view/plan-page.ts";
 import { type PlannedCase, renderPlan } from "../view/plan-text.ts";
+import { wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { repeated, withSettings } from "./settings.ts";
 
@@ -20,6 +21,9 @@ type PlanFlags = {
   readonly html?: string;
   readonly json?: boolean;
 };
+
+/** Devices, items, steps and milliseconds that a question may have. */
+const mostCounted = 65536;
 
 export function planCommand(): Command {
   return withSettings(new Command("plan"))
@@ -109,7 +113,8 @@ function change(text: string, target: Target): Target & { title: string } {
     if (key === "devices")
       changed = { ...changed, devices: resize(changed.devices, positive("--what-if devices", value)) };
     else if (key === "batch") changed = { ...changed, batch: positive("--what-if batch", value) };
-    else if (key === "staleness") changed = { ...changed, maxStaleness: whole("--what-if staleness", value, 0) };
+    else if (key === "staleness")
+      changed = { ...changed, maxStaleness: wholeNumber("--what-if staleness", value, { most: mostCounted }) };
     else if (kinds.includes(key))
       changed = { ...changed, devices: resize(changed.devices, positive(`--what-if ${key}`, value), key) };
     else {
@@ -120,13 +125,7 @@ function change(text: string, target: Target): Target & { title: string } {
   return { ...changed, title: `what if ${text.replaceAll(",", ", ")}` };
 }
 
-const positive = (flag: string, text: string): number => whole(flag, text, 1);
-
-function whole(flag: string, text: string, least: number): number {
-  const number = Number(text);
-  if (text.trim() !== "" && Number.isInteger(number) && number >= least && number <= 65536) return number;
-  throw new TreadleError("problem.invalid", `${flag} '${text}' is not allowed: an integer from ${least} to 65536 is`);
-}
+const positive = (flag: string, text: string): number => wholeNumber(flag, text, { least: 1, most: mostCounted });
 
 /** As many devices of a kind, by default the most frequent, alike the ones there are, and as many on a node. */
 function resize(devices: readonly DeviceSpec[], count: number, kind = mostFrequentKind(devices)): DeviceSpec[] {

@@ -9,6 +9,7 @@ import { planVirtualCluster, type SimulationResult, simulate } from "@treadle/si
 import { Command, Option } from "commander";
 import { z } from "zod";
 import { simulationTable } from "../view/simulation-table.ts";
+import { realNumber, wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { simulateActionsCommand } from "./simulate-actions.ts";
 
@@ -51,8 +52,8 @@ export function simulateCommand(): Command {
         plan,
         profile,
         devices,
-        steps: count("steps", flags.steps),
-        seed: integer("seed", flags.seed),
+        steps: wholeNumber("--steps", flags.steps, { least: 1 }),
+        seed: wholeNumber("--seed", flags.seed),
         traits: tails(flags.tail),
         trace: flags.html !== undefined,
       });
@@ -82,9 +83,10 @@ async function planWorkflow(folder: string, flags: SimulateFlags): Promise<Simul
   const profile = readProfile(profilePath(findProjectRoot(), name, flags.profile), name);
   const profiled = Object.values(profile.components).flatMap(({ samples }) => samples.map((each) => each.devices));
   const planned = planVirtualCluster(profile, {
-    devices: flags.devices === undefined ? Math.max(...profiled) : count("devices", flags.devices),
+    devices:
+      flags.devices === undefined ? Math.max(...profiled) : wholeNumber("--devices", flags.devices, { least: 1 }),
     mode: flags.mode ?? "auto",
-    maxStaleness: flags.maxStaleness === undefined ? 0 : integer("max-staleness", flags.maxStaleness),
+    maxStaleness: flags.maxStaleness === undefined ? 0 : wholeNumber("--max-staleness", flags.maxStaleness),
     memoryBytesPerDevice: memoryOf(flags),
     deadlineMs: searchMs,
     nowMs: () => performance.now(),
@@ -158,12 +160,7 @@ async function writePage(file: string, traces: SimulationResult["traces"], title
 
 function memoryOf({ deviceMemoryMib }: SimulateFlags): number | undefined {
   if (deviceMemoryMib === undefined) return undefined;
-  const mebibytes = Number(deviceMemoryMib);
-  if (mebibytes > 0 && Number.isFinite(mebibytes)) return mebibytes * 2 ** 20;
-  throw new TreadleError(
-    "problem.invalid",
-    `--device-memory-mib '${deviceMemoryMib}' is not allowed: a positive number is`,
-  );
+  return realNumber("--device-memory-mib", deviceMemoryMib, { above: 0 }) * 2 ** 20;
 }
 
 function tails(text: string | undefined): Record<string, { lengthSpread: number }> {
@@ -179,16 +176,4 @@ function tails(text: string | undefined): Record<string, { lengthSpread: number 
       );
     }),
   );
-}
-
-function integer(flag: string, text: string): number {
-  const value = Number(text);
-  if (Number.isSafeInteger(value) && value >= 0) return value;
-  throw new TreadleError("problem.invalid", `--${flag} '${text}' is not allowed: an integer of at least 0 is`);
-}
-
-function count(flag: string, text: string): number {
-  const value = integer(flag, text);
-  if (value >= 1) return value;
-  throw new TreadleError("problem.invalid", `--${flag} '${text}' is not allowed: a positive integer is`);
 }

@@ -4,6 +4,7 @@ import { type Problem, TreadleError } from "@treadle/contracts";
 import { problems as planner } from "@treadle/planner";
 import { problems as trajectories } from "@treadle/trajectories";
 import { Command, Option } from "commander";
+import { realNumber } from "./number-flags.ts";
 
 const problems: Readonly<Record<string, Problem>> = { ...planner, ...trajectories, ...actions };
 
@@ -27,8 +28,8 @@ export function solveCommand(): Command {
       try {
         const answer = choose(name).solve(parse(await text(process.stdin)), {
           method: flags.method,
-          deadlineMs: numberFlag("deadline-ms", flags.deadlineMs),
-          seed: numberFlag("seed", flags.seed),
+          deadlineMs: atLeastZero("--deadline-ms", flags.deadlineMs),
+          seed: atLeastZero("--seed", flags.seed),
           nowMs: () => performance.now(),
           ...(flags.order === undefined ? {} : { flags: { order: flags.order } }),
         });
@@ -58,9 +59,5 @@ function parse(input: string): unknown {
   }
 }
 
-function numberFlag(name: string, value: string | undefined): number | undefined {
-  if (value === undefined) return undefined;
-  const number = Number(value);
-  if (Number.isFinite(number) && number >= 0) return number;
-  throw new TreadleError("problem.invalid", `--${name} '${value}' is not allowed: a number of at least 0 is`);
-}
+const atLeastZero = (flag: string, text: string | undefined): number | undefined =>
+  text === undefined ? undefined : realNumber(flag, text, { least: 0 });

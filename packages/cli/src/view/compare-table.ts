@@ -1,14 +1,20 @@
 /** What modes take, beside each other, as a table in Markdown. */
+import type { Profile } from "@treadle/contracts";
 import type { ComparedPlan } from "@treadle/runtime";
 import { markdownTable } from "./markdown-table.ts";
 import { formatPercent, formatSeconds } from "./text.ts";
 
-export type SimulatedPlan = ComparedPlan & { readonly simulatedSeconds: number };
+export type SimulatedPlan = ComparedPlan & {
+  /** the median step on virtual time, or why there is none */
+  readonly simulated: { readonly seconds: number } | { readonly failure: string };
+};
 
 export type ComparedWorkload = {
   readonly name: string;
   readonly components: number;
   readonly plans: readonly SimulatedPlan[];
+  /** what predictions and simulations rest on */
+  readonly profile: Profile;
 };
 
 const modes = ["temporal", "spatial", "hybrid"] as const;
@@ -39,27 +45,31 @@ export function compareTable(workloads: readonly ComparedWorkload[]): string {
 /** One row a plan: how far the planner's prediction and the simulation were from what was measured. */
 export function predictionTable(workloads: readonly ComparedWorkload[]): string {
   const rows = workloads.flatMap(({ name, plans }) =>
-    plans.map(({ mode, by, stepSeconds, predictedSeconds, simulatedSeconds }) => [
+    plans.map(({ mode, by, stepSeconds, standardError, predictedSeconds, simulated }) => [
       name,
       `${mode}, ${by}`,
       formatSeconds(stepSeconds),
+      `± ${formatPercent(standardError / stepSeconds)}`,
       predictedSeconds === undefined ? "–" : deviation(stepSeconds, predictedSeconds),
-      deviation(stepSeconds, simulatedSeconds),
+      "seconds" in simulated ? deviation(stepSeconds, simulated.seconds) : `failed: ${simulated.failure}`,
     ]),
   );
-  return markdownTable(["workload", "plan", "measured", "predicted", "simulated"], rows);
+  return markdownTable(["workload", "plan", "measured", "known to", "predicted", "simulated"], rows);
 }
 
 /** A line for each plan of one workload. */
 export function summariseComparison({ name, plans }: ComparedWorkload): string {
   return plans
-    .map(({ mode, by, stepSeconds, predictedSeconds, simulatedSeconds }) => {
+    .map(({ mode, by, stepSeconds, predictedSeconds, simulated }) => {
       const predicted =
         predictedSeconds === undefined
           ? ""
           : `, predicted ${formatSeconds(predictedSeconds)} (${deviation(stepSeconds, predictedSeconds)})`;
-      const simulated = `, simulated ${formatSeconds(simulatedSeconds)} (${deviation(stepSeconds, simulatedSeconds)})`;
-      return `${name}: ${mode} ${by}: ${formatSeconds(stepSeconds)} a step${predicted}${simulated}`;
+      const onVirtualTime =
+        "seconds" in simulated
+          ? `, simulated ${formatSeconds(simulated.seconds)} (${deviation(stepSeconds, simulated.seconds)})`
+          : `, not simulated: ${simulated.failure}`;
+      return `${name}: ${mode} ${by}: ${formatSeconds(stepSeconds)} a step${predicted}${onVirtualTime}`;
     })
     .join("\n");
 }

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { layoutOf, planFromProfile } from "@treadle/planner";
+import { layoutOf, median, planFromProfile } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
 import { runWorkflow } from "./run.ts";
@@ -19,6 +19,8 @@ export type ComparedPlan = {
   readonly predictedSeconds: number | undefined;
   /** median of the steps that were measured */
   readonly stepSeconds: number;
+  /** of that median, in seconds, from how far single steps were off it */
+  readonly standardError: number;
   /** the same for plans that do the same */
   readonly layout: string;
 };
@@ -101,7 +103,9 @@ async function runOnce(
   }
   if (!placed || seconds.length === 0) return undefined;
   const { plan, facts } = placed;
-  const stepSeconds = seconds.toSorted((a, b) => a - b)[Math.floor(seconds.length / 2)] as number;
+  const stepSeconds = median(seconds);
+  // As of a normal: its deviation is 1.4826 of the median absolute one, its median's error 1.2533 of its mean's.
+  const deviation = 1.4826 * median(seconds.map((each) => Math.abs(each - stepSeconds)));
   return {
     mode: plan.mode,
     by,
@@ -109,6 +113,7 @@ async function runOnce(
     devices: facts.devices,
     predictedSeconds,
     stepSeconds,
+    standardError: (1.2533 * deviation) / Math.sqrt(seconds.length),
     layout: layoutOf(plan).name,
   };
 }

@@ -1,0 +1,61 @@
+import type { Plan } from "@treadle/contracts";
+import { describe, expect, test } from "vitest";
+import { wholeNumber } from "../src/commands/number-flags.ts";
+import {
+  type ComparedWorkload,
+  compareTable,
+  predictionTable,
+  type SimulatedPlan,
+  summariseComparison,
+} from "../src/view/compare-table.ts";
+
+const plan = (
+  mode: Plan["mode"],
+  by: SimulatedPlan["by"],
+  stepSeconds: number,
+  simulated: SimulatedPlan["simulated"],
+): SimulatedPlan => ({
+  mode,
+  by,
+  stepSeconds,
+  standardError: stepSeconds / 100,
+  predictedSeconds: by === "planned" ? 2 : undefined,
+  simulated,
+  devices: [],
+  layout: `${mode} ${by}`,
+  plan: {} as Plan,
+});
+
+const workload: ComparedWorkload = {
+  name: "one",
+  components: 3,
+  profile: {} as ComparedWorkload["profile"],
+  plans: [
+    plan("temporal", "default", 4, { seconds: 4.4 }),
+    plan("spatial", "planned", 2, { failure: "step 1 comes to a standstill" }),
+    plan("spatial", "auto", 2.02, { seconds: 2 }),
+  ],
+};
+
+describe("a comparison of modes", () => {
+  test("tells of a plan that could not be simulated in its row, and of the others as ever", () => {
+    const rows = predictionTable([workload]).split("\n");
+    expect(rows.find((row) => row.includes("temporal, default"))).toMatch(/4\.00 s.*± 1\.0 %.*\+10\.0 %/);
+    expect(rows.find((row) => row.includes("spatial, planned"))).toMatch(
+      /\+0\.0 %.*failed: step 1 comes to a standstill/,
+    );
+    expect(summariseComparison(workload)).toContain("not simulated: step 1 comes to a standstill");
+  });
+
+  test("names the fastest mode, its lead over the next one, and how near automatic placement came", () => {
+    expect(compareTable([workload])).toMatch(/2\.02 s \(spatial\).*1\.01.*spatial, 100 ?%/);
+  });
+});
+
+test("a number of an option is refused with its option, its text and what was allowed", () => {
+  expect(wholeNumber("--steps", "8", { least: 1 })).toBe(8);
+  for (const text of ["", " ", "eight", "0", "1.5", "1e9", "NaN"])
+    expect(() => wholeNumber("--steps", text, { least: 1, most: 10_000 })).toThrow(
+      `--steps '${text}' is not allowed: an integer from 1 to 10000 is`,
+    );
+});
