@@ -59,7 +59,11 @@ export const SpawnCommand = z.object({
   memoryLimitMiB: z.number().positive().optional(),
 });
 export type SpawnCommand = z.infer<typeof SpawnCommand>;
-export const SpawnReply = z.object({ pid: z.int().optional() });
+export const SpawnReply = z.object({
+  pid: z.int().optional(),
+  /** where the node keeps large items for processes of other nodes */
+  depot: z.array(z.string()).optional(),
+});
 
 export const EndCommand = z.object({ ...OneProcess, verdict: ErrorRecordShape.optional() });
 export const StopCommand = z.object({ ...OneProcess, graceMs: z.number().nonnegative() });

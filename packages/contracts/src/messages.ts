@@ -2,8 +2,10 @@
  * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
  *
  * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, give-up, stop, segments.reuse
- * worker → runner   ready, configuration, channel.put, channel.take, segments.read, lock.acquire, lock.release, resolve, state.save, artifact.write, telemetry
+ * worker → runner   ready, configuration, channel.put, channel.take, segments.read, depots, lock.acquire, lock.release, resolve, state.save, artifact.write, telemetry
  * worker → worker   call, message
+ * worker → depot    payload.keep, payload.read
+ * runner → depot    payload.read, payload.free
  */
 import { z } from "zod";
 import { LinksConfig } from "./config.ts";
@@ -113,6 +115,10 @@ export const GiveUpMessage = z.object({ call: z.string() });
 export const ResolveRequest = z.object({ worker: z.string() });
 export const ResolveReply = z.object({ addresses: z.array(z.string()), incarnation: z.int() });
 
+/** The same bytes on a node, in a segment there. */
+export const KeptCopy = z.object({ node: z.string(), segment: z.string() });
+export type KeptCopy = z.infer<typeof KeptCopy>;
+
 /**
  * An item that stays where its producer put it: a file of the run in shared memory. `index` is its place in its block,
  * where its length is 0.
@@ -121,6 +127,9 @@ export const KeptItem = z.object({
   index: z.int().nonnegative(),
   segment: z.string(),
   sizeBytes: z.int().nonnegative(),
+  /** where processes share no memory: the node of `segment`, and a copy on another one */
+  node: z.string().optional(),
+  copy: KeptCopy.optional(),
 });
 export type KeptItem = z.infer<typeof KeptItem>;
 
@@ -161,6 +170,18 @@ export const TakeRequest = z.object({
 export const TakeReply = z.union([z.null(), z.object({ blocks: z.array(ItemBlock) })]);
 /** Segments: read to the end, from a consumer; free to be written again, to their producer. */
 export const SegmentsMessage = z.object({ segments: z.array(z.string()) });
+/** Where payloads can be copied to and read from: the depots of other nodes, those where the channel is consumed first. */
+export const DepotsRequest = z.object({ channel: z.string() });
+export const DepotsReply = z.array(
+  z.object({ node: z.string(), addresses: z.array(z.string()), consumes: z.boolean() }),
+);
+export type DepotsReply = z.infer<typeof DepotsReply>;
+/** Bytes of an item, to be kept in a segment of the depot's node; without one there is no memory for it. */
+export const KeepRequest = z.object({ data: bytes });
+export const KeepReply = z.object({ segment: z.string().optional() });
+/** Answered with the bytes. */
+export const ReadKeptRequest = z.object({ segment: z.string(), sizeBytes: z.int().nonnegative() });
+export const ReadKeptReply = bytes;
 export const LockRequest = z.object({ call: z.string() });
 export const LockReply = z.object({ token: z.int().positive() });
 export const UnlockRequest = z.object({ call: z.string(), token: z.int().positive() });

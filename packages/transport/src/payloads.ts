@@ -56,6 +56,11 @@ export class PayloadStore {
     return name;
   }
 
+  /** What was written there, to be sent elsewhere; not to be touched once `reuse` has named it. */
+  bytesOf(name: string, sizeBytes: number): Uint8Array | undefined {
+    return this.#inUse.get(name)?.bytes.subarray(0, sizeBytes);
+  }
+
   /** Nobody reads these segments any more (Y1). */
   reuse(names: readonly string[]): void {
     for (const name of names) {
@@ -91,28 +96,39 @@ export class PayloadReader {
 
   /** Throws `link.protocol` when the segment is none of this run's, is gone, or holds no item. */
   read(segment: string, sizeBytes: number): unknown {
-    const memory = sharedMemory();
-    if (memory === undefined || !segment.startsWith(this.#prefix) || segment.includes("/")) {
-      throw protocolError(`segment '${segment}' is none of this run's`);
-    }
-    const mapping = open(memory, segment);
-    if (sizeBytes > mapping.sizeBytes) {
-      memory.unmap(mapping);
-      throw protocolError(`segment '${segment}' has ${mapping.sizeBytes} bytes, and ${sizeBytes} are announced`);
-    }
+    const { memory, mapping } = this.#map(segment, sizeBytes);
     const area = memory.view(mapping, sizeBytes);
-    if (sizeBytes <= copyOutBytes) {
-      const copy = new Uint8Array(takeMemory(sizeBytes), 0, sizeBytes);
-      copy.set(new Uint8Array(area));
-      this.free(segment, mapping);
-      return decodeItem(copy);
-    }
+    if (sizeBytes <= copyOutBytes) return decodeItem(this.#copyOut(segment, mapping, area));
     collected.register(area, { reader: this, segment, mapping }, area); // Y4
     noteForeignMemory(area, () => {
       collected.unregister(area);
       this.free(segment, mapping);
     });
     return decodeItem(new Uint8Array(area));
+  }
+
+  /** The same as bytes, to be sent elsewhere: a copy. */
+  readBytes(segment: string, sizeBytes: number): Uint8Array {
+    const { memory, mapping } = this.#map(segment, sizeBytes);
+    return this.#copyOut(segment, mapping, memory.view(mapping, sizeBytes));
+  }
+
+  #map(segment: string, sizeBytes: number): { memory: SharedMemory; mapping: Mapping } {
+    const memory = sharedMemory();
+    if (memory === undefined || !segment.startsWith(this.#prefix) || segment.includes("/")) {
+      throw protocolError(`segment '${segment}' is none of this run's`);
+    }
+    const mapping = open(memory, segment);
+    if (sizeBytes <= mapping.sizeBytes) return { memory, mapping };
+    memory.unmap(mapping);
+    throw protocolError(`segment '${segment}' has ${mapping.sizeBytes} bytes, and ${sizeBytes} are announced`);
+  }
+
+  #copyOut(segment: string, mapping: Mapping, area: ArrayBuffer): Uint8Array {
+    const copy = new Uint8Array(takeMemory(area.byteLength), 0, area.byteLength);
+    copy.set(new Uint8Array(area));
+    this.free(segment, mapping);
+    return copy;
   }
 
   /** The mapping cannot be reached any more. */

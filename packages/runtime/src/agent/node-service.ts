@@ -26,6 +26,7 @@ import {
 } from "@treadle/contracts";
 import { kindOf } from "../cluster/relocate.ts";
 import { codeHash } from "./code-hash.ts";
+import { openPayloadDepot } from "./payload-depot.ts";
 import { RunSession } from "./run-session.ts";
 
 /** A node on the runner's own machine shares its folders; one on a machine of its own has links to the others. */
@@ -168,6 +169,10 @@ export class NodeService {
     if (place.kind === "machine") await this.#checkCode(command); // A4
     const isHome = place.kind === "runner";
     const segmentPrefix = isHome ? command.segmentPrefix : `${command.segmentPrefix}${this.name}-`;
+    const { runId, token } = command.boot;
+    const depot = isHome
+      ? undefined
+      : await openPayloadDepot({ runId, token, node: this.name, segmentPrefix, links: place.links });
     this.#notice(`opens run '${run}'`);
     return new RunSession({
       run,
@@ -179,6 +184,7 @@ export class NodeService {
       folder: isHome ? { path: place.socketFolder(), close: async () => {} } : await place.openFolder(segmentPrefix),
       links: isHome ? undefined : place.links,
       logs: isHome ? place.logs : undefined,
+      depot,
       onExit: (report) => {
         this.#announceSoon();
         void this.#reportExit(run, session, report);

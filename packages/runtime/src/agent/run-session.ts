@@ -16,6 +16,7 @@ import {
   type LinksConfig,
   type LogEvent,
   type SpawnCommand,
+  type SpawnReply,
   type StopCommand,
   TreadleError,
   type WorkerBoot,
@@ -23,6 +24,7 @@ import {
 import { removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import { NodeAgent, type WorkerProcess } from "./node-agent.ts";
+import type { PayloadDepot } from "./payload-depot.ts";
 
 const beatIntervalMs = 500;
 const logIntervalMs = 100;
@@ -41,6 +43,8 @@ export type SessionOptions = {
   readonly folder: { readonly path: string; close(): Promise<void> };
   /** how workers are reached from other nodes; absent where the runner itself is here */
   readonly links: LinksConfig | undefined;
+  /** where large items lie for processes of other nodes; absent where the runner itself is here */
+  readonly depot?: PayloadDepot | undefined;
   /** workers write their lines there, and only warnings are sent; absent: all lines are sent */
   readonly logs: string | undefined;
   readonly onExit: (report: ExitReport) => void;
@@ -91,7 +95,7 @@ export class RunSession {
   }
 
   /** Rejects with `worker.load-failed` when the module is not below the project's root. */
-  async spawn(command: SpawnCommand): Promise<{ pid?: number }> {
+  async spawn(command: SpawnCommand): Promise<z.infer<typeof SpawnReply>> {
     if (this.#closed) throw new TreadleError("node.lost", `node '${this.#options.node}' has ended run '${this.run}'`);
     const { component, rank, incarnation } = command.boot;
     const key = keyOf(`${component}/${rank}`, incarnation);
@@ -109,7 +113,8 @@ export class RunSession {
       );
     }
     const { pid } = await process;
-    return pid === undefined ? {} : { pid };
+    const { depot } = this.#options;
+    return { ...(pid === undefined ? {} : { pid }), ...(depot ? { depot: [...depot.addresses] } : {}) };
   }
 
   async end({ worker, incarnation, verdict }: z.infer<typeof EndCommand>): Promise<void> {
@@ -126,6 +131,7 @@ export class RunSession {
       await this.#agent.close();
       for (const timer of this.#timers) clearInterval(timer);
       this.#sendLines();
+      await this.#options.depot?.close();
       if (this.#options.links !== undefined) removeSegments(this.#options.segmentPrefix);
       await this.#options.folder.close();
     })();

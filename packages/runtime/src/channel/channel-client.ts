@@ -6,7 +6,6 @@
 import {
   type ChannelRef,
   type ItemBlock,
-  type KeptItem,
   type PackedItems,
   type PutRequest,
   TakeReply,
@@ -24,6 +23,7 @@ import {
 import type { z } from "zod";
 import type { ChannelWait } from "../host/call-meter.ts";
 import type { BatchOptions, Sink, Source } from "./channel.ts";
+import type { DistantPayloads, ReadKept } from "./distant-payloads.ts";
 
 /** How a client reaches the home: over the runner's link from a worker, directly within the runner. */
 export type HomePort = {
@@ -36,7 +36,13 @@ export type HomePort = {
 };
 
 /** Large items of one process: those that it put, and those that it takes. */
-export type Payloads = { readonly store: PayloadStore; readonly reader: PayloadReader };
+export type Payloads = {
+  /** absent in a process that keeps nothing, such as a runner without a node */
+  readonly store?: PayloadStore | undefined;
+  readonly reader?: PayloadReader | undefined;
+  /** where processes do not all share memory */
+  readonly distant?: DistantPayloads | undefined;
+};
 
 export class SinkClient<T> implements Sink<T> {
   readonly name: string;
@@ -46,6 +52,8 @@ export class SinkClient<T> implements Sink<T> {
   readonly #call: () => string;
   readonly #waiting: () => ChannelWait;
   readonly #encoder = new ItemEncoder();
+  /** the last put whose items had to be copied to another node first */
+  #copying: Promise<unknown> | undefined;
 
   constructor(
     ref: ChannelRef,
@@ -64,11 +72,43 @@ export class SinkClient<T> implements Sink<T> {
 
   async put(...items: readonly T[]): Promise<void> {
     if (items.length === 0) return;
-    const packed = packItems(items, this.#ref, this.#schema, this.#encoder, this.#port.payloads?.store);
+    const packing = this.#pack(items);
     using wait = this.#waiting();
+    const packed = packing instanceof Promise ? await packing : packing;
     await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
     wait.moved([packed]);
     if (this.#port.isRemote) giveMemory(packed.data);
+  }
+
+  /** At once, except where items go to another node first: then after all puts before, so that their order is kept (C2). */
+  #pack(items: readonly T[]): PackedItems | Promise<PackedItems> {
+    const { store, distant } = this.#port.payloads ?? {};
+    // What the home has to validate, it needs to see.
+    const kept = distant && !this.#ref.schema ? undefined : store;
+    const packed = packItems(items, this.#ref, this.#schema, this.#encoder, kept);
+    const before = this.#copying;
+    if (!distant || (before === undefined && !packed.kept)) return packed;
+    const packing = this.#copyKept(items, packed, before).finally(() => {
+      if (this.#copying === packing) this.#copying = undefined;
+    });
+    this.#copying = packing;
+    return packing;
+  }
+
+  async #copyKept(
+    items: readonly T[],
+    packed: PackedItems,
+    before: Promise<unknown> | undefined,
+  ): Promise<PackedItems> {
+    const { store, distant } = this.#port.payloads as Required<Payloads>;
+    const copying = packed.kept ? distant?.copy(this.name, packed.kept, store as PayloadStore) : undefined;
+    const [copied] = await Promise.allSettled([copying, before]);
+    if (copied.status === "rejected") throw copied.reason;
+    if (!packed.kept) return packed;
+    if (copied.value) return { ...packed, kept: copied.value };
+    // No other node can have them: the home keeps them, whoever dies.
+    store?.reuse(packed.kept.map(({ segment }) => segment));
+    return packItems(items, this.#ref, this.#schema, this.#encoder);
   }
 }
 
@@ -101,8 +141,11 @@ export class SourceClient<T> implements Source<T> {
       }),
     );
     if (reply === null) return undefined;
+    const { reader, distant } = this.#port.payloads ?? {};
+    const kept = reply.blocks.flatMap((block) => block.kept ?? []);
+    const read = distant && kept.length > 0 ? await distant.locate(this.name, kept, reader) : readWith(reader);
     wait.moved(reply.blocks);
-    const items = unpackItems<T>(reply, this.#port.payloads?.reader);
+    const items = unpackItems<T>(reply, read);
     // Nothing that was decoded with shapes points into its block.
     if (this.#port.isRemote) for (const block of reply.blocks) if (block.shapes) releaseArrays(block.data);
     return items;
@@ -175,8 +218,12 @@ function numberField(fields: Record<string, unknown>, field: string, channel: st
   );
 }
 
-export function unpackItems<T>(batch: { readonly blocks: readonly ItemBlock[] }, reader?: PayloadReader): T[] {
-  const read = reader && (({ segment, sizeBytes }: KeptItem) => reader.read(segment, sizeBytes));
+/** Of a process that shares memory with those that keep items. */
+export function readWith(reader: PayloadReader | undefined): ReadKept | undefined {
+  return reader && (({ segment, sizeBytes }) => reader.read(segment, sizeBytes));
+}
+
+export function unpackItems<T>(batch: { readonly blocks: readonly ItemBlock[] }, read?: ReadKept): T[] {
   const { blocks } = batch;
   if (blocks.length === 1) return decodeItems(blocks[0] as ItemBlock, read) as T[];
   return blocks.flatMap((block) => decodeItems(block, read)) as T[];

@@ -9,7 +9,7 @@
  */
 import { type ItemBlock, PutRequest, SegmentsMessage, TakeRequest, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
-import { type Payloads, unpackItems, validateItem } from "./channel-client.ts";
+import { type Payloads, readWith, unpackItems, validateItem } from "./channel-client.ts";
 import type { CallOutcome, ChannelEffect } from "./channel-messages.ts";
 import { ChannelState } from "./channel-state.ts";
 import { BlockItems, joinItems, type StoredItem } from "./item-blocks.ts";
@@ -63,6 +63,9 @@ export class ChannelHomes {
   readonly #waiting = new Map<number, Waiting>();
   readonly #shares = new Map<string, StreamShares>();
   readonly #kept = new KeptPayloads();
+  /** channel to the workers that take from it, as of its latest stream */
+  readonly #consumers = new Map<string, Set<string>>();
+  readonly #consumed = new Map<string, string>();
   readonly #options: ChannelHomesOptions;
   #lastRequest = 0;
 
@@ -101,6 +104,11 @@ export class ChannelHomes {
     this.#free(this.#kept.workerDied(worker));
   }
 
+  /** Those that take from a channel now, or have been the last to. */
+  consumersOf(channel: string): ReadonlySet<string> {
+    return this.#consumers.get(channel) ?? new Set();
+  }
+
   get names(): string[] {
     return [...this.#channels.keys()];
   }
@@ -112,6 +120,7 @@ export class ChannelHomes {
     for (const end of ends) {
       this.#channel(end.channel).state.open({ call, worker, role: end.role, stream: end.stream });
       this.#sharesOf(end).open(end.role, call);
+      if (end.role === "source") this.#noteConsumer(end, worker);
     }
   }
 
@@ -152,11 +161,11 @@ export class ChannelHomes {
     const open = this.#openCall(request.call, request.channel);
     const { state, definition } = this.#channel(request.channel);
     const items = new BlockItems(request.items);
-    for (const { segment } of request.items.kept ?? []) this.#kept.entered(segment, open.worker);
+    for (const item of request.items.kept ?? []) this.#kept.entered(item, open.worker);
     const { schema } = definition;
     if (schema) {
       try {
-        unpackItems({ blocks: [request.items] }, this.#options.payloads?.reader).forEach((item, i) => {
+        unpackItems({ blocks: [request.items] }, readWith(this.#options.payloads?.reader)).forEach((item, i) => {
           validateItem(item, schema, definition.name, i);
         });
       } catch (error) {
@@ -223,6 +232,12 @@ export class ChannelHomes {
   fail(error: TreadleError): void {
     for (const waiting of this.#waiting.values()) waiting.reject(error);
     this.#waiting.clear();
+  }
+
+  #noteConsumer({ channel, stream }: ChannelEnd, worker: string): void {
+    if (this.#consumed.get(channel) !== stream) this.#consumers.set(channel, new Set());
+    this.#consumed.set(channel, stream);
+    this.#consumers.get(channel)?.add(worker);
   }
 
   /** C6. */

@@ -4,7 +4,9 @@
  * V1 a segment is freed once: when its item is finished and nobody reads it any more.
  * V2 a freed segment goes back to the process that made it, or is removed when that process is gone.
  * V3 a dead process reads nothing.
+ * V4 a copy on another node is freed with its item, by that node; whoever names it when it was read means the item.
  */
+import type { KeptCopy, KeptItem } from "@treadle/contracts";
 
 /** How the names of kept items' segments begin: of one process, or of all of the run. */
 export function keptPrefix(segmentPrefix: string, worker?: string, incarnation = 0): string {
@@ -15,9 +17,13 @@ export function keptPrefix(segmentPrefix: string, worker?: string, incarnation =
 
 export type PayloadEffect =
   | { readonly type: "reuse"; readonly producer: string; readonly segment: string }
-  | { readonly type: "remove"; readonly segment: string };
+  /** absent `node`: on this one */
+  | { readonly type: "remove"; readonly segment: string; readonly node?: string | undefined };
 
 type Kept = {
+  /** absent where all processes share memory */
+  readonly node: string | undefined;
+  readonly copy: KeptCopy | undefined;
   /** undefined once that process is gone */
   producer: string | undefined;
   /** reads under way, by worker */
@@ -27,13 +33,16 @@ type Kept = {
 
 export class KeptPayloads {
   readonly #kept = new Map<string, Kept>();
+  /** copy to item */
+  readonly #copies = new Map<string, string>();
 
   get size(): number {
     return this.#kept.size;
   }
 
-  entered(segment: string, producer: string): void {
-    this.#kept.set(segment, { producer, readers: new Map(), isFinished: false });
+  entered({ segment, node, copy }: Pick<KeptItem, "segment" | "node" | "copy">, producer: string): void {
+    this.#kept.set(segment, { node, copy, producer, readers: new Map(), isFinished: false });
+    if (copy) this.#copies.set(copy.segment, segment);
   }
 
   delivered(segment: string, reader: string): void {
@@ -42,7 +51,8 @@ export class KeptPayloads {
   }
 
   /** A reader has let go of it. */
-  read(segment: string, reader: string): PayloadEffect[] {
+  read(named: string, reader: string): PayloadEffect[] {
+    const segment = this.#copies.get(named) ?? named; // V4
     const kept = this.#kept.get(segment);
     const count = kept?.readers.get(reader);
     if (kept === undefined || count === undefined) return [];
@@ -71,8 +81,13 @@ export class KeptPayloads {
   #freeIfDone(segment: string, kept: Kept): PayloadEffect[] {
     if (!kept.isFinished || kept.readers.size > 0) return [];
     this.#kept.delete(segment); // V1
-    return kept.producer === undefined
-      ? [{ type: "remove", segment }]
-      : [{ type: "reuse", producer: kept.producer, segment }];
+    const { producer, node, copy } = kept;
+    const effects: PayloadEffect[] =
+      producer === undefined ? [{ type: "remove", segment, node }] : [{ type: "reuse", producer, segment }];
+    if (copy) {
+      this.#copies.delete(copy.segment);
+      effects.push({ type: "remove", ...copy }); // V4
+    }
+    return effects;
   }
 }

@@ -15,6 +15,7 @@ import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
 import type { Payloads } from "../channel/channel-client.ts";
 import { type ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
+import { DistantPayloads } from "../channel/distant-payloads.ts";
 import { keptPrefix, type PayloadEffect } from "../channel/kept-payloads.ts";
 import { ChannelEndpoint, RunnerChannel, runnerName } from "../channel/runner-channel.ts";
 import { LockService } from "../device-lock/lock-service.ts";
@@ -60,8 +61,8 @@ export class Cluster {
   readonly #components = new Map<string, Component>();
   readonly #homes: ChannelHomes;
   readonly #nodes: Nodes;
-  /** large items stay with their producer where all processes share memory; else the home keeps them, whoever dies */
-  readonly #payloads: Payloads | undefined;
+  /** large items stay with their producer; where not all processes share memory, the runner only reads them */
+  readonly #payloads: Payloads;
   readonly #locks: LockService;
   readonly #calls: GroupCalls;
   readonly #supervisor: SupervisorState;
@@ -90,7 +91,7 @@ export class Cluster {
     const socketFolder = () => this.#fleet.socketFolder;
     this.#nodes = options.nodes ?? openLocalNode({ cluster: config.cluster, projectRoot, logs, socketFolder });
     this.#payloads = !this.#nodes.isLocal
-      ? undefined
+      ? { distant: this.#distantPayloads() }
       : {
           store: new PayloadStore(keptPrefix(this.#segmentPrefix, runnerName, 0)),
           reader: new PayloadReader(keptPrefix(this.#segmentPrefix), (segment) =>
@@ -328,7 +329,7 @@ export class Cluster {
     this.#calls.fail(ended);
     this.#homes.fail(ended);
     this.#locks.fail(ended);
-    this.#payloads?.store.close();
+    this.#payloads.store?.close();
     removeSegments(this.#segmentPrefix);
   }
 
@@ -355,8 +356,8 @@ export class Cluster {
   /** A large item has been used up by all: its memory goes back to its producer, or is removed with it. */
   #freed(effect: PayloadEffect): void {
     const segments = [effect.segment];
-    if (effect.type === "remove") removeSegment(effect.segment);
-    else if (effect.producer === runnerName) this.#payloads?.store.reuse(segments);
+    if (effect.type === "remove") this.#removeSegment(effect);
+    else if (effect.producer === runnerName) this.#payloads.store?.reuse(segments);
     else {
       try {
         this.#fleet.rank(effect.producer)?.control?.notify("segments.reuse", { segments });
@@ -364,6 +365,22 @@ export class Cluster {
         // its link has just ended; the run's end removes the segment
       }
     }
+  }
+
+  #removeSegment({ node, segment }: Extract<PayloadEffect, { type: "remove" }>): void {
+    if (node === undefined) return removeSegment(segment);
+    const addresses = this.#nodes.depots.get(node);
+    if (addresses) this.#payloads.distant?.free({ addresses }, [{ segment }]);
+  }
+
+  /** The runner is no node then, and keeps nothing itself. */
+  #distantPayloads(): DistantPayloads {
+    return new DistantPayloads({
+      node: this.#nodes.home,
+      connect: (addresses) => this.#fleet.connect(addresses),
+      depots: async (channel) => this.#fleet.depots(channel, this.#nodes.home),
+      letGo: (segment) => this.#homes.read(runnerName, { segments: [segment] }),
+    });
   }
 
   /** S3: from the first channel on, since the workflow can wait for one before it calls anybody. */

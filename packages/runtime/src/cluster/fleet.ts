@@ -13,8 +13,10 @@ import { join, relative } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import {
+  type DepotsReply,
   type DeviceSpec,
   type ExitReport,
+  type Link,
   OnloadReply,
   type Peer,
   type Plan,
@@ -109,6 +111,14 @@ export class Fleet {
   rank(worker: string): Rank | undefined {
     const at = worker.lastIndexOf("/");
     return this.#ranks.get(worker.slice(0, at))?.[Number(worker.slice(at + 1))];
+  }
+
+  /** Where large items of a channel can be kept and read from, for a process on this node. */
+  depots(channel: string, node: string): DepotsReply {
+    const consuming = new Set([...this.#options.homes.consumersOf(channel)].map((worker) => this.rank(worker)?.node));
+    return [...this.#options.nodes.depots]
+      .filter(([name]) => name !== node)
+      .map(([name, addresses]) => ({ node: name, addresses: [...addresses], consumes: consuming.has(name) }));
   }
 
   /** Makes the ranks of a plan, so that calls have somewhere to wait. */
@@ -245,6 +255,12 @@ export class Fleet {
     await this.#endpoint?.close();
     this.#logFiles.close();
     if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
+  }
+
+  /** A link from the runner. */
+  connect(addresses: readonly string[]): Promise<Link> {
+    if (!this.#endpoint) throw new TreadleError("link.closed", "the runner has no endpoint yet");
+    return this.#endpoint.connect(addresses);
   }
 
   /** Moves a worker onto its devices; answers with the bytes that it occupies on each. */
@@ -397,6 +413,7 @@ export class Fleet {
         const addresses = this.#reachable(target.addresses, rank.node, target.node);
         return { addresses, incarnation: target.incarnation };
       },
+      depots: (channel) => this.depots(channel, rank.node),
       onReady: (body) => {
         const { addresses, pid, memoryBytes } = ReadyMessage.parse(body);
         this.#options.locks.reportMemory(rank.name, memoryBytes);

@@ -66,6 +66,8 @@ export class Nodes {
   /** those that run the runner's code and have nothing of this run that it does not know of */
   readonly #usable = new Map<string, Member>();
   readonly #workers = new Map<string, RemoteWorker>();
+  /** node to the addresses where large items are kept there for processes of other nodes */
+  readonly #depots = new Map<string, readonly string[]>();
   readonly #waiting = new Set<() => void>();
   readonly #ends: (() => void)[] = [];
   #codeHash: Promise<string> | undefined;
@@ -128,6 +130,11 @@ export class Nodes {
 
   has(node: string): boolean {
     return this.#usable.has(node);
+  }
+
+  /** By node. */
+  get depots(): ReadonlyMap<string, readonly string[]> {
+    return this.#depots;
   }
 
   /** Resolves with whether `holds` does, as soon as it does, or in the end. */
@@ -249,7 +256,9 @@ export class Nodes {
     for (let attempt = 0; ; attempt++) {
       try {
         const reply = await plane.command(member, "spawn", body, { timeoutMs: slowCommandMs });
-        return SpawnReply.parse(reply).pid;
+        const { pid, depot } = SpawnReply.parse(reply);
+        if (depot && this.#usable.get(member.name) === member) this.#depots.set(member.name, depot);
+        return pid;
       } catch (error) {
         // It may have been done, or not: doing it again does it once.
         const isUnsure = error instanceof TreadleError && error.code === "call.timeout";
@@ -290,6 +299,7 @@ export class Nodes {
   #lose(member: Member, reason: string): void {
     if (this.#usable.get(member.name)?.incarnation !== member.incarnation) return;
     this.#usable.delete(member.name);
+    this.#depots.delete(member.name);
     this.#options.onNotice?.(`node '${member.name}' is lost: ${reason}`);
     for (const worker of [...this.#workers.values()]) {
       if (worker.node !== member.name) continue;

@@ -1,6 +1,8 @@
 /** What a worker may ask of the runner, request by request. Each request is checked before anything acts on it. */
 import { dirname } from "node:path";
 import {
+  type DepotsReply,
+  DepotsRequest,
   LockRequest,
   type Peer,
   ResolveRequest,
@@ -28,6 +30,7 @@ export type WorkerServicePorts = {
   /** the newest saved state of the component, if there is one */
   readonly statePath: () => string | undefined;
   readonly resolve: (worker: string) => Promise<{ addresses: string[]; incarnation: number }>;
+  readonly depots: (channel: string) => DepotsReply;
   readonly onReady: (body: unknown) => void;
   readonly onSpans: (batch: unknown) => void;
 };
@@ -58,6 +61,7 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("channel.put", (body) => homes.put(body));
   peer.handle("channel.take", (body) => homes.take(body));
   peer.handle("segments.read", (body) => homes.read(rank.name, body));
+  peer.handle("depots", (body) => ports.depots(DepotsRequest.parse(body).channel));
   peer.handle("lock.acquire", (body) => {
     const { call } = LockRequest.parse(body);
     return locks.acquire({ call, worker: rank.name });

@@ -18,6 +18,7 @@ import {
   CallRequest,
   type Cancellation,
   Configuration,
+  DepotsReply,
   GiveUpMessage,
   type Peer,
   type ReadyMessage,
@@ -30,6 +31,7 @@ import { createLogger, createTracer, type Logger, type Tracer } from "@treadle/o
 import { createPeer, type Endpoint, openEndpoint, PayloadReader, PayloadStore } from "@treadle/transport";
 import type { z } from "zod";
 import type { Payloads } from "../channel/channel-client.ts";
+import { DistantPayloads } from "../channel/distant-payloads.ts";
 import { keptPrefix } from "../channel/kept-payloads.ts";
 import { DeviceLock } from "../device-lock/lock-client.ts";
 import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../worker.ts";
@@ -82,8 +84,7 @@ class WorkerHost {
   readonly #tracer: Tracer;
   readonly #messages: Messenger;
   readonly #links = new Map<string, Promise<Peer>>();
-  /** absent where the home is on another node: what this one keeps would be lost with it */
-  readonly #payloads: Payloads | undefined;
+  readonly #payloads: Payloads;
   #class!: AnyWorkerClass;
   #worker!: Worker;
   #devices!: DeviceLock;
@@ -107,12 +108,11 @@ class WorkerHost {
       return this.#connect(worker);
     });
     const { component, rank, incarnation, segmentPrefix } = boot;
-    this.#payloads = boot.remote
-      ? undefined
-      : {
-          store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),
-          reader: new PayloadReader(keptPrefix(segmentPrefix), (segment) => this.#letGo(segment)),
-        };
+    this.#payloads = {
+      store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),
+      reader: new PayloadReader(keptPrefix(segmentPrefix), (segment) => this.#letGo(segment)),
+      ...(boot.remote ? { distant: this.#distantPayloads() } : {}),
+    };
     this.stopped = new Promise((resolve) => {
       this.#stop = resolve;
     });
@@ -201,7 +201,7 @@ class WorkerHost {
         }),
       );
     });
-    this.#runner.handle("segments.reuse", (body) => this.#payloads?.store.reuse(SegmentsMessage.parse(body).segments));
+    this.#runner.handle("segments.reuse", (body) => this.#payloads.store?.reuse(SegmentsMessage.parse(body).segments));
     this.#runner.handle("give-up", (body) => {
       if (this.#heldFor !== GiveUpMessage.parse(body).call) return;
       this.#heldFor = undefined;
@@ -387,6 +387,16 @@ class WorkerHost {
     context?.meter?.contacted(worker, method);
     const call = `${this.#name}>${context?.call ?? "-"}`;
     return peer.request("call", { call, sequence: 0, method, args, step: context?.step }, { signal: context?.signal });
+  }
+
+  #distantPayloads(): DistantPayloads {
+    return new DistantPayloads({
+      node: this.#boot.node,
+      connect: (addresses) => this.#endpoint.connect(addresses),
+      depots: async (channel) => DepotsReply.parse(await this.#runner.request("depots", { channel })),
+      letGo: (segment) => this.#letGo(segment),
+      signal: () => currentCall()?.signal,
+    });
   }
 
   /** A large item that this process took is out of its reach. */

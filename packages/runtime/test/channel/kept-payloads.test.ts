@@ -31,7 +31,7 @@ describe("segments of large items", () => {
           const entry = segment === undefined ? undefined : model.get(segment);
           if (kind === "enter") {
             const name = `segment-${++num}`;
-            payloads.entered(name, worker);
+            payloads.entered({ segment: name }, worker);
             model.set(name, { producer: worker, readers: [], isFinished: false });
           } else if (kind === "die") {
             for (const each of model.values()) {
