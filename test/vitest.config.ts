@@ -1,10 +1,13 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 
+/** Those of Node itself, so that tests load what users load; and this repository's sources. */
+const conditions = ["source", "node", "import", "default"];
+
 export default defineConfig({
   root: fileURLToPath(new URL("..", import.meta.url)),
-  ssr: { resolve: { conditions: ["source", "node", "import", "module", "default"] } },
-  resolve: { conditions: ["source", "node", "import", "module", "default"] },
+  ssr: { resolve: { conditions } },
+  resolve: { conditions },
   test: {
     include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
     testTimeout: 60_000,

@@ -123,6 +123,29 @@ export const RuntimeConfig = z.strictObject({
   /** items, such as prompts, that one step puts; the workflow reads it and the plan chunks it */
   batch: z.int().positive().default(32),
   cluster: ClusterConfig.prefault({}),
+/** Where metrics are served, in the text format of Prometheus. A token comes from TREADLE_METRICS_TOKEN alone. */
+export const MetricsConfig = z.strictObject({
+  /** `9464` (loopback), `host:port` or `[address]:port`; port 0 takes a free one */
+  address: z.union([z.int().nonnegative().max(65_535), z.string().min(1)]),
+  /** certificate files; with `ca` a scraper must show a certificate that it signed */
+  tls: z.strictObject({ cert: z.string(), key: z.string(), ca: z.string().optional() }).optional(),
+});
+export type MetricsConfig = z.infer<typeof MetricsConfig>;
+
+/** Where spans are sent; headers and the like come from OTEL_EXPORTER_OTLP_HEADERS and its kin. */
+export const OtlpConfig = z.strictObject({
+  /** of an OpenTelemetry collector, as `http://127.0.0.1:4318`, without user and password */
+  endpoint: z
+    .url({ protocol: /^https?$/ })
+    .refine((url) => !url.includes("@"), "must be without user and password")
+    .optional(),
+});
+export type OtlpConfig = z.infer<typeof OtlpConfig>;
+
+/** Nothing listens and nothing is sent unless it is configured. */
+export const ObserveConfig = z.strictObject({ metrics: MetricsConfig.optional(), otlp: OtlpConfig.optional() });
+export type ObserveConfig = z.infer<typeof ObserveConfig>;
+
   placement: PlacementConfig.prefault({}),
   flow: FlowConfig.prefault({}),
   supervision: SupervisionConfig.prefault({}),
@@ -130,3 +153,4 @@ export const RuntimeConfig = z.strictObject({
   trace: z.boolean().default(true),
 });
 export type RuntimeConfig = z.infer<typeof RuntimeConfig>;
+  observe: ObserveConfig.prefault({}),

@@ -81,6 +81,7 @@ export const errorCatalogue = {
     disposition: "fatal",
     meaning: "a device lock was not granted in time; the message has the wait-for chain",
   },
+  "metrics.unavailable": { disposition: "misuse", meaning: "metrics cannot be served where they are asked for" },
   "node.lost": {
     disposition: "retryable",
     meaning: "a node agent or a runner left the cluster, or went silent for longer than its lease",

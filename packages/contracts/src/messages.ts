@@ -39,7 +39,11 @@ export const WorkerBoot = z.object({
   runFolder: z.string(),
   segmentPrefix: z.string(),
   seed: z.int().nonnegative(),
+  /** spans are recorded, and sent to the runner */
   trace: z.boolean(),
+  /** for whoever watches the run from outside: spans get ids, and counters of the process are recorded */
+  spanIds: z.boolean().optional(),
+  counters: z.boolean().optional(),
   /** set when the runner is on another node: no file and no memory is shared with it */
   remote: RemoteLinks.optional(),
 });
@@ -80,6 +84,8 @@ export const CallRequest = z.object({
   step: z.int().nonnegative().optional(),
   /** the state is saved under this path when the method is one that changes it */
   savePath: z.string().optional(),
+  /** the span of the caller, where spans have ids */
+  parentSpan: z.string().optional(),
   /** the reply says what the call cost */
   observe: z.boolean().optional(),
 });

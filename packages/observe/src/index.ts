@@ -3,8 +3,12 @@ export { toChromeTrace } from "./chrome-trace.ts";
 export { type TimelineOptions, toHtmlTimeline } from "./html-timeline.ts";
 export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine } from "./logs.ts";
 export { type MetricsRow, MetricsWriter, readMetrics } from "./metrics.ts";
+export { type MetricsServer, parseMetricsAddress, serveMetrics } from "./metrics-server.ts";
+export { createNodeRegistry, type NodeFacts, type NodeRegistry } from "./node-registry.ts";
+export { isSpanExportWanted, openSpanExport, rootOf, type SpanExport, type SpanExportOptions } from "./otlp.ts";
+export { recordProcessCounters, type TrafficCounters } from "./process-counters.ts";
 export { redactSecrets } from "./redact.ts";
-export { createRunRegistry, type RunRegistry } from "./registry.ts";
+export { createRunRegistry, type Exposition, type RunRegistry } from "./registry.ts";
 export {
   Attributes,
   AttributeValue,

@@ -24,6 +24,10 @@ export type Attributes = z.infer<typeof Attributes>;
 const step = z.int().nonnegative().optional();
 const devices = z.array(z.string()).optional();
 const attributes = Attributes.optional();
+const spanId = z
+  .string()
+  .regex(/^[0-9a-f]{16}$/)
+  .optional();
 
 /** A stretch of time. `startMs` is in milliseconds since the Unix epoch, with a resolution below a microsecond. */
 export const SpanRecord = z.object({
@@ -37,6 +41,10 @@ export const SpanRecord = z.object({
   /** the same id on a span that sends and on one that receives draws an arrow between them */
   flowOut: z.string().optional(),
   flowIn: z.string().optional(),
+  /** present where spans are exported to others; unique over all processes */
+  id: spanId,
+  /** the id of the span within which this one began, in whatever process */
+  parent: spanId,
   attributes,
 });
 export type SpanRecord = z.infer<typeof SpanRecord>;
@@ -48,6 +56,7 @@ export const InstantRecord = z.object({
   startMs: z.number(),
   step,
   devices,
+  parent: spanId,
   attributes,
 });
 export type InstantRecord = z.infer<typeof InstantRecord>;

@@ -9,6 +9,7 @@
  * T4 times of different processes of one host are comparable: each is the process's wall-clock origin plus a
  *    monotonic reading, so they neither jump nor run backwards within a process.
  */
+import { randomBytes } from "node:crypto";
 import type { Attributes, SpanBatch, SpanCategory, TraceRecord } from "./span-record.ts";
 
 export type SpanOptions = {
@@ -20,10 +21,14 @@ export type SpanOptions = {
   /** the same id on `flowOut` of one span and `flowIn` of another, in any process, draws an arrow between them */
   readonly flowOut?: string | undefined;
   readonly flowIn?: string | undefined;
+  /** the id of the span that this one is part of; default: what the tracer's `parent` says */
+  readonly parent?: string | undefined;
 };
 
 /** A stretch of time under way. `using _ = tracer.span(…)` ends it with its scope, however the scope is left. */
 export interface Span extends Disposable {
+  /** Absent without `spanIds`. */
+  readonly id: string | undefined;
   /** Adds to the span's attributes; has no effect once the span has ended. */
   set(attributes: Attributes): void;
   /** Ends the span. Only the first call counts. */
@@ -58,6 +63,10 @@ export type TracerOptions = {
   readonly worker: string;
   readonly enabled?: boolean | undefined;
   readonly devices?: readonly string[] | undefined;
+  /** gives every span an id that no other process has, for export */
+  readonly spanIds?: boolean | undefined;
+  /** the id of the span that a span begun now is part of */
+  readonly parent?: (() => string | undefined) | undefined;
   /** records kept between two drains; default 16384 */
   readonly capacity?: number | undefined;
   readonly now?: (() => number) | undefined;
@@ -71,7 +80,7 @@ export function traceNow(): number {
   return origin + performance.now();
 }
 
-const inertSpan: Span = { set() {}, end() {}, [Symbol.dispose]() {} };
+const inertSpan: Span = { id: undefined, set() {}, end() {}, [Symbol.dispose]() {} };
 
 /** T1: for processes that are not traced. */
 class InertTracer implements Tracer {
@@ -101,6 +110,8 @@ class InertTracer implements Tracer {
   }
 }
 
+type SpanIdentity = { readonly id: string; readonly parent: string | undefined };
+
 class RingTracer implements Tracer {
   readonly enabled = true;
   readonly now: () => number;
@@ -108,6 +119,9 @@ class RingTracer implements Tracer {
   readonly #worker: string;
   readonly #pid: number;
   readonly #capacity: number;
+  readonly #idPrefix: string | undefined;
+  readonly #parent: () => string | undefined;
+  #numIds = 0;
   #ring: TraceRecord[] = [];
   /** where the oldest record is once the ring has filled up; 0 until then */
   #oldest = 0;
@@ -119,6 +133,8 @@ class RingTracer implements Tracer {
     this.#worker = options.worker;
     this.#pid = pid;
     this.#capacity = Math.max(1, options.capacity ?? 16_384);
+    this.#idPrefix = options.spanIds === true ? randomBytes(4).toString("hex") : undefined;
+    this.#parent = options.parent ?? (() => undefined);
     this.now = options.now ?? traceNow;
     this.setDevices(options.devices ?? []);
   }
@@ -133,14 +149,16 @@ class RingTracer implements Tracer {
 
   span(name: string, category: SpanCategory, options?: SpanOptions): Span {
     const step = options?.step ?? this.#step;
-    const span = new RingSpan(this, name, category, options, step, this.#devices, this.now());
+    const identity = this.#identify(options);
+    const span = new RingSpan(this, name, category, options, step, this.#devices, identity, this.now());
     this.openSpans.add(span);
     return span;
   }
 
   complete(name: string, category: SpanCategory, startMs: number, endMs: number, options?: SpanOptions): void {
     const step = options?.step ?? this.#step;
-    this.record(name, category, startMs, endMs, options, step, this.#devices, options?.attributes);
+    const identity = this.#identify(options);
+    this.record(name, category, startMs, endMs, options, step, this.#devices, identity, options?.attributes);
   }
 
   instant(name: string, category: SpanCategory, options?: SpanOptions): void {
@@ -151,6 +169,7 @@ class RingTracer implements Tracer {
       startMs: this.now(),
       step: options?.step ?? this.#step,
       devices: options?.devices ? [...options.devices] : this.#devices,
+      parent: this.#idPrefix === undefined ? undefined : (options?.parent ?? this.#parent()),
       attributes: options?.attributes,
     });
   }
@@ -187,6 +206,7 @@ class RingTracer implements Tracer {
     options: SpanOptions | undefined,
     step: number | undefined,
     devices: string[] | undefined,
+    identity: SpanIdentity | undefined,
     attributes: Attributes | undefined,
   ): void {
     this.#push({
@@ -199,8 +219,16 @@ class RingTracer implements Tracer {
       devices: options?.devices ? [...options.devices] : devices,
       flowOut: options?.flowOut,
       flowIn: options?.flowIn,
+      id: identity?.id,
+      parent: identity?.parent,
       attributes,
     });
+  }
+
+  #identify(options: SpanOptions | undefined): SpanIdentity | undefined {
+    if (this.#idPrefix === undefined) return undefined;
+    const number = (++this.#numIds >>> 0).toString(16).padStart(8, "0");
+    return { id: this.#idPrefix + number, parent: options?.parent ?? this.#parent() };
   }
 
   #push(record: TraceRecord): void {
@@ -221,6 +249,7 @@ class RingSpan implements Span {
   readonly #options: SpanOptions | undefined;
   readonly #step: number | undefined;
   readonly #devices: string[] | undefined;
+  readonly #identity: SpanIdentity | undefined;
   #tracer: RingTracer | undefined;
   #attributes: Attributes | undefined;
 
@@ -231,6 +260,7 @@ class RingSpan implements Span {
     options: SpanOptions | undefined,
     step: number | undefined,
     devices: string[] | undefined,
+    identity: SpanIdentity | undefined,
     startMs: number,
   ) {
     this.#tracer = tracer;
@@ -240,7 +270,12 @@ class RingSpan implements Span {
     this.#options = options;
     this.#step = step;
     this.#devices = devices;
+    this.#identity = identity;
     this.#attributes = options?.attributes;
+  }
+
+  get id(): string | undefined {
+    return this.#identity?.id;
   }
 
   set(attributes: Attributes): void {
@@ -254,7 +289,18 @@ class RingSpan implements Span {
     this.#tracer = undefined;
     tracer.openSpans.delete(this);
     const { name, category, startMs } = this;
-    tracer.record(name, category, startMs, tracer.now(), this.#options, this.#step, this.#devices, this.#attributes);
+    const options = this.#options;
+    tracer.record(
+      name,
+      category,
+      startMs,
+      tracer.now(),
+      options,
+      this.#step,
+      this.#devices,
+      this.#identity,
+      this.#attributes,
+    );
   }
 
   [Symbol.dispose](): void {

@@ -57,7 +57,7 @@ describe("a metrics file", () => {
 });
 
 it("exposes a run to Prometheus, apart from other runs of the process", async () => {
-  const [mine, other] = [createRunRegistry({ runId: "a" }), createRunRegistry({ runId: "b" })];
+  const [mine, other] = [await createRunRegistry({ runId: "a" }), await createRunRegistry({ runId: "b" })];
   mine.observe({
     type: "step-finished",
     atMs: 0,

@@ -61,8 +61,13 @@ export type EndpointOptions = {
   readonly segments?: SegmentOptions | false | undefined;
 };
 
+/** Bytes over sockets; what goes through shared memory is not among them. */
+export type LinkTraffic = { readonly sentBytes: number; readonly receivedBytes: number };
+
 export interface Endpoint {
   readonly name: PeerName;
+  /** Over all links so far, ended ones included. */
+  readonly traffic: LinkTraffic;
   /** Where others reach this process; the unix socket first. */
   readonly addresses: readonly Address[];
   /**
@@ -104,6 +109,11 @@ export async function openEndpoint(options: EndpointOptions): Promise<Endpoint> 
   return endpoint;
 }
 
+const sumOf = (parts: readonly LinkTraffic[]): LinkTraffic => ({
+  sentBytes: parts.reduce((sum, { sentBytes }) => sum + sentBytes, 0),
+  receivedBytes: parts.reduce((sum, { receivedBytes }) => sum + receivedBytes, 0),
+});
+
 class SocketEndpoint implements Endpoint {
   readonly name: PeerName;
   readonly addresses: Address[] = [];
@@ -114,6 +124,8 @@ class SocketEndpoint implements Endpoint {
   /** accepted, whatever became of them */
   readonly #sockets = new Set<net.Socket>();
   readonly #links = new Set<SocketLink>();
+  /** of the links that have ended */
+  #traffic: LinkTraffic = { sentBytes: 0, receivedBytes: 0 };
   readonly #memory: SharedMemory | undefined;
   readonly #memoryKey: string = "";
   readonly #certificates: Certificates | undefined;
@@ -186,6 +198,10 @@ class SocketEndpoint implements Endpoint {
         resolve(server);
       });
     });
+  }
+
+  get traffic(): LinkTraffic {
+    return sumOf([this.#traffic, ...[...this.#links].map((link) => link.traffic)]);
   }
 
   onLink(listener: (link: Link) => void): void {
@@ -366,7 +382,10 @@ class SocketEndpoint implements Endpoint {
     });
     wire.receive = (bytes) => link.receive(bytes);
     this.#links.add(link);
-    link.onClose(() => this.#links.delete(link));
+    link.onClose(() => {
+      this.#links.delete(link);
+      this.#traffic = sumOf([this.#traffic, link.traffic]);
+    });
     return link;
   }
 }

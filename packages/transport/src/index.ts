@@ -4,7 +4,13 @@ export { systemClock } from "./clock.ts";
 export { Decoder, decodeItem, type Encoded, Encoder, encodeItem, type PlacedItem, placeItem } from "./codec.ts";
 export { localControlPlanes } from "./control-plane/local-control-plane.ts";
 export { type NatsControlPlaneOptions, openNatsControlPlane } from "./control-plane/nats-control-plane.ts";
-export { type Endpoint, type EndpointOptions, openEndpoint, type SegmentOptions } from "./endpoint.ts";
+export {
+  type Endpoint,
+  type EndpointOptions,
+  type LinkTraffic,
+  openEndpoint,
+  type SegmentOptions,
+} from "./endpoint.ts";
 export { decodeItems, type ItemBlock, ItemEncoder, type KeepLarge, type KeptItem, type Shapes } from "./item-batch.ts";
 export { memoryLinkPair } from "./memory-link.ts";
 export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./payloads.ts";

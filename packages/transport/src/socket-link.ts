@@ -129,6 +129,11 @@ export class SocketLink implements Link, FrameHandler {
     return this.#outbox.queuedBytes;
   }
 
+  /** Bytes through the socket so far, the handshake's included. */
+  get traffic(): { sentBytes: number; receivedBytes: number } {
+    return { sentBytes: this.#socket.bytesWritten, receivedBytes: this.#socket.bytesRead };
+  }
+
   drained(): Promise<void> {
     return this.#outbox.drained();
   }

@@ -1,4 +1,4 @@
-import { LinksConfig, NatsConfig, TreadleError } from "@treadle/contracts";
+import { LinksConfig, MetricsConfig, NatsConfig, TreadleError } from "@treadle/contracts";
 import { openNode, validateConfig } from "@treadle/runtime";
 import { Command } from "commander";
 import { z } from "zod";
@@ -17,6 +17,7 @@ const Flags = z.strictObject({
     z.string().regex(/^[a-z][a-z0-9-]*$/, "must be lower case"),
     z.coerce.number().int().min(1).max(1024),
   ),
+  metrics: MetricsConfig.optional(),
   limitSeconds: z.coerce.number().positive(),
 });
 
@@ -29,6 +30,10 @@ type RawFlags = NatsFlags & {
   readonly linkKey?: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly devices: Readonly<Record<string, string>>;
+  readonly metrics?: string;
+  readonly metricsCert?: string;
+  readonly metricsKey?: string;
+  readonly metricsCa?: string;
   readonly limit: string;
   readonly project?: string;
 };
@@ -53,10 +58,14 @@ export function nodeCommand(): Command {
     .option("--link-key <file>", "its key")
     .option("--labels <k=v>", "what runs may choose nodes by", collectPairs, {})
     .option("--devices <kind=count>", "devices of its own kind, as robot=2", collectPairs, {})
+    .option("--metrics <address>", "serves metrics for Prometheus: 9464 on loopback, 0.0.0.0:9464 for others")
+    .option("--metrics-cert <file>", "certificate by which metrics are served over TLS")
+    .option("--metrics-key <file>", "its key")
+    .option("--metrics-ca <file>", "authority of those who may read them")
     .option("--limit <seconds>", "ends its workers when the NATS server is away for longer", "60")
     .option("--project <folder>", "only modules below it are run (default: the project here)")
     .action(async (raw: RawFlags) => {
-      const { nats, name, links, labels, devices, limitSeconds } = validateConfig(Flags, {
+      const { nats, name, links, labels, devices, metrics, limitSeconds } = validateConfig(Flags, {
         nats: natsValues(raw),
         ...given({ name: raw.name }),
         links: {
@@ -68,6 +77,12 @@ export function nodeCommand(): Command {
         },
         labels: raw.labels,
         devices: raw.devices,
+        ...given({
+          metrics: given({
+            address: raw.metrics,
+            tls: given({ cert: raw.metricsCert, key: raw.metricsKey, ca: raw.metricsCa }),
+          }),
+        }),
         limitSeconds: raw.limit,
       });
       const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
@@ -78,6 +93,7 @@ export function nodeCommand(): Command {
         links,
         labels,
         devices,
+        metrics,
         cutOffMs: limitSeconds * 1000,
         onNotice: print,
       });

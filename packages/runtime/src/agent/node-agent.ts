@@ -203,9 +203,9 @@ function loaderFlags(module: string): string[] {
   return module.endsWith(".ts") ? loader : [];
 }
 
-/** Workers run a user's code, which has no business with the control plane. */
+/** Workers run a user's code, which has no business with the control plane, nor with who may read metrics. */
 function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith("TREADLE_NATS_")));
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !/^TREADLE_(NATS_|METRICS_TOKEN$)/.test(name)));
 }
 
 function eachLine(stream: Readable | null, onLine: (line: string) => void): void {

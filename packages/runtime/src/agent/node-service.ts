@@ -25,6 +25,7 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import { kindOf } from "../cluster/relocate.ts";
+import type { NodeRegistry } from "@treadle/observe";
 import { codeHash } from "./code-hash.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { RunSession } from "./run-session.ts";
@@ -41,12 +42,17 @@ export type NodePlace =
     };
 
 export type NodeServiceOptions = {
+/** What the workers of a node do, for its metrics. */
+export type NodeObserver = Pick<NodeRegistry, "workers" | "beat" | "exited">;
+
   readonly name: string;
   readonly plane: ControlPlane;
   readonly info: Omit<NodeInfo, "workers">;
   readonly projectRoot: string;
   readonly place: NodePlace;
   /** what happens here, for whoever watches this process */
+  /** whoever measures this node */
+  readonly observer?: NodeObserver | undefined;
   readonly onNotice?: (text: string) => void;
 };
 
@@ -187,9 +193,14 @@ export class NodeService {
       depot,
       onExit: (report) => {
         this.#announceSoon();
+        const how = report.failure !== undefined ? "failure" : report.signal !== null ? "signal" : "exit";
+        this.#options.observer?.exited(run, report.worker, how);
         void this.#reportExit(run, session, report);
       },
-      onBeats: (event) => plane.publish(`heartbeats.${run}`, event),
+      onBeats: (event) => {
+        for (const beat of event.beats) this.#options.observer?.beat(run, beat);
+        plane.publish(`heartbeats.${run}`, event);
+      },
       onLog: (event) => plane.publish(`log.${run}`, event),
     });
   }
@@ -282,6 +293,7 @@ export class NodeService {
   #info(sessions: readonly RunSession[]): NodeInfo {
     const workers = Object.fromEntries(sessions.map((session) => [session.run, session.workers.sort()]));
     return { ...this.#options.info, workers };
+    this.#options.observer?.workers(workers);
   }
 
   #notice(text: string): void {

@@ -1,7 +1,8 @@
 /** This machine as a node of a cluster, in a process of its own: what `treadle node` runs. */
 import { realpath } from "node:fs/promises";
 import { availableParallelism, hostname, totalmem } from "node:os";
-import type { LinksConfig, NatsConfig } from "@treadle/contracts";
+import type { LinksConfig, MetricsConfig, NatsConfig } from "@treadle/contracts";
+import { createNodeRegistry, type MetricsServer, type NodeRegistry, serveMetrics } from "@treadle/observe";
 import { openNatsControlPlane } from "@treadle/transport";
 import { machineDevices } from "../cluster/devices.ts";
 import { openSocketFolder, removeDeadSocketFolders } from "../cluster/socket-folder.ts";
@@ -17,6 +18,8 @@ export type NodeOptions = {
   readonly labels?: Readonly<Record<string, string>>;
   /** custom devices, as `{ robot: 2 }` */
   readonly devices?: Readonly<Record<string, number>>;
+  /** where metrics of this node and its workers are served */
+  readonly metrics?: MetricsConfig | undefined;
   /** time without the control plane after which workers are ended */
   readonly cutOffMs: number;
   readonly onNotice: (text: string) => void;
@@ -31,7 +34,7 @@ export type Node = {
   close(reason: string): Promise<void>;
 };
 
-/** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
+/** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid` or `metrics.unavailable`. */
 export async function openNode(options: NodeOptions): Promise<Node> {
   const { nats, links, labels = {}, devices = {}, cutOffMs, onNotice } = options;
   const name =
@@ -40,27 +43,37 @@ export async function openNode(options: NodeOptions): Promise<Node> {
       .split(".")[0]!
       .replace(/[^A-Za-z0-9_-]/g, "-");
   await removeDeadSocketFolders();
-  const plane = await openNatsControlPlane({ nats, name: `treadle node ${name}` });
-  plane.onConnection((isConnected) =>
-    onNotice(isConnected ? "the control plane is back" : "the control plane is away"),
-  );
+  const info = {
+    cpus: availableParallelism(),
+    memoryBytes: totalmem(),
+    devices: machineDevices(devices),
+    labels: { ...labels },
+    platform: process.platform,
+  };
+  const projectRoot = await realpath(options.projectRoot);
+  const registry = options.metrics && (await createNodeRegistry(name, info));
+  const metrics = await openMetrics(registry, options);
+  const plane = await openNatsControlPlane({ nats, name: `treadle node ${name}` }).catch(async (error) => {
+    await metrics?.close();
+    throw error;
+  });
+  plane.onConnection((isConnected) => {
+    registry?.connected(isConnected);
+    onNotice(isConnected ? "the control plane is back" : "the control plane is away");
+  });
   const service = new NodeService({
     name,
     plane,
-    info: {
-      cpus: availableParallelism(),
-      memoryBytes: totalmem(),
-      devices: machineDevices(devices),
-      labels: { ...labels },
-      platform: process.platform,
-    },
-    projectRoot: await realpath(options.projectRoot),
+    info,
+    projectRoot,
     place: { kind: "machine", links, openFolder: openSocketFolder, cutOffMs },
+    observer: registry,
     onNotice,
   });
   const close = async (reason: string) => {
     await service.close(reason);
     await plane.close();
+    await metrics?.close();
   };
   try {
     let replace = () => {};
@@ -73,4 +86,14 @@ export async function openNode(options: NodeOptions): Promise<Node> {
     await close("it could not start");
     throw error;
   }
+}
+
+async function openMetrics(
+  registry: NodeRegistry | undefined,
+  { metrics, onNotice }: NodeOptions,
+): Promise<MetricsServer | undefined> {
+  if (registry === undefined || metrics === undefined) return undefined;
+  const server = await serveMetrics(registry, metrics);
+  onNotice(`metrics are at ${server.url}`);
+  return server;
 }

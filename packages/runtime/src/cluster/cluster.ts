@@ -10,7 +10,7 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import { resolvePlacement, type SwapCost } from "@treadle/planner";
-import { PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
+import { type LinkTraffic, PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
 import type { Payloads } from "../channel/channel-client.ts";
@@ -35,6 +35,9 @@ import type { Rank } from "./rank.ts";
 import { SavedStates } from "./saved-states.ts";
 import { channelWaits, describeStandstill } from "./standstill.ts";
 
+/** What processes record for whoever watches the run from outside. */
+export type Telemetry = { readonly spanIds: boolean; readonly counters: boolean };
+
 export type ClusterOptions = {
   readonly runId: string;
   readonly config: RuntimeConfig;
@@ -46,6 +49,8 @@ export type ClusterOptions = {
   readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
   readonly onEvent: (event: RunEvent) => void;
   readonly onSpans: (batch: unknown) => void;
+  /** who takes the spans wants more of them than a trace does */
+  readonly telemetry?: Telemetry | undefined;
   /** somebody asks over the control plane for an end after the step under way */
   readonly onStopAsked?: (() => void) | undefined;
   /** the nodes that were found; without them this process is the only one */
@@ -175,6 +180,10 @@ export class Cluster {
     return this.#states;
   }
   get channelDepths(): { channel: string; depth: number }[] {
+  /** Bytes over the runner's links so far. */
+  get traffic(): LinkTraffic {
+    return this.#fleet.traffic;
+  }
     return this.#homes.names.map((channel) => ({ channel, depth: this.#homes.depth(channel) }));
   }
 

@@ -25,7 +25,7 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { createPeer, type Endpoint, openEndpoint } from "@treadle/transport";
+import { createPeer, type Endpoint, type LinkTraffic, openEndpoint } from "@treadle/transport";
 import pLimit from "p-limit";
 import { LogFiles } from "../agent/log-file.ts";
 import type { ChannelHomes } from "../channel/channel-homes.ts";
@@ -83,6 +83,10 @@ export class Fleet {
   }
 
   get restarts(): number {
+  get traffic(): LinkTraffic {
+    return this.#endpoint?.traffic ?? { sentBytes: 0, receivedBytes: 0 };
+  }
+
     return this.#restarts;
   }
 
@@ -322,7 +326,7 @@ export class Fleet {
 
   #launchRequest(rank: Rank): LaunchRequest {
     const component = this.#options.components.get(rank.component) as Component;
-    const { config, runId, runFolder, projectRoot } = this.#options.cluster;
+    const { config, runId, runFolder, projectRoot, telemetry } = this.#options.cluster;
     const { env = {}, memoryLimitMiB } = component.options;
     return {
       boot: {
@@ -338,7 +342,8 @@ export class Fleet {
         token: this.#token,
         runFolder,
         seed: config.seed,
-        trace: config.trace,
+        trace: config.trace || telemetry !== undefined,
+        ...telemetry,
       },
       modulePath: relative(projectRoot, fileURLToPath(component.module)),
       env: { ...visibleDevices(rank.devices, rank.node), ...env },

@@ -11,6 +11,8 @@ export type CallContext = {
   readonly timers: Record<string, number>;
   /** present in calls that are observed */
   readonly meter?: CallMeter | undefined;
+  /** the id of the call's span, where spans have ids */
+  span?: string | undefined;
   /** what a method left running goes on, but nothing is done in the call's name any more */
   isOver?: boolean;
 };

@@ -27,7 +27,7 @@ import {
   TreadleError,
   type WorkerBoot,
 } from "@treadle/contracts";
-import { createLogger, createTracer, type Logger, type Tracer } from "@treadle/observe";
+import { createLogger, createTracer, type Logger, recordProcessCounters, type Tracer } from "@treadle/observe";
 import { createPeer, type Endpoint, openEndpoint, PayloadReader, PayloadStore } from "@treadle/transport";
 import type { z } from "zod";
 import type { Payloads } from "../channel/channel-client.ts";
@@ -54,7 +54,13 @@ export async function hostWorker(boot: WorkerBoot): Promise<void> {
   });
   const name = `${boot.component}/${boot.rank}`;
   const log = createLogger({ worker: name });
-  const tracer = createTracer({ worker: name, enabled: boot.trace, devices: boot.devices });
+  const tracer = createTracer({
+    worker: name,
+    enabled: boot.trace,
+    devices: boot.devices,
+    spanIds: boot.spanIds,
+    parent: () => currentCall()?.span,
+  });
   const { remote } = boot;
   const endpoint = await openEndpoint({
     name: `${name}#${boot.incarnation}`,
@@ -242,7 +248,8 @@ class WorkerHost {
     const { call, signal, timers } = context;
     let failure: TreadleError | undefined;
     this.#tracer.setStep(request.step);
-    const span = this.#tracer.span(request.method, "call");
+    const span = this.#tracer.span(request.method, "call", { parent: request.parentSpan });
+    context.span = span.id;
     const startedMs = performance.now();
     try {
       if (signal.aborted) throw signal.reason;
@@ -381,12 +388,14 @@ class WorkerHost {
   }
 
   async #callPeer(worker: string, method: string, args: readonly unknown[]): Promise<unknown> {
-    using _ = this.#tracer.span(`${worker}.${method}`, "transfer");
+    using span = this.#tracer.span(`${worker}.${method}`, "transfer");
     const peer = await this.#connect(worker);
     const context = currentCall();
     context?.meter?.contacted(worker, method);
     const call = `${this.#name}>${context?.call ?? "-"}`;
-    return peer.request("call", { call, sequence: 0, method, args, step: context?.step }, { signal: context?.signal });
+    const request: CallRequest = { call, sequence: 0, method, args: [...args], step: context?.step };
+    if (span.id !== undefined) request.parentSpan = span.id;
+    return await peer.request("call", request, { signal: context?.signal });
   }
 
   #distantPayloads(): DistantPayloads {
@@ -409,6 +418,7 @@ class WorkerHost {
   }
 
   #sendTelemetry(): void {
+    if (this.#boot.counters) recordProcessCounters(this.#tracer, this.#endpoint.traffic);
     const spans = this.#tracer.drain();
     if (spans.records.length > 0) this.#runner.notify("telemetry", spans);
   }

@@ -1,6 +1,6 @@
 /** The trace of a run: span batches of all processes, appended as they come, and what they say of utilisation. */
 import type { RunEvent } from "@treadle/contracts";
-import { SpanBatch, TraceWriter, utilisation } from "@treadle/observe";
+import { type SpanBatch, TraceWriter, utilisation } from "@treadle/observe";
 
 const windowMs = 5000;
 
@@ -16,8 +16,7 @@ export class RunTrace {
     this.#onEvent = onEvent;
   }
 
-  add(body: unknown): void {
-    const batch = SpanBatch.parse(body);
+  add(batch: SpanBatch): void {
     this.#writer.append(batch);
     this.#recent.push(batch);
     const nowMs = Date.now();

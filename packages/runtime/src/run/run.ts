@@ -15,7 +15,7 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { MetricsWriter } from "@treadle/observe";
+import { MetricsWriter, SpanBatch } from "@treadle/observe";
 import { Cluster } from "../cluster/cluster.ts";
 import { findNodes } from "../cluster/find-nodes.ts";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
@@ -25,6 +25,7 @@ import { Checkpoints } from "./checkpoints.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { Journal } from "./journal.ts";
 import { RunFolder } from "./run-folder.ts";
+import { openRunObservation, type RunObservation } from "./run-observation.ts";
 import { RunTally } from "./run-tally.ts";
 import { RunTrace } from "./run-trace.ts";
 import { StateFiles } from "./state-files.ts";
@@ -178,6 +179,7 @@ class Run {
   #journal!: Journal;
   #tracker!: StepTracker;
   #metrics!: MetricsWriter;
+  #observation: RunObservation | undefined;
   readonly #reports: Promise<unknown>[] = [];
 
   constructor(
@@ -187,7 +189,11 @@ class Run {
     folder: RunFolder,
     checkpoint?: string | undefined,
   ) {
-    this.#options = options;
+    const onEvent = (event: RunEvent) => {
+      this.#observation?.event(event);
+      options.onEvent(event);
+    };
+    this.#options = { ...options, onEvent };
     this.#loaded = loaded;
     this.#config = config;
     this.#folder = folder;
@@ -204,6 +210,7 @@ class Run {
       this.#metrics = new MetricsWriter(this.#folder.metricsFile);
       return await this.#executeInFolder();
     } finally {
+      await this.#observation?.close();
       this.#metrics?.close();
       await this.#journal?.close();
       await release().catch(() => {});
@@ -218,6 +225,11 @@ class Run {
     const trace = this.#config.trace ? new RunTrace(this.#folder.traceFile, onEvent) : undefined;
     const auto = this.#autoPlacement();
     const notice = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
+    this.#observation = await openRunObservation(this.#config.observe, {
+      runId,
+      traffic: () => this.#cluster?.traffic,
+      onNotice: notice,
+    });
     const nodes = await findNodes(this.#config, projectRoot, notice);
     this.#cluster = new Cluster({
       runId,
@@ -231,7 +243,12 @@ class Run {
       stateFolder: this.#folder.state,
       workflowModule: this.#loaded.module,
       onEvent,
-      onSpans: (batch) => trace?.add(batch),
+      telemetry: this.#observation?.telemetry,
+      onSpans: (body) => {
+        const batch = SpanBatch.parse(body);
+        trace?.add(batch);
+        this.#observation?.spans(batch);
+      },
     });
     this.#tracker = new StepTracker({
       journal: this.#journal,

@@ -1,0 +1,76 @@
+/** What a run shows to the outside while it goes on: metrics to a scraper, spans to a collector. Nothing unless asked for. */
+import type { ObserveConfig, RunEvent } from "@treadle/contracts";
+import {
+  createRunRegistry,
+  isSpanExportWanted,
+  type MetricsServer,
+  openSpanExport,
+  type RunRegistry,
+  type SpanBatch,
+  type SpanExport,
+  serveMetrics,
+  type TrafficCounters,
+} from "@treadle/observe";
+import type { Telemetry } from "../cluster/cluster.ts";
+
+export interface RunObservation {
+  /** what the processes of the run must record for it */
+  readonly telemetry: Telemetry;
+  event(event: RunEvent): void;
+  spans(batch: SpanBatch): void;
+  close(): Promise<void>;
+}
+
+export type RunObservationPorts = {
+  readonly runId: string;
+  /** bytes over the runner's own links so far */
+  readonly traffic: () => TrafficCounters | undefined;
+  readonly onNotice: (text: string) => void;
+};
+
+const lastSpansMs = 5000;
+
+/** Rejects with `metrics.unavailable` when the address for metrics cannot be had. */
+export async function openRunObservation(
+  config: ObserveConfig,
+  ports: RunObservationPorts,
+): Promise<RunObservation | undefined> {
+  const { runId, onNotice } = ports;
+  const isExporting = isSpanExportWanted(config.otlp);
+  if (config.metrics === undefined && !isExporting) return undefined;
+  const registry = config.metrics && (await createRunRegistry({ runId }, { processMetrics: true }));
+  const server = config.metrics && registry && (await serveRun(registry, config.metrics, ports));
+  const exported: SpanExport | undefined = isExporting
+    ? await openSpanExport({ runId, config: config.otlp, onNotice })
+    : undefined;
+  return {
+    telemetry: { spanIds: exported !== undefined, counters: registry !== undefined },
+    event(event) {
+      registry?.observe(event);
+      exported?.observe(event);
+    },
+    spans(batch) {
+      registry?.observeSpans(batch);
+      exported?.add(batch);
+    },
+    async close() {
+      await exported?.close(lastSpansMs);
+      await server?.close();
+    },
+  };
+}
+
+async function serveRun(
+  registry: RunRegistry,
+  config: NonNullable<ObserveConfig["metrics"]>,
+  { traffic, onNotice }: RunObservationPorts,
+): Promise<MetricsServer> {
+  const exposition = () => {
+    const counters = traffic();
+    if (counters !== undefined) registry.observeTraffic(counters);
+    return registry.exposition();
+  };
+  const server = await serveMetrics({ contentType: registry.contentType, exposition }, config);
+  onNotice(`metrics are at ${server.url}`);
+  return server;
+}
