@@ -116,13 +116,6 @@ export const CheckpointsConfig = z.strictObject({
   bestBy: z.string().default("accuracy"),
 });
 
-/** Keys that every workflow has; a workflow's own schema is added to these. */
-export const RuntimeConfig = z.strictObject({
-  seed: z.int().nonnegative().default(0),
-  steps: z.int().positive().default(1),
-  /** items, such as prompts, that one step puts; the workflow reads it and the plan chunks it */
-  batch: z.int().positive().default(32),
-  cluster: ClusterConfig.prefault({}),
 /** Where metrics are served, in the text format of Prometheus. A token comes from TREADLE_METRICS_TOKEN alone. */
 export const MetricsConfig = z.strictObject({
   /** `9464` (loopback), `host:port` or `[address]:port`; port 0 takes a free one */
@@ -146,11 +139,18 @@ export type OtlpConfig = z.infer<typeof OtlpConfig>;
 export const ObserveConfig = z.strictObject({ metrics: MetricsConfig.optional(), otlp: OtlpConfig.optional() });
 export type ObserveConfig = z.infer<typeof ObserveConfig>;
 
+/** Keys that every workflow has; a workflow's own schema is added to these. */
+export const RuntimeConfig = z.strictObject({
+  seed: z.int().nonnegative().default(0),
+  steps: z.int().positive().default(1),
+  /** items, such as prompts, that one step puts; the workflow reads it and the plan chunks it */
+  batch: z.int().positive().default(32),
+  cluster: ClusterConfig.prefault({}),
   placement: PlacementConfig.prefault({}),
   flow: FlowConfig.prefault({}),
   supervision: SupervisionConfig.prefault({}),
   checkpoints: CheckpointsConfig.prefault({}),
   trace: z.boolean().default(true),
+  observe: ObserveConfig.prefault({}),
 });
 export type RuntimeConfig = z.infer<typeof RuntimeConfig>;
-  observe: ObserveConfig.prefault({}),

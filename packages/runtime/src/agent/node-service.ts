@@ -24,8 +24,8 @@ import {
   StopCommand,
   TreadleError,
 } from "@treadle/contracts";
-import { kindOf } from "../cluster/relocate.ts";
 import type { NodeRegistry } from "@treadle/observe";
+import { kindOf } from "../cluster/relocate.ts";
 import { codeHash } from "./code-hash.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { RunSession } from "./run-session.ts";
@@ -41,18 +41,18 @@ export type NodePlace =
       readonly cutOffMs: number;
     };
 
-export type NodeServiceOptions = {
 /** What the workers of a node do, for its metrics. */
 export type NodeObserver = Pick<NodeRegistry, "workers" | "beat" | "exited">;
 
+export type NodeServiceOptions = {
   readonly name: string;
   readonly plane: ControlPlane;
   readonly info: Omit<NodeInfo, "workers">;
   readonly projectRoot: string;
   readonly place: NodePlace;
-  /** what happens here, for whoever watches this process */
   /** whoever measures this node */
   readonly observer?: NodeObserver | undefined;
+  /** what happens here, for whoever watches this process */
   readonly onNotice?: (text: string) => void;
 };
 
@@ -192,9 +192,9 @@ export class NodeService {
       logs: isHome ? place.logs : undefined,
       depot,
       onExit: (report) => {
-        this.#announceSoon();
         const how = report.failure !== undefined ? "failure" : report.signal !== null ? "signal" : "exit";
         this.#options.observer?.exited(run, report.worker, how);
+        this.#announceSoon();
         void this.#reportExit(run, session, report);
       },
       onBeats: (event) => {
@@ -292,8 +292,8 @@ export class NodeService {
 
   #info(sessions: readonly RunSession[]): NodeInfo {
     const workers = Object.fromEntries(sessions.map((session) => [session.run, session.workers.sort()]));
-    return { ...this.#options.info, workers };
     this.#options.observer?.workers(workers);
+    return { ...this.#options.info, workers };
   }
 
   #notice(text: string): void {

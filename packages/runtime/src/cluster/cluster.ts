@@ -179,11 +179,11 @@ export class Cluster {
   get states(): SavedStates {
     return this.#states;
   }
-  get channelDepths(): { channel: string; depth: number }[] {
   /** Bytes over the runner's links so far. */
   get traffic(): LinkTraffic {
     return this.#fleet.traffic;
   }
+  get channelDepths(): { channel: string; depth: number }[] {
     return this.#homes.names.map((channel) => ({ channel, depth: this.#homes.depth(channel) }));
   }
 

@@ -82,11 +82,11 @@ export class Fleet {
     this.#artifacts = new ArtifactFolder(join(options.cluster.runFolder, "artifacts"));
   }
 
-  get restarts(): number {
   get traffic(): LinkTraffic {
     return this.#endpoint?.traffic ?? { sentBytes: 0, receivedBytes: 0 };
   }
 
+  get restarts(): number {
     return this.#restarts;
   }
 
