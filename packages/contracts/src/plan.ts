@@ -45,6 +45,11 @@ export const Plan = z.strictObject({
     /** exceptions to the default, by channel name */
     channels: z.record(z.string().min(1), Granularity),
   }),
+  /**
+   * Items that a channel may hold, by channel, where that is less than `flow.capacity`: a producer that shares devices
+   * with its consumer then waits for credit after every chunk, and lends the devices, so turns come round with chunks.
+   */
+  capacity: z.record(z.string().min(1), z.int().positive()).optional(),
   /** policy versions by which an episode may lag the trainer; 0 is on-policy */
   maxStaleness: z.int().nonnegative(),
   /**

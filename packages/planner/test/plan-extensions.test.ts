@@ -108,6 +108,31 @@ describe("by hand", () => {
     expect(solvePlan({ ...own, nodes: nodes(10), swaps: "round" }).time).toBe(8);
   });
 
+  test("of three in turn, the one that fits beside either of the others stays loaded, and a pair that fits is moved as two", () => {
+    const cost = { onload: 2, offload: 1 };
+    const chain = (a: number, b: number, c: number) => ({
+      devices: 2,
+      batch: 8,
+      memoryPerDevice: 10,
+      granularities: [8],
+      splits: { multipleOf: 2 },
+      residency: "lazy",
+      swaps: "round",
+      nodes: [
+        node("a", 1, { memory: { fixed: a }, ...cost }),
+        node("b", 1, { memory: { fixed: b }, ...cost }),
+        node("c", 1, { memory: { fixed: c }, ...cost }),
+      ],
+      edges: [
+        ["a", "b"],
+        ["b", "c"],
+      ],
+    });
+    expect(solvePlan(chain(6, 2, 7)).time).toBe(12 + 2 * (1 + 2)); // a and c give way to each other, b to nobody
+    expect(solvePlan(chain(9, 5, 4)).time).toBe(12 + (1 + 2 + 2) + (1 + 2)); // b and c come one by one, and go together
+    expect(solvePlan(chain(6, 6, 6)).time).toBe(12 + 3 * (1 + 2));
+  });
+
   test("a staleness of one hides the faster of two stages behind the slower", () => {
     const input = {
       devices: 2,

@@ -14,7 +14,7 @@ export type SimulationInput = {
   readonly seed: number;
   /** whose memory is known; on others everything fits */
   readonly devices?: readonly DeviceSpec[] | undefined;
-  /** `flow.capacity`, for all channels */
+  /** `flow.capacity`, for all channels; the plan may give some less */
   readonly capacity?: number | undefined;
   /** by component, what is assumed instead of what the profile says */
   readonly traits?: Readonly<Record<string, ComponentTraits>> | undefined;
@@ -77,7 +77,7 @@ export function simulate(input: SimulationInput): SimulationResult {
     durations: new Durations(seed),
     steps,
     maxStaleness: plan.maxStaleness,
-    capacity,
+    capacityOf: (channel) => Math.min(capacity, plan.capacity?.[channel] ?? capacity),
     memory,
     bytesOf: residentBytes,
     keepsSpans: trace,

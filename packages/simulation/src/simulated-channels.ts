@@ -20,7 +20,8 @@ export type Answer =
 
 export type SimulatedChannelsOptions = {
   readonly now: () => number;
-  readonly capacity: number;
+  /** items that a channel holds before a put waits */
+  readonly capacityOf: (channel: string) => number;
   readonly invariants: Invariants;
   /** a call has put something into one of its channels */
   readonly onEnqueued: (call: string) => void;
@@ -53,7 +54,10 @@ export class SimulatedChannels {
   constructor(names: readonly string[], options: SimulatedChannelsOptions) {
     this.#options = options;
     for (const name of names)
-      this.#channels.set(name, new ChannelState({ name, capacity: { items: options.capacity }, endWhen: "delivered" }));
+      this.#channels.set(
+        name,
+        new ChannelState({ name, capacity: { items: options.capacityOf(name) }, endWhen: "delivered" }),
+      );
   }
 
   /** Registers a call before its callee runs, in program order. */

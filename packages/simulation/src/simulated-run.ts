@@ -14,7 +14,7 @@ import { Recorder } from "./recorder.ts";
 import { type ChannelEnd, keyOf, SimulatedChannels } from "./simulated-channels.ts";
 import { type LockedWorker, SimulatedLocks } from "./simulated-locks.ts";
 import { SimulatedProcess } from "./simulated-process.ts";
-import type { ComponentModel, MethodModel, WorkflowModel } from "./workflow-model.ts";
+import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
 export type SimulatedRunOptions = {
   readonly model: WorkflowModel;
@@ -22,7 +22,7 @@ export type SimulatedRunOptions = {
   readonly steps: number;
   readonly maxStaleness: number;
   /** items that a channel holds before a put waits */
-  readonly capacity: number;
+  readonly capacityOf: (channel: string) => number;
   /** bytes by device */
   readonly memory: ReadonlyMap<string, number>;
   /** bytes of a component's ranks on each of their devices */
@@ -64,15 +64,17 @@ export class SimulatedRun {
   #isInBody = false;
 
   constructor(options: SimulatedRunOptions) {
-    const { model, capacity, memory, maxStaleness, keepsSpans } = options;
+    const { model, capacityOf, memory, maxStaleness, keepsSpans } = options;
     this.#options = options;
     this.recorder = new Recorder(keepsSpans);
-    const mostItems = Math.max(0, ...model.components.flatMap(({ methods }) => methods.flatMap(itemsOf)));
-    this.#invariants = new Invariants({ memory, isOrderPlain: model.isOrderPlain && capacity >= mostItems });
+    // Whoever waits for credit lets its consumers before it, so L2 is strict only where nobody does.
+    const flows = model.components.flatMap(({ methods }) => methods.flatMap(flowsOf));
+    const isRoomy = flows.every(({ channel, items }) => items <= capacityOf(channel));
+    this.#invariants = new Invariants({ memory, isOrderPlain: model.isOrderPlain && isRoomy });
     this.#order = new StepOrder({ maxStaleness, nowMs: 0 });
     this.#channels = new SimulatedChannels(model.channels, {
       now: () => this.#queue.nowMs,
-      capacity,
+      capacityOf,
       invariants: this.#invariants,
       onEnqueued: (call) => this.#locks.enqueued(call),
       onAnswer: (call, answer) => {
@@ -265,7 +267,7 @@ export class SimulatedRun {
   /** C3, by the channels' own count: credit is overdrawn by what was let through only, and all of it returns. */
   #checkCredit(): void {
     for (const { channel, usedItems, overdrawnItems } of this.#channels.snapshots()) {
-      if (usedItems > this.#options.capacity + overdrawnItems)
+      if (usedItems > this.#options.capacityOf(channel) + overdrawnItems)
         throw new Error(`C3: '${channel}' holds ${usedItems} items`);
       // What a cycle puts last nobody takes; elsewhere everything is taken.
       const isOver = this.steps.length === this.#options.steps;
@@ -292,7 +294,7 @@ export class SimulatedRun {
 
 const streamOf = (step: number): string => `step-${step}`;
 
-const itemsOf = ({ takes, puts }: MethodModel): number[] => [...takes, ...puts].map(({ items }) => items);
+const flowsOf = ({ takes, puts }: MethodModel): Flow[] => [...takes, ...puts];
 
 function endsOf({ takes, puts }: MethodModel, stream: string): ChannelEnd[] {
   return [

@@ -19,7 +19,7 @@ import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
-import { expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
+import { capacityOf, expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
   readonly components: readonly PlacementComponent[];
@@ -134,6 +134,7 @@ function place(
     maxStaleness,
   });
   const cost = costSchedule(compileModel(problem), schedule);
+  const capacity = maxStaleness === 0 ? capacityOf(schedule, batch, profile.graph) : {};
   const serial = new Map(
     Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
   );
@@ -144,6 +145,10 @@ function place(
     placement,
     limits: limitsOf(cost),
     timeline: planTimeline(cost, shares, serial),
-    plan: { ...plan, granularity: granularityOf(shares, batch, profile.graph, plan.components) },
+    plan: {
+      ...plan,
+      granularity: granularityOf(shares, batch, profile.graph, plan.components),
+      ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
+    },
   };
 }

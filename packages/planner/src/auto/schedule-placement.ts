@@ -121,3 +121,30 @@ export function granularityOf(
   }
   return { default: "all", channels };
 }
+
+/**
+ * How much a channel may hold between two parts that take turns within a pipeline: one chunk. Without a bound a producer
+ * that has all its input never waits, so that it would keep the devices for the whole batch before its consumer's turn.
+ * Only for steps that do not overlap: items of a later one would keep out those of an earlier one.
+ */
+export function capacityOf(schedule: Schedule, batch: number, graph: FlowGraph): Record<string, number> {
+  const capacity: Record<string, number> = {};
+  const isWithin = (names: readonly string[], by: readonly string[]): boolean =>
+    names.some((name) => by.includes(name));
+  const inCycle = graph.cycles.flat();
+  const visit = (part: Schedule): readonly string[] => {
+    if (part.op === "node") return part.node.split("+");
+    const members = partsOf(part).map(visit);
+    if (part.op === "temporal" && part.items < batch) {
+      const [producing, consuming] = members as [readonly string[], readonly string[]];
+      for (const [channel, { producers, consumers, itemsPerStep }] of Object.entries(graph.channels)) {
+        if (!isWithin(producers, producing) || !isWithin(consumers, consuming)) continue;
+        if (isWithin([...producers, ...consumers], inCycle)) continue; // those count their turns themselves
+        capacity[channel] = Math.max(1, Math.ceil((part.items * itemsPerStep) / graph.batch));
+      }
+    }
+    return members.flat();
+  };
+  visit(schedule);
+  return capacity;
+}

@@ -1,7 +1,7 @@
 import { readProblem, type SolveOptions } from "@treadle/contracts";
 import { exactSeconds } from "./component-time.ts";
-import { bitsOf, hasEdgeBetween, swapSeconds } from "./graph.ts";
-import { chunkAllowed, compileModel, fitTogether, memoryOfPool, type PlanModel } from "./model.ts";
+import { bitsOf, hasEdgeBetween } from "./graph.ts";
+import { chunkAllowed, compileModel, type PlanModel } from "./model.ts";
 import {
   type EvalAnswer,
   EvalProblem,
@@ -10,6 +10,7 @@ import {
   type PlanProblem,
   type Schedule,
 } from "./problem.ts";
+import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
 
 class Illegal extends Error {
   readonly path: string;
@@ -178,8 +179,8 @@ function turnSeconds(
     if (a === 0 || b === 0) continue;
     const members = [...bitsOf(a | b)].flatMap((bit) => dag.components[bit]!.members);
     if (problem.residency === "lazy" && fitTogether(problem, members, devicesOf)) continue;
-    const swap = swapSeconds(dag, a, b);
-    const swapBack = comesRound ? swapSeconds(dag, a | b, a | b) : 0;
+    const mostOf = (node: PlanNode): number => (pool === undefined ? problem.devices : devicesOf(node));
+    const { swap, swapBack } = turnSwap({ problem, dag }, a, b, comesRound, mostOf);
     if (swap + swapBack > slowest.swap + slowest.swapBack) slowest = { swap, swapBack };
   }
   return slowest;

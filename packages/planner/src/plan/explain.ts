@@ -1,8 +1,9 @@
 import { exactSeconds } from "./component-time.ts";
 import { type Cost, costSchedule } from "./evaluate.ts";
 import { bitsOf } from "./graph.ts";
-import { memoryOfPool, type PlanModel } from "./model.ts";
+import type { PlanModel } from "./model.ts";
 import type { PlanAlternative, PlanStats, Schedule } from "./problem.ts";
+import { memoryOfPool } from "./turn-swap.ts";
 
 const seconds = (value: number): string => `${Number(value.toPrecision(4))} s`;
 const percent = (part: number): string => `${Math.round(part * 100)} %`;

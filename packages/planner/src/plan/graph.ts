@@ -137,7 +137,8 @@ export function swapSeconds(dag: Dag, first: number, second: number): number {
   return offload + onload;
 }
 
-function* swappedTogether(
+/** What of a part is swapped by itself: split cycles that are in it as wholes, and single components. */
+export function* swappedTogether(
   dag: Dag,
   part: number,
   key: "offload" | "onload",

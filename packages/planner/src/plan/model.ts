@@ -1,15 +1,8 @@
-import { bestSecondsByLevel, memorySlack, residentMemory, usedDevices } from "./component-time.ts";
-import {
-  bitsOf,
-  type Component,
-  collapseCycles,
-  type Dag,
-  downClosedParts,
-  hasEdgeBetween,
-  swapSeconds,
-} from "./graph.ts";
+import { bestSecondsByLevel } from "./component-time.ts";
+import { bitsOf, type Component, collapseCycles, type Dag, downClosedParts, hasEdgeBetween } from "./graph.ts";
 import { type Allocation, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanNode, PlanProblem } from "./problem.ts";
+import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
 
 /** `count` chunks of the item count at `itemsIndex`. */
 export type Chunking = { readonly itemsIndex: number; readonly items: number; readonly count: number };
@@ -174,18 +167,21 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
   };
   const membersOf = (mask: number): PlanNode[] => [...bitsOf(mask)].flatMap((bit) => dag.components[bit]!.members);
 
+  const lazy = problem.residency === "lazy";
+  const { devices } = problem;
   const swaps = (first: number, second: number, comesRound: boolean): Pick<Cut, "swap" | "calmSwap" | "calmLevel"> => {
     let [own, others] = [0, 0];
     for (const [pool, poolMask] of poolMasks) {
       const [a, b] = [first & poolMask, second & poolMask];
       if (a === 0 || b === 0) continue;
-      const swap = swapSeconds(dag, a, b) + (comesRound ? swapSeconds(dag, a | b, a | b) : 0);
-      const calm = problem.residency === "lazy";
-      if (pool === undefined) own = swap;
-      else if (!calm || !fitTogether(problem, membersOf(a | b), ({ id }) => allocation.devices.get(id)!))
-        others = Math.max(others, swap);
+      const devicesOf = ({ id }: PlanNode): number => (pool === undefined ? devices : allocation.devices.get(id)!);
+      const isCalm = pool !== undefined && lazy && fitTogether(problem, membersOf(a | b), devicesOf);
+      if (isCalm) continue;
+      const { swap, swapBack } = turnSwap({ problem, dag }, a, b, comesRound, devicesOf);
+      if (pool === undefined) own = swap + swapBack;
+      else others = Math.max(others, swap + swapBack);
     }
-    const level = own > others && problem.residency === "lazy" ? calmLevel(first | second) : Number.POSITIVE_INFINITY;
+    const level = own > others && lazy ? calmLevel(first | second) : Number.POSITIVE_INFINITY;
     return { swap: Math.max(own, others), calmSwap: others, calmLevel: level };
   };
 
@@ -231,26 +227,6 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
   const numSets = (): number => sets.size;
   const size = { step, levels, items, chunkings, kway };
   return { problem, objective, dag, leaves, freeMask, allocation, ...size, leafSeconds, set, all, numSets };
-}
-
-/** Whether components fit in memory side by side, each with the whole batch on all the devices it can use of those it has. */
-export function fitTogether(
-  problem: PlanProblem,
-  members: readonly PlanNode[],
-  devicesOf: (node: PlanNode) => number,
-): boolean {
-  let memory = 0;
-  for (const node of members) {
-    const used = usedDevices(node, devicesOf(node));
-    if (used === 0) return false;
-    memory += residentMemory(node, used, problem.batch);
-  }
-  return memory <= memoryOfPool(problem, members[0]?.pool) * (1 + memorySlack);
-}
-
-export function memoryOfPool(problem: PlanProblem, pool: string | undefined): number {
-  const { memoryPerDevice } = pool === undefined ? problem : problem.pools[pool]!;
-  return memoryPerDevice ?? Number.POSITIVE_INFINITY;
 }
 
 /** Which operations a search may use; `hybrid` stands for all of them. */

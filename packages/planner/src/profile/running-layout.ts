@@ -24,12 +24,15 @@ export function layoutOf(plan: Plan): RunningLayout {
   return { mode, granularity: granularity.default, devices: all.size, components, name: nameOf(plan) };
 }
 
-function nameOf({ components, granularity }: Plan): string {
+function nameOf({ components, granularity, capacity = {} }: Plan): string {
   const placed = Object.entries(components)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .map(([component, { ranks }]) => `${component} ${ranks.map(({ devices }) => devices.join("+")).join(" ")}`);
   const chunks = Object.entries(granularity.channels)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
     .map(([channel, items]) => `${channel} ${items}`);
-  return [...placed, [granularity.default, ...chunks].join(" ")].join("; ");
+  const bounded = Object.entries(capacity)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+    .map(([channel, items]) => `${channel} at most ${items}`);
+  return [...placed, [granularity.default, ...chunks, ...bounded].join(" ")].join("; ");
 }

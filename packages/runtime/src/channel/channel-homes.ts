@@ -37,6 +37,8 @@ export type PackedBatch = { readonly blocks: ItemBlock[] } | null;
 
 export type ChannelHomesOptions = {
   readonly now: () => number;
+  /** items that the plan lets a channel hold, where that is less than its own capacity */
+  readonly plannedCapacity?: (channel: string) => number | undefined;
   /** something has entered a channel, or a batch has left it */
   readonly onProgress: () => void;
   /** a call has put something into one of its channels */
@@ -80,10 +82,15 @@ export class ChannelHomes {
         `channel '${definition.name}' is defined twice; give each its own name`,
       );
     }
+    const { plannedCapacity } = this.#options;
     // `delivered`: a consumer that dies is always retried or ends the run, so nobody has to stay to take over for it.
     const state = new ChannelState({
       name: definition.name,
-      capacity: { items: definition.capacity },
+      capacity: {
+        get items(): number {
+          return Math.min(definition.capacity, plannedCapacity?.(definition.name) ?? definition.capacity);
+        },
+      },
       policy: pickPolicies[definition.pick],
       endWhen: "delivered",
     });

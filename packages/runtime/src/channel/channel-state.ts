@@ -39,7 +39,7 @@ import type {
   StreamId,
   TakeInput,
 } from "./channel-messages.ts";
-import { CreditGate } from "./credit-gate.ts";
+import { type Capacity, CreditGate } from "./credit-gate.ts";
 import { type Batch, fillBatches } from "./fill-batches.ts";
 import { fifo, type PickPolicy } from "./pick-policy.ts";
 import type { Item } from "./stream-queue.ts";
@@ -47,7 +47,7 @@ import { type CallState, type PutState, StreamState } from "./stream-state.ts";
 
 export type ChannelOptions = {
   readonly name: string;
-  readonly capacity: { readonly items: number; readonly bytes?: number | undefined };
+  readonly capacity: Capacity;
   readonly policy?: PickPolicy | undefined;
   /**
    * Whether a consumer's stream ends while another consumer still holds items of it. `acknowledged`, the default, keeps

@@ -8,8 +8,11 @@ import type { PutState, StreamState, TakeState } from "./stream-state.ts";
 /** `item` is `source.at(index)`. */
 export type ShowItem = (stream: StreamState, source: ItemList, index: number, item: PutItem) => void;
 
+/** Read whenever an item comes: with another plan it may be another. */
+export type Capacity = { readonly items: number; readonly bytes?: number | undefined };
+
 export type CreditGateOptions = {
-  readonly capacity: { readonly items: number; readonly bytes?: number | undefined };
+  readonly capacity: Capacity;
   /** Gives a visible item its place in the stream. */
   readonly show: ShowItem;
   /** The stream has changed and must be served. */
@@ -23,14 +26,12 @@ export class CreditGate {
   usedBytes = 0;
   overdrawnItems = 0;
   #puts: PutState[] = [];
-  readonly #capacityItems: number;
-  readonly #capacityBytes: number;
+  readonly #capacity: Capacity;
   readonly #show: ShowItem;
   readonly #touch: (stream: StreamState) => void;
 
   constructor(options: CreditGateOptions) {
-    this.#capacityItems = options.capacity.items;
-    this.#capacityBytes = options.capacity.bytes ?? Number.POSITIVE_INFINITY;
+    this.#capacity = options.capacity;
     this.#show = options.show;
     this.#touch = options.touch;
   }
@@ -121,7 +122,8 @@ export class CreditGate {
 
   #hasCredit(sizeBytes: number): boolean {
     if (this.usedItems === 0) return true;
-    return this.usedItems < this.#capacityItems && this.usedBytes + sizeBytes <= this.#capacityBytes;
+    const { items, bytes = Number.POSITIVE_INFINITY } = this.#capacity;
+    return this.usedItems < items && this.usedBytes + sizeBytes <= bytes;
   }
 
   /** Admits as much of a put as fits; true when all of it did. */

@@ -106,6 +106,7 @@ export class Cluster {
     const progress = () => this.#supervisor.progress(performance.now());
     this.#homes = new ChannelHomes({
       now: () => performance.now(),
+      plannedCapacity: (channel) => this.#planned?.plan.capacity?.[channel],
       onProgress: progress,
       onEnqueued: (call) => this.#locks.enqueued(call),
       onWait: (call, end, on) => this.#locks.waits(call, end, on),

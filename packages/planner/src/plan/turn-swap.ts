@@ -1,0 +1,90 @@
+/**
+ * What taking turns costs in swaps, pool by pool.
+ *
+ * `swap`, as in RLinf §3.4: the slowest offload of what ends the first part, then the slowest onload of what starts the
+ * second. `lazy`, as the device lock does it (L4): nothing is swapped while all fit in memory together; otherwise small
+ * components that fit beside any other stay loaded throughout, and a part whose components fit together is loaded one
+ * component after the other, each at its turn, and freed at once.
+ */
+import { memorySlack, residentMemory, usedDevices } from "./component-time.ts";
+import { bitsOf, type Dag, swappedTogether, swapSeconds } from "./graph.ts";
+import type { PlanNode, PlanProblem } from "./problem.ts";
+
+export type TurnSwap = { readonly swap: number; readonly swapBack: number };
+
+/**
+ * Between two parts of one pool that do not fit in memory together. `devicesOf`: all that a component may have, for what
+ * stays loaded is judged where memory is least short; so a turn on fewer devices never costs less.
+ */
+export function turnSwap(
+  { problem, dag }: { readonly problem: PlanProblem; readonly dag: Dag },
+  first: number,
+  second: number,
+  comesRound: boolean,
+  devicesOf: (node: PlanNode) => number,
+): TurnSwap {
+  const both = first | second;
+  if (problem.residency === "swap") {
+    return { swap: swapSeconds(dag, first, second), swapBack: comesRound ? swapSeconds(dag, both, both) : 0 };
+  }
+  const memoryOf = (mask: number): number => {
+    let memory = 0;
+    for (const bit of bitsOf(mask)) {
+      for (const node of dag.components[bit]!.members) {
+        const used = usedDevices(node, devicesOf(node));
+        memory += used === 0 ? Number.POSITIVE_INFINITY : residentMemory(node, used, problem.batch);
+      }
+    }
+    return memory;
+  };
+  const { pool } = dag.components[[...bitsOf(both)][0]!]!.members[0]!;
+  const limit = memoryOfPool(problem, pool) * (1 + memorySlack);
+  const stays = staying(dag, both, memoryOf, limit);
+  const moving = (part: number): number => part & ~stays;
+  const isTogether = (part: number): boolean => memoryOf(part | stays) <= limit;
+  const out = (part: number): number => {
+    if (!isTogether(part)) return swapSeconds(dag, moving(part), 0);
+    return Math.max(0, ...[...swappedTogether(dag, moving(part), "offload")].map(({ seconds }) => seconds));
+  };
+  const into = (part: number): number => {
+    if (!isTogether(part)) return swapSeconds(dag, 0, moving(part));
+    return [...swappedTogether(dag, moving(part), "onload")].reduce((sum, { seconds }) => sum + seconds, 0);
+  };
+  return { swap: out(first) + into(second), swapBack: comesRound ? out(second) + into(first) : 0 };
+}
+
+/** The smallest components, as many as fit beside the largest; of a split cycle all or none. */
+function staying(dag: Dag, set: number, memoryOf: (mask: number) => number, limit: number): number {
+  const bySize = [...bitsOf(set)]
+    .map((bit) => ({ mask: 1 << bit, memory: memoryOf(1 << bit) }))
+    .sort((a, b) => a.memory - b.memory);
+  const largest = bySize.at(-1)!.memory;
+  let [stays, memory] = [0, largest];
+  for (const each of bySize.slice(0, -1)) {
+    memory += each.memory;
+    if (memory > limit) break;
+    stays |= each.mask;
+  }
+  for (const { mask } of dag.cycles) if ((mask & set & ~stays) !== 0) stays &= ~mask;
+  return stays;
+}
+
+/** Whether components fit in memory side by side, each with the whole batch on all the devices it can use of those it has. */
+export function fitTogether(
+  problem: PlanProblem,
+  members: readonly PlanNode[],
+  devicesOf: (node: PlanNode) => number,
+): boolean {
+  let memory = 0;
+  for (const node of members) {
+    const used = usedDevices(node, devicesOf(node));
+    if (used === 0) return false;
+    memory += residentMemory(node, used, problem.batch);
+  }
+  return memory <= memoryOfPool(problem, members[0]?.pool) * (1 + memorySlack);
+}
+
+export function memoryOfPool(problem: PlanProblem, pool: string | undefined): number {
+  const { memoryPerDevice } = pool === undefined ? problem : problem.pools[pool]!;
+  return memoryPerDevice ?? Number.POSITIVE_INFINITY;
+}
