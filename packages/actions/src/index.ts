@@ -17,7 +17,10 @@ export { type ActionsAnswer, ActionsProblem, solveActions } from "./decide/probl
 export type { Elastic, QueuedAction } from "./decide/queued-action.ts";
 export type { Busy, ResourceState } from "./decide/resource-state.ts";
 export { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./drivers/cgroup-driver.ts";
+export { DockerDriver, DockerOptions } from "./drivers/docker-driver.ts";
+export { dockerDriverLacks } from "./drivers/docker-engine.ts";
 export type { HeldShell, ShellRequest, ShellResult } from "./drivers/held-shell.ts";
+export { checkDriverChoice, driverChoice, openDriver } from "./drivers/open-driver.ts";
 export { ProcessDriver } from "./drivers/process-driver.ts";
 export type { ExecRequest, ExecResult, ExecStatus, Sandbox, SandboxDriver, SandboxOptions } from "./drivers/sandbox.ts";
 export { ElasticityProfile } from "./elasticity/elasticity-profile.ts";

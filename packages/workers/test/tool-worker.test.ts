@@ -1,8 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
-import { TreadleError } from "@treadle/contracts";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { ToolResult } from "../src/tool/items.ts";
-import { openDriver, ToolConfig } from "../src/tool/tool-config.ts";
+import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
 import { contextOf } from "./support/context.ts";
 
@@ -151,24 +150,6 @@ describe("a rank's session", () => {
     for (const owner of ["rollout/0", "rollout/1"]) {
       expect([...(await collectAll(tool, owner, 1)).values()]).toMatchObject([{ output: `${owner}\n` }]);
     }
-  });
-});
-
-describe("drivers", () => {
-  const sandbox = { memoryBytes: 64 * 2 ** 20, maxProcesses: 16 };
-  test("are taken in the order of the list, as far as the machine can", async () => {
-    vi.stubEnv("PATH", "/nowhere");
-    const driver = await openDriver(["cgroup", "process"], sandbox);
-    expect(driver.name).toBe("process");
-    await driver.close();
-  });
-
-  test("that are all impossible are refused with what each lacks, and the remedy", async () => {
-    vi.stubEnv("PATH", "/nowhere");
-    const error = await openDriver(["cgroup"], sandbox).catch((thrown: unknown) => thrown);
-    expect(error).toBeInstanceOf(TreadleError);
-    expect(error).toMatchObject({ code: "sandbox.unavailable" });
-    expect((error as TreadleError).message).toMatch(/'cgroup': .*; install .* add 'process' to actions\.drivers/);
   });
 });
 

@@ -26,7 +26,7 @@ import {
   removeDeadSessions,
   sessionName,
 } from "./cgroup.ts";
-import { runCommand } from "./command.ts";
+import { runCommand, signalProcess, spawnCommand } from "./command.ts";
 import { HeldShell, type ShellProcess } from "./held-shell.ts";
 import { Reaper } from "./reaper.ts";
 import {
@@ -37,6 +37,7 @@ import {
   type SandboxDriver,
   type SandboxOptions,
 } from "./sandbox.ts";
+import { readThrough, writeThrough } from "./sandbox-files.ts";
 
 export type CgroupDriverOptions = {
   /** a folder that becomes the root of every sandbox, read-only; the host's system folders when absent */
@@ -260,16 +261,21 @@ class HeldSandbox implements Sandbox {
       ended ??= this.#tree.killExec(this.id, exec);
       return ended;
     };
+    let outer: number | undefined;
     try {
       return await runCommand(
         {
-          program: "/bin/sh",
-          args: this.#entering(join, environment, request.command),
-          environment: { PATH: process.env.PATH ?? baseEnvironment.PATH },
-          terminate: (child) => {
+          start: () => {
+            const args = this.#entering(join, environment, request.command);
+            const path = { PATH: process.env.PATH ?? baseEnvironment.PATH };
+            const running = spawnCommand({ program: "/bin/sh", args, environment: path });
+            outer = running.child.pid;
+            return running;
+          },
+          terminate: () => {
             void this.#tree.processes(this.id, exec).then((pids) => {
               // nsenter waits for the command and passes its end on: it must outlive it.
-              for (const pid of pids) if (pid !== child.pid) signalProcess(pid, "SIGTERM");
+              for (const pid of pids) if (pid !== outer) signalProcess(pid, "SIGTERM");
             });
           },
           kill,
@@ -299,21 +305,12 @@ class HeldSandbox implements Sandbox {
     ]);
   }
 
-  async writeFile(path: string, data: string | Uint8Array): Promise<void> {
-    // Through the sandbox, not from outside: a link that a command left must not lead out of it.
-    const script = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"';
-    await this.#mustSucceed(
-      { command: ["sh", "-c", script, "sh", path], stdin: data },
-      `'${path}' could not be written`,
-    );
+  writeFile(path: string, data: string | Uint8Array): Promise<void> {
+    return writeThrough(this, path, data);
   }
 
-  async readFile(path: string, maxBytes = 64 * 2 ** 20): Promise<Buffer> {
-    const { stdout } = await this.#mustSucceed(
-      { command: ["cat", "--", path], maxOutputBytes: maxBytes },
-      `'${path}' could not be read`,
-    );
-    return stdout;
+  readFile(path: string, maxBytes?: number): Promise<Buffer> {
+    return readThrough(this, path, maxBytes);
   }
 
   close(): Promise<void> {
@@ -328,13 +325,6 @@ class HeldSandbox implements Sandbox {
     await this.#tree.removeSandbox(this.id);
     await rm(this.#folder, { recursive: true, force: true });
     this.#forget();
-  }
-
-  async #mustSucceed(request: ExecRequest, what: string): Promise<ExecResult> {
-    const result = await this.exec({ graceMs: 0, ...request });
-    if (result.exitCode === 0) return result;
-    const why = result.status === "exited" ? result.stderr.toString().trim() : result.status;
-    throw new TreadleError("sandbox.failed", `${what}: ${why}`);
   }
 
   #mounts(network: boolean): string[] {
@@ -382,14 +372,6 @@ class HeldSandbox implements Sandbox {
       "--chdir",
       "/work",
     ];
-  }
-}
-
-function signalProcess(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal);
-  } catch {
-    // It has ended.
   }
 }
 

@@ -30,7 +30,7 @@ export interface CgroupTree {
 const list = (cores: readonly number[]): string => cores.join(",");
 
 /** Removing a group fails for a moment after its last process has ended. */
-async function removeFolder(folder: string): Promise<void> {
+export async function removeFolder(folder: string): Promise<void> {
   for (let attempt = 0; ; attempt++) {
     try {
       await rmdir(folder);
@@ -53,13 +53,13 @@ async function removeTree(folder: string): Promise<void> {
   await removeFolder(folder);
 }
 
-async function readProcesses(folder: string): Promise<number[]> {
+export async function readProcesses(folder: string): Promise<number[]> {
   const text = await readFile(join(folder, "cgroup.procs"), "utf8").catch(() => "");
   return text.split("\n").filter(Boolean).map(Number);
 }
 
 /** No new processes, then SIGKILL to all, until none is left: a fork bomb cannot outrun a limit of zero. */
-async function killAll(folder: string, killFile?: string): Promise<void> {
+export async function killAll(folder: string, killFile?: string): Promise<void> {
   await writeFile(join(folder, "pids.max"), "0").catch(() => {});
   for (let attempt = 0; attempt < 500; attempt++) {
     const processes = await readProcesses(folder);
@@ -215,7 +215,7 @@ export class CgroupV2 implements CgroupTree {
   }
 }
 
-function counter(file: string, name: string): number {
+export function counter(file: string, name: string): number {
   try {
     const line = readFileSync(file, "utf8")
       .split("\n")
@@ -282,12 +282,17 @@ function startTime(pid: number): string | undefined {
   }
 }
 
+/** Whether the name is that of a session whose process is gone. */
+export function isDeadSession(name: string): boolean {
+  const [, pid, started] = /^treadle-(\d+)-(\d+)-\w+$/.exec(name) ?? [];
+  return pid !== undefined && startTime(Number(pid)) !== started;
+}
+
 /** Ends and removes what sessions of dead processes left in these folders, should their reapers have died, too. */
 export async function removeDeadSessions(bases: readonly string[]): Promise<void> {
   for (const base of bases) {
     for (const name of await readdir(base).catch(() => [])) {
-      const [, pid, started] = /^treadle-(\d+)-(\d+)-\w+$/.exec(name) ?? [];
-      if (pid === undefined || startTime(Number(pid)) === started) continue;
+      if (!isDeadSession(name)) continue;
       await endTree(join(base, name));
       await removeTree(join(base, name));
     }

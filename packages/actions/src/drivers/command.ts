@@ -1,18 +1,24 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import { defaultLimits, type ExecRequest, type ExecResult, type ExecStatus } from "./sandbox.ts";
 
+/** A command that runs, wherever it does. */
+export type RunningCommand = {
+  readonly stdin: Writable;
+  readonly stdout: Readable;
+  readonly stderr: Readable;
+  /** Rejects when it could not be started. */
+  readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
+};
+
 /** How a driver starts and ends the processes of one command. */
 export type CommandHost = {
-  readonly program: string;
-  readonly args: readonly string[];
-  readonly environment: Readonly<Record<string, string>>;
-  readonly cwd?: string | undefined;
-  started?(child: ChildProcess): void;
+  start(): RunningCommand;
   /** asks everything to end */
-  terminate(child: ChildProcess): void;
+  terminate(): void;
   /** ends everything for sure; resolves when nothing is left */
-  kill(child: ChildProcess): Promise<void>;
+  kill(): Promise<void>;
   /** whether the kernel ended something of it for lack of memory */
   ranOutOfMemory?(): boolean;
 };
@@ -29,21 +35,14 @@ export async function runCommand(host: CommandHost, request: ExecRequest): Promi
   const graceMs = request.graceMs ?? defaultLimits.graceMs;
   const maxOutputBytes = request.maxOutputBytes ?? defaultLimits.maxOutputBytes;
   const startedMs = performance.now();
-  const child = spawn(host.program, host.args, {
-    env: { ...host.environment },
-    cwd: host.cwd,
-    stdio: ["pipe", "pipe", "pipe"],
-    // A group of its own: signals to ours do not reach it, and its group can be signalled.
-    detached: true,
-  });
-  host.started?.(child);
+  const command = host.start();
   const kept = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
   let bytes = 0;
   let ending: ExecStatus | undefined;
   let graceTimer: NodeJS.Timeout | undefined;
   let killed: Promise<void> | undefined;
   const kill = (): Promise<void> => {
-    killed ??= host.kill(child);
+    killed ??= host.kill();
     return killed;
   };
   const end = (status: ExecStatus): void => {
@@ -53,11 +52,11 @@ export async function runCommand(host: CommandHost, request: ExecRequest): Promi
       void kill();
       return;
     }
-    host.terminate(child);
+    host.terminate();
     graceTimer = setTimeout(() => void kill(), graceMs);
   };
   for (const stream of ["stdout", "stderr"] as const) {
-    child[stream].on("data", (chunk: Buffer) => {
+    command[stream].on("data", (chunk: Buffer) => {
       const room = maxOutputBytes - bytes;
       if (room > 0) {
         const part = chunk.length > room ? chunk.subarray(0, room) : chunk;
@@ -69,17 +68,17 @@ export async function runCommand(host: CommandHost, request: ExecRequest): Promi
     });
   }
   // The command may end without reading what it was given.
-  child.stdin.on("error", () => {});
-  child.stdin.end(request.stdin ?? "");
+  command.stdin.on("error", () => {});
+  command.stdin.end(request.stdin ?? "");
   const timer = setTimeout(() => end("timeout"), timeoutMs);
   const abort = (): void => end("cancelled");
   if (request.signal?.aborted) abort();
   request.signal?.addEventListener("abort", abort);
   try {
-    const { code, signal } = await exitOf(child, host.program);
+    const { code, signal } = await command.exited;
     // Its last descendants may hold the output open; they end before it is complete.
     await kill();
-    await closed(child);
+    await Promise.all([closed(command.stdout), closed(command.stderr)]);
     const status: ExecStatus =
       ending ?? (host.ranOutOfMemory?.() && code !== 0 ? "out-of-memory" : signal === null ? "exited" : "killed");
     return {
@@ -96,16 +95,45 @@ export async function runCommand(host: CommandHost, request: ExecRequest): Promi
   }
 }
 
-function exitOf(child: ChildProcess, program: string): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
-  return new Promise((resolve, reject) => {
+export type SpawnOptions = {
+  readonly program: string;
+  readonly args: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  readonly cwd?: string | undefined;
+};
+
+/** A command as a child of this process. */
+export function spawnCommand({
+  program,
+  args,
+  environment,
+  cwd,
+}: SpawnOptions): RunningCommand & { child: ChildProcess } {
+  const child = spawn(program, args, {
+    env: { ...environment },
+    cwd,
+    stdio: ["pipe", "pipe", "pipe"],
+    // A group of its own: signals to ours do not reach it, and its group can be signalled.
+    detached: true,
+  });
+  const exited = new Promise<Awaited<RunningCommand["exited"]>>((resolve, reject) => {
     child.once("error", (cause) =>
       reject(new TreadleError("sandbox.failed", `'${program}' could not be started: ${cause.message}`, { cause })),
     );
     child.once("exit", (code, signal) => resolve({ code, signal }));
   });
+  return { child, stdin: child.stdin, stdout: child.stdout, stderr: child.stderr, exited };
 }
 
-function closed(child: ChildProcess): Promise<void> {
-  const open = [child.stdout, child.stderr].filter((s) => s !== null && !s.closed);
-  return Promise.all(open.map((s) => new Promise<void>((resolve) => s!.once("close", () => resolve())))).then(() => {});
+function closed(stream: Readable): Promise<void> {
+  return stream.closed ? Promise.resolve() : new Promise((resolve) => stream.once("close", () => resolve()));
+}
+
+/** A negative id names a process group. */
+export function signalProcess(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // It has ended.
+  }
 }

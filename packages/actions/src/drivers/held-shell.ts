@@ -10,8 +10,9 @@
  * Y3 what is kept of an action's output never exceeds the limit.
  * Y4 an action cannot feign its end: it is marked by a number that is drawn for each shell and that no action is told.
  */
-import type { ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import type { EventEmitter } from "node:events";
+import type { Readable, Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import { defaultLimits, type ExecStatus } from "./sandbox.ts";
 
@@ -38,8 +39,15 @@ export type ShellResult = {
 
 /** A running shell as its driver sees it; its commands arrive on stdin. */
 export type ShellProcess = {
-  readonly child: ChildProcess;
+  /** a child of this process, or what stands for one elsewhere; emits `error`, and `close` when its output has ended */
+  readonly child: EventEmitter & {
+    readonly stdin: Writable | null;
+    readonly stdout: Readable | null;
+    readonly stderr: Readable | null;
+  };
   setCores(cores: readonly number[]): Promise<void>;
+  /** others may change its cores between two actions, so that every action sets them */
+  readonly sharesCores?: boolean | undefined;
   /** number of processes of the shell and what it started; undefined where the driver cannot tell */
   countProcesses(): Promise<number | undefined>;
   /** whether the kernel ended something of it for lack of memory since the last time this was asked */
@@ -90,7 +98,7 @@ export class HeldShell {
     if (this.#closing.signal.aborted) throw new TreadleError("sandbox.failed", "the shell is closed");
     const running = await this.#ready();
     const cores = request.cores?.join();
-    if (request.cores !== undefined && cores !== running.cores) {
+    if (request.cores !== undefined && (cores !== running.cores || running.process.sharesCores)) {
       await running.process.setCores(request.cores);
       running.cores = cores;
     }

@@ -7,7 +7,7 @@ import { delimiter, dirname, join, resolve, sep } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { TreadleError } from "@treadle/contracts";
-import { runCommand } from "./command.ts";
+import { runCommand, spawnCommand } from "./command.ts";
 import { HeldShell, type ShellProcess } from "./held-shell.ts";
 import { Reaper } from "./reaper.ts";
 import { baseEnvironment, type ExecRequest, type ExecResult, type Sandbox, type SandboxDriver } from "./sandbox.ts";
@@ -86,13 +86,12 @@ class ProcessSandbox implements Sandbox {
     const [program, ...args] = pinned(cores ?? allCores);
     const run = runCommand(
       {
-        program,
-        args: [...args, ...command],
-        environment: { ...baseEnvironment, ...request.environment },
-        cwd: this.#folder,
-        started: (child) => {
-          group = child.pid;
+        start: () => {
+          const environment = { ...baseEnvironment, ...request.environment };
+          const running = spawnCommand({ program, args: [...args, ...command], environment, cwd: this.#folder });
+          group = running.child.pid;
           if (group !== undefined) this.#reaper.watch(group);
+          return running;
         },
         terminate: () => signalGroup(group, "SIGTERM"),
         kill: async () => {

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { policies } from "../decide/policies.ts";
+import { checkDriverChoice, driverChoice } from "../drivers/open-driver.ts";
 import { CpuNode } from "../managers/cpu.ts";
 import { Quota } from "../managers/quota.ts";
 
@@ -32,11 +33,8 @@ export const ActionServiceConfig = z
   .strictObject({
     /** host:port or unix:/path; port 0 for any that is free */
     listen: z.string().min(1).default("127.0.0.1:50061"),
-    /** in order of preference: the first that works here runs the commands */
-    drivers: z
-      .array(z.enum(["cgroup", "process"]))
-      .min(1)
-      .default(["cgroup"]),
+    ...driverChoice,
+    drivers: driverChoice.drivers.default(["cgroup"]),
     resources: z
       .record(name, z.discriminatedUnion("type", [CpuResource, QuotaResource]))
       .default({ cpu: { type: "cpu", overcommit: 1 } })
@@ -79,6 +77,7 @@ export const ActionServiceConfig = z
     insecure: z.boolean().default(false),
   })
   .superRefine((config, context) => {
+    checkDriverChoice(config, context);
     const tokens = Object.values(config.tenants).filter(({ tokenFile }) => tokenFile !== undefined).length;
     const issue = (path: string[], message: string): void => context.addIssue({ code: "custom", path, message });
     if (tokens > 0 && tokens < Object.keys(config.tenants).length)

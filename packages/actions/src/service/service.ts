@@ -5,9 +5,7 @@
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { CgroupDriver, cgroupDriverLacks } from "../drivers/cgroup-driver.ts";
-import { ProcessDriver } from "../drivers/process-driver.ts";
-import type { SandboxDriver } from "../drivers/sandbox.ts";
+import { openDriver } from "../drivers/open-driver.ts";
 import { type ActionServer, serveActions } from "../grpc/server.ts";
 import { CpuManager } from "../managers/cpu.ts";
 import { describeHost } from "../managers/host.ts";
@@ -53,7 +51,7 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     clientAuthority: tls.clientAuthority && (await read(tls.clientAuthority, "tls.clientAuthority")),
   };
   const managers = managersOf(config);
-  const driver = firstDriver(config.drivers);
+  const driver = await openDriver(config);
   const pool = new ActionPool({
     managers,
     decide: { policy: config.policy, dop: config.dop },
@@ -103,13 +101,4 @@ function managersOf({ resources, limits }: ActionServiceConfig): ResourceManager
     const trajectoryMemoryBytes = limits.trajectoryMemoryMib * 2 ** 20;
     return new CpuManager({ nodes: [node], overcommit: resource.overcommit, trajectoryMemoryBytes }, name);
   });
-}
-
-function firstDriver(names: ActionServiceConfig["drivers"]): SandboxDriver {
-  for (const name of names) {
-    if (name === "process") return new ProcessDriver();
-    // The last one that was asked for says itself what it lacks.
-    if (cgroupDriverLacks() === undefined || name === names.at(-1)) return new CgroupDriver();
-  }
-  throw new Error("a configuration names at least one driver");
 }

@@ -3,10 +3,9 @@ import { execFileSync } from "node:child_process";
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import {
-  CgroupDriver,
   describeHost,
   type ElasticityProfile,
-  ProcessDriver,
+  openDriver,
   type ProfiledRun,
   parallelTemplate,
   profileElasticity,
@@ -35,7 +34,8 @@ type Flags = {
   readonly tolerance: string;
   readonly timeout: string;
   readonly folder?: string;
-  readonly driver: "cgroup" | "process";
+  readonly driver: "cgroup" | "docker" | "process";
+  readonly image?: string;
   readonly out?: string;
   readonly json?: boolean;
 };
@@ -57,7 +57,8 @@ export function profileActionCommand(): Command {
     .option("--tolerance <share>", "of the cores' time that others may take", "0.1")
     .option("--timeout <seconds>", "of a run", "600")
     .option("--folder <folder>", "whose files the sandbox gets, where the command runs")
-    .addOption(new Option("--driver <name>", "what runs it").choices(["cgroup", "process"]).default("cgroup"))
+    .addOption(new Option("--driver <name>", "what runs it").choices(["cgroup", "docker", "process"]).default("cgroup"))
+    .option("--image <name>", "of the driver 'docker'")
     .option("--out <file>", "default: .treadle/actions/<kind>.json of the project")
     .option("--json", "prints the profile")
     .action(async (words: string[], flags: Flags) => {
@@ -88,7 +89,8 @@ export function profileActionCommand(): Command {
       for (const signal of ["SIGTERM", "SIGINT"] as const)
         process.once(signal, () => ended.abort(new TreadleError("action.cancelled", "the measurement was stopped")));
       const files = flags.folder === undefined ? undefined : packed(flags.folder);
-      const driver = flags.driver === "process" ? new ProcessDriver() : new CgroupDriver();
+      const docker = flags.image === undefined ? undefined : { image: flags.image };
+      const driver = await openDriver({ drivers: [flags.driver], docker });
       try {
         const profile = await profileElasticity({
           kind: values.kind,

@@ -1,36 +1,26 @@
-import {
-  Amount,
-  CgroupDriver,
-  cgroupDriverLacks,
-  Elasticity,
-  ProcessDriver,
-  policies,
-  type SandboxDriver,
-  type SandboxOptions,
-} from "@treadle/actions";
-import { TreadleError } from "@treadle/contracts";
+import { Amount, checkDriverChoice, driverChoice, Elasticity, policies } from "@treadle/actions";
 import { z } from "zod";
 
-const drivers = ["cgroup", "process"] as const;
-
 /** How calls become actions, and where these run. */
-export const ActionsConfig = z.strictObject({
-  /** who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end */
-  scheduling: z.enum(["action", "trajectory"]).default("action"),
-  policy: z.enum(policies).default("unit-aware"),
-  /** cores of this machine that actions may use */
-  cores: z.union([z.literal("all"), z.int().positive()]).default("all"),
-  /** `slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end */
-  sandboxes: z.enum(["slot", "trajectory"]).default("slot"),
-  /** in order of preference: the first that this machine can, and no other */
-  drivers: z.array(z.enum(drivers)).min(1).default(["cgroup", "process"]),
-  timeoutMs: z.number().positive().default(2000),
-  maxOutputBytes: z.int().positive().default(4096),
-  /** of a sandbox; `process` has no such limits */
-  memoryMiB: z.number().positive().default(64),
-  maxProcesses: z.int().positive().default(32),
-  network: z.boolean().default(false),
-});
+export const ActionsConfig = z
+  .strictObject({
+    /** who holds cores: an action while it runs, or (the baseline) a trajectory from its first action to its end */
+    scheduling: z.enum(["action", "trajectory"]).default("action"),
+    policy: z.enum(policies).default("unit-aware"),
+    /** cores of this machine that actions may use */
+    cores: z.union([z.literal("all"), z.int().positive()]).default("all"),
+    /** `slot`: one for each core, for tools that keep nothing; `trajectory`: one for each, from its first action to its end */
+    sandboxes: z.enum(["slot", "trajectory"]).default("slot"),
+    ...driverChoice,
+    drivers: driverChoice.drivers.default(["cgroup", "process"]),
+    timeoutMs: z.number().positive().default(2000),
+    maxOutputBytes: z.int().positive().default(4096),
+    /** of a sandbox; `process` has no such limits */
+    memoryMiB: z.number().positive().default(64),
+    maxProcesses: z.int().positive().default(32),
+    network: z.boolean().default(false),
+  })
+  .superRefine(checkDriverChoice);
 export type ActionsConfig = z.infer<typeof ActionsConfig>;
 
 export const ToolConfig = z.strictObject({
@@ -45,32 +35,3 @@ export const ToolConfig = z.strictObject({
   actions: ActionsConfig.prefault({}),
 });
 export type ToolConfig = z.infer<typeof ToolConfig>;
-
-/**
- * The first driver of the list that this machine can, proven by a sandbox that answers. Throws `sandbox.unavailable` with
- * what each of them lacks.
- */
-export async function openDriver(names: ActionsConfig["drivers"], sandbox: SandboxOptions): Promise<SandboxDriver> {
-  const lacking: string[] = [];
-  for (const name of names) {
-    const lacks = name === "cgroup" ? cgroupDriverLacks() : undefined;
-    if (lacks !== undefined) {
-      lacking.push(`'${name}': ${lacks}`);
-      continue;
-    }
-    const driver = name === "cgroup" ? new CgroupDriver() : new ProcessDriver();
-    try {
-      const proof = await driver.open(sandbox);
-      await proof.holdShell().ask({ program: ":" });
-      await proof.close();
-      return driver;
-    } catch (error) {
-      await driver.close().catch(() => {});
-      lacking.push(`'${name}': ${(error as Error).message}`);
-    }
-  }
-  throw new TreadleError(
-    "sandbox.unavailable",
-    `no driver of actions.drivers can be used on this machine; ${lacking.join("; ")}; install what is missing or add 'process' to actions.drivers, which isolates nothing`,
-  );
-}

@@ -11,12 +11,12 @@
  * O3 an owner that is not open here, because this process is a new one, is told so with a retryable error: what its
  *    trajectories had left in sandboxes is gone, so they have to begin again.
  */
-import { ActionPool, CpuManager, describeHost, type ShellAction, ShellActions } from "@treadle/actions";
+import { ActionPool, CpuManager, describeHost, openDriver, type ShellAction, ShellActions } from "@treadle/actions";
 import { TreadleError } from "@treadle/contracts";
 import { Worker } from "@treadle/runtime";
 import { z } from "zod";
 import { ToolCall, type ToolReport, type ToolResult } from "./items.ts";
-import { openDriver, type ToolConfig } from "./tool-config.ts";
+import type { ToolConfig } from "./tool-config.ts";
 import { ToolStatistics } from "./tool-statistics.ts";
 
 type Owner = {
@@ -41,11 +41,11 @@ export class ToolWorker extends Worker<ToolConfig> {
   readonly #owners = new Map<string, Owner>();
 
   override async setup(): Promise<void> {
-    const { drivers, policy, scheduling, sandboxes, memoryMiB, maxProcesses, network } = this.config.actions;
+    const { policy, scheduling, sandboxes, memoryMiB, maxProcesses, network } = this.config.actions;
     const host = firstCores(this.config.actions.cores);
     this.#numCores = host.numa.flat().length;
     const sandbox = { memoryBytes: memoryMiB * 2 ** 20, maxProcesses, network };
-    const driver = await openDriver(drivers, sandbox);
+    const driver = await openDriver(this.config.actions, sandbox);
     const cpu = new CpuManager({ nodes: [host], trajectoryMemoryBytes: sandbox.memoryBytes });
     const pool = new ActionPool({ managers: [cpu], decide: { policy } });
     this.#actions = new ShellActions({ pool, driver, scheduling, sandboxes, sandbox });

@@ -1,0 +1,475 @@
+/**
+ * Commands in containers of a Docker Engine (ARL-Tangram §5.1: `update` for the cores, `exec` for the command).
+ *
+ * Owned here: the session's containers, one connection to each that keeps it alive, one stream of the engine's events.
+ *
+ * E1 a command ends with everything it started, a sandbox with every command. Where the engine is on this machine and we
+ *    are root, a command has a list of its processes in the kernel; elsewhere its descendants are found in the container,
+ *    and those that left their parents end when nothing else runs there. A container in which that fails is removed.
+ * E2 cores belong to the container: commands that run in it at once share theirs. On the fast path they are written to its
+ *    control group, and the engine's record follows (`ContainerCores`).
+ * E3 when this process dies of anything, its connection to a container ends, on which the container's first process
+ *    ends, and with it the container; what was made but never started is removed by the next driver, by its label.
+ */
+import { randomUUID } from "node:crypto";
+import { EventEmitter } from "node:events";
+import { writeFile } from "node:fs/promises";
+import { hostname } from "node:os";
+import type { Duplex, PassThrough } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
+import { TreadleError } from "@treadle/contracts";
+import type Docker from "dockerode";
+import { z } from "zod";
+import { isDeadSession, sessionName } from "./cgroup.ts";
+import { type RunningCommand, runCommand, signalProcess } from "./command.ts";
+import { ContainerCores } from "./container-cores.ts";
+import { ContainerGroup } from "./container-group.ts";
+import { DockerEngine, type EngineExec } from "./docker-engine.ts";
+import { HeldShell, type ShellProcess } from "./held-shell.ts";
+import {
+  baseEnvironment,
+  type ExecRequest,
+  type ExecResult,
+  type Sandbox,
+  type SandboxDriver,
+  type SandboxOptions,
+} from "./sandbox.ts";
+import { readThrough, writeThrough } from "./sandbox-files.ts";
+
+export const DockerOptions = z.strictObject({
+  /** of every sandbox; must be on the engine, with a POSIX shell, `env`, `cat` and `mkdir` */
+  image: z.string().min(1),
+  /** as DOCKER_HOST: `unix:///path` or `tcp://host:port`; default DOCKER_HOST, then /var/run/docker.sock */
+  socket: z.string().min(1).optional(),
+  /** whom commands run as */
+  userId: z.int().positive().default(65_534),
+  /** writes cores to control groups where it may; false: always `update`, as the paper */
+  fastPath: z.boolean().default(true),
+});
+export type DockerOptions = z.input<typeof DockerOptions>;
+
+const defaultMaxProcesses = 256;
+const startTimeoutMs = 30_000;
+const watchMs = 25;
+/** of the container itself: its first process, what keeps it, and one that ends others */
+const ownProcesses = 4;
+
+/** Ends when its input does (E3), and meanwhile takes in what has lost its parents. */
+const holderScript =
+  'mkdir -p /work /tmp && chmod 1777 /work /tmp && exec 3<&0 && { cat <&3 >/dev/null & } && echo ready && wait "$!"';
+
+export class DockerDriver implements SandboxDriver {
+  readonly name = "docker";
+  readonly isolation: string;
+  readonly #options: z.infer<typeof DockerOptions>;
+  readonly #engine: DockerEngine;
+  readonly #session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
+  readonly #ready: Promise<{ cores: number }>;
+  readonly #sandboxes = new Set<ContainerSandbox>();
+
+  /** Whether the engine can be used is told by `dockerDriverLacks`; here the first sandbox fails. */
+  constructor(options: DockerOptions) {
+    this.#options = DockerOptions.parse(options);
+    const { image, socket, userId } = this.#options;
+    this.isolation = `Docker containers of '${image}', as user ${userId} without capabilities`;
+    this.#engine = new DockerEngine(this.#session, socket);
+    this.#ready = this.#prepare();
+    this.#ready.catch(() => {});
+  }
+
+  async open(options: SandboxOptions = {}): Promise<Sandbox> {
+    const { cores } = await this.#ready;
+    const labels = { "treadle.session": this.#session, "treadle.host": hostname() };
+    const sandbox = new ContainerSandbox(this.#engine, this.#options, options, cores, () =>
+      this.#sandboxes.delete(sandbox),
+    );
+    this.#sandboxes.add(sandbox);
+    try {
+      await sandbox.start(labels);
+    } catch (error) {
+      await sandbox.close();
+      throw error;
+    }
+    return sandbox;
+  }
+
+  async close(): Promise<void> {
+    await this.#ready.catch(() => {});
+    await Promise.all([...this.#sandboxes].map((sandbox) => sandbox.close()));
+    this.#engine.close();
+  }
+
+  async #prepare(): Promise<{ cores: number }> {
+    const engine = this.#engine;
+    const { docker } = engine;
+    const { NCPU } = z.object({ NCPU: z.int().positive() }).parse(await engine.call("info", docker.info()));
+    await engine.listen();
+    const filters = { label: [`treadle.host=${hostname()}`] };
+    for (const { Id, Labels } of await engine.call("list", docker.listContainers({ all: true, filters })))
+      if (isDeadSession(Labels["treadle.session"] ?? "")) await removeContainer(docker.getContainer(Id));
+    return { cores: NCPU };
+  }
+}
+
+type Started = EngineExec & {
+  /** in the kernel, where it can be seen; else by the number of its first process in the container */
+  readonly name: string;
+  readonly insidePid: number | undefined;
+};
+
+class ContainerSandbox implements Sandbox {
+  readonly #engine: DockerEngine;
+  readonly #driver: z.infer<typeof DockerOptions>;
+  readonly #options: SandboxOptions;
+  readonly #allCores: readonly number[];
+  readonly #forget: () => void;
+  readonly #closing = new AbortController();
+  readonly #running = new Set<Promise<ExecResult>>();
+  readonly #shells = new Set<HeldShell>();
+  /** first processes, inside, of what runs */
+  readonly #inside = new Set<number>();
+  #container: Docker.Container | undefined;
+  #keeping: Duplex | undefined;
+  #group: ContainerGroup | undefined;
+  #cores!: ContainerCores;
+  #hasDied = false;
+  #execs = 0;
+  #closed: Promise<void> | undefined;
+
+  constructor(
+    engine: DockerEngine,
+    driver: z.infer<typeof DockerOptions>,
+    options: SandboxOptions,
+    cores: number,
+    forget: () => void,
+  ) {
+    this.#engine = engine;
+    this.#driver = driver;
+    this.#options = options;
+    this.#allCores = Array.from({ length: cores }, (_, core) => core);
+    this.#forget = forget;
+  }
+
+  get id(): string {
+    return this.#container?.id ?? "";
+  }
+
+  async start(labels: Record<string, string>): Promise<void> {
+    const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
+    const engine = this.#engine;
+    const container = await engine.call(
+      "create",
+      engine.docker.createContainer({
+        Image: this.#driver.image,
+        Labels: labels,
+        Entrypoint: ["/bin/sh", "-c", holderScript],
+        Cmd: [],
+        User: "0:0",
+        WorkingDir: "/work",
+        AttachStdin: true,
+        AttachStdout: true,
+        OpenStdin: true,
+        StdinOnce: true,
+        HostConfig: {
+          AutoRemove: true,
+          NetworkMode: network ? "bridge" : "none",
+          ...(memoryBytes === undefined ? {} : { Memory: memoryBytes, MemorySwap: memoryBytes }),
+          PidsLimit: maxProcesses + ownProcesses,
+          CapDrop: ["ALL"],
+          SecurityOpt: ["no-new-privileges"],
+          LogConfig: { Type: "none", Config: {} },
+        },
+      }),
+    );
+    this.#container = container;
+    const attached = { stream: true, stdin: true, stdout: true, stderr: true, hijack: true };
+    const keeping = (await engine.call("attach", container.attach(attached))) as Duplex;
+    this.#keeping = keeping;
+    const { stdout } = engine.streamsOf(keeping);
+    keeping.once("close", () => {
+      this.#hasDied = true;
+    });
+    await engine.call("start", container.start());
+    const first = await firstLine(stdout, startTimeoutMs);
+    if (first !== "ready")
+      throw new TreadleError("sandbox.failed", `a container of '${this.#driver.image}' did not start: ${first}`);
+    stdout.resume();
+    (keeping as { unref?: () => void }).unref?.();
+    if (this.#driver.fastPath) {
+      const { State } = await engine.call("inspect", container.inspect());
+      this.#group = ContainerGroup.of(State.Pid, container.id);
+      // When memory runs out a command goes, not what holds the container.
+      if (this.#group) await writeFile(`/proc/${State.Pid}/oom_score_adj`, "-1000").catch(() => {});
+    }
+    this.#cores = new ContainerCores(this.#group, async (list) => {
+      await engine.call("update", container.update({ CpusetCpus: list }));
+    });
+  }
+
+  async exec(request: ExecRequest): Promise<ExecResult> {
+    this.#refuseDead();
+    const run = this.#run(request);
+    this.#running.add(run);
+    try {
+      return await run;
+    } finally {
+      this.#running.delete(run);
+    }
+  }
+
+  holdShell(): HeldShell {
+    this.#refuseDead();
+    const shell = new HeldShell(() => this.#startShell());
+    this.#shells.add(shell);
+    return shell;
+  }
+
+  writeFile(path: string, data: string | Uint8Array): Promise<void> {
+    return writeThrough(this, path, data);
+  }
+
+  readFile(path: string, maxBytes?: number): Promise<Buffer> {
+    return readThrough(this, path, maxBytes);
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#end();
+    return this.#closed;
+  }
+
+  #refuseDead(): void {
+    if (this.#closed !== undefined) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
+    if (this.#hasDied) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
+  }
+
+  async #run(request: ExecRequest): Promise<ExecResult> {
+    const release = await this.#cores.hold(request.cores ?? this.#allCores);
+    const signals = [this.#closing.signal, request.signal].filter((signal) => signal !== undefined);
+    const memoryKills = this.#group?.outOfMemoryKills() ?? 0;
+    let started: Started | undefined;
+    try {
+      const variables = { ...baseEnvironment, ...request.environment };
+      const command = await this.#start(variables, request.command);
+      started = command;
+      const running: RunningCommand = {
+        ...command,
+        exited: command.exited.then((code) => ({ code, signal: null })),
+      };
+      const result = await runCommand(
+        {
+          start: () => running,
+          terminate: () => void this.#signal(command, "TERM").catch(() => {}),
+          kill: () => this.#kill(command),
+          ranOutOfMemory: () => (this.#group?.outOfMemoryKills() ?? 0) > memoryKills,
+        },
+        { ...request, signal: AbortSignal.any(signals) },
+      );
+      const isKilled = this.#group === undefined && result.exitCode === 128 + 9;
+      if (isKilled && (await this.#ranOutOfMemory())) return { ...result, status: "out-of-memory", exitCode: null };
+      return result;
+    } finally {
+      release();
+      if (started !== undefined) await this.#kill(started);
+    }
+  }
+
+  async #startShell(): Promise<ShellProcess> {
+    this.#refuseDead();
+    const started = await this.#start(baseEnvironment, ["sh"]);
+    const group = this.#group;
+    let memoryKills = group?.outOfMemoryKills() ?? 0;
+    const child = Object.assign(new EventEmitter(), started);
+    started.stdout.once("close", () => child.emit("close"));
+    void started.exited.then(
+      () => child.emit("close"),
+      (error) => child.emit("error", error),
+    );
+    return {
+      child,
+      setCores: (cores) => this.#cores.set(cores),
+      sharesCores: true,
+      countProcesses: async () => (group === undefined ? undefined : (await group.processes(started.name)).length),
+      ranOutOfMemory: () => {
+        const before = memoryKills;
+        memoryKills = group?.outOfMemoryKills() ?? 0;
+        return memoryKills > before;
+      },
+      kill: () => this.#kill(started),
+    };
+  }
+
+  /** Its first process waits until it is on its list (E1). */
+  async #start(environment: Readonly<Record<string, string>>, command: readonly string[]): Promise<Started> {
+    const name = `treadle-${this.#execs++}`;
+    const group = this.#group;
+    const begin = group === undefined ? "echo $$ >&2" : "read -r _";
+    const variables = Object.entries(environment).map(([key, value]) => `${key}=${value}`);
+    await group?.createExec(name);
+    const user = `${this.#driver.userId}:${this.#driver.userId}`;
+    const started = await this.#engine.exec(this.#container!, {
+      Cmd: ["/bin/sh", "-c", `${begin}; exec env -i "$@"`, "sh", ...variables, ...command],
+      User: user,
+      WorkingDir: "/work",
+    });
+    if (group === undefined) {
+      const insidePid = Number(await firstLine(started.stderr, startTimeoutMs));
+      this.#inside.add(insidePid);
+      return { ...started, name, insidePid };
+    }
+    const pid = await this.#hostPid(started.exec);
+    await group.join(name, pid);
+    started.stdin.write("\n");
+    // The engine waits seconds for whoever else holds the output open before it tells of an end.
+    const watch = setInterval(() => {
+      if (isAlive(pid)) return;
+      clearInterval(watch);
+      void group.killExec(name).catch(() => {});
+    }, watchMs);
+    void started.exited.catch(() => {}).finally(() => clearInterval(watch));
+    return { ...started, name, insidePid: undefined };
+  }
+
+  /** The engine answers a start a moment before the process is there. */
+  async #hostPid(exec: Docker.Exec): Promise<number> {
+    const startedMs = performance.now();
+    for (;;) {
+      const { Pid, ExitCode, Running } = await this.#engine.call("exec inspect", exec.inspect());
+      if (Pid > 0) return Pid;
+      if (!Running && ExitCode !== null && ExitCode !== 0)
+        throw new TreadleError("sandbox.failed", `a command did not start in '${this.id}': exit code ${ExitCode}`);
+      if (performance.now() - startedMs > startTimeoutMs)
+        throw new TreadleError("sandbox.failed", `a command did not start in '${this.id}' within ${startTimeoutMs} ms`);
+      await delay(1);
+    }
+  }
+
+  async #signal({ name, insidePid }: Started, signal: "TERM" | "KILL"): Promise<number> {
+    if (this.#group !== undefined) {
+      for (const pid of await this.#group.processes(name)) signalProcess(pid, `SIG${signal}`);
+      return 0;
+    }
+    const alone = [...this.#inside].every((pid) => pid === insidePid);
+    const { stdout, exited, stdin } = await this.#engine.exec(this.#container!, {
+      Cmd: ["/bin/sh", "-c", signalScript, "sh", signal, alone ? "1" : "0", String(insidePid)],
+      User: `${this.#driver.userId}:${this.#driver.userId}`,
+    });
+    stdin.end();
+    const left = Number(await firstLine(stdout, startTimeoutMs));
+    if ((await exited) !== 0 || !Number.isInteger(left))
+      throw new TreadleError("sandbox.failed", "nothing was signalled");
+    return left;
+  }
+
+  async #kill(started: Started): Promise<void> {
+    const { name, insidePid } = started;
+    if (this.#group !== undefined) {
+      // Its folder is gone when it was ended before, or with its container.
+      await this.#group.killExec(name).catch(() => this.#abandon());
+      return;
+    }
+    if (insidePid === undefined || !this.#inside.has(insidePid)) return;
+    try {
+      for (let tries = 0; (await this.#signal(started, "KILL")) > 0; tries++)
+        if (tries === 20) throw new TreadleError("sandbox.failed", "processes did not end after SIGKILL");
+    } catch {
+      await this.#abandon();
+    }
+    this.#inside.delete(insidePid);
+  }
+
+  /** What cannot be ended ends with its container. */
+  async #abandon(): Promise<void> {
+    if (this.#hasDied || this.#closed !== undefined) return;
+    this.#hasDied = true;
+    await removeContainer(this.#container!);
+  }
+
+  async #ranOutOfMemory(): Promise<boolean> {
+    return (await this.#engine.call("inspect", this.#container!.inspect())).State.OOMKilled;
+  }
+
+  async #end(): Promise<void> {
+    this.#closing.abort();
+    await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
+    this.#cores?.close();
+    if (this.#container !== undefined) await removeContainer(this.#container);
+    this.#keeping?.destroy();
+    this.#forget();
+  }
+}
+
+/**
+ * Signals a process and its descendants, with `orphans` those of its user that have lost their parents as well, and prints
+ * how many it found.
+ */
+const signalScript = `
+signal=$1; orphans=$2; hit=" $3 "; again=1
+while [ $again = 1 ]; do
+  again=0
+  for folder in /proc/[0-9]*; do
+    pid=\${folder#/proc/}
+    case "$hit" in *" $pid "*) continue ;; esac
+    [ -O "$folder" ] && read -r line 2>/dev/null < "$folder/stat" || continue
+    set -- \${line##*) }
+    [ "$1" = Z ] && continue
+    case "$hit" in
+      *" $2 "*) ;;
+      *) [ $orphans = 1 ] && [ "$2" = 1 ] || continue ;;
+    esac
+    hit="$hit$pid "
+    again=1
+  done
+done
+count=0
+for pid in $hit; do kill -$signal $pid 2>/dev/null && count=$((count+1)); done
+echo $count
+`;
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function removeContainer(container: Docker.Container): Promise<void> {
+  await container.remove({ force: true, v: true }).catch((error: { statusCode?: number }) => {
+    // Gone, or on its way.
+    if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+  });
+}
+
+/** Leaves the rest in the stream. Empty when it ends before. */
+function firstLine(stream: PassThrough, timeoutMs: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let seen = Buffer.alloc(0);
+    const finish = (line: string): void => {
+      clearTimeout(timer);
+      stream.off("readable", look);
+      stream.off("end", end);
+      resolve(line);
+    };
+    const end = (): void => finish(seen.toString());
+    const look = (): void => {
+      for (let chunk = stream.read() as Buffer | null; chunk !== null; chunk = stream.read() as Buffer | null) {
+        seen = Buffer.concat([seen, chunk]);
+        const at = seen.indexOf("\n");
+        if (at < 0) continue;
+        const rest = seen.subarray(at + 1);
+        finish(seen.toString("utf8", 0, at));
+        if (rest.length > 0) stream.unshift(rest);
+        return;
+      }
+    };
+    const timer = setTimeout(() => {
+      stream.off("readable", look);
+      stream.off("end", end);
+      reject(new TreadleError("sandbox.failed", `a container said nothing within ${timeoutMs} ms`));
+    }, timeoutMs);
+    stream.on("readable", look);
+    stream.once("end", end);
+    look();
+  });
+}

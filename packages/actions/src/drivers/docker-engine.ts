@@ -1,0 +1,160 @@
+/**
+ * What the driver asks of a Docker Engine: every call with a deadline, every failure in words, and the end of each exec as
+ * the engine tells it (`exec_die`), because a command's output ends only with the last process that holds it open.
+ */
+import { type Duplex, PassThrough, type Readable } from "node:stream";
+import { TreadleError } from "@treadle/contracts";
+import Docker from "dockerode";
+import { z } from "zod";
+
+const callMs = 30_000;
+/** After its output has ended, until the engine is asked instead. */
+const toldMs = 1000;
+
+const ExecDied = z.object({
+  Actor: z.object({ Attributes: z.object({ execID: z.string(), exitCode: z.coerce.number() }) }),
+});
+
+export type EngineStreams = { readonly stdin: Duplex; readonly stdout: PassThrough; readonly stderr: PassThrough };
+export type EngineExec = EngineStreams & {
+  readonly exec: Docker.Exec;
+  /** its exit code, when its first process has ended */
+  readonly exited: Promise<number>;
+};
+
+export class DockerEngine {
+  readonly docker: Docker;
+  readonly #session: string;
+  readonly #waiting = new Map<string, (exitCode: number) => void>();
+  #events: Readable | undefined;
+
+  /** `socket` as in DOCKER_HOST: `unix:///path` or `tcp://host:port`; without it DOCKER_HOST, then the usual place. */
+  constructor(session: string, socket?: string) {
+    this.#session = session;
+    this.docker = engineAt(socket);
+  }
+
+  /** Begins to listen for the ends of commands of containers with the label `treadle.session`. */
+  async listen(): Promise<void> {
+    const filters = { label: [`treadle.session=${this.#session}`], event: ["exec_die"] };
+    const events = (await this.call("events", this.docker.getEvents({ filters }))) as Readable;
+    this.#events = events;
+    let text = "";
+    events.on("data", (chunk: Buffer) => {
+      const lines = (text + chunk).split("\n");
+      text = lines.pop()!;
+      for (const line of lines) if (line.trim() !== "") this.#told(line);
+    });
+    // Who waits then asks.
+    events.on("error", () => {});
+  }
+
+  /** Throws `sandbox.failed`. */
+  async call<Result>(what: string, answer: Promise<Result>): Promise<Result> {
+    try {
+      return await inTime(answer);
+    } catch (cause) {
+      const why = (cause as Error).message.trim();
+      throw new TreadleError("sandbox.failed", `the Docker engine did not do '${what}': ${why}`, { cause });
+    }
+  }
+
+  async exec(container: Docker.Container, options: Docker.ExecCreateOptions): Promise<EngineExec> {
+    const attached = { AttachStdin: true, AttachStdout: true, AttachStderr: true };
+    const exec = await this.call("exec", container.exec({ ...attached, ...options }));
+    const told = new Promise<number>((resolve) => this.#waiting.set(exec.id, resolve));
+    const duplex = await this.call("exec start", exec.start({ hijack: true, stdin: true })).catch((error: unknown) => {
+      this.#waiting.delete(exec.id);
+      throw error;
+    });
+    const streams = this.streamsOf(duplex);
+    const asked = new Promise<void>((resolve) => duplex.once("close", () => setTimeout(resolve, toldMs).unref())).then(
+      () => this.#askUntilEnded(exec),
+    );
+    const exited = Promise.race([told, asked]).finally(() => this.#waiting.delete(exec.id));
+    exited.catch(() => {});
+    asked.catch(() => {});
+    return { ...streams, exec, exited };
+  }
+
+  /** Of an attached connection, which carries stdout and stderr in one. */
+  streamsOf(stdin: Duplex): EngineStreams {
+    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+    this.docker.modem.demuxStream(stdin, stdout, stderr);
+    const end = (): void => {
+      stdout.end();
+      stderr.end();
+    };
+    stdin.once("end", end);
+    stdin.once("close", end);
+    stdin.on("error", end);
+    return { stdin, stdout, stderr };
+  }
+
+  close(): void {
+    this.#events?.destroy();
+  }
+
+  #told(line: string): void {
+    let event: unknown;
+    try {
+      event = JSON.parse(line);
+    } catch {
+      return;
+    }
+    const { data } = ExecDied.safeParse(event);
+    if (data === undefined) return;
+    const { execID, exitCode } = data.Actor.Attributes;
+    this.#waiting.get(execID)?.(exitCode);
+  }
+
+  async #askUntilEnded(exec: Docker.Exec): Promise<number> {
+    for (;;) {
+      const { Running, ExitCode } = await this.call("exec inspect", exec.inspect());
+      if (!Running && ExitCode !== null) return ExitCode;
+      await new Promise((resolve) => setTimeout(resolve, 100).unref());
+    }
+  }
+}
+
+/** What is lacking for containers of the image; undefined when nothing is. */
+export async function dockerDriverLacks(image: string, socket?: string): Promise<string | undefined> {
+  const docker = engineAt(socket);
+  const place = socket ?? process.env.DOCKER_HOST ?? "unix:///var/run/docker.sock";
+  try {
+    await inTime(docker.ping());
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === "EACCES")
+      return `the Docker engine at '${place}' may not be used by this user; join the group docker, or run as root`;
+    return `no Docker engine answers at '${place}' (${code ?? message}); install it (Debian and Ubuntu: apt-get install docker.io, others: docs.docker.com/engine/install), start it (systemctl start docker), or give its address`;
+  }
+  try {
+    await inTime(docker.getImage(image).inspect());
+    return undefined;
+  } catch (error) {
+    if ((error as { statusCode?: number }).statusCode !== 404)
+      return `image '${image}': ${(error as Error).message.trim()}`;
+    return `the Docker engine at '${place}' has no image '${image}'; fetch it with 'docker pull ${image}', or build it`;
+  }
+}
+
+async function inTime<Result>(answer: Promise<Result>): Promise<Result> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer within ${callMs} ms`)), callMs);
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function engineAt(socket: string | undefined): Docker {
+  if (socket === undefined) return new Docker();
+  if (socket.startsWith("unix://")) return new Docker({ socketPath: socket.slice("unix://".length) });
+  if (socket.startsWith("/")) return new Docker({ socketPath: socket });
+  const { hostname, port } = new URL(socket.replace(/^tcp:/, "http:"));
+  return new Docker({ protocol: "http", host: hostname, port: Number(port) || 2375 });
+}

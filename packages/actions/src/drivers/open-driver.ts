@@ -1,0 +1,66 @@
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { CgroupDriver, cgroupDriverLacks } from "./cgroup-driver.ts";
+import { DockerDriver, DockerOptions } from "./docker-driver.ts";
+import { dockerDriverLacks } from "./docker-engine.ts";
+import { ProcessDriver } from "./process-driver.ts";
+import type { SandboxDriver, SandboxOptions } from "./sandbox.ts";
+
+/** Which drivers may run commands, as keys of a configuration. */
+export const driverChoice = {
+  /** in order of preference: the first that this machine can, and no other; `process` isolates nothing */
+  drivers: z.array(z.enum(["cgroup", "docker", "process"])).min(1),
+  /** for the driver `docker` */
+  docker: DockerOptions.optional(),
+} as const;
+
+export type DriverChoice = {
+  readonly drivers: readonly ("cgroup" | "docker" | "process")[];
+  readonly docker?: DockerOptions | undefined;
+};
+
+/** For `superRefine` of a configuration with the keys of `driverChoice`. */
+export function checkDriverChoice({ drivers, docker }: DriverChoice, context: z.RefinementCtx): void {
+  if (drivers.includes("docker") && docker === undefined)
+    context.addIssue({ code: "custom", path: ["docker"], message: "the driver 'docker' needs docker.image" });
+}
+
+/**
+ * The first driver of the list that this machine can, proven by a sandbox that answers. Throws `sandbox.unavailable` with
+ * what each of them lacks.
+ */
+export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions = {}): Promise<SandboxDriver> {
+  const lacking: string[] = [];
+  for (const name of choice.drivers) {
+    const lacks = await lacksOf(name, choice);
+    if (lacks !== undefined) {
+      lacking.push(`'${name}': ${lacks}`);
+      continue;
+    }
+    const driver = make(name, choice);
+    try {
+      const proof = await driver.open(sandbox);
+      await proof.holdShell().ask({ program: ":" });
+      await proof.close();
+      return driver;
+    } catch (error) {
+      await driver.close().catch(() => {});
+      lacking.push(`'${name}': ${(error as Error).message}`);
+    }
+  }
+  throw new TreadleError(
+    "sandbox.unavailable",
+    `no driver of the list can be used on this machine; ${lacking.join("; ")}; install what is missing or add 'process' to the list, which isolates nothing`,
+  );
+}
+
+async function lacksOf(name: DriverChoice["drivers"][number], { docker }: DriverChoice): Promise<string | undefined> {
+  if (name === "process") return undefined;
+  if (name === "cgroup") return cgroupDriverLacks();
+  return docker === undefined ? "it needs an image" : dockerDriverLacks(docker.image, docker.socket);
+}
+
+function make(name: DriverChoice["drivers"][number], { docker }: DriverChoice): SandboxDriver {
+  if (name === "process") return new ProcessDriver();
+  return name === "cgroup" ? new CgroupDriver() : new DockerDriver(docker!);
+}

@@ -1,0 +1,121 @@
+import { spawn } from "node:child_process";
+import { availableParallelism } from "node:os";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { DockerDriver, dockerDriverLacks, type Sandbox } from "../src/index.ts";
+import { startDockerEngine, type TestEngine } from "./support/docker-engine.ts";
+import { describeDriver } from "./support/driver-contract.ts";
+import { describeHeldShell } from "./support/held-shell-contract.ts";
+import { eventually, processesWith } from "./support/processes.ts";
+
+// A real engine where one can be started; the reason, in the names of what is skipped, where not.
+const started = await startDockerEngine();
+const missing = typeof started === "string" ? started : undefined;
+const engine = started as TestEngine;
+afterAll(async () => {
+  if (missing === undefined) await engine.close();
+});
+const driverOf = (fastPath: boolean) => new DockerDriver({ image: engine.image, socket: engine.socket, fastPath });
+
+describeDriver("docker", () => driverOf(true), missing, 160);
+describeHeldShell("docker", () => driverOf(true), missing, 170);
+describeDriver("docker (by the engine alone)", () => driverOf(false), missing, 260);
+describeHeldShell("docker (by the engine alone)", () => driverOf(false), missing, 270);
+
+describe.skipIf(missing !== undefined)(
+  `what only the docker driver promises${missing === undefined ? "" : ` (skipped: ${missing})`}`,
+  () => {
+    let driver: DockerDriver;
+    let sandbox: Sandbox;
+    beforeAll(async () => {
+      driver = driverOf(true);
+      sandbox = await driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 40 });
+    });
+    afterAll(() => driver.close());
+    const say = async (script: string) =>
+      (await sandbox.exec({ command: ["sh", "-c", script] })).stdout.toString().trim();
+
+    test("commands are nobody, without capabilities and without a network", async () => {
+      expect(await say("id -u; grep -E '^(CapEff|NoNewPrivs)' /proc/self/status | tr -s '\\t' ' '")).toBe(
+        "65534\nCapEff: 0000000000000000\nNoNewPrivs: 1",
+      );
+      expect(await say("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '")).toBe("lo");
+    });
+
+    test("E1 a process that makes a session of its own ends with its command, and so does a fork bomb", async () => {
+      await say("setsid sleep 166.25 >/dev/null 2>&1 & echo");
+      expect(await eventually(() => processesWith("166.25").length === 0)).toBe(true);
+      const bomb = await sandbox.exec({
+        command: ["sh", "-c", "b() { b | b & }; b; sleep 165.25"],
+        timeoutMs: 1000,
+        graceMs: 0,
+      });
+      expect(["timeout", "exited"]).toContain(bomb.status);
+      expect(await eventually(() => processesWith("165.25").length === 0)).toBe(true);
+      expect(await say("echo alive")).toBe("alive");
+    });
+
+    test("a command above the memory is out of memory, and its sandbox lives on", async () => {
+      const hungry = await sandbox.exec({ command: ["sh", "-c", "exec tail -c 400m /dev/zero"], timeoutMs: 60_000 });
+      expect(hungry.status).toBe("out-of-memory");
+      expect(await say("echo alive")).toBe("alive");
+    });
+
+    test.skipIf(availableParallelism() < 2)(
+      "E2 cores that the engine or somebody else took back are set again, and its record says what holds",
+      async () => {
+        const shell = sandbox.holdShell();
+        const see = async () => (await shell.ask({ program: "nproc", cores: [1] })).output.toString().trim();
+        expect(await see()).toBe("1");
+        const container = engine.docker.getContainer(sandbox.id);
+        await container.update({ CpusetCpus: "0,1" });
+        expect(await see()).toBe("1");
+        let record = "";
+        for (let i = 0; i < 200 && record !== "1"; i++) {
+          record = (await container.inspect()).HostConfig.CpusetCpus ?? "";
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+        expect([record, await see()]).toEqual(["1", "1"]);
+        await shell.close();
+      },
+    );
+
+    test("E3 S4 nothing is left of a process that was killed, and what never started goes with the next driver", async () => {
+      const program = fileURLToPath(new URL("support/holds-a-container.ts", import.meta.url));
+      const args = ["--import", "tsx", "--conditions=source", program, engine.socket, engine.image, "167.25"];
+      const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+      await new Promise<void>((resolve) => child.stdout.once("data", () => resolve()));
+      const own = async () => {
+        const all = await engine.docker.listContainers({ all: true, filters: { label: ["treadle.session"] } });
+        return all.filter(({ Labels }) => Labels["treadle.session"]?.startsWith(`treadle-${child.pid}-`)).length;
+      };
+      expect([await own(), processesWith("167.25").length > 0]).toEqual([1, true]);
+      child.kill("SIGKILL");
+      for (let i = 0; i < 400 && (await own()) > 0; i++) await new Promise((resolve) => setTimeout(resolve, 50));
+      expect([await own(), processesWith("167.25")]).toEqual([0, []]);
+
+      const { hostname } = await import("node:os");
+      const labels = { "treadle.session": `treadle-${child.pid}-1-dead`, "treadle.host": hostname() };
+      await engine.docker.createContainer({ Image: engine.image, Cmd: ["true"], Labels: labels });
+      expect(await own()).toBe(1);
+      const next = driverOf(true);
+      await (await next.open()).close();
+      expect(await own()).toBe(0);
+      await next.close();
+    });
+
+    test("an image that the engine lacks is named, with the remedy", async () => {
+      expect(await dockerDriverLacks(engine.image, engine.socket)).toBe(undefined);
+      expect(await dockerDriverLacks("none:such", engine.socket)).toMatch(/has no image 'none:such'; .*docker pull/);
+    });
+  },
+);
+
+test("an engine that does not answer is named, with the remedy", async () => {
+  expect(await dockerDriverLacks("any", "unix:///nowhere/docker.sock")).toMatch(
+    /no Docker engine answers at 'unix:\/\/\/nowhere\/docker.sock' \(ENOENT\); install it/,
+  );
+  const driver = new DockerDriver({ image: "any", socket: "unix:///nowhere/docker.sock" });
+  await expect(driver.open()).rejects.toMatchObject({ code: "sandbox.failed" });
+  await driver.close();
+});

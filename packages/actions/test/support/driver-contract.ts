@@ -1,0 +1,113 @@
+import { availableParallelism } from "node:os";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Sandbox, SandboxDriver } from "../../src/index.ts";
+import { eventually, processesWith } from "./processes.ts";
+
+const lines = (buffer: Buffer): string[] => buffer.toString().trim().split("\n");
+
+/** What every driver promises. `first` tells apart the pauses by which its processes are found, among test files. */
+export function describeDriver(name: string, make: () => SandboxDriver, missing?: string, first = 60): void {
+  const pause = (n: number): string => `${first + n}.25`;
+  describe.skipIf(missing !== undefined)(
+    `${name} driver${missing === undefined ? "" : ` (skipped: ${missing})`}`,
+    () => {
+      let driver: SandboxDriver;
+      let sandbox: Sandbox;
+      beforeAll(async () => {
+        driver = make();
+        sandbox = await driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 40 });
+      });
+      afterAll(async () => {
+        await driver.close();
+      });
+
+      test("returns output, error output and exit code, with input given", async () => {
+        const result = await sandbox.exec({ command: ["sh", "-c", "cat; echo bad >&2; exit 3"], stdin: "in" });
+        expect([result.status, result.exitCode, result.stdout.toString(), result.stderr.toString()]).toEqual([
+          "exited",
+          3,
+          "in",
+          "bad\n",
+        ]);
+      });
+
+      test("the environment is what was given and nothing of the host's", async () => {
+        process.env.TREADLE_TEST_SECRET = "secret";
+        const { stdout } = await sandbox.exec({ command: ["env"], environment: { GIVEN: "a b=c" } });
+        delete process.env.TREADLE_TEST_SECRET;
+        expect(lines(stdout).filter((l) => !/^(PATH|HOME|LANG|PWD|_)=/.test(l))).toEqual(["GIVEN=a b=c"]);
+      });
+
+      test("files go in and out and stay from command to command; nothing outside can be named", async () => {
+        const bytes = Buffer.from([0, 255, 10, 13]);
+        await sandbox.writeFile("folder/data.bin", bytes);
+        expect(
+          (await sandbox.exec({ command: ["sh", "-c", "cat folder/data.bin > copy; wc -c < copy"] })).stdout
+            .toString()
+            .trim(),
+        ).toBe("4");
+        expect(await sandbox.readFile("copy")).toEqual(bytes);
+        await expect(sandbox.readFile("missing")).rejects.toMatchObject({ code: "sandbox.failed" });
+        await expect(sandbox.readFile("copy", 3)).rejects.toMatchObject({ code: "sandbox.failed" });
+      });
+
+      test("X1 X3 a command that ignores SIGTERM ends at its time limit, with its children", async () => {
+        const result = await sandbox.exec({
+          command: ["sh", "-c", `trap '' TERM; sleep ${pause(1)} & while :; do sleep 0.05; done`],
+          timeoutMs: 150,
+          graceMs: 150,
+        });
+        expect(result.status).toBe("timeout");
+        expect(result.exitCode).toBe(null);
+        expect(await eventually(() => processesWith(pause(1)).length === 0)).toBe(true);
+      });
+
+      test("X3 a command that heeds SIGTERM may finish what it does", async () => {
+        const result = await sandbox.exec({
+          command: ["sh", "-c", "trap 'echo report; exit 0' TERM; while :; do sleep 0.02; done"],
+          timeoutMs: 1500,
+          graceMs: 20_000,
+        });
+        expect([result.status, result.stdout.toString()]).toEqual(["timeout", "report\n"]);
+      });
+
+      test("X2 endless output ends the command and keeps no more than the limit", async () => {
+        const result = await sandbox.exec({ command: ["yes"], maxOutputBytes: 10_000 });
+        expect([result.status, result.stdout.length]).toEqual(["output-limit", 10_000]);
+      });
+
+      test("X1 what a command leaves in the background ends with it", async () => {
+        const result = await sandbox.exec({ command: ["sh", "-c", `sleep ${pause(2)} & echo started`] });
+        expect([result.status, result.exitCode]).toEqual(["exited", 0]);
+        expect(await eventually(() => processesWith(pause(2)).length === 0)).toBe(true);
+      });
+
+      test("an abort ends it", async () => {
+        const abort = new AbortController();
+        const running = sandbox.exec({ command: ["sleep", pause(3)], signal: abort.signal });
+        setTimeout(() => abort.abort(), 100);
+        expect((await running).status).toBe("cancelled");
+      });
+
+      test("a program that does not exist is an exit code, or a clear failure, never a hang", async () => {
+        expect((await sandbox.exec({ command: ["no-such-program"] })).exitCode).toBe(127);
+      });
+
+      test.skipIf(availableParallelism() < 2)("a command sees the cores it was given", async () => {
+        const see = async (cores: number[]) =>
+          (await sandbox.exec({ command: ["nproc"], cores })).stdout.toString().trim();
+        expect([await see([1]), await see([0, 1])]).toEqual(["1", "2"]);
+      });
+
+      test("a closed sandbox refuses commands and ends those that run", async () => {
+        const other = await driver.open();
+        const running = other.exec({ command: ["sleep", pause(4)] });
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        await other.close();
+        expect((await running).status).toBe("cancelled");
+        await expect(other.exec({ command: ["true"] })).rejects.toMatchObject({ code: "sandbox.failed" });
+        expect(processesWith(pause(4))).toEqual([]);
+      });
+    },
+  );
+}

@@ -1,0 +1,103 @@
+import { availableParallelism } from "node:os";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { HeldShell, Sandbox, SandboxDriver } from "../../src/index.ts";
+import { eventually, processesWith } from "./processes.ts";
+
+const text = (output: Buffer) => output.toString().trim();
+
+/** What the held shell of every driver promises. `first` tells apart its pauses, among test files. */
+export function describeHeldShell(name: string, make: () => SandboxDriver, missing?: string, first = 70): void {
+  const pause = (n: number): string => `${first + n}.25`;
+  describe.skipIf(missing !== undefined)(
+    `held shell of the ${name} driver${missing === undefined ? "" : ` (skipped: ${missing})`}`,
+    () => {
+      let driver: SandboxDriver;
+      let sandbox: Sandbox;
+      let shell: HeldShell;
+      beforeAll(async () => {
+        driver = make();
+        sandbox = await driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 40 });
+        shell = sandbox.holdShell();
+      });
+      afterAll(() => driver.close());
+      const say = async (program: string, ...args: string[]) => text((await shell.ask({ program, args })).output);
+      const shellId = () => say("echo $$");
+
+      test("answers many actions with one process, in the order in which they were asked (Y1)", async () => {
+        const before = await shellId();
+        const answers = await Promise.all(
+          Array.from({ length: 50 }, (_, i) => shell.ask({ program: "echo $(($1))", args: [`${i}*7`] })),
+        );
+        expect(answers.map(({ status, exitCode, output }) => [status, exitCode, text(output)])).toEqual(
+          Array.from({ length: 50 }, (_, i) => ["exited", 0, String(i * 7)]),
+        );
+        expect(await shellId()).toBe(before);
+      });
+
+      test("arguments are data, whatever they hold, and output comes back byte by byte (Y4)", async () => {
+        const awkward = ["'; echo escaped #", "$(echo substituted)", "two\nlines", "\x1e0 0\n", "ü\\n"];
+        for (const argument of awkward) {
+          const { output } = await shell.ask({ program: 'printf %s "$1"', args: [argument] });
+          expect(output.toString()).toBe(argument);
+        }
+      });
+
+      test("variables, functions, working folder and errors of an action end with it (Y1); files stay", async () => {
+        const before = await shellId();
+        await say("x=1; cd /; f() { :; }; exit 3");
+        expect((await shell.ask({ program: "echo $((1/0))" })).exitCode).not.toBe(0);
+        expect((await shell.ask({ program: "if then fi (" })).exitCode).not.toBe(0);
+        expect((await shell.ask({ program: "set -- 1; cat; exit 4" })).exitCode).toBe(4);
+        await say("echo kept > file");
+        expect(await say("echo $(set | grep -c ^x=) $(cat file)")).toBe("0 kept");
+        expect(await shellId()).toBe(before);
+      });
+
+      test("an action that hangs, ignores SIGTERM and leaves children ends at its limit, and the next one runs (Y2)", async () => {
+        const hanging = await shell.ask({
+          program: `trap '' TERM HUP INT; sleep ${pause(1)} & echo begun; while :; do sleep 0.05; done`,
+          timeoutMs: 1500,
+        });
+        expect([hanging.status, hanging.exitCode, text(hanging.output)]).toEqual(["timeout", null, "begun"]);
+        expect(await eventually(() => processesWith(pause(1)).length === 0)).toBe(true);
+        expect(await say("echo alive")).toBe("alive");
+      });
+
+      test("endless output ends the action and keeps no more than the limit (Y3)", async () => {
+        const endless = await shell.ask({ program: "while :; do echo yes; done", maxOutputBytes: 10_000 });
+        expect([endless.status, endless.output.length]).toEqual(["output-limit", 10_000]);
+        const exact = await shell.ask({ program: "printf 0123456789", maxOutputBytes: 10 });
+        expect([exact.status, text(exact.output)]).toEqual(["exited", "0123456789"]);
+        const over = await shell.ask({ program: "printf 01234567890", maxOutputBytes: 10 });
+        expect([over.status, text(over.output)]).toEqual(["output-limit", "0123456789"]);
+      });
+
+      test("an action that kills its shell, and one that is cancelled, leave a shell for the next (Y2)", async () => {
+        expect((await shell.ask({ program: "kill -9 $$; sleep 5" })).status).toBe("killed");
+        const abort = new AbortController();
+        const running = shell.ask({ program: `sleep ${pause(2)}`, signal: abort.signal });
+        setTimeout(() => abort.abort(), 100);
+        expect((await running).status).toBe("cancelled");
+        expect((await shell.ask({ program: ":", signal: abort.signal })).status).toBe("cancelled");
+        expect(await eventually(() => processesWith(pause(2)).length === 0)).toBe(true);
+        expect(await say("echo alive")).toBe("alive");
+      });
+
+      test.skipIf(availableParallelism() < 2)("an action runs on the cores it was given", async () => {
+        const see = async (cores: number[]) => text((await shell.ask({ program: "nproc", cores })).output);
+        expect([await see([1]), await see([0, 1]), await see([0])]).toEqual(["1", "2", "1"]);
+      });
+
+      test("closing the sandbox ends the shell and what it runs", async () => {
+        const other = await driver.open();
+        const held = other.holdShell();
+        const running = held.ask({ program: `sleep ${pause(3)}` });
+        expect(await eventually(() => processesWith(pause(3)).length > 0)).toBe(true);
+        await other.close();
+        expect((await running).status).toBe("cancelled");
+        expect(processesWith(pause(3))).toEqual([]);
+        await expect(held.ask({ program: ":" })).rejects.toMatchObject({ code: "sandbox.failed" });
+      });
+    },
+  );
+}
