@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { layoutOf, median, planFromProfile } from "@treadle/planner";
+import { layoutOf, median, type PlanFromProfile, planFromProfile } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
 import { runWorkflow } from "./run.ts";
@@ -16,6 +16,7 @@ export type ComparedPlan = {
   readonly plan: Plan;
   /** of the cluster */
   readonly devices: readonly DeviceSpec[];
+  /** of plans that the planner knows, whoever made them */
   readonly predictedSeconds: number | undefined;
   /** median of the steps that were measured */
   readonly stepSeconds: number;
@@ -64,15 +65,10 @@ async function runOnce(
 ): Promise<ComparedPlan | undefined> {
   const runsRoot = await mkdtemp(join(tmpdir(), "treadle-compare-"));
   const seconds: number[] = [];
-  let predictedSeconds: number | undefined;
   let placed: { readonly plan: Plan; readonly facts: PlacementFacts } | undefined;
   const decide = (facts: PlacementFacts): PlannedChange => {
-    const { components, devices, nodeGroups, batchItems: batch = profile.graph.batch, maxStaleness } = facts;
-    const nowMs = () => performance.now();
-    const target = { components, devices, nodeGroups, batch, maxStaleness, deadlineMs: 2000, nowMs };
-    const found = planFromProfile(profile, target).alternatives.find((each) => each.mode === mode);
+    const found = planAll(profile, facts).find((each) => each.mode === mode);
     if (!found || ran.has(layoutOf(found.plan).name)) throw alreadyRan;
-    predictedSeconds = found.stepSeconds;
     return { plan: found.plan, why: [`the best ${mode} plan`] };
   };
   try {
@@ -103,6 +99,7 @@ async function runOnce(
   }
   if (!placed || seconds.length === 0) return undefined;
   const { plan, facts } = placed;
+  const layout = layoutOf(plan).name;
   const stepSeconds = median(seconds);
   // As of a normal: its deviation is 1.4826 of the median absolute one, its median's error 1.2533 of its mean's.
   const deviation = 1.4826 * median(seconds.map((each) => Math.abs(each - stepSeconds)));
@@ -111,9 +108,16 @@ async function runOnce(
     by,
     plan,
     devices: facts.devices,
-    predictedSeconds,
+    predictedSeconds: planAll(profile, facts).find((each) => layoutOf(each.plan).name === layout)?.stepSeconds,
     stepSeconds,
     standardError: (1.2533 * deviation) / Math.sqrt(seconds.length),
-    layout: layoutOf(plan).name,
+    layout,
   };
+}
+
+/** The best plan of each mode. */
+function planAll(profile: Profile, facts: PlacementFacts): PlanFromProfile["alternatives"] {
+  const { components, devices, nodeGroups, batchItems: batch = profile.graph.batch, maxStaleness } = facts;
+  const target = { components, devices, nodeGroups, batch, maxStaleness };
+  return planFromProfile(profile, { ...target, deadlineMs: 2000, nowMs: () => performance.now() }).alternatives;
 }
