@@ -71,6 +71,8 @@ export const ProfileSample = z.strictObject({
   rejected: z.int().nonnegative(),
   /** others used the processors meanwhile and no sample was free of it */
   contended: z.boolean(),
+  /** processor seconds a busy second: of what computes here about 1, less where others used the processors meanwhile */
+  processorShare: z.number().nonnegative().optional(),
 });
 export type ProfileSample = z.infer<typeof ProfileSample>;
 

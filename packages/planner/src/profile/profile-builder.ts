@@ -108,6 +108,7 @@ function profileOf(
       const used = free.length > 0 ? free : measured;
       const { median: seconds, spread, accepted, rejected } = robustMedian(used.map((sample) => sample.seconds));
       const contended = free.length === 0;
+      const processorShare = median(used.map((sample) => sample.processorShare));
       return {
         devices,
         items,
@@ -116,11 +117,20 @@ function profileOf(
         accepted,
         rejected: rejected + measured.length - used.length,
         contended,
+        processorShare,
       };
     })
     .toSorted((a, b) => a.devices - b.devices || a.items - b.items);
   if (samples.length === 0) {
-    const nothing = { items: batch, seconds: 0, spread: 0, accepted: 1, rejected: 0, contended: false };
+    const nothing = {
+      items: batch,
+      seconds: 0,
+      spread: 0,
+      accepted: 1,
+      rejected: 0,
+      contended: false,
+      processorShare: 0,
+    };
     samples.push({ devices: traits.minDevices, ...nothing });
   }
   const bytes = new Map<number, number>();

@@ -1,4 +1,5 @@
 import type { Profile } from "@treadle/contracts";
+import { fittedSeconds } from "./component-drift.ts";
 import { fitTime } from "./time-fit.ts";
 
 /**
@@ -31,7 +32,5 @@ export function scaleProfile(older: Profile, newer: Profile, createdAt: string):
 
 function secondsAt(component: Profile["components"][string], devices: number, items: number): number {
   const measured = component.samples.find((sample) => sample.devices === devices && sample.items === items);
-  if (measured) return measured.seconds;
-  const { fit } = component;
-  return fit ? fit.base + (fit.perItem * items) / devices ** fit.alpha : 0;
+  return measured?.seconds ?? fittedSeconds(component, devices, items) ?? 0;
 }

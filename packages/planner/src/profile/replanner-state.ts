@@ -6,13 +6,16 @@
  *    one that matches nothing is measured again.
  * P2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
  *    measured already; the fastest as measured stays.
- * P3 when steps drift from what the chosen plan took, its components are measured once more, the profile is scaled to
- *    what they take now, and P2 decides again.
+ * P3 when steps drift from what the chosen plan took, its components are measured once more. Where they have left their
+ *    proportions, the profile is scaled to what they take now, and P2 decides again. Where all of them changed alike, or
+ *    none did, the machine is busier or less so, which makes no other plan the best: the run stays with its plan, and
+ *    compares with what steps take now.
  * P4 the first steps under every plan are not counted: engines compile and caches fill.
  */
 import type { DeviceSpec, FlowGraph, ObservedCall, Plan, Profile } from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
+import { type ComponentDrift, componentDrifts, disproportion } from "./component-drift.ts";
 import { DriftDetector } from "./drift-detector.ts";
 import { type ComponentTraits, ProfileBuilder, type ProfileHeader, type SwapCost } from "./profile-builder.ts";
 import { type Probe, planProbes } from "./profile-probes.ts";
@@ -90,6 +93,9 @@ export class ReplannerState {
   #seconds: number[] = [];
   #hasSwaps = false;
   #numReplans = 0;
+  /** by layout, what its components took when it was measured last */
+  readonly #measured = new Map<string, ProfileBuilder>();
+  #news: string | undefined;
 
   constructor(input: ReplannerInput) {
     this.#input = input;
@@ -122,6 +128,11 @@ export class ReplannerState {
     for (const [component, cost] of swaps) this.#builder.addSwap(component, cost);
   }
 
+  /** What the last step has told, where that changes no plan. */
+  get news(): string | undefined {
+    return this.#news;
+  }
+
   /** The first plan. */
   start(): PlanChange {
     if (this.#profile) return this.#choose(["the profile of an earlier run matches, so nothing is measured again"], []); // P1
@@ -135,13 +146,17 @@ export class ReplannerState {
   /** A step has ended; answers what changes before the next. */
   step(seconds: number, calls: readonly ObservedCall[]): PlanChange | undefined {
     this.#numSteps++;
+    this.#news = undefined;
     const { warmupSteps, measuredSteps } = this.#input.options;
     if (this.#numSteps <= warmupSteps) return undefined; // P4
     if (this.#phase.type === "settled") return this.#watch(this.#phase.drift, seconds);
     this.#seconds.push(seconds);
     const step = { layout: this.#layout, seconds, calls };
     if (this.#phase.type === "measuring-drift") this.#phase.builder.add(step);
-    else this.#builder.add(step);
+    else {
+      this.#builder.add(step);
+      this.#measuredOf(this.#layout.name).add(step);
+    }
     if (this.#seconds.length < measuredSteps) return undefined;
     const measured = median(this.#seconds);
     switch (this.#phase.type) {
@@ -150,7 +165,7 @@ export class ReplannerState {
       case "trying":
         return this.#tryNext(this.#phase, measured);
       case "measuring-drift":
-        return this.#replan(this.#phase.builder, this.#phase.ratio, measured);
+        return this.#judge(this.#phase.builder, this.#phase.ratio, measured);
     }
   }
 
@@ -220,9 +235,7 @@ export class ReplannerState {
   }
 
   #settle(plan: Plan, expectedSeconds: number | undefined, why: readonly string[]): PlanChange {
-    const { driftThreshold: threshold, driftWindow } = this.#input.options;
-    const window = driftWindow * patienceFactor ** this.#numReplans;
-    this.#phase = { type: "settled", drift: new DriftDetector({ threshold, window }, expectedSeconds) };
+    this.#expect(expectedSeconds);
     const expected = expectedSeconds === undefined ? "" : `, expected to take ${format(expectedSeconds)} a step`;
     return this.#change(plan, "chosen", [...why, `chosen: ${plan.mode}${expected}`]);
   }
@@ -230,23 +243,49 @@ export class ReplannerState {
   /** P3. */
   #watch(drift: DriftDetector, seconds: number): PlanChange | undefined {
     const ratio = drift.observe(seconds);
-    if (ratio === undefined) return undefined;
-    if (!this.#profile) return undefined;
-    this.#numReplans++;
+    if (ratio === undefined || !this.#profile) return undefined;
     this.#phase = { type: "measuring-drift", builder: new ProfileBuilder(this.#input.batch), ratio };
     this.#seconds = [];
     return undefined;
   }
 
-  #replan(builder: ProfileBuilder, ratio: number, measured: number): PlanChange {
+  #judge(builder: ProfileBuilder, ratio: number, measured: number): PlanChange | undefined {
+    const { header, traits, options } = this.#input;
+    const now = builder.build(header, traits);
+    const before = this.#measured.get(this.#layout.name)?.build(header, traits) ?? (this.#profile as Profile);
+    const drifts = componentDrifts(before, now);
+    if (disproportion(drifts) > 1 + options.driftThreshold) return this.#replan(builder, drifts, ratio, measured);
+    this.#news = `steps take ${percentOf(ratio)} time than expected, and no component by itself: the machine is ${ratio > 1 ? "busier" : "less busy"}; the plan stays`;
+    this.#expect(measured);
+    return undefined;
+  }
+
+  /** The run stays with its plan, and looks again when steps take another time than this. */
+  #expect(seconds: number | undefined): void {
+    const { driftThreshold: threshold, driftWindow } = this.#input.options;
+    const window = driftWindow * patienceFactor ** this.#numReplans;
+    this.#phase = { type: "settled", drift: new DriftDetector({ threshold, window }, seconds) };
+    this.#seconds = [];
+  }
+
+  #replan(builder: ProfileBuilder, drifts: readonly ComponentDrift[], ratio: number, measured: number): PlanChange {
     const { header, traits } = this.#input;
+    this.#numReplans++;
     this.#profile = scaleProfile(this.#profile as Profile, builder.build(header, traits), header.createdAt);
+    // What other layouts took was before the drift.
+    this.#measured.clear();
+    this.#measured.set(this.#layout.name, builder);
     const current = { plan: this.#plan, predictedSeconds: measured, explanation: [] };
-    const percent = Math.round(100 * (ratio - 1));
-    const why = [
-      `steps take ${Math.abs(percent)} % ${percent > 0 ? "more" : "less"} time than expected: planned again`,
-    ];
+    const [most] = drifts.toSorted((a, b) => Math.abs(Math.log(b.ratio)) - Math.abs(Math.log(a.ratio)));
+    const culprit = most ? ` ('${most.component}' ${percentOf(most.ratio)})` : "";
+    const why = [`steps take ${percentOf(ratio)} time than expected${culprit}: planned again`];
     return this.#choose(why, [{ candidate: current, seconds: measured }]);
+  }
+
+  #measuredOf(layout: string): ProfileBuilder {
+    const found = this.#measured.get(layout) ?? new ProfileBuilder(this.#input.batch);
+    this.#measured.set(layout, found);
+    return found;
   }
 
   #measuredSteps(): Profile["steps"] {
@@ -291,6 +330,11 @@ function describeProbe({ devices, granularity }: Probe): string {
 
 function describeTrial({ plan, predictedSeconds }: PlanCandidate): string {
   return `trying ${plan.mode}, predicted ${format(predictedSeconds)} a step`;
+}
+
+function percentOf(ratio: number): string {
+  const percent = Math.round(100 * (ratio - 1));
+  return `${Math.abs(percent)} % ${percent >= 0 ? "more" : "less"}`;
 }
 
 function format(seconds: number): string {

@@ -10,6 +10,8 @@ export type StepSample = {
   /** of the step's batch, handled at a time over all ranks */
   readonly items: number;
   readonly seconds: number;
+  /** processor seconds a busy second */
+  readonly processorShare: number;
   readonly isContended: boolean;
 };
 
@@ -29,7 +31,7 @@ export type StepCosts = {
 /** Work that keeps a processor busy gets less than this share of it only when others take the rest… */
 const freeProcessorShare = 0.85;
 /** …and work that gets less than this waits for an accelerator, or sleeps. */
-const processorBoundShare = 0.3;
+export const processorBoundShare = 0.3;
 
 /** What the calls of one step cost each component: on its busiest rank, for the whole batch or for one chunk. Pure. */
 export function costsOfStep(
@@ -59,7 +61,9 @@ export function costsOfStep(
     const serial = own.filter((call) => call.channels.length === 0);
     serialSeconds.set(component, busiest(serial) / 1000);
     if (flowing.length === 0) continue;
-    const common = { component, devices: layout.devices, isContended: isContended(flowing) };
+    const share = processorShare(flowing);
+    const isContended = share > processorBoundShare && share < freeProcessorShare;
+    const common = { component, devices: layout.devices, processorShare: share, isContended };
     const chunk = inCycle.has(component) ? undefined : chunkOf(flowing, layout, graph);
     samples.push({ ...common, ...(chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 }) });
   }
@@ -128,8 +132,7 @@ function askingMs(calls: readonly ObservedCall[]): number {
   return [...leastByEnd.values()].reduce((sum, ms) => sum + ms, 0);
 }
 
-function isContended(calls: readonly ObservedCall[]): boolean {
+function processorShare(calls: readonly ObservedCall[]): number {
   const busyMs = calls.reduce((sum, call) => sum + call.busyMs, 0);
-  const share = calls.reduce((sum, call) => sum + call.cpuMs, 0) / Math.max(1e-9, busyMs);
-  return share > processorBoundShare && share < freeProcessorShare;
+  return calls.reduce((sum, call) => sum + call.cpuMs, 0) / Math.max(1e-9, busyMs);
 }

@@ -41,11 +41,14 @@ function replanner(world: World, profile?: Profile) {
   });
 }
 
-function callsOf(plan: Plan, step: number): ObservedCall[] {
+/** What a component's call takes: 100 busy milliseconds where a test says nothing else. */
+type Cost = { readonly busyMs?: number; readonly cpuMs?: number };
+
+function callsOf(plan: Plan, step: number, cost: (component: string) => Cost = () => ({})): ObservedCall[] {
   return Object.entries(plan.components).flatMap(([component, { ranks }]) =>
     ranks.map((_, rank) =>
       observed(
-        { component, rank, step },
+        { component, rank, step, ...cost(component) },
         component === "rollout"
           ? { takes: [{ channel: "prompts", items: 8 / ranks.length }], puts: [{ channel: "episodes", items: 8 }] }
           : { takes: [{ channel: "episodes", items: 8 / ranks.length }] },
@@ -55,14 +58,39 @@ function callsOf(plan: Plan, step: number): ObservedCall[] {
 }
 
 /** Runs steps until a plan is chosen, or so many have passed. */
-function run(state: ReplannerState, seconds: (plan: Plan) => number, first: PlanChange, mostSteps = 100): PlanChange[] {
+function run(
+  state: ReplannerState,
+  seconds: (plan: Plan) => number,
+  first: PlanChange,
+  mostSteps = 100,
+  cost?: (component: string) => Cost,
+): PlanChange[] {
   const changes = [first];
   for (let step = 1; step <= mostSteps && changes.at(-1)?.phase !== "chosen"; step++) {
     const { plan } = changes.at(-1) as PlanChange;
-    const change = state.step(seconds(plan), callsOf(plan, step));
+    const change = state.step(seconds(plan), callsOf(plan, step, cost));
     if (change) changes.push(change);
   }
   return changes;
+}
+
+/** Runs so many steps more, under whatever plan. */
+function goOn(
+  state: ReplannerState,
+  first: Plan,
+  numSteps: number,
+  stepOf: (plan: Plan, step: number) => readonly [seconds: number, calls: ObservedCall[]],
+): { changes: PlanChange[]; plan: Plan; news: string[] } {
+  const changes: PlanChange[] = [];
+  const news: string[] = [];
+  let plan = first;
+  for (let step = 1; step <= numSteps; step++) {
+    const change = state.step(...stepOf(plan, step));
+    if (change) changes.push(change);
+    plan = change?.plan ?? plan;
+    if (state.news !== undefined) news.push(state.news);
+  }
+  return { changes, plan, news };
 }
 
 describe("a run that is planned automatically", () => {
@@ -118,17 +146,69 @@ describe("a run that is planned automatically", () => {
     const state = replanner(world);
     const chosen = run(state, (plan) => actual[plan.mode], state.start()).at(-1) as PlanChange;
     expect(chosen.plan.mode).toBe("spatial");
-    actual.spatial = 10; // its devices have become slow
-    const changes: PlanChange[] = [];
-    let plan = chosen.plan;
-    for (let step = 1; step <= 60; step++) {
-      const change = state.step(actual[plan.mode], callsOf(plan, step));
-      if (change) changes.push(change);
-      plan = change?.plan ?? plan;
-    }
-    expect(changes[0]?.why.join(" ")).toContain("400 % more time than expected");
+    actual.spatial = 10; // the devices of the actor have become slow
+    const { changes, plan } = goOn(state, chosen.plan, 60, (now, step) => [
+      actual[now.mode],
+      callsOf(now, step, (component) => (component === "actor" && now.mode === "spatial" ? { busyMs: 900 } : {})),
+    ]);
+    expect(changes[0]?.why.join(" ")).toContain("400 % more time than expected ('actor' 800 % more)");
     expect(changes.at(-1)).toMatchObject({ phase: "chosen", plan: { mode: "hybrid" } });
     expect(plan.mode).toBe("hybrid");
+  });
+
+  test("stays with its plan, and says so, when all components slow alike or processors are only shared (P3)", () => {
+    const slowdowns = fc.array(fc.double({ min: 0.2, max: 6, noNaN: true }), { minLength: 1, maxLength: 6 });
+    // By component: what share of its time a processor works for it when it is alone.
+    const shares = fc.tuple(...components.map(() => fc.constantFrom(0, 0.1, 0.95, 1)));
+    fc.assert(
+      fc.property(slowdowns, shares, fc.boolean(), (factors, byComponent, isSteal) => {
+        const world = { temporal: 1, spatial: 1, hybrid: 1 };
+        const state = replanner({ actual: world, predicted: world });
+        const shareOf = (component: string) => byComponent[components.findIndex(({ name }) => name === component)] ?? 0;
+        const costs = (factor: number) => (component: string) => {
+          const share = shareOf(component);
+          // Others who use the processors slow what computes, by whatever they take; or everything becomes slower.
+          const own = isSteal ? (share > 0.3 ? factor : 1) : factor;
+          return { busyMs: 100 * own, cpuMs: 100 * share * (isSteal ? 1 : factor) };
+        };
+        const chosen = run(state, () => 1, state.start(), 100, costs(1)).at(-1) as PlanChange;
+        let expected = 1;
+        for (const factor of factors) {
+          const steps = goOn(state, chosen.plan, 20, (now, step) => [factor, callsOf(now, step, costs(factor))]);
+          expect(steps.changes).toEqual([]);
+          const hasDrifted = Math.max(factor / expected, expected / factor) > 1 + options.driftThreshold;
+          expect(steps.news).toEqual(hasDrifted ? [expect.stringContaining("the plan stays")] : []);
+          if (hasDrifted) expected = factor;
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test("plans again whichever component becomes slower or faster by itself, on a machine of any load (P3)", () => {
+    const factors = fc.constantFrom(0.3, 2.5, 4);
+    fc.assert(
+      fc.property(
+        fc.nat(2),
+        factors,
+        fc.constantFrom(0, 1),
+        fc.double({ min: 1, max: 4, noNaN: true }),
+        (who, own, share, load) => {
+          const world = { temporal: 1, spatial: 1, hybrid: 1 };
+          const state = replanner({ actual: world, predicted: world });
+          const costs = (isDrifted: boolean) => (component: string) => {
+            const work = 100 * (isDrifted && component === components[who]?.name ? own : 1);
+            return { busyMs: work * (share > 0 ? load : 1), cpuMs: work * share };
+          };
+          const chosen = run(state, () => load, state.start(), 100, costs(false)).at(-1) as PlanChange;
+          const { changes } = goOn(state, chosen.plan, 20, (now, step) => [
+            load * (own > 1 ? own : 0.5),
+            callsOf(now, step, costs(true)),
+          ]);
+          expect(changes[0]?.why.join(" ")).toContain(`'${components[who]?.name}'`);
+        },
+      ),
+    );
   });
 
   test("does not count the first steps under a plan (P4)", () => {

@@ -29,7 +29,7 @@ export type AutoPlacementPorts = {
   readonly observe: (observer: ((call: ObservedCall) => void) | undefined) => void;
   /** after each step */
   readonly learnt: (learnt: Learnt) => void;
-  /** a profile that could not be kept costs the next run its time, and this one nothing */
+  /** a profile that could not be kept, which costs the next run its time; steps that take another time, and why not */
   readonly warn: (text: string) => void;
 };
 
@@ -97,6 +97,7 @@ export class AutoPlacement {
     // Steps that were begun under a plan that is about to go say nothing of the next one.
     if (this.#next || !this.#replanner) return;
     this.#next = this.#replanner.step(seconds, calls);
+    if (this.#replanner.news !== undefined) this.#ports.warn(this.#replanner.news);
     this.#watch();
     this.#keep();
     const { graph, profile, observes } = this.#replanner;
