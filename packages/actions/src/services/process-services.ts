@@ -8,6 +8,7 @@
  * M3 after `close`, or any death of this process, no service is left.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -36,6 +37,11 @@ export type ProcessServicesOptions = {
   readonly services: Readonly<Record<string, ModelService>>;
   /** free bytes of each of these devices, measured */
   readonly freeBytes?: ((node: number, devices: readonly number[]) => Promise<readonly number[]>) | undefined;
+  /**
+   * For services without accelerators: a device is this much of the machine's main memory, and free is what the processes
+   * of its services do not have resident. Of an engine that starts processes of its own, the first is counted.
+   */
+  readonly mainMemoryBytes?: number | undefined;
   /** told when a service's process ends without being asked to, for the manager's `lost` */
   readonly onLost?: ((instance: ServiceInstance) => void) | undefined;
 };
@@ -116,16 +122,27 @@ export class ProcessServices implements ServiceHost {
   async freeBytes({ devices }: Grant): Promise<readonly number[]> {
     if (devices === undefined) return [];
     const { node, start, size } = devices.chunk;
-    const measure = this.#options.freeBytes ?? nvidiaFreeBytes;
-    return measure(
-      node,
-      Array.from({ length: size }, (_, i) => start + i),
-    );
+    const indices = Array.from({ length: size }, (_, i) => start + i);
+    const { freeBytes: measure = nvidiaFreeBytes, mainMemoryBytes } = this.#options;
+    if (mainMemoryBytes === undefined) return measure(node, indices);
+    return Promise.all(indices.map(async (device) => mainMemoryBytes - (await this.#residentBytes(node, device))));
   }
 
   async close(): Promise<void> {
     await Promise.all([...this.#running.values()].map((running) => this.#end(running)));
     await this.#reaper.close();
+  }
+
+  /** Of the processes on this device, in equal parts on the devices of each. */
+  async #residentBytes(node: number, device: number): Promise<number> {
+    let sum = 0;
+    for (const { instance, child } of this.#running.values()) {
+      const { chunk } = instance;
+      if (chunk.node !== node || device < chunk.start || device >= chunk.start + chunk.size) continue;
+      const status = await readFile(`/proc/${child.pid}/status`, "utf8").catch(() => "");
+      sum += (Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1] ?? 0) * 1024) / chunk.size;
+    }
+    return sum;
   }
 
   #service({ service }: ServiceInstance): z.infer<typeof ModelService> {
