@@ -165,7 +165,7 @@ export class TreadleError extends Error {
   }
 }
 
-const maxCauseDepth = 8;
+export const maxCauseDepth = 8;
 
 /** Turns anything thrown into what may cross a process boundary. Causes deeper than eight are cut. */
 export function toErrorRecord(error: unknown, depth = 0): ErrorRecord {

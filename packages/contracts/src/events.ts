@@ -1,5 +1,5 @@
 import { z } from "zod";
-import type { ErrorRecord } from "./errors.ts";
+import { type ErrorRecord, maxCauseDepth } from "./errors.ts";
 import { Granularity, PlacementMode } from "./plan.ts";
 
 /**
@@ -62,16 +62,18 @@ const ErrorOrigin = z.object({
   logTail: z.array(z.string()).optional(),
 });
 
-export const ErrorRecordShape: z.ZodType<ErrorRecord> = z.lazy(() =>
-  z.object({
-    code: z.string(),
-    message: z.string(),
-    details: z.record(z.string(), z.unknown()).optional(),
-    origin: ErrorOrigin.optional(),
-    stack: z.string().optional(),
-    cause: ErrorRecordShape.optional(),
-  }),
-);
+const ErrorRecordAlone = z.object({
+  code: z.string(),
+  message: z.string(),
+  details: z.record(z.string(), z.unknown()).optional(),
+  origin: ErrorOrigin.optional(),
+  stack: z.string().optional(),
+});
+
+/** Causes deeper than what a process sends are left out; a shape that named itself would follow a hostile chain for ever. */
+export const ErrorRecordShape: z.ZodType<ErrorRecord> = Array.from({ length: maxCauseDepth }).reduce<
+  z.ZodType<ErrorRecord>
+>((cause) => ErrorRecordAlone.extend({ cause: cause.optional() }), ErrorRecordAlone);
 
 export const RunEvent = z.discriminatedUnion("type", [
   z.object({

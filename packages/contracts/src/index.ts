@@ -114,3 +114,4 @@ export {
   ProfileSample,
   TimeFit,
 } from "./profile.ts";
+export { isRefusalOf, readMessage } from "./read-message.ts";

@@ -208,6 +208,8 @@ class ShapeDecoder {
 const check = new HeaderCheck();
 const decoders = new Map<string, ShapeDecoder>();
 const maxDecoders = 64;
+/** Shapes beyond this length, which no encoder of ours repeats, are not remembered. */
+const maxKeyLength = 64 * 1024;
 
 /** The value of an item that is not in its block. */
 type KeptValues = (index: number) => unknown;
@@ -223,8 +225,9 @@ export function decodeItems(block: ItemBlock, read?: (item: KeptItem) => unknown
   if (sizeBytes !== data.byteLength) {
     throw protocolError(`a block announces ${sizeBytes} bytes of items and holds ${data.byteLength}`);
   }
+  const kept = new Map(block.kept?.map((each) => [each.index, each]));
   const keptOf = (index: number): unknown => {
-    const item = block.kept?.find((each) => each.index === index);
+    const item = kept.get(index);
     if (item === undefined || read === undefined) throw protocolError(`item ${index} of a block is empty`);
     return read(item);
   };
@@ -234,7 +237,7 @@ export function decodeItems(block: ItemBlock, read?: (item: KeptItem) => unknown
   if (decoder === undefined) {
     decoder = new ShapeDecoder(shapes);
     if (decoders.size >= maxDecoders) decoders.delete(decoders.keys().next().value as string);
-    decoders.set(key, decoder);
+    if (key.length <= maxKeyLength) decoders.set(key, decoder);
   }
   try {
     return decoder.decode(block, keptOf);

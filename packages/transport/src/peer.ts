@@ -8,13 +8,16 @@
  * P2 a caller that stopped waiting (cancelled, timed out) tells the handler, whose signal aborts.
  * P3 a handler's throw or rejection, an unknown method and an answer that cannot be sent all become error replies.
  * P4 when the link ends, every pending request rejects and every handler's signal aborts, with the same cause.
- * P5 an envelope that is not well formed closes the link with `link.protocol`; it never throws into the link.
+ * P5 an envelope that is not well formed, or a body that its handler refuses as such, closes the link with
+ *    `link.protocol`; it never throws into the link.
  */
 
 import {
   type Cancellation,
   type Clock,
+  ErrorRecordShape,
   fromErrorRecord,
+  isRefusalOf,
   type Link,
   type Peer,
   type RequestContext,
@@ -24,7 +27,7 @@ import {
 } from "@treadle/contracts";
 import { Canceller } from "./canceller.ts";
 import { systemClock } from "./clock.ts";
-import { envelopeKind, isErrorRecord } from "./envelope.ts";
+import { envelopeKind } from "./envelope.ts";
 
 export type PeerOptions = {
   /** Drives deadlines; tests move it by hand. */
@@ -141,11 +144,12 @@ class LinkPeer implements Peer {
         return pending?.resolve(message[2] as never);
       }
       case envelopeKind.failure: {
-        if (message.length !== 3 || !isId(id) || id > this.#lastId || !isErrorRecord(message[2])) {
+        const record = ErrorRecordShape.safeParse(message[2]);
+        if (message.length !== 3 || !isId(id) || id > this.#lastId || !record.success) {
           return this.#malformed("an error reply");
         }
         const pending = this.#take(id);
-        return pending?.reject(fromErrorRecord(message[2]));
+        return pending?.reject(fromErrorRecord(record.data));
       }
       case envelopeKind.cancel:
         if (message.length !== 2 || !isId(id)) return this.#malformed("a cancellation");
@@ -170,7 +174,7 @@ class LinkPeer implements Peer {
     try {
       result = handler(body, answer);
     } catch (error) {
-      return this.#fail(id, error); // P3
+      return this.#failed(id, method, body, error);
     }
     if (!isThenable(result)) return this.#reply(id, result);
     this.#answering.set(id, answer);
@@ -181,15 +185,22 @@ class LinkPeer implements Peer {
       },
       (error: unknown) => {
         this.#answering.delete(id);
-        this.#fail(id, error);
+        this.#failed(id, method, body, error);
       },
     );
+  }
+
+  #failed(id: number, method: string, body: unknown, error: unknown): void {
+    if (isRefusalOf(error, body))
+      this.#malformed(`a request '${method}'`, error); // P5
+    else this.#fail(id, error); // P3
   }
 
   #notice(method: string, body: unknown) {
     const handler = this.#handlers.get(method);
     if (handler === undefined) return; // Nobody waits for an answer, and the other side may be newer.
     const report = (error: unknown) => {
+      if (isRefusalOf(error, body)) return this.#malformed(`a notification '${method}'`, error); // P5
       process.emitWarning(`handler of notification '${method}' failed: ${String(error)}`, "TreadleWarning");
     };
     try {
@@ -278,8 +289,10 @@ class LinkPeer implements Peer {
     );
   }
 
-  #malformed(what: string): void {
-    const error = new TreadleError("link.protocol", `'${this.link.remote}' sent ${what} that is not well formed`);
+  #malformed(what: string, cause?: unknown): void {
+    if (this.#end) return;
+    const why = cause instanceof Error ? `: ${cause.message}` : "";
+    const error = new TreadleError("link.protocol", `'${this.link.remote}' sent ${what} that is not well formed${why}`);
     void this.link.close(error); // P5
     this.#onEnd(error);
   }

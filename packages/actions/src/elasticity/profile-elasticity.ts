@@ -115,9 +115,12 @@ async function runOnce(sandbox: Sandbox, options: ProfileElasticityOptions, unit
 /** Undefined outside of Linux, where every run counts. */
 const readCoreTicks = () => readFile("/proc/stat", "utf8").then(parseCoreTicks, () => undefined);
 
-/** `times` prints user and system time of the shell, then of its children, as `0m1.234s`. */
+/** `times` prints user and system time of the shell, then of its children, as `0m1.234s`; a command may print anything. */
 export function parseTimes(text: string): number {
-  return [...text.matchAll(/(\d+)m([\d.]+)s/g)].reduce((sum, [, m, s]) => sum + Number(m) * 60 + Number(s), 0);
+  return [...text.matchAll(/(?<!\d)(\d{1,9})m(\d[\d.]{0,15})s/g)].reduce(
+    (sum, [, m, s]) => sum + Number(m) * 60 + Number(s),
+    0,
+  );
 }
 
 const median = (values: number[]): number => {

@@ -2,32 +2,30 @@ import { z } from "zod";
 
 /** What arrives over the wire, as @grpc/proto-loader decodes it (`oneofs`, `defaults`, numbers for longs). */
 const amount = z
-  .object({
-    amount: z.enum(["fixed", "range", "set"]),
-    fixed: z.number().optional(),
-    range: z.object({ min: z.number(), max: z.number() }).nullish(),
-    set: z.object({ units: z.array(z.number()) }).nullish(),
-  })
+  .discriminatedUnion("amount", [
+    z.object({ amount: z.literal("fixed"), fixed: z.number() }),
+    z.object({ amount: z.literal("range"), range: z.object({ min: z.number(), max: z.number() }) }),
+    z.object({ amount: z.literal("set"), set: z.object({ units: z.array(z.number()) }) }),
+  ])
   .transform((a) =>
-    a.amount === "fixed" ? a.fixed! : a.amount === "range" ? { min: a.range!.min, max: a.range!.max } : a.set!.units,
+    a.amount === "fixed" ? a.fixed : a.amount === "range" ? { min: a.range.min, max: a.range.max } : a.set.units,
   );
 
 const points = z.object({ points: z.array(z.object({ units: z.number(), value: z.number() })) });
 
 const elasticity = z
-  .object({
-    elasticity: z.enum(["amdahl", "power", "efficiency", "seconds"]),
-    amdahl: z.number().optional(),
-    power: z.number().optional(),
-    efficiency: points.nullish(),
-    seconds: points.nullish(),
-  })
+  .discriminatedUnion("elasticity", [
+    z.object({ elasticity: z.literal("amdahl"), amdahl: z.number() }),
+    z.object({ elasticity: z.literal("power"), power: z.number() }),
+    z.object({ elasticity: z.literal("efficiency"), efficiency: points }),
+    z.object({ elasticity: z.literal("seconds"), seconds: points }),
+  ])
   .transform((e) => {
     if (e.elasticity === "amdahl") return { type: "amdahl", serialShare: e.amdahl };
     if (e.elasticity === "power") return { type: "power", exponent: e.power };
     if (e.elasticity === "efficiency")
-      return { type: "table", points: e.efficiency!.points.map((p) => ({ units: p.units, efficiency: p.value })) };
-    return { type: "seconds", points: e.seconds!.points.map((p) => ({ units: p.units, seconds: p.value })) };
+      return { type: "table", points: e.efficiency.points.map((p) => ({ units: p.units, efficiency: p.value })) };
+    return { type: "seconds", points: e.seconds.points.map((p) => ({ units: p.units, seconds: p.value })) };
   });
 
 export const SubmitMessage = z.object({

@@ -32,8 +32,11 @@ export async function readRun(folder: string): Promise<RunRecord> {
   const parsed = async <Shape>(name: string, schema: z.ZodType<Shape>): Promise<Shape | undefined> => {
     const text = await readFile(join(folder, name), "utf8").catch(() => undefined);
     if (text === undefined) return undefined;
-    const result = schema.safeParse(JSON.parse(text));
-    return result.success ? result.data : undefined;
+    try {
+      return schema.safeParse(JSON.parse(text)).data;
+    } catch {
+      return undefined; // torn, as by a full disk
+    }
   };
   const [summary, plan, stored] = await Promise.all([
     parsed("summary.json", RunSummary),

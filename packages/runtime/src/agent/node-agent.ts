@@ -17,9 +17,7 @@ import { type ErrorRecord, type ExitReport, TreadleError, type WorkerBoot } from
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { z } from "zod";
 import { openLogFile } from "./log-file.ts";
-
-const Heartbeat = z.object({ busyMs: z.number(), rssBytes: z.number() });
-export type Heartbeat = z.infer<typeof Heartbeat>;
+import { failureMark, type Heartbeat, parseFailure, parseHeartbeat } from "./worker-lines.ts";
 
 export type SpawnRequest = {
   readonly boot: WorkerBoot;
@@ -33,7 +31,6 @@ export type AgentListener = {
   readonly onLog: (worker: string, level: string, line: string) => void;
 };
 
-const failureMark = "#treadle-failure ";
 const maxLineLength = 4096;
 
 export class WorkerProcess {
@@ -215,24 +212,4 @@ function eachLine(stream: Readable | null, onLine: (line: string) => void): void
   lines.on("line", (line) =>
     onLine(line.length > maxLineLength && !line.startsWith(failureMark) ? line.slice(0, maxLineLength) : line),
   );
-}
-
-/** What the worker process says of its own end; a line that only looks like it is an ordinary one. */
-function parseFailure(line: string): ErrorRecord | undefined {
-  if (!line.startsWith(failureMark)) return undefined;
-  try {
-    const { code, message, ...rest } = JSON.parse(line.slice(failureMark.length)) as Partial<ErrorRecord>;
-    return typeof code === "string" && typeof message === "string" ? { code, message, ...rest } : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function parseHeartbeat(line: string): Heartbeat | undefined {
-  try {
-    const parsed = Heartbeat.safeParse(JSON.parse(line));
-    return parsed.success ? parsed.data : undefined;
-  } catch {
-    return undefined;
-  }
 }

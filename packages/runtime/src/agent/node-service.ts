@@ -20,6 +20,7 @@ import {
   type MembershipChange,
   type NodeInfo,
   ReleaseCommand,
+  readMessage,
   SpawnCommand,
   StopCommand,
   TreadleError,
@@ -125,17 +126,17 @@ export class NodeService {
       case "check":
         return { codeHash: await codeHash(this.#options.projectRoot) };
       case "spawn":
-        return this.#spawn(SpawnCommand.parse(body));
+        return this.#spawn(readMessage(SpawnCommand, body));
       case "end": {
-        const command = EndCommand.parse(body);
+        const command = readMessage(EndCommand, body);
         return (await this.#sessionOf(command))?.end(command);
       }
       case "stop": {
-        const command = StopCommand.parse(body);
+        const command = readMessage(StopCommand, body);
         return (await this.#sessionOf(command))?.stop(command);
       }
       case "release": {
-        const { run, session } = ReleaseCommand.parse(body);
+        const { run, session } = readMessage(ReleaseCommand, body);
         return this.#closeSessions((each) => each.run === run && each.session <= session);
       }
       default:

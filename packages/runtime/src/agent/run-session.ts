@@ -30,8 +30,10 @@ const beatIntervalMs = 500;
 const logIntervalMs = 100;
 /** Lines that wait at most; a worker that prints faster than they leave loses some, and is told so. */
 const maxLines = 2000;
-const maxLinesAnEvent = 200;
+const maxEventBytes = 400_000;
 const maxLineLength = 2000;
+/** of a line as JSON, which writes some characters as six, and of what stands beside it */
+const maxLineBytes = 6 * maxLineLength + 1000;
 
 export type SessionOptions = {
   readonly run: string;
@@ -182,8 +184,14 @@ export class RunSession {
     }
     this.#lines = [];
     this.#numDropped = 0;
-    for (let next = 0; next < lines.length; next += maxLinesAnEvent) {
-      this.#options.onLog({ node, lines: lines.slice(next, next + maxLinesAnEvent) });
+    for (let next = 0; next < lines.length; ) {
+      const first = next;
+      let sizeBytes = 0;
+      do {
+        sizeBytes += Buffer.byteLength(JSON.stringify(lines[next]));
+        next++;
+      } while (next < lines.length && sizeBytes + maxLineBytes < maxEventBytes);
+      this.#options.onLog({ node, lines: lines.slice(first, next) });
     }
   }
 }

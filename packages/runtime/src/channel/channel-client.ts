@@ -8,6 +8,7 @@ import {
   type ItemBlock,
   type PackedItems,
   type PutRequest,
+  readMessage,
   TakeReply,
   type TakeRequest,
   TreadleError,
@@ -130,7 +131,8 @@ export class SourceClient<T> implements Source<T> {
   async take(options: BatchOptions = {}): Promise<T[] | undefined> {
     const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
     using wait = this.#waiting();
-    const reply = TakeReply.parse(
+    const reply = readMessage(
+      TakeReply,
       await this.#port.take({
         channel: this.name,
         call: this.#call(),

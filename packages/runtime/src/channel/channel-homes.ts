@@ -7,7 +7,14 @@
  * last one ends. C6 across channels: before a call's next take, what it holds is acknowledged and what it put is committed, on all its
  * channels in one synchronous turn, so no death can come between.
  */
-import { type ItemBlock, PutRequest, SegmentsMessage, TakeRequest, TreadleError } from "@treadle/contracts";
+import {
+  type ItemBlock,
+  PutRequest,
+  readMessage,
+  SegmentsMessage,
+  TakeRequest,
+  TreadleError,
+} from "@treadle/contracts";
 import type { z } from "zod";
 import { type Payloads, readWith, unpackItems, validateItem } from "./channel-client.ts";
 import type { CallOutcome, ChannelEffect } from "./channel-messages.ts";
@@ -103,7 +110,7 @@ export class ChannelHomes {
 
   /** A consumer has let go of the memory of items that their producers keep. */
   read(worker: string, body: unknown): void {
-    for (const segment of SegmentsMessage.parse(body).segments) this.#free(this.#kept.read(segment, worker));
+    for (const segment of readMessage(SegmentsMessage, body).segments) this.#free(this.#kept.read(segment, worker));
   }
 
   /** Its process is gone, with whatever memory it had mapped; its calls start over or close by their own way. */
@@ -164,7 +171,7 @@ export class ChannelHomes {
   }
 
   put(body: unknown): Promise<unknown> {
-    const request = PutRequest.parse(body);
+    const request = readMessage(PutRequest, body);
     const open = this.#openCall(request.call, request.channel);
     const { state, definition } = this.#channel(request.channel);
     const items = new BlockItems(request.items);
@@ -194,7 +201,7 @@ export class ChannelHomes {
   }
 
   take(body: unknown): Promise<PackedBatch> {
-    const request = TakeRequest.parse(body);
+    const request = readMessage(TakeRequest, body);
     const open = this.#openCall(request.call, request.channel);
     if (request.acknowledge) this.#settleHoldings(request.call, open);
     const { state } = this.#channel(request.channel);

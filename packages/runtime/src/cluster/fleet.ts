@@ -22,6 +22,7 @@ import {
   type Plan,
   type RankPlacement,
   ReadyMessage,
+  readMessage,
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
@@ -269,7 +270,7 @@ export class Fleet {
 
   /** Moves a worker onto its devices; answers with the bytes that it occupies on each. */
   async onload(worker: string): Promise<number> {
-    return OnloadReply.parse(await this.#ask(worker, "onload")).memoryBytes;
+    return readMessage(OnloadReply, await this.#ask(worker, "onload")).memoryBytes;
   }
 
   async offload(worker: string): Promise<void> {
@@ -420,7 +421,7 @@ export class Fleet {
       },
       depots: (channel) => this.depots(channel, rank.node),
       onReady: (body) => {
-        const { addresses, pid, memoryBytes } = ReadyMessage.parse(body);
+        const { addresses, pid, memoryBytes } = readMessage(ReadyMessage, body);
         this.#options.locks.reportMemory(rank.name, memoryBytes);
         void this.#welcome(rank, peer, addresses, pid);
       },

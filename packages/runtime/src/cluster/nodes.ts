@@ -24,6 +24,7 @@ import {
   type RunInfo,
   type RunRecord,
   type RuntimeConfig,
+  readMessage,
   type SpawnCommand,
   SpawnReply,
   TreadleError,
@@ -156,7 +157,7 @@ export class Nodes {
     this.#info = { runId: run.runId, host: hostname(), pid: process.pid, startedAt: new Date().toISOString() };
     this.#announcement = await plane.announce("run", run.runId, this.#info, (method, body) => {
       if (method !== "exited") return listener.onCommand(method);
-      const { node, report } = ExitedCommand.parse(body);
+      const { node, report } = readMessage(ExitedCommand, body);
       this.#workers.get(keyOf(report.worker, report.incarnation))?.settle(node, report);
       return undefined;
     });
@@ -256,7 +257,7 @@ export class Nodes {
     for (let attempt = 0; ; attempt++) {
       try {
         const reply = await plane.command(member, "spawn", body, { timeoutMs: slowCommandMs });
-        const { pid, depot } = SpawnReply.parse(reply);
+        const { pid, depot } = readMessage(SpawnReply, reply);
         if (depot && this.#usable.get(member.name) === member) this.#depots.set(member.name, depot);
         return pid;
       } catch (error) {
@@ -321,9 +322,9 @@ export class Nodes {
       return;
     }
     try {
-      NodeInfo.parse(member.body);
+      readMessage(NodeInfo, member.body);
       const reply = await plane.command(member, "check", {}, { timeoutMs: slowCommandMs });
-      if (CheckReply.parse(reply).codeHash !== (await this.#ownCodeHash())) {
+      if (readMessage(CheckReply, reply).codeHash !== (await this.#ownCodeHash())) {
         onNotice?.(`node '${member.name}' is not used: its code is not the runner's; bring both to the same version`);
         return;
       }
@@ -380,5 +381,5 @@ export class Nodes {
 const keyOf = (worker: string, incarnation: number): string => `${worker}#${incarnation}`;
 
 function readNode(member: Member): { name: string; info: NodeInfo } {
-  return { name: member.name, info: NodeInfo.parse(member.body) };
+  return { name: member.name, info: readMessage(NodeInfo, member.body) };
 }

@@ -6,6 +6,7 @@ import {
   LockRequest,
   type Peer,
   ResolveRequest,
+  readMessage,
   SaveStateRequest,
   TreadleError,
   UnlockRequest,
@@ -43,31 +44,31 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
     return { config: component.config, state: await readState(statePath) };
   });
   peer.handle("state.save", async (body) => {
-    const { path, state } = SaveStateRequest.parse(body);
+    const { path, state } = readMessage(SaveStateRequest, body);
     if (dirname(path) !== ports.stateFolder) {
       throw new TreadleError("link.protocol", `'${rank.name}' wants its state saved at '${path}', outside of its run`);
     }
     await writeState(path, state);
   });
   peer.handle("artifact.write", (body) => {
-    const { name, data } = WriteArtifactRequest.parse(body);
+    const { name, data } = readMessage(WriteArtifactRequest, body);
     return ports.artifacts.write(rank.name, name, data);
   });
   peer.handle("ready", (body) => {
     ports.onReady(body);
   });
-  peer.handle("resolve", (body) => ports.resolve(ResolveRequest.parse(body).worker));
+  peer.handle("resolve", (body) => ports.resolve(readMessage(ResolveRequest, body).worker));
   peer.handle("telemetry", (body) => ports.onSpans(body));
   peer.handle("channel.put", (body) => homes.put(body));
   peer.handle("channel.take", (body) => homes.take(body));
   peer.handle("segments.read", (body) => homes.read(rank.name, body));
-  peer.handle("depots", (body) => ports.depots(DepotsRequest.parse(body).channel));
+  peer.handle("depots", (body) => ports.depots(readMessage(DepotsRequest, body).channel));
   peer.handle("lock.acquire", (body) => {
-    const { call } = LockRequest.parse(body);
+    const { call } = readMessage(LockRequest, body);
     return locks.acquire({ call, worker: rank.name });
   });
   peer.handle("lock.release", (body) => {
-    const { call, token } = UnlockRequest.parse(body);
+    const { call, token } = readMessage(UnlockRequest, body);
     locks.release({ call, worker: rank.name, token });
   });
 }

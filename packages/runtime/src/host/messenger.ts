@@ -5,7 +5,7 @@
  * sender wait, so memory stays bounded whoever is slow. When a worker dies, whoever waits for a message of it fails with
  * `worker.died`, and what it had sent before is dropped with it.
  */
-import { type Peer, TreadleError } from "@treadle/contracts";
+import { type Peer, readMessage, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { currentCall } from "./call-context.ts";
 
@@ -93,7 +93,7 @@ export class Messenger {
 
   /** Called by the host for each message that arrives; the promise settles when the sender may go on. */
   deliver(body: unknown): Promise<void> | undefined {
-    const { from, tag, value } = MessageEnvelope.parse(body);
+    const { from, tag, value } = readMessage(MessageEnvelope, body);
     const slot = this.#slot(from, tag);
     const waiter = slot.waiting.shift();
     if (waiter) {

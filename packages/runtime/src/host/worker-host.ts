@@ -23,6 +23,7 @@ import {
   type Peer,
   type ReadyMessage,
   ResolveReply,
+  readMessage,
   SegmentsMessage,
   TreadleError,
   type WorkerBoot,
@@ -130,7 +131,7 @@ class WorkerHost {
 
   async start(): Promise<void> {
     const boot = this.#boot;
-    const { config, statePath, state } = Configuration.parse(await this.#runner.request("configuration", {}));
+    const { config, statePath, state } = readMessage(Configuration, await this.#runner.request("configuration", {}));
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
     this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
     const context: WorkerContext<unknown> = {
@@ -178,7 +179,7 @@ class WorkerHost {
 
   /** What any peer may ask of a worker. */
   accept(peer: Peer): void {
-    peer.handle("call", (body, { cancellation }) => this.#enqueue(CallRequest.parse(body), cancellation));
+    peer.handle("call", (body, { cancellation }) => this.#enqueue(readMessage(CallRequest, body), cancellation));
     peer.handle("message", (body) => this.#messages.deliver(body));
   }
 
@@ -207,9 +208,11 @@ class WorkerHost {
         }),
       );
     });
-    this.#runner.handle("segments.reuse", (body) => this.#payloads.store?.reuse(SegmentsMessage.parse(body).segments));
+    this.#runner.handle("segments.reuse", (body) =>
+      this.#payloads.store?.reuse(readMessage(SegmentsMessage, body).segments),
+    );
     this.#runner.handle("give-up", (body) => {
-      if (this.#heldFor !== GiveUpMessage.parse(body).call) return;
+      if (this.#heldFor !== readMessage(GiveUpMessage, body).call) return;
       this.#heldFor = undefined;
       this.#goOn();
     });
@@ -379,7 +382,7 @@ class WorkerHost {
   }
 
   async #dial(worker: string): Promise<Peer> {
-    const { addresses } = ResolveReply.parse(await this.#runner.request("resolve", { worker }));
+    const { addresses } = readMessage(ResolveReply, await this.#runner.request("resolve", { worker }));
     const link = await this.#endpoint.connect(addresses);
     link.onClose(() => this.#links.delete(worker));
     const peer = createPeer(link);
@@ -402,7 +405,7 @@ class WorkerHost {
     return new DistantPayloads({
       node: this.#boot.node,
       connect: (addresses) => this.#endpoint.connect(addresses),
-      depots: async (channel) => DepotsReply.parse(await this.#runner.request("depots", { channel })),
+      depots: async (channel) => readMessage(DepotsReply, await this.#runner.request("depots", { channel })),
       letGo: (segment) => this.#letGo(segment),
       signal: () => currentCall()?.signal,
     });

@@ -161,7 +161,7 @@ test("A4: other code, a module outside of the project, and nonsense are refused"
   expect(await refusal(await spawnCommand({ codeHash: "other" }))).toBe("node.unavailable");
   expect(await refusal(await spawnCommand({ modulePath: "../../etc/passwd" }))).toBe("worker.load-failed");
   expect(await refusal(await spawnCommand({ modulePath: "missing.ts" }))).toBe("worker.load-failed");
-  expect(await refusal({ run: 7 })).toBe("call.failed");
+  expect(await refusal({ run: 7 })).toBe("link.protocol");
   expect(await refusal({}, "format-disk")).toBe("call.unknown-method");
   expect(await tell("check", {})).toEqual({ codeHash: await codeHash(root) });
 });

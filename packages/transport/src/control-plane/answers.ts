@@ -1,6 +1,7 @@
 /** How the answer to a command travels: what its handler returned, or the error that it threw. */
-import { ErrorRecordShape, fromErrorRecord, toErrorRecord } from "@treadle/contracts";
+import { ErrorRecordShape, fromErrorRecord, readMessage, toErrorRecord } from "@treadle/contracts";
 import { z } from "zod";
+import { parseBounded } from "./bounded-json.ts";
 
 const Answer = z.union([z.object({ error: ErrorRecordShape }), z.object({ value: z.unknown() })]);
 
@@ -13,9 +14,9 @@ export async function answerTo(handle: () => unknown): Promise<string> {
   }
 }
 
-/** Throws the handler's error. */
+/** Throws the handler's error, and `link.protocol` on what is no answer. */
 export function readAnswer(text: string): unknown {
-  const answer = Answer.parse(JSON.parse(text));
+  const answer = readMessage(Answer, parseBounded(text));
   if ("error" in answer) throw fromErrorRecord(answer.error);
   return answer.value;
 }

@@ -2,6 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Announcement } from "@treadle/contracts";
 import { z } from "zod";
+import { parseBounded } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 
 /** Writes by compare-and-set that lose against others so often are given up. */
@@ -93,11 +94,11 @@ export function readEntry(data: string | undefined): z.infer<typeof Entry> | und
   return entry;
 }
 
-/** What is no JSON was sent by no process of ours. */
+/** What cannot be read was sent by no process of ours. */
 export function readJson(data: string, use: (value: unknown) => void): void {
   let value: unknown;
   try {
-    value = JSON.parse(data);
+    value = parseBounded(data);
   } catch {
     return;
   }

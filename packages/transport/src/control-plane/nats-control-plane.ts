@@ -14,10 +14,12 @@ import {
   type MemberKind,
   type MembershipChange,
   type NatsConfig,
+  readMessage,
   TreadleError,
 } from "@treadle/contracts";
 import { z } from "zod";
 import { answerTo, readAnswer } from "./answers.ts";
+import { parseBounded } from "./bounded-json.ts";
 import { MembershipState } from "./membership-state.ts";
 import { announceAttempts, NatsAnnouncement, readEntry, readJson } from "./nats-announcement.ts";
 import { NatsConnection } from "./nats-connection.ts";
@@ -268,7 +270,7 @@ class NatsControlPlane implements ControlPlane {
     reply: string | undefined,
   ): Promise<void> {
     const answer = await answerTo(() => {
-      const { method, body } = Command.parse(JSON.parse(data));
+      const { method, body } = readMessage(Command, parseBounded(data));
       return handler(method, body);
     });
     if (reply !== undefined) this.#connection.publish(reply, answer);

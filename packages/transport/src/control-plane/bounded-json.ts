@@ -1,0 +1,35 @@
+import { protocolError } from "../protocol-error.ts";
+
+/** Levels of nesting in one message. Whatever walks a value calls itself for each, and the stack has an end. */
+const maxDepth = 128;
+
+/** Throws `link.protocol` on what is no JSON or is nested deeper than any message. */
+export function parseBounded(text: string): unknown {
+  if (depthOf(text) > maxDepth) throw protocolError(`a message is nested deeper than ${maxDepth} levels`);
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw protocolError("a message is no JSON", cause);
+  }
+}
+
+const [quote, backslash, openList, closeList, openObject, closeObject] = [...'"\\[]{}'].map((char) =>
+  char.charCodeAt(0),
+);
+
+/** The most brackets that are open at once, outside of strings. */
+function depthOf(text: string): number {
+  let depth = 0;
+  let deepest = 0;
+  let isInString = false;
+  for (let at = 0; at < text.length; at++) {
+    const char = text.charCodeAt(at);
+    if (isInString) {
+      if (char === backslash) at++;
+      else if (char === quote) isInString = false;
+    } else if (char === quote) isInString = true;
+    else if (char === openList || char === openObject) deepest = Math.max(deepest, ++depth);
+    else if (char === closeList || char === closeObject) depth--;
+  }
+  return deepest;
+}

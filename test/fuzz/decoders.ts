@@ -1,0 +1,338 @@
+/**
+ * Everything that reads what another process, an older run or a person wrote, one row each: what a sound input looks
+ * like, and the codes of the errors with which it may refuse another. A row without codes never throws. The schemas of
+ * messages are found by themselves.
+ */
+import { createHash } from "node:crypto";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import * as contracts from "@treadle/contracts";
+import { type ErrorCode, errorCatalogue, fromErrorRecord, readMessage } from "@treadle/contracts";
+import { LogTail, parseLogLine, readMetrics, readTrace, SpanBatch } from "@treadle/observe";
+import { parsePlacement } from "@treadle/planner";
+import { readConfigFile, readProfile } from "@treadle/runtime";
+import { Decoder, decodeItem, decodeItems, Encoder, encodeItem, ItemEncoder, parseAddress } from "@treadle/transport";
+import fc from "fast-check";
+import { z } from "zod";
+import { parseCoreTicks } from "../../packages/actions/src/elasticity/contention.ts";
+import { parseTimes } from "../../packages/actions/src/elasticity/profile-elasticity.ts";
+import * as actionMessages from "../../packages/actions/src/grpc/messages.ts";
+import { parseRetryAfter } from "../../packages/actions/src/managers/quota.ts";
+import { readRun } from "../../packages/cli/src/view/report.ts";
+import { decodeCheckpoint, encodeCheckpoint } from "../../packages/engines/src/checkpoint.ts";
+import { Optimiser } from "../../packages/engines/src/optimiser.ts";
+import { Parameters } from "../../packages/engines/src/parameters.ts";
+import { parseFailure, parseHeartbeat } from "../../packages/runtime/src/agent/worker-lines.ts";
+import { readState } from "../../packages/runtime/src/host/state-file.ts";
+import { Checkpoints } from "../../packages/runtime/src/run/checkpoints.ts";
+import { Journal, readRecords } from "../../packages/runtime/src/run/journal.ts";
+import { readAnswer } from "../../packages/transport/src/control-plane/answers.ts";
+import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
+import { readEntry, readJson } from "../../packages/transport/src/control-plane/nats-announcement.ts";
+import { FrameReader, frameKind, headBytes, writeHead } from "../../packages/transport/src/frame.ts";
+import { Handshake } from "../../packages/transport/src/handshake.ts";
+import { messageHeadBytes, readMessageHead, writeMessageHead } from "../../packages/transport/src/message-head.ts";
+import { arbitraryOf } from "./arbitrary-of.ts";
+
+export type Row<Input> = {
+  readonly name: string;
+  readonly sound: fc.Arbitrary<Input>;
+  readonly decode: (input: Input) => unknown;
+  readonly refuses: readonly ErrorCode[];
+  /** on top of what all of its kind are tried with */
+  readonly hostile?: readonly [string, () => Input][];
+  /** written by the person who starts the run: it may be wrong, but nobody gains from making it hostile */
+  readonly isOwn?: true;
+};
+
+const anyJson = fc.jsonValue({ maxDepth: 4 });
+const jsonOf = (schema: z.ZodType): fc.Arbitrary<string> =>
+  arbitraryOf(schema).map((value) => JSON.stringify(value) ?? "null");
+const withArrays = fc.oneof(anyJson, fc.record({ a: fc.float32Array(), b: fc.uint8Array({ minLength: 4000 }) }));
+
+// What reads a file is given one.
+const folder = mkdtempSync(join(tmpdir(), "treadle-fuzz-"));
+process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
+function fileOf(content: Uint8Array | string, name = "file"): string {
+  const path = join(folder, name.replaceAll(/\W/g, "-"), name);
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, content);
+  return path;
+}
+
+const identity = { name: "a", runId: "r", memory: "", segmentPrefix: "" };
+const nonce = "0".repeat(64);
+const steps = fc.constantFrom(
+  { step: "hello", version: 1, ...identity, nonce },
+  { step: "answer", version: 1, ...identity, nonce, proof: nonce },
+  { step: "proof", proof: nonce },
+  { step: "welcome" },
+  { step: "refusal", reason: "no" },
+);
+
+const frames = fc
+  .array(fc.tuple(fc.constantFrom(...Object.values(frameKind)), fc.nat(3), fc.uint8Array({ minLength: 1 })))
+  .map((list) =>
+    Buffer.concat(
+      list.flatMap(([kind, flags, body]) => {
+        const head = Buffer.alloc(headBytes);
+        writeHead(head, body.length, kind, flags);
+        return [head, body];
+      }),
+    ),
+  );
+
+const shape = { width: [2, 3] };
+const model = (): [Parameters, Optimiser] => {
+  const parameters = new Parameters([{ name: "w", shape: shape.width }], () => new Float32Array(6).fill(0.5));
+  return [parameters, new Optimiser(parameters)];
+};
+
+export const byteRows: readonly Row<Uint8Array>[] = [
+  {
+    name: "codec",
+    sound: withArrays.map((value) => new Encoder().encode(value).header),
+    decode: (bytes) => new Decoder().decode(bytes, 0, bytes.length, [new Uint8Array(8)]),
+    refuses: ["link.protocol"],
+  },
+  { name: "item", sound: withArrays.map(encodeItem), decode: decodeItem, refuses: ["link.protocol"] },
+  {
+    name: "frames and chunks",
+    sound: frames,
+    decode: (bytes) => {
+      const area = new Uint8Array(2 ** 20);
+      const ignore = () => {};
+      const handler = { frame: ignore, chunkStart: ignore, chunkBytes: ignore, chunkTarget: () => area };
+      const reader = new FrameReader(handler, 1000);
+      for (let at = 0; at < bytes.length; at += 4099) reader.push(bytes.subarray(at, at + 4099));
+    },
+    refuses: ["link.protocol"],
+  },
+  {
+    name: "message head",
+    sound: fc.array(fc.uint8Array({ maxLength: 70 }), { maxLength: 5 }).map((buffers) => {
+      const bytes = Buffer.alloc(messageHeadBytes(buffers) + 4);
+      writeMessageHead(bytes, 0, buffers, 4, 0);
+      return bytes;
+    }),
+    decode: (bytes) => readMessageHead(bytes, 0, bytes.length, 1000),
+    refuses: ["link.protocol"],
+  },
+  ...(["dialler", "acceptor"] as const).map((role) => ({
+    name: `handshake as ${role}`,
+    sound: steps.map((step) => Buffer.from(JSON.stringify(step))),
+    decode: (bytes: Uint8Array) => {
+      const handshake = new Handshake(role, identity, "token token token");
+      for (let i = 0; i < 2; i++) {
+        const { next } = handshake.receive(bytes);
+        if (next === "done") throw new Error("garbage was admitted");
+      }
+    },
+    refuses: [],
+  })),
+  {
+    name: "checkpoint of an engine",
+    sound: fc.constant(undefined).map(() => encodeCheckpoint(...model(), 3)),
+    decode: (bytes) => decodeCheckpoint(bytes, ...model()),
+    refuses: ["checkpoint.corrupt"],
+  },
+  {
+    name: "state file",
+    sound: fc.uint8Array(),
+    decode: (bytes) => readState(fileOf(bytes)),
+    refuses: ["checkpoint.corrupt"],
+  },
+];
+
+const journalLine = (record: unknown): string => {
+  const body = JSON.stringify(record);
+  return `${createHash("sha256").update(body).digest("hex").slice(0, 16)} ${body}\n`;
+};
+
+const runFiles = ["summary.json", "plan.json", "config.json", "metrics.jsonl", "trace.jsonl"];
+
+export const textRows: readonly Row<string>[] = [
+  {
+    name: "answer of the control plane",
+    sound: anyJson.map((value) => JSON.stringify({ value })),
+    decode: readAnswer,
+    refuses: Object.keys(errorCatalogue) as ErrorCode[],
+  },
+  {
+    name: "entry of the control plane",
+    sound: anyJson.map((body) => JSON.stringify({ incarnation: 1, body })),
+    decode: readEntry,
+    refuses: [],
+  },
+  {
+    name: "entries of members",
+    sound: anyJson.map((body) => JSON.stringify(body)),
+    decode: (text) => {
+      const state = new MembershipState(1000, 0);
+      readJson(text, (body) => {
+        for (const incarnation of [1, 1, 2, 2]) {
+          state.entry({ kind: "node", name: "a", incarnation, body }, 0);
+          state.beat("node", "a", incarnation, 0);
+        }
+      });
+    },
+    refuses: [],
+  },
+  {
+    name: "failure line of a worker",
+    sound: jsonOf(contracts.ErrorRecordShape).map((json) => `#treadle-failure ${json}`),
+    decode: (line) => {
+      const record = parseFailure(`#treadle-failure ${line}`) ?? parseFailure(line);
+      return record && fromErrorRecord(record);
+    },
+    refuses: [],
+  },
+  {
+    name: "heartbeat line of a worker",
+    sound: fc.constant('{"busyMs":1,"rssBytes":2}'),
+    decode: parseHeartbeat,
+    refuses: [],
+  },
+  { name: "log line", sound: fc.constant('{"level":30,"msg":"m"}'), decode: (line) => parseLogLine(line), refuses: [] },
+  {
+    name: "log tail",
+    sound: fc.string(),
+    decode: (text) => {
+      const tail = new LogTail();
+      tail.write(text);
+      return tail.lines();
+    },
+    refuses: [],
+  },
+  {
+    name: "journal",
+    sound: fc
+      .array(fc.constantFrom({ type: "started", runId: "r", workflow: "w", at: "t" }, { type: "finished", at: "t" }))
+      .map((records) => records.map(journalLine).join("")),
+    decode: (text) => readRecords(text, "journal"),
+    refuses: ["journal.corrupt"],
+  },
+  {
+    name: "journal file",
+    sound: fc.constant(journalLine({ type: "finished", at: "t" })),
+    decode: async (text) => (await Journal.open(fileOf(text, "journal.jsonl"))).close(),
+    refuses: ["journal.corrupt"],
+  },
+  {
+    name: "journal line with a checksum",
+    sound: anyJson.map((value) => JSON.stringify(value)),
+    decode: (text) => readRecords(journalLine(text), "journal"),
+    refuses: ["journal.corrupt"],
+  },
+  {
+    name: "metrics",
+    sound: fc.array(fc.nat(9)).map((list) => list.map((step) => `{"step":${step},"loss":"NaN"}\n`).join("")),
+    decode: (text) => readMetrics(fileOf(text)),
+    refuses: ["journal.corrupt"],
+  },
+  {
+    name: "trace",
+    sound: jsonOf(SpanBatch),
+    decode: async (text) => {
+      for await (const _ of readTrace([fileOf(text)]));
+    },
+    refuses: ["journal.corrupt"],
+  },
+  {
+    name: "profile",
+    sound: jsonOf(contracts.Profile),
+    decode: (text) => readProfile(fileOf(text), "w"),
+    refuses: ["profile.invalid"],
+  },
+  {
+    name: "note of a checkpoint",
+    sound: fc.constant('{"step":1,"score":null,"components":[]}'),
+    decode: (text) =>
+      new Checkpoints(
+        join(fileOf(text, join("step-1", "checkpoint.json")), "../.."),
+        contracts.CheckpointsConfig.parse({}),
+      ).list(),
+    refuses: [],
+  },
+  {
+    name: "configuration file",
+    sound: anyJson.map((value) => JSON.stringify(value)),
+    decode: (text) => readConfigFile(fileOf(text)),
+    refuses: ["config.unreadable"],
+    isOwn: true,
+  },
+  ...runFiles.map((name) => ({
+    name: `${name} of a run's folder`,
+    sound: fc.constant("{}"),
+    decode: (text: string) => readRun(join(fileOf(text, name), "..")),
+    refuses: ["journal.corrupt"] as const,
+  })),
+  { name: "address", sound: fc.constant("tcp:[::1]:80"), decode: parseAddress, refuses: ["link.refused"] },
+  {
+    name: "placement",
+    sound: fc.constantFrom("all", "0-3", "0-3:0-1", "node:0-1"),
+    decode: (text) => parsePlacement("rollout", text),
+    refuses: ["placement.invalid"],
+  },
+  {
+    name: "Retry-After",
+    sound: fc.constantFrom("3", "Wed, 21 Oct 2026 07:28:00 GMT"),
+    decode: (text) => parseRetryAfter(text, 0),
+    refuses: [],
+  },
+  { name: "times of a shell", sound: fc.constant("0m1.2s 0m0.1s"), decode: parseTimes, refuses: [] },
+  { name: "ticks of cores", sound: fc.constant("cpu0 1 2 3 4 5 6 7 8\n"), decode: parseCoreTicks, refuses: [] },
+];
+
+const block = fc.array(withArrays).map((values) => new ItemEncoder().encode(values));
+const schemasOf = (module: object): [string, z.ZodType][] =>
+  Object.entries(module).filter((entry): entry is [string, z.ZodType] => entry[1] instanceof z.ZodType);
+
+export const valueRows: readonly Row<unknown>[] = [
+  {
+    name: "block of items",
+    sound: block,
+    decode: (value) => decodeItems(readMessage(contracts.ItemBlock, value), () => "kept"),
+    refuses: ["link.protocol"],
+    hostile: [
+      [
+        "a block of items that all lie elsewhere",
+        () => ({
+          data: new Uint8Array(0),
+          lengths: new Uint32Array(200_000),
+          shapes: [],
+          kept: Array.from({ length: 200_000 }, (_, index) => ({ index, segment: "s", sizeBytes: 1 })),
+        }),
+      ],
+      [
+        "shapes of many keys",
+        () => ({
+          data: new Uint8Array(0),
+          lengths: new Uint32Array(0),
+          shapes: Array.from({ length: 32 }, () => Array.from({ length: 20_000 }, (_, i) => `k${i}`)),
+        }),
+      ],
+      [
+        "more shapes than there are ids",
+        () => ({ data: new Uint8Array(0), lengths: new Uint32Array(0), shapes: new Array(100_000).fill([]) }),
+      ],
+      [
+        "a shape with the prototype",
+        () => ({ data: Uint8Array.of(0x40, 0x80), lengths: Uint32Array.of(2), shapes: [["__proto__"]] }),
+      ],
+      [
+        "lengths beyond 2^53",
+        () => ({ data: new Uint8Array(1), lengths: new Uint32Array(100_000).fill(0xffffffff), shapes: [] }),
+      ],
+    ],
+  },
+  ...[...schemasOf(contracts), ...schemasOf(actionMessages)].map(
+    ([name, schema]): Row<unknown> => ({
+      name: `message '${name}'`,
+      sound: arbitraryOf(schema),
+      decode: (value) => readMessage(schema, value),
+      refuses: ["link.protocol"],
+    }),
+  ),
+];
