@@ -7,7 +7,9 @@ import { createServer } from "node:net";
 import { availableParallelism, freemem, platform, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { type AcceleratorTool, acceleratorTools, numaNodes } from "@treadle/runtime";
 import pc from "picocolors";
+import { type NatsInfo, natsInfo, natsProblem } from "./nats-probe.ts";
 import { padCells, wrap } from "./view/text.ts";
 
 export type Finding = {
@@ -39,6 +41,12 @@ export type Probe = {
   readonly writableSpace: (folder: string) => Promise<{ freeBytes: number; totalBytes: number } | undefined>;
   readonly unixSockets: () => Promise<boolean>;
   readonly mappedMemory: () => boolean;
+  readonly numa: ReturnType<typeof numaNodes>;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** what the server at an address says of itself, or undefined when it says nothing */
+  readonly natsInfo: (url: string) => Promise<NatsInfo | undefined>;
+  /** why this process could not use the server, in words; undefined when it could */
+  readonly natsProblem: (url: string) => Promise<string | undefined>;
 };
 
 type Remedies = { readonly debian: string; readonly macos: string };
@@ -49,9 +57,9 @@ const mib = 1024 ** 2;
 export async function examineMachine(probe: Probe = systemProbe): Promise<Finding[]> {
   const advise = ({ debian, macos }: Remedies) => (probe.platform === "darwin" ? macos : debian);
   const groups = await Promise.all([
-    [node(probe), processors(probe), memory(probe)],
+    [node(probe), processors(probe), memory(probe), ...numa(probe)],
     sharing(probe),
-    one(natsServer(probe, advise)),
+    natsServer(probe, advise),
     accelerators(probe),
     one(pythonEngine(probe, advise)),
     sandboxes(probe, advise),
@@ -97,6 +105,15 @@ function memory({ totalBytes, freeBytes }: Probe): Finding {
   };
 }
 
+/** Said only where there is something to say. */
+function numa({ numa: nodes }: Probe): Finding[] {
+  if (nodes.length < 2) return [];
+  const each = tally(nodes.map(({ cpus, memoryBytes }) => `${cpus} cores, ${size(memoryBytes)}`));
+  return [
+    { name: "NUMA nodes", status: "ok", need: "optional", found: each, purpose: "memory near its cores is faster" },
+  ];
+}
+
 async function sharing(probe: Probe): Promise<Finding[]> {
   const findings: Finding[] = [];
   const sockets = await probe.unixSockets();
@@ -135,40 +152,69 @@ async function sharing(probe: Probe): Promise<Finding[]> {
   return findings;
 }
 
-async function natsServer(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding> {
+async function natsServer(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
+  const purpose = "the control plane of runs on many machines";
+  const install = advise({ debian: "apt-get install nats-server", macos: "brew install nats-server" });
+  const url = probe.env["TREADLE_NATS_URL"];
   const version = firstLine(await probe.output("nats-server", "--version"))?.replace(/^nats-server:\s*/, "");
-  return {
+  const program: Finding = {
     name: "nats-server",
     status: version === undefined ? "missing" : "ok",
     need: "optional",
     found: version ?? "not found",
-    purpose: "the control plane of runs on many machines",
-    remedy:
-      version === undefined
-        ? advise({ debian: "apt-get install nats-server", macos: "brew install nats-server" })
-        : undefined,
+    purpose,
+    remedy: version === undefined ? `${install}; or set TREADLE_NATS_URL to one elsewhere` : undefined,
   };
+  if (url === undefined || url === "") return [program];
+  const server = await natsAt(probe, url);
+  // One that runs elsewhere makes a program here needless.
+  return server.status === "ok" && version === undefined ? [server] : [program, server];
+}
+
+/** The server that TREADLE_NATS_URL names: whether it answers, what it is, and whether it takes these credentials. */
+async function natsAt(probe: Probe, url: string): Promise<Finding> {
+  const finding = {
+    name: "NATS at TREADLE_NATS_URL",
+    need: "recommended",
+    purpose: "runs and nodes meet there",
+  } as const;
+  const info = await probe.natsInfo(url);
+  const problem = await probe.natsProblem(url);
+  if (info === undefined) {
+    const remedy = problem ?? "start it with 'nats-server -js', or correct TREADLE_NATS_URL";
+    return { ...finding, status: "missing", found: "no server answers", remedy };
+  }
+  const found = `${info.version}, ${info.jetStream ? "with" : "without"} JetStream${info.cluster ? `, of cluster '${info.cluster}'` : ""}`;
+  return { ...finding, status: problem === undefined ? "ok" : "limited", found, remedy: problem };
 }
 
 async function accelerators(probe: Probe): Promise<Finding[]> {
-  const [nvidia, amd] = await Promise.all([
-    probe.output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"),
-    probe.output("rocm-smi", "--showproductname", "--csv"),
-  ]);
   const purpose = "engines that run large models (SGLang, vLLM, PyTorch)";
-  const found: Finding[] = [];
-  if (nvidia !== undefined) {
-    const names = tally(nvidia.split("\n").filter((line) => line.trim() !== ""));
-    found.push({ name: "NVIDIA GPUs", status: "ok", need: "optional", found: names, purpose });
-  }
-  if (amd !== undefined) {
-    const rows = amd.split("\n").filter((line) => /^card\d+/.test(line));
-    const names = tally(rows.map((line) => line.split(",")[1] ?? "GPU"));
-    found.push({ name: "AMD GPUs", status: "ok", need: "optional", found: names, purpose });
-  }
-  if (found.length > 0) return found;
+  const vendors = { cuda: "NVIDIA GPUs", rocm: "AMD GPUs" };
+  const listed = await Promise.all(
+    Object.entries(vendors).map(async ([kind, name]): Promise<Finding[]> => {
+      const found = await list(probe, acceleratorTools[kind as keyof typeof vendors]);
+      if (found.length === 0) return [];
+      const models = tally(found.map(({ name: model = "GPU", memoryBytes }) => `${model}, ${size(memoryBytes)}`));
+      return [{ name, status: "ok", need: "optional", found: models, purpose }];
+    }),
+  );
+  if (listed.flat().length > 0) return listed.flat();
   const none = "nothing to do for embedded engines, which run on the processor; else install the vendor's driver";
   return [{ name: "accelerators", status: "missing", need: "optional", found: "none found", purpose, remedy: none }];
+}
+
+/** What the first tool that lists something lists. */
+async function list(probe: Probe, tools: readonly AcceleratorTool[]): Promise<ReturnType<AcceleratorTool["parse"]>> {
+  for (const { command, parse } of tools) {
+    try {
+      const found = parse((await probe.output(...command)) ?? "");
+      if (found.length > 0) return found;
+    } catch {
+      // not what this tool prints when it finds something
+    }
+  }
+  return [];
 }
 
 async function pythonEngine(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding> {
@@ -347,6 +393,10 @@ export const systemProbe: Probe = {
       await rm(folder, { recursive: true, force: true });
     }
   },
+  numa: numaNodes(),
+  env: process.env,
+  natsInfo,
+  natsProblem,
   mappedMemory() {
     try {
       // koffi belongs to the transport, so it is looked for from there.

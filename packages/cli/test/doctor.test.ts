@@ -1,5 +1,7 @@
+import { startNatsServer } from "@treadle/transport/testing";
 import { expect, it } from "vitest";
 import { examineMachine, type Finding, type Probe, renderDoctor, systemProbe } from "../src/doctor.ts";
+import { natsInfo, natsProblem } from "../src/nats-probe.ts";
 
 const bare: Probe = {
   nodeVersion: "v18.19.0",
@@ -13,10 +15,14 @@ const bare: Probe = {
   writableSpace: async () => ({ freeBytes: 0, totalBytes: 64 * 1024 ** 2 }),
   unixSockets: async () => false,
   mappedMemory: () => false,
+  numa: [],
+  env: {},
+  natsInfo: async () => undefined,
+  natsProblem: async () => "no NATS server answers",
 };
 const answers: Record<string, string> = {
   "nats-server": "nats-server: v2.10.4",
-  "nvidia-smi": "NVIDIA H200, 143771 MiB\nNVIDIA H200, 143771 MiB\n",
+  "nvidia-smi": "0, 143771, 00000000:19:00.0, NVIDIA H200\n1, 143771, 00000000:3B:00.0, NVIDIA H200\n",
   python3: "torch 2.4.0 grpc 1.60.0\n",
   bwrap: "bubblewrap 0.8.0\n",
   docker: "26.1.0\n",
@@ -33,13 +39,19 @@ const rich: Probe = {
   writableSpace: async () => ({ freeBytes: 1024 ** 3, totalBytes: 2 * 1024 ** 3 }),
   unixSockets: async () => true,
   mappedMemory: () => true,
+  numa: [0, 1].map((index) => ({ index, cpus: 8, memoryBytes: 64 * 1024 ** 3 })),
+  env: { TREADLE_NATS_URL: "nats://a:4222" },
+  natsInfo: async () => ({ version: "2.11.3", jetStream: true, cluster: "treadle" }),
+  natsProblem: async () => undefined,
 };
 const named = (findings: readonly Finding[], name: string) => findings.find((finding) => finding.name === name);
 
 it("finds nothing to mend on a machine that has everything", async () => {
   const findings = await examineMachine(rich);
   expect(findings.filter(({ status, remedy }) => status !== "ok" || remedy !== undefined)).toEqual([]);
-  expect(named(findings, "NVIDIA GPUs")?.found).toBe("2 × NVIDIA H200, 143771 MiB");
+  expect(named(findings, "NVIDIA GPUs")?.found).toBe("2 × NVIDIA H200, 140.4 GiB");
+  expect(named(findings, "NUMA nodes")?.found).toBe("2 × 8 cores, 64.0 GiB");
+  expect(named(findings, "NATS at TREADLE_NATS_URL")?.found).toBe("2.11.3, with JetStream, of cluster 'treadle'");
   expect(named(findings, "nats-server")?.found).toBe("v2.10.4");
   expect(named(findings, "cgroups")?.found).toBe("v2 (cpuset cpu memory)");
   expect(renderDoctor(findings, { colour: false })).toContain("run here at full speed");
@@ -57,9 +69,48 @@ it("names a remedy for everything that is missing, and what stops everything", a
   for (const line of text.split("\n")) expect(line.length).toBeLessThanOrEqual(84);
 });
 
+it("lists AMD's GPUs by whichever of their tools is there", async () => {
+  const output =
+    (tool: string, text: string): Probe["output"] =>
+    async (command) =>
+      command === tool ? text : undefined;
+  const amd = JSON.stringify({
+    gpu_data: [{ gpu: 0, asic: { market_name: "MI300X" }, vram: { size: { value: 196592, unit: "MB" } } }],
+  });
+  const rocm = JSON.stringify({ card0: { "VRAM Total Memory (B)": "68702699520", "Card series": "MI250X" } });
+  const found = async (tool: string, text: string) =>
+    named(await examineMachine({ ...bare, output: output(tool, text) }), "AMD GPUs")?.found;
+  expect(await found("amd-smi", amd)).toBe("1 × MI300X, 192.0 GiB");
+  expect(await found("rocm-smi", rocm)).toBe("1 × MI250X, 64.0 GiB");
+  expect(await found("amd-smi", "ERROR: no driver")).toBeUndefined();
+});
+
+it("says of the NATS server that the environment names whether it answers, and why it cannot be used", async () => {
+  const env = { TREADLE_NATS_URL: "nats://a:4222" };
+  const away = named(await examineMachine({ ...bare, env }), "NATS at TREADLE_NATS_URL");
+  expect(away).toMatchObject({ status: "missing", found: "no server answers", remedy: "no NATS server answers" });
+  const refused = named(
+    await examineMachine({ ...rich, natsProblem: async () => "it refuses these credentials" }),
+    "NATS at TREADLE_NATS_URL",
+  );
+  expect(refused).toMatchObject({ status: "limited", remedy: "it refuses these credentials" });
+});
+
+it("asks a real NATS server what it is", async () => {
+  await using server = await startNatsServer();
+  expect(await natsInfo(`nats://127.0.0.1:1,${server.url}`)).toMatchObject({
+    version: expect.stringMatching(/^\d/),
+    jetStream: true,
+  });
+  expect(await natsProblem(server.url)).toBeUndefined();
+  await using closed = await startNatsServer({ args: ["--user", "me", "--pass", "secret"] });
+  expect(await natsInfo(closed.url)).toMatchObject({ jetStream: true });
+  expect(await natsProblem(closed.url)).toMatch(/refuses/);
+});
+
 it("advises with the package manager of the machine, and asks macOS for nothing that only Linux has", async () => {
   const findings = await examineMachine({ ...bare, platform: "darwin" });
-  expect(named(findings, "nats-server")?.remedy).toBe("brew install nats-server");
+  expect(named(findings, "nats-server")?.remedy).toContain("brew install nats-server");
   for (const name of ["/dev/shm", "cgroups", "bubblewrap"]) expect(named(findings, name)).toBeUndefined();
 });
 

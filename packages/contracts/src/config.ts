@@ -40,12 +40,31 @@ export const LinksConfig = z.strictObject({
 });
 export type LinksConfig = z.infer<typeof LinksConfig>;
 
+/** The program that runs worker processes, and what stands before its script. */
+export const Interpreter = z.strictObject({
+  command: z.string().regex(/^\/./, "must be an absolute path, as /opt/node-22/bin/node"),
+  flags: z.array(z.string()).default([]),
+});
+export type Interpreter = z.infer<typeof Interpreter>;
+
+/** Nodes that have something in common, and how worker processes are started there. */
+export const NodeGroupConfig = z.strictObject({
+  /** nodes with all of these labels; without it, those that `nodeGroups` lists under the same name */
+  labels: z.record(z.string(), z.string()).optional(),
+  /** environment of the worker processes there; no place for secrets, which nodes have in their own environment */
+  env: z.record(z.string(), z.string()).default({}),
+  /** another Node, or another build of it, or the same with other flags; it must be there on every node of the group */
+  interpreter: Interpreter.optional(),
+});
+
 export const ClusterConfig = z.strictObject({
   /** `auto`: every accelerator found, or one device a CPU core when there is none; a number: that many CPU devices. */
   devices: z.union([z.literal("auto"), z.int().positive().max(65536)]).default("auto"),
   /** memory of one CPU device; default: the machine's memory shared out evenly */
   memoryPerDeviceMiB: z.number().positive().optional(),
+  /** nodes by their number, in the order of their names */
   nodeGroups: z.record(z.string(), z.array(z.int().nonnegative())).default({}),
+  groups: z.record(z.string(), NodeGroupConfig).default({}),
   /** runs on the node agents that are found there, instead of on this machine */
   nats: NatsConfig.optional(),
   /** waits until so many node agents are there */

@@ -6,6 +6,7 @@
  * anybody → runner      status, stop
  */
 import { z } from "zod";
+import { Interpreter } from "./config.ts";
 import { ErrorRecordShape } from "./events.ts";
 import { WorkerBoot } from "./messages.ts";
 
@@ -13,12 +14,27 @@ const DeviceOffer = z.object({
   kind: z.string().min(1).max(64),
   index: z.int().nonnegative().max(65_535),
   memoryBytes: z.number().nonnegative(),
+  /** as the vendor calls it */
+  name: z.string().max(100).optional(),
+  /** the NUMA node that it is attached to */
+  numa: z.int().nonnegative().optional(),
 });
 
 /** What a node agent says of itself. */
 export const NodeInfo = z.object({
   cpus: z.int().positive(),
   memoryBytes: z.number().positive(),
+  /** where the machine says of them */
+  numa: z
+    .array(
+      z.object({
+        index: z.int().nonnegative(),
+        cpus: z.int().nonnegative(),
+        memoryBytes: z.number().nonnegative(),
+      }),
+    )
+    .max(1024)
+    .optional(),
   /** accelerators and custom devices; CPU devices are slots that a run makes */
   devices: z.array(DeviceOffer).max(65_536),
   labels: z.record(z.string(), z.string()),
@@ -57,6 +73,8 @@ export const SpawnCommand = z.object({
   codeHash: z.string(),
   env: z.record(z.string(), z.string()),
   memoryLimitMiB: z.number().positive().optional(),
+  /** default: the Node that the node agent runs on */
+  interpreter: Interpreter.optional(),
 });
 export type SpawnCommand = z.infer<typeof SpawnCommand>;
 export const SpawnReply = z.object({

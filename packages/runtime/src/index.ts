@@ -1,5 +1,7 @@
 export { type Node, type NodeOptions, openNode } from "./agent/node.ts";
+export { numaNodes } from "./agent/machine-facts.ts";
 export type { BatchOptions, Channel, ChannelOptions, Sink, Source } from "./channel/channel.ts";
+export { type AcceleratorTool, acceleratorTools } from "./cluster/accelerators.ts";
 export type { Cluster } from "./cluster/cluster.ts";
 export type { LaunchOptions } from "./cluster/component.ts";
 export type { GroupMethods, WorkerGroup } from "./group/group.ts";

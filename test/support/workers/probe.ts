@@ -53,6 +53,7 @@ export class ProbeWorker extends Worker<ProbeConfig> {
       config,
       pid: process.pid,
       flag: process.env["PROBE_FLAG"],
+      title: process.title,
       devices: this.devices.ids,
     };
   }

@@ -32,13 +32,19 @@ const section = (title: string, lines: readonly string[], otherwise: string): st
 
 function nodeLine({ name, incarnation, info }: ClusterStatus["nodes"][number]): string {
   const kinds = new Map<string, number>();
-  for (const { kind } of info.devices) kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
-  const devices = [...kinds].map(([kind, count]) => `${count} ${kind}`);
+  for (const { kind, name: model, memoryBytes } of info.devices) {
+    const what = model === undefined ? kind : `${kind} (${model}, ${gibibytes(memoryBytes)})`;
+    kinds.set(what, (kinds.get(what) ?? 0) + 1);
+  }
+  const devices = [...kinds].map(([what, count]) => `${count} ${what}`);
+  const numa = (info.numa?.length ?? 0) > 1 ? ` on ${info.numa?.length} NUMA nodes` : "";
   const labels = Object.entries(info.labels).map(([key, value]) => `${key}=${value}`);
   const workers = Object.values(info.workers).flat().length;
-  const parts = [`${info.cpus} cores`, `${(info.memoryBytes / 2 ** 30).toFixed(1)} GiB`, ...devices, ...labels];
+  const parts = [`${info.cpus} cores${numa}`, gibibytes(info.memoryBytes), ...devices, ...labels];
   return `${name.padEnd(16)} ${parts.join(", ")}; ${workers} workers (incarnation ${incarnation})`;
 }
+
+const gibibytes = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 
 function runLines({ runId, info, status, problem }: ClusterStatus["runs"][number]): string[] {
   const where = info === undefined ? "" : ` on ${info.host}`;

@@ -8,14 +8,13 @@
  * N3 `exited` settles exactly once for every process started, with its last log lines and the failure that it wrote.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { realpath } from "node:fs/promises";
+import { access, constants, realpath } from "node:fs/promises";
 import { sep } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
-import { type ErrorRecord, type ExitReport, TreadleError, type WorkerBoot } from "@treadle/contracts";
+import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
 import { LogTail, parseLogLine } from "@treadle/observe";
-import { z } from "zod";
 import { openLogFile } from "./log-file.ts";
 import { failureMark, type Heartbeat, parseFailure, parseHeartbeat } from "./worker-lines.ts";
 
@@ -24,6 +23,8 @@ export type SpawnRequest = {
   readonly env: Readonly<Record<string, string>>;
   /** resident memory above which the process is ended; also bounds its JavaScript heap */
   readonly memoryLimitMiB?: number | undefined;
+  /** default: the Node of this process */
+  readonly interpreter?: Interpreter | undefined;
 };
 
 export type AgentListener = {
@@ -146,9 +147,11 @@ export class NodeAgent {
     await this.#checkModule(request.boot.module);
     if (this.#isClosed)
       throw new TreadleError("run.stopped", `node agent '${this.name}' is closed; it starts no worker`);
-    const { boot, memoryLimitMiB } = request;
+    const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] } } = request;
+    await this.#checkInterpreter(interpreter);
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
-    const child = spawn(process.execPath, [...heap, ...loaderFlags(boot.module), hostEntry.path], {
+    const flags = [...interpreter.flags, ...heap, ...loaderFlags(boot.module)];
+    const child = spawn(interpreter.command, [...flags, hostEntry.path], {
       detached: true, // N1: leader of its own process group
       stdio: ["pipe", "pipe", "pipe", "pipe"],
       env: { ...withoutSecrets(process.env), ...request.env, TREADLE_DEVICES: boot.devices.join(",") },
@@ -171,6 +174,16 @@ export class NodeAgent {
   readonly #endAll = (): void => {
     for (const started of this.#processes) started.end();
   };
+
+  async #checkInterpreter({ command }: Interpreter): Promise<void> {
+    await access(command, constants.X_OK).catch((cause) => {
+      throw new TreadleError(
+        "worker.load-failed",
+        `'${command}', which is to run workers on node '${this.name}', is no program there; install it, or change the interpreter of the node's group in cluster.groups`,
+        { cause },
+      );
+    });
+  }
 
   /** N2. */
   async #checkModule(module: string): Promise<void> {

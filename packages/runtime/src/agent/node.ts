@@ -1,11 +1,12 @@
 /** This machine as a node of a cluster, in a process of its own: what `treadle node` runs. */
 import { realpath } from "node:fs/promises";
-import { availableParallelism, hostname, totalmem } from "node:os";
+import { hostname } from "node:os";
 import type { LinksConfig, MetricsConfig, NatsConfig } from "@treadle/contracts";
 import { createNodeRegistry, type MetricsServer, type NodeRegistry, serveMetrics } from "@treadle/observe";
 import { openNatsControlPlane } from "@treadle/transport";
 import { machineDevices } from "../cluster/devices.ts";
 import { openSocketFolder, removeDeadSocketFolders } from "../cluster/socket-folder.ts";
+import { machineFacts } from "./machine-facts.ts";
 import { NodeService } from "./node-service.ts";
 
 export type NodeOptions = {
@@ -43,13 +44,7 @@ export async function openNode(options: NodeOptions): Promise<Node> {
       .split(".")[0]!
       .replace(/[^A-Za-z0-9_-]/g, "-");
   await removeDeadSocketFolders();
-  const info = {
-    cpus: availableParallelism(),
-    memoryBytes: totalmem(),
-    devices: machineDevices(devices),
-    labels: { ...labels },
-    platform: process.platform,
-  };
+  const info = { ...machineFacts(), devices: machineDevices(devices), labels: { ...labels } };
   const projectRoot = await realpath(options.projectRoot);
   const registry = options.metrics && (await createNodeRegistry(name, info));
   const metrics = await openMetrics(registry, options);

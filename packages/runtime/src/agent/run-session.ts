@@ -107,6 +107,7 @@ export class RunSession {
         boot: this.#bootOf(command),
         env: command.env,
         memoryLimitMiB: command.memoryLimitMiB,
+        interpreter: command.interpreter,
       });
       this.#processes.set(key, process);
       process.then(

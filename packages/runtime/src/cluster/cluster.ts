@@ -283,7 +283,8 @@ export class Cluster {
 
   /** What a plan is made of. */
   get placementFacts(): PlacementFacts {
-    return placementFacts(this.components, this.#options.config, this.#nodes.devices());
+    const devices = this.#nodes.devices();
+    return placementFacts(this.components, this.#options.config, devices, this.#nodes.labelled(devices));
   }
 
   /**

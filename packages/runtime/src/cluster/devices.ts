@@ -1,24 +1,10 @@
 /** The devices of this machine, as the configuration asks for them, and what a process must be told to see only its own. */
-import { execFileSync } from "node:child_process";
 import { availableParallelism, totalmem } from "node:os";
 import type { DeviceSpec, NodeInfo, RuntimeConfig } from "@treadle/contracts";
-import { z } from "zod";
+import { findAccelerators } from "./accelerators.ts";
 
-/** How each kind of accelerator is found, and the variable by which its runtime hides the others from a process. */
-const accelerators = {
-  cuda: {
-    command: ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"],
-    parse: parseNvidiaSmi,
-    visible: "CUDA_VISIBLE_DEVICES",
-  },
-  rocm: {
-    command: ["rocm-smi", "--showmeminfo", "vram", "--json"],
-    parse: parseRocmSmi,
-    visible: "ROCR_VISIBLE_DEVICES",
-  },
-} as const;
-
-type Found = { readonly index: number; readonly memoryBytes: number };
+/** The variable by which the runtime of each kind of accelerator hides the others from a process. */
+const visibleBy = { cuda: "CUDA_VISIBLE_DEVICES", rocm: "ROCR_VISIBLE_DEVICES" } as const;
 
 /**
  * `auto` gives every accelerator and one CPU device a core, accelerators first; a number gives so many CPU devices. These
@@ -36,16 +22,19 @@ export function localDevices(config: RuntimeConfig["cluster"], node: string): De
     kind: "cpu",
     memoryBytes,
   }));
-  return config.devices === "auto" ? [...findAccelerators(node), ...cpus] : cpus;
+  if (config.devices !== "auto") return cpus;
+  const found = findAccelerators().map(({ kind, index, memoryBytes: bytes }) => {
+    return { id: `${kind}:${index}`, index, node, kind, memoryBytes: bytes };
+  });
+  return [...found, ...cpus];
 }
 
 /** What a node agent offers besides its cores: every accelerator, and what it was told of, such as `{ robot: 2 }`. */
 export function machineDevices(custom: Readonly<Record<string, number>>): NodeInfo["devices"] {
-  const found = findAccelerators("").map(({ kind, index, memoryBytes }) => ({ kind, index, memoryBytes }));
   const others = Object.entries(custom).flatMap(([kind, count]) =>
     Array.from({ length: count }, (_, index) => ({ kind, index, memoryBytes: 0 })),
   );
-  return [...found, ...others];
+  return [...findAccelerators(), ...others];
 }
 
 export type NodeDevices = {
@@ -106,7 +95,7 @@ export function shareOutDevices(config: RuntimeConfig["cluster"]): NodeDevices {
 /** The environment by which a process sees the accelerators among `devices` that its node has, and no others. */
 export function visibleDevices(devices: readonly string[], node: string): Record<string, string> {
   return Object.fromEntries(
-    Object.entries(accelerators).map(([kind, { visible }]) => {
+    Object.entries(visibleBy).map(([kind, visible]) => {
       const own = devices
         .map((device) => (device.startsWith(`${node}/`) ? device.slice(node.length + 1) : device))
         .filter((device) => device.startsWith(`${kind}:`))
@@ -114,53 +103,4 @@ export function visibleDevices(devices: readonly string[], node: string): Record
       return [visible, own.join(",")];
     }),
   );
-}
-
-let found: DeviceSpec[] | undefined;
-
-/** Asked of the vendors' tools once a process: they take long, and devices do not come and go. */
-function findAccelerators(node: string): DeviceSpec[] {
-  found ??= Object.entries(accelerators).flatMap(([kind, { command, parse }]) => {
-    const [tool, ...args] = command;
-    try {
-      const output = execFileSync(tool, args, {
-        encoding: "utf8",
-        timeout: 10_000,
-        stdio: ["ignore", "pipe", "ignore"],
-      });
-      return parse(output).map(({ index, memoryBytes }) => ({
-        id: `${kind}:${index}`,
-        index,
-        node,
-        kind,
-        memoryBytes,
-      }));
-    } catch {
-      return []; // the tool is missing, or finds nothing
-    }
-  });
-  return found;
-}
-
-/** Lines as `0, 81559`: index and MiB. */
-export function parseNvidiaSmi(output: string): Found[] {
-  return output
-    .split("\n")
-    .map((line) => /^\s*(\d+)\s*,\s*(\d+)/.exec(line))
-    .filter((match) => match !== null)
-    .map(([, index, mebibytes]) => ({ index: Number(index), memoryBytes: Number(mebibytes) * 2 ** 20 }));
-}
-
-const RocmCard = z.looseObject({ "VRAM Total Memory (B)": z.coerce.number() });
-
-/** An object with a key `card0`, `card1`, … for each accelerator. */
-export function parseRocmSmi(output: string): Found[] {
-  const cards: unknown = JSON.parse(output);
-  return Object.entries(z.record(z.string(), z.unknown()).parse(cards)).flatMap(([name, card]) => {
-    const index = /^card(\d+)$/.exec(name)?.[1];
-    const parsed = RocmCard.safeParse(card);
-    return index !== undefined && parsed.success
-      ? [{ index: Number(index), memoryBytes: parsed.data["VRAM Total Memory (B)"] }]
-      : [];
-  });
 }

@@ -329,6 +329,7 @@ export class Fleet {
     const component = this.#options.components.get(rank.component) as Component;
     const { config, runId, runFolder, projectRoot, telemetry } = this.#options.cluster;
     const { env = {}, memoryLimitMiB } = component.options;
+    const launch = this.#options.nodes.launchOf(rank.node);
     return {
       boot: {
         runId,
@@ -347,8 +348,9 @@ export class Fleet {
         ...telemetry,
       },
       modulePath: relative(projectRoot, fileURLToPath(component.module)),
-      env: { ...visibleDevices(rank.devices, rank.node), ...env },
+      env: { ...visibleDevices(rank.devices, rank.node), ...launch.env, ...env },
       memoryLimitMiB,
+      ...(launch.interpreter === undefined ? {} : { interpreter: launch.interpreter }),
     };
   }
 

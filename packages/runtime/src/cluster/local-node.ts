@@ -1,7 +1,7 @@
 /** This process as the one node of its run: the same commands as to any other node, over a control plane within it. */
-import { availableParallelism, totalmem } from "node:os";
 import type { RuntimeConfig } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
+import { machineFacts } from "../agent/machine-facts.ts";
 import { NodeService } from "../agent/node-service.ts";
 import { localDevices } from "./devices.ts";
 import { Nodes } from "./nodes.ts";
@@ -21,13 +21,8 @@ export function openLocalNode({ cluster, projectRoot, logs, socketFolder }: Loca
   const service = new NodeService({
     name,
     plane: planes.connect(),
-    info: {
-      cpus: availableParallelism(),
-      memoryBytes: totalmem(),
-      devices: [],
-      labels: {},
-      platform: process.platform,
-    },
+    // Its devices are the runner's own knowledge.
+    info: { ...machineFacts(), devices: [], labels: {} },
     projectRoot,
     place: { kind: "runner", socketFolder, logs },
   });

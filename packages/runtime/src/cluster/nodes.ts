@@ -32,9 +32,10 @@ import {
 } from "@treadle/contracts";
 import { codeHash } from "../agent/code-hash.ts";
 import { type NodeDevices, shareOutDevices } from "./devices.ts";
+import { type LabelledNode, type NodeLaunch, nodeLaunch } from "./node-groups.ts";
 import { exitOf, type LaunchedWorker, RemoteWorker } from "./remote-worker.ts";
 
-export type LaunchRequest = Pick<SpawnCommand, "boot" | "modulePath" | "env" | "memoryLimitMiB">;
+export type LaunchRequest = Pick<SpawnCommand, "boot" | "modulePath" | "env" | "memoryLimitMiB" | "interpreter">;
 
 export type NodesListener = {
   readonly onHeartbeat: (worker: string, incarnation: number, busyMs: number) => void;
@@ -127,6 +128,21 @@ export class Nodes {
   /** Those on which a rank can find a new place: also of nodes that the plan makes no use of. */
   places(): readonly DeviceSpec[] {
     return this.#options.ownNode?.devices ?? this.#devices.withSpares([...this.#usable.values()].map(readNode));
+  }
+
+  /** The nodes of these devices, in their order. */
+  labelled(devices: readonly DeviceSpec[] = this.devices()): LabelledNode[] {
+    return [...new Set(devices.map(({ node }) => node))].map((node) => this.#labelled(node));
+  }
+
+  /** How worker processes are started on a node. */
+  launchOf(node: string): NodeLaunch {
+    return nodeLaunch(this.#options.cluster, this.labelled(), this.#labelled(node));
+  }
+
+  #labelled(name: string): LabelledNode {
+    const member = this.#usable.get(name);
+    return { name, labels: member === undefined ? {} : readNode(member).info.labels };
   }
 
   has(node: string): boolean {

@@ -2,6 +2,7 @@
 import type { DeviceSpec, Plan, RuntimeConfig } from "@treadle/contracts";
 import type { PlacementInput } from "@treadle/planner";
 import type { Component } from "./component.ts";
+import { type LabelledNode, nodeIndices } from "./node-groups.ts";
 
 export type PlacementFacts = Omit<PlacementInput, "mode">;
 
@@ -16,7 +17,9 @@ export function placementFacts(
   components: readonly Component[],
   config: RuntimeConfig,
   devices: readonly DeviceSpec[],
+  nodes: readonly LabelledNode[],
 ): PlacementFacts {
+  const nodeGroups = nodeIndices(config.cluster, nodes);
   const explicit = Object.fromEntries(
     Object.entries(config.placement.components).map(([key, value]) => [key, String(value)]),
   );
@@ -32,7 +35,7 @@ export function placementFacts(
     })),
     ...(Object.keys(explicit).length > 0 ? { explicit } : {}),
     devices: [...devices],
-    ...(Object.keys(config.cluster.nodeGroups).length > 0 ? { nodeGroups: config.cluster.nodeGroups } : {}),
+    ...(Object.keys(nodeGroups).length > 0 ? { nodeGroups } : {}),
     batchItems: config.batch,
     granularity: typeof granularity === "object" ? withoutAuto(granularity) : granularity,
     maxStaleness,
