@@ -59,6 +59,8 @@ export class NodesWorld {
   get project(): string {
     return join(this.root, "project");
   }
+  /** the script of the command line */
+  readonly command = command;
   get runs(): string {
     return join(this.root, "runs");
   }
@@ -100,14 +102,15 @@ export class NodesWorld {
     return { child, output: () => output, kill };
   }
 
-  startRun(overrides: readonly string[], runId = "new"): RunProcess {
+  /** `runs`: where the folder of a run is, which another machine has not. */
+  startRun(overrides: readonly string[], runId = "new", runs = this.runs): RunProcess {
     const workflow = join(this.project, "support/workflows/ledger");
     const nodes = [
       `cluster.nats.url=${this.nats.url}`,
       "supervision.heartbeatTimeoutMs=30000",
       "cluster.nodeWaitMs=60000",
     ];
-    const args = [this.project, this.runs, workflow, runId, ...nodes, ...overrides];
+    const args = [this.project, runs, workflow, runId, ...nodes, ...overrides];
     const child = this.#spawn([...sourceFlags, runner, ...args], "inherit");
     const events: RunEvent[] = [];
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on("line", (line) => {

@@ -8,11 +8,15 @@ const [projectRoot, runsRoot, workflow, runId, ...overrides] = process.argv.slic
   string,
   ...string[],
 ];
+const natsOf = (all: readonly string[]) => {
+  const url = all.find((each) => each.startsWith("cluster.nats.url="))?.split("=")[1];
+  return url === undefined ? undefined : { url };
+};
 const onEvent = (value: unknown) => process.stdout.write(`${JSON.stringify(value)}\n`);
 try {
   const common = { runsRoot, projectRoot, overrides, onEvent };
   if (runId === "new") await runWorkflow({ ...common, workflow });
-  else await resumeRun({ ...common, runId });
+  else await resumeRun({ ...common, runId, nats: natsOf(overrides) });
   process.exit(0);
 } catch (error) {
   onEvent({ type: "threw", message: (error as Error).message, code: (error as { code?: string }).code });

@@ -23,6 +23,13 @@ export const NatsConfig = z.strictObject({
   leaseMs: z.number().min(500).default(5000),
   /** servers that keep what must survive: 3 in a cluster of three */
   replicas: z.int().min(1).max(5).default(1),
+  /**
+   * keeps journal, configuration, plan, newest states and checkpoints of the run on the servers, so that any machine
+   * resumes it; a step counts when they have it
+   */
+  durableRuns: z.boolean().default(false),
+  /** such a run waits so long for servers that are away, at the end of a step, before it ends to be resumed later */
+  outageMs: z.number().positive().default(60_000),
 });
 export type NatsConfig = z.infer<typeof NatsConfig>;
 

@@ -104,6 +104,8 @@ export type {
   Peer,
   PeerName,
   RequestContext,
+  RunLog,
+  RunStore,
   SendOptions,
 } from "./ports.ts";
 export { type Problem, readProblem, type SolveOptions, unknownMethod } from "./problem.ts";

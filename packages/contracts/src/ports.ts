@@ -134,3 +134,33 @@ export interface ControlPlane {
   /** Withdraws whatever was announced here, and disconnects. */
   close(): Promise<void>;
 }
+
+/**
+ * The append-only log of a run. One process at a time writes it: whoever opened it last. The one before is told `run.locked`
+ * at its next append, whatever became of clocks, locks and networks meanwhile, and nothing of that append is in the log.
+ *
+ * G1 an entry whose append resolved is in the log for everybody who opens it later, after all that resolved before it.
+ * G2 an entry whose append rejected may be there or not, once; after that one the same opening appends nothing more.
+ * G3 of two openings the later has every entry that the earlier was told is in it; none is in it twice.
+ */
+export interface RunLog {
+  /** what is in it, oldest first, with what was appended since */
+  readonly entries: readonly string[];
+  /**
+   * Resolves when the entry, and the files that it refers to, by their names in the run's folder, survive
+   * whatever the log survives. Calls must not overlap. Rejects with `run.locked`, `disk.full`, `control-plane.unreachable`.
+   */
+  append(entry: string, files?: readonly string[]): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** A run's log, and files of its folder under their names there, kept away from the machine that runs it. */
+export interface RunStore extends RunLog {
+  /** the names of all files that are kept */
+  names(): Promise<string[]>;
+  /** Keeps what the file of that name holds now, whole or not at all. */
+  keep(name: string): Promise<void>;
+  /** Makes the file of that name hold what is kept, whole or not at all; false when nothing is. */
+  fetch(name: string): Promise<boolean>;
+  remove(name: string): Promise<void>;
+}

@@ -10,6 +10,7 @@ export { Checkpoints } from "./run/checkpoints.ts";
 export { type ComparedPlan, type CompareOptions, type Comparison, compareModes } from "./run/compare.ts";
 export { readConfigFile, validateConfig } from "./run/config.ts";
 export { Journal, type JournalRecord } from "./run/journal.ts";
+export { keptRuns } from "./run/kept-run.ts";
 export { type MeasureOptions, profileWorkflow, traceWorkflow } from "./run/measure.ts";
 export { profilePath, readProfile } from "./run/profile-store.ts";
 export { type RunOptions, type RunResult, resumeRun, runWorkflow, validateWorkflow } from "./run/run.ts";

@@ -3,7 +3,9 @@ export { Canceller } from "./canceller.ts";
 export { systemClock } from "./clock.ts";
 export { Decoder, decodeItem, type Encoded, Encoder, encodeItem, type PlacedItem, placeItem } from "./codec.ts";
 export { localControlPlanes } from "./control-plane/local-control-plane.ts";
-export { type NatsControlPlaneOptions, openNatsControlPlane } from "./control-plane/nats-control-plane.ts";
+export { openNatsControlPlane } from "./control-plane/nats-control-plane.ts";
+export { NatsRunStore, type NatsRunStoreOptions } from "./control-plane/nats-run-store.ts";
+export type { NatsControlPlaneOptions } from "./control-plane/open-nats-connection.ts";
 export {
   type Endpoint,
   type EndpointOptions,

@@ -3,6 +3,7 @@ import { type ControlPlane, type Member, NatsConfig, TreadleError } from "@tread
 import { validateConfig } from "@treadle/runtime";
 import { openNatsControlPlane } from "@treadle/transport";
 import { type Command, Option } from "commander";
+import type { z } from "zod";
 
 /** Those that are given. */
 export const given = (values: Readonly<Record<string, unknown>>): Record<string, unknown> | undefined => {
@@ -10,13 +11,13 @@ export const given = (values: Readonly<Record<string, unknown>>): Record<string,
   return entries.length === 0 ? undefined : Object.fromEntries(entries);
 };
 
-/** The flags by which any command finds the control plane. */
-export function withNatsFlags(command: Command): Command {
+/** The flags by which any command finds the control plane; `needed: false` where it does without one, too. */
+export function withNatsFlags(command: Command, { needed = true } = {}): Command {
   return command
     .addOption(
       new Option("--nats <address>", "NATS server, as nats://host:4222; several of one cluster with commas")
         .env("TREADLE_NATS_URL")
-        .makeOptionMandatory(),
+        .makeOptionMandatory(needed),
     )
     .option("--subject-prefix <name>", "the project's own; the same for runs and nodes that belong together")
     .option("--credentials <file>", "credentials file of NATS; or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD")
@@ -37,7 +38,7 @@ export type NatsFlags = {
 };
 
 /** As `NatsConfig` reads them. */
-export const natsValues = (flags: NatsFlags): unknown => ({
+export const natsValues = (flags: NatsFlags): z.input<typeof NatsConfig> => ({
   url: flags.nats.split(","),
   ...given({
     subjectPrefix: flags.subjectPrefix,

@@ -3,6 +3,7 @@ import { type RunResult, resumeRun, runWorkflow } from "@treadle/runtime";
 import { Command } from "commander";
 import { startView } from "../view/start-view.ts";
 import { renderSummary } from "../view/summary.ts";
+import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { interruptible } from "./interruptible.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 import { withSettings } from "./settings.ts";
@@ -34,13 +35,15 @@ export function runCommand(): Command {
 }
 
 export function resumeCommand(): Command {
-  return withRunFlags(new Command("resume"))
-    .description("goes on with a run after its last finished step")
+  return withNatsFlags(withRunFlags(new Command("resume")), { needed: false })
+    .description("goes on with a run after its last finished step; with --nats, of any machine that kept it there")
     .argument("<run>", "id of the run, as 'treadle runs' lists them")
     .option("--checkpoint <name>", "states of a checkpoint instead of the last step's, as step-000040")
-    .action((runId: string, flags: RunFlags) =>
-      execute(flags, (common) => resumeRun({ ...common, runId, checkpoint: flags.checkpoint })),
-    );
+    .action((runId: string, flags: RunFlags & Partial<NatsFlags>) => {
+      const { nats: address, checkpoint } = flags;
+      const nats = address === undefined ? undefined : natsValues({ ...flags, nats: address });
+      return execute(flags, (common) => resumeRun({ ...common, runId, checkpoint, nats }));
+    });
 }
 
 type Common = {

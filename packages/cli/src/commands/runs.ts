@@ -1,15 +1,21 @@
 import { readFile } from "node:fs/promises";
-import { RunSummary } from "@treadle/contracts";
-import { listRunIds, RunFolder } from "@treadle/runtime";
+import { NatsConfig, RunSummary, TreadleError } from "@treadle/contracts";
+import { keptRuns, listRunIds, RunFolder, validateConfig } from "@treadle/runtime";
 import { Command } from "commander";
+import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 
+type Flags = Partial<NatsFlags> & { runs?: string; json?: boolean; kept?: boolean; forget?: string };
+
 export function runsCommand(): Command {
-  return new Command("runs")
+  return withNatsFlags(new Command("runs"), { needed: false })
     .description("lists runs, the newest last")
     .option("--runs <folder>", "where runs keep their folders")
+    .option("--kept", "those that are kept at the NATS server for any machine")
+    .option("--forget <run>", "removes a run from the NATS server; folders stay")
     .option("--json", "prints one array")
-    .action(async (flags: { runs?: string; json?: boolean }) => {
+    .action(async (flags: Flags) => {
+      if (flags.kept || flags.forget !== undefined) return atServers(flags);
       const root = flags.runs ?? defaultRunsRoot(findProjectRoot());
       const rows = await Promise.all(
         (await listRunIds(root)).map(async (runId) => {
@@ -27,6 +33,17 @@ export function runsCommand(): Command {
         process.stdout.write(`${runId}  ${result}\n`);
       }
     });
+}
+
+async function atServers({ nats: address, ...flags }: Flags): Promise<void> {
+  if (address === undefined) {
+    throw new TreadleError("config.invalid", "'--kept' and '--forget' ask a NATS server; give it with --nats nats://…");
+  }
+  const nats = validateConfig(NatsConfig, natsValues({ ...flags, nats: address }));
+  const kept = await keptRuns(nats, flags.forget);
+  if (flags.json) process.stdout.write(`${JSON.stringify(kept)}\n`);
+  else if (kept.length === 0) process.stdout.write("no runs are kept there\n");
+  for (const runId of flags.json ? [] : kept) process.stdout.write(`${runId}\n`);
 }
 
 const percent = (share: number | null): string => (share === null ? "unknown" : `${(share * 100).toFixed(1)} %`);

@@ -4,8 +4,24 @@ import type { RuntimeConfig } from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { Nodes } from "./nodes.ts";
 
-/** Rejects with `control-plane.unreachable`, `control-plane.refused` or `node.unavailable`. */
+/** Waits for as many as the configuration wants. Rejects with what `connectNodes` does, and `node.unavailable`. */
 export async function findNodes(
+  config: RuntimeConfig,
+  projectRoot: string,
+  onNotice: (text: string) => void,
+): Promise<Nodes | undefined> {
+  const nodes = await connectNodes(config, projectRoot, onNotice);
+  try {
+    await nodes?.find();
+    return nodes;
+  } catch (error) {
+    await nodes?.close();
+    throw error;
+  }
+}
+
+/** Rejects with `control-plane.unreachable` or `control-plane.refused`. */
+export async function connectNodes(
   config: RuntimeConfig,
   projectRoot: string,
   onNotice: (text: string) => void,
@@ -16,12 +32,5 @@ export async function findNodes(
   plane.onConnection((isConnected) =>
     onNotice(isConnected ? "the control plane is back" : "the control plane is away; calls and data go on meanwhile"),
   );
-  const nodes = new Nodes({ plane, cluster, projectRoot, onNotice });
-  try {
-    await nodes.find();
-    return nodes;
-  } catch (error) {
-    await nodes.close();
-    throw error;
-  }
+  return new Nodes({ plane, cluster, projectRoot, onNotice });
 }

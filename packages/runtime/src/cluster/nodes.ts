@@ -77,6 +77,9 @@ export class Nodes {
   #run: OpenRun | undefined;
   #info: RunInfo | undefined;
   #listener: NodesListener | undefined;
+  #answer: (method: string, body: unknown) => unknown = () => {
+    throw new TreadleError("node.unavailable", "the run is starting; ask again in a moment");
+  };
   #closed: Promise<void> | undefined;
 
   constructor(options: NodesOptions) {
@@ -165,18 +168,50 @@ export class Nodes {
     return true;
   }
 
+  /**
+   * Announces the run unless a runner of it is there: rejects with `run.locked` then. `onLost`: another one has announced
+   * itself, which it does only when this one was not heard.
+   */
+  async claim(runId: string, onLost: (error: TreadleError) => void): Promise<void> {
+    if (this.#options.plane.members("run").some(({ name }) => name === runId)) {
+      throw new TreadleError(
+        "run.locked",
+        `run '${runId}' is in use by another runner; stop that one first with 'treadle stop ${runId}', or start a new run`,
+      );
+    }
+    const announcement = await this.#announce(runId);
+    announcement.onReplaced(() =>
+      onLost(
+        new TreadleError(
+          "run.locked",
+          `run '${runId}' was taken by another runner while this one was silent; follow that one`,
+        ),
+      ),
+    );
+  }
+
+  async #announce(runId: string): Promise<Announcement> {
+    if (this.#announcement === undefined) {
+      this.#info = { runId, host: hostname(), pid: process.pid, startedAt: new Date().toISOString() };
+      this.#announcement = await this.#options.plane.announce("run", runId, this.#info, (method, body) =>
+        this.#answer(method, body),
+      );
+    }
+    return this.#announcement;
+  }
+
   /** Announces the run: from now on nodes can report to it. */
   async open(run: OpenRun, listener: NodesListener): Promise<void> {
     const { plane } = this.#options;
     this.#run = run;
     this.#listener = listener;
-    this.#info = { runId: run.runId, host: hostname(), pid: process.pid, startedAt: new Date().toISOString() };
-    this.#announcement = await plane.announce("run", run.runId, this.#info, (method, body) => {
+    this.#answer = (method, body) => {
       if (method !== "exited") return listener.onCommand(method);
       const { node, report } = readMessage(ExitedCommand, body);
       this.#workers.get(keyOf(report.worker, report.incarnation))?.settle(node, report);
       return undefined;
-    });
+    };
+    await this.#announce(run.runId);
     this.#ends.push(
       // What does not parse was sent by no agent of ours.
       plane.subscribe(`heartbeats.${run.runId}`, (body) => {

@@ -1,21 +1,12 @@
 /**
- * The journal of a run: an append-only file of one JSON record a line, each with a checksum, synced before it counts.
+ * The journal of a run: typed records over its log, which is a file, or is kept at the NATS servers as well.
  *
  * J1 (ARCHITECTURE): the runner may be killed at any instant; what has been committed here is done and is never done
- * again; what has not been committed is done again from the state of the last committed step. A last line without its end
- * is what such a kill leaves and is dropped; a damaged line that has its end is `journal.corrupt`.
- *
- * Only the runner that opened the journal last writes it, whatever became of locks while another one was suspended:
- * opening takes the file from where it is before reading it, and a record counts only if the file is still in its place
- * once the record is in it. So what the earlier runner was told is committed is in what the later one reads, and from
- * then on the earlier one is told `run.locked`.
+ * again; what has not been committed is done again from the state of the last committed step.
  */
-import { createHash } from "node:crypto";
-import { type FileHandle, open, readFile, rename, rm, stat } from "node:fs/promises";
-import { TreadleError } from "@treadle/contracts";
-import writeFileAtomic from "write-file-atomic";
+import type { RunLog } from "@treadle/contracts";
 import { z } from "zod";
-import { guardDisk } from "./run-folder.ts";
+import { damaged, JournalFile, readEntries } from "./journal-file.ts";
 
 /** JSON has no numbers for what a diverged loss is. */
 const Measured = z.union([z.number(), z.enum(["NaN", "Infinity", "-Infinity"]).transform(Number)]);
@@ -40,78 +31,55 @@ export const JournalRecord = z.discriminatedUnion("type", [
 ]);
 export type JournalRecord = z.infer<typeof JournalRecord>;
 
-function unlessMissing(error: NodeJS.ErrnoException): undefined {
-  if (error.code !== "ENOENT") throw error;
-}
-
-const checksumOf = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 16);
-
 export class Journal {
-  readonly records: readonly JournalRecord[];
-  readonly #file: FileHandle;
-  readonly #path: string;
+  readonly #records: JournalRecord[];
+  readonly #log: RunLog;
   #tail: Promise<void> = Promise.resolve();
 
-  private constructor(path: string, file: FileHandle, records: readonly JournalRecord[]) {
-    this.#path = path;
-    this.#file = file;
-    this.records = records;
+  /** `name`: as errors call the log. Throws `journal.corrupt`. */
+  constructor(log: RunLog, name: string) {
+    this.#log = log;
+    this.#records = parseAll(log.entries, name);
   }
 
   static async open(path: string): Promise<Journal> {
-    // A runner that was killed in here has left the taken file, and perhaps its copy, which is then whole.
-    const taken = `${path}.taken`;
-    await rename(path, taken).catch(unlessMissing);
-    const bytes = (await readFile(taken).catch(unlessMissing)) ?? Buffer.alloc(0);
+    const file = await JournalFile.open(path);
     try {
-      const { records, validBytes } = readRecords(bytes.toString("utf8"), path);
-      await guardDisk(path, () => writeFileAtomic(path, bytes.subarray(0, validBytes)));
-      const file = await guardDisk(path, () => open(path, "a"));
-      await rm(taken, { force: true });
-      return new Journal(path, file, records);
+      return new Journal(file, path);
     } catch (error) {
-      await rename(taken, path).catch(unlessMissing);
+      await file.close();
       throw error;
     }
   }
 
+  get records(): readonly JournalRecord[] {
+    return this.#records;
+  }
+
   /**
-   * Resolves once the record is on disk. Records are written in the order of the calls; after one that could not be
-   * written, all others are refused for the same reason, since they would follow a torn line.
+   * Resolves once the record survives. Records are written in the order of the calls; after one that could not be
+   * written, all others are refused for the same reason, since they would follow a torn one.
    */
   append(record: JournalRecord): Promise<void> {
-    const body = JSON.stringify(record.type === "step" ? { ...record, metrics: writable(record.metrics) } : record);
-    const written = this.#tail.then(() =>
-      guardDisk(this.#path, async () => {
-        await this.#file.appendFile(`${checksumOf(body)} ${body}\n`);
-        await this.#file.datasync();
-        await this.#refuseWhenTaken();
-        (this.records as JournalRecord[]).push(record);
-      }),
-    );
+    const entry = JSON.stringify(record.type === "step" ? { ...record, metrics: writable(record.metrics) } : record);
+    const files = "state" in record ? Object.values(record.state) : [];
+    const written = this.#tail.then(async () => {
+      await this.#log.append(entry, files);
+      this.#records.push(record);
+    });
     this.#tail = written;
     written.catch(() => {});
     return written;
   }
 
-  async #refuseWhenTaken(): Promise<void> {
-    const own = await this.#file.stat();
-    const present = await stat(this.#path).catch(unlessMissing);
-    if (present?.ino === own.ino && present.dev === own.dev) return;
-    throw new TreadleError(
-      "run.locked",
-      `journal '${this.#path}' belongs to another runner now, which took the run while this one was suspended; follow that one`,
-    );
-  }
-
   get lastStep(): Extract<JournalRecord, { type: "step" }> | undefined {
-    return this.records.findLast((record) => record.type === "step");
+    return this.#records.findLast((record) => record.type === "step");
   }
 
   /** The state files of the newest record that has any. */
   get state(): Record<string, string> {
-    for (let i = this.records.length - 1; i >= 0; i--) {
-      const record = this.records[i];
+    for (let i = this.#records.length - 1; i >= 0; i--) {
+      const record = this.#records[i];
       if (record && (record.type === "step" || record.type === "once") && Object.keys(record.state).length > 0) {
         return record.state;
       }
@@ -120,14 +88,14 @@ export class Journal {
   }
 
   once(name: string): Extract<JournalRecord, { type: "once" }> | undefined {
-    return this.records.find((record) => record.type === "once" && record.name === name) as
+    return this.#records.find((record) => record.type === "once" && record.name === name) as
       | Extract<JournalRecord, { type: "once" }>
       | undefined;
   }
 
   async close(): Promise<void> {
     await this.#tail.catch(() => {});
-    await this.#file.close();
+    await this.#log.close();
   }
 }
 
@@ -136,38 +104,29 @@ const writable = (metrics: Readonly<Record<string, number>>): Record<string, num
     Object.entries(metrics).map(([name, value]) => [name, Number.isFinite(value) ? value : String(value)]),
   );
 
-/** Reads the records of a journal's text; `validBytes` is the length up to the end of the last good line. */
+/** Reads the records of a journal file's text; `validBytes` is the length up to the end of the last good line. */
 export function readRecords(text: string, path: string): { records: JournalRecord[]; validBytes: number } {
-  const records: JournalRecord[] = [];
-  let offset = 0;
-  let validBytes = 0;
-  let line = 0;
-  while (offset < text.length) {
-    line++;
-    const end = text.indexOf("\n", offset);
-    const raw = text.slice(offset, end < 0 ? text.length : end);
-    const record = end < 0 ? undefined : parseLine(raw);
-    if (!record) {
-      if (end < 0) break;
-      throw new TreadleError(
-        "journal.corrupt",
-        `journal '${path}' is damaged at line ${line}; restore that file, or start a new run from a checkpoint`,
-        { details: { line } },
-      );
-    }
-    records.push(record);
-    offset = end + 1;
-    validBytes += Buffer.byteLength(raw) + 1;
-  }
-  return { records, validBytes };
+  const { entries, validBytes } = readEntries(text, path);
+  return { records: parseAll(entries, path), validBytes };
 }
 
-function parseLine(raw: string): JournalRecord | undefined {
-  const body = raw.slice(17);
-  if (raw.slice(0, 17) !== `${checksumOf(body)} `) return undefined;
+function parseAll(entries: readonly string[], name: string): JournalRecord[] {
+  return entries.map((entry, index) => {
+    const record = parseEntry(entry);
+    if (record === undefined) throw damaged(name, index + 1);
+    return record;
+  });
+}
+
+/** The files that an entry of the log refers to. */
+export function stateFilesOf(entry: string): string[] {
+  const record = parseEntry(entry);
+  return record !== undefined && "state" in record ? Object.values(record.state) : [];
+}
+
+function parseEntry(entry: string): JournalRecord | undefined {
   try {
-    const parsed = JournalRecord.safeParse(JSON.parse(body));
-    return parsed.success ? parsed.data : undefined;
+    return JournalRecord.safeParse(JSON.parse(entry)).data;
   } catch {
     return undefined;
   }

@@ -6,8 +6,9 @@
  * J1 (ARCHITECTURE) holds through the journal: a resumed run begins after the last committed step, with the states that
  * were committed with it. S1: what ends a run is its first failure, whoever noticed it first.
  */
-import { basename, join, relative, resolve } from "node:path";
+import { basename, dirname, join, relative, resolve } from "node:path";
 import {
+  NatsConfig,
   type Plan,
   type RunEvent,
   type RunSummary,
@@ -16,14 +17,17 @@ import {
   toErrorRecord,
 } from "@treadle/contracts";
 import { MetricsWriter, SpanBatch } from "@treadle/observe";
+import type { z } from "zod";
 import { Cluster } from "../cluster/cluster.ts";
-import { findNodes } from "../cluster/find-nodes.ts";
+import { connectNodes, findNodes } from "../cluster/find-nodes.ts";
+import type { Nodes } from "../cluster/nodes.ts";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { CallHandle } from "../group/handle.ts";
 import { AutoPlacement, type Learnt } from "./auto-placement.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
-import { Journal } from "./journal.ts";
+import { Journal, stateFilesOf } from "./journal.ts";
+import { KeptRun, openRunStore } from "./kept-run.ts";
 import { RunFolder } from "./run-folder.ts";
 import { openRunObservation, type RunObservation } from "./run-observation.ts";
 import { RunTally } from "./run-tally.ts";
@@ -79,23 +83,49 @@ export async function runWorkflow(options: RunOptions): Promise<RunResult> {
 
 /** Goes on with a run after the last step that its journal has. `steps` may be raised by an override. */
 export async function resumeRun(
-  options: Omit<RunOptions, "workflow" | "configFile"> & { runId: string; checkpoint?: string | undefined },
+  options: Omit<RunOptions, "workflow" | "configFile"> & {
+    runId: string;
+    checkpoint?: string | undefined;
+    /** where the run is kept when its folder is not here; and how to reach, from here, what its configuration names */
+    nats?: z.input<typeof NatsConfig> | undefined;
+  },
 ): Promise<RunResult> {
   const folder = new RunFolder(options.runsRoot, options.runId);
-  if (!(await folder.exists())) {
-    throw new TreadleError(
-      "run.not-found",
-      `no run '${options.runId}' in '${options.runsRoot}'; 'treadle runs' lists them`,
-    );
-  }
+  if (!(await folder.exists())) await fetchConfig(folder, options.nats);
   const stored = (await folder.readJson(folder.configFile)) as { workflow: string; config: unknown };
   const workflow = resolve(options.projectRoot, stored.workflow);
   const loaded = await loadWorkflow(workflow);
   const config = validateConfig(
     loaded.workflow.schema,
-    applyOverrides(stored.config, options.overrides ?? []),
+    applyOverrides(reachedBy(stored.config, options.nats), options.overrides ?? []),
   ) as unknown as RuntimeConfig;
   return new Run({ ...options, workflow }, loaded, config, folder, options.checkpoint).execute();
+}
+
+/** Brings the configuration of a run that another machine has started. */
+async function fetchConfig(folder: RunFolder, nats: z.input<typeof NatsConfig> | undefined): Promise<void> {
+  const { runId } = folder;
+  const missing = (where: string) =>
+    new TreadleError(
+      "run.not-found",
+      `no run '${runId}' ${where}; 'treadle runs' lists those here, 'treadle runs --nats …' those that are kept for any machine (cluster.nats.durableRuns)`,
+    );
+  if (nats === undefined) throw missing(`in '${dirname(folder.path)}'`);
+  const store = await openRunStore(validateConfig(NatsConfig, nats), folder, () => {});
+  try {
+    const isKept = (await store.names()).includes(basename(folder.configFile));
+    if (!isKept) throw missing(`in '${dirname(folder.path)}' or at the NATS servers`);
+    await store.fetch(basename(folder.configFile));
+  } finally {
+    await store.close();
+  }
+}
+
+/** What was started on another machine may reach the servers at another address. */
+function reachedBy(config: unknown, nats: z.input<typeof NatsConfig> | undefined): unknown {
+  const values = config as { cluster: { nats?: object } };
+  if (nats === undefined || values.cluster.nats === undefined) return config;
+  return { ...values, cluster: { ...values.cluster, nats: { ...values.cluster.nats, ...nats } } };
 }
 
 async function resolveConfig(
@@ -179,6 +209,10 @@ class Run {
   #journal!: Journal;
   #tracker!: StepTracker;
   #metrics!: MetricsWriter;
+  #nodes: Nodes | undefined;
+  /** the run as it is kept for other machines */
+  #kept: KeptRun | undefined;
+  #keptPlan: Plan | undefined;
   #observation: RunObservation | undefined;
   readonly #reports: Promise<unknown>[] = [];
 
@@ -202,17 +236,29 @@ class Run {
     this.#checkpoints = new Checkpoints(folder.checkpoints, config.checkpoints);
   }
 
+  readonly #notice = (line: string): void =>
+    this.#options.onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
+
   async execute(): Promise<RunResult> {
-    const release = await this.#folder.acquire((error) => this.#cluster?.abort(error));
+    const lost = (error: Error) => this.#cluster?.abort(error);
+    const release = await this.#folder.acquire(lost);
     try {
       await this.#folder.create();
-      this.#journal = await Journal.open(this.#folder.journalFile);
+      this.#nodes = await connectNodes(this.#config, this.#options.projectRoot, this.#notice);
+      if (this.#config.cluster.nats?.durableRuns) {
+        await this.#nodes?.claim(this.#folder.runId, lost);
+        this.#kept = await openKeptRun(this.#config.cluster.nats, this.#folder, this.#notice);
+      }
+      this.#journal = this.#kept
+        ? new Journal(this.#kept, `of run '${this.#folder.runId}'`)
+        : await Journal.open(this.#folder.journalFile);
       this.#metrics = new MetricsWriter(this.#folder.metricsFile);
       return await this.#executeInFolder();
     } finally {
       await this.#observation?.close();
       this.#metrics?.close();
-      await this.#journal?.close();
+      await (this.#journal ?? this.#kept)?.close();
+      await this.#nodes?.close();
       await release().catch(() => {});
     }
   }
@@ -224,13 +270,14 @@ class Run {
     const { runId } = this.#folder;
     const trace = this.#config.trace ? new RunTrace(this.#folder.traceFile, onEvent) : undefined;
     const auto = this.#autoPlacement();
-    const notice = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
+    const notice = this.#notice;
     this.#observation = await openRunObservation(this.#config.observe, {
       runId,
       traffic: () => this.#cluster?.traffic,
       onNotice: notice,
     });
-    const nodes = await findNodes(this.#config, projectRoot, notice);
+    const nodes = this.#nodes;
+    await nodes?.find();
     this.#cluster = new Cluster({
       runId,
       nodes,
@@ -363,7 +410,16 @@ class Run {
     await this.#loaded.workflow.run(context);
     await Promise.all(this.#reports);
     await this.#tracker.drained();
-    await this.#folder.writeJson(this.#folder.planFile, this.#cluster.place());
+    await this.#writePlan();
+  }
+
+  /** The plan may change between steps. */
+  async #writePlan(): Promise<void> {
+    const plan = this.#cluster.place();
+    if (plan === this.#keptPlan) return;
+    this.#keptPlan = plan;
+    await this.#folder.writeJson(this.#folder.planFile, plan);
+    await this.#kept?.keep(this.#folder.planFile);
   }
 
   #report(metrics: Metrics | CallHandle<Metrics>): void {
@@ -414,6 +470,7 @@ class Run {
       tokens,
       ...(policyVersion === undefined ? {} : { policyVersion }),
     });
+    await this.#writePlan();
     if (this.#checkpoints.isDue(step.step) || step.step === this.#config.steps) await this.#writeCheckpoint(step);
     await this.#states.prune(this.#journal.state);
   }
@@ -423,6 +480,7 @@ class Run {
     this.#lastCheckpoint = step.step;
     const score = step.metrics[this.#config.checkpoints.bestBy];
     const path = await this.#checkpoints.write(step.step, this.#states.absolute(step.state), score);
+    await this.#kept?.syncFolder("checkpoints");
     this.#options.onEvent({ type: "checkpoint", atMs: Date.now(), step: step.step, path });
   }
 
@@ -459,6 +517,27 @@ class Run {
       restarts: this.#cluster.restarts,
     });
   }
+}
+
+/** Takes a run that is kept for any machine, and makes its folder here what is kept. */
+async function openKeptRun(nats: NatsConfig, folder: RunFolder, onNotice: (text: string) => void): Promise<KeptRun> {
+  const store = await openRunStore(nats, folder, onNotice);
+  try {
+    await rememberKept(nats, folder);
+    await store.take();
+    return await KeptRun.open(store, folder, stateFilesOf);
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
+
+/** A run that is kept only since it was resumed says so to whoever resumes it next. */
+async function rememberKept(nats: NatsConfig, folder: RunFolder): Promise<void> {
+  const stored = (await folder.readJson(folder.configFile)) as { config: { cluster: { nats?: NatsConfig } } };
+  if (stored.config.cluster.nats?.durableRuns) return;
+  const cluster = { ...stored.config.cluster, nats };
+  await folder.writeJson(folder.configFile, { ...stored, config: { ...stored.config, cluster } });
 }
 
 function averageRanks(perRank: readonly Metrics[]): Record<string, number> {

@@ -1,7 +1,14 @@
 /** The main thread's side of the NATS thread: promises and callbacks for its messages. */
 import { Worker as Thread } from "node:worker_threads";
 import { TreadleError } from "@treadle/contracts";
-import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
+import type {
+  FromThread,
+  NatsThreadOptions,
+  ObjectSource,
+  StoredEntry,
+  ThreadFailure,
+  ToThread,
+} from "./nats-messages.ts";
 
 /** A revision that is not the expected one is a result, not an error. */
 export type PutOutcome = "put" | "conflict";
@@ -106,8 +113,38 @@ export class NatsConnection {
     return this.#ask({ type: "get", bucket, key }) as Promise<StoredEntry | undefined>;
   }
 
-  list(bucket: string): Promise<StoredEntry[]> {
-    return this.#ask({ type: "list", bucket }) as Promise<StoredEntry[]>;
+  /** All entries, or those whose keys begin with `below` and a dot. */
+  list(bucket: string, below?: string): Promise<StoredEntry[]> {
+    return this.#ask({ type: "list", bucket, below }) as Promise<StoredEntry[]>;
+  }
+
+  async purge(bucket: string, below: string): Promise<void> {
+    await this.#ask({ type: "purge", bucket, below });
+  }
+
+  async openObjects(bucket: string, replicas: number): Promise<void> {
+    await this.#ask({ type: "objects", bucket, replicas });
+  }
+
+  async putObject(bucket: string, name: string, source: ObjectSource): Promise<void> {
+    await this.#ask({ type: "object-put", bucket, name, ...source } as WithoutId<ToThread>);
+  }
+
+  objectText(bucket: string, name: string): Promise<string | undefined> {
+    return this.#ask({ type: "object-get", bucket, name }) as Promise<string | undefined>;
+  }
+
+  /** Resolves with whether there is one, when the file at `path` holds it. */
+  async fetchObject(bucket: string, name: string, path: string): Promise<boolean> {
+    return (await this.#ask({ type: "object-get", bucket, name, path })) === true;
+  }
+
+  listObjects(bucket: string, below: string): Promise<string[]> {
+    return this.#ask({ type: "object-list", bucket, below }) as Promise<string[]>;
+  }
+
+  async deleteObject(bucket: string, name: string): Promise<void> {
+    await this.#ask({ type: "object-delete", bucket, name });
   }
 
   async delete(bucket: string, key: string): Promise<void> {

@@ -13,7 +13,6 @@ import {
   type Member,
   type MemberKind,
   type MembershipChange,
-  type NatsConfig,
   readMessage,
   TreadleError,
 } from "@treadle/contracts";
@@ -22,15 +21,8 @@ import { answerTo, readAnswer } from "./answers.ts";
 import { parseBounded } from "./bounded-json.ts";
 import { MembershipState } from "./membership-state.ts";
 import { announceAttempts, NatsAnnouncement, readEntry, readJson } from "./nats-announcement.ts";
-import { NatsConnection } from "./nats-connection.ts";
-
-export type NatsControlPlaneOptions = {
-  readonly nats: NatsConfig;
-  /** as the server lists this client */
-  readonly name: string;
-  /** where user, password and token are looked up; default the process's */
-  readonly env?: Readonly<Record<string, string | undefined>>;
-};
+import type { NatsConnection } from "./nats-connection.ts";
+import { checkName, mustKeep, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
 
 const maxBeatMs = 1000;
 const beatsALease = 5;
@@ -45,17 +37,7 @@ const Kind = z.enum(["node", "run"]);
 
 /** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
 export async function openNatsControlPlane(options: NatsControlPlaneOptions): Promise<ControlPlane> {
-  const { nats, env = process.env } = options;
-  const servers = typeof nats.url === "string" ? nats.url.split(",") : nats.url;
-  const connection = await NatsConnection.open({
-    servers: servers.map(checkServer),
-    name: options.name,
-    credentialsFile: nats.credentialsFile,
-    user: env["TREADLE_NATS_USER"],
-    password: env["TREADLE_NATS_PASSWORD"],
-    token: env["TREADLE_NATS_TOKEN"],
-    ...(nats.tls === undefined ? {} : { tls: nats.tls }),
-  });
+  const connection = await openNatsConnection(options);
   const plane = new NatsControlPlane(connection, options);
   try {
     await plane.open();
@@ -64,33 +46,6 @@ export async function openNatsControlPlane(options: NatsControlPlaneOptions): Pr
     await plane.close();
     throw error;
   }
-}
-
-function checkServer(server: string): string {
-  const address = server.includes("://") ? server : `nats://${server}`;
-  const url = URL.canParse(address) ? new URL(address) : undefined;
-  if (url === undefined || !/^(nats|tls):$/.test(url.protocol) || url.hostname === "") {
-    throw new TreadleError(
-      "config.invalid",
-      `'${server}' is no address of a NATS server; give one as nats://host:4222`,
-    );
-  }
-  if (url.username !== "" || url.password !== "") {
-    throw new TreadleError(
-      "config.invalid",
-      `the address of the NATS server at '${url.host}' holds credentials, and addresses are written into run folders; set TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or cluster.nats.credentialsFile`,
-    );
-  }
-  return url.protocol === "tls:" ? `tls://${url.host}` : url.host;
-}
-
-/** Names become parts of subjects and keys. */
-function checkName(kind: string, name: string): string {
-  if (/^[A-Za-z0-9_-]{1,100}$/.test(name)) return name;
-  throw new TreadleError(
-    "config.invalid",
-    `a ${kind} cannot be called '${name}' over NATS; letters, digits, '_' and '-' are allowed, 100 at most`,
-  );
 }
 
 class NatsControlPlane implements ControlPlane {
@@ -124,14 +79,7 @@ class NatsControlPlane implements ControlPlane {
   async open(): Promise<void> {
     const { replicas } = this.#options.nats;
     for (const bucket of [this.#members, this.#records]) {
-      await this.#connection.openBucket(bucket, replicas).catch((cause: TreadleError) => {
-        if (cause.code === "control-plane.refused") throw cause;
-        throw new TreadleError(
-          "control-plane.refused",
-          `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
-          { cause },
-        );
-      });
+      await mustKeep(this.#connection.openBucket(bucket, replicas));
     }
     this.#connection.onConnection((isConnected) => {
       this.#state.connection(isConnected, performance.now());

@@ -41,7 +41,18 @@ export type ToThread =
       readonly revision?: number | undefined;
     }
   | { readonly type: "get"; readonly id: number; readonly bucket: string; readonly key: string }
-  | { readonly type: "list"; readonly id: number; readonly bucket: string }
+  /** `below`: only keys that begin with it and a dot */
+  | { readonly type: "list"; readonly id: number; readonly bucket: string; readonly below?: string | undefined }
+  /** removes all keys below, also the marks of their removal */
+  | { readonly type: "purge"; readonly id: number; readonly bucket: string; readonly below: string }
+  /** opens a bucket of objects, which are larger than messages may be */
+  | { readonly type: "objects"; readonly id: number; readonly bucket: string; readonly replicas: number }
+  | ({ readonly type: "object-put"; readonly id: number } & ObjectName & ObjectSource)
+  /** settles with what it holds, or, with a path, when the file there holds the same; undefined when there is none */
+  | ({ readonly type: "object-get"; readonly id: number; readonly path?: string | undefined } & ObjectName)
+  | ({ readonly type: "object-delete"; readonly id: number } & ObjectName)
+  /** settles with the names that begin with `below` */
+  | { readonly type: "object-list"; readonly id: number; readonly bucket: string; readonly below: string }
   | { readonly type: "delete"; readonly id: number; readonly bucket: string; readonly key: string }
   /** settles when everything that is there has been sent as entries; goes on until the end */
   | { readonly type: "watch"; readonly id: number; readonly bucket: string }
@@ -56,6 +67,10 @@ export type ToThread =
     }
   | { readonly type: "beat-stop"; readonly id: number }
   | { readonly type: "close"; readonly id: number };
+
+export type ObjectName = { readonly bucket: string; readonly name: string };
+/** a file that the thread reads, or the text itself */
+export type ObjectSource = { readonly path: string } | { readonly text: string };
 
 /** `conflict`: another revision is there. */
 export type ThreadFailure = {

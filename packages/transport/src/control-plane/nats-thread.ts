@@ -6,10 +6,11 @@
  */
 import { readFileSync } from "node:fs";
 import { parentPort, workerData } from "node:worker_threads";
-import { jetstream } from "@nats-io/jetstream";
+import { jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { type KV, Kvm } from "@nats-io/kv";
 import { connect, credsAuthenticator, errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
+import { NatsObjects } from "./nats-objects.ts";
 
 const port = parentPort as NonNullable<typeof parentPort>;
 const options = workerData as NatsThreadOptions;
@@ -25,6 +26,7 @@ let refreshes = 0;
 const buckets = new Map<string, { readonly kv: KV; readonly replicas: number }>();
 const subscriptions = new Map<number, Subscription>();
 const beats = new Map<number, { readonly timer: NodeJS.Timeout; readonly probe: Subscription }>();
+let objects: NatsObjects | undefined;
 const watches = new Map<number, { readonly bucket: string; stop: () => void }>();
 
 function failureOf(error: unknown): ThreadFailure {
@@ -86,6 +88,7 @@ async function refresh(connection: NatsConnection): Promise<void> {
   while (mine === refreshes && !connection.isClosed()) {
     try {
       for (const [bucket, { replicas }] of [...buckets]) await openBucket(connection, bucket, replicas);
+      await objects?.reopen();
       for (const [id, { bucket, stop }] of [...watches]) {
         stop();
         await watch(id, bucket);
@@ -124,9 +127,9 @@ async function watch(id: number, bucket: string): Promise<void> {
   })().catch(() => {}); // ends with the connection
 }
 
-async function list(kv: KV): Promise<StoredEntry[]> {
+async function list(kv: KV, below?: string): Promise<StoredEntry[]> {
   const keys: string[] = [];
-  for await (const key of await kv.keys()) keys.push(key);
+  for await (const key of await kv.keys(below === undefined ? ">" : `${below}.>`)) keys.push(key);
   const entries = await Promise.all(keys.map((key) => read(kv, key)));
   return entries.filter((entry) => entry !== undefined);
 }
@@ -189,7 +192,26 @@ async function act(connection: NatsConnection, message: ToThread): Promise<unkno
     case "get":
       return read(bucketOf(message.bucket), message.key);
     case "list":
-      return list(bucketOf(message.bucket));
+      return list(bucketOf(message.bucket), message.below);
+    case "purge": {
+      const { bucket, below } = message;
+      const manager = await jetstreamManager(connection);
+      await manager.streams.purge(`KV_${bucket}`, { filter: `$KV.${bucket}.${below}.>` });
+      return undefined;
+    }
+    case "objects":
+      objects ??= new NatsObjects(connection);
+      return objects.openBucket(message.bucket, message.replicas);
+    case "object-put":
+      return objects?.put(message.bucket, message.name, message);
+    case "object-get":
+      return message.path === undefined
+        ? objects?.text(message.bucket, message.name)
+        : objects?.fetch(message.bucket, message.name, message.path);
+    case "object-delete":
+      return objects?.delete(message.bucket, message.name);
+    case "object-list":
+      return objects?.list(message.bucket, message.below);
     case "delete":
       return bucketOf(message.bucket).delete(message.key);
     case "watch":

@@ -1,0 +1,139 @@
+/**
+ * A run that is kept at the NATS servers, and its folder on this machine as a copy. The servers' word counts: an entry is
+ * theirs before it is the folder's, and opening makes the folder what they have.
+ *
+ * K1 what an entry refers to is at the servers before the entry is; it is removed there only when a later entry refers to
+ *    others.
+ * K2 the folder is ahead of the servers only when they lost what they had acknowledged; then they get it back from it. When
+ *    another machine has gone on meanwhile, the folder is put right instead.
+ */
+import { readdir, rm } from "node:fs/promises";
+import { join, relative } from "node:path";
+import type { NatsConfig, RunLog, RunStore } from "@treadle/contracts";
+import { NatsRunStore } from "@treadle/transport";
+import { JournalFile } from "./journal-file.ts";
+import type { RunFolder } from "./run-folder.ts";
+
+/** The folders of a run that are kept whole. */
+type KeptFolder = "checkpoints";
+
+/** Connects; takes nothing. Rejects with `control-plane.unreachable` or `control-plane.refused`. */
+export function openRunStore(
+  nats: NatsConfig,
+  folder: RunFolder,
+  onNotice: (text: string) => void,
+): Promise<NatsRunStore> {
+  const { runId, path } = folder;
+  return NatsRunStore.open({ nats, name: `treadle run ${runId}`, runId, folder: path, onNotice });
+}
+
+/** The ids of all runs that are kept at these servers, oldest first; `forgotten` is removed before. */
+export async function keptRuns(nats: NatsConfig, forgotten?: string): Promise<string[]> {
+  const options = { nats, name: "treadle runs" };
+  if (forgotten !== undefined) {
+    const store = await NatsRunStore.open({ ...options, runId: forgotten, folder: "" });
+    await store.forget().finally(() => store.close());
+  }
+  return NatsRunStore.list(options);
+}
+
+export class KeptRun implements RunLog {
+  readonly #store: RunStore;
+  readonly #folder: RunFolder;
+  readonly #file: JournalFile;
+  /** what the newest entry with files refers to */
+  #files: readonly string[] = [];
+
+  private constructor(store: RunStore, folder: RunFolder, file: JournalFile) {
+    this.#store = store;
+    this.#folder = folder;
+    this.#file = file;
+  }
+
+  /** `filesOf`: what an entry refers to. The store has been taken, and is closed with this. */
+  static async open(
+    store: RunStore,
+    folder: RunFolder,
+    filesOf: (entry: string) => readonly string[],
+  ): Promise<KeptRun> {
+    const own = await JournalFile.open(folder.journalFile);
+    if (store.entries.every((entry, index) => own.entries[index] === entry)) {
+      const kept = new KeptRun(store, folder, own);
+      kept.#files = newestFiles(store.entries, filesOf);
+      await store.keep(kept.#name(folder.configFile));
+      for (const entry of own.entries.slice(store.entries.length)) await kept.#give(entry, filesOf(entry));
+      await kept.syncFolder("checkpoints");
+      return kept;
+    }
+    await own.close();
+    const names = await store.names();
+    for (const name of names) await store.fetch(name);
+    for (const name of await filesBelow(folder.checkpoints, folder.path)) {
+      if (!names.includes(name)) await rm(join(folder.path, name));
+    }
+    const kept = new KeptRun(store, folder, await JournalFile.replace(folder.journalFile, store.entries));
+    kept.#files = newestFiles(store.entries, filesOf);
+    return kept;
+  }
+
+  get entries(): readonly string[] {
+    return this.#store.entries;
+  }
+
+  async append(entry: string, files: readonly string[] = []): Promise<void> {
+    await this.#store.append(entry, files); // K1
+    await this.#file.append(entry);
+    if (files.length === 0) return;
+    const superseded = this.#files.filter((name) => !files.includes(name) && !name.startsWith("checkpoints/"));
+    this.#files = files;
+    for (const name of superseded) await this.#store.remove(name);
+  }
+
+  /** Keeps a file of the run's folder as it is now. */
+  keep(path: string): Promise<void> {
+    return this.#store.keep(this.#name(path));
+  }
+
+  /** Keeps what is new in a folder of the run, and no more what has left it. */
+  async syncFolder(folder: KeptFolder): Promise<void> {
+    const here = await filesBelow(this.#folder[folder], this.#folder.path);
+    const there = (await this.#store.names()).filter((name) => name.startsWith(`${folder}/`));
+    // A checkpoint is one by its note, which comes last and goes first.
+    const isNote = (name: string) => Number(name.endsWith(".json"));
+    const added = here.filter((name) => !there.includes(name)).sort((a, b) => isNote(a) - isNote(b));
+    const gone = there.filter((name) => !here.includes(name)).sort((a, b) => isNote(b) - isNote(a));
+    for (const name of added) await this.#store.keep(name);
+    for (const name of gone) await this.#store.remove(name);
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close();
+    await this.#store.close();
+  }
+
+  /** States that a later entry has replaced are in the folder no more. */
+  async #give(entry: string, files: readonly string[]): Promise<void> {
+    const here = await filesBelow(this.#folder.state, this.#folder.path);
+    await this.#store.append(
+      entry,
+      files.filter((name) => here.includes(name)),
+    );
+    if (files.length > 0) this.#files = files;
+  }
+
+  #name(path: string): string {
+    return relative(this.#folder.path, path);
+  }
+}
+
+function newestFiles(entries: readonly string[], filesOf: (entry: string) => readonly string[]): readonly string[] {
+  return entries.map(filesOf).findLast((files) => files.length > 0) ?? [];
+}
+
+async function filesBelow(folder: string, root: string): Promise<string[]> {
+  const entries = await readdir(folder, { withFileTypes: true, recursive: true }).catch(() => []);
+  return entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(root, join(entry.parentPath ?? entry.path, entry.name)))
+    .sort();
+}

@@ -1,0 +1,107 @@
+/** Objects of JetStream: files that are larger than a message may be, in chunks. Runs on the NATS thread. */
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { mkdir, open, rename, rm } from "node:fs/promises";
+import { dirname } from "node:path";
+import { Readable } from "node:stream";
+import { jetstream, jetstreamManager } from "@nats-io/jetstream";
+import { type ObjectStore, Objm } from "@nats-io/obj";
+import type { NatsConnection } from "@nats-io/transport-node";
+import type { ObjectSource } from "./nats-messages.ts";
+
+/** Below the 1 MiB that servers take unless told otherwise; each is acknowledged before the next is sent. */
+const chunkBytes = 512 * 1024;
+
+type Open = { readonly store: ObjectStore; readonly replicas: number };
+
+export class NatsObjects {
+  readonly #connection: NatsConnection;
+  readonly #open = new Map<string, Open>();
+
+  constructor(connection: NatsConnection) {
+    this.#connection = connection;
+  }
+
+  async openBucket(bucket: string, replicas: number): Promise<void> {
+    const store = await new Objm(jetstream(this.#connection)).create(bucket, { replicas });
+    this.#open.set(bucket, { store, replicas });
+  }
+
+  /** A server that keeps nothing over its restart has forgotten them. */
+  async reopen(): Promise<void> {
+    for (const [bucket, { replicas }] of [...this.#open]) await this.openBucket(bucket, replicas);
+  }
+
+  async put(bucket: string, name: string, source: ObjectSource): Promise<void> {
+    const meta = { name, options: { max_chunk_size: chunkBytes } };
+    if ("text" in source) await this.#of(bucket).putBlob(meta, Buffer.from(source.text));
+    else {
+      const file = createReadStream(source.path, { highWaterMark: chunkBytes });
+      await this.#of(bucket).put(meta, Readable.toWeb(file) as ReadableStream<Uint8Array>);
+    }
+  }
+
+  async text(bucket: string, name: string): Promise<string | undefined> {
+    const bytes = await this.#of(bucket).getBlob(name);
+    return bytes === null ? undefined : Buffer.from(bytes).toString("utf8");
+  }
+
+  /** True when the file at `path` holds the object; it is written beside its place and renamed, unless it is the same. */
+  async fetch(bucket: string, name: string, path: string): Promise<true | undefined> {
+    const store = this.#of(bucket);
+    const info = await store.info(name);
+    if (info === null || info.deleted) return undefined;
+    if ((await digestOf(path)) === info.digest) return true;
+    const found = await store.get(name);
+    if (found === null) return undefined;
+    await mkdir(dirname(path), { recursive: true });
+    const beside = `${path}.partial`;
+    try {
+      const file = await open(beside, "w");
+      try {
+        for await (const bytes of found.data) await file.appendFile(bytes);
+        const failure = await found.error;
+        if (failure) throw failure;
+        await file.datasync();
+      } finally {
+        await file.close();
+      }
+      await rename(beside, path);
+    } catch (error) {
+      await rm(beside, { force: true });
+      throw error;
+    }
+    return true;
+  }
+
+  /** Also the mark that it was there, of which a run would leave one a step. */
+  async delete(bucket: string, name: string): Promise<void> {
+    await this.#of(bucket).delete(name);
+    const manager = await jetstreamManager(this.#connection);
+    const encoded = Buffer.from(name).toString("base64url");
+    const padded = encoded.padEnd(Math.ceil(encoded.length / 4) * 4, "=");
+    await manager.streams.purge(`OBJ_${bucket}`, { filter: `$O.${bucket}.M.${padded}` });
+  }
+
+  async list(bucket: string, below: string): Promise<string[]> {
+    const all = await this.#of(bucket).list();
+    return all.filter(({ name, deleted }) => !deleted && name.startsWith(below)).map(({ name }) => name);
+  }
+
+  #of(bucket: string): ObjectStore {
+    const open = this.#open.get(bucket);
+    if (open === undefined) throw new Error(`bucket '${bucket}' of objects is not open`);
+    return open.store;
+  }
+}
+
+async function digestOf(path: string): Promise<string | undefined> {
+  const hash = createHash("sha256");
+  try {
+    for await (const bytes of createReadStream(path)) hash.update(bytes as Buffer);
+  } catch {
+    return undefined; // there is none
+  }
+  const digest = hash.digest("base64url");
+  return `SHA-256=${digest.padEnd(Math.ceil(digest.length / 4) * 4, "=")}`;
+}

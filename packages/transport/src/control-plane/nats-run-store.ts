@@ -1,0 +1,331 @@
+/**
+ * A run's log and files at the NATS servers, so that any machine goes on with it. Its connection is its own: states of many
+ * megabytes delay nobody's beats.
+ *
+ * Entries are keys `<run>.<number>` of one key-value bucket, each written only where none was before (a compare-and-set
+ * with revision 0). Taking the log writes an entry too, the taker's mark: from then on the number that the one before
+ * would write next is used, and it is told `run.locked`. A number of turns, read before each append, only makes that
+ * sooner. So no clock and no lease decides who may write; they only say
+ * whom it is fair to take a run from, which is the caller's part. Files, and entries too large for a message, are objects.
+ *
+ * T1 (G1) an append resolves when the servers have acknowledged it: with one replica it survives the server's process, with
+ *    three also a server's machine. A single server syncs to its disk later (by default within two minutes).
+ * T2 (G2) an acknowledgement that was lost is found out by reading: the entry that is there is ours or somebody else's.
+ * T3 an entry is written only while the one before it is in its place, so servers that lost it are noticed.
+ */
+import { isAbsolute, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { type RunStore, TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { readJson } from "./nats-announcement.ts";
+import type { NatsConnection } from "./nats-connection.ts";
+import { checkName, mustKeep, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
+
+export type NatsRunStoreOptions = NatsControlPlaneOptions & {
+  readonly runId: string;
+  /** the run's on this machine */
+  readonly folder: string;
+  /** told once when it begins to wait for servers that are away */
+  readonly onNotice?: (text: string) => void;
+};
+
+const Stored = z.object({ owner: z.string(), entry: z.string().optional(), object: z.string().optional() });
+type Stored = z.infer<typeof Stored>;
+
+const objectsOf = ({ nats }: NatsControlPlaneOptions): string => `${nats.subjectPrefix}-runs`;
+
+const takeAttempts = 100;
+const retryMs = 250;
+/** One exchange with the servers that has not ended by then is tried again. */
+const exchangeMs = 15_000;
+/** One file, however large. */
+const transferMs = 600_000;
+const catchUpMs = 5000;
+const maxEntryBytes = 512 * 1024;
+const entries = "entries";
+const numbered = "n";
+
+export class NatsRunStore implements RunStore {
+  readonly #connection: NatsConnection;
+  readonly #options: NatsRunStoreOptions;
+  readonly #owner = crypto.randomUUID();
+  readonly #entries: string[] = [];
+  /** names that are known to be there */
+  readonly #kept = new Set<string>();
+  #last: { readonly key: string; readonly data: string } | undefined;
+  #next = 0;
+  #turn = 0;
+  /** what somebody else has written where this one wanted to */
+  #theirs: string | undefined;
+  #failure: TreadleError | undefined;
+
+  private constructor(connection: NatsConnection, options: NatsRunStoreOptions) {
+    this.#connection = connection;
+    this.#options = options;
+  }
+
+  /** Connects; takes nothing. Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
+  static async open(options: NatsRunStoreOptions): Promise<NatsRunStore> {
+    checkName("run", options.runId);
+    const connection = await openNatsConnection(options);
+    const store = new NatsRunStore(connection, options);
+    try {
+      await mustKeep(connection.openBucket(store.#log, options.nats.replicas));
+      await mustKeep(connection.openObjects(store.#objects, options.nats.replicas));
+      return store;
+    } catch (error) {
+      await connection.close();
+      throw error;
+    }
+  }
+
+  /** The ids of all runs that are kept there, oldest first. */
+  static async list(options: NatsControlPlaneOptions): Promise<string[]> {
+    const connection = await openNatsConnection(options);
+    try {
+      const bucket = objectsOf(options);
+      await mustKeep(connection.openObjects(bucket, options.nats.replicas));
+      const names = await connection.listObjects(bucket, "");
+      return [...new Set(names.map((name) => name.slice(0, name.indexOf("/"))))].sort();
+    } finally {
+      await connection.close();
+    }
+  }
+
+  get entries(): readonly string[] {
+    return this.#entries;
+  }
+
+  get #log(): string {
+    return `${this.#options.nats.subjectPrefix}-journals`;
+  }
+
+  get #objects(): string {
+    return objectsOf(this.#options);
+  }
+
+  /** Takes the log from whoever had it, and reads it. Rejects with `journal.corrupt`, `run.locked`. */
+  async take(): Promise<void> {
+    const { runId } = this.#options;
+    await this.#takeTurn();
+    const sorted = await this.#read(
+      async () =>
+        (await this.#connection.list(this.#log, `${runId}.${numbered}`)).toSorted((a, b) => (a.key < b.key ? -1 : 1)),
+      (found) => found.every(({ key }, number) => key === this.#key(number)),
+    );
+    if (sorted === undefined) throw this.#lost("some of its entries");
+    const all = sorted.map(({ data }) => data);
+    const mark = JSON.stringify({ owner: this.#owner } satisfies Stored);
+    // The one before may have been about to append: what it wrote is read, and comes before the mark.
+    for (let attempt = 0; !(await this.#write(all.length, mark)); attempt++) {
+      const theirs = this.#theirs;
+      if (attempt === takeAttempts || theirs === undefined) throw this.#locked();
+      all.push(theirs);
+    }
+    this.#entries.length = 0;
+    for (const data of all) {
+      const entry = await this.#entryOf(data);
+      if (entry !== undefined) this.#entries.push(entry);
+    }
+    for (const name of await this.names()) this.#kept.add(name);
+  }
+
+  async append(entry: string, files: readonly string[] = []): Promise<void> {
+    if (this.#failure) throw this.#failure;
+    try {
+      for (const name of files) if (!this.#kept.has(name)) await this.keep(name);
+      let stored: Stored = { owner: this.#owner, entry };
+      if (Buffer.byteLength(entry) > maxEntryBytes) {
+        const object = `${entries}/${String(this.#next)}-${this.#owner}`;
+        await this.#insist("an entry", transferMs, () =>
+          this.#connection.putObject(this.#objects, this.#object(object), { text: entry }),
+        );
+        stored = { owner: this.#owner, object };
+      }
+      await this.#checkLast();
+      if (!(await this.#write(this.#next, JSON.stringify(stored)))) throw this.#locked();
+      this.#entries.push(entry);
+    } catch (error) {
+      this.#failure = error as TreadleError;
+      throw error;
+    }
+  }
+
+  async names(): Promise<string[]> {
+    const below = this.#object("");
+    const all = await this.#insist("the names of its files", exchangeMs, () =>
+      this.#connection.listObjects(this.#objects, below),
+    );
+    return all.map((name) => name.slice(below.length)).filter((name) => !name.startsWith(`${entries}/`));
+  }
+
+  async keep(name: string): Promise<void> {
+    const path = this.#path(name);
+    await this.#insist(`'${name}'`, transferMs, () =>
+      this.#connection.putObject(this.#objects, this.#object(name), { path }),
+    );
+    this.#kept.add(name);
+  }
+
+  async fetch(name: string): Promise<boolean> {
+    const path = this.#path(name);
+    return this.#insist(`'${name}'`, transferMs, () =>
+      this.#connection.fetchObject(this.#objects, this.#object(name), path),
+    );
+  }
+
+  async remove(name: string): Promise<void> {
+    this.#kept.delete(name);
+    await this.#insist(`'${name}'`, exchangeMs, () => this.#connection.deleteObject(this.#objects, this.#object(name)));
+  }
+
+  /** Removes everything that is kept of the run. */
+  async forget(): Promise<void> {
+    const below = this.#object("");
+    await this.#connection.purge(this.#log, this.#options.runId);
+    for (const name of await this.#connection.listObjects(this.#objects, below)) {
+      await this.#connection.deleteObject(this.#objects, name);
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#connection.close();
+  }
+
+  #key(number: number): string {
+    return `${this.#options.runId}.${numbered}.${String(number).padStart(9, "0")}`;
+  }
+
+  /** Names come from the servers, too. */
+  #path(name: string): string {
+    if (!isAbsolute(name) && !name.split("/").includes("..")) return join(this.#options.folder, name);
+    throw new TreadleError(
+      "journal.corrupt",
+      `run '${this.#options.runId}' has a file '${name}' outside of its folder`,
+    );
+  }
+
+  #object(name: string): string {
+    return `${this.#options.runId}/${name}`;
+  }
+
+  /** False when somebody else's entry has that number (T2). */
+  async #write(number: number, data: string): Promise<boolean> {
+    const key = this.#key(number);
+    const outcome = await this.#insist("an entry", exchangeMs, () => this.#connection.put(this.#log, key, data, 0));
+    if (outcome === "conflict") {
+      const found = await this.#read(
+        () => this.#connection.get(this.#log, key),
+        (entry) => entry !== undefined,
+      );
+      this.#theirs = found?.data;
+      if (found?.data !== data) return false;
+    }
+    this.#last = { key, data };
+    this.#next = number + 1;
+    return true;
+  }
+
+  get #turnKey(): string {
+    return `${this.#options.runId}.turn`;
+  }
+
+  async #turnThere(): Promise<number> {
+    const found = await this.#insist("its turn", exchangeMs, () => this.#connection.get(this.#log, this.#turnKey));
+    return Number(found?.data ?? 0);
+  }
+
+  /** Asks the one before to stop appending, which would else be ahead of the mark all the time. */
+  async #takeTurn(): Promise<void> {
+    this.#turn = (await this.#turnThere()) + 1;
+    await this.#insist("its turn", exchangeMs, () =>
+      this.#connection.put(this.#log, this.#turnKey, String(this.#turn)),
+    );
+  }
+
+  /** T3. */
+  async #checkLast(): Promise<void> {
+    const last = this.#last;
+    if (last === undefined || (await this.#turnThere()) > this.#turn) throw this.#locked();
+    const found = await this.#read(
+      () => this.#connection.get(this.#log, last.key),
+      (entry) => entry !== undefined,
+    );
+    if (found?.data !== last.data) throw this.#lost("its last entry");
+  }
+
+  async #entryOf(data: string): Promise<string | undefined> {
+    let stored: Stored | undefined;
+    readJson(data, (value) => {
+      stored = Stored.safeParse(value).data;
+    });
+    if (stored === undefined) throw this.#lost("the form of an entry");
+    const { entry, object } = stored;
+    if (object === undefined) return entry;
+    const text = await this.#insist("an entry", transferMs, () =>
+      this.#connection.objectText(this.#objects, this.#object(object)),
+    );
+    if (text === undefined) throw this.#lost("an entry that is kept as an object");
+    return text;
+  }
+
+  /** A server that is not the leader may answer without the newest: what looks incomplete is read again for a while. */
+  async #read<T>(act: () => Promise<T>, isWhole: (found: T) => boolean): Promise<T | undefined> {
+    const startedMs = performance.now();
+    for (;;) {
+      const found = await this.#insist("an entry", exchangeMs, act);
+      if (isWhole(found)) return found;
+      if (performance.now() - startedMs > catchUpMs) return undefined;
+      await delay(retryMs);
+    }
+  }
+
+  /** Tries until it works, or the servers have been away for too long. */
+  async #insist<T>(what: string, limitMs: number, act: () => Promise<T>): Promise<T> {
+    const { outageMs } = this.#options.nats;
+    const startedMs = performance.now();
+    let isTold = false;
+    for (;;) {
+      const timeout = new AbortController();
+      try {
+        const late = delay(limitMs, undefined, { signal: timeout.signal, ref: false }).then(() => {
+          throw new TreadleError("control-plane.unreachable", `no answer came within ${limitMs} ms`);
+        });
+        late.catch(() => {});
+        return await Promise.race([act(), late]);
+      } catch (error) {
+        const awayMs = performance.now() - startedMs;
+        const cause = error as TreadleError;
+        if (cause.code === "control-plane.refused" || cause.code === "run.locked") throw cause;
+        if (awayMs > outageMs) {
+          throw new TreadleError(
+            "control-plane.unreachable",
+            `${what} of run '${this.#options.runId}' could not be kept by the NATS servers within cluster.nats.outageMs (${outageMs} ms): ${cause.message}; steps that they have not acknowledged do not count; see to the servers, then 'treadle resume ${this.#options.runId}'`,
+            { cause },
+          );
+        }
+        if (!isTold && awayMs > 1000) {
+          isTold = true;
+          this.#options.onNotice?.(`waits for the NATS servers, which must keep ${what}: ${cause.message}`);
+        }
+        await delay(retryMs);
+      } finally {
+        timeout.abort();
+      }
+    }
+  }
+
+  #locked(): TreadleError {
+    return new TreadleError(
+      "run.locked",
+      `run '${this.#options.runId}' belongs to another runner now, which took it while this one was silent; follow that one`,
+    );
+  }
+
+  #lost(what: string): TreadleError {
+    return new TreadleError(
+      "journal.corrupt",
+      `the NATS servers have lost ${what} of run '${this.#options.runId}'; where its folder still is, 'treadle resume' keeps it anew from there; set cluster.nats.replicas to 3 on three servers`,
+    );
+  }
+}

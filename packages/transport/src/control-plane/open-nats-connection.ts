@@ -1,0 +1,65 @@
+/** From configuration and environment to a connection to NATS, with every reason why there is none. */
+import { type NatsConfig, TreadleError } from "@treadle/contracts";
+import { NatsConnection } from "./nats-connection.ts";
+
+export type NatsControlPlaneOptions = {
+  readonly nats: NatsConfig;
+  /** as the server lists this client */
+  readonly name: string;
+  /** where user, password and token are looked up; default the process's */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+};
+
+/** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
+export function openNatsConnection(options: NatsControlPlaneOptions): Promise<NatsConnection> {
+  const { nats, env = process.env } = options;
+  const servers = typeof nats.url === "string" ? nats.url.split(",") : nats.url;
+  return NatsConnection.open({
+    servers: servers.map(checkServer),
+    name: options.name,
+    credentialsFile: nats.credentialsFile,
+    user: env["TREADLE_NATS_USER"],
+    password: env["TREADLE_NATS_PASSWORD"],
+    token: env["TREADLE_NATS_TOKEN"],
+    ...(nats.tls === undefined ? {} : { tls: nats.tls }),
+  });
+}
+
+function checkServer(server: string): string {
+  const address = server.includes("://") ? server : `nats://${server}`;
+  const url = URL.canParse(address) ? new URL(address) : undefined;
+  if (url === undefined || !/^(nats|tls):$/.test(url.protocol) || url.hostname === "") {
+    throw new TreadleError(
+      "config.invalid",
+      `'${server}' is no address of a NATS server; give one as nats://host:4222`,
+    );
+  }
+  if (url.username !== "" || url.password !== "") {
+    throw new TreadleError(
+      "config.invalid",
+      `the address of the NATS server at '${url.host}' holds credentials, and addresses are written into run folders; set TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or cluster.nats.credentialsFile`,
+    );
+  }
+  return url.protocol === "tls:" ? `tls://${url.host}` : url.host;
+}
+
+/** Names become parts of subjects and keys. */
+export function checkName(kind: string, name: string): string {
+  if (/^[A-Za-z0-9_-]{1,100}$/.test(name)) return name;
+  throw new TreadleError(
+    "config.invalid",
+    `a ${kind} cannot be called '${name}' over NATS; letters, digits, '_' and '-' are allowed, 100 at most`,
+  );
+}
+
+/** Names what a server lacks that cannot open a bucket. */
+export function mustKeep(opening: Promise<void>): Promise<void> {
+  return opening.catch((cause: TreadleError) => {
+    if (cause.code === "control-plane.refused") throw cause;
+    throw new TreadleError(
+      "control-plane.refused",
+      `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
+      { cause },
+    );
+  });
+}

@@ -1,0 +1,114 @@
+import { execFile } from "node:child_process";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { isAlive, until } from "../support/cluster.ts";
+import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
+import { NodesWorld, type RunProcess } from "../support/nodes.ts";
+
+let world: NodesWorld;
+beforeEach(async () => {
+  world = await NodesWorld.open();
+});
+afterEach(() => world.close());
+
+const kept = ["cluster.nats.durableRuns=true", "pauseMs=60"];
+
+/** The command line on another machine: another folder for runs. */
+const treadle = async (...args: string[]): Promise<string> => {
+  const all = [...args, "--nats", world.nats.url];
+  const { stdout } = await promisify(execFile)(process.execPath, [world.command, ...all], {
+    cwd: world.project,
+    env: { ...process.env, TMPDIR: world.temporary },
+    timeout: 120_000,
+  });
+  return stdout;
+};
+
+const threw = (run: RunProcess) => run.events.at(-1) as unknown as { code: string; message: string };
+
+test("J1: a runner dies with its machine's disk; its run goes on elsewhere, no prompt lost and none trained twice", async () => {
+  await world.startNode("a");
+  const first = world.startRun(["steps=8", ...kept]);
+  const { runId } = await first.event("run-started");
+  await first.event("step-finished", ({ step }) => step === 3);
+  first.child.kill("SIGKILL");
+  await first.exited;
+  const pids = pidsOf(first.events);
+  await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 30_000);
+  const committed = first.events.flatMap((event) => (event.type === "step-finished" ? [event.step] : []));
+  await rm(join(world.runs, runId), { recursive: true });
+
+  expect(await treadle("runs", "--kept")).toBe(`${runId}\n`);
+  const elsewhere = join(world.root, "elsewhere");
+  const printed = await treadle("resume", runId, "--runs", elsewhere, "--json");
+  const summary = JSON.parse(printed) as { steps: number; policyVersion: number };
+  expect(summary).toMatchObject({ steps: 8, policyVersion: 8 });
+  await expectWholeLedger(join(elsewhere, runId), 8, 12);
+  expect(committed.length).toBeGreaterThanOrEqual(3);
+
+  // A checkpoint of the first machine's, which the second has never seen before, serves as well.
+  await rm(elsewhere, { recursive: true });
+  const again = await treadle("resume", runId, "--runs", elsewhere, "--json", "--set", "steps=9");
+  expect(JSON.parse(again)).toMatchObject({ steps: 9 });
+  await expectWholeLedger(join(elsewhere, runId), 9, 12);
+  expect(await treadle("runs", "--forget", runId)).toContain("no runs are kept there");
+}, 240_000);
+
+test("a run that goes on is refused to a second runner; one that was suspended finds that its run went on elsewhere", async () => {
+  await world.startNode("a");
+  const first = world.startRun(["steps=40", ...kept]);
+  const { runId } = await first.event("run-started");
+  await first.event("step-finished", ({ step }) => step === 2);
+  const elsewhere = join(world.root, "elsewhere");
+  const second = world.startRun(["steps=40", ...kept], runId, elsewhere);
+  expect(await second.exited).toBe(1);
+  expect(threw(second)).toMatchObject({ code: "run.locked", message: expect.stringContaining("in use by another") });
+
+  first.child.kill("SIGSTOP");
+  const third = await until(async () => {
+    const run = world.startRun(["steps=12", "pauseMs=10"], runId, elsewhere);
+    const isTaken = await Promise.race([run.exited.then(() => false), run.event("step-finished").then(() => true)]);
+    return isTaken ? run : undefined;
+  }, "the silence of the first to count");
+  const before = first.events.filter((event) => event.type === "step-finished").length;
+  first.child.kill("SIGCONT");
+  expect(await first.exited).toBe(1);
+  expect(threw(first)).toMatchObject({ code: "run.locked" });
+  expect(first.events.filter((event) => event.type === "step-finished")).toHaveLength(before);
+  await third.event("run-finished");
+  expect(await third.exited).toBe(0);
+  await expectWholeLedger(join(elsewhere, runId), 12, 12);
+}, 240_000);
+
+test("with the NATS server away, a step counts when it is back; when it stays away, the run ends and goes on later", async () => {
+  await world.startNode("a");
+  const run = world.startRun(["steps=8", ...kept]);
+  const { runId } = await run.event("run-started");
+  await run.event("step-finished", ({ step }) => step === 2);
+  await world.nats.stop("SIGKILL");
+  await run.line("waits for the NATS servers");
+  const before = run.events.filter((event) => event.type === "step-finished").length;
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  expect(run.events.filter((event) => event.type === "step-finished")).toHaveLength(before);
+  await world.nats.start();
+  await run.event("run-finished");
+  expect(await run.exited).toBe(0);
+  await expectWholeLedger(join(world.runs, runId), 8, 12);
+
+  const brief = world.startRun(["steps=12", ...kept, "cluster.nats.outageMs=1500"]);
+  const other = await brief.event("run-started");
+  await brief.event("step-finished", ({ step }) => step === 2);
+  await world.nats.stop("SIGKILL");
+  expect(await brief.exited).toBe(1);
+  expect(threw(brief)).toMatchObject({
+    code: "control-plane.unreachable",
+    message: expect.stringContaining("treadle resume"),
+  });
+  await world.nats.start();
+  const elsewhere = join(world.root, "elsewhere");
+  const resumed = JSON.parse(await treadle("resume", other.runId, "--runs", elsewhere, "--json")) as object;
+  expect(resumed).toMatchObject({ steps: 12, policyVersion: 12 });
+  await expectWholeLedger(join(elsewhere, other.runId), 12, 12);
+}, 240_000);
