@@ -1,12 +1,17 @@
 /**
  * Any flow of stages on emulated engines: they take the time and memory of their profiles and compute nothing. For asking
  * how a workload behaves in each mode, on more devices than there are here. No device, no mode is named.
+ * Every step has the same items, each with a length of its own, so that plans differ by what they do and not by luck.
  */
 import { EmulatedEngine, EmulatedProfile } from "@treadle/engines";
 import { type Channel, type Sink, type Source, Worker, workflow } from "@treadle/runtime";
 import { z } from "zod";
 
-export const Item = z.object({ id: z.string() });
+/** `tokens`: as many as its response has, once it has been generated. */
+export const Item = z.object({
+  id: z.string(),
+  tokens: z.custom<Int32Array>((value) => value instanceof Int32Array).optional(),
+});
 type Item = z.infer<typeof Item>;
 
 const Stage = z.strictObject({
@@ -35,7 +40,7 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
 
   override async setup(): Promise<void> {
     const devices = this.devices.ids.length;
-    this.#engine = EmulatedEngine.create({ ...this.config.engine, devices }, { seed: this.seed + this.rank });
+    this.#engine = EmulatedEngine.create({ ...this.config.engine, devices }, { seed: this.seed });
   }
   override memoryBytes(): number {
     return this.#engine.memory().residentBytes;
@@ -53,8 +58,8 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     const [main, ...others] = sources as [Source<Item>, ...Source<Item>[]];
     for await (const batch of main.batches()) {
       for (const other of others) await other.take({ items: batch.length });
-      await this.#work(batch);
-      for (const sink of sinks) await sink.put(...batch);
+      const done = await this.#work(batch);
+      for (const sink of sinks) await sink.put(...done);
     }
     if (this.config.work === "train") await this.#engine.optimStep({ learningRate: 0, scale: 1 });
   }
@@ -84,20 +89,24 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
     for (const sink of episodes) await sink.put(...last);
   }
 
-  async #work(items: readonly Item[]): Promise<void> {
+  async #work(items: readonly Item[]): Promise<readonly Item[]> {
     const rows = items.length;
-    if (this.config.work === "generate") {
-      const seed = Number.parseInt(items[0]?.id.split("-").at(-1) ?? "0", 10);
-      const prompts = items.map(() => Int32Array.of(1));
-      await this.#engine.generate(prompts, { maxTokens: 100_000, temperature: 1, stopTokens: [0], seed });
-      return;
-    }
+    if (this.config.work === "generate") return Promise.all(items.map((item) => this.#generate(item)));
     const rectangle = { rows, columns: 1, tokens: new Int32Array(rows) };
     if (this.config.work !== "train") await this.#engine.logprobs(rectangle);
     else {
       const weights = new Float32Array(rows).fill(1);
       await this.#engine.forwardBackward({ ...rectangle, weights }, { type: "cross-entropy" });
     }
+    return items;
+  }
+
+  /** The engine decodes all that are asked for at a time together. An item has its length, whoever generates it. */
+  async #generate({ id }: Item): Promise<Item> {
+    const seed = Number.parseInt(id.split("-").at(-1) ?? "0", 10) % this.config.batch;
+    const sampling = { maxTokens: 100_000, temperature: 1, stopTokens: [0], seed };
+    const [completion] = await this.#engine.generate([Int32Array.of(1)], sampling);
+    return { id, tokens: completion?.tokens };
   }
 }
 

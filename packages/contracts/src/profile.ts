@@ -76,11 +76,15 @@ export const ProfileSample = z.strictObject({
 });
 export type ProfileSample = z.infer<typeof ProfileSample>;
 
-/** `base + perItem * items / devices^alpha` seconds, fitted to samples; RLinf §3.4 fits a polynomial. */
+/**
+ * `base + perItem * items / devices^alpha` seconds, and `perLongest` times the longest item's length in units of the
+ * median one where a batch waits for it; fitted to samples. RLinf §3.4 fits a polynomial.
+ */
 export const TimeFit = z.strictObject({
   base: seconds,
   perItem: seconds,
   alpha: z.number(),
+  perLongest: seconds.optional(),
   /** the mean of |fitted - measured| / measured over the samples */
   relativeError: z.number().nonnegative(),
 });

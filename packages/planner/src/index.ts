@@ -31,11 +31,13 @@ export {
 export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
 export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
+export { expectedLongest } from "./profile/longest-item.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
 export { median } from "./profile/robust-median.ts";
 export { layoutOf, type RunningLayout } from "./profile/running-layout.ts";
+export { longestSeconds } from "./profile/time-fit.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = { plan: planProblem } as const satisfies Record<string, Problem>;

@@ -4,7 +4,7 @@
  */
 import type { ProfileSample } from "@treadle/contracts";
 import { createRandom, type Random } from "@treadle/learning";
-import { measuredSeconds } from "@treadle/planner";
+import { expectedLongest, longestSeconds, measuredSeconds } from "@treadle/planner";
 import type { ComponentModel } from "./workflow-model.ts";
 
 /** What a batch of a rank is, as far as its time depends on it. */
@@ -19,6 +19,8 @@ export type BatchWork = {
   readonly ordinals: readonly number[];
   /** items of the step in that channel */
   readonly itemsPerStep: number;
+  /** items of the step */
+  readonly batch: number;
 };
 
 export class Durations {
@@ -26,23 +28,22 @@ export class Durations {
   readonly #factors = new Map<string, number>();
   readonly #lengths = new Map<string, Float64Array>();
   readonly #seconds = new Map<string, number>();
+  readonly #expected = new Map<string, number>();
 
   constructor(seed: number) {
     this.#random = createRandom(seed);
   }
 
   /** Milliseconds that one rank computes on a batch. */
-  batchMs({ component, step, items, devices, ordinals, itemsPerStep }: BatchWork): number {
-    const { name, profile } = component;
-    const key = `${name} ${items} ${devices}`;
+  batchMs(work: BatchWork): number {
+    const { component, step, items, devices, batch } = work;
+    const key = `${component.name} ${items} ${devices}`;
     let seconds = this.#seconds.get(key);
     if (seconds === undefined) {
-      seconds = measuredSeconds(profile, devices, items);
+      seconds = measuredSeconds(component.profile, devices, items, batch);
       this.#seconds.set(key, seconds);
     }
-    return (
-      1000 * seconds * this.#factor(component, step, items) * this.#stretch(component, step, ordinals, itemsPerStep)
-    );
+    return 1000 * seconds * this.#factor(component, step, items) * this.#stretch(work, seconds);
   }
 
   /**
@@ -64,26 +65,35 @@ export class Durations {
   }
 
   /**
-   * Items of unequal length run side by side, so the longest rules the batch. The profile's seconds are those of the rank
-   * with the longest item of all: relative to that one's median a rank is mostly shorter and sometimes much longer.
+   * Items of unequal length run side by side, and a part of the time is the longest one's. What was measured has that of
+   * the longest that was to be expected, of a rank's chunk or of the whole step; here it is the longest that was drawn.
    */
-  #stretch(
-    { name, lengthSpread, concurrency }: ComponentModel,
-    step: number,
-    ordinals: readonly number[],
-    itemsPerStep: number,
-  ): number {
+  #stretch({ component, step, items, devices, ordinals, itemsPerStep, batch }: BatchWork, seconds: number): number {
+    const { name, lengthSpread } = component;
     if (lengthSpread === 0 || ordinals.length === 0) return 1;
     const key = `${name} ${step} ${itemsPerStep}`;
-    let deviates = this.#lengths.get(key);
-    if (deviates === undefined) {
+    let lengths = this.#lengths.get(key);
+    if (lengths === undefined) {
       const random = this.#random.split("lengths").split(name).split(step);
-      deviates = Float64Array.from({ length: itemsPerStep }, () => normal(random));
-      this.#lengths.set(key, deviates);
+      lengths = Float64Array.from({ length: itemsPerStep }, () => Math.exp(lengthSpread * normal(random)));
+      this.#lengths.set(key, lengths);
     }
-    let longest = Number.NEGATIVE_INFINITY;
-    for (const ordinal of ordinals) longest = Math.max(longest, deviates[ordinal % deviates.length] as number);
-    return Math.exp(lengthSpread * (longest - medianOfLargest(ordinals.length * concurrency)));
+    let longest = 0;
+    for (const ordinal of ordinals) longest = Math.max(longest, lengths[ordinal % lengths.length] as number);
+    const isWhole = items >= batch;
+    const expected = this.#expectedLongest(ordinals.length * (isWhole ? component.concurrency : 1), lengthSpread);
+    // A profile that does not tell the longest item's part from the rest is taken for one in which it is all.
+    const isTold = component.profile.fit?.perLongest !== undefined;
+    const ofLongest = isTold ? longestSeconds(component.profile, { devices, items, isWhole }) : seconds;
+    const share = Math.min(1, ofLongest / Math.max(1e-12, seconds));
+    return 1 - share + (share * longest) / expected;
+  }
+
+  #expectedLongest(count: number, spread: number): number {
+    const key = `${count} ${spread}`;
+    const expected = this.#expected.get(key) ?? expectedLongest(count, spread);
+    this.#expected.set(key, expected);
+    return expected;
   }
 }
 
@@ -97,17 +107,7 @@ function nearestSample(samples: readonly ProfileSample[], devices: number, items
 const distance = (sample: ProfileSample, devices: number, items: number): number =>
   Math.abs(Math.log2(sample.devices / devices)) + Math.abs(Math.log2(sample.items / items));
 
-/** A standard normal deviate, by Box and Muller. */
 /** A standard normal deviate (Box and Muller). */
 export function normal(random: Random): number {
   return Math.sqrt(-2 * Math.log(1 - random.float())) * Math.cos(2 * Math.PI * random.float());
-}
-
-/** The median of the largest of `count` standard normals: the quantile at 0.5^(1/count). */
-function medianOfLargest(count: number): number {
-  const tail = -Math.expm1(Math.log(0.5) / Math.max(1, count));
-  if (tail >= 0.5) return 0;
-  // Abramowitz and Stegun 26.2.23, off by less than 4.5e-4.
-  const t = Math.sqrt(-2 * Math.log(tail));
-  return t - (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
 }

@@ -172,7 +172,8 @@ function batchMs(
   const items = Math.round((1e9 * ofStep * perStep) / Math.max(1, method.takes.length)) / 1e9; // meets measured points
   const devices = isMeasured ? numDevices : (numDevices / concurrency) * busyRanks;
   const ordinals = Array.isArray(batch) && lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
-  return method.share * durations.batchMs({ component, step, items, devices, ordinals, itemsPerStep: flow.items });
+  const of = { component, step, items, devices, ordinals, itemsPerStep: flow.items, batch: perStep };
+  return method.share * durations.batchMs(of);
 }
 
 /** Profiles have cycles as wholes: a turn takes its part of the whole time. */
@@ -184,6 +185,7 @@ function turnMs({ model, durations, component, method, step }: ProgramContext, f
     devices: component.numDevices,
     ordinals: [],
     itemsPerStep: flow.items,
+    batch: model.batch,
   });
   return (
     (method.share * whole * items * component.concurrency) / Math.max(1, flow.items) / Math.max(1, method.takes.length)

@@ -120,11 +120,12 @@ function checkNames(plan: Plan, { graph, components, workflow }: Profile, descri
 }
 
 /**
- * How far unequal items rule the time. Where the longest does, the time of a step varies with it, by a known part of the
+ * How far unequal items rule the time. A fit may tell the longest item's part from the rest. Without one: where the longest does, the time of a step varies with it, by a known part of the
  * items' spread (the largest of n normals has about 1.28 / √(2 ln n) of their deviation); less variation than that says
  * that sums rule, in which long and short ones make up for each other.
  */
-function rulingSpread({ lengthSpread = 0, samples }: ComponentProfile, batch: number): number {
+function rulingSpread({ lengthSpread = 0, samples, fit }: ComponentProfile, batch: number): number {
+  if (fit?.perLongest !== undefined) return lengthSpread;
   const measured = Math.max(...samples.map(({ spread }) => spread)) / 0.6745;
   const ofLongest = 1.28 / Math.sqrt(2 * Math.log(Math.max(3, batch)));
   return Math.min(lengthSpread, measured / ofLongest);

@@ -1,12 +1,15 @@
 /** From what was measured of one component to what the search reads: a table of seconds and a formula of memory. */
 import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
+import { fittedSeconds } from "../profile/time-fit.ts";
 
 /** How far the planner looks: more devices or items than these do not occur. */
 export type Range = {
   readonly minDevices: number;
   readonly maxDevices: number;
   readonly batch: number;
+  /** of the steps that were measured */
+  readonly measuredBatch: number;
   /** what it takes one at a time, for each item of the batch: a rank takes whole ones. Infinity where it takes nothing */
   readonly takenPerItem: number;
   /** members of a cycle pass the whole batch on at its end: a part of it takes as long */
@@ -27,7 +30,7 @@ const mostRounds = 8;
  * fewer devices to take as much longer, and more devices to bring nothing.
  */
 export function timeTable(profile: ComponentProfile, range: Range): Extract<ComponentTime, { type: "table" }> {
-  const samples = mergeSamples(profile.samples);
+  const samples = mergeSamples(profile, range);
   const unit = profile.devicesPerRank;
   const last = Math.max(range.minDevices, range.maxDevices);
   const items = new Set([range.batch]);
@@ -60,16 +63,24 @@ export function timeTable(profile: ComponentProfile, range: Range): Extract<Comp
   };
 }
 
-/** Seconds for `items` at a time over all ranks, each of which has its equal part, whether that is whole items or not. */
-export function measuredSeconds(profile: ComponentProfile, devices: number, items: number): number {
-  const equalParts = { takenPerItem: Number.POSITIVE_INFINITY };
-  return secondsAt(profile, equalParts, mergeSamples(profile.samples), devices, items);
+/**
+ * Seconds for `items` at a time over all ranks, each of which has its equal part, whether that is whole items or not;
+ * `batch` is the step's, as measured.
+ */
+export function measuredSeconds(profile: ComponentProfile, devices: number, items: number, batch: number): number {
+  const equalParts = { takenPerItem: Number.POSITIVE_INFINITY, batch, measuredBatch: batch };
+  return secondsAt(profile, equalParts, mergeSamples(profile, equalParts), devices, items);
 }
 
+type Where = Pick<Range, "takenPerItem" | "batch" | "measuredBatch">;
+
+/** `offBy`: the logarithm of what was measured over what the fit says. */
+type Measured = ProfileSample & { readonly offBy?: number };
+
 /** One sample a point: the one that rests on most, and on uncontended measurements where there are any. */
-function mergeSamples(samples: readonly ProfileSample[]): ProfileSample[] {
+function mergeSamples(profile: ComponentProfile, range: Where): Measured[] {
   const byPoint = new Map<string, ProfileSample>();
-  for (const sample of samples) {
+  for (const sample of profile.samples) {
     const point = `${sample.devices} ${sample.items}`;
     const known = byPoint.get(point);
     const better =
@@ -78,7 +89,11 @@ function mergeSamples(samples: readonly ProfileSample[]): ProfileSample[] {
       (known.contended === sample.contended && sample.accepted > known.accepted);
     if (better) byPoint.set(point, sample);
   }
-  return [...byPoint.values()];
+  return [...byPoint.values()].map((sample) => {
+    const expected = profile.fit ? fittedAt(profile, range, sample.devices, sample.items, range.measuredBatch) : 0;
+    const isComparable = expected > 0 && sample.seconds > 0;
+    return { ...sample, ...(isComparable ? { offBy: Math.log(sample.seconds / expected) } : {}) };
+  });
 }
 
 /** Ranks share out whole items, so the busiest of them has no less than one, and what it has decides. */
@@ -97,33 +112,32 @@ function shareOut(
 
 function secondsAt(
   profile: ComponentProfile,
-  range: Pick<Range, "takenPerItem">,
-  samples: readonly ProfileSample[],
+  range: Where,
+  samples: readonly Measured[],
   devices: number,
   items: number,
 ): number {
   const measured = samples.find((sample) => sample.devices === devices && sample.items === items);
   if (measured !== undefined) return measured.seconds;
-  const { fit } = profile;
-  const fitted = (onDevices: number, ofItems: number): number => {
-    const { devices: d, items: i } = shareOut(profile, range, onDevices, ofItems);
-    return fit!.base + (fit!.perItem * i) / d ** fit!.alpha;
-  };
   const distance = (sample: ProfileSample): number =>
     Math.abs(Math.log2(sample.devices / devices)) + Math.abs(Math.log2(sample.items / items));
-  if (fit === null) {
+  if (profile.fit === null) {
     const nearest = samples.reduce((a, b) => (distance(b) < distance(a) ? b : a));
     return (nearest.seconds * items * Math.max(1, nearest.devices / devices)) / nearest.items;
   }
   let [sum, weights] = [0, 0];
   for (const sample of samples) {
-    const expected = fitted(sample.devices, sample.items);
-    if (expected <= 0 || sample.seconds <= 0) continue;
+    if (sample.offBy === undefined) continue;
     const weight = 1 / distance(sample) ** 2;
-    sum += weight * Math.log(sample.seconds / expected);
+    sum += weight * sample.offBy;
     weights += weight;
   }
-  return fitted(devices, items) * (weights > 0 ? Math.exp(sum / weights) : 1);
+  return fittedAt(profile, range, devices, items, range.batch) * (weights > 0 ? Math.exp(sum / weights) : 1);
+}
+
+/** `batch`: of the step that the items are of. */
+function fittedAt(profile: ComponentProfile, range: Where, devices: number, items: number, batch: number): number {
+  return fittedSeconds(profile, { ...shareOut(profile, range, devices, items), isWhole: items >= batch })!;
 }
 
 /**

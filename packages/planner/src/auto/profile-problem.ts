@@ -60,6 +60,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
         minDevices,
         maxDevices,
         batch: target.batch,
+        measuredBatch: profile.graph.batch,
         takenPerItem: takenPerItem(name, profile),
         isWhole: profile.graph.cycles.some((members) => members.includes(name)),
       }),

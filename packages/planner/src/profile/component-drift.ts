@@ -1,5 +1,6 @@
 import type { ComponentProfile, Profile, ProfileSample } from "@treadle/contracts";
 import { processorBoundShare } from "./step-samples.ts";
+import { fittedSeconds } from "./time-fit.ts";
 
 /** How one component's work has changed. */
 export type ComponentDrift = {
@@ -27,7 +28,7 @@ export function componentDrifts(expected: Profile, measured: Profile): Component
     const before = expected.components[component];
     if (!before || (busy.get(component) ?? 0) < smallestShare * total) return [];
     const logs = samples.flatMap((sample) => {
-      const was = workAt(before, sample);
+      const was = workAt(before, sample, expected.graph.batch);
       const is = was === undefined ? 0 : was.kind === "processor" ? processorSeconds(sample) : sample.seconds;
       return was && was.seconds > 0 && is > 0 ? [Math.log(is / was.seconds)] : [];
     });
@@ -49,10 +50,10 @@ export function disproportion(drifts: readonly ComponentDrift[]): number {
 
 type Work = { readonly kind: "processor" | "busy"; readonly seconds: number };
 
-function workAt(component: ComponentProfile, { devices, items }: ProfileSample): Work | undefined {
+function workAt(component: ComponentProfile, { devices, items }: ProfileSample, batch: number): Work | undefined {
   const sample = component.samples.find((each) => each.devices === devices && each.items === items);
   if (!sample) {
-    const seconds = fittedSeconds(component, devices, items);
+    const seconds = fittedSeconds(component, { devices, items, isWhole: items >= batch });
     return seconds === undefined ? undefined : { kind: "busy", seconds };
   }
   return (sample.processorShare ?? 0) > processorBoundShare
@@ -61,7 +62,3 @@ function workAt(component: ComponentProfile, { devices, items }: ProfileSample):
 }
 
 const processorSeconds = ({ seconds, processorShare = 1 }: ProfileSample): number => seconds * processorShare;
-
-export function fittedSeconds({ fit }: ComponentProfile, devices: number, items: number): number | undefined {
-  return fit ? fit.base + (fit.perItem * items) / devices ** fit.alpha : undefined;
-}

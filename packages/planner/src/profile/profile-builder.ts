@@ -144,14 +144,15 @@ function profileOf(
     return values.length > 0 ? median(values) : 0;
   };
   const lengthSpread = middle((cost) => cost.lengthSpread.get(name));
+  const isUnequal = lengthSpread > smallestSpread;
   return {
     ...traits,
     samples,
-    fit: fitTime(samples),
+    fit: fitTime(samples, isUnequal ? { lengthSpread, devicesPerRank: traits.devicesPerRank, batch } : undefined),
     memory: [...bytes].map(([devices, bytesPerDevice]) => ({ devices, bytesPerDevice })),
     onloadSeconds: swap?.onloadSeconds ?? middle((cost) => cost.onloadSeconds.get(name)),
     offloadSeconds: swap?.offloadSeconds ?? middle((cost) => cost.offloadSeconds.get(name)),
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
-    ...(lengthSpread > smallestSpread ? { lengthSpread } : {}),
+    ...(isUnequal ? { lengthSpread } : {}),
   };
 }

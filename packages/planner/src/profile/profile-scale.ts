@@ -1,5 +1,5 @@
 import type { Profile } from "@treadle/contracts";
-import { fittedSeconds } from "./component-drift.ts";
+import { measuredSeconds } from "../auto/measured-time.ts";
 import { fitTime } from "./time-fit.ts";
 
 /**
@@ -7,12 +7,13 @@ import { fitTime } from "./time-fit.ts";
  * the points that both have say of it, and the newer points replace the older. Steps measured before count no more. Pure.
  */
 export function scaleProfile(older: Profile, newer: Profile, createdAt: string): Profile {
+  const { batch } = older.graph;
   const components = Object.fromEntries(
     Object.entries(older.components).map(([name, component]) => {
       const fresh = newer.components[name];
       if (!fresh) return [name, component];
       const ratios = fresh.samples.flatMap((sample) => {
-        const before = secondsAt(component, sample.devices, sample.items);
+        const before = measuredSeconds(component, sample.devices, sample.items, batch);
         return before > 0 && sample.seconds > 0 ? [sample.seconds / before] : [];
       });
       const ratio =
@@ -24,13 +25,10 @@ export function scaleProfile(older: Profile, newer: Profile, createdAt: string):
           .map((sample) => ({ ...sample, seconds: sample.seconds * ratio })),
         ...fresh.samples,
       ].toSorted((a, b) => a.devices - b.devices || a.items - b.items);
-      return [name, { ...component, samples, fit: fitTime(samples), serialSeconds: fresh.serialSeconds }];
+      const { lengthSpread, devicesPerRank } = component;
+      const fit = fitTime(samples, lengthSpread === undefined ? undefined : { lengthSpread, devicesPerRank, batch });
+      return [name, { ...component, samples, fit, serialSeconds: fresh.serialSeconds }];
     }),
   );
   return { ...older, createdAt, components, steps: newer.steps };
-}
-
-function secondsAt(component: Profile["components"][string], devices: number, items: number): number {
-  const measured = component.samples.find((sample) => sample.devices === devices && sample.items === items);
-  return measured?.seconds ?? fittedSeconds(component, devices, items) ?? 0;
 }

@@ -1,9 +1,10 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { expectedLongest } from "../../src/profile/longest-item.ts";
 import { ProfileBuilder } from "../../src/profile/profile-builder.ts";
 import { robustMedian } from "../../src/profile/robust-median.ts";
 import type { RunningLayout } from "../../src/profile/running-layout.ts";
-import { fitTime } from "../../src/profile/time-fit.ts";
+import { fitTime, fittedSeconds } from "../../src/profile/time-fit.ts";
 import { observed } from "./observed-calls.ts";
 
 const header = {
@@ -106,3 +107,56 @@ test("a fit is never negative, whatever the points", () => {
     }),
   );
 });
+
+test("a fit tells what the longest item takes from what all of them take, and what a chunk of any size will", () => {
+  const law = fc.record({
+    perItem: fc.double({ min: 0, max: 0.1, noNaN: true }),
+    perLongest: fc.double({ min: 0.5, max: 2, noNaN: true }),
+    lengthSpread: fc.double({ min: 0.3, max: 1, noNaN: true }),
+  });
+  fc.assert(
+    fc.property(law, ({ perItem, perLongest, lengthSpread }) => {
+      const batch = 64;
+      const at = (devices: number, items: number) =>
+        (perItem * items) / devices +
+        perLongest * expectedLongest(items >= batch ? items : items / devices, lengthSpread);
+      const points = [
+        [1, 64],
+        [2, 64],
+        [4, 64],
+        [4, 4],
+        [4, 16],
+      ].map(([devices = 1, items = 1]) => ({ devices, items, seconds: at(devices, items) }));
+      const fit = fitTime(points, { lengthSpread, devicesPerRank: 1, batch });
+      const profile = { fit, lengthSpread, devicesPerRank: 1 };
+      const predicted = fittedSeconds(profile, { devices: 2, items: 32, isWhole: false });
+      // Where the points happen to lie on a line as well, the simpler law is taken, and is off by some percent between them.
+      expect(Math.abs((predicted ?? 0) / at(2, 32) - 1)).toBeLessThan(0.12);
+    }),
+  );
+});
+
+test("the expected longest is the mean of the largest, as drawn", () => {
+  const random = uniforms(5);
+  const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+  for (const [count, spread] of [
+    [1, 0.6],
+    [4, 0.6],
+    [64, 0.3],
+  ] as const) {
+    const rounds = 20_000;
+    let sum = 0;
+    for (let i = 0; i < rounds; i++)
+      sum += Math.max(...Array.from({ length: count }, () => Math.exp(spread * normal())));
+    expect(Math.abs(expectedLongest(count, spread) / (sum / rounds) - 1)).toBeLessThan(0.02);
+  }
+});
+
+/** A linear congruential generator, which is random enough for means. */
+function uniforms(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+}

@@ -1,0 +1,27 @@
+/** What the longest of several items is expected to be, when their lengths are lognormal. Pure. */
+
+/** Strips of the integral below; twice as many change its third digit by less than one. */
+const strips = 256;
+
+/**
+ * The mean of the largest of `count` lengths, in units of the median one; `spread` is the standard deviation of their
+ * logarithm. The largest has quantile `u^(1/count)` of one length where u is uniform, so its mean is an integral over u.
+ */
+export function expectedLongest(count: number, spread: number): number {
+  if (spread === 0) return 1;
+  let sum = 0;
+  for (let i = 0; i < strips; i++) sum += Math.exp(spread * largestQuantile((i + 0.5) / strips, count));
+  return sum / strips;
+}
+
+/** Of the largest of `count` standard normals the value that it stays below with probability `share`. */
+export function largestQuantile(share: number, count: number): number {
+  const above = -Math.expm1(Math.log(share) / Math.max(1, count));
+  return above > 0.5 ? -upperQuantile(1 - above) : upperQuantile(above);
+}
+
+/** The standard normal that is exceeded with probability `tail`, at most 0.5: Abramowitz and Stegun 26.2.23, off by less than 4.5e-4. */
+function upperQuantile(tail: number): number {
+  const t = Math.sqrt(-2 * Math.log(tail));
+  return t - (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
+}
