@@ -34,6 +34,7 @@ export type ChannelObservation = z.infer<typeof ChannelObservation>;
 export const CallObservation = z.object({
   busyMs: milliseconds,
   lockWaitMs: milliseconds,
+  /** the longest of the swaps since the call before, 0 where there was none */
   onloadMs: milliseconds,
   offloadMs: milliseconds,
   /** processor time of the process within the busy time */

@@ -189,14 +189,14 @@ class WorkerHost {
       using _ = this.#tracer.span("onload", "onload");
       const startedMs = performance.now();
       await this.#worker.onload();
-      this.#swaps.onloadMs += performance.now() - startedMs;
+      this.#swaps.onloadMs = Math.max(this.#swaps.onloadMs, performance.now() - startedMs);
       return { memoryBytes: this.#worker.memoryBytes() };
     });
     this.#runner.handle("offload", async () => {
       using _ = this.#tracer.span("offload", "offload");
       const startedMs = performance.now();
       await this.#worker.offload();
-      this.#swaps.offloadMs += performance.now() - startedMs;
+      this.#swaps.offloadMs = Math.max(this.#swaps.offloadMs, performance.now() - startedMs);
     });
     this.#runner.handle("peer-died", (body) => {
       const { worker } = body as { worker: string };
