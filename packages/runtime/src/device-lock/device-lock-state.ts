@@ -20,8 +20,8 @@
  *   who waits for whom (`wait-for.ts`).
  */
 import { TreadleError } from "@treadle/contracts";
-import { CallOrder, type CallRecord, streamKey } from "./call-order.ts";
-import { Dependence } from "./dependence.ts";
+import { CallOrder, streamKey } from "./call-order.ts";
+import { LockMembers } from "./lock-members.ts";
 import type {
   AcquireInput,
   CallInput,
@@ -32,10 +32,11 @@ import type {
   StreamRef,
   WorkerInput,
 } from "./lock-messages.ts";
-import { type Member, Party } from "./lock-party.ts";
+import type { Member } from "./lock-party.ts";
 import { lockEdges, lockSnapshot, lockTimeout, outOfMemory, staleToken } from "./lock-reports.ts";
+import { LockSchedule } from "./lock-schedule.ts";
 import { PartyTable } from "./party-table.ts";
-import { ResidencyTable, type WorkerState } from "./residency.ts";
+import { ResidencyTable } from "./residency.ts";
 import type { WaitEdge } from "./wait-for.ts";
 
 export type DeviceLockOptions = {
@@ -46,29 +47,22 @@ export type DeviceLockOptions = {
   readonly maxBypass?: number | undefined;
 };
 
+const defaultMaxBypass = 8;
+
 export class DeviceLockState {
   readonly #timeoutMs: number;
-  readonly #maxBypass: number;
   readonly #residency = new ResidencyTable();
   readonly #order = new CallOrder();
   readonly #parties: PartyTable;
-  readonly #dependence: Dependence;
-  /** lent, and a member has asked again */
-  readonly #asked = new Set<Party>();
-  readonly #members = new Map<string, Member>();
-  readonly #tokens = new Map<number, Member>();
-  #lastToken = 0;
-  #lastArrival = 0;
+  readonly #members: LockMembers;
+  readonly #schedule: LockSchedule;
 
   constructor(options: DeviceLockOptions) {
     this.#timeoutMs = options.timeoutMs ?? Number.POSITIVE_INFINITY;
-    this.#maxBypass = options.maxBypass ?? 8;
-    this.#parties = new PartyTable(this.#maxBypass);
-    this.#dependence = new Dependence({
-      order: this.#order,
-      members: this.#members,
-      holders: this.#parties.holders,
-    });
+    const maxBypass = options.maxBypass ?? defaultMaxBypass;
+    this.#parties = new PartyTable(maxBypass);
+    this.#members = new LockMembers(this.#order, this.#parties, this.#residency);
+    this.#schedule = new LockSchedule(this.#members, maxBypass);
     for (const device of options.devices) this.#residency.addDevice(device);
   }
 
@@ -104,10 +98,10 @@ export class DeviceLockState {
   closeCall(input: { readonly call: string }): LockEffect[] {
     const call = this.#order.get(input.call);
     if (!call) return [];
-    const member = this.#members.get(call.call);
-    if (member) this.#drop(member);
+    const member = this.#members.byCall.get(call.call);
+    if (member) this.#members.drop(member);
     this.#order.close(call);
-    return this.#schedule([]);
+    return this.#schedule.run([]);
   }
 
   /** The call has put something into one of its streams. */
@@ -115,7 +109,7 @@ export class DeviceLockState {
     const call = this.#order.get(input.call);
     if (!call || call.hasEnqueued) return [];
     call.hasEnqueued = true;
-    return this.#schedule([]);
+    return this.#schedule.run([]);
   }
 
   /**
@@ -126,7 +120,7 @@ export class DeviceLockState {
     const call = this.#order.get(input.call);
     if (!call) return [];
     call.parked = { stream: streamKey(input.stream), on: input.on };
-    return this.#schedule([]);
+    return this.#schedule.run([]);
   }
 
   unpark(input: { readonly call: string }): void {
@@ -145,28 +139,28 @@ export class DeviceLockState {
 
   /** Withdraws a request that has not been granted. */
   cancel(input: { readonly request: RequestId }): LockEffect[] {
-    for (const member of this.#members.values()) {
+    for (const member of this.#members.byCall.values()) {
       if (!member.requests.includes(input.request)) continue;
       member.requests = member.requests.filter((request) => request !== input.request);
-      if (member.requests.length === 0 && member.state === "asking") this.#drop(member);
-      return this.#schedule([]);
+      if (member.requests.length === 0 && member.state === "asking") this.#members.drop(member);
+      return this.#schedule.run([]);
     }
     return [];
   }
 
   /** Undoes one grant; the last one frees the devices. Valid for lent ones too, which it gives up. */
   release(input: { readonly token: number }): LockEffect[] {
-    const member = this.#tokens.get(input.token);
+    const member = this.#members.withToken(input.token);
     if (!member) return [this.#stale(input.token)];
     member.count -= 1;
     if (member.count > 0) return [];
-    if (member.state !== "asking") this.#drop(member);
-    return this.#schedule([]);
+    if (member.state !== "asking") this.#members.drop(member);
+    return this.#schedule.run([]);
   }
 
   /** L3: the reason why a token is not valid, or undefined. */
   validate(token: number): TreadleError | undefined {
-    return this.#tokens.get(token)?.state === "active" ? undefined : staleToken(token);
+    return this.#members.withToken(token)?.state === "active" ? undefined : staleToken(token);
   }
 
   /**
@@ -175,26 +169,26 @@ export class DeviceLockState {
    * a member that waits for nobody outside the gang is not waited for.
    */
   lend(input: { readonly token: number }): LockEffect[] {
-    const member = this.#tokens.get(input.token);
+    const member = this.#members.withToken(input.token);
     if (member?.state !== "active") return [this.#stale(input.token)];
     member.state = "lent";
     member.call.isHolding = false;
-    if (!member.party.has("active")) this.#lendOut(member.party);
-    return this.#schedule([]);
+    if (!member.party.has("active")) this.#members.lendOut(member.party);
+    return this.#schedule.run([]);
   }
 
   onloaded(input: { readonly worker: string }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "onloading") return [];
     worker.residency = "loaded";
-    return this.#prepareOn(worker.devices);
+    return this.#schedule.swapEnded(worker.devices);
   }
 
   offloaded(input: { readonly worker: string }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "offloading") return [];
     worker.residency = "unloaded";
-    return this.#prepareOn(worker.devices);
+    return this.#schedule.swapEnded(worker.devices);
   }
 
   /** The worker is not loaded; whoever was to be granted is refused with the cause. */
@@ -202,7 +196,7 @@ export class DeviceLockState {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "onloading") return [];
     worker.residency = "unloaded";
-    return this.#swapFailed(worker, "onload", input.error);
+    return this.#schedule.swapFailed(worker, "onload", input.error);
   }
 
   /** The worker is still loaded; everybody who waited for its memory is refused with the cause. */
@@ -210,7 +204,7 @@ export class DeviceLockState {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "offloading") return [];
     worker.residency = "loaded";
-    return this.#swapFailed(worker, "offload", input.error);
+    return this.#schedule.swapFailed(worker, "offload", input.error);
   }
 
   /** L3: frees what the worker held and the memory it occupied. Its calls stay open until `closeCall`. */
@@ -218,17 +212,17 @@ export class DeviceLockState {
     for (const call of this.#order.calls) {
       if (call.worker !== input.worker) continue;
       call.parked = undefined;
-      const member = this.#members.get(call.call);
-      if (member) this.#drop(member);
+      const member = this.#members.byCall.get(call.call);
+      if (member) this.#members.drop(member);
     }
     const worker = this.#residency.get(input.worker);
     if (worker) worker.residency = "unloaded";
-    return this.#prepareAll([]);
+    return this.#schedule.prepareAll([]);
   }
 
   /** L5: refuses every wait that has outlived its limit. `edges` says what workers wait for outside the lock. */
   tick(input: { readonly nowMs: number; readonly edges?: readonly WaitEdge[] | undefined }): LockEffect[] {
-    const overdue = [...this.#members.values()].filter((member) => {
+    const overdue = [...this.#members.byCall.values()].filter((member) => {
       return (
         member.requests.length > 0 && member.state === "asking" && input.nowMs - member.sinceMs >= member.timeoutMs
       );
@@ -236,20 +230,18 @@ export class DeviceLockState {
     if (overdue.length === 0) return [];
     const edges = [...this.edges(), ...(input.edges ?? [])];
     const out: LockEffect[] = [];
-    for (const member of overdue) this.#refuse(member, lockTimeout(member, edges), out);
-    return this.#schedule(out);
+    for (const member of overdue) this.#members.refuse(member, lockTimeout(member, edges), out);
+    return this.#schedule.run(out);
   }
 
   /** Who waits for whom because of the lock. */
   edges(): WaitEdge[] {
-    return lockEdges(this.#members.values(), this.#parties.holders, this.#order, this.#residency);
+    return lockEdges(this.#members.byCall.values(), this.#parties.holders, this.#order, this.#residency);
   }
 
   snapshot(): LockSnapshot {
-    return lockSnapshot(this.#members.values(), this.#parties.holders, this.#residency);
+    return lockSnapshot(this.#members.byCall.values(), this.#parties.holders, this.#residency);
   }
-
-  // Asking and giving up.
 
   #ask({ request, call: id, nowMs, timeoutMs }: AcquireInput, isReclaim: boolean): LockEffect[] {
     const call = this.#order.get(id);
@@ -259,23 +251,23 @@ export class DeviceLockState {
       return [{ type: "refuse", request, call: id, error }];
     }
     const out: LockEffect[] = [];
-    const known = this.#members.get(id);
+    const known = this.#members.byCall.get(id);
     if (known) {
       // A reclaimed loan was counted when it was first granted; its second grant must not count again.
       if (isReclaim) known.count -= 1;
       known.requests.push(request);
       if (known.state === "lent") {
-        this.#tokens.delete(known.token);
+        this.#members.revoke(known);
         known.state = "asking";
         known.sinceMs = nowMs;
         call.isWaiting = true;
-        if (known.party.state === "held") this.#renew(known);
-        else if (known.party.state === "lent") this.#asked.add(known.party);
+        if (known.party.state === "held") this.#members.renew(known);
+        else if (known.party.state === "lent") this.#members.asked.add(known.party);
       }
-      if (known.state === "active") this.#answer(known, out);
-      return this.#schedule(out);
+      if (known.state === "active") this.#members.answer(known, out);
+      return this.#schedule.run(out);
     }
-    const party = this.#gatheringPartyOf(call);
+    const party = this.#members.partyFor(call);
     const limit = timeoutMs ?? this.#timeoutMs;
     const member: Member = {
       call,
@@ -289,253 +281,11 @@ export class DeviceLockState {
       timeoutMs: limit,
     };
     this.#parties.addMember(party, member);
-    this.#members.set(id, member);
+    this.#members.byCall.set(id, member);
     call.isWaiting = true;
     const excess = this.#residency.excess(party.workers);
-    if (excess) this.#refuse(member, outOfMemory(party.workers, excess), out);
-    return this.#schedule(out);
-  }
-
-  #gatheringPartyOf(call: CallRecord): Party {
-    if (call.gang !== undefined) {
-      for (const other of this.#order.gangOf(call)) {
-        const party = this.#members.get(other.call)?.party;
-        // One that is being called off gathers again; a call that had left it comes back, or the two would wait apart.
-        if (party?.state === "gathering" || party?.isCancelled) return party;
-      }
-    }
-    this.#lastArrival += 1;
-    const party = new Party(this.#lastArrival);
-    this.#parties.add(party);
-    return party;
-  }
-
-  /** A gang waits for devices once every open call of it has asked. */
-  #gather(party: Party): void {
-    const first = party.members.values().next().value;
-    if (party.state !== "gathering" || !first) return;
-    for (const call of this.#order.gangOf(first.call)) if (!party.members.has(call.call)) return;
-    this.#parties.move(party, "waiting");
-  }
-
-  /** Removes a member and frees what that frees. Its requests are not answered. */
-  #drop(member: Member): void {
-    const { party, call, worker } = member;
-    if (member.state !== "asking") call.numTurns += 1;
-    call.isHolding = false;
-    call.isWaiting = false;
-    this.#members.delete(call.call);
-    this.#tokens.delete(member.token);
-    if (party.state === "preparing") {
-      party.isCancelled = true;
-      this.#endCancelled(party);
-      return;
-    }
-    this.#parties.removeMember(party, call.call);
-    if (party.members.size === 0) {
-      this.#parties.delete(party);
-      return;
-    }
-    const kept = new Set(party.devices);
-    for (const device of worker.devices) if (!kept.has(device)) this.#parties.free(party, device);
-    if (party.state === "held" && !party.has("active")) this.#lendOut(party);
-  }
-
-  /**
-   * A member gave up while its party was being prepared. The devices stay reserved until no onload is under way, since
-   * nobody else may load there meanwhile; then the remaining members ask again from the start.
-   */
-  #endCancelled(party: Party): void {
-    if (party.workers.some((worker) => worker.residency === "onloading")) return;
-    for (const member of [...party.members.values()]) {
-      if (this.#members.get(member.call.call) !== member) this.#parties.removeMember(party, member.call.call);
-    }
-    party.isCancelled = false;
-    this.#parties.freeAll(party);
-    this.#parties.move(party, party.reclaims ? "waiting" : "gathering");
-    if (party.members.size === 0) this.#parties.delete(party);
-  }
-
-  #lendOut(party: Party): void {
-    this.#parties.freeAll(party);
-    party.reclaims = true;
-    this.#parties.move(party, "lent");
-    if (party.has("asking")) this.#asked.add(party);
-  }
-
-  /**
-   * A gang's ranks meet in collectives, so one that has its data must leave the devices to the producers of those that
-   * have none yet. Those that wait for no open call, or for this very gang, would be waited for in vain.
-   */
-  #mayReturn(party: Party): boolean {
-    if (!party.has("asking")) return false;
-    for (const { call, state } of party.members.values()) {
-      if (state !== "lent") continue;
-      const suppliers = this.#order.suppliersOf(call);
-      if (suppliers.size > 0 && !this.#dependence.anyReaches(suppliers, party)) return false;
-    }
-    return true;
-  }
-
-  /** In line for the second time: before others, but they can tell that it came after them. */
-  #wait(party: Party): void {
-    this.#lastArrival += 1;
-    party.arrival = this.#lastArrival;
-    this.#parties.move(party, "waiting");
-  }
-
-  // Scheduling (L2).
-
-  #schedule(out: LockEffect[]): LockEffect[] {
-    this.#dependence.forget();
-    for (const party of [...this.#parties.in("gathering")]) this.#gather(party);
-    for (const party of this.#asked) {
-      if (party.state !== "lent" || !party.has("asking")) this.#asked.delete(party);
-      else if (this.#mayReturn(party)) this.#wait(party);
-    }
-    // Most wait for a device that is held; only the others need to be put in order.
-    const inLine = this.#parties.inLine();
-    if (inLine.length > 1) {
-      inLine.sort((a, b) => this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival);
-    }
-    const claimed = new Set<string>();
-    const started: Party[] = [];
-    for (const party of inLine) {
-      const { devices } = party;
-      const isFree = devices.every((device) => !this.#parties.holders.has(device) && !claimed.has(device));
-      const isOverdue = party.numBypassed >= this.#maxBypass;
-      if ((!isFree && !isOverdue) || !this.#mayGo(party, devices)) continue;
-      if (isFree) {
-        this.#reserve(party, devices);
-        started.push(party);
-      } else for (const device of devices) claimed.add(device);
-    }
-    // One plan for all that start together: what must leave for one may be all that another needs (L4).
-    if (started.length > 1)
-      this.#makeRoom(
-        started.flatMap((party) => party.workers),
-        out,
-      );
-    for (const party of started) this.#prepare(party, out);
-    return out;
-  }
-
-  #rank(party: Party): number {
-    if (party.numBypassed >= this.#maxBypass) return 0;
-    return party.reclaims ? 1 : 2;
-  }
-
-  #mayGo(party: Party, devices: readonly string[]): boolean {
-    if (party.reclaims) return true;
-    for (const { call } of party.members.values()) {
-      for (const first of this.#order.predecessors(call, devices))
-        if (!this.#dependence.reaches(first.call, party)) return false;
-    }
-    return true;
-  }
-
-  #reserve(party: Party, devices: readonly string[]): void {
-    this.#parties.move(party, "preparing");
-    this.#parties.hold(party, devices);
-    this.#dependence.forget();
-    for (const other of this.#parties.waitingFor(devices))
-      if (other.arrival < party.arrival && this.#mayGo(other, other.devices)) this.#parties.passedOver(other);
-  }
-
-  // Swapping (L4).
-
-  /** A swap has ended: it matters to whoever has reserved one of these devices. */
-  #prepareOn(devices: readonly string[]): LockEffect[] {
-    const out: LockEffect[] = [];
-    for (const party of new Set(devices.map((device) => this.#parties.holders.get(device))))
-      if (party?.state === "preparing") this.#prepare(party, out);
-    return this.#schedule(out);
-  }
-
-  #prepareAll(out: LockEffect[]): LockEffect[] {
-    for (const party of [...this.#parties.in("preparing")]) this.#prepare(party, out);
-    return this.#schedule(out);
-  }
-
-  /** Takes the next steps towards a grant: offload who is in the way, onload who is not loaded, grant. */
-  #prepare(party: Party, out: LockEffect[]): void {
-    const { workers } = party;
-    if (party.isCancelled) {
-      this.#endCancelled(party);
-      return;
-    }
-    const excess = this.#residency.excess(workers);
-    if (excess) {
-      for (const member of [...party.members.values()]) this.#refuse(member, outOfMemory(party.workers, excess), out);
-      return;
-    }
-    if (!this.#makeRoom(workers, out)) return;
-    for (const worker of workers) {
-      if (worker.residency !== "unloaded") continue;
-      if (worker.devices.length === 0) worker.residency = "loaded";
-      else {
-        worker.residency = "onloading";
-        out.push({ type: "onload", worker: worker.worker, devices: worker.devices });
-      }
-    }
-    if (workers.some((worker) => worker.residency !== "loaded")) return;
-    this.#parties.move(party, "held");
-    party.reclaims = false;
-    party.numBypassed = 0;
-    for (const member of party.members.values()) {
-      if (member.state !== "asking") continue;
-      this.#renew(member);
-      this.#answer(member, out);
-    }
-  }
-
-  #renew(member: Member): void {
-    this.#lastToken += 1;
-    member.token = this.#lastToken;
-    this.#tokens.set(member.token, member);
-    member.state = "active";
-    member.call.isWaiting = false;
-    member.call.isHolding = true;
-    this.#residency.touch(member.worker);
-  }
-
-  #answer(member: Member, out: LockEffect[]): void {
-    const { call, worker, token } = member;
-    for (const request of member.requests) {
-      member.count += 1;
-      out.push({ type: "grant", request, call: call.call, worker: worker.worker, token });
-    }
-    member.requests = [];
-  }
-
-  /** Offloads who is in the way; true when nobody is, any more. */
-  #makeRoom(workers: readonly WorkerState[], out: LockEffect[]): boolean {
-    const room = this.#residency.roomFor(workers);
-    if (room.fits) return true;
-    for (const worker of room.offload) {
-      worker.residency = "offloading";
-      out.push({ type: "offload", worker: worker.worker, devices: worker.devices });
-    }
-    return false;
-  }
-
-  #swapFailed(worker: WorkerState, method: "onload" | "offload", cause: unknown): LockEffect[] {
-    const out: LockEffect[] = [];
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    const message = `'${worker.worker}' could not ${method}: ${reason}`;
-    for (const party of [...this.#parties.in("preparing")]) {
-      if (!worker.devices.some((device) => party.holds.has(device))) continue;
-      const error = new TreadleError("call.failed", message, { cause, origin: { worker: worker.worker, method } });
-      for (const member of [...party.members.values()]) this.#refuse(member, error, out);
-    }
-    return this.#prepareAll(out);
-  }
-
-  #refuse(member: Member, error: TreadleError, out: LockEffect[]): void {
-    // One that gave up during an onload stays in its party until the onload is over; its call may have asked anew.
-    if (this.#members.get(member.call.call) !== member) return;
-    for (const request of member.requests) out.push({ type: "refuse", request, call: member.call.call, error });
-    this.#drop(member);
+    if (excess) this.#members.refuse(member, outOfMemory(party.workers, excess), out);
+    return this.#schedule.run(out);
   }
 
   #stale(token: number): LockEffect {

@@ -1,0 +1,169 @@
+/** Who goes next (L2), and the swaps that come before a grant (L4). The lock's state machine drives it. */
+import { TreadleError } from "@treadle/contracts";
+import { Dependence } from "./dependence.ts";
+import type { LockMembers } from "./lock-members.ts";
+import type { LockEffect } from "./lock-messages.ts";
+import type { Party } from "./lock-party.ts";
+import { outOfMemory } from "./lock-reports.ts";
+import type { WorkerState } from "./residency.ts";
+
+export class LockSchedule {
+  readonly #members: LockMembers;
+  readonly #maxBypass: number;
+  readonly #dependence: Dependence;
+
+  constructor(members: LockMembers, maxBypass: number) {
+    this.#members = members;
+    this.#maxBypass = maxBypass;
+    const { order, byCall, parties } = members;
+    this.#dependence = new Dependence({ order, members: byCall, holders: parties.holders });
+  }
+
+  /**
+   * A gang's ranks meet in collectives, so one that has its data must leave the devices to the producers of those that
+   * have none yet. Those that wait for no open call, or for this very gang, would be waited for in vain.
+   */
+  #mayReturn(party: Party): boolean {
+    if (!party.has("asking")) return false;
+    for (const { call, state } of party.members.values()) {
+      if (state !== "lent") continue;
+      const suppliers = this.#members.order.suppliersOf(call);
+      if (suppliers.size > 0 && !this.#dependence.anyReaches(suppliers, party)) return false;
+    }
+    return true;
+  }
+
+  /** In line for the second time: before others, but they can tell that it came after them. */
+  #wait(party: Party): void {
+    party.arrival = this.#members.nextArrival();
+    this.#members.parties.move(party, "waiting");
+  }
+
+  /** Reserves for whoever may go now, and takes the next steps towards their grants. */
+  run(out: LockEffect[]): LockEffect[] {
+    this.#dependence.forget();
+    for (const party of [...this.#members.parties.in("gathering")]) this.#members.gather(party);
+    for (const party of this.#members.asked) {
+      if (party.state !== "lent" || !party.has("asking")) this.#members.asked.delete(party);
+      else if (this.#mayReturn(party)) this.#wait(party);
+    }
+    // Most wait for a device that is held; only the others need to be put in order.
+    const inLine = this.#members.parties.inLine();
+    if (inLine.length > 1) {
+      inLine.sort((a, b) => this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival);
+    }
+    const claimed = new Set<string>();
+    const started: Party[] = [];
+    for (const party of inLine) {
+      const { devices } = party;
+      const isFree = devices.every((device) => !this.#members.parties.holders.has(device) && !claimed.has(device));
+      const isOverdue = party.numBypassed >= this.#maxBypass;
+      if ((!isFree && !isOverdue) || !this.#mayGo(party, devices)) continue;
+      if (isFree) {
+        this.#reserve(party, devices);
+        started.push(party);
+      } else for (const device of devices) claimed.add(device);
+    }
+    // One plan for all that start together: what must leave for one may be all that another needs (L4).
+    if (started.length > 1)
+      this.#makeRoom(
+        started.flatMap((party) => party.workers),
+        out,
+      );
+    for (const party of started) this.#prepare(party, out);
+    return out;
+  }
+
+  #rank(party: Party): number {
+    if (party.numBypassed >= this.#maxBypass) return 0;
+    return party.reclaims ? 1 : 2;
+  }
+
+  #mayGo(party: Party, devices: readonly string[]): boolean {
+    if (party.reclaims) return true;
+    for (const { call } of party.members.values()) {
+      for (const first of this.#members.order.predecessors(call, devices))
+        if (!this.#dependence.reaches(first.call, party)) return false;
+    }
+    return true;
+  }
+
+  #reserve(party: Party, devices: readonly string[]): void {
+    this.#members.parties.move(party, "preparing");
+    this.#members.parties.hold(party, devices);
+    this.#dependence.forget();
+    for (const other of this.#members.parties.waitingFor(devices))
+      if (other.arrival < party.arrival && this.#mayGo(other, other.devices)) this.#members.parties.passedOver(other);
+  }
+
+  /** A swap has ended: it matters to whoever has reserved one of these devices. */
+  swapEnded(devices: readonly string[]): LockEffect[] {
+    const out: LockEffect[] = [];
+    for (const party of new Set(devices.map((device) => this.#members.parties.holders.get(device))))
+      if (party?.state === "preparing") this.#prepare(party, out);
+    return this.run(out);
+  }
+
+  /** Memory or a worker is gone: it matters to everybody who is being prepared. */
+  prepareAll(out: LockEffect[]): LockEffect[] {
+    for (const party of [...this.#members.parties.in("preparing")]) this.#prepare(party, out);
+    return this.run(out);
+  }
+
+  /** Takes the next steps towards a grant: offload who is in the way, onload who is not loaded, grant. */
+  #prepare(party: Party, out: LockEffect[]): void {
+    const { workers } = party;
+    if (party.isCancelled) {
+      this.#members.endCancelled(party);
+      return;
+    }
+    const excess = this.#members.residency.excess(workers);
+    if (excess) {
+      for (const member of [...party.members.values()])
+        this.#members.refuse(member, outOfMemory(party.workers, excess), out);
+      return;
+    }
+    if (!this.#makeRoom(workers, out)) return;
+    for (const worker of workers) {
+      if (worker.residency !== "unloaded") continue;
+      if (worker.devices.length === 0) worker.residency = "loaded";
+      else {
+        worker.residency = "onloading";
+        out.push({ type: "onload", worker: worker.worker, devices: worker.devices });
+      }
+    }
+    if (workers.some((worker) => worker.residency !== "loaded")) return;
+    this.#members.parties.move(party, "held");
+    party.reclaims = false;
+    party.numBypassed = 0;
+    for (const member of party.members.values()) {
+      if (member.state !== "asking") continue;
+      this.#members.renew(member);
+      this.#members.answer(member, out);
+    }
+  }
+
+  /** Offloads who is in the way; true when nobody is, any more. */
+  #makeRoom(workers: readonly WorkerState[], out: LockEffect[]): boolean {
+    const room = this.#members.residency.roomFor(workers);
+    if (room.fits) return true;
+    for (const worker of room.offload) {
+      worker.residency = "offloading";
+      out.push({ type: "offload", worker: worker.worker, devices: worker.devices });
+    }
+    return false;
+  }
+
+  /** Whoever needs that worker's devices is refused with the cause. */
+  swapFailed(worker: WorkerState, method: "onload" | "offload", cause: unknown): LockEffect[] {
+    const out: LockEffect[] = [];
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    const message = `'${worker.worker}' could not ${method}: ${reason}`;
+    for (const party of [...this.#members.parties.in("preparing")]) {
+      if (!worker.devices.some((device) => party.holds.has(device))) continue;
+      const error = new TreadleError("call.failed", message, { cause, origin: { worker: worker.worker, method } });
+      for (const member of [...party.members.values()]) this.#members.refuse(member, error, out);
+    }
+    return this.prepareAll(out);
+  }
+}
