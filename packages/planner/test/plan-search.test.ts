@@ -43,7 +43,7 @@ describe("exactness", () => {
         const model = compileModel(PlanProblem.parse(input));
         const best = bruteForce(model);
         expectSameTime(answer.time, best.get("any") ?? null);
-        for (const mode of ["temporal", "spatial"] as const) {
+        for (const mode of ["temporal", "spatial", "hybrid"] as const) {
           const found = answer.alternatives.find((a) => a.mode === mode);
           if (found) expectSameTime(found.time, best.get(mode) ?? null);
           else expect(best.has(mode)).toBe(false);

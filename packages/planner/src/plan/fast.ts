@@ -52,7 +52,8 @@ export function solveFast(
   return { ...found, states: search.states + bounds.numRows(), candidates: search.candidates + bounds.evaluations };
 }
 
-const roughGrid: GridShape = { dense: 16, ratio: 1.15 };
+/** For what nobody needs a proof of. */
+export const roughGrid: GridShape = { dense: 16, ratio: 1.15 };
 
 /** Refining looks at every split of every level. */
 const mostRefinedLevels = 2048;

@@ -3,6 +3,7 @@ import { DeadlinePassed } from "./bounds.ts";
 import { evaluateSchedule, overlapped } from "./evaluate.ts";
 import { type FastResult, solveFast, solveNearly } from "./fast.ts";
 import { lastResort } from "./last-resort.ts";
+import { solveMixed } from "./mixed.ts";
 import { compileModel, type Objective, type Operations, type PlanModel } from "./model.ts";
 import { solveNaive } from "./naive.ts";
 import { type Allocation, allocationsOf, hasEverySplit, wholePools } from "./pool-allocation.ts";
@@ -12,11 +13,14 @@ import type { PlanProblem } from "./problem.ts";
 export const planMethods = ["fast", "naive"] as const;
 export type PlanMethod = (typeof planMethods)[number];
 
-/** `nearly`: as good as can be found without proving it, where proving takes long. */
 export type SearchOptions = {
   readonly operations: Operations;
   readonly method: PlanMethod;
-  readonly nearly: boolean;
+  /**
+   * `least`: proven to be the least. `nearly`: as good as can be found without proving it, where proving takes long.
+   * `mixed`: only schedules that both take turns and own devices, as good as can be found.
+   */
+  readonly aim: "least" | "nearly" | "mixed";
   readonly checkDeadline: () => void;
 };
 
@@ -78,15 +82,18 @@ function searchOverlap(models: Models, allocation: Allocation, how: SearchOption
   return { ...best, bound: proven, states: step.states + busy.states, candidates: step.candidates + busy.candidates };
 }
 
-function searchOnce(model: PlanModel, { operations, method, nearly, checkDeadline }: SearchOptions): FastResult {
-  if (method === "naive") {
+function searchOnce(model: PlanModel, { operations, method, aim, checkDeadline }: SearchOptions): FastResult {
+  if (method === "naive" && aim !== "mixed") {
     const found = solveNaive(model, operations);
     return { ...found, bound: found.time };
   }
   try {
-    return (nearly ? solveNearly : solveFast)(model, operations, checkDeadline);
+    if (aim === "mixed") return solveMixed(model, checkDeadline);
+    return (aim === "nearly" ? solveNearly : solveFast)(model, operations, checkDeadline);
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
-    return lastResort(model, operations);
+    return aim === "mixed" ? nothing : lastResort(model, operations);
   }
 }
+
+const nothing: FastResult = { time: Number.POSITIVE_INFINITY, schedule: null, bound: 0, states: 0, candidates: 0 };

@@ -50,7 +50,7 @@ export class Search {
       const incumbent = this.#incumbent;
       if (row.upper.at(-1)! === Number.POSITIVE_INFINITY)
         return { time: Number.POSITIVE_INFINITY, schedule: null, bound };
-      const schedule = this.#upperSchedule(all, levels, 0);
+      const schedule = this.scheduleAt(all, levels, 0);
       const { objective } = this.#model;
       const time = evaluateSchedule(this.#model, schedule)[objective] ?? Number.POSITIVE_INFINITY;
       if (incumbent === undefined || time <= incumbent.time) return { time, schedule, bound };
@@ -66,7 +66,7 @@ export class Search {
     const row = this.#bounds.row(all, 0);
     if (row.upper.at(-1)! === Number.POSITIVE_INFINITY) return null;
     try {
-      return { schedule: this.#upperSchedule(all, levels, 0), bound: row.lower[levels]! };
+      return { schedule: this.scheduleAt(all, levels, 0), bound: row.lower[levels]! };
     } catch (error) {
       if (!(error instanceof DeadlinePassed)) throw error;
       return null;
@@ -349,7 +349,7 @@ export class Search {
   }
 
   /** A schedule that is at most `Row.upper`, found again by redoing the choice that set it. */
-  #upperSchedule(set: PlanSet, level: number, itemsIndex: number): Schedule {
+  scheduleAt(set: PlanSet, level: number, itemsIndex: number): Schedule {
     if (set.single) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
     const { grid, floorIndex } = this.#bounds;
     if (this.#bounds.row(set, itemsIndex).exact[level] === 1) return this.#schedule(set, level, itemsIndex);
@@ -371,8 +371,8 @@ export class Search {
         offer(a + b + swapAt(cut, level), () => ({
           op: "temporal",
           ...size,
-          first: this.#upperSchedule(cut.turnFirst, level, itemsIndex),
-          second: this.#upperSchedule(cut.turnSecond, level, itemsIndex),
+          first: this.scheduleAt(cut.turnFirst, level, itemsIndex),
+          second: this.scheduleAt(cut.turnSecond, level, itemsIndex),
         }));
       }
       if (!this.#operations.spatial || !cut.beside) continue;
@@ -386,8 +386,8 @@ export class Search {
           const rest = restOf(cut, level, share);
           const { objective } = this.#model;
           offer(spatialSeconds(objective, at(a, share), at(b, rest), chunking.count), () => {
-            const first = this.#upperSchedule(cut.first, share, chunking.itemsIndex);
-            const second = this.#upperSchedule(cut.second, rest, chunking.itemsIndex);
+            const first = this.scheduleAt(cut.first, share, chunking.itemsIndex);
+            const second = this.scheduleAt(cut.second, rest, chunking.itemsIndex);
             if (chunking.count === 0) return { op: "parallel", ...size, first, second };
             return { op: "pipeline", ...size, chunk: chunking.items, first, second };
           });

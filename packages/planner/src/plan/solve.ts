@@ -14,9 +14,7 @@ import {
   PlanProblem,
   type PlanStats,
 } from "./problem.ts";
-import { Models, planMethods, searchMode } from "./search-mode.ts";
-
-const modes: readonly PlanMode[] = ["temporal", "spatial", "hybrid"];
+import { Models, planMethods, type SearchOptions, searchMode } from "./search-mode.ts";
 
 /**
  * The schedule of least time (RLinf §3.4, Alg. 1), the best of each pure mode, and in words why. Pure: the clock is
@@ -35,30 +33,27 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     if (nowMs !== undefined && deadlineMs !== undefined && nowMs() - startedMs > deadlineMs) throw new DeadlinePassed();
   };
   const models = new Models(problem);
-  const found = new Map<PlanMode, FastResult>();
-  let [states, candidates] = [0, 0];
-  for (const mode of [...modes].reverse()) {
-    // What is the best of all is the best of its mode; the runner-up is not worth a proof.
-    const answer = found.get("hybrid");
-    if (answer !== undefined && answer.schedule !== null && modeOf(answer.schedule) === mode) continue;
-    const nearly = mode === "spatial";
-    const result = searchMode(models, { operations: operationsOf(mode), method, nearly, checkDeadline });
-    states += result.states;
-    candidates += result.candidates;
-    found.set(mode, result);
-  }
+  const search = (mode: PlanMode, aim: SearchOptions["aim"]): FastResult =>
+    searchMode(models, { operations: operationsOf(mode), method, aim, checkDeadline });
+  const whole = search("hybrid", "least");
+  const modeOfWhole = whole.schedule === null ? undefined : modeOf(whole.schedule);
+  // What is the best of all is the best of its mode; of the runners-up only the temporal one, which is cheap, is proven.
+  const found = [whole];
+  if (modeOfWhole !== "spatial") found.push(search("spatial", "nearly"));
+  if (modeOfWhole !== "temporal") found.push(search("temporal", "least"));
+  if (modeOfWhole !== "hybrid" && whole.schedule !== null) found.push(search("hybrid", "mixed"));
   const milliseconds = (nowMs?.() ?? 0) - startedMs;
 
-  const best = [...found.values()].reduce((a, b) => (b.time < a.time ? b : a));
-  const bound = found.get("hybrid")!.bound;
+  const best = found.reduce((a, b) => (b.time < a.time ? b : a));
+  const { bound } = whole;
   const stats: PlanStats = {
     milliseconds,
     method,
     exact: bound >= best.time,
     bound: Number.isFinite(bound) ? Math.min(bound, best.time) : null,
     gap: bound < best.time && best.schedule !== null ? (best.time - bound) / best.time : 0,
-    states,
-    candidates,
+    states: found.reduce((sum, { states }) => sum + states, 0),
+    candidates: found.reduce((sum, { candidates }) => sum + candidates, 0),
   };
   const model = models.of(models.relaxed, "step");
   if (best.schedule === null) {
@@ -68,7 +63,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   }
   const { time, schedule } = best;
   const alternatives: PlanAlternative[] = [];
-  for (const result of found.values()) {
+  for (const result of found) {
     if (result.schedule === null) continue;
     const mode = modeOf(result.schedule);
     const known = alternatives.findIndex((a) => a.mode === mode);
