@@ -112,7 +112,7 @@ export const FlowConfig = z.strictObject({
   granularity: z.union([GranularitySetting, z.record(z.string(), GranularitySetting)]).default("auto"),
   /** W2: how many optimiser steps the weights that generate may be behind those that train; 0 is on-policy */
   maxStaleness: z.int().nonnegative().max(64).default(0),
-  /** C3: items a channel holds before `put` waits */
+  /** C3: items of one step that a channel holds before `put` waits; those of a step are always enough */
   capacity: z.int().positive().default(65536),
   /** items above this size stay with their producer until a consumer takes them */
   inlineLimitKiB: z.number().positive().max(16384).default(64),

@@ -5,7 +5,7 @@
  * C6 across channels: before a call's next take, what it holds is acknowledged and what it put is committed, on all its
  * channels in one turn.
  */
-import { type ChannelEffect, ChannelState, StreamShares } from "@treadle/runtime/state-machines";
+import { type ChannelEffect, ChannelState, runnerName, StreamShares } from "@treadle/runtime/state-machines";
 import type { Invariants } from "./invariants.ts";
 
 export type ChannelEnd = { readonly channel: string; readonly role: "source" | "sink"; readonly stream: string };
@@ -101,7 +101,8 @@ export class SimulatedChannels {
     if (open.holds) open.staged.push(...items);
     this.#options.invariants.put(end, count);
     const packed = items.map((payload) => ({ payload, sizeBytes: 0 }));
-    this.#apply(this.#channel(end).put({ call, put, items: packed, staged: open.holds, nowMs: this.#options.now() }));
+    const how = { staged: open.holds, fromCaller: open.worker === runnerName, nowMs: this.#options.now() };
+    this.#apply(this.#channel(end).put({ call, put, items: packed, ...how }));
     if (!this.#atOnce) {
       // The channel is full. Whoever waits for all of a stream gets its share of what there is, to make room.
       for (const each of open.ends) if (each.channel === channel) this.#serveShares(each, true);
@@ -118,7 +119,7 @@ export class SimulatedChannels {
     const take = this.#ask({ call, end, most: count ?? Number.POSITIVE_INFINITY });
     if (count === undefined) {
       this.#sharesOf(end).ask({ take, call });
-      this.#serveShares(end);
+      this.#serveShares(end, this.#channel(end).isFull(end.stream));
     } else {
       const max = { items: count };
       this.#apply(this.#channel(end).take({ call, take, max, min: count, nowMs: this.#options.now() }));

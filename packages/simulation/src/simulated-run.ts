@@ -5,7 +5,7 @@
  * method is called, in the order of the graph, without waiting. Step order and staleness are those of the runtime (W2).
  */
 import { TreadleError } from "@treadle/contracts";
-import { describeStandstill, StepOrder } from "@treadle/runtime/state-machines";
+import { describeStandstill, runnerName, StepOrder } from "@treadle/runtime/state-machines";
 import type { Durations } from "./durations.ts";
 import { EventQueue } from "./event-queue.ts";
 import { Invariants } from "./invariants.ts";
@@ -36,8 +36,6 @@ export type SimulatedStep = {
   readonly endMs: number;
   readonly seconds: number;
 };
-
-const runner = "runner";
 
 type GroupCall = {
   readonly calls: string[];
@@ -104,7 +102,7 @@ export class SimulatedRun {
       },
     });
     const world = { queue: this.#queue, channels: this.#channels, locks: this.#locks, recorder: this.recorder };
-    for (const [worker, devices] of [...devicesOf, [runner, []] as const])
+    for (const [worker, devices] of [...devicesOf, [runnerName, []] as const])
       this.#processes.set(worker, new SimulatedProcess(worker, devices, world));
   }
 
@@ -159,8 +157,8 @@ export class SimulatedRun {
       const { channel, items } = inputs[at] as { channel: string; items: number };
       if (items === 0) continue;
       const stream = streamOf(step);
-      const call = `${runner}:${channel}:${step}`;
-      this.#channels.open(call, runner, [{ channel, role: "sink", stream }]);
+      const call = `${runnerName}:${channel}:${step}`;
+      this.#channels.open(call, runnerName, [{ channel, role: "sink", stream }]);
       const accepted = this.#channels.put(call, channel, items);
       if (!accepted) {
         this.#runnerPuts.set(call, () => {
@@ -185,7 +183,7 @@ export class SimulatedRun {
     }
     for (const channel of model.outputs) {
       const ends = [{ channel, role: "source" as const, stream: streamOf(step) }];
-      const ranks = [{ worker: runner, devices: [] }];
+      const ranks = [{ worker: runnerName, devices: [] }];
       this.#call({ ranks, isGang: false }, channel, step, ends, () => emptyingProgram(channel));
     }
     this.#isInBody = false;
@@ -200,7 +198,7 @@ export class SimulatedRun {
       const startMs = this.#starts.get(step) as number;
       const endMs = this.#queue.nowMs;
       this.steps.push({ step, startMs, endMs, seconds });
-      this.recorder.record(runner, { name: `step ${step}`, category: "step", startMs, endMs, step });
+      this.recorder.record(runnerName, { name: `step ${step}`, category: "step", startMs, endMs, step });
       this.#order.committed(step);
       this.#checkCredit();
     }
@@ -266,8 +264,8 @@ export class SimulatedRun {
 
   /** C3, by the channels' own count: credit is overdrawn by what was let through only, and all of it returns. */
   #checkCredit(): void {
-    for (const { channel, usedItems, overdrawnItems } of this.#channels.snapshots()) {
-      if (usedItems > this.#options.capacityOf(channel) + overdrawnItems)
+    for (const { channel, usedItems, credit } of this.#channels.snapshots()) {
+      if (credit.some((each) => each.usedItems > this.#options.capacityOf(channel) + each.overdrawnItems))
         throw new Error(`C3: '${channel}' holds ${usedItems} items`);
       // What a cycle puts last nobody takes; elsewhere everything is taken.
       const isOver = this.steps.length === this.#options.steps;

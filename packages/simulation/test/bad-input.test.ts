@@ -28,11 +28,6 @@ test.each([
     "the plan has no place for 'actor' of the profile of 'by-hand'; plan again",
   ],
   ["traits of nobody", { traits: { critic: { gang: true } } }, "does not know 'critic'"],
-  [
-    "a batch that no channel ever holds",
-    { capacity: 3 },
-    "step 1 of the simulated run comes to a standstill: 'runner' waits for 'nobody' to take from 'to-rollout'",
-  ],
 ])("%s: a clear error", (_, change, message) => {
   const run = () => simulate({ profile, plan, steps: 1, seed: 1, ...change });
   expect(run).toThrow(message);

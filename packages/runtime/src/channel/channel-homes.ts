@@ -17,7 +17,7 @@ import {
 } from "@treadle/contracts";
 import type { z } from "zod";
 import { type Payloads, readWith, unpackItems, validateItem } from "./channel-client.ts";
-import type { CallOutcome, ChannelEffect } from "./channel-messages.ts";
+import { type CallOutcome, type ChannelEffect, runnerName } from "./channel-messages.ts";
 import { ChannelState } from "./channel-state.ts";
 import { BlockItems, joinItems, type StoredItem } from "./item-blocks.ts";
 import { KeptPayloads, type PayloadEffect } from "./kept-payloads.ts";
@@ -190,7 +190,10 @@ export class ChannelHomes {
     this.#options.onProgress();
     const put = ++this.#lastRequest;
     const answer = this.#await(put, request.call, "put");
-    this.#apply(state.put({ call: request.call, put, items, staged: open.holds, nowMs: this.#options.now() }));
+    const fromCaller = open.worker === runnerName;
+    this.#apply(
+      state.put({ call: request.call, put, items, staged: open.holds, fromCaller, nowMs: this.#options.now() }),
+    );
     if (this.#waiting.has(put)) {
       // The channel is full. Whoever waits for all of a stream gets its share of what there is, to make room.
       for (const end of open.ends) if (end.channel === request.channel) this.#serveShares(end, true);
@@ -216,7 +219,7 @@ export class ChannelHomes {
     }
     if (request.maxItems === undefined && request.maxWeight === undefined) {
       this.#sharesOf(end).ask({ take, call: request.call });
-      this.#serveShares(end);
+      this.#serveShares(end, state.isFull(end.stream));
       return this.#onceServed(take, answer, request.call, end, "take");
     }
     const { maxItems, maxWeight, minItems, key } = request;

@@ -1,6 +1,9 @@
 /** What crosses the boundary of a channel's state machine: inputs, effects, and the picture it gives of itself. */
 import type { TreadleError } from "@treadle/contracts";
 
+/** The workflow as a producer and consumer of channels. */
+export const runnerName = "runner";
+
 /** One rank of one group call, or one `put` of the runner. The rank is part of the id. */
 export type CallId = string;
 /** What one step's producers put and its consumers take. */
@@ -51,6 +54,8 @@ export type PutInput = {
   readonly items: ItemList;
   /** Holds the items back until `commit` (C6). */
   readonly staged?: boolean | undefined;
+  /** From whoever makes the calls that take: while the stream has had no consumer, it would wait for itself (C3). */
+  readonly fromCaller?: boolean | undefined;
   readonly nowMs: number;
 };
 
@@ -123,10 +128,16 @@ export type StreamSnapshot = {
 
 export type ChannelSnapshot = {
   readonly channel: string;
-  /** Queued, in flight and staged together: what counts against the capacity. */
+  /** Queued, in flight and staged together, in all streams. */
   readonly usedItems: number;
   readonly usedBytes: number;
-  /** Items ever admitted without credit because a take was waiting for them or a transaction needed them (C3). */
-  readonly overdrawnItems: number;
+  /** The same by stream: what counts against the capacity. */
+  readonly credit: readonly {
+    readonly stream: StreamId;
+    readonly usedItems: number;
+    readonly usedBytes: number;
+    /** items ever admitted without credit because a take was waiting for them or a transaction needed them (C3) */
+    readonly overdrawnItems: number;
+  }[];
   readonly streams: readonly StreamSnapshot[];
 };

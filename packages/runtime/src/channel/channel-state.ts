@@ -11,10 +11,12 @@
  * - C2 Items of a key are delivered in put order, and while a call holds one unacknowledged, the later ones go to that
  *   call or wait (`stream-queue.ts`). A batch holds at most `max.items` items and weighs at most `max.weight`, unless
  *   its only item weighs more.
- * - C3 Items queued, in flight and staged fit the capacity, or their puts wait, in order, and are admitted piece by
- *   piece; nothing is dropped. Three exceptions keep a full channel from blocking itself: an empty channel takes one item
- *   of any size; an item for which a take of its stream already waits passes through, since it need not be stored;
- *   and a staged put passes while nothing is queued, since only its commit can make room.
+ * - C3 Of each stream, items queued, in flight and staged fit the capacity, or their puts wait, in order, and are admitted
+ *   piece by piece; nothing is dropped. Four exceptions keep a full stream from blocking itself: an empty one takes one
+ *   item of any size; an item for which a take already waits passes through, since it need not be stored; a staged put passes
+ *   while nothing is queued, since only its commit can make room; and a put of the workflow passes while the stream has had
+ *   no consumer, since the workflow calls the consumers after it. Each stream has credit of its own, because steps
+ *   that overlap end in order: what a later one put must not keep out what an earlier one needs to end.
  * - C4 When every producing call has closed well and nothing is left for a take, it gets `end`. A stream without a
  *   producer has not ended. The first producer's failure fails every take of the stream at once.
  * - C5 The policy orders items and takes, here and nowhere else (`pick-policy.ts`).
@@ -60,25 +62,21 @@ export class ChannelState {
   readonly name: string;
   readonly #policy: PickPolicy;
   readonly #endWhen: "acknowledged" | "delivered";
-  readonly #gate: CreditGate;
+  readonly #capacity: Capacity;
+  /** Streams of one id share their credit: one that is not spent counts against the next. */
+  readonly #gates = new Map<StreamId, CreditGate>();
   readonly #calls = new Map<CallId, CallState>();
   /** The latest stream of each id; `#streams` also holds earlier ones that are not spent. */
   readonly #current = new Map<StreamId, StreamState>();
   readonly #streams = new Set<StreamState>();
   readonly #dirty = new Set<StreamState>();
-  /** Visible and held by nobody, in all streams. */
-  #queued = 0;
   #lastDelivery = 0;
   /** payloads of kept items that the next effects name (C7) */
   #finished: unknown[] = [];
 
   constructor(options: ChannelOptions) {
     this.name = options.name;
-    this.#gate = new CreditGate({
-      capacity: options.capacity,
-      show: (stream, source, index, item) => this.#show(stream, source, index, item),
-      touch: (stream) => this.#dirty.add(stream),
-    });
+    this.#capacity = options.capacity;
     this.#policy = options.policy ?? fifo;
     this.#endWhen = options.endWhen ?? "acknowledged";
   }
@@ -106,7 +104,7 @@ export class ChannelState {
     let stream = this.#current.get(input.stream);
     const isOver = stream && (stream.failure || stream.isSealed());
     if (!stream || (isOver && input.role === "sink" && (stream.hadConsumer || stream.failure))) {
-      stream = new StreamState(input.stream, this.#policy);
+      stream = new StreamState(input.stream, this.#policy, this.#gateOf(input.stream));
       this.#current.set(input.stream, stream);
       this.#streams.add(stream);
     }
@@ -169,10 +167,10 @@ export class ChannelState {
       sinceMs: input.nowMs,
     };
     const out: ChannelEffect[] = [];
-    this.#gate.enter(state, out);
-    // A full channel overrules a policy that declines.
-    if (this.#policy.select && this.#gate.waitingPuts.length > 0)
-      for (const each of this.#streams) this.#dirty.add(each);
+    stream.gate.enter(state, input.fromCaller === true && !stream.hadConsumer, out);
+    // A full stream overrules a policy that declines.
+    if (this.#policy.select && stream.gate.waitingPuts.length > 0)
+      for (const each of this.#streams) if (each.gate === stream.gate) this.#dirty.add(each);
     return this.#settle(out);
   }
 
@@ -276,19 +274,44 @@ export class ChannelState {
     return queued;
   }
 
+  /** A put into a stream of that id waits for credit. */
+  isFull(id: StreamId): boolean {
+    return (this.#gates.get(id)?.waitingPuts.length ?? 0) > 0;
+  }
+
   snapshot(): ChannelSnapshot {
+    const credit = [...this.#gates].map(([stream, { usedItems, usedBytes, overdrawnItems }]) => ({
+      stream,
+      usedItems,
+      usedBytes,
+      overdrawnItems,
+    }));
+    const sumOf = (of: (each: (typeof credit)[number]) => number) => credit.reduce((sum, each) => sum + of(each), 0);
     return {
       channel: this.name,
-      usedItems: this.#gate.usedItems,
-      usedBytes: this.#gate.usedBytes,
-      overdrawnItems: this.#gate.overdrawnItems,
-      streams: [...this.#streams].map((stream) => stream.snapshot(this.#gate.waitingPuts)),
+      usedItems: sumOf((each) => each.usedItems),
+      usedBytes: sumOf((each) => each.usedBytes),
+      credit,
+      streams: [...this.#streams].map((stream) => stream.snapshot()),
     };
+  }
+
+  #gateOf(id: StreamId): CreditGate {
+    let gate = this.#gates.get(id);
+    if (gate === undefined) {
+      gate = new CreditGate({
+        capacity: this.#capacity,
+        show: (stream, source, index, item) => this.#show(stream, source, index, item),
+        touch: (stream) => this.#dirty.add(stream),
+      });
+      this.#gates.set(id, gate);
+    }
+    return gate;
   }
 
   #show(stream: StreamState, source: ItemList, index: number, item: PutItem): void {
     this.#lastDelivery += 1;
-    this.#queued += 1;
+    stream.gate.queuedItems += 1;
     stream.queue.push(source, index, item, this.#lastDelivery);
   }
 
@@ -297,20 +320,23 @@ export class ChannelState {
   /** Runs until no put can be admitted and no take be answered: no wake-up is lost. */
   #settle(out: ChannelEffect[]): ChannelEffect[] {
     do {
-      if (this.#gate.waitingPuts.length > 0) this.#gate.admitWaiting(out);
+      for (const gate of this.#gates.values()) gate.admitWaiting(out);
       for (const stream of this.#dirty) {
         this.#dirty.delete(stream);
         this.#serve(stream, out);
       }
-    } while (
-      (this.#gate.waitingPuts.length > 0 && this.#gate.admitWithoutCredit(this.#queued > 0, out)) ||
-      this.#dirty.size > 0
-    );
+    } while (this.#admitWithoutCredit(out) || this.#dirty.size > 0);
     if (this.#finished.length > 0) {
       out.push({ type: "finished", payloads: this.#finished });
       this.#finished = [];
     }
     return out;
+  }
+
+  #admitWithoutCredit(out: ChannelEffect[]): boolean {
+    let hasAdmitted = false;
+    for (const gate of this.#gates.values()) hasAdmitted = gate.admitWithoutCredit(out) || hasAdmitted;
+    return hasAdmitted;
   }
 
   #serve(stream: StreamState, out: ChannelEffect[]): void {
@@ -331,7 +357,7 @@ export class ChannelState {
 
   #deliver(stream: StreamState, out: ChannelEffect[]): void {
     if (stream.queue.queuedItems === 0) return;
-    const batches: Batch[] = fillBatches(stream, this.#policy, this.#gate.waitingPuts.length > 0 || stream.isSealed());
+    const batches: Batch[] = fillBatches(stream, this.#policy, stream.gate.waitingPuts.length > 0 || stream.isSealed());
     if (batches.length === 0) return;
     const filled = new Set(batches.map((batch) => batch.take));
     stream.takes = stream.takes.filter((take) => !filled.has(take));
@@ -340,7 +366,7 @@ export class ChannelState {
       for (const item of items) call.inFlight.push(item);
       call.inFlightWeight += weight;
       stream.numInFlight += items.length;
-      this.#queued -= items.length;
+      stream.gate.queuedItems -= items.length;
       stream.loads.set(call.worker, (stream.loads.get(call.worker) ?? 0) + weight);
       out.push({ type: "deliver", take: take.take, call: call.call, worker: call.worker, deliveries: items });
     }
@@ -349,7 +375,7 @@ export class ChannelState {
   // What acknowledging, committing, giving back and failing have in common.
 
   #finish(call: CallState, item: Item): void {
-    this.#gate.release(1, item.sizeBytes);
+    (call.source as StreamState).gate.release(1, item.sizeBytes);
     this.#finishPayload(item);
     call.inFlightWeight -= item.weight;
     (call.source as StreamState).numInFlight -= 1;
@@ -358,7 +384,7 @@ export class ChannelState {
   #commit(call: CallState): void {
     const stream = call.sink;
     if (!stream) return;
-    for (const put of this.#gate.waitingPuts) {
+    for (const put of stream.gate.waitingPuts) {
       if (put.call !== call) continue;
       put.staged = false;
       put.committed = true;
@@ -367,15 +393,15 @@ export class ChannelState {
     call.staged = [];
     stream.numStaged -= staged.length;
     for (const [index, item] of staged.entries()) {
-      if (stream.failure) this.#drop(item);
+      if (stream.failure) this.#drop(stream, item);
       else this.#show(stream, staged, index, item);
     }
     this.#dirty.add(stream);
   }
 
   #undo(call: CallState): void {
-    for (const item of call.staged) this.#drop(item);
     if (call.sink) {
+      for (const item of call.staged) this.#drop(call.sink, item);
       call.sink.numStaged -= call.staged.length;
       this.#dirty.add(call.sink);
     }
@@ -399,7 +425,7 @@ export class ChannelState {
     call.inFlightWeight = 0;
     stream.numInFlight -= items.length;
     stream.queue.giveBack(items);
-    this.#queued += items.length;
+    stream.gate.queuedItems += items.length;
     if (stream.failure) this.#clearQueue(stream);
     this.#dirty.add(stream);
   }
@@ -415,19 +441,19 @@ export class ChannelState {
 
   #clearQueue(stream: StreamState): void {
     const { items, bytes } = stream.queue.clear();
-    this.#queued -= items.length;
-    this.#gate.release(items.length, bytes);
+    stream.gate.queuedItems -= items.length;
+    stream.gate.release(items.length, bytes);
     for (const item of items) this.#finishPayload(item);
   }
 
-  #drop(item: PutItem): void {
-    this.#gate.release(1, item.sizeBytes);
+  #drop(stream: StreamState, item: PutItem): void {
+    stream.gate.release(1, item.sizeBytes);
     this.#finishPayload(item);
   }
 
   /** What was admitted of them stays. */
   #dropPuts(matches: (put: PutState) => boolean): PutState[] {
-    const dropped = this.#gate.drop(matches);
+    const dropped = [...this.#gates.values()].flatMap((gate) => gate.drop(matches));
     for (const { items, next } of dropped)
       for (let at = next; at < items.length; at++) this.#finishPayload(items.at(at));
     return dropped;
@@ -441,6 +467,8 @@ export class ChannelState {
   #forget(stream: StreamState): void {
     this.#streams.delete(stream);
     if (this.#current.get(stream.id) === stream) this.#current.delete(stream.id);
+    for (const other of this.#streams) if (other.gate === stream.gate) return;
+    this.#gates.delete(stream.id);
   }
 
   #producerFailed(stream: StreamState): TreadleError {

@@ -1,5 +1,5 @@
 /**
- * The door of a channel: counts what is inside against the capacity and keeps the puts that wait for credit, in order
+ * The door of a stream: counts what is inside against the capacity and keeps the puts that wait for credit, in order
  * (C3). It owns the waiting puts and the staged items' credit; where an admitted item goes is the channel's business.
  */
 import type { ChannelEffect, ItemList, PutItem } from "./channel-messages.ts";
@@ -25,6 +25,8 @@ export class CreditGate {
   usedItems = 0;
   usedBytes = 0;
   overdrawnItems = 0;
+  /** Visible and held by nobody; counted by the channel. */
+  queuedItems = 0;
   #puts: PutState[] = [];
   readonly #capacity: Capacity;
   readonly #show: ShowItem;
@@ -45,9 +47,15 @@ export class CreditGate {
     this.usedBytes -= bytes;
   }
 
-  /** Admits what fits and lets the rest wait behind the puts that came before. */
-  enter(put: PutState, out: ChannelEffect[]): void {
+  /** Admits what fits and lets the rest wait behind the puts that came before; or admits all of them. */
+  enter(put: PutState, isFree: boolean, out: ChannelEffect[]): void {
     this.#touch(put.stream);
+    if (isFree) {
+      for (const each of this.#puts) this.#admitAll(each, out);
+      this.#leave(this.#puts.splice(0));
+      this.#admitAll(put, out);
+      return;
+    }
     if (this.#puts.length === 0 && this.#admitWithCredit(put, out)) return;
     this.#puts.push(put);
     put.stream.numWaitingPuts += 1;
@@ -55,6 +63,7 @@ export class CreditGate {
 
   /** Admits waiting puts in order, as far as there is credit. */
   admitWaiting(out: ChannelEffect[]): void {
+    if (this.#puts.length === 0) return;
     let numDone = 0;
     for (const put of this.#puts) {
       const { next } = put;
@@ -70,7 +79,9 @@ export class CreditGate {
    * C3's exceptions: what a waiting take lacks passes, in the stream's order, up to what the takes can use; staged items
    * pass while nothing is queued. True when anything passed.
    */
-  admitWithoutCredit(hasQueued: boolean, out: ChannelEffect[]): boolean {
+  admitWithoutCredit(out: ChannelEffect[]): boolean {
+    if (this.#puts.length === 0) return false;
+    const hasQueued = this.queuedItems > 0;
     const demands = new Map<StreamState, Demand>();
     const done = new Set<PutState>();
     const before = this.overdrawnItems;
@@ -111,6 +122,15 @@ export class CreditGate {
       this.#leave(dropped);
     }
     return dropped;
+  }
+
+  #admitAll(put: PutState, out: ChannelEffect[]): void {
+    for (; put.next < put.items.length; ) {
+      const item = put.items.at(put.next) as PutItem;
+      if (!this.#hasCredit(item.sizeBytes)) this.overdrawnItems += 1;
+      this.#admit(put, item);
+    }
+    out.push({ type: "put-accepted", put: put.put, call: put.call.call });
   }
 
   #leave(puts: readonly PutState[]): void {

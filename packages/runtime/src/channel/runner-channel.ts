@@ -4,6 +4,7 @@ import type { z } from "zod";
 import type { BatchOptions, Channel, Sink, Source } from "./channel.ts";
 import { SinkClient, SourceClient } from "./channel-client.ts";
 import type { ChannelHomes } from "./channel-homes.ts";
+import { runnerName } from "./channel-messages.ts";
 
 /** One end of a channel, to be passed to a worker's method. It works only there. */
 export class ChannelEndpoint {
@@ -19,9 +20,6 @@ export class ChannelEndpoint {
     return this.#reference();
   }
 }
-
-/** The runner as a producer and consumer of channels. */
-export const runnerName = "runner";
 
 export class RunnerChannel<T> implements Channel<T> {
   readonly name: string;

@@ -8,6 +8,7 @@ import type {
   StreamId,
   StreamSnapshot,
 } from "./channel-messages.ts";
+import type { CreditGate } from "./credit-gate.ts";
 import type { PickPolicy } from "./pick-policy.ts";
 import { type Item, StreamQueue } from "./stream-queue.ts";
 
@@ -49,6 +50,7 @@ export type PutState = {
 export class StreamState {
   readonly id: StreamId;
   readonly queue: StreamQueue;
+  readonly gate: CreditGate;
   readonly producers = new Set<CallState>();
   readonly consumers = new Set<CallState>();
   takes: TakeState[] = [];
@@ -62,8 +64,9 @@ export class StreamState {
   /** Weight acknowledged by, or in flight to, each worker. */
   readonly loads = new Map<string, number>();
 
-  constructor(id: StreamId, policy: PickPolicy) {
+  constructor(id: StreamId, policy: PickPolicy, gate: CreditGate) {
     this.id = id;
+    this.gate = gate;
     this.queue = new StreamQueue(policy);
   }
 
@@ -107,7 +110,7 @@ export class StreamState {
     return true;
   }
 
-  snapshot(puts: readonly PutState[]): StreamSnapshot {
+  snapshot(): StreamSnapshot {
     const holders = (calls: Set<CallState>): HolderSnapshot[] =>
       [...calls].map(({ call, worker }) => ({ call, worker }));
     const inFlight = new Map<string, { worker: string; items: number; weight: number }>();
@@ -132,7 +135,7 @@ export class StreamState {
         min,
         key,
       })),
-      waitingPuts: puts
+      waitingPuts: this.gate.waitingPuts
         .filter((put) => put.stream === this)
         .map(({ put, call, sinceMs, items, next, staged }) => ({
           put,

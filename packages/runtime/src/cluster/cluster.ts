@@ -15,9 +15,10 @@ import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
 import type { Payloads } from "../channel/channel-client.ts";
 import { type ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
+import { runnerName } from "../channel/channel-messages.ts";
 import { DistantPayloads } from "../channel/distant-payloads.ts";
 import { keptPrefix, type PayloadEffect } from "../channel/kept-payloads.ts";
-import { ChannelEndpoint, RunnerChannel, runnerName } from "../channel/runner-channel.ts";
+import { ChannelEndpoint, RunnerChannel } from "../channel/runner-channel.ts";
 import { LockService } from "../device-lock/lock-service.ts";
 import { createGroup, describeGroup, groupRef, type WorkerGroup } from "../group/group.ts";
 import type { CallHandle } from "../group/handle.ts";
@@ -379,9 +380,9 @@ export class Cluster {
   }
 
   #removeSegment({ node, segment }: Extract<PayloadEffect, { type: "remove" }>): void {
-    if (node === undefined) return removeSegment(segment);
-    const addresses = this.#nodes.depots.get(node);
-    if (addresses) this.#payloads.distant?.free({ addresses }, [{ segment }]);
+    const addresses = node === undefined ? undefined : this.#nodes.depots.get(node);
+    if (node === undefined) removeSegment(segment);
+    else if (addresses) this.#payloads.distant?.free({ addresses }, [{ segment }]);
   }
 
   /** The runner is no node then, and keeps nothing itself. */

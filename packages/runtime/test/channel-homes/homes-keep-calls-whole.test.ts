@@ -46,6 +46,28 @@ const outcomeOf = async (promise: Promise<unknown>) =>
   Promise.race([promise.catch((error: TreadleError) => error.code), turn().then(() => "waiting")]);
 
 describe("waiting puts and takes", () => {
+  test("who wants all of a stream that is full already gets what there is, to make room", async () => {
+    const { homes, put, take } = homesWith({ name: "in", capacity: 1 });
+    homes.open("p", "source/0", [sink("in")]);
+    homes.open("c", "sink/0", [source("in")]);
+    await put("p", "in", 1);
+    const rest = put("p", "in", 2);
+    expect(await outcomeOf(rest)).toBe("waiting");
+    expect(await take("c", "in")).toEqual([1]);
+    homes.close("p", ok);
+    expect(await take("c", "in")).toEqual([2]);
+    await rest;
+  });
+
+  test("C3: the workflow puts all that it has before it calls who takes, and waits once somebody does", async () => {
+    const { homes, put } = homesWith({ name: "in", capacity: 1 });
+    homes.open("runner:1", "runner", [sink("in")]);
+    expect(await outcomeOf(put("runner:1", "in", 1, 2, 3))).toBe(undefined);
+    homes.open("c", "sink/0", [source("in")]);
+    expect(await outcomeOf(put("runner:1", "in", 4))).toBe("waiting");
+    homes.fail(new TreadleError("run.stopped", "the test is over"));
+  });
+
   test("C4: who waits for a whole stream hears at once that one of its producers has failed", async () => {
     const { homes, put, take } = homesWith({ name: "in" });
     homes.open("p", "source/0", [sink("in")]);

@@ -140,14 +140,11 @@ export class RandomChannel {
     if (!isAccepted) expect(answer?.type).toBe("put-refused");
     this.#apply(effects);
     // C3: more than the capacity enters only for a take that waits, or staged while nothing is queued.
-    if (
-      answer?.type === "put-accepted" &&
-      before.usedItems > 0 &&
-      before.usedItems + numItems > this.#options.channel.capacity.items
-    ) {
+    const used = before.credit.find((each) => each.stream === call.sink)?.usedItems ?? 0;
+    if (answer?.type === "put-accepted" && used > 0 && used + numItems > this.#options.channel.capacity.items) {
       const taken = effects.some((effect) => effect.type === "deliver");
       const waits = [...this.calls.values()].some((each) => each.source === call.sink && each.takes.length > 0);
-      const queued = before.streams.reduce((sum, stream) => sum + stream.queuedItems, 0);
+      const queued = before.streams.find((each) => each.stream === call.sink)?.queuedItems ?? 0;
       expect(taken || waits || (staged && queued === 0), "C3: a put passed a full channel").toBe(true);
     }
     this.check();
@@ -376,13 +373,13 @@ export class RandomChannel {
     const waiting = snapshot.streams.flatMap((stream) => stream.waitingPuts);
     must(waiting.length === this.openPuts.size, "every put is answered or waits");
     // C3: nobody waits for credit that is there, and staged items do not wait for room that only they can make.
-    if (waiting.length > 0) {
-      const isFull =
-        snapshot.usedItems >= capacity.items ||
-        (capacity.bytes !== undefined && snapshot.usedBytes + 9 > capacity.bytes);
-      must(snapshot.usedItems > 0 && isFull, "C3: a put waits only for credit");
-      const queued = snapshot.streams.reduce((sum, stream) => sum + stream.queuedItems, 0);
-      must(queued > 0 || !waiting.some((put) => put.staged), "C6: staged puts do not block one another");
+    for (const { stream, queuedItems, waitingPuts } of snapshot.streams) {
+      if (waitingPuts.length === 0) continue;
+      const used = snapshot.credit.find((each) => each.stream === stream);
+      const { usedItems = 0, usedBytes = 0 } = used ?? {};
+      const isFull = usedItems >= capacity.items || (capacity.bytes !== undefined && usedBytes + 9 > capacity.bytes);
+      must(usedItems > 0 && isFull, "C3: a put waits only for credit of its own stream");
+      must(queuedItems > 0 || !waitingPuts.some((put) => put.staged), "C6: staged puts do not block one another");
     }
     const inside = this.items.filter(
       (item) => item.state === "visible" || item.state === "inFlight" || item.state === "staged",
