@@ -99,12 +99,18 @@ export const AutoPlacementConfig = z.strictObject({
   driftWindow: z.int().positive().default(10),
 });
 
+const ElasticConfig = z
+  .strictObject({ min: z.int().positive().default(1), max: z.int().positive().optional() })
+  .refine(({ min, max }) => max === undefined || min <= max, "min must not be above max");
+
 export const PlacementConfig = z.strictObject({
   /** `auto`: the first steps are measured, then the fastest of all plans is chosen, and chosen anew when steps drift */
   mode: z.union([PlacementMode, z.literal("auto")]).default("temporal"),
   auto: AutoPlacementConfig.prefault({}),
   /** component (or comma list of components that share) to devices, as `rollout: 0-1` or `actor,inference: all` */
   components: z.record(z.string(), z.union([z.string(), z.int().nonnegative()])).default({}),
+  /** components whose number of ranks follows the nodes that are there, between steps, within these bounds */
+  elastic: z.record(z.string(), ElasticConfig).default({}),
 });
 
 export const FlowConfig = z.strictObject({

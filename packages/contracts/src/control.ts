@@ -39,6 +39,8 @@ export const NodeInfo = z.object({
   devices: z.array(DeviceOffer).max(65_536),
   labels: z.record(z.string(), z.string()),
   platform: z.string(),
+  /** it was asked to leave, and does once its runs have taken their workers away between two steps */
+  isDraining: z.boolean().optional(),
   /** the worker processes there, by run */
   workers: z.record(z.string(), z.array(z.string())),
 });

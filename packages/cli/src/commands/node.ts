@@ -19,6 +19,7 @@ const Flags = z.strictObject({
   ),
   metrics: MetricsConfig.optional(),
   limitSeconds: z.coerce.number().positive(),
+  drainSeconds: z.coerce.number().nonnegative(),
 });
 
 type RawFlags = NatsFlags & {
@@ -35,6 +36,7 @@ type RawFlags = NatsFlags & {
   readonly metricsKey?: string;
   readonly metricsCa?: string;
   readonly limit: string;
+  readonly drain: string;
   readonly project?: string;
 };
 
@@ -63,9 +65,10 @@ export function nodeCommand(): Command {
     .option("--metrics-key <file>", "its key")
     .option("--metrics-ca <file>", "authority of those who may read them")
     .option("--limit <seconds>", "ends its workers when the NATS server is away for longer", "60")
+    .option("--drain <seconds>", "at SIGTERM, how long its runs have to finish a step and move on", "20")
     .option("--project <folder>", "only modules below it are run (default: the project here)")
     .action(async (raw: RawFlags) => {
-      const { nats, name, links, labels, devices, metrics, limitSeconds } = validateConfig(Flags, {
+      const { nats, name, links, labels, devices, metrics, limitSeconds, drainSeconds } = validateConfig(Flags, {
         nats: natsValues(raw),
         ...given({ name: raw.name }),
         links: {
@@ -84,6 +87,7 @@ export function nodeCommand(): Command {
           }),
         }),
         limitSeconds: raw.limit,
+        drainSeconds: raw.drain,
       });
       const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
       const node = await openNode({
@@ -110,7 +114,9 @@ export function nodeCommand(): Command {
         for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, onSignal);
       });
       if ((await Promise.race([asked, node.replaced])) === "asked") {
-        print("leaves: its runs go on elsewhere");
+        print("drains: its runs move on between two steps");
+        const isEmpty = await node.drain(drainSeconds * 1000);
+        print(isEmpty ? "leaves" : "leaves: what its workers were doing is done again elsewhere");
         await node.close("it was asked to leave");
         print("has left");
         return;

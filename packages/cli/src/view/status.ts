@@ -41,6 +41,7 @@ function nodeLine({ name, incarnation, info }: ClusterStatus["nodes"][number]): 
   const labels = Object.entries(info.labels).map(([key, value]) => `${key}=${value}`);
   const workers = Object.values(info.workers).flat().length;
   const parts = [`${info.cpus} cores${numa}`, gibibytes(info.memoryBytes), ...devices, ...labels];
+  if (info.isDraining) parts.push("drains");
   return `${name.padEnd(16)} ${parts.join(", ")}; ${workers} workers (incarnation ${incarnation})`;
 }
 

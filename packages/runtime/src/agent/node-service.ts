@@ -48,7 +48,7 @@ export type NodeObserver = Pick<NodeRegistry, "workers" | "beat" | "exited">;
 export type NodeServiceOptions = {
   readonly name: string;
   readonly plane: ControlPlane;
-  readonly info: Omit<NodeInfo, "workers">;
+  readonly info: Omit<NodeInfo, "workers" | "isDraining">;
   readonly projectRoot: string;
   readonly place: NodePlace;
   /** whoever measures this node */
@@ -57,6 +57,7 @@ export type NodeServiceOptions = {
   readonly onNotice?: (text: string) => void;
 };
 
+const drainLookMs = 100;
 const updateDelayMs = 300;
 const tickMs = 500;
 /** A runner announces itself before it asks for anything; one that is not seen within this time is gone. */
@@ -76,6 +77,7 @@ export class NodeService {
   #ticker: NodeJS.Timeout | undefined;
   #updating: NodeJS.Timeout | undefined;
   #isClosing = false;
+  #isDraining = false;
   readonly #ends: (() => void)[] = [];
 
   constructor(options: NodeServiceOptions) {
@@ -108,6 +110,22 @@ export class NodeService {
       }, place.cutOffMs);
     });
     this.#ticker = setInterval(() => this.#dropUnseen(), tickMs);
+  }
+
+  /**
+   * Tells runs to take their workers away between two steps; resolves with whether they did within the limit. What is left
+   * then ends with `close`, and what it was doing is done again elsewhere.
+   */
+  async drain(limitMs: number): Promise<boolean> {
+    this.#isDraining = true;
+    const deadlineMs = performance.now() + limitMs;
+    for (;;) {
+      const sessions = (await Promise.all(this.#sessions.values()).catch(() => [])) as RunSession[];
+      if (sessions.every(({ workers }) => workers.length === 0)) return true;
+      if (performance.now() > deadlineMs || !this.#options.plane.isConnected) return false;
+      this.#announceSoon();
+      await delay(drainLookMs);
+    }
   }
 
   /** Leaves, and ends every worker; whoever runs something here is told that they are gone. */
@@ -294,7 +312,7 @@ export class NodeService {
   #info(sessions: readonly RunSession[]): NodeInfo {
     const workers = Object.fromEntries(sessions.map((session) => [session.run, session.workers.sort()]));
     this.#options.observer?.workers(workers);
-    return { ...this.#options.info, workers };
+    return { ...this.#options.info, workers, isDraining: this.#isDraining };
   }
 
   #notice(text: string): void {

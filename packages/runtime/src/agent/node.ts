@@ -31,6 +31,8 @@ export type Node = {
   readonly incarnation: number;
   /** resolves when another agent of the same name has taken this one's place */
   readonly replaced: Promise<void>;
+  /** has runs take their workers away between two steps; false when some are still here at the limit */
+  drain(limitMs: number): Promise<boolean>;
   /** leaves, and ends every worker */
   close(reason: string): Promise<void>;
 };
@@ -76,7 +78,8 @@ export async function openNode(options: NodeOptions): Promise<Node> {
       replace = resolve;
     });
     await service.start(() => replace());
-    return { name, incarnation: service.incarnation, replaced, close };
+    const drain = (limitMs: number) => service.drain(limitMs);
+    return { name, incarnation: service.incarnation, replaced, drain, close };
   } catch (error) {
     await close("it could not start");
     throw error;

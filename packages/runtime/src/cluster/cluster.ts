@@ -26,12 +26,13 @@ import { mapArguments } from "../host/call-arguments.ts";
 import { locateExport } from "../host/module-loader.ts";
 import { SupervisorState } from "../supervisor/supervisor-state.ts";
 import { type AnyWorkerClass, type ConfigOf, methodNames, type WorkerClass } from "../worker.ts";
+import { adaptPlan } from "./adapt-plan.ts";
 import { type Component, componentName, type LaunchOptions } from "./component.ts";
 import { Fleet } from "./fleet.ts";
 import { GroupCalls } from "./group-calls.ts";
 import { openLocalNode } from "./local-node.ts";
 import type { Nodes } from "./nodes.ts";
-import { type PlacementFacts, type PlannedChange, placementFacts } from "./placement-facts.ts";
+import { elasticOf, type PlacementFacts, type PlannedChange, placementFacts } from "./placement-facts.ts";
 import type { Rank } from "./rank.ts";
 import { SavedStates } from "./saved-states.ts";
 import { channelWaits, describeStandstill } from "./standstill.ts";
@@ -296,9 +297,35 @@ export class Cluster {
     if (this.#calls.open.length > 0) return false;
     this.#planned = planned;
     if (!this.#started) return true;
+    this.#fleet.addDevices(this.#nodes.devices());
     this.#announce();
     await this.#fleet.adopt(planned.plan);
     return true;
+  }
+
+  /** Grows whenever a node comes, goes, or begins to drain. */
+  get nodesRevision(): number {
+    return this.#nodes.revision;
+  }
+
+  /** Some component's number of ranks follows the nodes. */
+  get isElastic(): boolean {
+    return elasticOf(this.components, this.#options.config).size > 0;
+  }
+
+  /** The plan as the nodes that are there now want it; undefined when that is the present one. */
+  adapt(): PlannedChange | undefined {
+    const current = this.#planned?.plan;
+    if (!current || !this.#started) return undefined;
+    const components = Object.fromEntries(
+      Object.keys(current.components).map((name) => [
+        name,
+        { ranks: this.#fleet.ranksOf(name).map(({ node, devices }) => ({ node, devices: [...devices] })) },
+      ]),
+    );
+    const facts = this.placementFacts;
+    const elastic = elasticOf(this.components, this.#options.config);
+    return adaptPlan({ current: { ...current, components }, facts, elastic });
   }
 
   /** Places and starts everything that was launched; calls do it by themselves. */

@@ -6,6 +6,11 @@ export type LaunchOptions = {
   /** default: the class's name without `Worker`, in kebab case */
   readonly name?: string | undefined;
   readonly ranks?: { readonly min?: number; readonly max?: number; readonly fixed?: number } | undefined;
+  /**
+   * its number of ranks follows the nodes that are there, between steps, instead of `ranks`; its processes start again from
+   * their saved state then, which must be one for any number of ranks
+   */
+  readonly elastic?: { readonly min?: number; readonly max?: number } | undefined;
   /** devices that one rank spans, such as a tensor-parallel size */
   readonly devicesPerRank?: number | undefined;
   readonly deviceKind?: string | undefined;

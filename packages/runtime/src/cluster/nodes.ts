@@ -81,6 +81,7 @@ export class Nodes {
     throw new TreadleError("node.unavailable", "the run is starting; ask again in a moment");
   };
   #closed: Promise<void> | undefined;
+  #revision = 0;
 
   constructor(options: NodesOptions) {
     this.#options = options;
@@ -123,14 +124,23 @@ export class Nodes {
     );
   }
 
-  /** The devices of the nodes that are there. */
+  /** Grows whenever a node comes, goes, or begins to drain. */
+  get revision(): number {
+    return this.#revision;
+  }
+
+  /** The devices of the nodes that are there and stay. */
   devices(): readonly DeviceSpec[] {
-    return this.#options.ownNode?.devices ?? this.#devices.of([...this.#usable.values()].map(readNode));
+    return this.#options.ownNode?.devices ?? this.#devices.of(this.#staying);
+  }
+
+  get #staying(): ReturnType<typeof readNode>[] {
+    return [...this.#usable.values()].map(readNode).filter(({ info }) => !info.isDraining);
   }
 
   /** Those on which a rank can find a new place: also of nodes that the plan makes no use of. */
   places(): readonly DeviceSpec[] {
-    return this.#options.ownNode?.devices ?? this.#devices.withSpares([...this.#usable.values()].map(readNode));
+    return this.#options.ownNode?.devices ?? this.#devices.withSpares(this.#staying);
   }
 
   /** The nodes of these devices, in their order. */
@@ -338,7 +348,7 @@ export class Nodes {
     const { member } = change;
     if (change.type === "changed") {
       const isKnown = this.#usable.get(member.name)?.incarnation === member.incarnation;
-      if (isKnown && NodeInfo.safeParse(member.body).success) this.#usable.set(member.name, member);
+      if (isKnown && NodeInfo.safeParse(member.body).success) this.#renew(member);
       return;
     }
     if (change.type === "joined") {
@@ -348,9 +358,20 @@ export class Nodes {
     if (change.type === "left") this.#lose(member, change.reason);
   }
 
+  /** What a node says of itself has changed. */
+  #renew(member: Member): void {
+    const before = this.#usable.get(member.name);
+    const wasDraining = before !== undefined && readNode(before).info.isDraining === true;
+    this.#usable.set(member.name, member);
+    if (wasDraining || !readNode(member).info.isDraining) return;
+    this.#revision++;
+    this.#options.onNotice?.(`node '${member.name}' drains: its ranks move before the next step, where there is room`);
+  }
+
   #lose(member: Member, reason: string): void {
     if (this.#usable.get(member.name)?.incarnation !== member.incarnation) return;
     this.#usable.delete(member.name);
+    this.#revision++;
     this.#depots.delete(member.name);
     this.#options.onNotice?.(`node '${member.name}' is lost: ${reason}`);
     for (const worker of [...this.#workers.values()]) {
@@ -392,6 +413,7 @@ export class Nodes {
       .some(({ name, incarnation }) => name === member.name && incarnation === member.incarnation);
     if (!isStillThere || this.#closed) return;
     this.#usable.set(member.name, member);
+    this.#revision++;
     if (this.#run !== undefined) onNotice?.(`node '${member.name}' has joined`);
     this.#changed();
   }

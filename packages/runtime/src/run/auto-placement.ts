@@ -64,7 +64,7 @@ export class AutoPlacement {
     this.#ports = ports;
   }
 
-  /** The first plan. */
+  /** The first plan, or the first one for other devices. */
   plan(facts: PlacementFacts): PlannedChange {
     const { workflow, config } = this.#options;
     const traits = this.#traits(facts);
@@ -85,6 +85,7 @@ export class AutoPlacement {
       options: config.placement.auto,
     });
     this.#written = profile;
+    this.#next = undefined;
     const first = this.#replanner.start();
     this.#watch();
     return { ...first, why: [...why, ...first.why] };

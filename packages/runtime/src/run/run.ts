@@ -26,6 +26,7 @@ import { CallHandle } from "../group/handle.ts";
 import { AutoPlacement, type Learnt } from "./auto-placement.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
+import { Elasticity } from "./elasticity.ts";
 import { Journal, stateFilesOf } from "./journal.ts";
 import { KeptRun, openRunStore } from "./kept-run.ts";
 import { RunFolder } from "./run-folder.ts";
@@ -270,6 +271,7 @@ class Run {
     const { runId } = this.#folder;
     const trace = this.#config.trace ? new RunTrace(this.#folder.traceFile, onEvent) : undefined;
     const auto = this.#autoPlacement();
+    const elasticity = this.#elasticity(auto);
     const notice = this.#notice;
     this.#observation = await openRunObservation(this.#config.observe, {
       runId,
@@ -311,7 +313,10 @@ class Run {
         auto?.committed(step.step, step.seconds);
         await this.#committed(step);
       },
-      between: auto && (() => auto.between()),
+      between: () => {
+        elasticity.placed();
+        return elasticity.between() ?? auto?.between();
+      },
     });
     this.#cluster.onCall((handle) => this.#tracker.track(handle));
     // The caller's signals may outlive the run.
@@ -367,6 +372,19 @@ class Run {
         warn: (line) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" }),
       },
     );
+  }
+
+  #elasticity(auto: AutoPlacement | undefined): Elasticity {
+    return new Elasticity({
+      revision: () => this.#cluster.nodesRevision,
+      adapt: () => {
+        const planned = this.#cluster.adapt();
+        const isResized = planned !== undefined && this.#cluster.isElastic;
+        return auto && isResized ? auto.plan(this.#cluster.placementFacts) : planned;
+      },
+      adopt: (planned) => this.#cluster.adopt(planned),
+      warn: this.#notice,
+    });
   }
 
   #resumedFrom: number | undefined;
