@@ -78,14 +78,15 @@ export const ProfileSample = z.strictObject({
 export type ProfileSample = z.infer<typeof ProfileSample>;
 
 /**
- * `base + perItem * items / devices^alpha` seconds, and `perLongest` times the longest item's length in units of the
- * median one where a batch waits for it; fitted to samples. RLinf §3.4 fits a polynomial.
+ * `base + perItem * items / devices^alpha` seconds, and those of the longest item where a batch waits for it; fitted to
+ * samples. RLinf §3.4 fits a polynomial.
  */
 export const TimeFit = z.strictObject({
   base: seconds,
   perItem: seconds,
   alpha: z.number(),
-  perLongest: seconds.optional(),
+  /** of the longest item of a chunk, for each median length that it has; and of the longest of all in a step */
+  longest: z.strictObject({ perLength: seconds, ofAll: seconds }).optional(),
   /** the mean of |fitted - measured| / measured over the samples */
   relativeError: z.number().nonnegative(),
 });

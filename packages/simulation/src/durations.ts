@@ -4,7 +4,7 @@
  */
 import type { ProfileSample } from "@treadle/contracts";
 import { createRandom, type Random } from "@treadle/learning";
-import { expectedLongest, longestSeconds, measuredSeconds } from "@treadle/planner";
+import { expectedLongest, longestSeconds, measuredSeconds, medianLongest } from "@treadle/planner";
 import type { ComponentModel } from "./workflow-model.ts";
 
 /** What a batch of a rank is, as far as its time depends on it. */
@@ -81,9 +81,12 @@ export class Durations {
     let longest = 0;
     for (const ordinal of ordinals) longest = Math.max(longest, lengths[ordinal % lengths.length] as number);
     const isWhole = items >= batch;
-    const expected = this.#expectedLongest(ordinals.length * (isWhole ? component.concurrency : 1), lengthSpread);
+    // A chunk's seconds are a mean over chunks, those of a whole batch the median of steps.
+    const expected = isWhole
+      ? medianLongest(ordinals.length * component.concurrency, lengthSpread)
+      : this.#expectedLongest(ordinals.length, lengthSpread);
     // A profile that does not tell the longest item's part from the rest is taken for one in which it is all.
-    const isTold = component.profile.fit?.perLongest !== undefined;
+    const isTold = component.profile.fit?.longest !== undefined;
     const ofLongest = isTold ? longestSeconds(component.profile, { devices, items, isWhole }) : seconds;
     const share = Math.min(1, ofLongest / Math.max(1e-12, seconds));
     return 1 - share + (share * longest) / expected;

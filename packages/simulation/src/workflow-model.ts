@@ -125,7 +125,7 @@ function checkNames(plan: Plan, { graph, components, workflow }: Profile, descri
  * that sums rule, in which long and short ones make up for each other.
  */
 function rulingSpread({ lengthSpread = 0, samples, fit }: ComponentProfile, batch: number): number {
-  if (fit?.perLongest !== undefined) return lengthSpread;
+  if (fit?.longest !== undefined) return lengthSpread;
   const measured = Math.max(...samples.map(({ spread }) => spread)) / 0.6745;
   const ofLongest = 1.28 / Math.sqrt(2 * Math.log(Math.max(3, batch)));
   return Math.min(lengthSpread, measured / ofLongest);

@@ -14,8 +14,13 @@ export function expectedLongest(count: number, spread: number): number {
   return sum / strips;
 }
 
+/** The median of the same. */
+export function medianLongest(count: number, spread: number): number {
+  return Math.exp(spread * largestQuantile(0.5, count));
+}
+
 /** Of the largest of `count` standard normals the value that it stays below with probability `share`. */
-export function largestQuantile(share: number, count: number): number {
+function largestQuantile(share: number, count: number): number {
   const above = -Math.expm1(Math.log(share) / Math.max(1, count));
   return above > 0.5 ? -upperQuantile(1 - above) : upperQuantile(above);
 }
