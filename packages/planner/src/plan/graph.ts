@@ -1,3 +1,4 @@
+import { inFlowOrder } from "../flow-order.ts";
 import type { PlanNode, PlanProblem } from "./problem.ts";
 
 /** What runs as one: a node, or a collapsed cycle whose members take turns. */
@@ -29,24 +30,20 @@ export function collapseCycles(problem: PlanProblem): Dag {
   const { nodes } = problem;
   const indexOf = new Map(nodes.map((node, i) => [node.id, i]));
   const edges = problem.edges.map(([from, to]) => [indexOf.get(from)!, indexOf.get(to)!] as const);
-  // reach[i] has bit j where j can be reached from i; at most 24 nodes, so the cube is nothing.
-  const reach = nodes.map((_, i) => 1 << i);
-  for (const [from, to] of edges) reach[from]! |= 1 << to;
-  for (let via = 0; via < nodes.length; via++) {
-    for (let from = 0; from < nodes.length; from++) if (reach[from]! & (1 << via)) reach[from]! |= reach[via]!;
-  }
-  const groups = new Map<number, PlanNode[]>();
-  for (let i = 0; i < nodes.length; i++) {
-    const leader = nodes.findIndex((_, j) => (reach[i]! & (1 << j)) !== 0 && (reach[j]! & (1 << i)) !== 0);
-    groups.set(leader, [...(groups.get(leader) ?? []), nodes[i]!]);
-  }
+  const ids = nodes.map((node) => node.id);
+  const groups = inFlowOrder(
+    ids,
+    problem.edges.map(([from, to]) => ({ from, to })),
+  )
+    .map((names) => names.map((name) => nodes[indexOf.get(name)!]!))
+    .sort((a, b) => indexOf.get(a[0]!.id)! - indexOf.get(b[0]!.id)!);
   const isSplit = (group: readonly PlanNode[]): boolean =>
     group.length > 1 && (problem.cycles === "split" || !inOnePool(group));
   const components: Component[] = [];
   const componentsOf = new Map<number, number>();
   const cycles: SplitCycle[] = [];
   const splitOf: (number | undefined)[] = [];
-  for (const group of groups.values()) {
+  for (const group of groups) {
     const split = isSplit(group);
     let mask = 0;
     for (const part of split ? group.map((node) => [node]) : [group]) {

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { inFlowOrder, traceFlow } from "../../src/profile/flow-trace.ts";
+import { inFlowOrder } from "../../src/flow-order.ts";
+import { traceFlow } from "../../src/profile/flow-trace.ts";
 import { observed } from "./observed-calls.ts";
 
 describe("the flow graph of a workflow", () => {
