@@ -94,7 +94,9 @@ test.each([
       expect(metrics.coresHeld).toBeGreaterThanOrEqual(metrics.coresBusy as number);
     }
     const trace = readFileSync(join(root, "runs", summary.runId, "trace.jsonl"), "utf8");
-    expect(trace).toMatch(/"name":"calculator".*"devices":\["core:\d+"\].*"policy":"unit-aware"/);
+    expect(trace).toMatch(
+      /"name":"calculator".*"devices":\["core:\d+"\].*"policy":"unit-aware".*"why":"its trajectory holds them"/,
+    );
     await until(() => leftovers().length === 0);
     expect(groupsOf(pidsOf(summary.runId, "tool"))).toEqual([]);
   },

@@ -37,6 +37,24 @@ const codeOf = (promise: Promise<unknown>): Promise<unknown> =>
   );
 
 describe("an action", () => {
+  test("is told why it got what it got: what the decision saw, and where more would have gained how much", async () => {
+    const { clock, pool } = setUp();
+    const said: string[] = [];
+    const run = async ({ why }: { why: string }) => {
+      said.push(why);
+      await clock.sleep(1000);
+    };
+    const first = pool.submit({ ...scalable(12), cost: { cpu: [1, 2, 3, 4] } }, run);
+    const second = pool.submit({ kind: "unheard-of", cost: { cpu: { min: 1, max: 2 } }, key: "cpu" }, run);
+    await clock.advance(3000);
+    await Promise.all([first.result, second.result]);
+    expect(said).toEqual([
+      "3 of 1 to 4 cpu: the last saves 2 s, one more would save 1 s; unit-aware started 2 of 2 candidates, 2 waiting, 4 cpu free",
+      "its elasticity is not known, so it gets the least; unit-aware started 2 of 2 candidates, 2 waiting, 4 cpu free",
+    ]);
+    expect(pool.recentStarts().map(({ why }) => why)).toEqual(said.toReversed());
+  });
+
   test("queues, runs on its own cores, and reports its ACT in parts", async () => {
     const { clock, pool } = setUp();
     const seen: (readonly number[])[] = [];

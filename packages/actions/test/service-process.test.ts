@@ -131,7 +131,11 @@ limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
     expect(plain.stdout).toContain("1 running, 1 waiting (a 1+1), 2 trajectories open");
     expect(plain.stdout).toContain("cpu: 1 of 1 held");
     const { stdout } = await run(process.execPath, [treadle, ...top, "--json"]);
-    expect(JSON.parse(stdout).started[0]).toMatchObject({ action: "a/first", why: "its cost is fixed" });
+    expect(JSON.parse(stdout).started[0]).toMatchObject({
+      action: "a/first",
+      why: "its cost is fixed; unit-aware started 1 of 1 candidates, 1 waiting, 1 cpu free",
+    });
+    expect(plain.stdout).toMatch(/1 cpu after .* its cost is fixed; unit-aware started 1 of 1 candidates/);
     expect(await a.call("Cancel", { action: "first" })).toEqual({ found: true });
     service.child.kill("SIGTERM");
     expect(await service.ended).toBe(0);

@@ -24,7 +24,7 @@ import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
 import { FairQueue } from "./fair-queue.ts";
 import { PoolBinding, requestOf } from "./pool-binding.ts";
 import { ResourceUsage, type UsageReport } from "./resource-usage.ts";
-import { describeStart, type StartedAction } from "./started-action.ts";
+import { type DecisionView, describeStart, type StartedAction } from "./started-action.ts";
 
 export type ActionPoolOptions = {
   readonly managers: readonly ResourceManager[];
@@ -159,10 +159,9 @@ export class ActionPool {
   /** By resource; `units` is what is held or free, in all pools together. */
   usage(): Record<string, UsageReport & { readonly units: number }> {
     const now = this.#clock.now();
+    const free = this.#freeUnits(now);
     const reports = Object.entries(this.#usage.report(now)).map(([resource, report]) => {
-      const pools = this.#managers.get(resource)!.pools(now).values();
-      const free = [...pools].reduce((sum, pool) => sum + pool.free, 0);
-      return [resource, { ...report, units: report.held + free }] as const;
+      return [resource, { ...report, units: report.held + free[resource]! }] as const;
     });
     return Object.fromEntries(reports);
   }
@@ -286,14 +285,32 @@ export class ActionPool {
       waiting.push({ ...queued, waitedSeconds: (now - record.submittedMs) / 1000 });
     }
     if (waiting.length === 0) return false;
-    const { selected } = decide(waiting, this.#resourceStates(now), this.#decide);
+    const states = this.#resourceStates(now);
+    const { selected, candidates } = decide(waiting, states, this.#decide);
+    const view: DecisionView = {
+      policy: this.#decide.policy,
+      waiting: waiting.length,
+      candidates,
+      started: selected.length,
+      free: this.#freeUnits(now),
+    };
     const byId = new Map(records.map((r) => [r.id, r]));
     const most = (allocation: Readonly<Record<string, number>>): number => Math.max(0, ...Object.values(allocation));
     let started = false;
     // Largest first: managers that cut intervals rely on it (M2).
     for (const { id, allocation, seconds } of [...selected].sort((a, b) => most(b.allocation) - most(a.allocation)))
-      started = this.#start(byId.get(id)!, allocation, seconds, now) || started;
+      started = this.#start(byId.get(id)!, allocation, seconds, view, now) || started;
     return started;
+  }
+
+  /** By resource, in all its pools. */
+  #freeUnits(now: number): Record<string, number> {
+    const units = [...this.#managers].map(([resource, manager]) => {
+      let free = 0;
+      for (const pool of manager.pools(now).values()) free += pool.free;
+      return [resource, free] as const;
+    });
+    return Object.fromEntries(units);
   }
 
   #resourceStates(now: number): Map<string, ResourceState> {
@@ -320,6 +337,7 @@ export class ActionPool {
     record: ActionRecord,
     allocation: Readonly<Record<string, number>>,
     seconds: number | undefined,
+    view: DecisionView,
     now: number,
   ): boolean {
     const grants: Record<string, Grant> = {};
@@ -344,17 +362,19 @@ export class ActionPool {
     record.expectedSeconds = seconds;
     const units = Object.fromEntries(Object.values(grants).map((grant) => [grant.resource, grant.units]));
     for (const [resource, held] of Object.entries(units)) this.#usage.change(resource, held, now);
-    this.#starts.push(describeStart(record, this.#decide.policy, units, now));
+    const start = describeStart(record, view, units, now);
+    this.#starts.push(start);
     if (this.#starts.length > keptStarts) this.#starts.shift();
     this.#running.add(record);
-    record.running = this.#run(record, grants);
+    record.running = this.#run(record, grants, start.why);
     return true;
   }
 
-  async #run(record: ActionRecord, allocation: Record<string, Grant>): Promise<void> {
+  async #run(record: ActionRecord, allocation: Record<string, Grant>, why: string): Promise<void> {
     const context: ActionContext = {
       id: record.id,
       allocation,
+      why,
       signal: record.abort.signal,
       attempt: record.attempt,
       throttled: (resource, retryAfterMs) => this.#managers.get(resource)?.throttled?.(this.#clock.now(), retryAfterMs),

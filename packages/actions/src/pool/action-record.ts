@@ -8,6 +8,8 @@ export type ActionContext = {
   readonly id: string;
   /** by resource, as in the cost vector */
   readonly allocation: Readonly<Record<string, Grant>>;
+  /** why it was granted that, in words */
+  readonly why: string;
   /** aborts when the action is cancelled, outlives its deadline, or the pool closes */
   readonly signal: AbortSignal;
   /** 0 at the first attempt */

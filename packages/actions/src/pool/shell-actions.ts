@@ -39,6 +39,8 @@ export type ShellAction = ShellResult & {
   /** when it was granted its cores, as the clock says */
   readonly grantedMs: number;
   readonly cores: readonly number[];
+  /** why it was granted those, in words */
+  readonly why: string;
 };
 
 /** Core-seconds since the beginning: granted to somebody, and of those, spent in actions. */
@@ -106,6 +108,7 @@ export class ShellActions {
     const tied = sandboxes === "trajectory" ? { ...spec, trajectory } : spec;
     let grantedMs = submittedMs;
     let cores: readonly number[] = [];
+    let why = "its trajectory holds them";
     const execute = async (allocation: Allocation, signal?: AbortSignal): Promise<ShellResult> => {
       grantedMs = clock.now();
       cores = coresOf(allocation);
@@ -126,7 +129,10 @@ export class ShellActions {
       result = await execute(await Promise.race([granted, handle.result.then(() => closed(trajectory))]));
     } else {
       const handle = pool.submit(tied, (context) =>
-        this.#holding(context, () => execute(context.allocation, context.signal)),
+        this.#holding(context, () => {
+          why = context.why;
+          return execute(context.allocation, context.signal);
+        }),
       );
       const cancel = (): void => handle.cancel(`trajectory '${trajectory}' was closed`);
       state.closing.signal.addEventListener("abort", cancel, { once: true });
@@ -143,6 +149,7 @@ export class ShellActions {
       overheadSeconds: Math.max(0, completionSeconds - queueingSeconds - result.seconds),
       grantedMs,
       cores,
+      why,
     };
   }
 
@@ -163,6 +170,13 @@ export class ShellActions {
     let heldSeconds = this.#heldSeconds;
     for (const { cores, sinceMs } of this.#holds.values()) heldSeconds += (cores * (now - sinceMs)) / 1000;
     return { heldSeconds, busySeconds: this.#busySeconds };
+  }
+
+  /** At the moment: cores granted to somebody, and actions that wait for some. */
+  load(): { readonly held: number; readonly waiting: number } {
+    let held = 0;
+    for (const { cores } of this.#holds.values()) held += cores;
+    return { held, waiting: this.#options.pool.numWaiting };
   }
 
   /** Closes every trajectory, the pool and the driver. */

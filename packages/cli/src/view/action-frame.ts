@@ -41,7 +41,9 @@ export function renderActionFrame(address: string, statistics: ServiceStatistics
   return lines.slice(0, frame.rows).map((line) => fit(line, frame.columns));
 }
 
-/** The same as lines for a pipe: one for the load, one a kind, one a resource. */
+const printedDecisions = 5;
+
+/** The same as lines for a pipe: one for the load, one a kind, one a resource, and the last decisions. */
 export function actionLines(statistics: ServiceStatistics): string[] {
   return [
     load(statistics),
@@ -55,6 +57,7 @@ export function actionLines(statistics: ServiceStatistics): string[] {
       const busy = units > 0 ? formatPercent(mean / units, 0) : "–";
       return `  ${singleLine(name)}: ${formatCount(held)} of ${formatCount(units)} held, ${busy} over the last ${plural(recent.length, "second")}, ${significant(heldSeconds)} unit-seconds in all`;
     }),
+    ...statistics.started.slice(0, printedDecisions).map((start) => `  ${decision(start, (text) => text)}`),
   ];
 }
 

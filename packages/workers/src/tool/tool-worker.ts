@@ -163,7 +163,7 @@ export class ToolWorker extends Worker<ToolConfig> {
 
   /** The action on the lanes of its cores. */
   #trace(action: ShellAction): void {
-    const { status, queueingSeconds, executionSeconds, overheadSeconds, cores, grantedMs } = action;
+    const { status, queueingSeconds, executionSeconds, overheadSeconds, cores, grantedMs, why } = action;
     const { policy, scheduling } = this.config.actions;
     const startMs = this.tracer.now() - performance.now() + grantedMs;
     const endMs = startMs + 1000 * (executionSeconds + overheadSeconds);
@@ -176,8 +176,10 @@ export class ToolWorker extends Worker<ToolConfig> {
         overheadMs: rounded(overheadSeconds),
         policy,
         scheduling,
+        why,
       },
     });
+    this.tracer.counter("cores", this.#actions.load());
   }
 }
 

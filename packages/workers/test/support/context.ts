@@ -13,6 +13,6 @@ export function contextOf<C>(config: C, component: string): WorkerContext<C> {
     devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }) },
     messages: {},
     timer: () => ({ [Symbol.dispose]: silent }),
-    tracer: { now: () => performance.now(), complete: silent },
+    tracer: { now: () => performance.now(), complete: silent, counter: silent },
   } as unknown as WorkerContext<C>;
 }
