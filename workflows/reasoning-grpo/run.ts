@@ -12,7 +12,15 @@ import {
   createArithmeticTask,
 } from "@treadle/learning";
 import { workflow } from "@treadle/runtime";
-import { ActorWorker, Demonstration, type EvaluationCount, InferenceWorker, RolloutWorker } from "@treadle/workers";
+import {
+  ActorWorker,
+  accuracyOf,
+  Demonstration,
+  EvaluationConfig,
+  ImitationConfig,
+  InferenceWorker,
+  RolloutWorker,
+} from "@treadle/workers";
 import { z } from "zod";
 
 const Config = z.strictObject({
@@ -29,16 +37,8 @@ const Config = z.strictObject({
   minibatches: z.int().positive(),
   /** most processes of a component: one does the work of one core */
   maxRanks: z.int().positive(),
-  imitation: z.strictObject({
-    learningRate: z.number().positive(),
-    rows: z.int().positive(),
-    /** optimiser steps between two looks at the accuracy */
-    updates: z.int().positive(),
-    /** stops at this held-in accuracy: rewards must exist, and room must remain */
-    untilAccuracy: z.number().min(0).max(1),
-    maxRounds: z.int().positive(),
-  }),
-  evaluation: z.strictObject({ problems: z.int().positive(), everySteps: z.int().positive() }),
+  imitation: ImitationConfig,
+  evaluation: EvaluationConfig,
 });
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
@@ -88,7 +88,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
 
   const accuracyOn = async (problems: readonly Prompt[]): Promise<number> => {
     rollout.pullWeights(actor);
-    return shareOf(await rollout.evaluate(problems));
+    return accuracyOf(await rollout.evaluate(problems));
   };
   const heldOut = task.heldOut(evaluation.problems);
 
@@ -118,6 +118,3 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     }
   }
 });
-
-const shareOf = (counts: readonly EvaluationCount[]): number =>
-  counts.reduce((sum, count) => sum + count.correct, 0) / counts.reduce((sum, count) => sum + count.total, 0);

@@ -15,9 +15,11 @@ import { workflow } from "@treadle/runtime";
 import {
   ActorWorker,
   AgentRolloutWorker,
+  accuracyOf,
   CallSyntax,
   Demonstration,
-  type EvaluationCount,
+  EvaluationConfig,
+  ImitationConfig,
   ToolConfig,
   ToolWorker,
 } from "@treadle/workers";
@@ -41,16 +43,8 @@ const Config = z.strictObject({
   minibatches: z.int().positive().default(1),
   /** most processes of a component: one does the work of one core */
   maxRanks: z.int().positive(),
-  imitation: z.strictObject({
-    learningRate: z.number().positive(),
-    rows: z.int().positive(),
-    /** optimiser steps between two looks at the accuracy */
-    updates: z.int().positive(),
-    /** stops at this held-in accuracy: rewards must exist, and room must remain */
-    untilAccuracy: z.number().min(0).max(1),
-    maxRounds: z.int().positive(),
-  }),
-  evaluation: z.strictObject({ problems: z.int().positive(), everySteps: z.int().positive() }),
+  imitation: ImitationConfig,
+  evaluation: EvaluationConfig,
 });
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
@@ -98,7 +92,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
 
   const accuracyOn = async (problems: readonly Prompt[]): Promise<number> => {
     rollout.pullWeights(actor);
-    return shareOf(await rollout.evaluate(problems, tool));
+    return accuracyOf(await rollout.evaluate(problems, tool));
   };
   const heldOut = task.heldOut(evaluation.problems);
 
@@ -135,6 +129,3 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     }
   }
 });
-
-const shareOf = (counts: readonly EvaluationCount[]): number =>
-  counts.reduce((sum, count) => sum + count.correct, 0) / counts.reduce((sum, count) => sum + count.total, 0);

@@ -1,10 +1,11 @@
-export { ActorConfig, ActorWorker, Demonstration, type ImitationOptions } from "./actor/actor-worker.ts";
+export { ActorConfig, ActorWorker } from "./actor/actor-worker.ts";
 export { ControlActorConfig, ControlActorWorker } from "./actor/control-actor-worker.ts";
+export { Demonstration, ImitationConfig, type ImitationOptions } from "./actor/imitation.ts";
 export { EngineConfig } from "./engine.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
-export { type EvaluationCount, RolloutConfig } from "./rollout/generation-worker.ts";
+export { accuracyOf, EvaluationConfig, type EvaluationCount, RolloutConfig } from "./rollout/generation-worker.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { builtInEnvironments } from "./simulator/built-in.ts";
 export type {

@@ -18,6 +18,7 @@ import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
 import { createEngine, EngineConfig } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
+import type { Demonstration, ImitationOptions } from "./imitation.ts";
 import { TrainingTotals } from "./training-totals.ts";
 
 export const ActorConfig = EngineConfig.extend({
@@ -33,20 +34,6 @@ export const ActorConfig = EngineConfig.extend({
   maxStaleness: z.int().nonnegative().default(0),
 });
 export type ActorConfig = z.infer<typeof ActorConfig>;
-
-/** A sequence to imitate: `mask` is 1 at the tokens to learn. */
-export type Demonstration = { readonly tokens: Int32Array; readonly mask: Float32Array };
-export const Demonstration: z.ZodType<Demonstration> = z.object({
-  tokens: z.instanceof(Int32Array),
-  mask: z.instanceof(Float32Array),
-});
-
-export type ImitationOptions = {
-  readonly updates: number;
-  /** demonstrations of one update, over all ranks */
-  readonly rows: number;
-  readonly learningRate: number;
-};
 
 /**
  * Trains the policy, and its critic where the algorithm has one. Its ranks are data-parallel replicas: each takes its part

@@ -29,6 +29,13 @@ export type RolloutConfig = z.infer<typeof RolloutConfig>;
 /** Share of greedy completions with full reward, over `total` prompts of this rank. */
 export type EvaluationCount = { readonly correct: number; readonly total: number };
 
+/** How often a policy is judged on problems that it never trains on, and on how many. */
+export const EvaluationConfig = z.strictObject({ problems: z.int().positive(), everySteps: z.int().positive() });
+
+/** Over what all ranks counted. */
+export const accuracyOf = (counts: readonly EvaluationCount[]): number =>
+  counts.reduce((sum, count) => sum + count.correct, 0) / counts.reduce((sum, count) => sum + count.total, 0);
+
 /** An engine worker that generates text of a policy it pulls from the actor, and judges it by a reward. */
 export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWorker<C, GenerationEngine> {
   static override readonly replays = ["pullWeights"];
