@@ -12,7 +12,7 @@ import { Tails } from "./tails.ts";
 
 /** Bounds of one (subgraph, items), by level. */
 export type Row = {
-  /** proven: F is at least this; never grows with the level. Entry 0 is Infinity */
+  /** proven: F is at least this; never grows with the level. Entry 0 is Infinity. Empty where none are made */
   readonly lower: Float64Array;
   /** F is at most this, by grid index; never grows either */
   readonly upper: Float64Array;
@@ -37,13 +37,22 @@ export class Bounds {
   /** by level: index of the last grid level at or below it */
   readonly floorIndex: Int32Array;
   readonly tails: Tails;
+  readonly needsLower: boolean;
   readonly #model: PlanModel;
   readonly #operations: Operations;
   readonly #checkDeadline: () => void;
   readonly #rows: (Row | undefined)[] = [];
   evaluations = 0;
 
-  constructor(model: PlanModel, operations: Operations, grid: Int32Array, checkDeadline: () => void) {
+  /** `needsLower`: without lower bounds nothing can be proven, and making rows takes half the time. */
+  constructor(
+    model: PlanModel,
+    operations: Operations,
+    grid: Int32Array,
+    checkDeadline: () => void,
+    needsLower = true,
+  ) {
+    this.needsLower = needsLower;
     this.#model = model;
     this.#operations = operations;
     this.#checkDeadline = checkDeadline;
@@ -92,7 +101,7 @@ export class Bounds {
       const b = this.row(cut.turnSecond, itemsIndex);
       for (let i = 0; i < grid.length; i++) {
         const swap = swapAt(cut, grid[i]!);
-        lowerAt[i] = Math.min(lowerAt[i]!, a.lower[grid[i]!]! + b.lower[grid[i]!]! + swap);
+        if (this.needsLower) lowerAt[i] = Math.min(lowerAt[i]!, a.lower[grid[i]!]! + b.lower[grid[i]!]! + swap);
         upperAt[i] = Math.min(upperAt[i]!, a.upper[i]! + b.upper[i]! + swap);
       }
     }
@@ -108,6 +117,7 @@ export class Bounds {
         this.#spatial(cut, itemsIndex, 0, lowerAt, upperAt);
     }
     for (let i = 1; i < grid.length; i++) upperAt[i] = Math.min(upperAt[i]!, upperAt[i - 1]!);
+    if (!this.needsLower) return { lower: noLower, upper: upperAt, exact: unproven };
     return { lower: this.spread(lowerAt), upper: upperAt, exact: new Uint8Array(this.#model.levels + 1) };
   }
 
@@ -140,9 +150,11 @@ export class Bounds {
     const b = this.row(cut.second, itemsIndex);
     if (cut.free) {
       for (let i = 0; i < grid.length; i++) {
-        const least = spatialSeconds(objective, a.lower[grid[i]!]!, b.lower[grid[i]!]!, count);
         const found = spatialSeconds(objective, a.upper[i]!, b.upper[i]!, count);
-        lowerAt[i] = Math.min(lowerAt[i]!, least);
+        if (this.needsLower) {
+          const least = spatialSeconds(objective, a.lower[grid[i]!]!, b.lower[grid[i]!]!, count);
+          lowerAt[i] = Math.min(lowerAt[i]!, least);
+        }
         upperAt[i] = Math.min(upperAt[i]!, found);
       }
       return;
@@ -153,9 +165,12 @@ export class Bounds {
     for (let i = 0; i < grid.length; i++) {
       const level = grid[i]!;
       if (level < 2) continue;
-      const least = spatialSeconds(objective, a.lower[level - 1]!, b.lower[level - 1]!, count);
+      const most = this.floorIndex[level - 1]!;
+      const least = this.needsLower
+        ? spatialSeconds(objective, a.lower[level - 1]!, b.lower[level - 1]!, count)
+        : spatialSeconds(objective, a.upper[most]!, b.upper[most]!, count);
       if (least >= upperAt[i]!) continue;
-      if (least < lowerAt[i]!) {
+      if (this.needsLower && least < lowerAt[i]!) {
         classCrossing = this.#classCrossing(a.lower, b.lower, level, classCrossing);
         lowerAt[i] = this.#leastOfClasses(a.lower, b.lower, level, count, lowerAt[i]!, classCrossing);
       }
@@ -256,6 +271,9 @@ export class Bounds {
     return best;
   }
 }
+
+const noLower = new Float64Array(0);
+const unproven = new Uint8Array(0);
 
 /** Whether a pipeline's second part may itself be several stages; with one chunk that changes nothing. */
 export function mayHaveMoreStages(model: PlanModel, second: PlanSet, count: number): boolean {

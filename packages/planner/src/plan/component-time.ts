@@ -6,11 +6,23 @@ export function usedDevices(node: PlanNode, devices: number): number {
   return used >= 1 && used >= node.minDevices ? used : 0;
 }
 
+/** `u^alpha` by u, of formulas that were asked for: a power costs more than the rest, and is the same for every chunk. */
+const powers = new WeakMap<ComponentTime, number[]>();
+
+function powerOf(time: Extract<ComponentTime, { type: "formula" }>, used: number): number {
+  if (time.alpha === 1) return used;
+  let known = powers.get(time);
+  if (known === undefined) {
+    known = [];
+    powers.set(time, known);
+  }
+  while (known.length <= used) known.push(known.length ** time.alpha);
+  return known[used]!;
+}
+
 /** Seconds for `items` on exactly `used` devices, as profiled; Infinity below the first row of a table. */
 export function profiledSeconds(time: ComponentTime, used: number, items: number): number {
-  if (time.type === "formula") {
-    return time.base + (time.perItem * items) / (time.alpha === 1 ? used : used ** time.alpha);
-  }
+  if (time.type === "formula") return time.base + (time.perItem * items) / powerOf(time, used);
   const { devices } = time;
   if (used < devices[0]!) return Number.POSITIVE_INFINITY;
   const last = devices.length - 1;

@@ -4,6 +4,7 @@ import type { Operations, PlanModel } from "./model.ts";
 import type { Found } from "./naive.ts";
 import type { Schedule } from "./problem.ts";
 import { refineSplits } from "./refine.ts";
+import type { Rough, RoughWay } from "./rough.ts";
 import { Search } from "./search.ts";
 
 export type FastResult = Found & { readonly bound: number; readonly states: number; readonly candidates: number };
@@ -52,32 +53,38 @@ export function solveFast(
   return { ...found, states: search.states + bounds.numRows(), candidates: search.candidates + bounds.evaluations };
 }
 
-/** For what nobody needs a proof of. */
-export const roughGrid: GridShape = { dense: 16, ratio: 1.15 };
-
 /** Refining looks at every split of every level. */
-const mostRefinedLevels = 2048;
+export const mostRefinedLevels = 2048;
 
 /** A chain of four has 10 cuts. With so few a search is done as soon as its bounds are, at least on so many levels. */
 const fewCuts = 12;
 const fewLevels = 64;
 
 /**
- * A good schedule, and a bound, without a search that proves it: what the bounds find on few levels, with its splits made
- * the best for what it does. For the runners-up, whose last few percent decide nothing.
+ * A good schedule without a search that proves it: what the bounds find on few levels, with its splits made
+ * the best for what it does. For the purely spatial runner-up, whose last few percent decide nothing.
  */
-export function solveNearly(model: PlanModel, operations: Operations, checkDeadline: () => void): FastResult {
+export function solveNearly(
+  model: PlanModel,
+  operations: Operations,
+  rough: Rough,
+  checkDeadline: () => void,
+): FastResult {
   if (model.levels <= fewLevels || !hasMoreCuts(model, fewCuts, checkDeadline))
     return solveFast(model, operations, checkDeadline);
   const refines = model.levels <= mostRefinedLevels;
-  const { dense, ratio } = refines ? roughGrid : coarseGrid;
-  const bounds = new Bounds(model, operations, makeGrid(model.levels, dense, ratio), checkDeadline);
-  const search = new Search(model, bounds, operations, checkDeadline);
+  const { bounds, search } = refines ? rough.way("spatial") : coarsely(model, operations, checkDeadline);
   const found = search.first();
   if (found === null) return solveFast(model, operations, checkDeadline);
   const timeOf = (one: Schedule): number => evaluateSchedule(model, one)[model.objective] ?? Number.POSITIVE_INFINITY;
-  const refined = refines ? refineSplits(model, found.schedule) : found.schedule;
-  const [before, after] = [timeOf(found.schedule), timeOf(refined)];
-  const [time, schedule] = after <= before ? [after, refined] : [before, found.schedule];
-  return { time, schedule, bound: found.bound, states: bounds.numRows(), candidates: bounds.evaluations };
+  const refined = refines ? refineSplits(model, found) : found;
+  const [before, after] = [timeOf(found), timeOf(refined)];
+  const [time, schedule] = after <= before ? [after, refined] : [before, found];
+  return { time, schedule, bound: 0, states: bounds.numRows(), candidates: bounds.evaluations };
+}
+
+function coarsely(model: PlanModel, operations: Operations, checkDeadline: () => void): RoughWay {
+  const grid = makeGrid(model.levels, coarseGrid.dense, coarseGrid.ratio);
+  const bounds = new Bounds(model, operations, grid, checkDeadline, false);
+  return { bounds, search: new Search(model, bounds, operations, checkDeadline) };
 }

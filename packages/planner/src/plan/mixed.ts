@@ -1,14 +1,10 @@
-import { Bounds, makeGrid } from "./bounds.ts";
 import { restOf } from "./candidate.ts";
 import { evaluateSchedule, modeOf } from "./evaluate.ts";
-import { type FastResult, roughGrid } from "./fast.ts";
-import { operationsOf, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
+import { type FastResult, mostRefinedLevels } from "./fast.ts";
+import { type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import type { Schedule } from "./problem.ts";
 import { refineSplits } from "./refine.ts";
-import { Search } from "./search.ts";
-
-/** A way to do one part: what it takes at most by grid index, and a schedule that does. */
-type Way = { readonly bounds: Bounds; readonly search: Search };
+import type { Rough, RoughWay } from "./rough.ts";
 
 type Candidate = { readonly time: number; readonly compose: () => Schedule };
 
@@ -20,31 +16,32 @@ const mostComposed = 6;
  * of which only takes turns or only owns devices. With three components that is every hybrid there is; with more it is a
  * runner-up without a proof. Splits are found on a grid, and then made the best for what the schedule does.
  */
-export function solveMixed(model: PlanModel, checkDeadline: () => void): FastResult {
-  const grid = makeGrid(model.levels, roughGrid.dense, roughGrid.ratio);
-  const wayOf = (mode: "temporal" | "spatial"): Way => {
-    const bounds = new Bounds(model, operationsOf(mode), grid, checkDeadline);
-    return { bounds, search: new Search(model, bounds, operationsOf(mode), checkDeadline) };
-  };
-  const ways = { turns: wayOf("temporal"), beside: wayOf("spatial") };
+export function solveMixed(model: PlanModel, rough: Rough): FastResult {
+  const ways = { turns: rough.way("temporal"), beside: rough.way("spatial") };
   const candidates = [...inTurn(model, ways), ...sideBySide(model, ways)].sort((a, b) => a.time - b.time);
   let [time, schedule] = [Number.POSITIVE_INFINITY, null as Schedule | null];
-  for (const { compose } of candidates.slice(0, mostComposed)) {
-    const found = refineSplits(model, compose());
+  const offer = (found: Schedule): void => {
     const seconds = evaluateSchedule(model, found)[model.objective] ?? Number.POSITIVE_INFINITY;
     if (seconds < time && modeOf(found) === "hybrid") [time, schedule] = [seconds, found];
-  }
+  };
+  for (const { compose } of candidates.slice(0, mostComposed)) offer(compose());
+  if (schedule !== null && model.levels <= mostRefinedLevels) offer(refineSplits(model, schedule));
   const rows = ways.turns.bounds.numRows() + ways.beside.bounds.numRows();
   return { time, schedule, bound: 0, states: rows, candidates: candidates.length };
 }
 
-type Ways = { readonly turns: Way; readonly beside: Way };
+type Ways = { readonly turns: RoughWay; readonly beside: RoughWay };
 
-const upperAt = ({ bounds }: Way, set: PlanSet, level: number, itemsIndex: number): number =>
+const upperAt = ({ bounds }: RoughWay, set: PlanSet, level: number, itemsIndex: number): number =>
   bounds.row(set, itemsIndex).upper[bounds.floorIndex[level]!]!;
 
 /** Both ways to do two parts of which at least one is done in `wanted`, which a single component cannot be. */
-function* pairsOf(first: PlanSet, second: PlanSet, wanted: Way, other: Way): Generator<readonly [Way, Way]> {
+function* pairsOf(
+  first: PlanSet,
+  second: PlanSet,
+  wanted: RoughWay,
+  other: RoughWay,
+): Generator<readonly [RoughWay, RoughWay]> {
   if (!first.single) yield [wanted, other];
   if (!second.single) yield [other, wanted];
   if (!first.single && !second.single) yield [wanted, wanted];

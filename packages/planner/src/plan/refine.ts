@@ -64,22 +64,38 @@ function rowOf(model: PlanModel, stages: readonly Schedule[], set: PlanSet, coun
   const max = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
   const weight = Math.max(1, count);
   let crossing = 1;
+  const [ofFirst, ofSlowest, ofRest] = [a.seconds, b.max, b.seconds];
   for (let level = 2; level <= levels; level++) {
     // From where the first becomes the faster one, either side only gets slower; its part alone ends the walk.
-    while (crossing < level - 1 && a.seconds[crossing]! > b.max[level - crossing]!) crossing++;
+    while (crossing < level - 1 && ofFirst[crossing]! > ofSlowest[level - crossing]!) crossing++;
     let best = Number.POSITIVE_INFINITY;
-    const visit = (share: number): void => {
-      const [first, second] = [a.seconds[share]!, b.max[level - share]!];
-      const slowest = Math.max(first, second);
-      const all = first + b.seconds[level - share]!;
-      const total = rowSeconds(all, slowest, count);
-      if (total >= best) return;
-      best = total;
-      [sum[level], max[level], shares[level]] = [all, slowest, share];
-    };
-    const useful = (seconds: number): boolean => best === Number.POSITIVE_INFINITY || weight * seconds < best;
-    for (let share = crossing; share < level && useful(b.max[level - share]!); share++) visit(share);
-    for (let share = crossing - 1; share >= 1 && useful(a.seconds[share]!); share--) visit(share);
+    let bestShare = 0;
+    for (let share = crossing; share < level; share++) {
+      const rest = level - share;
+      const slowest = ofSlowest[rest]!;
+      if (bestShare > 0 && weight * slowest >= best) break;
+      const first = ofFirst[share]!;
+      const total = rowSeconds(first + ofRest[rest]!, Math.max(first, slowest), count);
+      if (total < best) {
+        best = total;
+        bestShare = share;
+      }
+    }
+    for (let share = crossing - 1; share >= 1; share--) {
+      const first = ofFirst[share]!;
+      if (bestShare > 0 && weight * first >= best) break;
+      const rest = level - share;
+      const slowest = ofSlowest[rest]!;
+      const total = rowSeconds(first + ofRest[rest]!, Math.max(first, slowest), count);
+      if (total < best) {
+        best = total;
+        bestShare = share;
+      }
+    }
+    if (bestShare === 0) continue;
+    shares[level] = bestShare;
+    sum[level] = ofFirst[bestShare]! + ofRest[level - bestShare]!;
+    max[level] = Math.max(ofFirst[bestShare]!, ofSlowest[level - bestShare]!);
   }
   return { seconds: sum, max, at: (level) => [...a.at(shares[level]!), ...b.at(level - shares[level]!)] };
 }

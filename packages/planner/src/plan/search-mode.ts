@@ -8,6 +8,7 @@ import { compileModel, type Objective, type Operations, type PlanModel } from ".
 import { solveNaive } from "./naive.ts";
 import { type Allocation, allocationsOf, hasEverySplit, wholePools } from "./pool-allocation.ts";
 import type { PlanProblem } from "./problem.ts";
+import { Rough } from "./rough.ts";
 
 /** The first is the default. */
 export const planMethods = ["fast", "naive"] as const;
@@ -31,6 +32,7 @@ export class Models {
   /** every component all of its pool: no allocation beats it */
   readonly relaxed: Allocation;
   readonly #models = new Map<Allocation, Map<Objective, PlanModel>>();
+  readonly #rough = new Map<PlanModel, Rough>();
 
   constructor(problem: PlanProblem) {
     this.problem = problem;
@@ -44,6 +46,12 @@ export class Models {
     const model = known.get(objective) ?? compileModel(this.problem, { allocation, objective });
     known.set(objective, model);
     return model;
+  }
+
+  rough(model: PlanModel, { checkDeadline }: Pick<SearchOptions, "checkDeadline">): Rough {
+    const rough = this.#rough.get(model) ?? new Rough(model, checkDeadline);
+    this.#rough.set(model, rough);
+    return rough;
   }
 }
 
@@ -68,9 +76,10 @@ export function searchMode(models: Models, how: SearchOptions): FastResult {
 function searchOverlap(models: Models, allocation: Allocation, how: SearchOptions): FastResult {
   const { problem } = models;
   const model = models.of(allocation, "step");
-  const step = searchOnce(model, how);
+  const step = searchOnce(model, models.rough(model, how), how);
   if (problem.maxStaleness === 0) return step;
-  const busy = searchOnce(models.of(allocation, "busy"), how);
+  const busyModel = models.of(allocation, "busy");
+  const busy = searchOnce(busyModel, models.rough(busyModel, how), how);
   const tried = [busy, step].map((result) => {
     const time = result.schedule === null ? null : evaluateSchedule(model, result.schedule).time;
     return { ...result, time: time ?? Number.POSITIVE_INFINITY };
@@ -82,14 +91,19 @@ function searchOverlap(models: Models, allocation: Allocation, how: SearchOption
   return { ...best, bound: proven, states: step.states + busy.states, candidates: step.candidates + busy.candidates };
 }
 
-function searchOnce(model: PlanModel, { operations, method, aim, checkDeadline }: SearchOptions): FastResult {
+function searchOnce(
+  model: PlanModel,
+  rough: Rough,
+  { operations, method, aim, checkDeadline }: SearchOptions,
+): FastResult {
   if (method === "naive" && aim !== "mixed") {
     const found = solveNaive(model, operations);
     return { ...found, bound: found.time };
   }
   try {
-    if (aim === "mixed") return solveMixed(model, checkDeadline);
-    return (aim === "nearly" ? solveNearly : solveFast)(model, operations, checkDeadline);
+    if (aim === "mixed") return solveMixed(model, rough);
+    if (aim === "nearly") return solveNearly(model, operations, rough, checkDeadline);
+    return solveFast(model, operations, checkDeadline);
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
     return aim === "mixed" ? nothing : lastResort(model, operations);

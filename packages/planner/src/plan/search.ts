@@ -60,13 +60,13 @@ export class Search {
     return { time, schedule: time === Number.POSITIVE_INFINITY ? null : this.#schedule(all, levels, 0), bound: time };
   }
 
-  /** What the bounds alone have found, without a search; null where they found nothing or no schedule of it. */
-  first(): { schedule: Schedule; bound: number } | null {
+  /** What the upper bounds alone have found, without a search; null where they found nothing or no schedule of it. */
+  first(): Schedule | null {
     const { all, levels } = this.#model;
     const row = this.#bounds.row(all, 0);
     if (row.upper.at(-1)! === Number.POSITIVE_INFINITY) return null;
     try {
-      return { schedule: this.scheduleAt(all, levels, 0), bound: row.lower[levels]! };
+      return this.scheduleAt(all, levels, 0);
     } catch (error) {
       if (!(error instanceof DeadlinePassed)) throw error;
       return null;

@@ -43,8 +43,9 @@ export class Tails {
   #make(set: PlanSet, chunkIndex: number, count: number): Tail {
     const { grid, floorIndex } = this.#bounds;
     const alone = this.#bounds.row(set, chunkIndex);
-    const wholeAt = Float64Array.from(grid, (level) => count * alone.lower[level]!);
-    const sumAt = Float64Array.from(grid, (level) => alone.lower[level]!);
+    const { needsLower } = this.#bounds;
+    const wholeAt = Float64Array.from(grid, (level) => (needsLower ? count * alone.lower[level]! : 0));
+    const sumAt = Float64Array.from(grid, (level) => (needsLower ? alone.lower[level]! : 0));
     const upperSum = Float64Array.from(alone.upper);
     const upperMax = Float64Array.from(alone.upper);
     for (const cut of set.cuts) {
@@ -53,13 +54,14 @@ export class Tails {
       const rest = this.tail(cut.second, chunkIndex, count);
       for (let g = 0; g < grid.length; g++) {
         const level = grid[g]!;
-        this.#bounds.forEachClass(cut, level, (most, secondMost) => {
-          const seconds = a.lower[most]!;
-          const sum = seconds + rest.sum[secondMost]!;
-          const whole = Math.max(seconds + rest.whole[secondMost]!, sum + (count - 1) * seconds);
-          if (whole < wholeAt[g]!) wholeAt[g] = whole;
-          if (sum < sumAt[g]!) sumAt[g] = sum;
-        });
+        if (needsLower)
+          this.#bounds.forEachClass(cut, level, (most, secondMost) => {
+            const seconds = a.lower[most]!;
+            const sum = seconds + rest.sum[secondMost]!;
+            const whole = Math.max(seconds + rest.whole[secondMost]!, sum + (count - 1) * seconds);
+            if (whole < wholeAt[g]!) wholeAt[g] = whole;
+            if (sum < sumAt[g]!) sumAt[g] = sum;
+          });
         for (let i = cut.free ? g : 0; i < grid.length && (cut.free ? i === g : grid[i]! < level); i++) {
           const at = cut.free ? g : floorIndex[level - grid[i]!]!;
           const sum = a.upper[i]! + rest.upperSum[at]!;
@@ -71,6 +73,7 @@ export class Tails {
         }
       }
     }
+    if (!needsLower) return { whole: wholeAt, sum: sumAt, upperSum, upperMax };
     return { whole: this.#bounds.spread(wholeAt), sum: this.#bounds.spread(sumAt), upperSum, upperMax };
   }
 
@@ -81,10 +84,11 @@ export class Tails {
     const rest = this.tail(cut.second, chunkIndex, count);
     for (let g = 0; g < grid.length; g++) {
       const level = grid[g]!;
-      this.#bounds.forEachClass(cut, level, (most, secondMost) => {
-        const bound = tailBound(a.lower[most]!, a.lower[most]!, rest, secondMost, count);
-        if (bound < lowerAt[g]!) lowerAt[g] = bound;
-      });
+      if (this.#bounds.needsLower)
+        this.#bounds.forEachClass(cut, level, (most, secondMost) => {
+          const bound = tailBound(a.lower[most]!, a.lower[most]!, rest, secondMost, count);
+          if (bound < lowerAt[g]!) lowerAt[g] = bound;
+        });
       for (let i = cut.free ? g : 0; i < grid.length && (cut.free ? i === g : grid[i]! < level); i++) {
         const at = cut.free ? g : floorIndex[level - grid[i]!]!;
         const max = Math.max(a.upper[i]!, rest.upperMax[at]!);

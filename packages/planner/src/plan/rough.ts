@@ -1,0 +1,32 @@
+import { Bounds, makeGrid } from "./bounds.ts";
+import { operationsOf, type PlanModel } from "./model.ts";
+import { Search } from "./search.ts";
+
+/** Schedules of one mode and what they take at most, on few levels. */
+export type RoughWay = { readonly bounds: Bounds; readonly search: Search };
+
+const dense = 16;
+const ratio = 1.15;
+
+/** What the runners-up are made of: nobody needs a proof of them. Made when asked for, once a model. */
+export class Rough {
+  readonly #ways = new Map<"temporal" | "spatial", RoughWay>();
+  readonly #model: PlanModel;
+  readonly #checkDeadline: () => void;
+
+  constructor(model: PlanModel, checkDeadline: () => void) {
+    this.#model = model;
+    this.#checkDeadline = checkDeadline;
+  }
+
+  way(mode: "temporal" | "spatial"): RoughWay {
+    const known = this.#ways.get(mode);
+    if (known !== undefined) return known;
+    const operations = operationsOf(mode);
+    const grid = makeGrid(this.#model.levels, dense, ratio);
+    const bounds = new Bounds(this.#model, operations, grid, this.#checkDeadline, false);
+    const way = { bounds, search: new Search(this.#model, bounds, operations, this.#checkDeadline) };
+    this.#ways.set(mode, way);
+    return way;
+  }
+}
