@@ -70,9 +70,9 @@ export const ProfileSample = z.strictObject({
   spread: z.number().nonnegative(),
   accepted: count,
   rejected: z.int().nonnegative(),
-  /** others used the processors meanwhile and no sample was free of it */
+  /** others used the processors meanwhile and no sample was free of it: the seconds are processor seconds */
   contended: z.boolean(),
-  /** processor seconds a busy second: of what computes here about 1, less where others used the processors meanwhile */
+  /** processor seconds a busy second: about 1 of what computes here, less where others used the processors meanwhile */
   processorShare: z.number().nonnegative().optional(),
 });
 export type ProfileSample = z.infer<typeof ProfileSample>;
@@ -110,6 +110,8 @@ export const ComponentProfile = z.strictObject({
   offloadSeconds: seconds,
   /** a step's calls that take from no channel, such as pulling weights; they overlap nothing */
   serialSeconds: seconds,
+  /** of processors, in a step's other calls, on all ranks together */
+  processorSeconds: seconds.optional(),
   /** standard deviation of the logarithm of what an item takes, such as the length of a response; absent where items are alike */
   lengthSpread: z.number().nonnegative().optional(),
 });
@@ -120,7 +122,12 @@ export const Profile = z.strictObject({
   version: z.literal(1),
   workflow: z.string().min(1),
   createdAt: z.iso.datetime(),
-  hardware: z.strictObject({ key: z.string().min(1), description: z.string() }),
+  hardware: z.strictObject({
+    key: z.string().min(1),
+    description: z.string(),
+    /** cores behind each device of kind `cpu`; below 1, components that run at once share cores */
+    coresPerSlot: z.number().positive().optional(),
+  }),
   graph: FlowGraph,
   components: z.record(name, ComponentProfile),
   /** whole steps as measured, by how they ran; `seconds` is the median */
@@ -132,6 +139,8 @@ export const Profile = z.strictObject({
       devices: count,
       granularity: Granularity,
       seconds,
+      /** of the step that took least, which others on the machine disturbed least */
+      leastSeconds: seconds.optional(),
       samples: count,
     }),
   ),

@@ -97,6 +97,24 @@ describe("the plan", () => {
     expect(predicted.stepSeconds).toBeCloseTo(planFromProfile(without, options).predicted.stepSeconds + 4, 9);
   });
 
+  test("slots that share cores bring no more than the cores can do", () => {
+    const costs = { perItem: 1, processorSeconds: 64 };
+    const measured = chainProfile({ rollout: costs, actor: costs });
+    const devices = cluster(8).map((device) => ({ ...device, kind: "cpu" }));
+    const onSlots = (coresPerSlot?: number) =>
+      planFromProfile(
+        { ...measured, hardware: { ...measured.hardware, coresPerSlot } },
+        { devices, batch: 64, maxStaleness: 0, components: [{ name: "rollout" }, { name: "actor" }] },
+      );
+    expect(onSlots(1).predicted.stepSeconds).toBe(onSlots().predicted.stepSeconds);
+    const shared = onSlots(0.25); // two cores
+    expect(shared.predicted.stepSeconds).toBeCloseTo(128 / 2);
+    expect(shared.boundSeconds).toBeCloseTo(128 / 2);
+    expect(shared.limits.join()).toContain("the cores, which slots share, need 64.0 s");
+    // Everything is bounded alike: the order is that of the schedules.
+    expect(shared.alternatives.map(({ mode }) => mode)).toEqual(onSlots().alternatives.map(({ mode }) => mode));
+  });
+
   test("wide ranks never cross nodes, whatever shares the others get", () => {
     const profile = chainProfile({
       sim: { base: 5, perItem: 1, alpha: 0.2 },

@@ -18,6 +18,7 @@ import { solvePlan } from "../plan/solve.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
+import { processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
 import { capacityOf, expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
 
@@ -73,7 +74,8 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
   }
   const alternatives = answer.alternatives
     .map(({ mode, time, schedule }) => place(profile, options, question, { mode, time, schedule }))
-    .sort((a, b) => a.stepSeconds - b.stepSeconds);
+    // Where the cores that slots share bound several of them alike, the one that would be faster without.
+    .sort((a, b) => a.stepSeconds - b.stepSeconds || a.timeline.seconds - b.timeline.seconds);
   const best = alternatives[0]!;
   const { serialSeconds } = question;
   const explanation = [...answer.explanation, ...question.notes];
@@ -88,7 +90,7 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
       question.problem,
       best.schedule,
     ),
-    boundSeconds: answer.stats.bound! + serialSeconds,
+    boundSeconds: Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds,
   };
 }
 
@@ -135,15 +137,20 @@ function place(
   });
   const cost = costSchedule(compileModel(problem), schedule);
   const capacity = maxStaleness === 0 ? capacityOf(schedule, batch, profile.graph) : {};
+  const atLeast = processorBoundSeconds(profile, devices);
+  const shared =
+    atLeast > time
+      ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
+      : [];
   const serial = new Map(
     Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
   );
   return {
     mode: realised,
-    stepSeconds: time + serialSeconds,
+    stepSeconds: Math.max(time, atLeast) + serialSeconds,
     schedule,
     placement,
-    limits: limitsOf(cost),
+    limits: [...shared, ...limitsOf(cost)],
     timeline: planTimeline(cost, shares, serial),
     plan: {
       ...plan,

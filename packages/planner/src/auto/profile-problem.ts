@@ -253,6 +253,8 @@ function notesOn(name: string, profile: ComponentProfile, maxDevices: number, ba
       `'${name}' ${beyond === "" ? "between its samples" : beyond} is extrapolated by a fit whose mean error is ${(100 * fit!.relativeError).toFixed(1)} %`,
     );
   if (profile.samples.every((sample) => sample.contended))
-    notes.push(`'${name}' was only measured while others used the processors, so its seconds are too long`);
+    notes.push(
+      `'${name}' was only measured while others used the processors, so its seconds are those that processors worked for it`,
+    );
   return notes;
 }

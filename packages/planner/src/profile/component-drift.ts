@@ -61,4 +61,5 @@ function workAt(component: ComponentProfile, { devices, items }: ProfileSample, 
     : { kind: "busy", seconds: sample.seconds };
 }
 
-const processorSeconds = ({ seconds, processorShare = 1 }: ProfileSample): number => seconds * processorShare;
+const processorSeconds = ({ seconds, contended, processorShare = 1 }: ProfileSample): number =>
+  contended ? seconds : seconds * processorShare;

@@ -67,10 +67,11 @@ export class ProfileBuilder {
     for (const [name, own] of traits) {
       components[name] = profileOf(name, own, costs, graph.batch, this.#swaps.get(name));
     }
-    return { version: 1, ...header, graph, components, steps: this.#wholeSteps() };
+    return { version: 1, ...header, graph, components, steps: this.wholeSteps() };
   }
 
-  #wholeSteps(): Profile["steps"] {
+  /** What steps took, by how they ran. */
+  wholeSteps(): Profile["steps"] {
     const byLayout = new Map<string, { layout: RunningLayout; seconds: number[] }>();
     for (const { layout, seconds } of this.#steps) {
       const found = byLayout.get(layout.name) ?? { layout, seconds: [] };
@@ -83,6 +84,7 @@ export class ProfileBuilder {
       devices,
       granularity,
       seconds: median(seconds),
+      leastSeconds: Math.min(...seconds),
       samples: seconds.length,
     }));
   }
@@ -153,6 +155,7 @@ function profileOf(
     onloadSeconds: swap?.onloadSeconds ?? middle((cost) => cost.onloadSeconds.get(name)),
     offloadSeconds: swap?.offloadSeconds ?? middle((cost) => cost.offloadSeconds.get(name)),
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
+    processorSeconds: middle((cost) => cost.processorSeconds.get(name)),
     ...(isUnequal ? { lengthSpread } : {}),
   };
 }

@@ -27,7 +27,10 @@ export function scaleProfile(older: Profile, newer: Profile, createdAt: string):
       ].toSorted((a, b) => a.devices - b.devices || a.items - b.items);
       const { lengthSpread, devicesPerRank } = component;
       const fit = fitTime(samples, lengthSpread === undefined ? undefined : { lengthSpread, devicesPerRank, batch });
-      return [name, { ...component, samples, fit, serialSeconds: fresh.serialSeconds }];
+      return [
+        name,
+        { ...component, samples, fit, serialSeconds: fresh.serialSeconds, processorSeconds: fresh.processorSeconds },
+      ];
     }),
   );
   return { ...older, createdAt, components, steps: newer.steps };

@@ -5,7 +5,8 @@
  * P1 without a profile the first steps run all components in turn, on several device counts and once in chunks; with
  *    one that matches nothing is measured again.
  * P2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
- *    measured already; the fastest as measured stays.
+ *    measured already; the fastest as measured stays: by the least of its steps, since plans are measured one after the
+ *    other, and what else the machine does meanwhile only adds to them.
  * P3 when steps drift from what the chosen plan took, its components are measured once more. Where they have left their
  *    proportions, the profile is scaled to what they take now, and P2 decides again. Where all of them changed alike, or
  *    none did, the machine is busier or less so, which makes no other plan the best: the run stays with its plan, and
@@ -80,7 +81,7 @@ type Phase =
 /** Each time that steps drifted makes the run look longer before it plans again: trying plans costs more than noise does. */
 const patienceFactor = 4;
 
-type Tried = { readonly candidate: PlanCandidate; readonly seconds: number };
+type Tried = { readonly candidate: PlanCandidate; readonly seconds: number; readonly leastSeconds: number };
 
 export class ReplannerState {
   readonly #input: ReplannerInput;
@@ -191,7 +192,7 @@ export class ReplannerState {
     const worth = proposed.filter(
       ({ predictedSeconds }) => predictedSeconds <= best.predictedSeconds * (1 + trialTolerance),
     );
-    const measured = new Map(profile.steps.map(({ layout, seconds }) => [layout, seconds]));
+    const measured = new Map(profile.steps.map((step) => [step.layout, step]));
     const tried = [...alreadyTried];
     const queue: PlanCandidate[] = [];
     const known = new Set(alreadyTried.map(({ candidate }) => layoutOf(candidate.plan).name));
@@ -199,9 +200,9 @@ export class ReplannerState {
       const { name } = layoutOf(candidate.plan);
       if (known.has(name)) continue;
       known.add(name);
-      const seconds = measured.get(name);
-      if (seconds === undefined) queue.push(candidate);
-      else tried.push({ candidate, seconds });
+      const found = measured.get(name);
+      if (found === undefined) queue.push(candidate);
+      else tried.push({ candidate, seconds: found.seconds, leastSeconds: found.leastSeconds ?? found.seconds });
     }
     const explained = [...why, ...best.explanation];
     if (queue.length === 0 || (worth.length === 1 && tried.length === 0)) return this.#conclude(tried, best, explained);
@@ -211,7 +212,7 @@ export class ReplannerState {
   }
 
   #tryNext(phase: Extract<Phase, { type: "trying" }>, seconds: number): PlanChange {
-    phase.tried.push({ candidate: phase.current, seconds });
+    phase.tried.push({ candidate: phase.current, seconds, leastSeconds: Math.min(...this.#seconds) });
     const next = phase.queue.shift();
     if (next) {
       this.#phase = { ...phase, current: next };
@@ -223,14 +224,13 @@ export class ReplannerState {
 
   /** The fastest as measured; a lone prediction where nothing was measured. */
   #conclude(tried: readonly Tried[], otherwise: PlanCandidate, why: readonly string[]): PlanChange {
-    const best = tried.toSorted((a, b) => a.seconds - b.seconds)[0];
+    const inOrder = tried.toSorted((a, b) => a.leastSeconds - b.leastSeconds);
+    const [best] = inOrder;
     const chosen = best?.candidate ?? otherwise;
-    const compared = tried
-      .toSorted((a, b) => a.seconds - b.seconds)
-      .map(
-        ({ candidate, seconds }) =>
-          `${candidate.plan.mode} took ${format(seconds)} a step where ${format(candidate.predictedSeconds)} were predicted`,
-      );
+    const compared = inOrder.map(
+      ({ candidate, seconds, leastSeconds }) =>
+        `${candidate.plan.mode} took ${format(seconds)} a step, at best ${format(leastSeconds)}, where ${format(candidate.predictedSeconds)} were predicted`,
+    );
     return this.#settle(chosen.plan, best?.seconds ?? chosen.predictedSeconds, [...why, ...compared]);
   }
 
@@ -275,11 +275,12 @@ export class ReplannerState {
     // What other layouts took was before the drift.
     this.#measured.clear();
     this.#measured.set(this.#layout.name, builder);
+    const least = Math.min(measured, ...builder.wholeSteps().map(({ leastSeconds = measured }) => leastSeconds));
     const current = { plan: this.#plan, predictedSeconds: measured, explanation: [] };
     const [most] = drifts.toSorted((a, b) => Math.abs(Math.log(b.ratio)) - Math.abs(Math.log(a.ratio)));
     const culprit = most ? ` ('${most.component}' ${percentOf(most.ratio)})` : "";
     const why = [`steps take ${percentOf(ratio)} time than expected${culprit}: planned again`];
-    return this.#choose(why, [{ candidate: current, seconds: measured }]);
+    return this.#choose(why, [{ candidate: current, seconds: measured, leastSeconds: least }]);
   }
 
   #measuredOf(layout: string): ProfileBuilder {

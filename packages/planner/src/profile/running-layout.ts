@@ -18,7 +18,8 @@ export function layoutOf(plan: Plan): RunningLayout {
   for (const [component, { ranks }] of Object.entries(plan.components)) {
     const own = new Set(ranks.flatMap((rank) => rank.devices));
     for (const device of own) all.add(device);
-    components.set(component, { devices: own.size, ranks: ranks.length });
+    const isOnProcessors = [...own].every((device) => /(^|\/)cpu:/.test(device));
+    components.set(component, { devices: own.size, ranks: ranks.length, isOnProcessors });
   }
   const { mode, granularity } = plan;
   return { mode, granularity: granularity.default, devices: all.size, components, name: nameOf(plan) };

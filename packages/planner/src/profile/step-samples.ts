@@ -1,7 +1,12 @@
 import type { FlowGraph, ObservedCall } from "@treadle/contracts";
 
 /** How a component ran when it was measured. */
-export type ComponentLayout = { readonly devices: number; readonly ranks: number };
+export type ComponentLayout = {
+  readonly devices: number;
+  readonly ranks: number;
+  /** its devices are slots for processes that compute here */
+  readonly isOnProcessors: boolean;
+};
 
 /** What one step says of one component. */
 export type StepSample = {
@@ -10,13 +15,15 @@ export type StepSample = {
   /** of the step's batch, handled at a time over all ranks */
   readonly items: number;
   readonly seconds: number;
-  /** processor seconds a busy second */
+  /** processor seconds a busy second; 0 for what runs on other devices */
   readonly processorShare: number;
   readonly isContended: boolean;
 };
 
 export type StepCosts = {
   readonly samples: readonly StepSample[];
+  /** by component: processor seconds in calls that use channels, on all ranks together */
+  readonly processorSeconds: ReadonlyMap<string, number>;
   /** by component: seconds in calls that use no channel */
   readonly serialSeconds: ReadonlyMap<string, number>;
   /** by component, where it was swapped: seconds of one swap */
@@ -30,8 +37,8 @@ export type StepCosts = {
 
 /** Work that keeps a processor busy gets less than this share of it only when others take the rest… */
 const freeProcessorShare = 0.85;
-/** …and work that gets less than this waits for an accelerator, or sleeps. */
-export const processorBoundShare = 0.3;
+/** …and work that gets less than this sleeps: twenty others on two cores still leave more. */
+export const processorBoundShare = 0.1;
 
 /** What the calls of one step cost each component: on its busiest rank, for the whole batch or for one chunk. Pure. */
 export function costsOfStep(
@@ -40,6 +47,7 @@ export function costsOfStep(
   graph: FlowGraph,
 ): StepCosts {
   const samples: StepSample[] = [];
+  const processorSeconds = new Map<string, number>();
   const serialSeconds = new Map<string, number>();
   const onloadSeconds = new Map<string, number>();
   const offloadSeconds = new Map<string, number>();
@@ -60,14 +68,17 @@ export function costsOfStep(
     const flowing = own.filter((call) => call.channels.length > 0);
     const serial = own.filter((call) => call.channels.length === 0);
     serialSeconds.set(component, busiest(serial) / 1000);
+    processorSeconds.set(component, flowing.reduce((sum, call) => sum + call.cpuMs, 0) / 1000);
     if (flowing.length === 0) continue;
-    const share = processorShare(flowing);
+    const share = layout.isOnProcessors ? processorShare(flowing) : 0;
     const isContended = share > processorBoundShare && share < freeProcessorShare;
     const common = { component, devices: layout.devices, processorShare: share, isContended };
     const chunk = inCycle.has(component) ? undefined : chunkOf(flowing, layout, graph);
-    samples.push({ ...common, ...(chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 }) });
+    const { items, seconds } = chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 };
+    // What it would take alone: its processor seconds. That slots may share cores is for the whole step to count.
+    samples.push({ ...common, items, seconds: isContended ? seconds * share : seconds });
   }
-  return { samples, serialSeconds, onloadSeconds, offloadSeconds, memoryBytes, lengthSpread };
+  return { samples, processorSeconds, serialSeconds, onloadSeconds, offloadSeconds, memoryBytes, lengthSpread };
 }
 
 function spreadOf(calls: readonly ObservedCall[]): number | undefined {

@@ -14,8 +14,8 @@ const header = {
 };
 const traits = new Map([["rollout", { key: "r", devicesPerRank: 1, minDevices: 1, maxDevices: 4 }]]);
 
-function layout(devices: number, ranks: number): RunningLayout {
-  const components = new Map([["rollout", { devices, ranks }]]);
+function layout(devices: number, ranks: number, isOnProcessors = true): RunningLayout {
+  const components = new Map([["rollout", { devices, ranks, isOnProcessors }]]);
   return { mode: "temporal", granularity: "all", devices, components, name: `${devices} ${ranks}` };
 }
 
@@ -44,18 +44,20 @@ describe("a profile", () => {
     expect(components["rollout"]?.samples).toMatchObject([{ devices: 1, items: 2, seconds: 0.025 }]);
   });
 
-  test("rejects samples taken while others used the processors, unless all were", () => {
-    const step = (busyMs: number, cpuMs: number) => ({
-      layout: layout(1, 1),
+  test("rejects samples taken while others used the processors; where all were, processor seconds count", () => {
+    const step = (busyMs: number, cpuMs: number, isOnProcessors = true) => ({
+      layout: layout(1, 1, isOnProcessors),
       seconds: 1,
       calls: [observed({ component: "rollout", busyMs, cpuMs }, { takes: [{ channel: "prompts", items: 8 }] })],
     });
     const mixed = profileOf([step(100, 99), step(180, 95), step(102, 101)]).components["rollout"]?.samples;
     expect(mixed).toMatchObject([{ seconds: 0.101, rejected: 1, contended: false }]);
     const busy = profileOf([step(180, 95), step(190, 96)]).components["rollout"]?.samples;
-    expect(busy).toMatchObject([{ seconds: 0.185, rejected: 0, contended: true }]);
+    expect(busy).toMatchObject([{ seconds: 0.0955, rejected: 0, contended: true }]);
     const asleep = profileOf([step(180, 1)]).components["rollout"]?.samples;
-    expect(asleep).toMatchObject([{ contended: false }]);
+    expect(asleep).toMatchObject([{ seconds: 0.18, contended: false }]);
+    const elsewhere = profileOf([step(180, 90, false)]).components["rollout"]?.samples;
+    expect(elsewhere, "an accelerator, driven by a processor").toMatchObject([{ seconds: 0.18, contended: false }]);
   });
 
   test("keeps calls that use no channel apart, as serial work", () => {

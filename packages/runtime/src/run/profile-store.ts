@@ -66,7 +66,11 @@ export function describeHardware(devices: readonly DeviceSpec[]): Profile["hardw
     ...[...kinds].map(([kind, { count, mebibytes }]) => `${count} ${kind} of ${mebibytes} MiB`),
     `${processors.length} × ${processors[0]?.model.trim() || "unknown processor"}`,
   ].join(", ");
-  return { key: digest(described), description: described };
+  // Of other machines the number of cores is not known here.
+  const slots = devices.filter(({ kind, node }) => kind === "cpu" && node === devices[0]?.node).length;
+  const isThisMachine = devices.every(({ id, node }) => node === devices[0]?.node && !id.includes("/"));
+  const coresPerSlot = isThisMachine && slots > 0 ? { coresPerSlot: processors.length / slots } : {};
+  return { key: digest(described), description: described, ...coresPerSlot };
 }
 
 /** What a component's times depend on: its code's place, its configuration, and how it may be laid out. */
