@@ -67,11 +67,15 @@ test("a run that goes on is refused to a second runner; one that was suspended f
   expect(threw(second)).toMatchObject({ code: "run.locked", message: expect.stringContaining("in use by another") });
 
   first.child.kill("SIGSTOP");
-  const third = await until(async () => {
+  const takeOver = async () => {
     const run = world.startRun(["steps=12", "pauseMs=10"], runId, elsewhere);
-    const isTaken = await Promise.race([run.exited.then(() => false), run.event("step-finished").then(() => true)]);
-    return isTaken ? run : undefined;
-  }, "the silence of the first to count");
+    const isTaken = run.event("step-finished").then(
+      () => true,
+      () => false, // it was refused: the first has not been silent for long enough
+    );
+    return (await isTaken) ? run : undefined;
+  };
+  const third = await until(takeOver, "the silence of the first to count", 120_000);
   const before = first.events.filter((event) => event.type === "step-finished").length;
   first.child.kill("SIGCONT");
   expect(await first.exited).toBe(1);

@@ -127,6 +127,8 @@ export const RunStatus = z.object({
       devices: z.array(z.string()),
       pid: z.int().optional(),
       isReady: z.boolean(),
+      /** how its link to the runner goes */
+      route: z.enum(["direct", "nats"]).optional(),
     }),
   ),
   channels: z.array(z.object({ channel: z.string(), depth: z.number() })),

@@ -18,6 +18,8 @@ const bytes = z.instanceof(Uint8Array);
 const RemoteLinks = LinksConfig.extend({
   /** file URLs that begin with `from` are below `to` on this machine */
   projectRoot: z.object({ from: z.string(), to: z.string() }),
+  /** unix socket of the relay, by which processes are reached that cannot be dialled */
+  relay: z.string().optional(),
 });
 
 /** What a worker process is told on its standard input before it connects. */
@@ -114,6 +116,8 @@ export const ReadyMessage = z.object({
   addresses: z.array(z.string()),
   pid: z.int(),
   memoryBytes: z.number().nonnegative(),
+  /** how it reached the runner */
+  route: z.enum(["direct", "nats"]).optional(),
 });
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
 /** A call that failed because of a peer and will not be made again. */

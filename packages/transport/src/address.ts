@@ -1,11 +1,15 @@
 import { TreadleError } from "@treadle/contracts";
 
-/** Where a process listens: `unix:/run/treadle/x.sock`, `tcp:127.0.0.1:4711` or `tls:10.0.0.1:4711`. */
+/**
+ * Where a process listens: `unix:/run/treadle/x.sock`, `tcp:127.0.0.1:4711` or `tls:10.0.0.1:4711`; or, by way of NATS,
+ * `relay:node-a/rollout-0-0`.
+ */
 export type Address = string;
 
 export type ParsedAddress =
   | { readonly kind: "unix"; readonly path: string }
-  | { readonly kind: "tcp" | "tls"; readonly host: string; readonly port: number };
+  | { readonly kind: "tcp" | "tls"; readonly host: string; readonly port: number }
+  | { readonly kind: "relay"; readonly member: string; readonly target: string };
 
 /** What `sockaddr_un` holds, less the final zero: 107 on Linux, 103 elsewhere. */
 export const maxUnixPathBytes = process.platform === "linux" ? 107 : 103;
@@ -17,6 +21,8 @@ export function parseAddress(address: Address): ParsedAddress {
     checkUnixPath(path);
     return { kind: "unix", path };
   }
+  const relayed = /^relay:([A-Za-z0-9_-]+)\/([A-Za-z0-9_-]+)$/.exec(address);
+  if (relayed !== null) return { kind: "relay", member: relayed[1]!, target: relayed[2]! };
   const match = /^(tcp|tls):(.+):(\d{1,5})$/.exec(address);
   const port = Number(match?.[3]);
   if (match === null || port > 65_535) {

@@ -16,7 +16,7 @@ import net from "node:net";
 import { dirname } from "node:path";
 import { TLSSocket } from "node:tls";
 import { type Link, type LinkTls, type PeerName, TreadleError } from "@treadle/contracts";
-import { type Address, checkUnixPath, parseAddress } from "./address.ts";
+import { type Address, checkUnixPath, type ParsedAddress, parseAddress } from "./address.ts";
 import { type FrameHandler, FrameReader, frameKind, headBytes, writeHead } from "./frame.ts";
 import { Handshake, type HandshakeRole, type Introduction, maxHelloBytes } from "./handshake.ts";
 import { protocolError } from "./protocol-error.ts";
@@ -48,6 +48,10 @@ export type EndpointOptions = {
   readonly tcp?:
     | { readonly host?: string | undefined; readonly port: number; readonly advertise?: string | undefined }
     | undefined;
+  /** Path of the relay's unix socket on this machine, by which addresses as `relay:node-a/rollout-0-0` are reached. */
+  readonly relayPath?: string | undefined;
+  /** Told of each link that goes by way of a relay, and why the addresses before it do not serve. */
+  readonly onRelayed?: ((address: Address, cause: TreadleError) => void) | undefined;
   /** With certificates, TCP is encrypted, and nothing else is dialled or admitted there. */
   readonly tls?: LinkTls | undefined;
   /** Told of whoever dialled over TCP and was not admitted, and why. */
@@ -88,6 +92,10 @@ const defaultHandshakeTimeoutMs = 5000;
 const defaultPoolBytes = 2 * 1024 ** 3;
 const maxHandshakes = 256;
 const scratchBytes = 64 * 1024;
+
+type Way =
+  | { readonly kind: "unix"; readonly path: string; readonly ask?: string }
+  | Extract<ParsedAddress, { kind: "tcp" | "tls" }>;
 
 type Wire = { readonly socket: net.Socket; readonly reader: FrameReader; receive: (bytes: Uint8Array) => void };
 
@@ -216,7 +224,9 @@ class SocketEndpoint implements Endpoint {
     let failure = new TreadleError("link.refused", "there is no address to connect to");
     for (const address of list) {
       try {
-        return await this.#dial(address, options.expect, options.signal);
+        const link = await this.#dial(address, options.expect, options.signal);
+        if (address.startsWith("relay:")) this.#options.onRelayed?.(address, failure);
+        return link;
       } catch (error) {
         failure = error as TreadleError;
         if (failure.code === "call.cancelled") break;
@@ -267,7 +277,7 @@ class SocketEndpoint implements Endpoint {
   async #dial(address: Address, expect: PeerName | undefined, signal: AbortSignal | undefined): Promise<SocketLink> {
     if (this.#closed) throw new TreadleError("link.closed", `endpoint '${this.name}' is closed`);
     if (signal?.aborted) throw cancelled(address, signal);
-    const parsed = parseAddress(address);
+    const parsed = this.#way(parseAddress(address));
     const scratch = Buffer.allocUnsafeSlow(scratchBytes);
     let wire: Wire | undefined;
     // Bytes are read into one buffer again and again, or straight into the array that they belong to.
@@ -293,6 +303,7 @@ class SocketEndpoint implements Endpoint {
             onread,
           });
     if (parsed.kind !== "unix") socket.setNoDelay(true);
+    if (parsed.kind === "unix" && parsed.ask !== undefined) socket.write(parsed.ask);
     wire = newWire(socket);
     const onAbort = () => socket.destroy(cancelled(address, signal!));
     signal?.addEventListener("abort", onAbort, { once: true });
@@ -301,6 +312,14 @@ class SocketEndpoint implements Endpoint {
     } finally {
       signal?.removeEventListener("abort", onAbort);
     }
+  }
+
+  /** A relay is dialled on this machine, and told whom it is to reach. */
+  #way(address: ParsedAddress): Way {
+    if (address.kind !== "relay") return address;
+    const { relayPath } = this.#options;
+    if (relayPath === undefined) throw new TreadleError("link.refused", `'${this.name}' has no relay on its machine`);
+    return { kind: "unix", path: relayPath, ask: `${address.member} ${address.target}\n` };
   }
 
   #shake(wire: Wire, role: HandshakeRole, expect?: PeerName, address?: Address): Promise<SocketLink> {

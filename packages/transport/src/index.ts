@@ -19,4 +19,5 @@ export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./payload
 export { createPeer, type PeerOptions } from "./peer.ts";
 export { dropIdleMemory, giveMemory, releaseArrays } from "./received-arrays.ts";
 export { removeSegment, removeSegments } from "./shared-memory.ts";
+export { openRelay, type Relay, type RelayOptions } from "./relay/relay.ts";
 export { defaultLinkLimits, type LinkLimits } from "./socket-link.ts";

@@ -51,8 +51,9 @@ function runLines({ runId, info, status, problem }: ClusterStatus["runs"][number
   const where = info === undefined ? "" : ` on ${info.host}`;
   if (status === undefined) return [`${runId}${where}: ${problem ?? "does not answer"}`];
   const step = status.step === undefined ? "before the first step" : `step ${status.step}`;
-  const workers = status.workers.map(({ worker, node, devices, isReady }) => {
-    return `  ${worker.padEnd(16)} ${node.padEnd(12)} ${devices.join(" ")}${isReady ? "" : "  starting"}`;
+  const workers = status.workers.map(({ worker, node, devices, isReady, route }) => {
+    const how = `${isReady ? "" : "  starting"}${route === "nats" ? "  by way of NATS" : ""}`;
+    return `  ${worker.padEnd(16)} ${node.padEnd(12)} ${devices.join(" ")}${how}`;
   });
   const queues = status.channels
     .filter(({ depth }) => depth > 0)

@@ -9,6 +9,7 @@
  * A3 a worker's exit is reported until its runner has heard it, or is gone.
  * A4 where the runner is elsewhere, only code that hashes as the runner's is run.
  */
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
   type Announcement,
@@ -26,10 +27,12 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import type { NodeRegistry } from "@treadle/observe";
+import type { Relay, RelayOptions } from "@treadle/transport";
+import { localPorts } from "../cluster/relay-addresses.ts";
 import { kindOf } from "../cluster/relocate.ts";
 import { codeHash } from "./code-hash.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
-import { RunSession } from "./run-session.ts";
+import { RunSession, type SessionOptions } from "./run-session.ts";
 
 /** A node on the runner's own machine shares its folders; one on a machine of its own has links to the others. */
 export type NodePlace =
@@ -38,6 +41,8 @@ export type NodePlace =
       readonly kind: "machine";
       readonly links: LinksConfig;
       readonly openFolder: (segmentPrefix: string) => Promise<{ readonly path: string; close(): Promise<void> }>;
+      /** reaches, by way of NATS, processes that cannot be dialled */
+      readonly openRelay?: (options: Omit<RelayOptions, "nats">) => Promise<Relay>;
       /** time without the control plane after which workers are ended */
       readonly cutOffMs: number;
     };
@@ -199,14 +204,18 @@ export class NodeService {
       ? undefined
       : await openPayloadDepot({ runId, token, node: this.name, segmentPrefix, links: place.links });
     this.#notice(`opens run '${run}'`);
+    // The runner made the one that it shares, and removes it.
+    const folder = isHome
+      ? { path: place.socketFolder(), close: async () => {} }
+      : await place.openFolder(segmentPrefix);
     return new RunSession({
       run,
       session,
       node: this.name,
       projectRoot,
       segmentPrefix,
-      // The runner made the one that it shares, and removes it.
-      folder: isHome ? { path: place.socketFolder(), close: async () => {} } : await place.openFolder(segmentPrefix),
+      folder,
+      relay: isHome || depot === undefined ? undefined : this.#openRelay(run, folder.path, depot.addresses),
       links: isHome ? undefined : place.links,
       logs: isHome ? place.logs : undefined,
       depot,
@@ -222,6 +231,24 @@ export class NodeService {
       },
       onLog: (event) => plane.publish(`log.${run}`, event),
     });
+  }
+
+  /** Not where links are encrypted: a relay's are not, past NATS. Nobody waits for it until somebody needs it. */
+  #openRelay(run: string, folder: string, depot: readonly string[]): SessionOptions["relay"] {
+    const { place } = this.#options;
+    if (place.kind !== "machine" || place.links.tls !== undefined || place.openRelay === undefined) return undefined;
+    const path = join(folder, "relay");
+    const ports = localPorts({ depot }, place.links.bind);
+    const opening = place.openRelay({ runId: run, member: this.name, path, ports });
+    opening.catch((error: Error) => this.#notice(`processes that cannot be dialled are not reached: ${error.message}`));
+    return {
+      path,
+      close: () =>
+        opening.then(
+          (relay) => relay.close(),
+          () => {},
+        ),
+    };
   }
 
   async #checkCode(command: SpawnCommand): Promise<void> {

@@ -3,7 +3,7 @@ import { realpath } from "node:fs/promises";
 import { hostname } from "node:os";
 import type { LinksConfig, MetricsConfig, NatsConfig } from "@treadle/contracts";
 import { createNodeRegistry, type MetricsServer, type NodeRegistry, serveMetrics } from "@treadle/observe";
-import { openNatsControlPlane } from "@treadle/transport";
+import { openNatsControlPlane, openRelay } from "@treadle/transport";
 import { machineDevices } from "../cluster/devices.ts";
 import { openSocketFolder, removeDeadSocketFolders } from "../cluster/socket-folder.ts";
 import { machineFacts } from "./machine-facts.ts";
@@ -63,7 +63,13 @@ export async function openNode(options: NodeOptions): Promise<Node> {
     plane,
     info,
     projectRoot,
-    place: { kind: "machine", links, openFolder: openSocketFolder, cutOffMs },
+    place: {
+      kind: "machine",
+      links,
+      openFolder: openSocketFolder,
+      openRelay: (relay) => openRelay({ ...relay, nats }),
+      cutOffMs,
+    },
     observer: registry,
     onNotice,
   });

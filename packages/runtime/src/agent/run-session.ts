@@ -47,6 +47,8 @@ export type SessionOptions = {
   readonly links: LinksConfig | undefined;
   /** where large items lie for processes of other nodes; absent where the runner itself is here */
   readonly depot?: PayloadDepot | undefined;
+  /** how workers reach processes that they cannot dial; absent where there is no such need, or no such way */
+  readonly relay?: { readonly path: string; close(): Promise<void> } | undefined;
   /** workers write their lines there, and only warnings are sent; absent: all lines are sent */
   readonly logs: string | undefined;
   readonly onExit: (report: ExitReport) => void;
@@ -135,6 +137,7 @@ export class RunSession {
       for (const timer of this.#timers) clearInterval(timer);
       this.#sendLines();
       await this.#options.depot?.close();
+      await this.#options.relay?.close();
       if (this.#options.links !== undefined) removeSegments(this.#options.segmentPrefix);
       await this.#options.folder.close();
     })();
@@ -142,7 +145,8 @@ export class RunSession {
   }
 
   #bootOf({ boot, modulePath, projectRoot: from }: SpawnCommand): WorkerBoot {
-    const { node, projectRoot, segmentPrefix, folder, links } = this.#options;
+    const { node, projectRoot, segmentPrefix, folder, links, relay } = this.#options;
+    const relayed = relay === undefined ? {} : { relay: relay.path };
     const to = pathToFileURL(`${projectRoot}/`).href;
     return {
       ...boot,
@@ -150,7 +154,7 @@ export class RunSession {
       module: pathToFileURL(join(projectRoot, modulePath)).href,
       listenPath: `${folder.path}/${boot.component}-${boot.rank}-${boot.incarnation}`,
       segmentPrefix,
-      ...(links === undefined ? {} : { remote: { ...links, projectRoot: { from, to } } }),
+      ...(links === undefined ? {} : { remote: { ...links, ...relayed, projectRoot: { from, to } } }),
     };
   }
 

@@ -477,12 +477,13 @@ export class Cluster {
     return {
       ...(this.#lastStep === undefined ? {} : { step: this.#lastStep }),
       restarts: this.restarts,
-      workers: this.#fleet.all.map(({ name, node, devices, process, peer }) => ({
+      workers: this.#fleet.all.map(({ name, node, devices, process, peer, route }) => ({
         worker: name,
         node,
         devices: [...devices],
         ...(process?.pid === undefined ? {} : { pid: process.pid }),
         isReady: peer !== undefined,
+        ...(route === undefined ? {} : { route }),
       })),
       channels: this.channelDepths,
       waits: this.#standstill().waits.map(({ who, on }) => ({ who, on })),

@@ -26,7 +26,7 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { createPeer, type Endpoint, type LinkTraffic, openEndpoint } from "@treadle/transport";
+import { createPeer, type Endpoint, type LinkTraffic, openEndpoint, openRelay, type Relay } from "@treadle/transport";
 import pLimit from "p-limit";
 import { LogFiles } from "../agent/log-file.ts";
 import type { ChannelHomes } from "../channel/channel-homes.ts";
@@ -39,6 +39,7 @@ import { visibleDevices } from "./devices.ts";
 import type { GroupCalls } from "./group-calls.ts";
 import type { LaunchRequest, Nodes } from "./nodes.ts";
 import { type PendingCall, Rank } from "./rank.ts";
+import { localPorts, runnerMember, withRelay, workerTarget } from "./relay-addresses.ts";
 import { relocate } from "./relocate.ts";
 import type { SavedStates } from "./saved-states.ts";
 import { makeSocketFolder, removeDeadSocketFolders, runnerSocket } from "./socket-folder.ts";
@@ -73,6 +74,8 @@ export class Fleet {
   readonly #spawnLimit = pLimit(4);
   readonly #token = crypto.randomUUID();
   #endpoint: Endpoint | undefined;
+  /** for workers that can dial nobody here, nor be dialled */
+  #relay: Relay | undefined;
   #socketFolder = "";
   #closing = false;
   #restarts = 0;
@@ -123,7 +126,11 @@ export class Fleet {
     const consuming = new Set([...this.#options.homes.consumersOf(channel)].map((worker) => this.rank(worker)?.node));
     return [...this.#options.nodes.depots]
       .filter(([name]) => name !== node)
-      .map(([name, addresses]) => ({ node: name, addresses: [...addresses], consumes: consuming.has(name) }));
+      .map(([name, addresses]) => ({
+        node: name,
+        addresses: withRelay(addresses, name, this.#relay && "depot"),
+        consumes: consuming.has(name),
+      }));
   }
 
   /** Makes the ranks of a plan, so that calls have somewhere to wait. */
@@ -203,6 +210,7 @@ export class Fleet {
       if (!rank || rank.incarnation !== Number(incarnation)) void link.close();
       else this.#serve(rank, createPeer(link));
     });
+    this.#relay = await this.#openRelay();
     await nodes.open(
       { runId, segmentPrefix },
       {
@@ -258,6 +266,7 @@ export class Fleet {
     );
     await this.#options.nodes.close();
     await this.#endpoint?.close();
+    await this.#relay?.close();
     this.#logFiles.close();
     if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
   }
@@ -356,7 +365,21 @@ export class Fleet {
 
   /** Of the addresses of a process, those by which one on another node can reach it. */
   #reachable(addresses: readonly string[], from: string, to: string): string[] {
-    return addresses.filter((address) => from === to || !address.startsWith("unix:"));
+    if (from === to) return [...addresses];
+    const direct = addresses.filter((address) => !address.startsWith("unix:"));
+    if (this.#relay === undefined) return direct;
+    return to === this.#options.nodes.home
+      ? withRelay(direct, runnerMember, runnerMember)
+      : withRelay(direct, to, workerTarget(addresses));
+  }
+
+  /** Not where links are encrypted: a relay's are not, past NATS. */
+  #openRelay(): Promise<Relay> | undefined {
+    const { nats, links } = this.#options.cluster.config.cluster;
+    if (nats === undefined || links.tls !== undefined || this.#options.nodes.isLocal) return undefined;
+    const { runId } = this.#options.cluster;
+    const ports = localPorts({ [runnerMember]: (this.#endpoint as Endpoint).addresses }, links.bind);
+    return openRelay({ nats, runId, member: runnerMember, ports });
   }
 
   /** The node of a rank is gone: waits for it to come back, and in vain, takes another. Rejects with `node.lost`. */
@@ -423,7 +446,8 @@ export class Fleet {
       },
       depots: (channel) => this.depots(channel, rank.node),
       onReady: (body) => {
-        const { addresses, pid, memoryBytes } = readMessage(ReadyMessage, body);
+        const { addresses, pid, memoryBytes, route } = readMessage(ReadyMessage, body);
+        rank.route = route;
         this.#options.locks.reportMemory(rank.name, memoryBytes);
         void this.#welcome(rank, peer, addresses, pid);
       },

@@ -31,6 +31,8 @@ export class Rank {
   incarnation: number;
   process: LaunchedWorker | undefined;
   addresses: readonly string[] = [];
+  /** how the present process reaches the runner */
+  route: "direct" | "nats" | undefined;
   /** the link of the present process, from the moment that it is set up, before it is ready for calls */
   control: Peer | undefined;
   #peer: Peer | undefined;

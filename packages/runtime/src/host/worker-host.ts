@@ -63,6 +63,7 @@ export async function hostWorker(boot: WorkerBoot): Promise<void> {
     parent: () => currentCall()?.span,
   });
   const { remote } = boot;
+  let isRelayed = false;
   const endpoint = await openEndpoint({
     name: `${name}#${boot.incarnation}`,
     runId: boot.runId,
@@ -70,14 +71,20 @@ export async function hostWorker(boot: WorkerBoot): Promise<void> {
     unixPath: boot.listenPath,
     segments: { prefix: boot.segmentPrefix, scope: boot.node },
     ...(remote ? { tcp: { host: remote.bind, port: 0, advertise: remote.advertise }, tls: remote.tls } : {}),
+    relayPath: remote?.relay,
+    onRelayed: (address, cause) => {
+      isRelayed = true;
+      log.warn(`reaches ${address.slice("relay:".length)} by way of NATS, since ${cause.message}`);
+    },
     onRefused: (error, from) => log.warn(`a connection from '${from}' was refused: ${error.message}`),
   });
   const runnerLink = await endpoint.connect(boot.runnerAddresses, { expect: "runner" });
   // When the runner is gone, the watchdog ends this process and cleans up; a runner that lives has cut this one off.
   runnerLink.onClose(() => setTimeout(() => process.exit(0), cutOffMs));
+  const route = isRelayed ? "nats" : "direct";
   const host = new WorkerHost(boot, createPeer(runnerLink), endpoint, log, tracer);
   endpoint.onLink((link) => host.accept(createPeer(link)));
-  await host.start();
+  await host.start(route);
   await host.stopped;
   stopWatchdog();
   await endpoint.close();
@@ -129,7 +136,7 @@ class WorkerHost {
     return `${this.#boot.component}/${this.#boot.rank}`;
   }
 
-  async start(): Promise<void> {
+  async start(route: "direct" | "nats"): Promise<void> {
     const boot = this.#boot;
     const { config, statePath, state } = readMessage(Configuration, await this.#runner.request("configuration", {}));
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
@@ -173,6 +180,7 @@ class WorkerHost {
       addresses: [...this.#endpoint.addresses],
       pid: process.pid,
       memoryBytes,
+      route,
     };
     await this.#runner.request("ready", ready);
   }

@@ -17,11 +17,11 @@ type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => 
 /** Omits over each member of the union. */
 type WithoutId<T> = T extends { id: number } ? Omit<T, "id"> : never;
 
-/** Sources need a loader, which a thread does not inherit. */
-function threadEntry(): URL {
-  if (!import.meta.url.endsWith(".ts")) return new URL("nats-thread.js", import.meta.url);
+/** Sources need a loader, which a thread does not inherit. `name`: of the module beside this one, without its ending. */
+export function threadEntry(name: string): URL {
+  if (!import.meta.url.endsWith(".ts")) return new URL(`${name}.js`, import.meta.url);
   const loader = JSON.stringify(import.meta.resolve("tsx/esm/api"));
-  const entry = JSON.stringify(new URL("nats-thread.ts", import.meta.url).href);
+  const entry = JSON.stringify(new URL(`${name}.ts`, import.meta.url).href);
   const source = `import { register } from ${loader}; register(); await import(${entry});`;
   return new URL(`data:text/javascript,${encodeURIComponent(source)}`);
 }
@@ -42,7 +42,7 @@ export class NatsConnection {
 
   private constructor(options: NatsThreadOptions) {
     this.#where = options.servers.join(", ");
-    this.#thread = new Thread(threadEntry(), { workerData: options, execArgv: [], env: {} });
+    this.#thread = new Thread(threadEntry("nats-thread"), { workerData: options, execArgv: [], env: {} });
     this.#thread.on("message", (message: FromThread) => this.#receive(message));
     this.#exited = new Promise((resolve) => {
       this.#thread.on("error", (cause) => {

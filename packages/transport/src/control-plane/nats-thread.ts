@@ -4,21 +4,17 @@
  *
  * Owner of: the connection, its subscriptions, watches and beats. The main thread has only their numbers.
  */
-import { readFileSync } from "node:fs";
 import { parentPort, workerData } from "node:worker_threads";
 import { jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { type KV, Kvm } from "@nats-io/kv";
-import { connect, credsAuthenticator, errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
+import { errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
+import { connectNats } from "./connect-nats.ts";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
 import { NatsObjects } from "./nats-objects.ts";
 
 const port = parentPort as NonNullable<typeof parentPort>;
 const options = workerData as NatsThreadOptions;
 const send = (message: FromThread) => port.postMessage(message);
-
-const connectTimeoutMs = 5000;
-/** A server that does not answer so many pings is taken for gone; half-open connections are noticed by that alone. */
-const ping = { pingInterval: 3000, maxPingOut: 2 };
 
 const retryMs = 500;
 let refreshes = 0;
@@ -43,28 +39,7 @@ function failureOf(error: unknown): ThreadFailure {
 }
 
 async function start(): Promise<NatsConnection> {
-  const { servers, name, user, password, token, credentialsFile, tls } = options;
-  const connection = await connect({
-    servers: [...servers],
-    name,
-    timeout: connectTimeoutMs,
-    maxReconnectAttempts: -1,
-    reconnectTimeWait: 250,
-    reconnectJitter: 100,
-    ...ping,
-    ...(user === undefined ? {} : { user, pass: password ?? "" }),
-    ...(token === undefined ? {} : { token }),
-    ...(credentialsFile === undefined ? {} : { authenticator: credsAuthenticator(readFileSync(credentialsFile)) }),
-    ...(tls === undefined
-      ? {}
-      : {
-          tls: {
-            ...(tls.ca === undefined ? {} : { caFile: tls.ca }),
-            ...(tls.cert === undefined ? {} : { certFile: tls.cert }),
-            ...(tls.key === undefined ? {} : { keyFile: tls.key }),
-          },
-        }),
-  });
+  const connection = await connectNats(options);
   void follow(connection);
   return connection;
 }

@@ -1,6 +1,7 @@
 /** From configuration and environment to a connection to NATS, with every reason why there is none. */
 import { type NatsConfig, TreadleError } from "@treadle/contracts";
 import { NatsConnection } from "./nats-connection.ts";
+import type { NatsThreadOptions } from "./nats-messages.ts";
 
 export type NatsControlPlaneOptions = {
   readonly nats: NatsConfig;
@@ -11,10 +12,15 @@ export type NatsControlPlaneOptions = {
 };
 
 /** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
-export function openNatsConnection(options: NatsControlPlaneOptions): Promise<NatsConnection> {
+export async function openNatsConnection(options: NatsControlPlaneOptions): Promise<NatsConnection> {
+  return NatsConnection.open(natsOptions(options));
+}
+
+/** What a thread connects with. Throws `config.invalid`. */
+export function natsOptions(options: NatsControlPlaneOptions): NatsThreadOptions {
   const { nats, env = process.env } = options;
   const servers = typeof nats.url === "string" ? nats.url.split(",") : nats.url;
-  return NatsConnection.open({
+  return {
     servers: servers.map(checkServer),
     name: options.name,
     credentialsFile: nats.credentialsFile,
@@ -22,7 +28,7 @@ export function openNatsConnection(options: NatsControlPlaneOptions): Promise<Na
     password: env["TREADLE_NATS_PASSWORD"],
     token: env["TREADLE_NATS_TOKEN"],
     ...(nats.tls === undefined ? {} : { tls: nats.tls }),
-  });
+  };
 }
 
 function checkServer(server: string): string {

@@ -1,0 +1,151 @@
+/** The thread of a relay: its connection to NATS, the unix socket that it serves, and the tunnels between them. */
+import { createServer, connect as dial, type Socket } from "node:net";
+import { dirname, join } from "node:path";
+import { parentPort, workerData } from "node:worker_threads";
+import type { NatsConnection } from "@nats-io/transport-node";
+import { z } from "zod";
+import { connectNats } from "../control-plane/connect-nats.ts";
+import type { NatsThreadOptions } from "../control-plane/nats-messages.ts";
+import { Tunnel } from "./tunnel.ts";
+
+export type RelayThreadOptions = {
+  readonly nats: NatsThreadOptions;
+  readonly subject: string;
+  readonly member: string;
+  readonly path: string | undefined;
+  readonly ports: Readonly<Record<string, { readonly host: string; readonly port: number }>>;
+};
+
+const { nats, subject, member, path, ports } = workerData as RelayThreadOptions;
+const port = parentPort as NonNullable<typeof parentPort>;
+
+const Name = z.string().regex(/^[A-Za-z0-9_-]{1,100}$/);
+const Opening = z.object({ tunnel: z.uuid(), target: Name });
+const maxTunnels = 4096;
+const openTimeoutMs = 4000;
+const maxLineBytes = 256;
+const tunnels = new Set<Tunnel>();
+
+/** Joins a socket to the side of a tunnel; `own` and `other` end the subjects of what each side is sent. */
+function joinTunnel(connection: NatsConnection, id: string, socket: Socket, own: "a" | "b"): Tunnel {
+  const other = own === "a" ? "b" : "a";
+  const wire = {
+    publish: (message: Uint8Array) => {
+      if (!connection.isClosed()) connection.publish(`${subject}.tunnel.${id}.${other}`, message);
+    },
+    maxBytes: connection.info?.max_payload ?? 1024 * 1024,
+    ended: () => {
+      tunnels.delete(tunnel);
+      subscription.unsubscribe();
+    },
+  };
+  const tunnel = new Tunnel(socket, wire);
+  const subscription = connection.subscribe(`${subject}.tunnel.${id}.${own}`, {
+    callback: (error, message) => (error ? tunnel.close() : tunnel.receive(message.data)),
+  });
+  tunnels.add(tunnel);
+  return tunnel;
+}
+
+function dialTarget(target: string): Socket | undefined {
+  const known = ports[target];
+  const allowHalfOpen = true;
+  if (known !== undefined) return dial({ ...known, allowHalfOpen, noDelay: true });
+  return path === undefined ? undefined : dial({ path: join(dirname(path), target), allowHalfOpen });
+}
+
+/** Another member asks for a process here. */
+function serve(connection: NatsConnection): void {
+  connection.subscribe(`${subject}.open.${member}`, {
+    callback: (error, message) => {
+      if (error) return;
+      const opening = Opening.safeParse(parse(message.string()));
+      if (!opening.success || tunnels.size >= maxTunnels) return void message.respond("refused");
+      const socket = dialTarget(opening.data.target);
+      if (socket === undefined) return void message.respond("nobody is there");
+      socket.pause();
+      socket.once("error", () => message.respond("nobody listens there"));
+      socket.once("connect", () => {
+        joinTunnel(connection, opening.data.tunnel, socket, "b");
+        connection.flush().then(
+          () => {
+            message.respond("open");
+            socket.resume();
+          },
+          () => socket.destroy(),
+        );
+      });
+    },
+  });
+}
+
+/** A process here asks for one elsewhere, by a line with the member's name and the target's. */
+async function ask(connection: NatsConnection, socket: Socket): Promise<void> {
+  const line = await firstLine(socket);
+  const [to, target] = (line ?? "").split(" ").map((word) => Name.safeParse(word).data);
+  if (to === undefined || target === undefined || tunnels.size >= maxTunnels) return void socket.destroy();
+  const id = crypto.randomUUID();
+  const tunnel = joinTunnel(connection, id, socket, "a");
+  try {
+    const opening = JSON.stringify({ tunnel: id, target } satisfies z.infer<typeof Opening>);
+    const answer = await connection.request(`${subject}.open.${to}`, opening, { timeout: openTimeoutMs });
+    if (answer.string() === "open") socket.resume();
+    else tunnel.close();
+  } catch {
+    tunnel.close(); // nobody is there: the dialler sees its socket closed
+  }
+}
+
+/** What follows the line stays in the socket, which is paused. */
+function firstLine(socket: Socket): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    let bytes = Buffer.alloc(0);
+    const timer = setTimeout(() => end(undefined), openTimeoutMs);
+    const end = (line: string | undefined) => {
+      clearTimeout(timer);
+      socket.off("data", onData).off("close", onClose).off("error", onClose);
+      resolve(line);
+    };
+    const onClose = () => end(undefined);
+    const onData = (more: Buffer) => {
+      bytes = Buffer.concat([bytes, more]);
+      const at = bytes.indexOf(10);
+      if (at < 0 && bytes.length <= maxLineBytes) return;
+      socket.pause();
+      if (at >= 0 && at + 1 < bytes.length) socket.unshift(bytes.subarray(at + 1));
+      end(at < 0 ? undefined : bytes.subarray(0, at).toString("latin1"));
+    };
+    socket.on("data", onData).on("close", onClose).on("error", onClose);
+  });
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+try {
+  const connection = await connectNats(nats);
+  serve(connection);
+  const server = createServer({ allowHalfOpen: true }, (socket) => void ask(connection, socket));
+  if (path !== undefined) {
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject).listen(path, resolve);
+    });
+  }
+  await connection.flush();
+  port.once("message", async () => {
+    for (const tunnel of [...tunnels]) tunnel.close();
+    server.close();
+    await connection.flush().catch(() => {});
+    await connection.close();
+    port.close();
+  });
+  port.postMessage(undefined);
+} catch (error) {
+  port.postMessage(error instanceof Error ? error.message : String(error));
+  port.close();
+}

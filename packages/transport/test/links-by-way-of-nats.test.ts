@@ -1,0 +1,153 @@
+import { randomBytes } from "node:crypto";
+import { connect, createServer, type Socket } from "node:net";
+import { join } from "node:path";
+import { type Link, NatsConfig, type TreadleError } from "@treadle/contracts";
+import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { openEndpoint, openRelay } from "../src/index.ts";
+import { folder, runId, token } from "./support/endpoints.ts";
+import { closed, inbox, type LinkPair, linkContract } from "./support/link-contract.ts";
+import { until } from "./support/until.ts";
+
+let server: NatsServer;
+const toClose: (() => Promise<unknown>)[] = [];
+beforeAll(async () => {
+  server = await startNatsServer();
+});
+afterEach(async () => {
+  for (const close of toClose.splice(0).reverse()) await close();
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const limits = { maxFrameBytes: 1024 * 1024 };
+let numRuns = 0;
+
+/** Two machines, as far as sockets go: each relay serves a folder of its own. */
+async function machines(url = server.url) {
+  const [here, there] = [await folder(), await folder()];
+  const nats = NatsConfig.parse({ url });
+  const run = `run-${++numRuns}`;
+  const paths = { left: join(here.path, "relay"), right: join(there.path, "relay") };
+  const relays = await Promise.all(
+    (["left", "right"] as const).map((member) =>
+      openRelay({ nats, runId: run, member, path: paths[member], ports: {} }),
+    ),
+  );
+  return {
+    paths,
+    folder: there.path,
+    async dispose() {
+      await Promise.all(relays.map((relay) => relay.close()));
+      await Promise.all([here.dispose(), there.dispose()]);
+    },
+  };
+}
+
+async function joinedByRelay(url?: string): Promise<LinkPair & { relayed: string[] }> {
+  const world = await machines(url);
+  const relayed: string[] = [];
+  const right = await openEndpoint({
+    name: "right",
+    runId,
+    token,
+    unixPath: join(world.folder, "s"),
+    segments: false,
+    limits,
+  });
+  const left = await openEndpoint({
+    name: "left",
+    runId,
+    token,
+    segments: false,
+    limits,
+    relayPath: world.paths.left,
+    onRelayed: (address, cause) => relayed.push(`${address}: ${cause.message}`),
+  });
+  const accepted = new Promise<Link>((resolve) => right.onLink(resolve));
+  const nobody = `tcp:127.0.0.1:${await freePort()}`;
+  const dialled = await left.connect([nobody, "relay:right/s"], { expect: "right" });
+  return {
+    left: dialled,
+    right: await accepted,
+    relayed,
+    async dispose() {
+      await Promise.all([left.close(), right.close()]);
+      await world.dispose();
+    },
+  };
+}
+
+linkContract("by way of NATS", joinedByRelay, { copies: true });
+
+test("a relay is what is left when no address answers, and says why", async () => {
+  const pair = await joinedByRelay();
+  toClose.push(() => pair.dispose());
+  expect(pair.relayed).toEqual([expect.stringMatching(/^relay:right\/s: no process answers at 'tcp:/)]);
+});
+
+test("whom nobody serves cannot be reached, and a line that names nobody is refused", async () => {
+  const world = await machines();
+  toClose.push(() => world.dispose());
+  const left = await openEndpoint({ name: "left", runId, token, relayPath: world.paths.left });
+  toClose.push(() => left.close());
+  for (const address of ["relay:right/missing", "relay:nobody/s"]) {
+    await expect(left.connect(address)).rejects.toMatchObject({ code: "link.refused" });
+  }
+  for (const line of ["right ../s\n", "x".repeat(1000), "\n"]) {
+    const socket = connect(world.paths.left);
+    const ended = new Promise((resolve) => socket.once("close", resolve));
+    socket.on("error", () => {});
+    socket.write(line);
+    await ended;
+  }
+  const plain = await openEndpoint({ name: "plain", runId, token });
+  toClose.push(() => plain.close());
+  const error = (await plain.connect("relay:right/s").catch((cause) => cause)) as TreadleError;
+  expect(error).toMatchObject({ code: "link.refused", message: expect.stringContaining("no relay") });
+});
+
+test("V2: a side that does not read stops the sender; what was sent then arrives whole and in order", async () => {
+  const world = await machines();
+  toClose.push(() => world.dispose());
+  let accepted: Socket | undefined;
+  const listener = createServer((socket) => {
+    socket.pause();
+    accepted = socket;
+  });
+  await new Promise<void>((resolve) => listener.listen(join(world.folder, "raw"), resolve));
+  toClose.push(() => new Promise((resolve) => listener.close(resolve)));
+  const socket = connect(world.paths.left);
+  socket.on("error", () => {});
+  socket.write("right raw\n");
+  await until(() => accepted !== undefined);
+  const sent = randomBytes(24 * 1024 * 1024);
+  socket.end(sent);
+  let last = -1;
+  // It stands still with most of it unsent, for as long as nobody reads.
+  await until(async () => {
+    const before = last;
+    last = socket.bytesWritten - socket.writableLength;
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    return last > 0 && last === before;
+  });
+  expect(socket.writableLength).toBeGreaterThan(8 * 1024 * 1024);
+  const parts: Buffer[] = [];
+  const ended = new Promise((resolve) => accepted?.once("end", resolve));
+  accepted?.on("data", (bytes) => parts.push(bytes));
+  accepted?.resume();
+  await ended;
+  expect(Buffer.concat(parts).equals(sent)).toBe(true);
+  accepted?.destroy();
+}, 60_000);
+
+test("V1, V4: a NATS server that goes away ends the link on both sides", async () => {
+  await using other = await startNatsServer();
+  const pair = await joinedByRelay(other.url);
+  toClose.push(() => pair.dispose());
+  const received = inbox(pair.right);
+  pair.left.send("hello");
+  await received.atLeast(1);
+  const ends = Promise.all([closed(pair.left), closed(pair.right)]);
+  await other.stop("SIGKILL");
+  for (const cause of await ends) expect(cause).toMatchObject({ code: "link.closed" });
+}, 60_000);
