@@ -5,7 +5,9 @@
 import { benchBulk } from "./bench/bulk.ts";
 import { benchGroupCall } from "./bench/group-call.ts";
 import { benchLock } from "./bench/lock.ts";
+import { benchNetwork } from "./bench/network.ts";
 import type { BenchRow } from "./bench/row.ts";
+import { benchScale } from "./bench/scale.ts";
 import { benchSmallItems } from "./bench/small-items.ts";
 import { benchStart } from "./bench/start.ts";
 import { benchStepShare } from "./bench/step-share.ts";
@@ -17,6 +19,8 @@ const measurements: Readonly<Record<string, () => Promise<BenchRow[]>>> = {
   "small-items": benchSmallItems,
   bulk: benchBulk,
   lock: benchLock,
+  network: benchNetwork,
+  scale: benchScale,
   start: benchStart,
   "step-share": benchStepShare,
 };

@@ -3,29 +3,36 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { RuntimeConfig } from "@treadle/contracts";
+import { type RunEvent, RuntimeConfig } from "@treadle/contracts";
 import type { z } from "zod";
 import { Cluster } from "../cluster/cluster.ts";
+import { findNodes } from "../cluster/find-nodes.ts";
 import * as items from "./items.ts";
 
 export type BenchCluster = AsyncDisposable & { readonly cluster: Cluster };
 
 /** Worker modules must lie below it; holds for the sources and for the compiled package. */
-const projectRoot = fileURLToPath(new URL("../..", import.meta.url));
+export const benchRoot = fileURLToPath(new URL("../..", import.meta.url));
 
-export async function openBenchCluster(config: z.input<typeof RuntimeConfig>): Promise<BenchCluster> {
+/** With `cluster.nats` on the node agents there, else on this machine. */
+export async function openBenchCluster(
+  input: z.input<typeof RuntimeConfig>,
+  onEvent: (event: RunEvent) => void = () => {},
+): Promise<BenchCluster> {
+  const config = RuntimeConfig.parse(input);
   const folder = await mkdtemp(join(tmpdir(), "treadle-bench-"));
   const [logs, stateFolder] = [join(folder, "logs"), join(folder, "state")];
   await Promise.all([mkdir(logs), mkdir(stateFolder)]);
   const cluster = new Cluster({
     runId: `bench-${crypto.randomUUID().slice(0, 8)}`,
-    config: RuntimeConfig.parse(config),
-    projectRoot,
+    config,
+    nodes: await findNodes(config, benchRoot, () => {}),
+    projectRoot: benchRoot,
     runFolder: folder,
     logs,
     stateFolder,
     workflowModule: { url: new URL(moduleFile("./items"), import.meta.url).href, exports: items },
-    onEvent: () => {},
+    onEvent,
     onSpans: () => {},
   });
   return {

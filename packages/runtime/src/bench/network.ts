@@ -1,0 +1,262 @@
+/** Between two network namespaces, over real TCP: the link next to a bare socket pair, gRPC and NATS in the same run. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import net from "node:net";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { Peer } from "@treadle/contracts";
+import { createPeer, type Endpoint, openEndpoint } from "@treadle/transport";
+import { startNatsServer } from "@treadle/transport/testing";
+import { z } from "zod";
+import { moduleFile } from "./bench-cluster.ts";
+import { openGrpcSender, type Sender } from "./network/grpc-stream.ts";
+import { type Limits, type Namespace, openNamespace } from "./network/namespace.ts";
+import { openNatsSender } from "./network/nats-chunks.ts";
+import { type BenchRow, median, row, timed } from "./row.ts";
+
+const mebibyte = 1024 * 1024;
+const sizes = [16 * mebibyte, 128 * mebibyte];
+const rounds = 7;
+const message = { component: "rollout/3", step: 1234, keys: ["a", "b"], weight: 0.75, done: false };
+const startTimeoutMs = 60_000;
+const Ready = z.object({ barePort: z.int(), grpcPort: z.int(), address: z.string() });
+
+export async function benchNetwork(): Promise<BenchRow[]> {
+  let namespace: Namespace;
+  try {
+    namespace = await openNamespace();
+  } catch (error) {
+    const notMeasured = `not measured: ${(error as Error).message}`;
+    return [row({ name: "link between two network namespaces", value: null, unit: "GB/s", notMeasured })];
+  }
+  await using cable = namespace;
+  await using ways = await openWays(cable);
+  const rows: BenchRow[] = [];
+  rows.push(await benchRoundTrip(ways));
+  for (const sizeBytes of sizes) rows.push(...(await benchBulk(ways, sizeBytes)));
+  rows.push(await benchOverlap(cable, ways));
+  return rows;
+}
+
+/** Everything by which bytes reach the other side. */
+type Ways = AsyncDisposable & {
+  readonly peer: Peer;
+  readonly bare: net.Socket;
+  readonly grpc: Sender;
+  readonly nats: Sender;
+};
+
+async function openWays({ here, there, inside }: Namespace): Promise<Ways> {
+  const run = { runId: `bench-${process.pid}`, token: randomBytes(16).toString("hex") };
+  const ends: (() => unknown)[] = [];
+  const close = async () => {
+    for (const end of ends.splice(0).reverse()) await end();
+  };
+  try {
+    const server = await startNatsServer({ host: here });
+    ends.push(() => server[Symbol.asyncDispose]());
+    const far = spawnFar(inside, {
+      host: there,
+      ...run,
+      nats: `${here}:${server.port}`,
+      largestBytes: Math.max(...sizes),
+    });
+    ends.push(async () => {
+      const exited = once(far, "exit");
+      far.stdin?.end();
+      far.kill("SIGKILL");
+      await exited;
+    });
+    const { barePort, grpcPort, address } = await ready(far);
+    const near: Endpoint = await openEndpoint({ name: "near", ...run, segments: false });
+    ends.push(() => near.close());
+    const peer = createPeer(await near.connect(address));
+    const bare = net.connect({ host: there, port: barePort, noDelay: true });
+    ends.push(() => void bare.destroy());
+    await once(bare, "connect");
+    const grpc = openGrpcSender(`${there}:${grpcPort}`);
+    ends.push(() => grpc.close());
+    const nats = await openNatsSender(`${here}:${server.port}`);
+    ends.push(() => nats.close());
+    return { peer, bare, grpc, nats, [Symbol.asyncDispose]: close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+function spawnFar(inside: readonly string[], boot: object): ChildProcess {
+  const script = fileURLToPath(new URL(moduleFile("./network/far-side"), import.meta.url));
+  // A child inherits no loader that was registered within this process.
+  const loader = script.endsWith(".ts") ? ["--conditions=source", "--import", import.meta.resolve("tsx")] : [];
+  const [file, ...args] = [...inside, process.execPath, ...loader, script, JSON.stringify(boot)];
+  return spawn(file as string, args, { stdio: ["pipe", "pipe", "inherit"] });
+}
+
+async function ready(far: ChildProcess): Promise<z.infer<typeof Ready>> {
+  const lines = createInterface({ input: far.stdout as NodeJS.ReadableStream });
+  const died = once(far, "exit").then(() => {
+    throw new Error("the process on the other side ended at once");
+  });
+  const [line] = (await Promise.race([once(lines, "line", { signal: AbortSignal.timeout(startTimeoutMs) }), died])) as [
+    string,
+  ];
+  died.catch(() => {}); // from here on connections say so
+  return Ready.parse(JSON.parse(line));
+}
+
+const notMeasured =
+  "a real network card and its interrupts: the cable is the kernel's own, so that both sides share its cores";
+
+/** In pairs of some milliseconds, as the round trip of a group call. */
+async function benchRoundTrip({ peer, bare }: Ways): Promise<BenchRow> {
+  const ask = Buffer.alloc(8);
+  const pairs: { oursMs: number; bareMs: number }[] = [];
+  for (let pair = 0; pair < 80; pair++) {
+    const bareMs = await medianOf(50, () => exchange(bare, [ask]));
+    const oursMs = await medianOf(50, () => peer.request("echo", message));
+    if (pair >= 20) pairs.push({ oursMs, bareMs });
+  }
+  const middle = pairs.toSorted((a, b) => a.oursMs / a.bareMs - b.oursMs / b.bareMs)[pairs.length >> 1];
+  if (!middle) throw new Error("no pair was measured");
+  return row({
+    name: "request over a link to another network namespace, round trip",
+    value: middle.oursMs * 1000,
+    unit: "µs",
+    baseline: middle.bareMs * 1000,
+    against: "8 bytes and 1 byte back over a bare TCP socket",
+    ratioAtMost: 1.5,
+    notMeasured,
+  });
+}
+
+/** The ways take turns, so that a busy machine disturbs all alike. */
+async function benchBulk({ peer, bare, grpc, nats }: Ways, sizeBytes: number): Promise<BenchRow[]> {
+  const data = new Float32Array(sizeBytes / 4).fill(1);
+  const bytes = Buffer.from(data.buffer);
+  const head = Buffer.alloc(8);
+  head.writeBigUInt64LE(BigInt(sizeBytes));
+  const ways = {
+    link: () => peer.request("take", data),
+    bare: () => exchange(bare, [head, bytes]),
+    grpc: () => grpc.send(bytes),
+    nats: () => nats.send(bytes),
+  };
+  const rates = { link: [], bare: [], grpc: [], nats: [] } as Record<keyof typeof ways, number[]>;
+  const cpu = { link: [], bare: [], grpc: [], nats: [] } as Record<keyof typeof ways, number[]>;
+  const cpuSeconds = async () => {
+    const { user, system } = process.cpuUsage();
+    return (user + system + (await peer.request<number>("cpu", null))) / 1e6;
+  };
+  const numPairs = Math.ceil((rounds * Math.max(...sizes)) / sizeBytes); // short ones meet more of a busy machine
+  for (let round = -2; round < numPairs; round++) {
+    for (const name of ["bare", "link", "grpc", "nats"] as const) {
+      if (round >= rounds && (name === "grpc" || name === "nats")) continue; // they take long
+      const before = await cpuSeconds();
+      const rate = sizeBytes / (await timed(ways[name])) / 1e6;
+      const used = (await cpuSeconds()) - before;
+      if (round < 0) continue;
+      rates[name].push(rate);
+      cpu[name].push((used * 2 ** 30) / sizeBytes);
+    }
+  }
+  const against = (name: keyof typeof ways, text: string, ratioAtLeast: number) =>
+    row({
+      name: `${sizeBytes / mebibyte} MiB Float32Array over a link to another network namespace`,
+      value: median(rates.link),
+      unit: "GB/s",
+      // Neighbours in time are compared; the rest of the machine changes from round to round.
+      baseline: median(rates.link) / median(rates[name].map((rate, i) => (rates.link[i] as number) / rate)),
+      against: text,
+      ratioAtLeast,
+      notMeasured,
+    });
+  return [
+    against("bare", "a bare TCP socket pair, copied into memory in use", 0.85),
+    against("grpc", "a gRPC stream of messages of 1 MiB", 5),
+    against("nats", "NATS, messages of 512 KiB, 16 under way", 5),
+    ...(["bare", "grpc", "nats"] as const).map((name) =>
+      row({
+        name: `${sizeBytes / mebibyte} MiB over a link to another network namespace, processor time of both ends per GiB`,
+        value: median(cpu.link),
+        unit: "s",
+        baseline: median(cpu[name]),
+        against: { bare: "the bare pair", grpc: "gRPC", nats: "NATS, without its server" }[name],
+        notMeasured: "the kernel's work that it counts to nobody",
+      }),
+    ),
+  ];
+}
+
+/**
+ * Chunks that take as long to make as to send: with a call for each, both add up; sent as they are made, they overlap.
+ */
+async function benchOverlap(cable: Namespace, { peer }: Ways): Promise<BenchRow> {
+  const chunk = new Float32Array(mebibyte / 4).fill(1);
+  const [count, workMs] = [30, 25];
+  const { limits, missing } = await shape(cable);
+  if (limits === undefined) {
+    return row({ name: "sending while the next is made", value: null, unit: "ms", notMeasured: missing });
+  }
+  const work = () => new Promise((resolve) => setTimeout(resolve, workMs));
+  const [oneByOne, overlapped]: [number[], number[]] = [[], []];
+  for (let round = 0; round < 4; round++) {
+    const serialMs = await timed(async () => {
+      for (let index = 0; index < count; index++) {
+        await work();
+        await peer.request("take", chunk);
+      }
+    });
+    const streamedMs = await timed(async () => {
+      const sent: Promise<unknown>[] = [];
+      for (let index = 0; index < count; index++) {
+        await work();
+        await peer.link.drained();
+        sent.push(peer.request("take", chunk));
+      }
+      await Promise.all(sent);
+    });
+    if (round === 0) continue;
+    oneByOne.push(serialMs);
+    overlapped.push(streamedMs);
+  }
+  return row({
+    name: `${count} chunks of 1 MiB, ${workMs} ms of work each, over ${limits.mbits} Mbit/s and ${limits.delayMs} ms, sent while the next is made`,
+    value: median(overlapped),
+    unit: "ms",
+    baseline: median(oneByOne),
+    against: "the same, each sent before the next is made",
+    ratioAtMost: 0.75,
+    notMeasured: `${missing}loss and jitter; links that others use`,
+  });
+}
+
+/** With delay and bandwidth, or with bandwidth alone, as the kernel can. */
+async function shape(cable: Namespace): Promise<{ limits?: Limits; missing: string }> {
+  let missing = "";
+  for (const delayMs of [5, 0]) {
+    const limits = { delayMs, mbits: 320 };
+    try {
+      await cable.shape(limits);
+      return { limits, missing };
+    } catch (error) {
+      const why = (error as Error).message.trim().split("\n").at(-1);
+      missing += `tc cannot shape ${delayMs === 0 ? "bandwidth" : "delay"} here (${why}); `;
+    }
+  }
+  return { missing };
+}
+
+async function medianOf(count: number, act: () => Promise<unknown>): Promise<number> {
+  const times: number[] = [];
+  for (let round = 0; round < count; round++) times.push(await timed(act));
+  return median(times);
+}
+
+/** Writes, and waits for the one byte that says that all has come. */
+function exchange(socket: net.Socket, parts: readonly Uint8Array[]): Promise<unknown> {
+  const answered = once(socket, "data");
+  for (const part of parts) socket.write(part);
+  return answered;
+}
