@@ -73,8 +73,10 @@ export function costsOfStep(
     const share = layout.isOnProcessors ? processorShare(flowing) : 0;
     const isContended = share > processorBoundShare && share < freeProcessorShare;
     const common = { component, devices: layout.devices, processorShare: share, isContended };
-    const chunk = inCycle.has(component) ? undefined : chunkOf(flowing, layout, graph);
-    const { items, seconds } = chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 };
+    const isInCycle = inCycle.has(component);
+    const chunk = isInCycle ? undefined : chunkOf(flowing, layout, graph);
+    const wholeMs = busiest(flowing) + (isInCycle ? turnsMs(flowing) : 0);
+    const { items, seconds } = chunk ?? { items: graph.batch, seconds: wholeMs / 1000 };
     // What it would take alone: its processor seconds. That slots may share cores is for the whole step to count.
     samples.push({ ...common, items, seconds: isContended ? seconds * share : seconds });
   }
@@ -127,6 +129,18 @@ function chunkOf(
   );
   const chunkMs = common.busyMs / common.times + (besidesMs * items) / graph.batch + askingMs(calls);
   return { items, seconds: chunkMs / 1000 };
+}
+
+/**
+ * What the turns of a cycle cost besides work: everybody waits for every message in turn. A put that finds room waits for
+ * nothing but its answer, and a take of what is there costs as much.
+ */
+function turnsMs(calls: readonly ObservedCall[]): number {
+  const channels = calls.flatMap((call) => call.channels);
+  const waits = channels.flatMap(({ role, leastWaitMs }) => (role === "sink" && leastWaitMs ? [leastWaitMs] : []));
+  if (waits.length === 0) return 0;
+  const times = calls.map((call) => call.channels.reduce((sum, each) => sum + each.times, 0));
+  return Math.min(...waits) * Math.max(...times);
 }
 
 /**

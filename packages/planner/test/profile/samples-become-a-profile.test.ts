@@ -136,7 +136,7 @@ test("a fit tells what the longest item takes from what all of them take, and wh
       const profile = { fit, lengthSpread, devicesPerRank: 1 };
       for (const point of points) {
         const fitted = fittedSeconds(profile, { ...point, isWhole: point.items >= batch }) ?? 0;
-        expect(Math.abs(fitted / point.seconds - 1)).toBeLessThan(0.12);
+        expect(Math.abs(fitted / point.seconds - 1)).toBeLessThan(0.25);
       }
       // Where the points happen to lie near a simpler law as well, that one is taken.
       if (fit?.longest === undefined) return;
