@@ -15,7 +15,6 @@ export const beatMs = 400;
 export const cutOffMs = 3000;
 export const tickMs = 250;
 
-export type WorkerName = string;
 export type StepRecord = { readonly step: number; readonly items: readonly string[] };
 
 export type Scenario = {

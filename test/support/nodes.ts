@@ -32,19 +32,26 @@ export type RunProcess = {
   ): Promise<Extract<RunEvent, { type: Type }>>;
 };
 
-export class NodesWorld {
+/** One NATS server, or several. */
+type Servers = { readonly url: string } & AsyncDisposable;
+
+export class NodesWorld<Nats extends Servers = NatsServer> {
   readonly root: string;
-  readonly nats: NatsServer;
+  readonly nats: Nats;
   readonly #started: ChildProcess[] = [];
 
-  private constructor(root: string, nats: NatsServer) {
+  private constructor(root: string, nats: Nats) {
     this.root = root;
     this.nats = nats;
   }
 
   static async open(options: NatsServerOptions = {}): Promise<NodesWorld> {
+    return NodesWorld.over(await startNatsServer(options));
+  }
+
+  static async over<Nats extends Servers>(nats: Nats): Promise<NodesWorld<Nats>> {
     const root = await mkdtemp(join(tmpdir(), "treadle-n-"));
-    const world = new NodesWorld(root, await startNatsServer(options));
+    const world = new NodesWorld(root, nats);
     // Apart from the checkout, whose code may change while tests run; agents refuse other code than the runner's.
     const support = join(checkout, "test/support");
     for (const folder of ["workflows", "workers"]) {

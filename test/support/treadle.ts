@@ -15,8 +15,8 @@ export type Started = {
   readonly finished: Promise<Finished>;
 };
 
-export function startTreadle(args: readonly string[], input?: string): Started {
-  const child = spawn(process.execPath, [bin, ...args], { cwd: projectRoot, stdio: ["pipe", "pipe", "pipe"] });
+export function startTreadle(args: readonly string[], input?: string, cwd = projectRoot): Started {
+  const child = spawn(process.execPath, [bin, ...args], { cwd, stdio: ["pipe", "pipe", "pipe"] });
   let stdout = "";
   let stderr = "";
   child.stdout.on("data", (bytes) => {

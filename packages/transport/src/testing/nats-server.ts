@@ -20,6 +20,8 @@ export type NatsServerOptions = {
   readonly port?: number;
   /** more arguments for nats-server */
   readonly args?: readonly string[];
+  /** the command by which another is run elsewhere, as in a network namespace */
+  readonly inside?: readonly string[];
 };
 
 export class NatsServer implements AsyncDisposable {
@@ -28,15 +30,17 @@ export class NatsServer implements AsyncDisposable {
   readonly #binary: string;
   readonly #folder: string;
   readonly #args: readonly string[];
+  readonly #inside: readonly string[];
   #child: ChildProcess | undefined;
   readonly #endWithUs = () => this.#child?.kill("SIGKILL");
 
-  constructor(binary: string, folder: string, host: string, port: number, args: readonly string[]) {
+  constructor(binary: string, folder: string, host: string, port: number, options: NatsServerOptions) {
     this.#binary = binary;
     this.#folder = folder;
     this.host = host;
     this.port = port;
-    this.#args = args;
+    this.#args = options.args ?? [];
+    this.#inside = options.inside ?? [];
     process.once("exit", this.#endWithUs);
   }
 
@@ -47,7 +51,8 @@ export class NatsServer implements AsyncDisposable {
   /** Starts it, or starts it again with what it had kept. */
   async start(): Promise<void> {
     const args = ["-a", this.host, "-p", String(this.port), "-js", "-sd", this.#folder, ...this.#args];
-    const child = spawn(this.#binary, args, { stdio: ["ignore", "ignore", "pipe"] });
+    const [file, ...all] = [...this.#inside, this.#binary, ...args] as [string, ...string[]];
+    const child = spawn(file, all, { stdio: ["ignore", "ignore", "pipe"] });
     this.#child = child;
     await ready(child.stderr, exitOf(child));
   }
@@ -60,6 +65,11 @@ export class NatsServer implements AsyncDisposable {
     const timer = setTimeout(() => child.kill("SIGKILL"), 5000);
     await exited;
     clearTimeout(timer);
+  }
+
+  /** Suspends or resumes it. */
+  signal(signal: "SIGSTOP" | "SIGCONT"): void {
+    this.#child?.kill(signal);
   }
 
   async version(): Promise<string> {
@@ -79,7 +89,7 @@ export async function startNatsServer(options: NatsServerOptions = {}): Promise<
   const binary = await findServer();
   const folder = await mkdtemp(join(tmpdir(), "treadle-nats-"));
   const port = options.port ?? (await freePort());
-  const server = new NatsServer(binary, folder, options.host ?? "127.0.0.1", port, options.args ?? []);
+  const server = new NatsServer(binary, folder, options.host ?? "127.0.0.1", port, options);
   try {
     await server.start();
     return server;

@@ -1,0 +1,155 @@
+/** Three NATS servers, three node agents and one run of the ledger over them, each to be struck. */
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { readRecords } from "../../packages/runtime/src/run/journal.ts";
+import { isAlive } from "../support/cluster.ts";
+import { pidsOf } from "../support/ledger.ts";
+import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
+import { ClusterNetwork, type Place } from "./cluster-network.ts";
+import { NatsCluster } from "./nats-cluster.ts";
+
+const numPlaces = 3;
+const replicas = "3";
+/** A node that is cut off ends its workers after so many seconds. */
+const limitSeconds = "6";
+export const batch = 12;
+
+export class ChaosCluster implements AsyncDisposable {
+  readonly world: NodesWorld<NatsCluster>;
+  readonly network: ClusterNetwork | undefined;
+  readonly random: () => number;
+  readonly agents: (NodeProcess | undefined)[] = [];
+  runner: RunProcess | undefined;
+  runId: string | undefined;
+  /** of all runners, in order */
+  readonly runners: RunProcess[] = [];
+  readonly #places: readonly Place[];
+  #isKilling = false;
+  #isOver = false;
+  /** why runners ended that nobody had killed */
+  readonly gaveUp: string[] = [];
+
+  private constructor(
+    world: NodesWorld<NatsCluster>,
+    network: ClusterNetwork | undefined,
+    places: readonly Place[],
+    random: () => number,
+  ) {
+    this.world = world;
+    this.network = network;
+    this.#places = places;
+    this.random = random;
+  }
+
+  static async open(random: () => number, log: (text: string) => void): Promise<ChaosCluster> {
+    const network = await ClusterNetwork.open(numPlaces);
+    if (typeof network === "string") log(`no network will be cut: ${network}`);
+    const loopback = { host: "127.0.0.1", inside: [] };
+    const places = typeof network === "string" ? Array.from({ length: numPlaces }, () => loopback) : network.places;
+    const world = await NodesWorld.over(await NatsCluster.start(places));
+    const cluster = new ChaosCluster(world, typeof network === "string" ? undefined : network, places, random);
+    // The servers elect who keeps what before they keep anything.
+    for (let attempt = 0; ; attempt++) {
+      try {
+        await Promise.all(places.map((_, place) => cluster.startAgent(place)));
+        return cluster;
+      } catch (error) {
+        if (attempt === 4) throw error;
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+      }
+    }
+  }
+
+  get nats(): NatsCluster {
+    return this.world.nats;
+  }
+
+  readonly somePlace = (): number => Math.floor(this.random() * numPlaces);
+
+  async startAgent(place: number): Promise<void> {
+    const present = this.agents[place];
+    if (present !== undefined && present.child.exitCode === null && present.child.signalCode === null) return;
+    const { host, inside } = this.#places[place] as Place;
+    const flags = ["--bind", host, "--replicas", replicas, "--limit", limitSeconds];
+    this.agents[place] = await this.world.startNode(`n${place}`, flags, inside);
+  }
+
+  /** Begins the run, or goes on with it. */
+  resume(overrides: readonly string[] = []): void {
+    if (this.#isOver) return;
+    this.#isKilling = false;
+    const runner = this.world.startRun(
+      [
+        ...["steps=100000", "pauseMs=30", "payload=2000", `batch=${batch}`],
+        ...[`cluster.nats.replicas=${replicas}`, "cluster.minNodes=1", "cluster.rejoinMs=1500"],
+        ...["supervision.maxRestarts=100000", "supervision.heartbeatTimeoutMs=5000"],
+        ...(this.network ? [`cluster.links.bind=${this.network.host}`] : []),
+        ...overrides,
+      ],
+      this.runId ?? "new",
+    );
+    this.runner = runner;
+    this.runners.push(runner);
+    void runner.exited.then((code) => {
+      if (this.#isKilling || this.#isOver || this.runner !== runner) return;
+      const threw = runner.events.find((event) => (event.type as string) === "threw") as unknown as
+        | { code?: string; message: string }
+        | undefined;
+      this.gaveUp.push(`${threw?.code ?? `exit code ${code}`}: ${threw?.message.slice(0, 300) ?? ""}`);
+      setTimeout(() => this.resume(), 1000);
+    });
+    void runner.event("run-started").then(
+      ({ runId }) => {
+        this.runId = runId;
+      },
+      () => {},
+    );
+  }
+
+  async killRunner(): Promise<void> {
+    this.#isKilling = true;
+    this.runner?.child.kill("SIGKILL");
+    await this.runner?.exited;
+  }
+
+  /** Lets the step end; resolves with the exit code. */
+  async stop(): Promise<number | null> {
+    this.#isOver = true;
+    this.runner?.child.kill("SIGINT");
+    return (await this.runner?.exited) ?? null;
+  }
+
+  get folder(): string {
+    return join(this.world.runs, this.runId ?? "");
+  }
+
+  /** Committed steps. */
+  get steps(): number {
+    try {
+      const path = join(this.folder, "journal.jsonl");
+      return readRecords(readFileSync(path, "utf8"), path).records.filter(({ type }) => type === "step").length;
+    } catch {
+      return 0; // it is taken by a runner just now, or has not begun
+    }
+  }
+
+  readonly workers = (): number[] => pidsOf(this.runner?.events ?? []).filter(isAlive);
+
+  /** Processes that this cluster started, however far from it. */
+  processes(): number[] {
+    return readdirSync("/proc").flatMap((name) => {
+      try {
+        const mine = readFileSync(`/proc/${name}/environ`, "latin1").includes(`TMPDIR=${this.world.temporary}`);
+        return /^\d+$/.test(name) && mine && Number(name) !== process.pid ? [Number(name)] : [];
+      } catch {
+        return [];
+      }
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#isOver = true;
+    await this.world.close();
+    await this.network?.[Symbol.asyncDispose]();
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * Strikes a real cluster at random for a while, lets it come to rest, and judges: every prompt that was put was trained
+ * once, in order; the run goes on and ends when asked; no process, lock, file or shared memory is left.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { randomOf } from "../soak/virtual-network.ts";
+import { segmentsOf } from "../support/cluster.ts";
+import { expectWholeLedger } from "../support/ledger.ts";
+import { startTreadle } from "../support/treadle.ts";
+import { batch, ChaosCluster } from "./chaos-cluster.ts";
+import { type Disaster, disasters, drawDisaster, type Strike } from "./disasters.ts";
+
+export type ChaosOptions = {
+  readonly minutes: number;
+  readonly seed: number;
+  readonly log: (text: string) => void;
+  /** from one strike to the next, at most */
+  readonly pauseMs?: number;
+};
+
+export type ChaosReport = {
+  readonly steps: number;
+  readonly prompts: number;
+  readonly strikes: Readonly<Partial<Record<Disaster, number>>>;
+  readonly workersReplaced: number;
+  readonly runnersStarted: number;
+  /** why runners ended that nobody had killed; each was resumed */
+  readonly gaveUp: readonly string[];
+  /** the longest time without a finished step */
+  readonly longestPauseSeconds: number;
+};
+
+const maxAtOnce = 2;
+/** Nothing is struck while no step has finished for so long. */
+const patienceMs = 20_000;
+const longestMs = 12_000;
+const restMs = 300_000;
+const endMs = 90_000;
+
+export async function chaos({ minutes, seed, log, pauseMs = 4000 }: ChaosOptions): Promise<ChaosReport> {
+  const random = randomOf(seed);
+  await using cluster = await ChaosCluster.open(random, log);
+  cluster.resume();
+  await within(restMs, "two steps to begin with", () => cluster.steps >= 2);
+
+  const strikes: Partial<Record<Disaster, number>> = {};
+  const endings = new Set<Promise<void>>();
+  const calm = new AbortController();
+  let longestPauseMs = 0;
+  let movedMs = performance.now();
+  let lastSteps = cluster.steps;
+  const watch = () => {
+    const { steps } = cluster;
+    longestPauseMs = Math.max(longestPauseMs, performance.now() - movedMs);
+    if (steps > lastSteps) movedMs = performance.now();
+    lastSteps = Math.max(lastSteps, steps);
+  };
+  const watching = setInterval(watch, 250);
+  const untilMs = performance.now() + minutes * 60_000;
+  try {
+    while (performance.now() < untilMs) {
+      await delay(300 + random() * pauseMs);
+      // On a slow machine what was struck takes long to start again, and would never get on.
+      if (endings.size >= maxAtOnce || performance.now() - movedMs > patienceMs) continue;
+      const kind = drawDisaster(random, cluster.network !== undefined);
+      const lastsMs = 200 + random() ** 2 * Math.min(longestMs, minutes * 30_000);
+      const end = await (disasters[kind].strike as Strike)(cluster);
+      if (end === undefined) continue;
+      strikes[kind] = (strikes[kind] ?? 0) + 1;
+      log(`${lastSteps} steps: ${kind} for ${(lastsMs / 1000).toFixed(1)} s`);
+      const ending = delay(lastsMs, undefined, { signal: calm.signal })
+        .catch(() => {})
+        .then(() => again(end))
+        .finally(() => endings.delete(ending));
+      endings.add(ending);
+    }
+    calm.abort();
+    await Promise.all(endings);
+    log(`${lastSteps} steps: nothing is wrong any more`);
+    const reached = lastSteps + 2;
+    await within(restMs, `step ${reached} once nothing is wrong`, () => cluster.steps >= reached);
+  } finally {
+    clearInterval(watching);
+    calm.abort();
+    await Promise.allSettled(endings);
+  }
+  watch();
+  await judge(cluster, log);
+  const events = cluster.runners.flatMap((runner) => runner.events);
+  const { steps } = cluster;
+  return {
+    steps,
+    prompts: steps * batch,
+    strikes,
+    workersReplaced: events.filter(({ type }) => type === "worker-restarted").length,
+    runnersStarted: cluster.runners.length,
+    gaveUp: cluster.gaveUp,
+    longestPauseSeconds: Math.round(longestPauseMs / 1000),
+  };
+}
+
+/** J1, S4. */
+export async function judge(cluster: ChaosCluster, log: (text: string) => void): Promise<void> {
+  const { world } = cluster;
+  const runId = cluster.runId as string;
+  const code = await Promise.race([cluster.stop(), delay(endMs, "no end", { ref: false })]);
+  if (code !== 0) throw new Error(`the run did not stop when it was asked to: ${code}`);
+  const { steps } = cluster;
+  await expectWholeLedger(cluster.folder, steps, batch);
+  const wanted = steps + 2;
+  log(`${steps} steps: resumed from the command line for two more`);
+  const args = ["resume", runId, "--runs", world.runs, "--json", "--set", `steps=${wanted}`];
+  const resumed = await startTreadle(args, undefined, world.project).finished;
+  if (resumed.code !== 0)
+    throw new Error(`'treadle resume' ended with ${resumed.code}: ${resumed.stderr.slice(-2000)}`);
+  await expectWholeLedger(cluster.folder, wanted, batch);
+  for (const agent of cluster.agents) agent?.child.kill("SIGTERM");
+  await within(endMs, "the agents to leave", () => cluster.agents.every((agent) => agent?.child.exitCode === 0));
+  await within(endMs, "every process to be gone", () => cluster.processes().length === 0);
+  await within(endMs, "shared memory to be gone", async () => (await segmentsOf(runId)).length === 0);
+  await world.expectNothingLeft(runId, []);
+}
+
+/** What starts something again while something else is still broken may fail at first. */
+async function again(end: () => Promise<unknown>): Promise<void> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      await end();
+      return;
+    } catch (error) {
+      if (attempt === 10) throw error;
+      await delay(1500);
+    }
+  }
+}
+
+async function within(limitMs: number, what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+  const untilMs = performance.now() + limitMs;
+  while (!(await holds())) {
+    if (performance.now() > untilMs) throw new Error(`waited ${limitMs / 1000} s in vain for ${what}`);
+    await delay(100);
+  }
+}

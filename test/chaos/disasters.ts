@@ -1,0 +1,105 @@
+/** Everything that can be done to a running cluster, each with its end; drawn at random. */
+import type { ChaosCluster } from "./chaos-cluster.ts";
+
+export const disasters = {
+  "worker killed": {
+    weight: 4,
+    strike: ({ workers, random }: ChaosCluster) => signalOne(workers(), random, "SIGKILL"),
+  },
+  "worker suspended": {
+    weight: 3,
+    strike: ({ workers, random }: ChaosCluster) => signalOne(workers(), random, "SIGSTOP"),
+  },
+  "agent killed": {
+    weight: 2,
+    strike: async (cluster: ChaosCluster) => {
+      const place = cluster.somePlace();
+      await cluster.agents[place]?.kill();
+      return () => cluster.startAgent(place);
+    },
+  },
+  "agent suspended": {
+    weight: 2,
+    strike: ({ agents, somePlace }: ChaosCluster) => {
+      const child = agents[somePlace()]?.child;
+      child?.kill("SIGSTOP");
+      return async () => void child?.kill("SIGCONT");
+    },
+  },
+  "NATS server killed": {
+    weight: 2,
+    strike: async ({ nats, somePlace }: ChaosCluster) => {
+      const server = nats.servers[somePlace()];
+      await server?.stop("SIGKILL");
+      return async () => server?.start();
+    },
+  },
+  "NATS server suspended": {
+    weight: 1,
+    strike: ({ nats, somePlace }: ChaosCluster) => {
+      const server = nats.servers[somePlace()];
+      server?.signal("SIGSTOP");
+      return async () => server?.signal("SIGCONT");
+    },
+  },
+  "runner killed": {
+    weight: 1,
+    strike: async (cluster: ChaosCluster) => {
+      await cluster.killRunner();
+      return () => cluster.resume();
+    },
+  },
+  "runner suspended": {
+    weight: 1,
+    strike: ({ runner }: ChaosCluster) => {
+      runner?.child.kill("SIGSTOP");
+      return async () => void runner?.child.kill("SIGCONT");
+    },
+  },
+  "network cut": { weight: 2, needsNetwork: true, strike: (cluster: ChaosCluster) => cut(cluster, ["to", "from"]) },
+  "network cut from a node": {
+    weight: 1,
+    needsNetwork: true,
+    strike: (cluster: ChaosCluster) => cut(cluster, ["from"]),
+  },
+  "network cut to a node": { weight: 1, needsNetwork: true, strike: (cluster: ChaosCluster) => cut(cluster, ["to"]) },
+} as const;
+
+export type Disaster = keyof typeof disasters;
+
+/** What ends it; undefined when there was nothing to strike. */
+export type Strike = (cluster: ChaosCluster) => Promise<(() => Promise<unknown>) | undefined>;
+
+async function signalOne(pids: readonly number[], random: () => number, signal: NodeJS.Signals) {
+  const pid = pids[Math.floor(random() * pids.length)];
+  if (pid === undefined) return undefined;
+  try {
+    process.kill(pid, signal);
+  } catch {
+    return undefined;
+  }
+  return async () => {
+    try {
+      if (signal === "SIGSTOP") process.kill(pid, "SIGCONT");
+    } catch {
+      // it was ended and replaced meanwhile
+    }
+  };
+}
+
+async function cut({ network, somePlace }: ChaosCluster, ways: readonly ("to" | "from")[]) {
+  const place = somePlace();
+  for (const way of ways) await network?.cut(place, way);
+  return async () => {
+    for (const way of ways) await network?.mend(place, way);
+  };
+}
+
+/** Only kinds that are possible here. */
+export function drawDisaster(random: () => number, hasNetwork: boolean): Disaster {
+  const possible = (Object.keys(disasters) as Disaster[]).filter(
+    (kind) => hasNetwork || !("needsNetwork" in disasters[kind]),
+  );
+  const weights = possible.flatMap((kind) => new Array<Disaster>(disasters[kind].weight).fill(kind));
+  return weights[Math.floor(random() * weights.length)] as Disaster;
+}

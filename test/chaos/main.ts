@@ -1,0 +1,28 @@
+/**
+ * `npm run chaos -- --minutes 30 --seed N`: random kills, suspensions and partitions of a run over three node agents and
+ * three NATS servers. The seed draws what is struck and for how long; when it hits is up to the machine. Ends with 1
+ * when something was lost, came twice, stuck or stayed.
+ */
+import { parseArgs } from "node:util";
+import { chaos } from "./chaos.ts";
+
+const { values } = parseArgs({
+  options: { minutes: { type: "string", default: "30" }, seed: { type: "string" } },
+});
+const seed = Number(values.seed ?? Date.now() % 1e6);
+const minutes = Number(values.minutes);
+const beganMs = performance.now();
+const log = (text: string) => {
+  const seconds = Math.round((performance.now() - beganMs) / 1000);
+  console.error(`${String(Math.floor(seconds / 60)).padStart(2)}:${String(seconds % 60).padStart(2, "0")}  ${text}`);
+};
+console.error(`chaos for ${minutes} minutes, --seed ${seed}`);
+try {
+  const report = await chaos({ minutes, seed, log });
+  console.log(JSON.stringify(report, undefined, 2));
+  console.error(`${report.prompts} prompts were put, and each was trained once; nothing is left`);
+  process.exit(0);
+} catch (error) {
+  console.error(`--seed ${seed}:`, error);
+  process.exit(1);
+}
