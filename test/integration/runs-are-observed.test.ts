@@ -30,6 +30,8 @@ const Spans = z.object({
     }),
   ),
 });
+/** Four processes start first, on a machine that others use. */
+const waitMs = 120_000;
 type Span = z.infer<typeof Spans>["resourceSpans"][number]["scopeSpans"][number]["spans"][number];
 
 test("a run is scraped while it goes on, and its spans are whole traces, one a step, over all its processes", async () => {
@@ -58,7 +60,7 @@ test("a run is scraped while it goes on, and its spans are whole traces, one a s
     });
     const address = /metrics are at (\S+)/;
     const isNotice = (event: RunEvent) => (event.type === "log" ? address.exec(event.line)?.[1] : undefined);
-    const url = await until(() => events.map(isNotice).find(Boolean), "the address of the metrics");
+    const url = await until(() => events.map(isNotice).find(Boolean), "the address of the metrics", waitMs);
     for (const [metric, ...labels] of [
       ["treadle_step_seconds_count"],
       ["treadle_call_seconds_count", 'component="trainer"', 'method="train"'],
@@ -73,6 +75,7 @@ test("a run is scraped while it goes on, and its spans are whole traces, one a s
       await until(
         async () => (await (await fetch(url)).text()).split("\n").some(isMet),
         `a scrape with '${metric}' of ${labels.join()}`,
+        waitMs,
       );
     }
     stop.abort();
@@ -104,4 +107,4 @@ test("a run is scraped while it goes on, and its spans are whole traces, one a s
     collector.closeAllConnections();
     collector.close();
   }
-});
+}, 300_000);

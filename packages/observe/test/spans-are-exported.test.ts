@@ -91,7 +91,7 @@ it("a step is a trace, and a call in another process is below the span that made
   exported.add(callee.drain());
   exported.observe({ type: "step-finished", atMs: 2500, step: 1, seconds: 1, metrics: {}, tokens: 9 });
   exported.observe({ type: "run-failed", atMs: 3000, error: { code: "call.failed", message: "boom" } });
-  await exported.close(10_000);
+  await exported.close(50_000);
 
   const root = named("step");
   expect(root).toMatchObject({ ...rootIds(1), startTimeUnixNano: "1500000000", endTimeUnixNano: "2500000000" });
@@ -120,7 +120,7 @@ it("no secret leaves in an attribute, and headers come from the environment", as
     const tracer = createTracer({ worker: "tool/0", spanIds: true });
     tracer.span("fetch", "compute", { attributes: { url: "nats://me:hunter2@host", note: "password=hunter2" } }).end();
     exported.add(tracer.drain());
-    await exported.close(10_000);
+    await exported.close(50_000);
   } finally {
     delete process.env["OTEL_EXPORTER_OTLP_HEADERS"];
   }
@@ -135,7 +135,7 @@ it("a collector that refuses costs the spans and one notice", async () => {
   const tracer = createTracer({ worker: "tool/0", spanIds: true });
   for (let i = 0; i < 1200; i++) tracer.span("work", "compute").end(); // more than one request carries
   exported.add(tracer.drain());
-  await exported.close(10_000);
+  await exported.close(50_000);
   expect(headers.length).toBeGreaterThan(1);
   expect(notices).toEqual([expect.stringMatching(/^spans cannot be exported, and are lost: /)]);
 });
