@@ -17,13 +17,13 @@ type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => 
 /** Omits over each member of the union. */
 type WithoutId<T> = T extends { id: number } ? Omit<T, "id"> : never;
 
-/** Sources need a loader, which a thread does not inherit. `name`: of the module beside this one, without its ending. */
-export function threadEntry(name: string): URL {
-  if (!import.meta.url.endsWith(".ts")) return new URL(`${name}.js`, import.meta.url);
+/** Sources need a loader, which a thread does not inherit. `source`: the thread's module in a checkout. */
+export function threadEntry(source: URL): URL {
+  if (!import.meta.url.endsWith(".ts")) return new URL(source.href.replace(/\.ts$/, ".js"));
   const loader = JSON.stringify(import.meta.resolve("tsx/esm/api"));
-  const entry = JSON.stringify(new URL(`${name}.ts`, import.meta.url).href);
-  const source = `import { register } from ${loader}; register(); await import(${entry});`;
-  return new URL(`data:text/javascript,${encodeURIComponent(source)}`);
+  const entry = JSON.stringify(source.href);
+  const text = `import { register } from ${loader}; register(); await import(${entry});`;
+  return new URL(`data:text/javascript,${encodeURIComponent(text)}`);
 }
 
 export class NatsConnection {
@@ -42,7 +42,11 @@ export class NatsConnection {
 
   private constructor(options: NatsThreadOptions) {
     this.#where = options.servers.join(", ");
-    this.#thread = new Thread(threadEntry("nats-thread"), { workerData: options, execArgv: [], env: {} });
+    this.#thread = new Thread(threadEntry(new URL("nats-thread.ts", import.meta.url)), {
+      workerData: options,
+      execArgv: [],
+      env: {},
+    });
     this.#thread.on("message", (message: FromThread) => this.#receive(message));
     this.#exited = new Promise((resolve) => {
       this.#thread.on("error", (cause) => {

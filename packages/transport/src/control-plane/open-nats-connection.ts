@@ -62,6 +62,13 @@ export function checkName(kind: string, name: string): string {
 export function mustKeep(opening: Promise<void>): Promise<void> {
   return opening.catch((cause: TreadleError) => {
     if (cause.code === "control-plane.refused") throw cause;
+    if (cause.code === "call.timeout" || /temporarily unavailable/.test(cause.message)) {
+      throw new TreadleError(
+        "control-plane.unreachable",
+        `the NATS servers keep nothing just now: ${cause.message}; most of them must be there and have found each other, so try again in a moment`,
+        { cause },
+      );
+    }
     throw new TreadleError(
       "control-plane.refused",
       `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,

@@ -35,7 +35,11 @@ export async function openRelay(options: RelayOptions): Promise<Relay> {
     path,
     ports,
   };
-  const thread = new Thread(threadEntry("../relay/relay-thread"), { workerData: data, execArgv: [], env: {} });
+  const thread = new Thread(threadEntry(new URL("relay-thread.ts", import.meta.url)), {
+    workerData: data,
+    execArgv: [],
+    env: {},
+  });
   const exited = new Promise<void>((resolve) => thread.once("exit", () => resolve()));
   try {
     await new Promise<void>((resolve, reject) => {
