@@ -18,6 +18,6 @@ export { memoryLinkPair } from "./memory-link.ts";
 export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./payloads.ts";
 export { createPeer, type PeerOptions } from "./peer.ts";
 export { dropIdleMemory, giveMemory, releaseArrays } from "./received-arrays.ts";
-export { removeSegment, removeSegments } from "./shared-memory.ts";
 export { openRelay, type Relay, type RelayOptions } from "./relay/relay.ts";
+export { removeSegment, removeSegments } from "./shared-memory.ts";
 export { defaultLinkLimits, type LinkLimits } from "./socket-link.ts";
