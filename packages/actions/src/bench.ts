@@ -1,6 +1,7 @@
 import { performance } from "node:perf_hooks";
 import { toChoices } from "./arrange/choices.ts";
 import { arrangePool, arrangePoolByTable } from "./arrange/pool.ts";
+import { actionMs, measureOverhead } from "./bench/overhead.ts";
 import { replayActions } from "./bench/replay.ts";
 import { type DecideOptions, decide, defaultDecideOptions } from "./decide/decide.ts";
 import { elasticOf, type QueuedAction } from "./decide/queued-action.ts";
@@ -15,6 +16,8 @@ export type BenchRow = {
   readonly unit: string;
   readonly baseline: number | null;
   readonly ratio: number | null;
+  /** the most that `value` may be of `baseline` */
+  readonly ratioAtMost?: number;
 };
 
 type Draw = () => number;
@@ -43,23 +46,26 @@ function reward(id: string, draw: Draw, units: readonly number[], bend = false):
   return { id, demands: [["cpu", 1]], elastic: elasticOf("cpu", choices), seconds: choices.seconds[0] };
 }
 
-/** After as many rounds to warm up. */
+/** After as many rounds to warm up. Processor time of all threads: what else the machine does is not counted. */
 function medianMs(rounds: number, run: () => unknown): number {
   const times: number[] = [];
   for (let i = 0; i < 2 * rounds; i++) {
-    const startedMs = performance.now();
+    const before = process.cpuUsage();
     run();
-    if (i >= rounds) times.push(performance.now() - startedMs);
+    const { user, system } = process.cpuUsage(before);
+    if (i >= rounds) times.push((user + system) / 1000);
   }
   return times.sort((a, b) => a - b)[rounds >> 1]!;
 }
 
-/** Speed of one arrangement and one decision, then what policies are worth on a simulated step. About 30 seconds. */
-export function bench(): BenchRow[] {
+const rowOf = (name: string, unit: string, value: number, baseline: number | null = null): BenchRow => {
+  return { name, value, unit, baseline, ratio: baseline === null ? null : baseline / value };
+};
+
+/** Processor time of one arrangement and one decision. */
+export function benchDecisions(): BenchRow[] {
   const rows: BenchRow[] = [];
-  const row = (name: string, unit: string, value: number, baseline: number | null = null): void => {
-    rows.push({ name, value, unit, baseline, ratio: baseline === null ? null : baseline / value });
-  };
+  const row = (...args: Parameters<typeof rowOf>): void => void rows.push(rowOf(...args));
   const queue = (n: number, units: readonly number[], bend: boolean): QueuedAction[] => {
     const draw = randomNumbers(n + 1);
     return Array.from({ length: n }, (_, i) => reward(`a${i}`, draw, units, bend));
@@ -98,7 +104,13 @@ export function bench(): BenchRow[] {
     "ms",
     medianMs(20, () => decide(many, new Map([["cpu", { free: 640, busy }]]))),
   );
+  return rows;
+}
 
+/** What policies are worth on a simulated step. About 20 seconds. */
+export function benchPolicies(): BenchRow[] {
+  const rows: BenchRow[] = [];
+  const row = (...args: Parameters<typeof rowOf>): void => void rows.push(rowOf(...args));
   for (const trajectories of [64, 128, 256, 512]) {
     const step = codingStep(trajectories);
     const act = (options: Partial<DecideOptions>) => simulatedAct(step, 128, { ...defaultDecideOptions, ...options });
@@ -269,6 +281,14 @@ export async function benchSandboxes(): Promise<BenchRow[]> {
       });
   }
   return rows;
+}
+
+/** What the system adds to an action of 100 ms, by driver; on the fast paths below 3 %. */
+export async function benchOverhead(): Promise<BenchRow[]> {
+  return (await measureOverhead()).map(({ name, milliseconds, isPromised }) => ({
+    ...rowOf(name, "ms", milliseconds, actionMs),
+    ...(isPromised ? { ratioAtMost: 0.03 } : {}),
+  }));
 }
 
 /** Real commands in real sandboxes under each way of giving out cores, against a core reserved for each trajectory. */

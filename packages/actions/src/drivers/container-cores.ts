@@ -51,24 +51,24 @@ export class ContainerCores {
       this.#recorded = list;
       return;
     }
-    if (list === this.#wanted && (await this.#group.cores()) === this.#seen) return;
-    await this.#write(this.#group, list);
+    if (list === this.#wanted && this.#group.cores() === this.#seen) return;
+    this.#write(this.#group, list);
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.#inTurn(() => this.#reconcile()).catch(() => {}), reconcileMs);
     this.#timer.unref();
   }
 
-  async #write(group: ContainerGroup, list: string): Promise<void> {
-    await group.setCores(list);
+  #write(group: ContainerGroup, list: string): void {
+    group.setCores(list);
     this.#wanted = list;
-    this.#seen = await group.cores();
+    this.#seen = group.cores();
   }
 
   async #reconcile(): Promise<void> {
     if (this.#group === undefined || this.#recorded === this.#wanted) return;
     await this.#update(this.#wanted);
     this.#recorded = this.#wanted;
-    if ((await this.#group.cores()) !== this.#seen) await this.#write(this.#group, this.#wanted);
+    if (this.#group.cores() !== this.#seen) this.#write(this.#group, this.#wanted);
   }
 
   #inTurn(run: () => Promise<void>): Promise<void> {

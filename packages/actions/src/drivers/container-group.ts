@@ -1,5 +1,5 @@
-import { accessSync, constants, readFileSync } from "node:fs";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { counter, findCgroups, killAll, readProcesses, removeFolder } from "./cgroup.ts";
 
@@ -42,13 +42,13 @@ export class ContainerGroup {
   }
 
   /** As the kernel writes it: `0-3,6`. */
-  async cores(): Promise<string> {
-    return (await readFile(this.#cores, "utf8")).trim();
+  cores(): string {
+    return readFileSync(this.#cores, "utf8").trim();
   }
 
   /** Applies to what runs, at once. */
-  setCores(list: string): Promise<void> {
-    return writeFile(this.#cores, list);
+  setCores(list: string): void {
+    writeFileSync(this.#cores, list);
   }
 
   async createExec(exec: string): Promise<void> {
@@ -60,7 +60,7 @@ export class ContainerGroup {
     return writeFile(join(this.#lists, exec, "cgroup.procs"), String(pid));
   }
 
-  processes(exec: string): Promise<number[]> {
+  processes(exec: string): number[] {
     return readProcesses(join(this.#lists, exec));
   }
 

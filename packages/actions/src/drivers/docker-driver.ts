@@ -288,7 +288,7 @@ class ContainerSandbox implements Sandbox {
       child,
       setCores: (cores) => this.#cores.set(cores),
       sharesCores: true,
-      countProcesses: async () => (group === undefined ? undefined : (await group.processes(started.name)).length),
+      countProcesses: async () => (group === undefined ? undefined : group.processes(started.name).length),
       ranOutOfMemory: () => {
         const before = memoryKills;
         memoryKills = group?.outOfMemoryKills() ?? 0;
@@ -345,7 +345,7 @@ class ContainerSandbox implements Sandbox {
 
   async #signal({ name, insidePid }: Started, signal: "TERM" | "KILL"): Promise<number> {
     if (this.#group !== undefined) {
-      for (const pid of await this.#group.processes(name)) signalProcess(pid, `SIG${signal}`);
+      for (const pid of this.#group.processes(name)) signalProcess(pid, `SIG${signal}`);
       return 0;
     }
     const alone = [...this.#inside].every((pid) => pid === insidePid);

@@ -1,4 +1,4 @@
-import { bench as actions, benchReplay, benchSandboxes } from "@treadle/actions/bench";
+import { benchDecisions, benchOverhead, benchPolicies, benchReplay, benchSandboxes } from "@treadle/actions/bench";
 import { TreadleError } from "@treadle/contracts";
 import { bench as planner } from "@treadle/planner/bench";
 import { measurementNames, bench as runtime } from "@treadle/runtime/bench";
@@ -31,9 +31,15 @@ const groups: Readonly<Record<string, Group>> = {
     measurementNames.map((name): [string, Group] => [name, { rows: () => runtime({ only: [name] }), notMeasured: "" }]),
   ),
   planner: { rows: planner, notMeasured: "reading the problem; whether its profile is true" },
+  "actions-decisions": { rows: benchDecisions, notMeasured: "making what is decided on from what was submitted" },
   actions: {
-    rows: async () => [...actions(), ...(await benchSandboxes())],
+    rows: async () => [...benchPolicies(), ...(await benchSandboxes())],
     notMeasured: "wrong estimates of durations; memory, several nodes and the time of decisions where it is simulated",
+  },
+  "actions-overhead": {
+    rows: async () => (await benchOverhead()).map((row) => ({ ...row, against: "the 100 ms of the action" })),
+    notMeasured:
+      "several actions at once; a queue; TREADLE_DOCKER_IMAGE names the image without which docker is left out",
   },
   "actions-replay": {
     rows: async () =>
