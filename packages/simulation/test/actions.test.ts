@@ -89,7 +89,14 @@ describe("reward models on GPUs", () => {
   const requests = [0, 100, 200].map((atSeconds) => ({ atSeconds, model: 0, seconds: 10 }));
 
   test("a service is restored once and then stays; a request alone gets the fastest degree", () => {
-    const own = { ...services, models: 1, serialShare: 0, restoreSeconds: 4, requestMedianSeconds: 10 };
+    const own = {
+      ...services,
+      models: 1,
+      gpusPerNode: 4 as const,
+      serialShare: 0,
+      restoreSeconds: 4,
+      requestMedianSeconds: 10,
+    };
     const { act } = pooledServices(requests, own, 4, defaultDecideOptions);
     expect(act).toBeCloseTo((1 + 3 * 2.5) / 3, 6);
   });

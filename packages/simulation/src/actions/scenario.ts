@@ -40,14 +40,14 @@ const Pods = z.strictObject({
 const Services = z.strictObject({
   models: z.int().positive().default(10),
   gpus: z.int().positive().default(40),
-  gpusPerNode: z.union([z.literal(1), z.literal(2), z.literal(4), z.literal(8)]).default(4),
+  gpusPerNode: z.union([z.literal(1), z.literal(2), z.literal(4), z.literal(8)]).default(8),
   /** of the baseline: one server a model, with as many GPUs each */
   gpusPerModel: z.int().positive().default(4),
   /** requests that a server works on at once without slowing down */
   serverSlots: list(z.int().positive()).default([1, 2]),
   batch: list(z.int().positive()).default([256, 1024]),
   /** popularity of the k-th model is 1 / k^skew */
-  skew: list(z.number().min(0).max(3)).default([0, 1]),
+  skew: list(z.number().min(0).max(3)).default([0, 1, 2]),
   /** when a trajectory asks for its reward after the start of the step, lognormal */
   arrivalMedianSeconds: seconds.default(180),
   arrivalSpread: z.number().min(0).max(2).default(0.5),
