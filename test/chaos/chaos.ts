@@ -16,6 +16,8 @@ export type ChaosOptions = {
   readonly log: (text: string) => void;
   /** from one strike to the next, at most */
   readonly pauseMs?: number;
+  /** ends it early, and everything that it started */
+  readonly signal?: AbortSignal;
 };
 
 export type ChaosReport = {
@@ -37,7 +39,7 @@ const longestMs = 12_000;
 const restMs = 300_000;
 const endMs = 90_000;
 
-export async function chaos({ minutes, seed, log, pauseMs = 4000 }: ChaosOptions): Promise<ChaosReport> {
+export async function chaos({ minutes, seed, log, pauseMs = 4000, signal }: ChaosOptions): Promise<ChaosReport> {
   const random = randomOf(seed);
   await using cluster = await ChaosCluster.open(random, log);
   cluster.resume();
@@ -59,6 +61,7 @@ export async function chaos({ minutes, seed, log, pauseMs = 4000 }: ChaosOptions
   const untilMs = performance.now() + minutes * 60_000;
   try {
     while (performance.now() < untilMs) {
+      signal?.throwIfAborted();
       await delay(300 + random() * pauseMs);
       // On a slow machine what was struck takes long to start again, and would never get on.
       if (endings.size >= maxAtOnce || performance.now() - movedMs > patienceMs) continue;

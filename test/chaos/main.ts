@@ -17,8 +17,12 @@ const log = (text: string) => {
   console.error(`${String(Math.floor(seconds / 60)).padStart(2)}:${String(seconds % 60).padStart(2, "0")}  ${text}`);
 };
 console.error(`chaos for ${minutes} minutes, --seed ${seed}`);
+const interrupted = new AbortController();
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  process.once(signal, () => interrupted.abort(new Error("interrupted; what was started is ended")));
+}
 try {
-  const report = await chaos({ minutes, seed, log });
+  const report = await chaos({ minutes, seed, log, signal: interrupted.signal });
   console.log(JSON.stringify(report, undefined, 2));
   console.error(`${report.prompts} prompts were put, and each was trained once; nothing is left`);
   process.exit(0);
