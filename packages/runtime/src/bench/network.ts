@@ -6,7 +6,7 @@ import net from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Peer } from "@treadle/contracts";
-import { createPeer, type Endpoint, openEndpoint } from "@treadle/transport";
+import { createPeer, type Endpoint, openEndpoint, releaseArrays } from "@treadle/transport";
 import { startNatsServer } from "@treadle/transport/testing";
 import { z } from "zod";
 import { moduleFile } from "./bench-cluster.ts";
@@ -35,6 +35,7 @@ export async function benchNetwork(): Promise<BenchRow[]> {
   const rows: BenchRow[] = [];
   rows.push(await benchRoundTrip(ways));
   for (const sizeBytes of sizes) rows.push(...(await benchBulk(ways, sizeBytes)));
+  rows.push(await benchDirections(ways));
   rows.push(await benchOverlap(cable, ways));
   return rows;
 }
@@ -145,17 +146,13 @@ async function benchBulk({ peer, bare, grpc, nats }: Ways, sizeBytes: number): P
   };
   const rates = { link: [], bare: [], grpc: [], nats: [] } as Record<keyof typeof ways, number[]>;
   const cpu = { link: [], bare: [], grpc: [], nats: [] } as Record<keyof typeof ways, number[]>;
-  const cpuSeconds = async () => {
-    const { user, system } = process.cpuUsage();
-    return (user + system + (await peer.request<number>("cpu", null))) / 1e6;
-  };
   const numPairs = Math.ceil((rounds * Math.max(...sizes)) / sizeBytes); // short ones meet more of a busy machine
   for (let round = -2; round < numPairs; round++) {
     for (const name of ["bare", "link", "grpc", "nats"] as const) {
       if (round >= rounds && (name === "grpc" || name === "nats")) continue; // they take long
-      const before = await cpuSeconds();
+      const before = await cpuSeconds(peer);
       const rate = sizeBytes / (await timed(ways[name])) / 1e6;
-      const used = (await cpuSeconds()) - before;
+      const used = (await cpuSeconds(peer)) - before;
       if (round < 0) continue;
       rates[name].push(rate);
       cpu[name].push((used * 2 ** 30) / sizeBytes);
@@ -187,6 +184,37 @@ async function benchBulk({ peer, bare, grpc, nats }: Ways, sizeBytes: number): P
       }),
     ),
   ];
+}
+
+/** Of both ends, so far. */
+async function cpuSeconds(peer: Peer): Promise<number> {
+  const { user, system } = process.cpuUsage();
+  return (user + system + (await peer.request<number>("cpu", null))) / 1e6;
+}
+
+/** Node reads into memory of our own only where we dialled; an accepted socket gets fresh memory for each read. */
+async function benchDirections({ peer }: Ways): Promise<BenchRow> {
+  const sizeBytes = Math.max(...sizes);
+  const data = new Float32Array(sizeBytes / 4).fill(1);
+  const used = { dialled: [] as number[], accepted: [] as number[] };
+  for (let round = -1; round < rounds; round++) {
+    const startedCpu = await cpuSeconds(peer);
+    await peer.request("take", data);
+    const middleCpu = await cpuSeconds(peer);
+    releaseArrays(await peer.request("give", null));
+    const endedCpu = await cpuSeconds(peer);
+    if (round < 0) continue;
+    used.accepted.push(((middleCpu - startedCpu) * 2 ** 30) / sizeBytes);
+    used.dialled.push(((endedCpu - middleCpu) * 2 ** 30) / sizeBytes);
+  }
+  return row({
+    name: `${sizeBytes / mebibyte} MiB to the side that dialled, processor time of both ends per GiB`,
+    value: median(used.dialled),
+    unit: "s",
+    baseline: median(used.accepted),
+    against: "the same to the side that accepted",
+    notMeasured: "the kernel's work that it counts to nobody",
+  });
 }
 
 /**

@@ -17,6 +17,8 @@ const boot = Boot.parse(JSON.parse(process.argv[2] as string));
 /** In memory that is in use already, as by whoever reuses what it has. */
 const target = Buffer.alloc(boot.largestBytes);
 const one = Buffer.alloc(1);
+/** What it sends when it is asked. */
+const given = new Float32Array(boot.largestBytes / 4).fill(1);
 
 /** Bare: eight bytes say how many follow, which are copied into place and acknowledged with one; zero of them are echoed. */
 const bare = net.createServer({ noDelay: true }, (socket) => {
@@ -59,6 +61,7 @@ endpoint.onLink((link) => {
     received++;
   });
   peer.handle("received", () => received);
+  peer.handle("give", () => given);
   peer.handle("cpu", () => {
     const { user, system } = process.cpuUsage();
     return user + system;
