@@ -6,79 +6,53 @@ import {
   type Plan,
   type RunEvent,
   type RunStatus,
-  type RuntimeConfig,
   TreadleError,
 } from "@treadle/contracts";
 import { resolvePlacement, type SwapCost } from "@treadle/planner";
-import { type LinkTraffic, PayloadReader, PayloadStore, removeSegment, removeSegments } from "@treadle/transport";
+import { type LinkTraffic, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
-import type { Payloads } from "../channel/channel-client.ts";
 import { type ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
 import { runnerName } from "../channel/channel-messages.ts";
-import { DistantPayloads } from "../channel/distant-payloads.ts";
-import { keptPrefix, type PayloadEffect } from "../channel/kept-payloads.ts";
-import { ChannelEndpoint, RunnerChannel } from "../channel/runner-channel.ts";
+import { RunnerChannel } from "../channel/runner-channel.ts";
 import { LockService } from "../device-lock/lock-service.ts";
-import { createGroup, describeGroup, groupRef, type WorkerGroup } from "../group/group.ts";
+import { createGroup, type WorkerGroup } from "../group/group.ts";
 import type { CallHandle } from "../group/handle.ts";
 import { mapArguments } from "../host/call-arguments.ts";
 import { locateExport } from "../host/module-loader.ts";
 import { SupervisorState } from "../supervisor/supervisor-state.ts";
 import { type AnyWorkerClass, type ConfigOf, methodNames, type WorkerClass } from "../worker.ts";
 import { adaptPlan } from "./adapt-plan.ts";
+import type { ClusterOptions } from "./cluster-options.ts";
 import { type Component, componentName, type LaunchOptions } from "./component.ts";
 import { Fleet } from "./fleet.ts";
 import { GroupCalls } from "./group-calls.ts";
 import { openLocalNode } from "./local-node.ts";
 import type { Nodes } from "./nodes.ts";
 import { elasticOf, type PlacementFacts, type PlannedChange, placementFacts } from "./placement-facts.ts";
+import { planEvent } from "./plan-event.ts";
 import type { Rank } from "./rank.ts";
+import { RunWatch } from "./run-watch.ts";
+import { RunnerPayloads } from "./runner-payloads.ts";
 import { SavedStates } from "./saved-states.ts";
-import { channelWaits, describeStandstill } from "./standstill.ts";
-
-/** What processes record for whoever watches the run from outside. */
-export type Telemetry = { readonly spanIds: boolean; readonly counters: boolean };
-
-export type ClusterOptions = {
-  readonly runId: string;
-  readonly config: RuntimeConfig;
-  readonly projectRoot: string;
-  readonly runFolder: string;
-  readonly logs: string;
-  /** a folder for the newest state of each component */
-  readonly stateFolder: string;
-  readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
-  readonly onEvent: (event: RunEvent) => void;
-  readonly onSpans: (batch: unknown) => void;
-  /** who takes the spans wants more of them than a trace does */
-  readonly telemetry?: Telemetry | undefined;
-  /** somebody asks over the control plane for an end after the step under way */
-  readonly onStopAsked?: (() => void) | undefined;
-  /** the nodes that were found; without them this process is the only one */
-  readonly nodes?: Nodes | undefined;
-  /** decides where everything runs; without it the configured mode does */
-  readonly plan?: ((facts: PlacementFacts) => PlannedChange) | undefined;
-  /** called instead of the first call, by which everything is placed and nothing started */
-  readonly dryRun?: (() => never) | undefined;
-};
+import { channelWaits } from "./standstill.ts";
+import { encodeArgument, locateClass } from "./workflow-references.ts";
 
 export class Cluster {
   readonly #options: ClusterOptions;
   readonly #components = new Map<string, Component>();
   readonly #homes: ChannelHomes;
   readonly #nodes: Nodes;
-  /** large items stay with their producer; where not all processes share memory, the runner only reads them */
-  readonly #payloads: Payloads;
+  readonly #payloads: RunnerPayloads;
   readonly #locks: LockService;
   readonly #calls: GroupCalls;
   readonly #supervisor: SupervisorState;
   readonly #fleet: Fleet;
+  readonly #watch: RunWatch;
   readonly #states = new SavedStates();
   readonly #stateTag = crypto.randomUUID().slice(0, 8);
   #planned: PlannedChange | undefined;
   #started: Promise<void> | undefined;
-  #ticker: NodeJS.Timeout | undefined;
   #failure: TreadleError | undefined;
   #closing = false;
   #step: number | undefined;
@@ -97,14 +71,12 @@ export class Cluster {
     const { config, projectRoot, logs } = options;
     const socketFolder = () => this.#fleet.socketFolder;
     this.#nodes = options.nodes ?? openLocalNode({ cluster: config.cluster, projectRoot, logs, socketFolder });
-    this.#payloads = !this.#nodes.isLocal
-      ? { distant: this.#distantPayloads() }
-      : {
-          store: new PayloadStore(keptPrefix(this.#segmentPrefix, runnerName, 0)),
-          reader: new PayloadReader(keptPrefix(this.#segmentPrefix), (segment) =>
-            this.#homes.read(runnerName, { segments: [segment] }),
-          ),
-        };
+    this.#payloads = new RunnerPayloads({
+      nodes: this.#nodes,
+      fleet: () => this.#fleet,
+      segmentPrefix: this.#segmentPrefix,
+      onRead: (segment) => this.#homes.read(runnerName, { segments: [segment] }),
+    });
     const progress = () => this.#supervisor.progress(performance.now());
     this.#homes = new ChannelHomes({
       now: () => performance.now(),
@@ -112,8 +84,8 @@ export class Cluster {
       onProgress: progress,
       onEnqueued: (call) => this.#locks.enqueued(call),
       onWait: (call, end, on) => this.#locks.waits(call, end, on),
-      payloads: this.#payloads,
-      onFreed: (effect) => this.#freed(effect),
+      payloads: this.#payloads.ends,
+      onFreed: (effect) => this.#payloads.freed(effect),
     });
     this.#locks = new LockService({
       timeoutMs: supervision.lockTimeoutMs,
@@ -146,6 +118,15 @@ export class Cluster {
       states: this.#states,
       onCommand: (method) => this.#command(method),
       isOver: () => this.#failure !== undefined,
+      onFatal: (error) => this.#fail(error),
+    });
+    this.#watch = new RunWatch({
+      homes: this.#homes,
+      locks: this.#locks,
+      calls: this.#calls,
+      fleet: this.#fleet,
+      supervisor: this.#supervisor,
+      onEvent: options.onEvent,
       onFatal: (error) => this.#fail(error),
     });
   }
@@ -213,7 +194,7 @@ export class Cluster {
       );
     }
     const anyClass = workerClass as unknown as AnyWorkerClass; // what follows uses the common part only
-    const found = this.#locateClass(anyClass);
+    const found = locateClass(anyClass, this.#options.workflowModule);
     this.#components.set(name, {
       name,
       workerClass: anyClass,
@@ -234,7 +215,8 @@ export class Cluster {
       { url: "@treadle/contracts", exports: contracts as unknown as Record<string, unknown> },
     ];
     const located = locateExport(schema, modules);
-    if (!this.#options.dryRun) this.#watch();
+    // S3: from the first channel on, since the workflow can wait for one before it calls anybody.
+    if (!this.#options.dryRun) this.#watch.start();
     this.#homes.define({
       name,
       capacity: options.capacity ?? config.flow.capacity,
@@ -298,7 +280,7 @@ export class Cluster {
     this.#planned = planned;
     if (!this.#started) return true;
     this.#fleet.addDevices(this.#nodes.devices());
-    this.#announce();
+    this.#emit(planEvent(this.#planned as PlannedChange));
     await this.#fleet.adopt(planned.plan);
     return true;
   }
@@ -334,8 +316,8 @@ export class Cluster {
       const plan = this.place();
       this.#fleet.addDevices(this.#nodes.devices());
       this.#fleet.layOut(plan);
-      this.#announce();
-      this.#watch();
+      this.#emit(planEvent(this.#planned as PlannedChange));
+      this.#watch.start();
       this.#started = this.#fleet.start();
       this.#started.catch((error) => this.#fail(error));
     }
@@ -362,105 +344,14 @@ export class Cluster {
   async close(): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
-    clearInterval(this.#ticker);
+    this.#watch.stop();
     const ended = new TreadleError("run.stopped", "the run has ended");
     await this.#fleet.close(!this.#failure, this.#started);
     this.#calls.fail(ended);
     this.#homes.fail(ended);
     this.#locks.fail(ended);
-    this.#payloads.store?.close();
+    this.#payloads.close();
     removeSegments(this.#segmentPrefix);
-  }
-
-  #announce(): void {
-    const { plan, phase, why } = this.#planned as PlannedChange;
-    this.#emit({
-      type: "plan",
-      atMs: Date.now(),
-      ...(phase ? { phase } : {}),
-      mode: plan.mode,
-      explanation: [...why, ...plan.explanation],
-      placement: Object.entries(plan.components).map(([component, { ranks }]) => ({
-        component,
-        devices: [...new Set(ranks.flatMap((rank) => rank.devices))],
-        mode: plan.sharing.some((group) => group.components.includes(component))
-          ? plan.mode === "temporal"
-            ? "temporal"
-            : "hybrid"
-          : "spatial",
-      })),
-    });
-  }
-
-  /** A large item has been used up by all: its memory goes back to its producer, or is removed with it. */
-  #freed(effect: PayloadEffect): void {
-    const segments = [effect.segment];
-    if (effect.type === "remove") this.#removeSegment(effect);
-    else if (effect.producer === runnerName) this.#payloads.store?.reuse(segments);
-    else {
-      try {
-        this.#fleet.rank(effect.producer)?.control?.notify("segments.reuse", { segments });
-      } catch {
-        // its link has just ended; the run's end removes the segment
-      }
-    }
-  }
-
-  #removeSegment({ node, segment }: Extract<PayloadEffect, { type: "remove" }>): void {
-    const addresses = node === undefined ? undefined : this.#nodes.depots.get(node);
-    if (node === undefined) removeSegment(segment);
-    else if (addresses) this.#payloads.distant?.free({ addresses }, [{ segment }]);
-  }
-
-  /** The runner is no node then, and keeps nothing itself. */
-  #distantPayloads(): DistantPayloads {
-    return new DistantPayloads({
-      node: this.#nodes.home,
-      connect: (addresses) => this.#fleet.connect(addresses),
-      depots: async (channel) => this.#fleet.depots(channel, this.#nodes.home),
-      letGo: (segment) => this.#homes.read(runnerName, { segments: [segment] }),
-    });
-  }
-
-  /** S3: from the first channel on, since the workflow can wait for one before it calls anybody. */
-  #watch(): void {
-    this.#ticker ??= setInterval(() => this.#tick(), 500);
-  }
-
-  #tick(): void {
-    const now = performance.now();
-    this.#locks.tick(now);
-    for (const decision of this.#supervisor.tick(now)) {
-      if (decision.type === "end-worker") this.#fleet.rank(decision.worker)?.process?.end(decision.cause);
-      else if (this.#calls.open.length === 0 && channelWaits(this.#homes.snapshots()).length === 0)
-        this.#supervisor.progress(now); // nothing is asked of anybody
-      else if (decision.type === "report-stall") {
-        for (const wait of this.#standstill().waits) {
-          this.#emit({
-            type: "waiting",
-            atMs: Date.now(),
-            who: wait.who,
-            on: wait.on,
-            seconds: decision.stalledMs / 1000,
-          });
-        }
-      } else {
-        const { text } = this.#standstill();
-        const seconds = Math.round(decision.stalledMs / 1000);
-        this.#fail(
-          new TreadleError(
-            "call.timeout",
-            `nothing moved for ${seconds} s: ${text}; raise supervision.stallMs if that is expected`,
-          ),
-        );
-      }
-    }
-  }
-
-  #standstill(): ReturnType<typeof describeStandstill> {
-    return describeStandstill(this.#calls.open, this.#homes.snapshots(), this.#locks.edges(), (worker) =>
-      this.#supervisor.busyMs(worker),
-    );
   }
 
   /** What anybody on the control plane may ask of this run. */
@@ -486,7 +377,7 @@ export class Cluster {
         ...(route === undefined ? {} : { route }),
       })),
       channels: this.channelDepths,
-      waits: this.#standstill().waits.map(({ who, on }) => ({ who, on })),
+      waits: this.#watch.standstill().waits.map(({ who, on }) => ({ who, on })),
     };
   }
 
@@ -534,7 +425,7 @@ export class Cluster {
       throw new TreadleError("run.stopped", `'${component.name}.${method}' was called after the run ended`);
     this.start().catch(() => {});
     const ends: ChannelEnd[] = [];
-    const encodedArgs = args.map((arg) => mapArguments(arg, (value) => this.#encodeArgument(value, ends)));
+    const encodedArgs = args.map((arg) => mapArguments(arg, (value) => encodeArgument(value, this.#stream(), ends)));
     const all = this.#fleet.ranksOf(component.name);
     const chosen = ranks ? ranks.map((index) => all[index] as Rank) : all;
     const handle = this.#calls.call({
@@ -550,22 +441,6 @@ export class Cluster {
     return handle;
   }
 
-  #encodeArgument(value: object, ends: ChannelEnd[]): unknown {
-    if (value instanceof RunnerChannel) {
-      throw new TreadleError(
-        "workflow.invalid",
-        `channel '${value.name}' was passed whole; pass '${value.name}.source' to who takes or '${value.name}.sink' to who puts`,
-      );
-    }
-    if (value instanceof ChannelEndpoint) {
-      const ref = value.reference();
-      ends.push({ channel: ref.$channel, role: ref.role, stream: this.#stream() });
-      return ref;
-    }
-    const group = describeGroup(value);
-    return group && groupRef(group);
-  }
-
   /** Puts and takes of one step belong together; outside of steps they are in one stream that reopens. */
   #stream(): string {
     return this.step === undefined ? "outside" : `step-${this.step}`;
@@ -574,18 +449,6 @@ export class Cluster {
   #granularity(channel: string): number | "all" {
     const { granularity } = this.place();
     return granularity.channels[channel] ?? granularity.default;
-  }
-
-  #locateClass(workerClass: AnyWorkerClass): { module: string; exportName: string } {
-    const className = workerClass.name;
-    if (workerClass.module !== undefined) return { module: workerClass.module, exportName: className };
-    const { workflowModule } = this.#options;
-    const located = workflowModule && locateExport(workerClass, [workflowModule]);
-    if (located) return located;
-    throw new TreadleError(
-      "worker.load-failed",
-      `worker class '${className}' cannot be found by its processes; export it from the workflow's module, or add 'static override readonly module = import.meta.url' to it`,
-    );
   }
 
   /** What the names of all shared memory of the run begin with. */

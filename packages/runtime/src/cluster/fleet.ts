@@ -33,7 +33,7 @@ import type { ChannelHomes } from "../channel/channel-homes.ts";
 import type { LockService } from "../device-lock/lock-service.ts";
 import type { SupervisorState } from "../supervisor/supervisor-state.ts";
 import { ArtifactFolder } from "./artifact-folder.ts";
-import type { ClusterOptions } from "./cluster.ts";
+import type { ClusterOptions } from "./cluster-options.ts";
 import type { Component } from "./component.ts";
 import { visibleDevices } from "./devices.ts";
 import type { GroupCalls } from "./group-calls.ts";
@@ -78,6 +78,8 @@ export class Fleet {
   #relay: Relay | undefined;
   #socketFolder = "";
   #closing = false;
+  /** of each rank while it is loaded, as it said last */
+  readonly #memoryBytes = new Map<string, number>();
   #restarts = 0;
 
   constructor(options: FleetOptions) {
@@ -389,14 +391,15 @@ export class Fleet {
     const { startTimeoutMs } = cluster.config.supervision;
     const lost = rank.node;
     if (await nodes.until(() => nodes.has(lost) || this.#closing, rejoinMs)) return;
-    const place = () => relocate(rank.devices, nodes.places(), (device) => this.#ranksOn(device));
+    const roomy = () => nodes.places().filter((device) => this.#hasRoom(rank, device));
+    const place = () => relocate(rank.devices, roomy(), (device) => this.#ranksOn(device));
     await nodes.until(() => nodes.has(lost) || place() !== undefined || this.#closing, startTimeoutMs);
     if (nodes.has(lost) || this.#closing) return;
     const found = place();
     if (found === undefined) {
       throw new TreadleError(
         "node.lost",
-        `no node is left for '${rank.name}': '${lost}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) no other had devices like ${rank.devices.join(", ")}; start a node agent, then 'treadle resume'`,
+        `no node is left for '${rank.name}': '${lost}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) no other had devices like ${rank.devices.join(", ")} with room for it; start a node agent, then 'treadle resume'`,
         { origin: { worker: rank.name, node: lost } },
       );
     }
@@ -404,6 +407,15 @@ export class Fleet {
     rank.place = found;
     locks.addWorker(rank.name, rank.devices);
     this.#warn(`'${rank.name}' moves from node '${lost}' to '${rank.node}' (${rank.devices.join(", ")})`);
+  }
+
+  /** Ranks that hold one state together compute together, and must fit together; others take turns on a device. */
+  #hasRoom(rank: Rank, { id, memoryBytes }: DeviceSpec): boolean {
+    const { restart } = (this.#options.components.get(rank.component) as Component).workerClass;
+    const mates = this.ranksOf(rank.component).filter((each) => each !== rank && each.devices.includes(id));
+    if (restart !== "group" || mates.length === 0) return true;
+    const bytesOf = (each: Rank): number => this.#memoryBytes.get(each.name) ?? 0;
+    return mates.reduce((sum, each) => sum + bytesOf(each), bytesOf(rank)) <= memoryBytes;
   }
 
   #ranksOn(device: string): number {
@@ -449,6 +461,7 @@ export class Fleet {
         const { addresses, pid, memoryBytes, route } = readMessage(ReadyMessage, body);
         rank.route = route;
         this.#options.locks.reportMemory(rank.name, memoryBytes);
+        this.#memoryBytes.set(rank.name, memoryBytes);
         void this.#welcome(rank, peer, addresses, pid);
       },
     });

@@ -11,7 +11,7 @@ import {
   serveMetrics,
   type TrafficCounters,
 } from "@treadle/observe";
-import type { Telemetry } from "../cluster/cluster.ts";
+import type { Telemetry } from "../cluster/cluster-options.ts";
 
 export interface RunObservation {
   /** what the processes of the run must record for it */

@@ -1,0 +1,40 @@
+/** What of a workflow has to be found again in other processes: the ends and groups that it passes, the classes it launches. */
+import { TreadleError } from "@treadle/contracts";
+import type { ChannelEnd } from "../channel/channel-homes.ts";
+import { ChannelEndpoint, RunnerChannel } from "../channel/runner-channel.ts";
+import { describeGroup, groupRef } from "../group/group.ts";
+import { locateExport } from "../host/module-loader.ts";
+import type { AnyWorkerClass } from "../worker.ts";
+import type { ClusterOptions } from "./cluster-options.ts";
+
+/** The reference that travels in the place of an argument, undefined for plain data; channel ends are added to `ends`. */
+export function encodeArgument(value: object, stream: string, ends: ChannelEnd[]): unknown {
+  if (value instanceof RunnerChannel) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `channel '${value.name}' was passed whole; pass '${value.name}.source' to who takes or '${value.name}.sink' to who puts`,
+    );
+  }
+  if (value instanceof ChannelEndpoint) {
+    const ref = value.reference();
+    ends.push({ channel: ref.$channel, role: ref.role, stream });
+    return ref;
+  }
+  const group = describeGroup(value);
+  return group && groupRef(group);
+}
+
+/** Throws `worker.load-failed` for a class that no other process can import. */
+export function locateClass(
+  workerClass: AnyWorkerClass,
+  workflowModule: ClusterOptions["workflowModule"],
+): { module: string; exportName: string } {
+  const className = workerClass.name;
+  if (workerClass.module !== undefined) return { module: workerClass.module, exportName: className };
+  const located = workflowModule && locateExport(workerClass, [workflowModule]);
+  if (located) return located;
+  throw new TreadleError(
+    "worker.load-failed",
+    `worker class '${className}' cannot be found by its processes; export it from the workflow's module, or add 'static override readonly module = import.meta.url' to it`,
+  );
+}
