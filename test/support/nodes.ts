@@ -104,7 +104,7 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
         return output.includes("is ready for runs");
       },
       `node agent '${name}' to be ready`,
-      60_000,
+      150_000,
     );
     return { child, output: () => output, kill };
   }
