@@ -39,6 +39,11 @@ export type StepCosts = {
 const freeProcessorShare = 0.85;
 /** …and work that gets less than this sleeps: twenty others on two cores still leave more. */
 export const processorBoundShare = 0.1;
+/**
+ * From this share on processor seconds stand for a sample. Below it, work that sleeps for some milliseconds and passes
+ * messages looks the same as work that others disturbed much, and its processor seconds would be nothing of its time.
+ */
+const leastDisturbedShare = 0.3;
 
 /** What the calls of one step cost each component: on its busiest rank, for the whole batch or for one chunk. Pure. */
 export function costsOfStep(
@@ -71,7 +76,7 @@ export function costsOfStep(
     processorSeconds.set(component, flowing.reduce((sum, call) => sum + call.cpuMs, 0) / 1000);
     if (flowing.length === 0) continue;
     const share = layout.isOnProcessors ? processorShare(flowing) : 0;
-    const isContended = share > processorBoundShare && share < freeProcessorShare;
+    const isContended = share > leastDisturbedShare && share < freeProcessorShare;
     const common = { component, devices: layout.devices, processorShare: share, isContended };
     const isInCycle = inCycle.has(component);
     const chunk = isInCycle ? undefined : chunkOf(flowing, layout, graph);
