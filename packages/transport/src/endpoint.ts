@@ -228,8 +228,10 @@ class SocketEndpoint implements Endpoint {
         if (address.startsWith("relay:")) this.#options.onRelayed?.(address, failure);
         return link;
       } catch (error) {
-        failure = error as TreadleError;
-        if (failure.code === "call.cancelled") break;
+        // Why a process cannot be dialled says more than why nobody could help.
+        const cause = error as TreadleError;
+        if (cause.code === "call.cancelled") throw cause;
+        if (!address.startsWith("relay:") || address === list[0]) failure = cause;
       }
     }
     throw failure;
