@@ -4,7 +4,14 @@
  * Owner of: the copies that others have sent. Items that the node's own workers keep are read here too, whether or not
  * those workers are busy, or live. Who may read what, and when a segment is free, the channel's home decides.
  */
-import { KeepRequest, type LinksConfig, type Peer, ReadKeptRequest, SegmentsMessage } from "@treadle/contracts";
+import {
+  KeepRequest,
+  type LinksConfig,
+  type Peer,
+  ReadKeptRequest,
+  readMessage,
+  SegmentsMessage,
+} from "@treadle/contracts";
 import {
   createPeer,
   openEndpoint,
@@ -44,17 +51,17 @@ export async function openPayloadDepot(options: PayloadDepotOptions): Promise<Pa
   });
   const serve = (peer: Peer): void => {
     peer.handle("payload.keep", (body) => {
-      const { data } = KeepRequest.parse(body);
+      const { data } = readMessage(KeepRequest, body);
       const segment = store.write({ sizeBytes: data.byteLength, writeTo: (target) => target.set(data) });
       releaseArrays(data);
       return segment === undefined ? {} : { segment };
     });
     peer.handle("payload.read", (body) => {
-      const { segment, sizeBytes } = ReadKeptRequest.parse(body);
+      const { segment, sizeBytes } = readMessage(ReadKeptRequest, body);
       return reader.readBytes(segment, sizeBytes);
     });
     peer.handle("payload.free", (body) => {
-      for (const segment of SegmentsMessage.parse(body).segments) {
+      for (const segment of readMessage(SegmentsMessage, body).segments) {
         if (segment.startsWith(ownPrefix)) store.reuse([segment]);
         else if (segment.startsWith(keptHere) && !segment.includes("/")) removeSegment(segment);
       }

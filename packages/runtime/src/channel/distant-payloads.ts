@@ -17,6 +17,7 @@ import {
   type Link,
   type Peer,
   ReadKeptReply,
+  readMessage,
   TreadleError,
 } from "@treadle/contracts";
 import { createPeer, decodeItem, type PayloadReader, type PayloadStore } from "@treadle/transport";
@@ -107,7 +108,7 @@ export class DistantPayloads {
   async #copyTo({ node, addresses }: DepotsReply[number], item: KeptItem, store: PayloadStore): Promise<KeptItem> {
     const data = store.bytesOf(item.segment, item.sizeBytes);
     const peer = await this.#connect(addresses);
-    const { segment } = KeepReply.parse(await peer.request("payload.keep", { data }, this.#limits()));
+    const { segment } = readMessage(KeepReply, await peer.request("payload.keep", { data }, this.#limits()));
     if (segment === undefined) return item;
     return { ...item, node: this.#ports.node, copy: { node, segment } };
   }
@@ -123,7 +124,7 @@ export class DistantPayloads {
         try {
           const peer = await this.#connect(depot.addresses);
           const request = { segment, sizeBytes: item.sizeBytes };
-          return ReadKeptReply.parse(await peer.request("payload.read", request, this.#limits()));
+          return readMessage(ReadKeptReply, await peer.request("payload.read", request, this.#limits()));
         } catch (error) {
           if (error instanceof TreadleError && error.disposition === "cancelled") throw error;
           cause = error;
