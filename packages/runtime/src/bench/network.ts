@@ -64,6 +64,7 @@ async function openWays({ here, there, inside }: Namespace): Promise<Ways> {
       largestBytes: Math.max(...sizes),
     });
     ends.push(async () => {
+      if (far.exitCode !== null || far.signalCode !== null) return;
       const exited = once(far, "exit");
       far.stdin?.end();
       far.kill("SIGKILL");
