@@ -20,11 +20,13 @@ export function renderError(error: unknown, view: ErrorView): string {
   const outermost = known[0];
   const innermost = known.at(-1);
   const origin = mergeOrigins(known);
-  const { what, remedy } = splitRemedy(messageOf(root));
+  const message = messageOf(root);
   const rows: [string, string[]][] = [];
 
   const problems = problemsOf(innermost);
-  const repeats = innermost !== undefined && problems.some((problem) => what.includes(problem));
+  const repeats = innermost !== undefined && problems.some((problem) => message.includes(problem));
+  // Each of the listed problems says what was allowed and what it got.
+  const { what, remedy } = repeats ? { what: message, remedy: undefined } : splitRemedy(message);
   const headline = repeats ? catalogueMeaning(innermost) : what;
   if (innermost && problems.length === 0) rows.push(["what", [`${catalogueMeaning(innermost)} (${innermost.code})`]]);
   if (problems.length > 0) rows.push(["problems", problems]);
