@@ -6,7 +6,8 @@ import { fold, initialState } from "../src/view/state.ts";
 import { syntheticRun } from "./synthetic-run.ts";
 
 const events = syntheticRun({ steps: 40, killedInStep: 12 });
-const states = events.reduce((all, event) => [...all, fold(all.at(-1)!, event)], [initialState]);
+const states = [initialState];
+for (const event of events) states.push(fold(states.at(-1)!, event));
 const died = states[events.findIndex(({ type }) => type === "waiting") + 1]!;
 const size = { columns: 80, rows: 30, nowMs: died.lastEventAtMs! + 3000, colour: false };
 

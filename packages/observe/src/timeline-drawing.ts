@@ -2,7 +2,7 @@
  * How the timeline page draws: plain JavaScript for any current browser. It draws only what is in view: lanes by
  * scroll position, spans by binary search; spans too thin to see become columns as high as the time that they fill.
  */
-export const timelineDrawing = String.raw`"use strict";
+export const timelineDrawing = `"use strict";
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const summary = read("summary");
 const spans = read("spans");

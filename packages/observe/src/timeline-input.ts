@@ -1,5 +1,5 @@
 /** How the timeline page answers to wheel, pointer, keys and buttons; it goes on where `timelineDrawing` ends. */
-export const timelineInput = String.raw`let pending = false;
+export const timelineInput = `let pending = false;
 function redraw() {
   if (pending) return;
   pending = true;

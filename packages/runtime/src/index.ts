@@ -1,5 +1,5 @@
-export { type Node, type NodeOptions, openNode } from "./agent/node.ts";
 export { numaNodes } from "./agent/machine-facts.ts";
+export { type Node, type NodeOptions, openNode } from "./agent/node.ts";
 export type { BatchOptions, Channel, ChannelOptions, Sink, Source } from "./channel/channel.ts";
 export { type AcceleratorTool, acceleratorTools } from "./cluster/accelerators.ts";
 export type { Cluster } from "./cluster/cluster.ts";

@@ -105,10 +105,12 @@ function problemsOf(error: TreadleError | undefined): string[] {
 
 /** What the innermost error says of its origin counts; outer ones fill what it leaves open. */
 function mergeOrigins(errors: readonly TreadleError[]): ErrorOrigin {
-  return errors.reduce<ErrorOrigin>((inner, { origin }) => {
+  const merged: ErrorOrigin = {};
+  for (const { origin } of errors) {
     const present = Object.entries(origin).filter(([, value]) => value !== undefined);
-    return { ...inner, ...Object.fromEntries(present) };
-  }, {});
+    Object.assign(merged, Object.fromEntries(present));
+  }
+  return merged;
 }
 
 function describeOrigin({ worker, node, method, step }: ErrorOrigin): string {

@@ -84,7 +84,7 @@ details { padding: 10px 14px; } summary { cursor: pointer; } pre { overflow: aut
 #tip div { display: flex; gap: 8px; align-items: center; } #tip i { width: 9px; height: 9px; border-radius: 2px; } #tip b { margin-left: auto; }
 `;
 
-const script = String.raw`"use strict";
+const script = `"use strict";
 const tip = document.getElementById("tip");
 for (const figure of document.querySelectorAll("figure")) {
   const chart = JSON.parse(figure.querySelector("script").textContent);

@@ -13,6 +13,7 @@ import {
   type RunEvent,
   type RunSummary,
   type RuntimeConfig,
+  readMessage,
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
@@ -294,7 +295,7 @@ class Run {
       onEvent,
       telemetry: this.#observation?.telemetry,
       onSpans: (body) => {
-        const batch = SpanBatch.parse(body);
+        const batch = readMessage(SpanBatch, body);
         trace?.add(batch);
         this.#observation?.spans(batch);
       },
