@@ -40,22 +40,21 @@ test("a reply that is none is a failure that names the worker, and not an unhand
   expect(await failure).toBe(error);
 });
 
-test("S3: starting takes as long as it takes, and a put that nobody will take is named, though nobody was ever called", async () => {
+test("S3: starting takes as long as it takes, and a take that nobody will serve is named, though nobody was ever called", async () => {
   const supervision = { stallMs: 100, startTimeoutMs: 60_000 };
   const patient = await start({ cluster: { devices: 1 }, supervision });
   const probe = await patient.cluster.launch(ProbeWorker, {}); // a process needs longer than that
   await probe.whoAmI();
   expect(patient.events.filter(({ type }) => type === "waiting")).toEqual([]);
 
-  const { cluster, failure } = await start({ cluster: { devices: 1 }, supervision, flow: { capacity: 2 } });
+  const { cluster, failure } = await start({ cluster: { devices: 1 }, supervision });
   await cluster.launch(ProbeWorker, {});
-  const numbers = cluster.channel("numbers", z.number());
-  const put = numbers.put(1, 2, 3);
-  put.catch(() => {});
+  const taken = cluster.channel("numbers", z.number()).take();
+  taken.catch(() => {});
   const error = await failure;
   expect(error.code).toBe("call.timeout");
   expect(error.message).toContain("nothing moved");
-  expect(error.message).toContain("'runner' waits for 'nobody' to take from 'numbers'");
+  expect(error.message).toContain("'runner' waits for 'numbers' from 'nobody'");
 });
 
 describe("a worker that cannot begin", () => {

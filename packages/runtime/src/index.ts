@@ -13,8 +13,9 @@ export { Journal, type JournalRecord } from "./run/journal.ts";
 export { keptRuns } from "./run/kept-run.ts";
 export { type MeasureOptions, profileWorkflow, traceWorkflow } from "./run/measure.ts";
 export { profilePath, readProfile } from "./run/profile-store.ts";
-export { type RunOptions, type RunResult, resumeRun, runWorkflow, validateWorkflow } from "./run/run.ts";
+export type { RunOptions, RunResult } from "./run/run.ts";
 export { listRunIds, RunFolder } from "./run/run-folder.ts";
+export { resumeRun, runWorkflow, validateWorkflow } from "./run/start-run.ts";
 export {
   type Dataset,
   loadWorkflow,

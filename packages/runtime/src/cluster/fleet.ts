@@ -1,14 +1,13 @@
 /**
  * Every worker process of a run, over all its incarnations: starting, welcoming, replacing and ending them.
  *
- * Owner of: the ranks, their processes and links, the runner's endpoint, the folder of its sockets. What a death leads to
- * is the supervisor's decision; what calls, channels and locks make of it is theirs; this carries it out in order.
+ * Owner of: the ranks and their processes. What a death leads to is the supervisor's decision; what calls, channels and
+ * locks make of it is theirs; this carries it out in order.
  *
  * F1 a dead process is forgotten everywhere, locks, channels and peers included, before its calls start over.
  * F2 a process that is no more the rank's present incarnation changes nothing.
  * F3 the plan changes only while no call is open; ranks whose place it changes end in order and start from saved state.
  */
-import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -26,7 +25,7 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { createPeer, type Endpoint, type LinkTraffic, openEndpoint, openRelay, type Relay } from "@treadle/transport";
+import { createPeer, type LinkTraffic } from "@treadle/transport";
 import pLimit from "p-limit";
 import { LogFiles } from "../agent/log-file.ts";
 import type { ChannelHomes } from "../channel/channel-homes.ts";
@@ -37,12 +36,11 @@ import type { ClusterOptions } from "./cluster-options.ts";
 import type { Component } from "./component.ts";
 import { visibleDevices } from "./devices.ts";
 import type { GroupCalls } from "./group-calls.ts";
+import { LostPlaces } from "./lost-places.ts";
 import type { LaunchRequest, Nodes } from "./nodes.ts";
 import { type PendingCall, Rank } from "./rank.ts";
-import { localPorts, runnerMember, withRelay, workerTarget } from "./relay-addresses.ts";
-import { relocate } from "./relocate.ts";
+import { RunnerLinks } from "./runner-links.ts";
 import type { SavedStates } from "./saved-states.ts";
-import { makeSocketFolder, removeDeadSocketFolders, runnerSocket } from "./socket-folder.ts";
 import { serveWorker } from "./worker-service.ts";
 
 const retryDelayMs = 50;
@@ -72,24 +70,27 @@ export class Fleet {
   readonly #logFiles: LogFiles;
   readonly #artifacts: ArtifactFolder;
   readonly #spawnLimit = pLimit(4);
-  readonly #token = crypto.randomUUID();
-  #endpoint: Endpoint | undefined;
-  /** for workers that can dial nobody here, nor be dialled */
-  #relay: Relay | undefined;
-  #socketFolder = "";
+  readonly #links: RunnerLinks;
   #closing = false;
-  /** of each rank while it is loaded, as it said last */
-  readonly #memoryBytes = new Map<string, number>();
+  readonly #lostPlaces: LostPlaces;
   #restarts = 0;
 
   constructor(options: FleetOptions) {
     this.#options = options;
+    const { cluster, nodes, segmentPrefix } = options;
+    this.#links = new RunnerLinks({ cluster, nodes, segmentPrefix, warn: (line) => this.#warn(line) });
+    this.#lostPlaces = new LostPlaces({
+      nodes,
+      config: cluster.config,
+      ranks: () => this.all,
+      areMates: (component) => options.components.get(component)?.workerClass.restart === "group",
+    });
     this.#logFiles = new LogFiles(options.cluster.logs);
     this.#artifacts = new ArtifactFolder(join(options.cluster.runFolder, "artifacts"));
   }
 
   get traffic(): LinkTraffic {
-    return this.#endpoint?.traffic ?? { sentBytes: 0, receivedBytes: 0 };
+    return this.#links.traffic;
   }
 
   get restarts(): number {
@@ -102,7 +103,7 @@ export class Fleet {
 
   /** The folder of the runner's sockets, which workers on its node share. */
   get socketFolder(): string {
-    return this.#socketFolder;
+    return this.#links.socketFolder;
   }
 
   addDevices(devices: readonly DeviceSpec[]): void {
@@ -130,7 +131,7 @@ export class Fleet {
       .filter(([name]) => name !== node)
       .map(([name, addresses]) => ({
         node: name,
-        addresses: withRelay(addresses, name, this.#relay && "depot"),
+        addresses: this.#links.depot(addresses, name),
         consumes: consuming.has(name),
       }));
   }
@@ -189,32 +190,14 @@ export class Fleet {
   /** Starts every rank; resolves when all are ready. */
   async start(): Promise<void> {
     const { nodes, segmentPrefix, cluster } = this.#options;
-    const { runId, config } = cluster;
-    const { bind, advertise, tls } = config.cluster.links;
-    // No worker is on the runner's node unless the runner is a node itself.
-    if (nodes.isLocal) {
-      await removeDeadSocketFolders();
-      this.#socketFolder = await makeSocketFolder(segmentPrefix);
-    }
-    this.#endpoint = await openEndpoint({
-      name: "runner",
-      runId,
-      token: this.#token,
-      segments: { prefix: segmentPrefix, scope: nodes.home },
-      ...(nodes.isLocal
-        ? { unixPath: join(this.#socketFolder, runnerSocket) }
-        : { tcp: { host: bind, port: 0, advertise }, tls }),
-      onRefused: (error, from) => this.#warn(`a connection from '${from}' was refused: ${error.message}`),
-    });
-    this.#endpoint.onLink((link) => {
+    await this.#links.open((link) => {
       const [worker, incarnation] = link.remote.split("#");
       const rank = this.rank(worker as string);
       if (!rank || rank.incarnation !== Number(incarnation)) void link.close();
       else this.#serve(rank, createPeer(link));
     });
-    this.#relay = await this.#openRelay();
     await nodes.open(
-      { runId, segmentPrefix },
+      { runId: cluster.runId, segmentPrefix },
       {
         onHeartbeat: (worker, incarnation, busyMs) => {
           if (this.rank(worker)?.incarnation === incarnation) {
@@ -267,16 +250,13 @@ export class Fleet {
       }),
     );
     await this.#options.nodes.close();
-    await this.#endpoint?.close();
-    await this.#relay?.close();
+    await this.#links.close();
     this.#logFiles.close();
-    if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
   }
 
   /** A link from the runner. */
   connect(addresses: readonly string[]): Promise<Link> {
-    if (!this.#endpoint) throw new TreadleError("link.closed", "the runner has no endpoint yet");
-    return this.#endpoint.connect(addresses);
+    return this.#links.connect(addresses);
   }
 
   /** Moves a worker onto its devices; answers with the bytes that it occupies on each. */
@@ -351,8 +331,8 @@ export class Fleet {
         devices: [...rank.devices],
         module: component.module,
         exportName: component.exportName,
-        runnerAddresses: this.#reachable((this.#endpoint as Endpoint).addresses, rank.node, this.#options.nodes.home),
-        token: this.#token,
+        runnerAddresses: this.#links.ownFor(rank.node),
+        token: this.#links.token,
         runFolder,
         seed: config.seed,
         trace: config.trace || telemetry !== undefined,
@@ -365,61 +345,15 @@ export class Fleet {
     };
   }
 
-  /** Of the addresses of a process, those by which one on another node can reach it. */
-  #reachable(addresses: readonly string[], from: string, to: string): string[] {
-    if (from === to) return [...addresses];
-    const direct = addresses.filter((address) => !address.startsWith("unix:"));
-    if (this.#relay === undefined) return direct;
-    return to === this.#options.nodes.home
-      ? withRelay(direct, runnerMember, runnerMember)
-      : withRelay(direct, to, workerTarget(addresses));
-  }
-
-  /** Not where links are encrypted: a relay's are not, past NATS. */
-  #openRelay(): Promise<Relay> | undefined {
-    const { nats, links } = this.#options.cluster.config.cluster;
-    if (nats === undefined || links.tls !== undefined || this.#options.nodes.isLocal) return undefined;
-    const { runId } = this.#options.cluster;
-    const ports = localPorts({ [runnerMember]: (this.#endpoint as Endpoint).addresses }, links.bind);
-    return openRelay({ nats, runId, member: runnerMember, ports });
-  }
-
-  /** The node of a rank is gone: waits for it to come back, and in vain, takes another. Rejects with `node.lost`. */
+  /** The node of a rank is gone, and may come back. Rejects with `node.lost`. */
   async #findPlace(rank: Rank): Promise<void> {
-    const { nodes, cluster, locks } = this.#options;
-    const { rejoinMs } = cluster.config.cluster;
-    const { startTimeoutMs } = cluster.config.supervision;
     const lost = rank.node;
-    if (await nodes.until(() => nodes.has(lost) || this.#closing, rejoinMs)) return;
-    const roomy = () => nodes.places().filter((device) => this.#hasRoom(rank, device));
-    const place = () => relocate(rank.devices, roomy(), (device) => this.#ranksOn(device));
-    await nodes.until(() => nodes.has(lost) || place() !== undefined || this.#closing, startTimeoutMs);
-    if (nodes.has(lost) || this.#closing) return;
-    const found = place();
-    if (found === undefined) {
-      throw new TreadleError(
-        "node.lost",
-        `no node is left for '${rank.name}': '${lost}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) no other had devices like ${rank.devices.join(", ")} with room for it; start a node agent, then 'treadle resume'`,
-        { origin: { worker: rank.name, node: lost } },
-      );
-    }
-    this.addDevices(nodes.places());
+    const found = await this.#lostPlaces.replace(rank, () => this.#closing);
+    if (found === undefined) return;
+    this.addDevices(this.#options.nodes.places());
     rank.place = found;
-    locks.addWorker(rank.name, rank.devices);
+    this.#options.locks.addWorker(rank.name, rank.devices);
     this.#warn(`'${rank.name}' moves from node '${lost}' to '${rank.node}' (${rank.devices.join(", ")})`);
-  }
-
-  /** Ranks that hold one state together compute together, and must fit together; others take turns on a device. */
-  #hasRoom(rank: Rank, { id, memoryBytes }: DeviceSpec): boolean {
-    const { restart } = (this.#options.components.get(rank.component) as Component).workerClass;
-    const mates = this.ranksOf(rank.component).filter((each) => each !== rank && each.devices.includes(id));
-    if (restart !== "group" || mates.length === 0) return true;
-    const bytesOf = (each: Rank): number => this.#memoryBytes.get(each.name) ?? 0;
-    return mates.reduce((sum, each) => sum + bytesOf(each), bytesOf(rank)) <= memoryBytes;
-  }
-
-  #ranksOn(device: string): number {
-    return this.all.filter((rank) => rank.devices.includes(device)).length;
   }
 
   #log(worker: string, level: string, line: string): void {
@@ -453,7 +387,7 @@ export class Fleet {
           );
         }
         await target.ready();
-        const addresses = this.#reachable(target.addresses, rank.node, target.node);
+        const addresses = this.#links.reachable(target.addresses, rank.node, target.node);
         return { addresses, incarnation: target.incarnation };
       },
       depots: (channel) => this.depots(channel, rank.node),
@@ -461,7 +395,7 @@ export class Fleet {
         const { addresses, pid, memoryBytes, route } = readMessage(ReadyMessage, body);
         rank.route = route;
         this.#options.locks.reportMemory(rank.name, memoryBytes);
-        this.#memoryBytes.set(rank.name, memoryBytes);
+        this.#lostPlaces.reportMemory(rank.name, memoryBytes);
         void this.#welcome(rank, peer, addresses, pid);
       },
     });

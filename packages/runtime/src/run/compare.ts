@@ -6,7 +6,7 @@ import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleEr
 import { layoutOf, median, type PlanFromProfile, planFromProfile } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
-import { runWorkflow } from "./run.ts";
+import { runWorkflow } from "./start-run.ts";
 
 /** One way in which the workload ran. */
 export type ComparedPlan = {

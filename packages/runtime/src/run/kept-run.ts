@@ -11,6 +11,7 @@ import { readdir, rm } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { NatsConfig, RunLog, RunStore } from "@treadle/contracts";
 import { NatsRunStore } from "@treadle/transport";
+import { stateFilesOf } from "./journal.ts";
 import { JournalFile } from "./journal-file.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -136,4 +137,29 @@ async function filesBelow(folder: string, root: string): Promise<string[]> {
     .filter((entry) => entry.isFile())
     .map((entry) => relative(root, join(entry.parentPath ?? entry.path, entry.name)))
     .sort();
+}
+
+/** Takes a run that is kept for any machine, and makes its folder here what is kept. */
+export async function openKeptRun(
+  nats: NatsConfig,
+  folder: RunFolder,
+  onNotice: (text: string) => void,
+): Promise<KeptRun> {
+  const store = await openRunStore(nats, folder, onNotice);
+  try {
+    await rememberKept(nats, folder);
+    await store.take();
+    return await KeptRun.open(store, folder, stateFilesOf);
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
+
+/** A run that is kept only since it was resumed says so to whoever resumes it next. */
+async function rememberKept(nats: NatsConfig, folder: RunFolder): Promise<void> {
+  const stored = (await folder.readJson(folder.configFile)) as { config: { cluster: { nats?: NatsConfig } } };
+  if (stored.config.cluster.nats?.durableRuns) return;
+  const cluster = { ...stored.config.cluster, nats };
+  await folder.writeJson(folder.configFile, { ...stored, config: { ...stored.config, cluster } });
 }

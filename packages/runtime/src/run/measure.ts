@@ -3,7 +3,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type FlowGraph, type Profile, TreadleError } from "@treadle/contracts";
-import { type RunOptions, runWorkflow } from "./run.ts";
+import type { RunOptions } from "./run.ts";
+import { runWorkflow } from "./start-run.ts";
 
 export type MeasureOptions = Omit<RunOptions, "runsRoot" | "onLearnt" | "measureAnew">;
 

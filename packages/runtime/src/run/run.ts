@@ -1,14 +1,13 @@
 /**
- * One run of a workflow, from its configuration to its summary; new or resumed.
+ * One run of a workflow, from its folder to its summary; new or resumed.
  *
  * Owner of: the run's folder and journal, its cluster, and the events that views fold over.
  *
  * J1 (ARCHITECTURE) holds through the journal: a resumed run begins after the last committed step, with the states that
  * were committed with it. S1: what ends a run is its first failure, whoever noticed it first.
  */
-import { basename, dirname, join, relative, resolve } from "node:path";
+import { basename, join } from "node:path";
 import {
-  NatsConfig,
   type Plan,
   type RunEvent,
   type RunSummary,
@@ -18,25 +17,23 @@ import {
   toErrorRecord,
 } from "@treadle/contracts";
 import { MetricsWriter, SpanBatch } from "@treadle/observe";
-import type { z } from "zod";
 import { Cluster } from "../cluster/cluster.ts";
-import { connectNodes, findNodes } from "../cluster/find-nodes.ts";
+import { connectNodes } from "../cluster/find-nodes.ts";
 import type { Nodes } from "../cluster/nodes.ts";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { CallHandle } from "../group/handle.ts";
 import { AutoPlacement, type Learnt } from "./auto-placement.ts";
 import { Checkpoints } from "./checkpoints.ts";
-import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { Elasticity } from "./elasticity.ts";
-import { Journal, stateFilesOf } from "./journal.ts";
-import { KeptRun, openRunStore } from "./kept-run.ts";
-import { RunFolder } from "./run-folder.ts";
+import { Journal } from "./journal.ts";
+import { type KeptRun, openKeptRun } from "./kept-run.ts";
+import type { RunFolder } from "./run-folder.ts";
 import { openRunObservation, type RunObservation } from "./run-observation.ts";
 import { RunTally } from "./run-tally.ts";
 import { RunTrace } from "./run-trace.ts";
 import { StateFiles } from "./state-files.ts";
 import { type CommittedStep, StepTracker } from "./step-tracker.ts";
-import { type LoadedWorkflow, loadWorkflow, type Metrics, type WorkflowContext } from "./workflow.ts";
+import type { LoadedWorkflow, Metrics, WorkflowContext } from "./workflow.ts";
 
 export type RunOptions = {
   /** folder of the workflow, with `run.ts` and `config.yaml` */
@@ -65,138 +62,7 @@ export type RunOptions = {
 
 export type RunResult = { readonly summary: RunSummary; readonly stopped: boolean };
 
-/** Resolves the configuration and the placement; starts nothing. */
-export async function validateWorkflow(
-  options: Pick<RunOptions, "workflow" | "configFile" | "overrides" | "projectRoot" | "decide">,
-): Promise<{ config: RuntimeConfig; plan: Plan }> {
-  const loaded = await loadWorkflow(options.workflow);
-  const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
-  return { config, plan: await placeOnly(loaded, config, options) };
-}
-
-export async function runWorkflow(options: RunOptions): Promise<RunResult> {
-  const loaded = await loadWorkflow(options.workflow);
-  const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
-  const folder = new RunFolder(options.runsRoot, newRunId(loaded.name));
-  await folder.create();
-  await folder.writeJson(folder.configFile, { workflow: relative(options.projectRoot, loaded.folder), config });
-  return new Run(options, loaded, config, folder).execute();
-}
-
-/** Goes on with a run after the last step that its journal has. `steps` may be raised by an override. */
-export async function resumeRun(
-  options: Omit<RunOptions, "workflow" | "configFile"> & {
-    runId: string;
-    checkpoint?: string | undefined;
-    /** where the run is kept when its folder is not here; and how to reach, from here, what its configuration names */
-    nats?: z.input<typeof NatsConfig> | undefined;
-  },
-): Promise<RunResult> {
-  const folder = new RunFolder(options.runsRoot, options.runId);
-  if (!(await folder.exists())) await fetchConfig(folder, options.nats);
-  const stored = (await folder.readJson(folder.configFile)) as { workflow: string; config: unknown };
-  const workflow = resolve(options.projectRoot, stored.workflow);
-  const loaded = await loadWorkflow(workflow);
-  const config = validateConfig(
-    loaded.workflow.schema,
-    applyOverrides(reachedBy(stored.config, options.nats), options.overrides ?? []),
-  ) as unknown as RuntimeConfig;
-  return new Run({ ...options, workflow }, loaded, config, folder, options.checkpoint).execute();
-}
-
-/** Brings the configuration of a run that another machine has started. */
-async function fetchConfig(folder: RunFolder, nats: z.input<typeof NatsConfig> | undefined): Promise<void> {
-  const { runId } = folder;
-  const missing = (where: string) =>
-    new TreadleError(
-      "run.not-found",
-      `no run '${runId}' ${where}; 'treadle runs' lists those here, 'treadle runs --nats …' those that are kept for any machine (cluster.nats.durableRuns)`,
-    );
-  if (nats === undefined) throw missing(`in '${dirname(folder.path)}'`);
-  const store = await openRunStore(validateConfig(NatsConfig, nats), folder, () => {});
-  try {
-    const isKept = (await store.names()).includes(basename(folder.configFile));
-    if (!isKept) throw missing(`in '${dirname(folder.path)}' or at the NATS servers`);
-    await store.fetch(basename(folder.configFile));
-  } finally {
-    await store.close();
-  }
-}
-
-/** What was started on another machine may reach the servers at another address. */
-function reachedBy(config: unknown, nats: z.input<typeof NatsConfig> | undefined): unknown {
-  const values = config as { cluster: { nats?: object } };
-  if (nats === undefined || values.cluster.nats === undefined) return config;
-  return { ...values, cluster: { ...values.cluster, nats: { ...values.cluster.nats, ...nats } } };
-}
-
-async function resolveConfig(
-  loaded: LoadedWorkflow,
-  configFile: string | undefined,
-  overrides: readonly string[],
-): Promise<RuntimeConfig> {
-  const file = await readConfigFile(configFile ?? join(loaded.folder, "config.yaml"));
-  return validateConfig(loaded.workflow.schema, applyOverrides(file, overrides)) as unknown as RuntimeConfig;
-}
-
-const placed = Symbol("placed");
-
-/** Runs the workflow up to its first call, which is where placement is due. */
-async function placeOnly(
-  loaded: LoadedWorkflow,
-  config: RuntimeConfig,
-  { projectRoot, decide }: Pick<RunOptions, "projectRoot" | "decide">,
-): Promise<Plan> {
-  const auto = new AutoPlacement(
-    { workflow: loaded.name, projectRoot, config },
-    {
-      components: () => cluster.components,
-      adopt: async () => false,
-      measureSwaps: async () => new Map(),
-      observe() {},
-      learnt() {},
-      warn() {},
-    },
-  );
-  const cluster: Cluster = new Cluster({
-    runId: "dry-run",
-    nodes: await findNodes(config, projectRoot, () => {}),
-    config,
-    projectRoot,
-    plan: decide ?? (config.placement.mode === "auto" ? (facts) => auto.plan(facts) : undefined),
-    runFolder: "",
-    logs: "",
-    stateFolder: "",
-    workflowModule: loaded.module,
-    onEvent: () => {},
-    onSpans: () => {},
-    dryRun: () => {
-      throw placed;
-    },
-  });
-  const stopHere = () => {
-    cluster.place();
-    throw placed;
-  };
-  const context: WorkflowContext<never> = {
-    cluster,
-    config: config as never,
-    runId: "dry-run",
-    steps: stopHere,
-    report: stopHere,
-    once: stopHere,
-  };
-  try {
-    await loaded.workflow.run(context).catch((error: unknown) => {
-      if (error !== placed) throw error;
-    });
-    return cluster.place();
-  } finally {
-    await cluster.close();
-  }
-}
-
-class Run {
+export class Run {
   readonly #options: RunOptions;
   readonly #loaded: LoadedWorkflow;
   readonly #config: RuntimeConfig;
@@ -538,27 +404,6 @@ class Run {
   }
 }
 
-/** Takes a run that is kept for any machine, and makes its folder here what is kept. */
-async function openKeptRun(nats: NatsConfig, folder: RunFolder, onNotice: (text: string) => void): Promise<KeptRun> {
-  const store = await openRunStore(nats, folder, onNotice);
-  try {
-    await rememberKept(nats, folder);
-    await store.take();
-    return await KeptRun.open(store, folder, stateFilesOf);
-  } catch (error) {
-    await store.close();
-    throw error;
-  }
-}
-
-/** A run that is kept only since it was resumed says so to whoever resumes it next. */
-async function rememberKept(nats: NatsConfig, folder: RunFolder): Promise<void> {
-  const stored = (await folder.readJson(folder.configFile)) as { config: { cluster: { nats?: NatsConfig } } };
-  if (stored.config.cluster.nats?.durableRuns) return;
-  const cluster = { ...stored.config.cluster, nats };
-  await folder.writeJson(folder.configFile, { ...stored, config: { ...stored.config, cluster } });
-}
-
 function averageRanks(perRank: readonly Metrics[]): Record<string, number> {
   const names = new Set(perRank.flatMap((metrics) => Object.keys(metrics)));
   return Object.fromEntries(
@@ -567,10 +412,4 @@ function averageRanks(perRank: readonly Metrics[]): Record<string, number> {
       return [name, values.reduce((sum, value) => sum + value, 0) / values.length];
     }),
   );
-}
-
-/** Sorts by start time, and reads well: `20260131-142530-reasoning-grpo-4f2a`. */
-function newRunId(workflow: string): string {
-  const stamp = new Date().toISOString().replace(/[-:]/g, "").replace("T", "-").slice(0, 15);
-  return `${stamp}-${workflow}-${crypto.randomUUID().slice(0, 4)}`;
 }

@@ -1,0 +1,149 @@
+/** How a run begins: a new one, one that is resumed, or none at all, only to see where everything would run. */
+import { basename, dirname, join, relative, resolve } from "node:path";
+import { NatsConfig, type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
+import type { z } from "zod";
+import { Cluster } from "../cluster/cluster.ts";
+import { findNodes } from "../cluster/find-nodes.ts";
+import { AutoPlacement } from "./auto-placement.ts";
+import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
+import { openRunStore } from "./kept-run.ts";
+import { Run, type RunOptions, type RunResult } from "./run.ts";
+import { RunFolder } from "./run-folder.ts";
+import { type LoadedWorkflow, loadWorkflow, type WorkflowContext } from "./workflow.ts";
+
+/** Resolves the configuration and the placement; starts nothing. */
+export async function validateWorkflow(
+  options: Pick<RunOptions, "workflow" | "configFile" | "overrides" | "projectRoot" | "decide">,
+): Promise<{ config: RuntimeConfig; plan: Plan }> {
+  const loaded = await loadWorkflow(options.workflow);
+  const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
+  return { config, plan: await placeOnly(loaded, config, options) };
+}
+
+export async function runWorkflow(options: RunOptions): Promise<RunResult> {
+  const loaded = await loadWorkflow(options.workflow);
+  const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
+  const folder = new RunFolder(options.runsRoot, newRunId(loaded.name));
+  await folder.create();
+  await folder.writeJson(folder.configFile, { workflow: relative(options.projectRoot, loaded.folder), config });
+  return new Run(options, loaded, config, folder).execute();
+}
+
+/** Goes on with a run after the last step that its journal has. `steps` may be raised by an override. */
+export async function resumeRun(
+  options: Omit<RunOptions, "workflow" | "configFile"> & {
+    runId: string;
+    checkpoint?: string | undefined;
+    /** where the run is kept when its folder is not here; and how to reach, from here, what its configuration names */
+    nats?: z.input<typeof NatsConfig> | undefined;
+  },
+): Promise<RunResult> {
+  const folder = new RunFolder(options.runsRoot, options.runId);
+  if (!(await folder.exists())) await fetchConfig(folder, options.nats);
+  const stored = (await folder.readJson(folder.configFile)) as { workflow: string; config: unknown };
+  const workflow = resolve(options.projectRoot, stored.workflow);
+  const loaded = await loadWorkflow(workflow);
+  const config = validateConfig(
+    loaded.workflow.schema,
+    applyOverrides(reachedBy(stored.config, options.nats), options.overrides ?? []),
+  ) as unknown as RuntimeConfig;
+  return new Run({ ...options, workflow }, loaded, config, folder, options.checkpoint).execute();
+}
+
+/** Brings the configuration of a run that another machine has started. */
+async function fetchConfig(folder: RunFolder, nats: z.input<typeof NatsConfig> | undefined): Promise<void> {
+  const { runId } = folder;
+  const missing = (where: string) =>
+    new TreadleError(
+      "run.not-found",
+      `no run '${runId}' ${where}; 'treadle runs' lists those here, 'treadle runs --nats …' those that are kept for any machine (cluster.nats.durableRuns)`,
+    );
+  if (nats === undefined) throw missing(`in '${dirname(folder.path)}'`);
+  const store = await openRunStore(validateConfig(NatsConfig, nats), folder, () => {});
+  try {
+    const isKept = (await store.names()).includes(basename(folder.configFile));
+    if (!isKept) throw missing(`in '${dirname(folder.path)}' or at the NATS servers`);
+    await store.fetch(basename(folder.configFile));
+  } finally {
+    await store.close();
+  }
+}
+
+/** What was started on another machine may reach the servers at another address. */
+function reachedBy(config: unknown, nats: z.input<typeof NatsConfig> | undefined): unknown {
+  const values = config as { cluster: { nats?: object } };
+  if (nats === undefined || values.cluster.nats === undefined) return config;
+  return { ...values, cluster: { ...values.cluster, nats: { ...values.cluster.nats, ...nats } } };
+}
+
+async function resolveConfig(
+  loaded: LoadedWorkflow,
+  configFile: string | undefined,
+  overrides: readonly string[],
+): Promise<RuntimeConfig> {
+  const file = await readConfigFile(configFile ?? join(loaded.folder, "config.yaml"));
+  return validateConfig(loaded.workflow.schema, applyOverrides(file, overrides)) as unknown as RuntimeConfig;
+}
+
+const placed = Symbol("placed");
+
+/** Runs the workflow up to its first call, which is where placement is due. */
+async function placeOnly(
+  loaded: LoadedWorkflow,
+  config: RuntimeConfig,
+  { projectRoot, decide }: Pick<RunOptions, "projectRoot" | "decide">,
+): Promise<Plan> {
+  const auto = new AutoPlacement(
+    { workflow: loaded.name, projectRoot, config },
+    {
+      components: () => cluster.components,
+      adopt: async () => false,
+      measureSwaps: async () => new Map(),
+      observe() {},
+      learnt() {},
+      warn() {},
+    },
+  );
+  const cluster: Cluster = new Cluster({
+    runId: "dry-run",
+    nodes: await findNodes(config, projectRoot, () => {}),
+    config,
+    projectRoot,
+    plan: decide ?? (config.placement.mode === "auto" ? (facts) => auto.plan(facts) : undefined),
+    runFolder: "",
+    logs: "",
+    stateFolder: "",
+    workflowModule: loaded.module,
+    onEvent: () => {},
+    onSpans: () => {},
+    dryRun: () => {
+      throw placed;
+    },
+  });
+  const stopHere = () => {
+    cluster.place();
+    throw placed;
+  };
+  const context: WorkflowContext<never> = {
+    cluster,
+    config: config as never,
+    runId: "dry-run",
+    steps: stopHere,
+    report: stopHere,
+    once: stopHere,
+  };
+  try {
+    await loaded.workflow.run(context).catch((error: unknown) => {
+      if (error !== placed) throw error;
+    });
+    return cluster.place();
+  } finally {
+    await cluster.close();
+  }
+}
+
+/** Sorts by start time, and reads well: `20260131-142530-reasoning-grpo-4f2a`. */
+function newRunId(workflow: string): string {
+  const stamp = new Date().toISOString().replace(/[-:]/g, "").replace("T", "-").slice(0, 15);
+  return `${stamp}-${workflow}-${crypto.randomUUID().slice(0, 4)}`;
+}
