@@ -1,20 +1,20 @@
 /** A run with real sandboxes: what it learns from, what it reports, and what is left of it, however it ends. */
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { RunSummary } from "@treadle/contracts";
 import { readMetrics } from "@treadle/observe";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { makeTemporary } from "../support/temporary-folder.ts";
 import { startTreadle, treadle, until } from "../support/treadle.ts";
 
 let root: string;
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), "treadle-agent-"));
-  await mkdir(join(root, "tmp"));
   // Where drivers keep the folders of their sandboxes.
-  vi.stubEnv("TMPDIR", join(root, "tmp"));
+  vi.stubEnv("TMPDIR", await makeTemporary(root));
 });
 afterEach(async () => {
   vi.unstubAllEnvs();

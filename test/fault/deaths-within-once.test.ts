@@ -1,5 +1,5 @@
 /** What is done once, before the steps, is done once whatever dies meanwhile. */
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
@@ -8,12 +8,13 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { pidOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf } from "../support/ledger.ts";
 import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
+import { makeTemporary } from "../support/temporary-folder.ts";
 
 let root: string;
 let runner: RunnerProcess | undefined;
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), "treadle-once-"));
-  await mkdir(join(root, "tmp"));
+  await makeTemporary(root);
 });
 afterEach(async () => {
   runner?.child.kill("SIGKILL");

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RunEvent, TreadleError } from "@treadle/contracts";
@@ -8,12 +8,13 @@ import { readRecords } from "../../packages/runtime/src/run/journal.ts";
 import { isAlive, projectRoot, segmentsOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf, socketFolders } from "../support/ledger.ts";
 import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
+import { makeTemporary } from "../support/temporary-folder.ts";
 
 let root: string;
 const runners: RunnerProcess[] = [];
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), "treadle-runs-"));
-  await mkdir(join(root, "tmp"));
+  await makeTemporary(root);
 });
 afterEach(async () => {
   for (const { child } of runners.splice(0)) child.kill("SIGKILL");

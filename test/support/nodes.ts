@@ -1,6 +1,6 @@
 /** A NATS server, node agents and a runner, each in a process of its own, over a project that they share. */
 import { type ChildProcess, spawn } from "node:child_process";
-import { cp, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -10,6 +10,7 @@ import { type NatsServer, type NatsServerOptions, startNatsServer } from "@tread
 import { expect } from "vitest";
 import { projectRoot as checkout, isAlive, segmentsOf, until } from "./cluster.ts";
 import { socketFolders } from "./ledger.ts";
+import { makeTemporary } from "./temporary-folder.ts";
 
 const sourceFlags = ["--conditions=source", "--import", "tsx"];
 const command = join(checkout, "packages/cli/bin/treadle.js");
@@ -59,7 +60,7 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
     }
     await symlink(join(checkout, "node_modules"), join(world.project, "node_modules"));
     await writeFile(join(world.project, "package.json"), JSON.stringify({ type: "module", private: true }));
-    await mkdir(world.temporary);
+    await makeTemporary(root);
     return world;
   }
 

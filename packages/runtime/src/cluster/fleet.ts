@@ -348,10 +348,8 @@ export class Fleet {
   /** The node of a rank is gone, and may come back. Rejects with `node.lost`. */
   async #findPlace(rank: Rank): Promise<void> {
     const lost = rank.node;
-    const found = await this.#lostPlaces.replace(rank, () => this.#closing);
-    if (found === undefined) return;
+    if (!(await this.#lostPlaces.replace(rank, () => this.#closing))) return;
     this.addDevices(this.#options.nodes.places());
-    rank.place = found;
     this.#options.locks.addWorker(rank.name, rank.devices);
     this.#warn(`'${rank.name}' moves from node '${lost}' to '${rank.node}' (${rank.devices.join(", ")})`);
   }

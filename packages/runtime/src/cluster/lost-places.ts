@@ -2,7 +2,7 @@
 import { type DeviceSpec, type RuntimeConfig, TreadleError } from "@treadle/contracts";
 import type { Nodes } from "./nodes.ts";
 import type { Rank } from "./rank.ts";
-import { type Place, relocate } from "./relocate.ts";
+import { relocate } from "./relocate.ts";
 
 export type LostPlacesOptions = {
   readonly nodes: Nodes;
@@ -26,18 +26,24 @@ export class LostPlaces {
     this.#memoryBytes.set(worker, bytes);
   }
 
-  /** Another place for the rank; undefined when its node came back, or when `isClosing`. Rejects with `node.lost`. */
-  async replace(rank: Rank, isClosing: () => boolean): Promise<Place | undefined> {
+  /**
+   * Gives the rank another place, at once, so that its mates see it taken. Resolves with whether it did: not when its node
+   * came back, nor when `isClosing`. Rejects with `node.lost`.
+   */
+  async replace(rank: Rank, isClosing: () => boolean): Promise<boolean> {
     const { nodes, config } = this.#options;
     const { startTimeoutMs } = config.supervision;
     const lost = rank.node;
-    if (await nodes.until(() => nodes.has(lost) || isClosing(), config.cluster.rejoinMs)) return undefined;
+    if (await nodes.until(() => nodes.has(lost) || isClosing(), config.cluster.rejoinMs)) return false;
     const roomy = () => nodes.places().filter((device) => this.#hasRoom(rank, device));
     const place = () => relocate(rank.devices, roomy(), (device) => this.#ranksOn(device));
     await nodes.until(() => nodes.has(lost) || place() !== undefined || isClosing(), startTimeoutMs);
-    if (nodes.has(lost) || isClosing()) return undefined;
+    if (nodes.has(lost) || isClosing()) return false;
     const found = place();
-    if (found !== undefined) return found;
+    if (found !== undefined) {
+      rank.place = found;
+      return true;
+    }
     throw new TreadleError(
       "node.lost",
       `no node is left for '${rank.name}': '${lost}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) no other had devices like ${rank.devices.join(", ")} with room for it; start a node agent, then 'treadle resume'`,
