@@ -27,7 +27,8 @@ import {
   sessionName,
 } from "./cgroup.ts";
 import { runCommand, signalProcess, spawnCommand } from "./command.ts";
-import { HeldShell, type ShellProcess } from "./held-shell.ts";
+import type { ShellProcess } from "./held-shell.ts";
+import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
 import {
   baseEnvironment,
@@ -136,20 +137,15 @@ export class CgroupDriver implements SandboxDriver {
 
 const holdingExec = "hold";
 
-class HeldSandbox implements Sandbox {
+class HeldSandbox extends OpenSandbox {
   readonly id: string;
   readonly #tree: CgroupTree;
   readonly #folder: string;
   readonly #driver: CgroupDriverOptions;
   readonly #options: SandboxOptions;
-  readonly #forget: () => void;
-  readonly #closing = new AbortController();
-  readonly #running = new Set<Promise<ExecResult>>();
-  readonly #shells = new Set<HeldShell>();
   #holder: ChildProcess | undefined;
   #insidePid = 0;
   #execs = 0;
-  #closed: Promise<void> | undefined;
 
   constructor(
     tree: CgroupTree,
@@ -158,12 +154,12 @@ class HeldSandbox implements Sandbox {
     options: SandboxOptions,
     forget: () => void,
   ) {
+    super(forget);
     this.id = folder.slice(folder.lastIndexOf("/") + 1);
     this.#tree = tree;
     this.#folder = folder;
     this.#driver = driver;
     this.#options = options;
-    this.#forget = forget;
   }
 
   async start(): Promise<void> {
@@ -203,33 +199,13 @@ class HeldSandbox implements Sandbox {
       await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
   }
 
-  async exec(request: ExecRequest): Promise<ExecResult> {
-    this.#refuseDead();
-    const run = this.#run(request, `exec-${this.#execs++}`);
-    this.#running.add(run);
-    try {
-      return await run;
-    } finally {
-      this.#running.delete(run);
-    }
-  }
-
-  holdShell(): HeldShell {
-    this.#refuseDead();
-    const shell = new HeldShell(() => this.#startShell(`shell-${this.#execs++}`));
-    this.#shells.add(shell);
-    return shell;
-  }
-
-  #refuseDead(): void {
-    if (this.#closed !== undefined) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
+  protected override hasDied(): boolean {
     const holder = this.#holder;
-    if (holder === undefined || holder.exitCode !== null || holder.signalCode !== null)
-      throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
+    return holder === undefined || holder.exitCode !== null || holder.signalCode !== null;
   }
 
-  async #startShell(exec: string): Promise<ShellProcess> {
-    this.#refuseDead();
+  protected override async startShell(): Promise<ShellProcess> {
+    const exec = `shell-${this.#execs++}`;
     const join = await this.#tree.createExec(this.id, exec, undefined);
     const child = spawn("/bin/sh", this.#entering(join, baseEnvironment, ["/bin/sh"]), {
       stdio: ["pipe", "pipe", "pipe"],
@@ -250,12 +226,11 @@ class HeldSandbox implements Sandbox {
     };
   }
 
-  async #run(request: ExecRequest, exec: string): Promise<ExecResult> {
+  protected override async run(request: ExecRequest): Promise<ExecResult> {
+    const exec = `exec-${this.#execs++}`;
     const environment = { ...baseEnvironment, ...request.environment };
     const memoryKills = this.#tree.outOfMemoryKills(this.id);
     const join = await this.#tree.createExec(this.id, exec, request.cores);
-    const signal =
-      request.signal === undefined ? this.#closing.signal : AbortSignal.any([request.signal, this.#closing.signal]);
     let ended: Promise<void> | undefined;
     const kill = (): Promise<void> => {
       ended ??= this.#tree.killExec(this.id, exec);
@@ -281,7 +256,7 @@ class HeldSandbox implements Sandbox {
           kill,
           ranOutOfMemory: () => this.#tree.outOfMemoryKills(this.id) > memoryKills,
         },
-        { ...request, signal },
+        request,
       );
     } finally {
       await kill();
@@ -313,18 +288,10 @@ class HeldSandbox implements Sandbox {
     return readThrough(this, path, maxBytes);
   }
 
-  close(): Promise<void> {
-    this.#closed ??= this.#end();
-    return this.#closed;
-  }
-
-  async #end(): Promise<void> {
-    this.#closing.abort();
-    await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
+  protected override async remove(): Promise<void> {
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
     await this.#tree.removeSandbox(this.id);
     await rm(this.#folder, { recursive: true, force: true });
-    this.#forget();
   }
 
   #mounts(network: boolean): string[] {

@@ -25,7 +25,8 @@ import { type RunningCommand, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerGroup } from "./container-group.ts";
 import { DockerEngine, type EngineExec } from "./docker-engine.ts";
-import { HeldShell, type ShellProcess } from "./held-shell.ts";
+import type { ShellProcess } from "./held-shell.ts";
+import { OpenSandbox } from "./open-sandbox.ts";
 import {
   baseEnvironment,
   type ExecRequest,
@@ -117,15 +118,11 @@ type Started = EngineExec & {
   readonly insidePid: number | undefined;
 };
 
-class ContainerSandbox implements Sandbox {
+class ContainerSandbox extends OpenSandbox {
   readonly #engine: DockerEngine;
   readonly #driver: z.infer<typeof DockerOptions>;
   readonly #options: SandboxOptions;
   readonly #allCores: readonly number[];
-  readonly #forget: () => void;
-  readonly #closing = new AbortController();
-  readonly #running = new Set<Promise<ExecResult>>();
-  readonly #shells = new Set<HeldShell>();
   /** first processes, inside, of what runs */
   readonly #inside = new Set<number>();
   #container: Docker.Container | undefined;
@@ -134,7 +131,6 @@ class ContainerSandbox implements Sandbox {
   #cores!: ContainerCores;
   #hasDied = false;
   #execs = 0;
-  #closed: Promise<void> | undefined;
 
   constructor(
     engine: DockerEngine,
@@ -143,11 +139,11 @@ class ContainerSandbox implements Sandbox {
     cores: number,
     forget: () => void,
   ) {
+    super(forget);
     this.#engine = engine;
     this.#driver = driver;
     this.#options = options;
     this.#allCores = Array.from({ length: cores }, (_, core) => core);
-    this.#forget = forget;
   }
 
   get id(): string {
@@ -206,24 +202,6 @@ class ContainerSandbox implements Sandbox {
     });
   }
 
-  async exec(request: ExecRequest): Promise<ExecResult> {
-    this.#refuseDead();
-    const run = this.#run(request);
-    this.#running.add(run);
-    try {
-      return await run;
-    } finally {
-      this.#running.delete(run);
-    }
-  }
-
-  holdShell(): HeldShell {
-    this.#refuseDead();
-    const shell = new HeldShell(() => this.#startShell());
-    this.#shells.add(shell);
-    return shell;
-  }
-
   writeFile(path: string, data: string | Uint8Array): Promise<void> {
     return writeThrough(this, path, data);
   }
@@ -232,19 +210,12 @@ class ContainerSandbox implements Sandbox {
     return readThrough(this, path, maxBytes);
   }
 
-  close(): Promise<void> {
-    this.#closed ??= this.#end();
-    return this.#closed;
+  protected override hasDied(): boolean {
+    return this.#hasDied;
   }
 
-  #refuseDead(): void {
-    if (this.#closed !== undefined) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
-    if (this.#hasDied) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
-  }
-
-  async #run(request: ExecRequest): Promise<ExecResult> {
+  protected override async run(request: ExecRequest): Promise<ExecResult> {
     const release = await this.#cores.hold(request.cores ?? this.#allCores);
-    const signals = [this.#closing.signal, request.signal].filter((signal) => signal !== undefined);
     const memoryKills = this.#group?.outOfMemoryKills() ?? 0;
     let started: Started | undefined;
     try {
@@ -262,7 +233,7 @@ class ContainerSandbox implements Sandbox {
           kill: () => this.#kill(command),
           ranOutOfMemory: () => (this.#group?.outOfMemoryKills() ?? 0) > memoryKills,
         },
-        { ...request, signal: AbortSignal.any(signals) },
+        request,
       );
       const isKilled = this.#group === undefined && result.exitCode === 128 + 9;
       if (isKilled && (await this.#ranOutOfMemory())) return { ...result, status: "out-of-memory", exitCode: null };
@@ -273,8 +244,7 @@ class ContainerSandbox implements Sandbox {
     }
   }
 
-  async #startShell(): Promise<ShellProcess> {
-    this.#refuseDead();
+  protected override async startShell(): Promise<ShellProcess> {
     const started = await this.#start(baseEnvironment, ["sh"]);
     const group = this.#group;
     let memoryKills = group?.outOfMemoryKills() ?? 0;
@@ -379,7 +349,7 @@ class ContainerSandbox implements Sandbox {
 
   /** What cannot be ended ends with its container. */
   async #abandon(): Promise<void> {
-    if (this.#hasDied || this.#closed !== undefined) return;
+    if (this.#hasDied || this.isClosed) return;
     this.#hasDied = true;
     await removeContainer(this.#container!);
   }
@@ -388,13 +358,10 @@ class ContainerSandbox implements Sandbox {
     return (await this.#engine.call("inspect", this.#container!.inspect())).State.OOMKilled;
   }
 
-  async #end(): Promise<void> {
-    this.#closing.abort();
-    await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
+  protected override async remove(): Promise<void> {
     this.#cores?.close();
     if (this.#container !== undefined) await removeContainer(this.#container);
     this.#keeping?.destroy();
-    this.#forget();
   }
 }
 

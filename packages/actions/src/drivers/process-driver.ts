@@ -8,7 +8,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { TreadleError } from "@treadle/contracts";
 import { runCommand, spawnCommand } from "./command.ts";
-import { HeldShell, type ShellProcess } from "./held-shell.ts";
+import type { ShellProcess } from "./held-shell.ts";
+import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
 import { baseEnvironment, type ExecRequest, type ExecResult, type Sandbox, type SandboxDriver } from "./sandbox.ts";
 
@@ -60,31 +61,28 @@ export class ProcessDriver implements SandboxDriver {
   }
 }
 
-class ProcessSandbox implements Sandbox {
+class ProcessSandbox extends OpenSandbox {
   readonly id: string;
   readonly #folder: string;
   readonly #reaper: Reaper;
-  readonly #forget: () => void;
-  readonly #closing = new AbortController();
-  readonly #running = new Set<Promise<ExecResult>>();
-  readonly #shells = new Set<HeldShell>();
 
   constructor(id: string, folder: string, reaper: Reaper, forget: () => void) {
+    super(forget);
     this.id = id;
     this.#folder = folder;
     this.#reaper = reaper;
-    this.#forget = forget;
   }
 
-  async exec(request: ExecRequest): Promise<ExecResult> {
-    if (this.#closing.signal.aborted) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
+  protected override hasDied(): boolean {
+    return false;
+  }
+
+  protected override run(request: ExecRequest): Promise<ExecResult> {
     const { cores, command } = request;
     const allCores = Array.from({ length: availableParallelism() }, (_, i) => i);
-    const signal =
-      request.signal === undefined ? this.#closing.signal : AbortSignal.any([request.signal, this.#closing.signal]);
     let group: number | undefined;
     const [program, ...args] = pinned(cores ?? allCores);
-    const run = runCommand(
+    return runCommand(
       {
         start: () => {
           const environment = { ...baseEnvironment, ...request.environment };
@@ -99,24 +97,11 @@ class ProcessSandbox implements Sandbox {
           if (group !== undefined) this.#reaper.forget(group);
         },
       },
-      { ...request, signal },
+      request,
     );
-    this.#running.add(run);
-    try {
-      return await run;
-    } finally {
-      this.#running.delete(run);
-    }
   }
 
-  holdShell(): HeldShell {
-    if (this.#closing.signal.aborted) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
-    const shell = new HeldShell(() => this.#startShell());
-    this.#shells.add(shell);
-    return shell;
-  }
-
-  async #startShell(): Promise<ShellProcess> {
+  protected override async startShell(): Promise<ShellProcess> {
     const child = spawn("/bin/sh", [], {
       cwd: this.#folder,
       env: { ...baseEnvironment },
@@ -163,11 +148,8 @@ class ProcessSandbox implements Sandbox {
     return data;
   }
 
-  async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
+  protected override async remove(): Promise<void> {
     await rm(this.#folder, { recursive: true, force: true });
-    this.#forget();
   }
 
   #inside(path: string): string {

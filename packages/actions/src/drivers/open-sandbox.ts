@@ -1,0 +1,70 @@
+import { TreadleError } from "@treadle/contracts";
+import { HeldShell, type ShellProcess } from "./held-shell.ts";
+import type { ExecRequest, ExecResult, Sandbox } from "./sandbox.ts";
+
+/** What is the same in every driver's sandbox: it refuses once it is over, and what runs in it ends before it goes. */
+export abstract class OpenSandbox implements Sandbox {
+  readonly #forget: () => void;
+  readonly #closing = new AbortController();
+  readonly #running = new Set<Promise<ExecResult>>();
+  readonly #shells = new Set<HeldShell>();
+  #closed: Promise<void> | undefined;
+
+  /** `forget`: called when it is gone */
+  constructor(forget: () => void) {
+    this.#forget = forget;
+  }
+
+  abstract readonly id: string;
+  abstract writeFile(path: string, data: string | Uint8Array): Promise<void>;
+  abstract readFile(path: string, maxBytes?: number): Promise<Buffer>;
+
+  /** What holds it has ended, though nobody closed it. */
+  protected abstract hasDied(): boolean;
+  /** The request's signal ends with the sandbox, too. */
+  protected abstract run(request: ExecRequest): Promise<ExecResult>;
+  protected abstract startShell(): Promise<ShellProcess>;
+  /** Nothing runs in it any more. */
+  protected abstract remove(): Promise<void>;
+
+  protected get isClosed(): boolean {
+    return this.#closed !== undefined;
+  }
+
+  async exec(request: ExecRequest): Promise<ExecResult> {
+    this.#refuse();
+    const signals = [this.#closing.signal, request.signal].filter((signal) => signal !== undefined);
+    const run = this.run({ ...request, signal: AbortSignal.any(signals) });
+    this.#running.add(run);
+    try {
+      return await run;
+    } finally {
+      this.#running.delete(run);
+    }
+  }
+
+  holdShell(): HeldShell {
+    this.#refuse();
+    const shell = new HeldShell(async () => {
+      this.#refuse();
+      return this.startShell();
+    });
+    this.#shells.add(shell);
+    return shell;
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= (async () => {
+      this.#closing.abort();
+      await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
+      await this.remove();
+      this.#forget();
+    })();
+    return this.#closed;
+  }
+
+  #refuse(): void {
+    if (this.isClosed) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
+    if (this.hasDied()) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
+  }
+}
