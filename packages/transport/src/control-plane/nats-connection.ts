@@ -117,6 +117,11 @@ export class NatsConnection {
     return this.#ask({ type: "get", bucket, key }) as Promise<StoredEntry | undefined>;
   }
 
+  /** Of an entry, also of one that was deleted; 0 when there never was one. */
+  revision(bucket: string, key: string): Promise<number> {
+    return this.#ask({ type: "revision", bucket, key }) as Promise<number>;
+  }
+
   /** All entries, or those whose keys begin with `below` and a dot. */
   list(bucket: string, below?: string): Promise<StoredEntry[]> {
     return this.#ask({ type: "list", bucket, below }) as Promise<StoredEntry[]>;

@@ -116,9 +116,11 @@ class NatsControlPlane implements ControlPlane {
         );
       }
       const before = await connection.get(this.#members, key);
-      const next = (readEntry(before?.data)?.incarnation ?? 0) + 1;
+      // No incarnation is above the revision that it was written as, so one above that of a withdrawal is new.
+      const revision = before?.revision ?? (await connection.revision(this.#members, key));
+      const next = (readEntry(before?.data)?.incarnation ?? revision) + 1;
       const data = JSON.stringify({ incarnation: next, body });
-      const outcome = await connection.put(this.#members, key, data, before?.revision ?? 0); // P1
+      const outcome = await connection.put(this.#members, key, data, revision); // P1
       if (outcome === "put") incarnation = next;
     }
     const stopServing = await connection.subscribe(

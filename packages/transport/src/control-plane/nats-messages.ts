@@ -41,6 +41,7 @@ export type ToThread =
       readonly revision?: number | undefined;
     }
   | { readonly type: "get"; readonly id: number; readonly bucket: string; readonly key: string }
+  | { readonly type: "revision"; readonly id: number; readonly bucket: string; readonly key: string }
   /** `below`: only keys that begin with it and a dot */
   | { readonly type: "list"; readonly id: number; readonly bucket: string; readonly below?: string | undefined }
   /** removes all keys below, also the marks of their removal */

@@ -166,6 +166,8 @@ async function act(connection: NatsConnection, message: ToThread): Promise<unkno
       return put(message);
     case "get":
       return read(bucketOf(message.bucket), message.key);
+    case "revision":
+      return (await bucketOf(message.bucket).get(message.key))?.revision ?? 0;
     case "list":
       return list(bucketOf(message.bucket), message.below);
     case "purge": {
