@@ -28,8 +28,9 @@ import { readState } from "../../packages/runtime/src/host/state-file.ts";
 import { Checkpoints } from "../../packages/runtime/src/run/checkpoints.ts";
 import { Journal, readRecords } from "../../packages/runtime/src/run/journal.ts";
 import { readAnswer } from "../../packages/transport/src/control-plane/answers.ts";
+import { readJson } from "../../packages/transport/src/control-plane/bounded-json.ts";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
-import { readEntry, readJson } from "../../packages/transport/src/control-plane/nats-announcement.ts";
+import { readEntry } from "../../packages/transport/src/control-plane/nats-announcement.ts";
 import { FrameReader, frameKind, headBytes, writeHead } from "../../packages/transport/src/frame.ts";
 import { Handshake } from "../../packages/transport/src/handshake.ts";
 import { messageHeadBytes, readMessageHead, writeMessageHead } from "../../packages/transport/src/message-head.ts";
@@ -47,9 +48,11 @@ export type Row<Input> = {
 };
 
 const anyJson = fc.jsonValue({ maxDepth: 4 });
+/** JSON that may leave a process: encoders refuse a key that a receiver would take for an object's prototype */
+const sendable = anyJson.filter((value) => !JSON.stringify(value).includes('"__proto__"'));
 const jsonOf = (schema: z.ZodType): fc.Arbitrary<string> =>
   arbitraryOf(schema).map((value) => JSON.stringify(value) ?? "null");
-const withArrays = fc.oneof(anyJson, fc.record({ a: fc.float32Array(), b: fc.uint8Array({ minLength: 4000 }) }));
+const withArrays = fc.oneof(sendable, fc.record({ a: fc.float32Array(), b: fc.uint8Array({ minLength: 4000 }) }));
 
 // What reads a file is given one.
 const folder = mkdtempSync(join(tmpdir(), "treadle-fuzz-"));
@@ -170,12 +173,12 @@ export const textRows: readonly Row<string>[] = [
     sound: anyJson.map((body) => JSON.stringify(body)),
     decode: (text) => {
       const state = new MembershipState(1000, 0);
-      readJson(text, (body) => {
-        for (const incarnation of [1, 1, 2, 2]) {
-          state.entry({ kind: "node", name: "a", incarnation, body }, 0);
-          state.beat("node", "a", incarnation, 0);
-        }
-      });
+      const body = readJson(z.unknown(), text);
+      if (body === undefined) return;
+      for (const incarnation of [1, 1, 2, 2]) {
+        state.entry({ kind: "node", name: "a", incarnation, body }, 0);
+        state.beat("node", "a", incarnation, 0);
+      }
     },
     refuses: [],
   },
