@@ -1,4 +1,5 @@
 import { performance } from "node:perf_hooks";
+import { median } from "@treadle/contracts";
 import { toChoices } from "./arrange/choices.ts";
 import { arrangePool, arrangePoolByTable } from "./arrange/pool.ts";
 import { actionMs, measureOverhead } from "./bench/overhead.ts";
@@ -55,7 +56,7 @@ function medianMs(rounds: number, run: () => unknown): number {
     const { user, system } = process.cpuUsage(before);
     if (i >= rounds) times.push((user + system) / 1000);
   }
-  return times.sort((a, b) => a - b)[rounds >> 1]!;
+  return median(times);
 }
 
 const rowOf = (name: string, unit: string, value: number, baseline: number | null = null): BenchRow => {
@@ -232,7 +233,6 @@ function simulatedAct(
 export async function benchSandboxes(): Promise<BenchRow[]> {
   const rows: BenchRow[] = [];
   const rounds = 30;
-  const median = (times: number[]): number => times.sort((a, b) => a - b)[times.length >> 1]!;
   const timed = async (run: () => Promise<unknown>): Promise<number> => {
     const startedMs = performance.now();
     await run();

@@ -58,6 +58,7 @@ export {
   type ValueLoss,
   type Weights,
 } from "./learning.ts";
+export { median } from "./median.ts";
 export {
   CallReply,
   CallRequest,

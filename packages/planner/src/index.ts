@@ -35,7 +35,6 @@ export { expectedLongest, medianLongest } from "./profile/longest-item.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
-export { median } from "./profile/robust-median.ts";
 export { layoutOf, type RunningLayout } from "./profile/running-layout.ts";
 export { longestSeconds } from "./profile/time-fit.ts";
 

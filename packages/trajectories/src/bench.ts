@@ -1,4 +1,5 @@
 import { performance } from "node:perf_hooks";
+import { median } from "@treadle/contracts";
 import { solveAllocate } from "./allocate.ts";
 import { solvePlace } from "./place.ts";
 
@@ -27,7 +28,7 @@ export function benchLengths(n: number): number[] {
 /** Median of the search's own milliseconds (the sort is outside), after one warm-up round. */
 function medianMs(rounds: number, solve: () => { stats: { milliseconds: number } }): number {
   const times = Array.from({ length: rounds + 1 }, () => solve().stats.milliseconds).slice(1);
-  return times.sort((a, b) => a - b)[rounds >> 1]!;
+  return median(times);
 }
 
 /** Placement and allocation (Heddle §5.2, §6) against Formula 3 and Algorithm 2. About ten seconds. */

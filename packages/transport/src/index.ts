@@ -19,5 +19,6 @@ export { PayloadReader, PayloadStore, type PayloadStoreOptions } from "./payload
 export { createPeer, type PeerOptions } from "./peer.ts";
 export { dropIdleMemory, giveMemory, releaseArrays } from "./received-arrays.ts";
 export { openRelay, type Relay, type RelayOptions } from "./relay/relay.ts";
+export { replaceFile } from "./replace-file.ts";
 export { removeSegment, removeSegments } from "./shared-memory.ts";
 export { defaultLinkLimits, type LinkLimits } from "./socket-link.ts";

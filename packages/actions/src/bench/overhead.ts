@@ -3,9 +3,11 @@
  * the way there and back. Every driver, in turn, by a held shell and by a command, less what the same takes when a bare shell
  * is told to do it.
  */
+
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { performance } from "node:perf_hooks";
+import { median } from "@treadle/contracts";
 import { DockerDriver } from "../drivers/docker-driver.ts";
 import { dockerDriverLacks } from "../drivers/docker-engine.ts";
 import { openDriver } from "../drivers/open-driver.ts";
@@ -116,5 +118,3 @@ function bareShell(): Way {
   };
   return { name: "bare shell", isPromised: false, act, close: async () => void shell.stdin.end() };
 }
-
-const median = (values: number[]): number => values.sort((a, b) => a - b)[values.length >> 1]!;

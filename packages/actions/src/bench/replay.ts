@@ -3,7 +3,9 @@
  * (ARL-Tangram §6.2, §6.4 in small). Trajectories start together; each thinks, calls a tool, thinks again, and at the end
  * a test suite is its reward. Thinking is replayed by waiting, since a model would not use these cores.
  */
+
 import { setTimeout as delay } from "node:timers/promises";
+import { median } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import type { DecideOptions } from "../decide/decide.ts";
 import { CgroupDriver, cgroupDriverLacks } from "../drivers/cgroup-driver.ts";
@@ -178,8 +180,7 @@ async function profileSuite(makeDriver: () => SandboxDriver, cores: readonly num
 }
 
 function medianOf(all: readonly ReplayFigures[]): ReplayFigures {
-  const middle = (figure: keyof ReplayFigures): number =>
-    all.map((figures) => figures[figure]).sort((a, b) => a - b)[all.length >> 1]!;
+  const middle = (figure: keyof ReplayFigures): number => median(all.map((figures) => figures[figure]));
   return {
     act: middle("act"),
     reward: middle("reward"),

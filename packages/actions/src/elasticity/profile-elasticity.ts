@@ -3,7 +3,7 @@
  * others used its cores would make it look less elastic than it is, so it does not count.
  */
 import { readFile } from "node:fs/promises";
-import { TreadleError } from "@treadle/contracts";
+import { median, TreadleError } from "@treadle/contracts";
 import type { Sandbox, SandboxDriver } from "../drivers/sandbox.ts";
 import { contention, parseCoreTicks } from "./contention.ts";
 import { analyseSamples, type ElasticityProfile, type ElasticitySample } from "./elasticity-profile.ts";
@@ -122,9 +122,3 @@ export function parseTimes(text: string): number {
     0,
   );
 }
-
-const median = (values: number[]): number => {
-  const sorted = values.sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
-};

@@ -125,7 +125,7 @@ export function granularityOf(
 /**
  * How much a channel may hold between two parts that take turns within a pipeline: one chunk. Without a bound a producer
  * that has all its input never waits, so that it would keep the devices for the whole batch before its consumer's turn.
- * Only for steps that do not overlap: items of a later one would keep out those of an earlier one.
+ * Asked for only where steps do not overlap; with steps that do it was not measured.
  */
 export function capacityOf(schedule: Schedule, batch: number, graph: FlowGraph): Record<string, number> {
   const capacity: Record<string, number> = {};

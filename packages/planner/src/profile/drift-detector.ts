@@ -1,4 +1,4 @@
-import { median } from "./robust-median.ts";
+import { median } from "@treadle/contracts";
 
 export type DriftOptions = {
   /** steps whose median is compared */

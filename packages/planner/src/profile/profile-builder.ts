@@ -1,6 +1,6 @@
-import type { ComponentProfile, FlowGraph, ObservedCall, Profile } from "@treadle/contracts";
+import { type ComponentProfile, type FlowGraph, median, type ObservedCall, type Profile } from "@treadle/contracts";
 import { traceFlow } from "./flow-trace.ts";
-import { median, robustMedian } from "./robust-median.ts";
+import { robustMedian } from "./robust-median.ts";
 import type { RunningLayout } from "./running-layout.ts";
 import { costsOfStep, type StepCosts } from "./step-samples.ts";
 import { fitTime } from "./time-fit.ts";

@@ -13,7 +13,14 @@
  *    compares with what steps take now.
  * P4 the first steps under every plan are not counted: engines compile and caches fill.
  */
-import type { DeviceSpec, FlowGraph, ObservedCall, Plan, Profile } from "@treadle/contracts";
+import {
+  type DeviceSpec,
+  type FlowGraph,
+  median,
+  type ObservedCall,
+  type Plan,
+  type Profile,
+} from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { type ComponentDrift, componentDrifts, disproportion } from "./component-drift.ts";
@@ -21,7 +28,6 @@ import { DriftDetector } from "./drift-detector.ts";
 import { type ComponentTraits, ProfileBuilder, type ProfileHeader, type SwapCost } from "./profile-builder.ts";
 import { type Probe, planProbes } from "./profile-probes.ts";
 import { scaleProfile } from "./profile-scale.ts";
-import { median } from "./robust-median.ts";
 import { layoutOf, type RunningLayout } from "./running-layout.ts";
 
 export type ReplannerOptions = {

@@ -1,3 +1,5 @@
+import { median } from "@treadle/contracts";
+
 /** What several measurements of one thing say of it. Pure. */
 export type RobustMedian = {
   readonly median: number;
@@ -22,11 +24,4 @@ export function robustMedian(values: readonly number[]): RobustMedian {
   const of = median(kept);
   const spread = of === 0 ? 0 : median(kept.map((value) => Math.abs(value - of))) / of;
   return { median: of, spread, accepted: kept.length, rejected: values.length - kept.length };
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = Math.floor(sorted.length / 2);
-  const upper = sorted[middle] as number;
-  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] as number) + upper) / 2;
 }

@@ -1,7 +1,8 @@
 /** Large arrays between two worker processes, next to the same bytes through shared memory by hand. */
+import { median } from "@treadle/contracts";
 import { openBenchCluster } from "./bench-cluster.ts";
 import { BulkItem } from "./items.ts";
-import { type BenchRow, median, row, timed } from "./row.ts";
+import { type BenchRow, row, timed } from "./row.ts";
 import { HandWorker } from "./workers/hand-worker.ts";
 import { ConsumerWorker, ProducerWorker } from "./workers/stream-workers.ts";
 

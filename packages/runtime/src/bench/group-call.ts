@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Encoder } from "@treadle/transport";
 import { openBenchCluster } from "./bench-cluster.ts";
-import { type BenchRow, median, row } from "./row.ts";
+import { type BenchRow, medianMs, row } from "./row.ts";
 import { EchoWorker } from "./workers/echo-worker.ts";
 
 const body = { component: "rollout/3", step: 1234, keys: ["a", "b"], weight: 0.75, done: false };
@@ -41,8 +41,8 @@ export async function benchGroupCall(): Promise<BenchRow[]> {
     for (let call = 0; call < warmUpCalls; call++) await group.echo(body);
     const pairs: { oursMs: number; byHandMs: number }[] = [];
     for (let pair = 0; pair < numPairs; pair++) {
-      const byHandMs = await medianMs(() => pingPong(socket, frame, answerBytes));
-      const oursMs = await medianMs(() => group.echo(body));
+      const byHandMs = await medianMs(roundsInPair, () => pingPong(socket, frame, answerBytes));
+      const oursMs = await medianMs(roundsInPair, () => group.echo(body));
       if (pair >= numPairs / 4) pairs.push({ oursMs, byHandMs });
     }
     socket.destroy();
@@ -63,16 +63,6 @@ export async function benchGroupCall(): Promise<BenchRow[]> {
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
-}
-
-async function medianMs(act: () => PromiseLike<unknown>): Promise<number> {
-  const times: number[] = [];
-  for (let round = 0; round < roundsInPair; round++) {
-    const startedMs = performance.now();
-    await act();
-    times.push(performance.now() - startedMs);
-  }
-  return median(times);
 }
 
 function encodedBytes(envelope: unknown): number {

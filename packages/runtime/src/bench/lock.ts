@@ -1,6 +1,7 @@
 /** From one worker's release of a device to the next worker's grant, the workers' own loading excluded. */
+import { median } from "@treadle/contracts";
 import { openBenchCluster } from "./bench-cluster.ts";
-import { type BenchRow, median, row } from "./row.ts";
+import { type BenchRow, row } from "./row.ts";
 import { type Held, LockWorker } from "./workers/lock-worker.ts";
 
 const rounds = 60;

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import net from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import type { Peer } from "@treadle/contracts";
+import { median, type Peer } from "@treadle/contracts";
 import { createPeer, type Endpoint, openEndpoint, releaseArrays } from "@treadle/transport";
 import { startNatsServer } from "@treadle/transport/testing";
 import { z } from "zod";
@@ -13,7 +13,7 @@ import { moduleFile } from "./bench-cluster.ts";
 import { openGrpcSender, type Sender } from "./network/grpc-stream.ts";
 import { type Limits, type Namespace, openNamespace } from "./network/namespace.ts";
 import { openNatsSender } from "./network/nats-chunks.ts";
-import { type BenchRow, median, row, timed } from "./row.ts";
+import { type BenchRow, medianMs, row, timed } from "./row.ts";
 
 const mebibyte = 1024 * 1024;
 const sizes = [16 * mebibyte, 128 * mebibyte];
@@ -116,8 +116,8 @@ async function benchRoundTrip({ peer, bare }: Ways): Promise<BenchRow> {
   const ask = Buffer.alloc(8);
   const pairs: { oursMs: number; bareMs: number }[] = [];
   for (let pair = 0; pair < 80; pair++) {
-    const bareMs = await medianOf(50, () => exchange(bare, [ask]));
-    const oursMs = await medianOf(50, () => peer.request("echo", message));
+    const bareMs = await medianMs(50, () => exchange(bare, [ask]));
+    const oursMs = await medianMs(50, () => peer.request("echo", message));
     if (pair >= 20) pairs.push({ oursMs, bareMs });
   }
   const middle = pairs.toSorted((a, b) => a.oursMs / a.bareMs - b.oursMs / b.bareMs)[pairs.length >> 1];
@@ -275,12 +275,6 @@ async function shape(cable: Namespace): Promise<{ limits?: Limits; missing: stri
     }
   }
   return { missing };
-}
-
-async function medianOf(count: number, act: () => Promise<unknown>): Promise<number> {
-  const times: number[] = [];
-  for (let round = 0; round < count; round++) times.push(await timed(act));
-  return median(times);
 }
 
 /** Writes, and waits for the one byte that says that all has come. */

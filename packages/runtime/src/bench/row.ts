@@ -1,3 +1,5 @@
+import { median } from "@treadle/contracts";
+
 /** One figure of a benchmark, next to the same work done another way in the same run. */
 export type BenchRow = {
   readonly name: string;
@@ -34,14 +36,6 @@ export function row(input: RowInput): BenchRow {
   return { ...rest, baseline, against, ratio };
 }
 
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1
-    ? (sorted[middle] as number)
-    : ((sorted[middle - 1] as number) + (sorted[middle] as number)) / 2;
-}
-
 /** Milliseconds that `act` takes. */
 export async function timed(act: () => PromiseLike<unknown> | unknown): Promise<number> {
   const startedMs = performance.now();
@@ -52,4 +46,15 @@ export async function timed(act: () => PromiseLike<unknown> | unknown): Promise<
 /** Milliseconds of a clock that all processes of a machine share. */
 export function machineNowMs(): number {
   return Number(process.hrtime.bigint()) / 1e6;
+}
+
+/** The median of the milliseconds that so many of them take, one after the other. */
+export async function medianMs(count: number, act: () => PromiseLike<unknown>): Promise<number> {
+  const times: number[] = [];
+  for (let round = 0; round < count; round++) {
+    const startedMs = performance.now();
+    await act();
+    times.push(performance.now() - startedMs);
+  }
+  return median(times);
 }

@@ -7,13 +7,13 @@ import { once } from "node:events";
 import { freemem } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { type ControlPlane, NatsConfig, type RunEvent } from "@treadle/contracts";
+import { type ControlPlane, median, NatsConfig, type RunEvent } from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { z } from "zod";
 import { moduleFile, openBenchCluster } from "./bench-cluster.ts";
 import { Chunk } from "./items.ts";
-import { type BenchRow, median, row, timed } from "./row.ts";
+import { type BenchRow, row, timed } from "./row.ts";
 import { TrajectoryWorker } from "./workers/trajectory-worker.ts";
 
 const mostWorkers = 200;

@@ -1,8 +1,9 @@
 /** Small items from worker to worker through a channel's home, next to JetStream, moleculer and the bare link. */
+import { median } from "@treadle/contracts";
 import { openBenchCluster } from "./bench-cluster.ts";
 import { SmallItem } from "./items.ts";
 import { type Broker, openJetStream, openMoleculer } from "./message-brokers.ts";
-import { type BenchRow, median, row, timed } from "./row.ts";
+import { type BenchRow, row, timed } from "./row.ts";
 import { LinkWorker } from "./workers/link-worker.ts";
 import { ConsumerWorker, ProducerWorker } from "./workers/stream-workers.ts";
 

@@ -1,9 +1,11 @@
 /** From spawning a worker's process to its being ready for calls, compiled and from sources, next to a bare process. */
+
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { type BenchRow, median, row, timed } from "./row.ts";
+import { median } from "@treadle/contracts";
+import { type BenchRow, row, timed } from "./row.ts";
 
 const run = promisify(execFile);
 const rounds = 5;

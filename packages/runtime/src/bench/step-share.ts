@@ -2,9 +2,10 @@
  * The runtime's own share of a step: rollout, inference and actor that only sleep, for as long as they are told, on 64
  * ranks; what a step takes beyond the ideal schedule of the same sleeps is the runtime's.
  */
+import { median } from "@treadle/contracts";
 import { openBenchCluster } from "./bench-cluster.ts";
 import { Chunk } from "./items.ts";
-import { type BenchRow, median, row, timed } from "./row.ts";
+import { type BenchRow, row, timed } from "./row.ts";
 import { SleepActor, SleepInference, SleepRollout } from "./workers/sleep-workers.ts";
 
 const steps = 3;

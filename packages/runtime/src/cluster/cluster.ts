@@ -280,7 +280,7 @@ export class Cluster {
     this.#planned = planned;
     if (!this.#started) return true;
     this.#fleet.addDevices(this.#nodes.devices());
-    this.#emit(planEvent(this.#planned as PlannedChange));
+    this.#emit(planEvent(planned));
     await this.#fleet.adopt(planned.plan);
     return true;
   }

@@ -3,34 +3,21 @@
  * and renamed, so a reader sees the whole of it or nothing.
  */
 import { createHash } from "node:crypto";
-import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
-import { dirname } from "node:path";
+import { readFile } from "node:fs/promises";
 import { TreadleError } from "@treadle/contracts";
+import { replaceFile } from "@treadle/transport";
 import { guardDisk } from "../run/run-folder.ts";
 
 const magic = "treadle-state-1";
 
 export async function writeState(path: string, state: Uint8Array): Promise<void> {
   const checksum = createHash("sha256").update(state).digest("hex");
-  await guardDisk(path, async () => {
-    await mkdir(dirname(path), { recursive: true });
-    const beside = `${path}.${process.pid}.partial`;
-    try {
-      const file = await open(beside, "w");
-      try {
-        // Not `write`, which may take a part of the bytes and say so only in its answer.
-        await file.appendFile(`${magic} ${checksum} ${state.byteLength}\n`);
-        await file.appendFile(state);
-        await file.datasync();
-      } finally {
-        await file.close();
-      }
-      await rename(beside, path);
-    } catch (error) {
-      await rm(beside, { force: true });
-      throw error;
-    }
-  });
+  await guardDisk(path, () =>
+    replaceFile(path, async (file) => {
+      await file.appendFile(`${magic} ${checksum} ${state.byteLength}\n`);
+      await file.appendFile(state);
+    }),
+  );
 }
 
 /** Throws `checkpoint.missing` or `checkpoint.corrupt`. */

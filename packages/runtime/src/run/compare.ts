@@ -2,8 +2,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { layoutOf, median, type PlanFromProfile, planFromProfile } from "@treadle/planner";
+import { type DeviceSpec, median, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
+import { layoutOf, type PlanFromProfile, planFromProfile } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
 import { runWorkflow } from "./start-run.ts";

@@ -13,7 +13,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Link, Peer } from "@treadle/contracts";
+import { type Link, median, type Peer } from "@treadle/contracts";
 import { Encoder } from "../codec.ts";
 import { openEndpoint } from "../endpoint.ts";
 import { envelopeKind } from "../envelope.ts";
@@ -185,10 +185,6 @@ async function seconds(run: () => Promise<unknown>): Promise<number> {
   const start = performance.now();
   await run();
   return (performance.now() - start) / 1000;
-}
-
-function median(values: readonly number[]): number {
-  return [...values].sort((left, right) => left - right)[values.length >> 1]!;
 }
 
 function row(

@@ -1,3 +1,4 @@
+import type { z } from "zod";
 import { protocolError } from "../protocol-error.ts";
 
 /** Levels of nesting in one message. Whatever walks a value calls itself for each, and the stack has an end. */
@@ -10,6 +11,15 @@ export function parseBounded(text: string): unknown {
     return JSON.parse(text);
   } catch (cause) {
     throw protocolError("a message is no JSON", cause);
+  }
+}
+
+/** Undefined for what cannot be read: it was sent by no process of ours. */
+export function readJson<Schema extends z.ZodType>(schema: Schema, text: string): z.infer<Schema> | undefined {
+  try {
+    return schema.safeParse(parseBounded(text)).data;
+  } catch {
+    return undefined;
   }
 }
 

@@ -2,7 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Announcement } from "@treadle/contracts";
 import { z } from "zod";
-import { parseBounded } from "./bounded-json.ts";
+import { readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 
 /** Writes by compare-and-set that lose against others so often are given up. */
@@ -85,22 +85,5 @@ export class NatsAnnouncement implements Announcement {
 }
 
 export function readEntry(data: string | undefined): z.infer<typeof Entry> | undefined {
-  let entry: z.infer<typeof Entry> | undefined;
-  if (data !== undefined) {
-    readJson(data, (value) => {
-      entry = Entry.safeParse(value).data;
-    });
-  }
-  return entry;
-}
-
-/** What cannot be read was sent by no process of ours. */
-export function readJson(data: string, use: (value: unknown) => void): void {
-  let value: unknown;
-  try {
-    value = parseBounded(data);
-  } catch {
-    return;
-  }
-  use(value);
+  return data === undefined ? undefined : readJson(Entry, data);
 }

@@ -18,9 +18,9 @@ import {
 } from "@treadle/contracts";
 import { z } from "zod";
 import { answerTo, readAnswer } from "./answers.ts";
-import { parseBounded } from "./bounded-json.ts";
+import { parseBounded, readJson } from "./bounded-json.ts";
 import { MembershipState } from "./membership-state.ts";
-import { announceAttempts, NatsAnnouncement, readEntry, readJson } from "./nats-announcement.ts";
+import { announceAttempts, NatsAnnouncement, readEntry } from "./nats-announcement.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import { checkName, mustKeep, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
 
@@ -116,7 +116,8 @@ class NatsControlPlane implements ControlPlane {
         );
       }
       const before = await connection.get(this.#members, key);
-      // No incarnation is above the revision that it was written as, so one above that of a withdrawal is new.
+      // No incarnation is above the revision that it was written as, while servers keep what they had; so one above that of a
+      // withdrawal is new.
       const revision = before?.revision ?? (await connection.revision(this.#members, key));
       const next = (readEntry(before?.data)?.incarnation ?? revision) + 1;
       const data = JSON.stringify({ incarnation: next, body });
@@ -185,7 +186,8 @@ class NatsControlPlane implements ControlPlane {
   subscribe(topic: string, listener: (body: unknown) => void): () => void {
     let isOver = false;
     const subscribed = this.#connection.subscribe(`${this.#prefix}.topic.${topic}`, (_, data) => {
-      if (!isOver) readJson(data, listener);
+      const body = isOver ? undefined : readJson(z.unknown(), data);
+      if (body !== undefined) listener(body);
     });
     subscribed.catch(() => {}); // the connection has ended
     return () => {
@@ -201,7 +203,8 @@ class NatsControlPlane implements ControlPlane {
   async kept(): Promise<ReadonlyMap<string, unknown>> {
     const found = new Map<string, unknown>();
     for (const { key, data } of await this.#connection.list(this.#records)) {
-      readJson(data, (value) => found.set(key, value));
+      const value = readJson(z.unknown(), data);
+      if (value !== undefined) found.set(key, value);
     }
     return found;
   }
@@ -229,17 +232,15 @@ class NatsControlPlane implements ControlPlane {
   #heard(subject: string, data: string): void {
     const [kindWord, name] = subject.slice(`${this.#prefix}.beat.`.length).split(".");
     const kind = Kind.safeParse(kindWord);
-    readJson(data, (value) => {
-      const beat = Beat.safeParse(value);
-      if (!kind.success || name === undefined || !beat.success) return; // a stranger's
-      const { incarnation, goodbye } = beat.data;
-      const now = performance.now();
-      this.#tell(
-        goodbye === undefined
-          ? this.#state.beat(kind.data, name, incarnation, now)
-          : this.#state.goodbye(kind.data, name, incarnation, goodbye),
-      );
-    });
+    const beat = readJson(Beat, data);
+    if (!kind.success || name === undefined || beat === undefined) return; // a stranger's
+    const { incarnation, goodbye } = beat;
+    const now = performance.now();
+    this.#tell(
+      goodbye === undefined
+        ? this.#state.beat(kind.data, name, incarnation, now)
+        : this.#state.goodbye(kind.data, name, incarnation, goodbye),
+    );
   }
 
   #entered(key: string, data: string | undefined): void {

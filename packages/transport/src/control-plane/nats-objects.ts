@@ -1,12 +1,11 @@
 /** Objects of JetStream: files that are larger than a message may be, in chunks. Runs on the NATS thread. */
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { mkdir, open, rename, rm } from "node:fs/promises";
-import { dirname } from "node:path";
 import { Readable } from "node:stream";
 import { jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { type ObjectStore, Objm } from "@nats-io/obj";
 import type { NatsConnection } from "@nats-io/transport-node";
+import { replaceFile } from "../replace-file.ts";
 import type { ObjectSource } from "./nats-messages.ts";
 
 /** Below the 1 MiB that servers take unless told otherwise; each is acknowledged before the next is sent. */
@@ -54,23 +53,11 @@ export class NatsObjects {
     if ((await digestOf(path)) === info.digest) return true;
     const found = await store.get(name);
     if (found === null) return undefined;
-    await mkdir(dirname(path), { recursive: true });
-    const beside = `${path}.partial`;
-    try {
-      const file = await open(beside, "w");
-      try {
-        for await (const bytes of found.data) await file.appendFile(bytes);
-        const failure = await found.error;
-        if (failure) throw failure;
-        await file.datasync();
-      } finally {
-        await file.close();
-      }
-      await rename(beside, path);
-    } catch (error) {
-      await rm(beside, { force: true });
-      throw error;
-    }
+    await replaceFile(path, async (file) => {
+      for await (const bytes of found.data) await file.appendFile(bytes);
+      const failure = await found.error;
+      if (failure) throw failure;
+    });
     return true;
   }
 

@@ -17,7 +17,7 @@ import { isAbsolute, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type RunStore, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
-import { readJson } from "./nats-announcement.ts";
+import { readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import { checkName, mustKeep, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
 
@@ -255,10 +255,7 @@ export class NatsRunStore implements RunStore {
   }
 
   async #entryOf(data: string): Promise<string | undefined> {
-    let stored: Stored | undefined;
-    readJson(data, (value) => {
-      stored = Stored.safeParse(value).data;
-    });
+    const stored = readJson(Stored, data);
     if (stored === undefined) throw this.#lost("the form of an entry");
     const { entry, object } = stored;
     if (object === undefined) return entry;
