@@ -74,7 +74,7 @@ def main(port: str) -> int:
         for event in actions.Submit(request, timeout=120):
             kind = event.WhichOneof("event")
             if kind == "started":
-                print("started on cores", list(event.started.cores))
+                print("started on cores", list(event.started.cores), "because:", event.started.why)
             elif kind == "output":
                 sys.stdout.write(event.output.stdout.decode())
                 sys.stderr.write(event.output.stderr.decode())

@@ -60,7 +60,11 @@ describe("the actions service", () => {
     const [queued, started, finished] = run.events.filter((e) => e.event !== "output");
     expect(run.events.map((e) => e.event)).toEqual(["queued", "started", ...pieces.map(() => "output"), "finished"]);
     expect(queued!.queued!.action).toBe("first");
-    expect(started!.started).toMatchObject({ allocation: { cpu: 1 }, cores: [0] });
+    expect(started!.started).toMatchObject({
+      allocation: { cpu: 1 },
+      cores: [0],
+      why: "its cost is fixed; unit-aware started 1 of 1 candidates, 1 waiting, 1 cpu free",
+    });
     expect(Buffer.concat(pieces.map((e) => e.output!.stdout)).toString()).toBe("hello world");
     expect(finished!.finished).toMatchObject({ status: "exited", exit_code: 4 });
     expect(String(((await call("ReadFile", { trajectory, path: "out.txt" })).data as Buffer).toString())).toBe("1\n");

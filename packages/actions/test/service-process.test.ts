@@ -185,7 +185,7 @@ limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
       const service = await serve(folderOf({ "config.yaml": minimal }));
       const port = service.address.split(":").at(-1) as string;
       const { stdout } = await run("/usr/bin/python3", [example, port]);
-      expect(stdout).toContain("started on cores [0]");
+      expect(stdout).toMatch(/started on cores \[0\] because: .*unit-aware started 1 of 1 candidates/);
       expect(stdout).toContain("8 passed on 1 cores, 1 visible");
       expect(stdout).toContain("exited with 0");
     },

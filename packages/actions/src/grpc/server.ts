@@ -128,12 +128,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         ...(message.timeout_ms > 0 ? { timeoutMs: message.timeout_ms } : {}),
         ...(message.max_output_bytes > 0 ? { maxOutputBytes: message.max_output_bytes } : {}),
       },
-      ({ allocation, attempt }) => {
+      ({ allocation, attempt, why }) => {
         const units = Object.fromEntries(
           Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]),
         );
         const cores = Object.values(allocation).flatMap((grant) => grant.cores ?? []);
-        call.write({ started: { allocation: units, cores, attempt } });
+        call.write({ started: { allocation: units, cores, attempt, why } });
       },
     );
     running.set(key, { tenant, handle });
