@@ -39,6 +39,8 @@ export const CallObservation = z.object({
   offloadMs: milliseconds,
   /** processor time of the process within the busy time */
   cpuMs: milliseconds,
+  /** of the busy time, ready to run without a processor, because others had them; absent where nobody counts it */
+  queuedMs: milliseconds.optional(),
   /** of the worker's memory on each of its devices, at the end of the call */
   memoryBytes: z.number().nonnegative(),
   channels: z.array(ChannelObservation),
@@ -70,9 +72,9 @@ export const ProfileSample = z.strictObject({
   spread: z.number().nonnegative(),
   accepted: count,
   rejected: z.int().nonnegative(),
-  /** others used the processors meanwhile and no sample was free of it: the seconds are processor seconds */
+  /** others used the processors meanwhile and no sample was free of it: the seconds are what it would have taken alone */
   contended: z.boolean(),
-  /** processor seconds a busy second: about 1 of what computes here, less where others used the processors meanwhile */
+  /** processor seconds for each of these seconds: about 1 of what computes here, less of what waits, 0 on other devices */
   processorShare: z.number().nonnegative().optional(),
 });
 export type ProfileSample = z.infer<typeof ProfileSample>;

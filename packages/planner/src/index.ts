@@ -35,7 +35,8 @@ export { expectedLongest, medianLongest } from "./profile/longest-item.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";
-export { layoutOf, type RunningLayout } from "./profile/running-layout.ts";
+export { layoutOf, type RunningLayout, usedBy } from "./profile/running-layout.ts";
+export type { ComponentLayout } from "./profile/step-samples.ts";
 export { longestSeconds } from "./profile/time-fit.ts";
 
 /** What `treadle solve` offers from this package, by name. */

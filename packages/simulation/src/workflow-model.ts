@@ -1,5 +1,6 @@
 /** A plan, a flow graph and a profile made ready to run: who has which ranks, takes and puts how much, in which order. */
 import { type ComponentProfile, type Granularity, type Plan, type Profile, TreadleError } from "@treadle/contracts";
+import { type ComponentLayout, layoutOf, usedBy } from "@treadle/planner";
 
 /** What a method moves over one channel in a step, over all ranks of its component. */
 export type Flow = { readonly channel: string; readonly items: number };
@@ -29,7 +30,7 @@ export type ComponentModel = {
   readonly name: string;
   readonly profile: ComponentProfile;
   readonly ranks: readonly RankModel[];
-  /** distinct devices of all ranks */
+  /** distinct devices that its ranks use, all together */
   readonly numDevices: number;
   /** ranks that can compute at the same time: devices, in units of what a rank spans */
   readonly concurrency: number;
@@ -71,16 +72,18 @@ export function modelWorkflow(
   const { graph } = profile;
   const names = Object.keys(graph.components);
   checkNames(plan, profile, Object.keys(traits));
+  const layouts = layoutOf(plan).components;
   const components = names.map((name): ComponentModel => {
     const measured = profile.components[name] as ComponentProfile;
     const ranks = (plan.components[name] as Plan["components"][string]).ranks;
-    const numDevices = new Set(ranks.flatMap((rank) => rank.devices)).size;
+    const layout = layouts.get(name) as ComponentLayout;
+    const numDevices = usedBy(layout, measured.devicesPerRank);
     return {
       name,
       profile: measured,
       ranks: ranks.map(({ devices }, index) => ({ worker: `${name}/${index}`, devices })),
       numDevices,
-      concurrency: Math.min(ranks.length, numDevices / (ranks[0] as { devices: string[] }).devices.length),
+      concurrency: Math.min(ranks.length, layout.devices / (ranks[0] as { devices: string[] }).devices.length),
       isGang: traits[name]?.gang ?? measured.gang ?? false,
       lengthSpread: traits[name]?.lengthSpread ?? rulingSpread(measured, graph.batch),
       serialMs: measured.serialSeconds * 1000,

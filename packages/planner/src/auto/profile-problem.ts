@@ -254,7 +254,7 @@ function notesOn(name: string, profile: ComponentProfile, maxDevices: number, ba
     );
   if (profile.samples.every((sample) => sample.contended))
     notes.push(
-      `'${name}' was only measured while others used the processors, so its seconds are those that processors worked for it`,
+      `'${name}' was only measured while others used the processors, so its seconds are what it would have taken alone`,
     );
   return notes;
 }

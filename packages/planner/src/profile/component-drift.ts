@@ -61,5 +61,4 @@ function workAt(component: ComponentProfile, { devices, items }: ProfileSample, 
     : { kind: "busy", seconds: sample.seconds };
 }
 
-const processorSeconds = ({ seconds, contended, processorShare = 1 }: ProfileSample): number =>
-  contended ? seconds : seconds * processorShare;
+const processorSeconds = ({ seconds, processorShare = 1 }: ProfileSample): number => seconds * processorShare;

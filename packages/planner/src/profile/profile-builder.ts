@@ -1,7 +1,7 @@
 import { type ComponentProfile, type FlowGraph, median, type ObservedCall, type Profile } from "@treadle/contracts";
 import { traceFlow } from "./flow-trace.ts";
 import { robustMedian } from "./robust-median.ts";
-import type { RunningLayout } from "./running-layout.ts";
+import { type RunningLayout, usedBy } from "./running-layout.ts";
 import { costsOfStep, type StepCosts } from "./step-samples.ts";
 import { fitTime } from "./time-fit.ts";
 
@@ -62,7 +62,13 @@ export class ProfileBuilder {
       ...traced,
       components: { ...traced.components, ...Object.fromEntries(silent.map((name) => [name, { methods: {} }])) },
     };
-    const costs = this.#steps.map((step) => costsOfStep(step.calls, step.layout.components, graph));
+    const costs = this.#steps.map(({ calls, layout }) => {
+      const used = [...layout.components].map(([name, own]) => {
+        const { devicesPerRank = 1 } = traits.get(name) ?? {};
+        return [name, { ...own, devices: usedBy(own, devicesPerRank) }] as const;
+      });
+      return costsOfStep(calls, new Map(used), graph);
+    });
     const components: Profile["components"] = {};
     for (const [name, own] of traits) {
       components[name] = profileOf(name, own, costs, graph.batch, this.#swaps.get(name));

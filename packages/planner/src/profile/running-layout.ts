@@ -25,6 +25,14 @@ export function layoutOf(plan: Plan): RunningLayout {
   return { mode, granularity: granularity.default, devices: all.size, components, name: nameOf(plan) };
 }
 
+/**
+ * Devices that count: a process computes on one core however many slots its rank has, while an engine on accelerators may
+ * use all that it is given.
+ */
+export function usedBy({ devices, ranks, isOnProcessors }: ComponentLayout, devicesPerRank: number): number {
+  return isOnProcessors ? Math.min(devices, ranks * devicesPerRank) : devices;
+}
+
 function nameOf({ components, granularity, capacity = {} }: Plan): string {
   const placed = Object.entries(components)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))

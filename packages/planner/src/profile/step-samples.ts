@@ -15,8 +15,9 @@ export type StepSample = {
   /** of the step's batch, handled at a time over all ranks */
   readonly items: number;
   readonly seconds: number;
-  /** processor seconds a busy second; 0 for what runs on other devices */
+  /** processor seconds for each of these seconds; 0 for what runs on other devices */
   readonly processorShare: number;
+  /** others had the processors for a good part of it: the seconds are what it would have taken alone */
   readonly isContended: boolean;
 };
 
@@ -35,15 +36,17 @@ export type StepCosts = {
   readonly lengthSpread: ReadonlyMap<string, number>;
 };
 
-/** Work that keeps a processor busy gets less than this share of it only when others take the rest… */
-const freeProcessorShare = 0.85;
-/** …and work that gets less than this sleeps: twenty others on two cores still leave more. */
+/** Work that keeps a processor busy gets less than this share of its time only when others take the rest… */
+const freeShare = 0.85;
+/** …and work that gets less than this of a processor sleeps: twenty others on two cores still leave more. */
 export const processorBoundShare = 0.1;
 /**
- * From this share on processor seconds stand for a sample. Below it, work that sleeps for some milliseconds and passes
+ * Where nobody counts how long work waits for a processor, processor seconds stand for a sample from this share on. Below it, work that sleeps for some milliseconds and passes
  * messages looks the same as work that others disturbed much, and its processor seconds would be nothing of its time.
  */
 const leastDisturbedShare = 0.3;
+/** Clocks of what ran between waits say nothing any more. */
+const leastFreeShare = 0.02;
 
 /** What the calls of one step cost each component: on its busiest rank, for the whole batch or for one chunk. Pure. */
 export function costsOfStep(
@@ -75,15 +78,15 @@ export function costsOfStep(
     serialSeconds.set(component, busiest(serial) / 1000);
     processorSeconds.set(component, flowing.reduce((sum, call) => sum + call.cpuMs, 0) / 1000);
     if (flowing.length === 0) continue;
-    const share = layout.isOnProcessors ? processorShare(flowing) : 0;
-    const isContended = share > leastDisturbedShare && share < freeProcessorShare;
-    const common = { component, devices: layout.devices, processorShare: share, isContended };
+    const { ofTime, processorShare } = layout.isOnProcessors ? aloneOf(flowing) : onOtherDevices;
+    const isContended = ofTime < 1;
+    const common = { component, devices: layout.devices, processorShare, isContended };
     const isInCycle = inCycle.has(component);
     const chunk = isInCycle ? undefined : chunkOf(flowing, layout, graph);
     const wholeMs = busiest(flowing) + (isInCycle ? turnsMs(flowing) : 0);
     const { items, seconds } = chunk ?? { items: graph.batch, seconds: wholeMs / 1000 };
-    // What it would take alone: its processor seconds. That slots may share cores is for the whole step to count.
-    samples.push({ ...common, items, seconds: isContended ? seconds * share : seconds });
+    // That slots may share cores is for the plan to count.
+    samples.push({ ...common, items, seconds: seconds * ofTime });
   }
   return { samples, processorSeconds, serialSeconds, onloadSeconds, offloadSeconds, memoryBytes, lengthSpread };
 }
@@ -162,7 +165,26 @@ function askingMs(calls: readonly ObservedCall[]): number {
   return [...leastByEnd.values()].reduce((sum, ms) => sum + ms, 0);
 }
 
-function processorShare(calls: readonly ObservedCall[]): number {
-  const busyMs = calls.reduce((sum, call) => sum + call.busyMs, 0);
-  return calls.reduce((sum, call) => sum + call.cpuMs, 0) / Math.max(1e-9, busyMs);
+/** `ofTime`: of the seconds that work took, those that it would have taken alone; of these, processor seconds. */
+type Alone = { readonly ofTime: number; readonly processorShare: number };
+
+const onOtherDevices: Alone = { ofTime: 1, processorShare: 0 };
+
+/**
+ * Where the time that work waits for a processor is counted, the rest is what it takes alone, whether it computes or waits
+ * for something else. Elsewhere work is taken to compute, and its processor seconds to be all that it takes.
+ */
+function aloneOf(calls: readonly ObservedCall[]): Alone {
+  const busyMs = Math.max(
+    1e-9,
+    calls.reduce((sum, call) => sum + call.busyMs, 0),
+  );
+  const share = calls.reduce((sum, call) => sum + call.cpuMs, 0) / busyMs;
+  if (calls.every((call) => call.queuedMs !== undefined)) {
+    const free = 1 - Math.min(1, calls.reduce((sum, call) => sum + (call.queuedMs ?? 0), 0) / busyMs);
+    const ofTime = free < freeShare ? Math.max(leastFreeShare, free) : 1;
+    return { ofTime, processorShare: share / ofTime };
+  }
+  if (share <= leastDisturbedShare || share >= freeShare) return { ofTime: 1, processorShare: share };
+  return { ofTime: share, processorShare: 1 };
 }

@@ -60,6 +60,30 @@ describe("a profile", () => {
     expect(elsewhere, "an accelerator, driven by a processor").toMatchObject([{ seconds: 0.18, contended: false }]);
   });
 
+  test("where waiting for a processor is counted, work that waits for something else keeps its time", () => {
+    const samplesOf = (cost: { busyMs: number; cpuMs: number; queuedMs: number }) => {
+      const call = observed({ component: "rollout", ...cost }, { takes: [{ channel: "prompts", items: 8 }] });
+      return profileOf([{ layout: layout(1, 1), seconds: 1, calls: [call] }]).components["rollout"]?.samples;
+    };
+    expect(samplesOf({ busyMs: 200, cpuMs: 100, queuedMs: 2 })).toMatchObject([
+      { seconds: 0.2, processorShare: 0.5, contended: false },
+    ]);
+    expect(samplesOf({ busyMs: 400, cpuMs: 100, queuedMs: 200 })).toMatchObject([
+      { seconds: 0.2, processorShare: 0.5, contended: true },
+    ]);
+  });
+
+  test("slots beyond a rank's own are no devices of it, since a process computes on one; other devices are", () => {
+    const flow = { takes: [{ channel: "prompts", items: 4 }] };
+    const devicesOf = (isOnProcessors: boolean) => {
+      const calls = [0, 1].map((rank) => observed({ component: "rollout", rank }, flow));
+      const step = { layout: layout(4, 2, isOnProcessors), seconds: 1, calls };
+      return profileOf([step]).components["rollout"]?.samples.map(({ devices }) => devices);
+    };
+    expect(devicesOf(true)).toEqual([2]);
+    expect(devicesOf(false)).toEqual([4]);
+  });
+
   test("keeps calls that use no channel apart, as serial work", () => {
     const calls = [
       observed({ component: "rollout", busyMs: 100 }, { takes: [{ channel: "prompts", items: 8 }] }),

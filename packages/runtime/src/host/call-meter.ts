@@ -4,6 +4,7 @@
  * Owner of: the readings of one call. Waits may nest and overlap; the call is busy while none is under way.
  */
 import type { CallObservation, ChannelObservation, ItemBlock } from "@treadle/contracts";
+import { queuedMs } from "./run-queue.ts";
 
 /** A wait for items or credit, under way. */
 export type ChannelWait = Disposable & {
@@ -17,6 +18,8 @@ export type MeterReadings = {
   readonly now: () => number;
   /** processor milliseconds of the process so far */
   readonly cpuMs: () => number;
+  /** milliseconds that the process was ready to run and had no processor so far; undefined where nobody counts them */
+  readonly queuedMs: () => number | undefined;
 };
 
 const readings: MeterReadings = {
@@ -25,6 +28,7 @@ const readings: MeterReadings = {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1000;
   },
+  queuedMs,
 };
 
 export class CallMeter {
@@ -36,6 +40,9 @@ export class CallMeter {
   #numWaits = 0;
   #busyMs = 0;
   #busySinceMs: number;
+  #queuedMs = 0;
+  /** undefined where nobody counts them */
+  #queuedSinceMs: number | undefined;
   #lockWaitMs = 0;
   #batch: Batch | undefined;
   #batchFromMs = 0;
@@ -44,6 +51,7 @@ export class CallMeter {
     this.#readings = given;
     this.#busySinceMs = given.now();
     this.#cpuAtStartMs = given.cpuMs();
+    this.#queuedSinceMs = given.queuedMs();
   }
 
   /** Waiting for devices, onload included. */
@@ -107,6 +115,7 @@ export class CallMeter {
       busyMs: this.#busyMs,
       lockWaitMs: this.#lockWaitMs,
       cpuMs: Math.max(0, this.#readings.cpuMs() - this.#cpuAtStartMs),
+      ...(this.#queuedSinceMs === undefined ? {} : { queuedMs: this.#queuedMs }),
       ...worker,
       channels: [...this.#channels.values()],
       peers: [...this.#peers.values()],
@@ -131,13 +140,18 @@ export class CallMeter {
 
   #pause(): number {
     const nowMs = this.#readings.now();
-    if (this.#numWaits++ === 0) this.#busyMs += nowMs - this.#busySinceMs;
+    if (this.#numWaits++ > 0) return nowMs;
+    this.#busyMs += nowMs - this.#busySinceMs;
+    if (this.#queuedSinceMs !== undefined)
+      this.#queuedMs += Math.max(0, (this.#readings.queuedMs() ?? 0) - this.#queuedSinceMs);
     return nowMs;
   }
 
   #goOn(): number {
     const nowMs = this.#readings.now();
-    if (--this.#numWaits === 0) this.#busySinceMs = nowMs;
+    if (--this.#numWaits > 0) return nowMs;
+    this.#busySinceMs = nowMs;
+    this.#queuedSinceMs = this.#readings.queuedMs();
     return nowMs;
   }
 

@@ -3,8 +3,8 @@ import { describe, expect, test } from "vitest";
 import { CallMeter } from "../../src/host/call-meter.ts";
 
 function handDriven() {
-  const time = { nowMs: 0, cpuMs: 0 };
-  const meter = new CallMeter({ now: () => time.nowMs, cpuMs: () => time.cpuMs });
+  const time = { nowMs: 0, cpuMs: 0, queuedMs: 0 as number | undefined };
+  const meter = new CallMeter({ now: () => time.nowMs, cpuMs: () => time.cpuMs, queuedMs: () => time.queuedMs });
   const pass = (ms: number) => {
     time.nowMs += ms;
   };
@@ -32,6 +32,7 @@ describe("what a call costs", () => {
     {
       using wait = meter.channelWait("prompts", "source");
       pass(20);
+      time.queuedMs = 5; // of the wait
       wait.moved([blockOf(8, 16)]);
       pass(4); // decoding
     }
@@ -41,11 +42,13 @@ describe("what a call costs", () => {
       wait.moved([blockOf(8, 32)]);
     }
     pass(5);
-    time.cpuMs = 11;
+    time.cpuMs = 8;
+    time.queuedMs = 8; // three of them while busy
     expect(meter.finish(worker)).toEqual({
       busyMs: 12,
       lockWaitMs: 10,
-      cpuMs: 11,
+      cpuMs: 8,
+      queuedMs: 3,
       ...worker,
       peers: [],
       channels: [
