@@ -115,6 +115,22 @@ describe("the plan", () => {
     expect(shared.alternatives.map(({ mode }) => mode)).toEqual(onSlots().alternatives.map(({ mode }) => mode));
   });
 
+  test("cores that one turn leaves idle are no help to the next", () => {
+    const one = { perItem: 1, alpha: 0, maxDevices: 1, processorSeconds: 64 };
+    const profile = chainProfile({ rollout: { perItem: 1, processorSeconds: 64 }, inference: one, actor: one });
+    const devices = cluster(8).map((device) => ({ ...device, kind: "cpu" }));
+    const components = [{ name: "rollout" }, ...["inference", "actor"].map((name) => ({ name, ranks: { max: 1 } }))];
+    const { alternatives } = planFromProfile(
+      { ...profile, hardware: { ...profile.hardware, coresPerSlot: 0.25 } }, // two cores
+      { devices, batch: 64, maxStaleness: 0, components },
+    );
+    const [temporal] = alternatives.filter(({ mode }) => mode === "temporal");
+    // The first keeps both cores busy for 32 s; each of the others one core for 64 s.
+    expect(temporal?.stepSeconds).toBeCloseTo(32 + 64 + 64, 9);
+    // Beside each other they cannot do more than two cores can.
+    for (const { stepSeconds } of alternatives) expect(stepSeconds).toBeGreaterThanOrEqual((3 * 64) / 2);
+  });
+
   test("wide ranks never cross nodes, whatever shares the others get", () => {
     const profile = chainProfile({
       sim: { base: 5, perItem: 1, alpha: 0.2 },

@@ -18,7 +18,7 @@ import { solvePlan } from "../plan/solve.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
-import { processorBoundSeconds } from "./processor-bound.ts";
+import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
 import { capacityOf, expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
 
@@ -137,9 +137,9 @@ function place(
   });
   const cost = costSchedule(compileModel(problem), schedule);
   const capacity = maxStaleness === 0 ? capacityOf(schedule, batch, profile.graph) : {};
-  const atLeast = processorBoundSeconds(profile, devices);
+  const atLeast = processorBoundOf(profile, devices, problem, cost);
   const shared =
-    atLeast > time
+    atLeast > time * (1 + 1e-9)
       ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
       : [];
   const serial = new Map(

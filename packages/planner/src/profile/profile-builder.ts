@@ -151,6 +151,10 @@ function profileOf(
     const values = costs.map(of).filter((value) => value !== undefined);
     return values.length > 0 ? median(values) : 0;
   };
+  // Chunks cost processors more besides their items than batches do.
+  const largest = Math.max(...samples.map(({ items }) => items));
+  const isLargest = (cost: StepCosts): boolean =>
+    cost.samples.some((sample) => sample.component === name && sample.items === largest);
   const lengthSpread = middle((cost) => cost.lengthSpread.get(name));
   const isUnequal = lengthSpread > smallestSpread;
   return {
@@ -161,7 +165,7 @@ function profileOf(
     onloadSeconds: swap?.onloadSeconds ?? middle((cost) => cost.onloadSeconds.get(name)),
     offloadSeconds: swap?.offloadSeconds ?? middle((cost) => cost.offloadSeconds.get(name)),
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
-    processorSeconds: middle((cost) => cost.processorSeconds.get(name)),
+    processorSeconds: middle((cost) => (isLargest(cost) ? cost.processorSeconds.get(name) : undefined)),
     ...(isUnequal ? { lengthSpread } : {}),
   };
 }
