@@ -17,6 +17,7 @@ import { dirname } from "node:path";
 import { TLSSocket } from "node:tls";
 import { type Link, type LinkTls, type PeerName, TreadleError } from "@treadle/contracts";
 import { type Address, checkUnixPath, type ParsedAddress, parseAddress } from "./address.ts";
+import { adoptSocket } from "./adopt-socket.ts";
 import { type FrameHandler, FrameReader, frameKind, headBytes, writeHead } from "./frame.ts";
 import { Handshake, type HandshakeRole, type Introduction, maxHelloBytes } from "./handshake.ts";
 import { protocolError } from "./protocol-error.ts";
@@ -189,11 +190,8 @@ class SocketEndpoint implements Endpoint {
           const what = `its certificate or its encryption is not accepted: ${cause.message}`;
           this.#refused(new TreadleError("link.unauthorized", what, { cause }), socket);
         })
-      : net.createServer({ allowHalfOpen: true, noDelay: true }, onSocket);
-    server.on("connection", (socket) => {
-      this.#sockets.add(socket);
-      socket.once("close", () => this.#sockets.delete(socket));
-    });
+      : net.createServer({ allowHalfOpen: true, noDelay: true, pauseOnConnect: true }, onSocket);
+    if (certificates) server.on("connection", (socket) => this.#track(socket)); // also before its handshake
     this.#servers.push(server);
     return new Promise((resolve, reject) => {
       server.once("error", (cause) => {
@@ -255,9 +253,9 @@ class SocketEndpoint implements Endpoint {
       socket.destroy();
       return;
     }
-    const wire = newWire(socket);
-    socket.on("data", (bytes) => wire.receive(bytes));
-    const from = peerOf(socket);
+    const wire = this.#wireOf(socket);
+    this.#track(wire.socket);
+    const from = peerOf(wire.socket);
     this.#shake(wire, "acceptor").then(
       (link) => this.#listener?.(link),
       (error: TreadleError) => {
@@ -265,6 +263,29 @@ class SocketEndpoint implements Endpoint {
         if (from !== undefined) this.#options.onRefused?.(error, from);
       },
     );
+  }
+
+  #track(socket: net.Socket): void {
+    this.#sockets.add(socket);
+    socket.once("close", () => this.#sockets.delete(socket));
+  }
+
+  #wireOf(accepted: net.Socket): Wire {
+    let wire: Wire | undefined;
+    const adopted =
+      accepted instanceof TLSSocket
+        ? undefined
+        : adoptSocket(
+            accepted,
+            readInPlace(() => wire),
+          );
+    if (adopted !== undefined) {
+      wire = newWire(adopted);
+      return wire;
+    }
+    const other = newWire(accepted);
+    accepted.on("data", (bytes) => other.receive(bytes)).resume();
+    return other;
   }
 
   #refused(error: TreadleError, socket: net.Socket): void {
@@ -280,16 +301,8 @@ class SocketEndpoint implements Endpoint {
     if (this.#closed) throw new TreadleError("link.closed", `endpoint '${this.name}' is closed`);
     if (signal?.aborted) throw cancelled(address, signal);
     const parsed = this.#way(parseAddress(address));
-    const scratch = Buffer.allocUnsafeSlow(scratchBytes);
     let wire: Wire | undefined;
-    // Bytes are read into one buffer again and again, or straight into the array that they belong to.
-    const onread: net.OnReadOpts = {
-      buffer: () => wire?.reader.target() ?? scratch,
-      callback: (length, buffer) => {
-        wire?.receive(length === buffer.length ? buffer : buffer.subarray(0, length));
-        return true;
-      },
-    };
+    const onread = readInPlace(() => wire);
     if (parsed.kind !== "unix" && (parsed.kind === "tls") !== (this.#certificates !== undefined)) {
       throw new TreadleError(
         "link.refused",
@@ -439,6 +452,18 @@ function newWire(socket: net.Socket): Wire {
       maxHelloBytes,
     ),
     receive: () => {},
+  };
+}
+
+/** Bytes are read into one buffer again and again, or straight into the array that they belong to. */
+function readInPlace(wire: () => Wire | undefined): net.OnReadOpts {
+  const scratch = Buffer.allocUnsafeSlow(scratchBytes);
+  return {
+    buffer: () => wire()?.reader.target() ?? scratch,
+    callback: (length, buffer) => {
+      wire()?.receive(length === buffer.length ? buffer : buffer.subarray(0, length));
+      return true;
+    },
   };
 }
 

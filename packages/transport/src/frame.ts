@@ -70,6 +70,7 @@ export class FrameReader {
   #gathered = 0;
   #chunkRemaining = 0;
   #stopped = false;
+  readonly #head = Buffer.allocUnsafeSlow(headBytes);
 
   constructor(handler: FrameHandler, maxBodyBytes: number) {
     this.handler = handler;
@@ -84,9 +85,11 @@ export class FrameReader {
 
   /** Where the next read should put its bytes; undefined when anywhere will do. */
   target(): Uint8Array | undefined {
-    if (this.#chunkRemaining === 0 || this.#stopped) return undefined;
-    // No further than this chunk: the head of the next frame follows it.
-    return this.handler.chunkTarget()?.subarray(0, this.#chunkRemaining);
+    if (this.#stopped || this.#gathered > 0) return undefined;
+    const area = this.handler.chunkTarget();
+    if (area === undefined) return undefined;
+    // No further than this chunk, and between two no further than a head, so that nothing of an area has to be moved.
+    return this.#chunkRemaining === 0 ? this.#head : area.subarray(0, this.#chunkRemaining);
   }
 
   /** Throws what the handler throws, and `link.protocol` on an impossible head. */

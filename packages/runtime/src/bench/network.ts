@@ -193,7 +193,7 @@ async function cpuSeconds(peer: Peer): Promise<number> {
   return (user + system + (await peer.request<number>("cpu", null))) / 1e6;
 }
 
-/** Node reads into memory of our own only where we dialled; an accepted socket gets fresh memory for each read. */
+/** Both sides read into memory of ours, though Node itself does so only where it dialled. */
 async function benchDirections({ peer }: Ways): Promise<BenchRow> {
   const sizeBytes = Math.max(...sizes);
   const data = new Float32Array(sizeBytes / 4).fill(1);
