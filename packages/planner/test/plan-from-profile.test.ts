@@ -131,6 +131,20 @@ describe("the plan", () => {
     for (const { stepSeconds } of alternatives) expect(stepSeconds).toBeGreaterThanOrEqual((3 * 64) / 2);
   });
 
+  test("who owns devices gets no more of them than its ranks can use", () => {
+    const profile = chainProfile({ rollout: { perItem: 1 }, actor: { perItem: 1 } });
+    const components = ["rollout", "actor"].map((name) => ({ name, ranks: { max: 2 } }));
+    const { alternatives } = planFromProfile(profile, { devices: cluster(64), ...plain, components });
+    const [spatial] = alternatives.filter(({ mode }) => mode === "spatial");
+    const sizes = Object.values(spatial!.plan.components).map(({ ranks }) =>
+      ranks.map(({ devices }) => devices.length),
+    );
+    expect(sizes).toEqual([
+      [1, 1],
+      [1, 1],
+    ]);
+  });
+
   test("wide ranks never cross nodes, whatever shares the others get", () => {
     const profile = chainProfile({
       sim: { base: 5, perItem: 1, alpha: 0.2 },

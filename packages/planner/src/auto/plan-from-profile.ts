@@ -136,7 +136,7 @@ function place(
     maxStaleness,
   });
   const cost = costSchedule(compileModel(problem), schedule);
-  const capacity = maxStaleness === 0 ? capacityOf(schedule, batch, profile.graph) : {};
+  const capacity = capacityOf(schedule, batch, profile.graph);
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const shared =
     atLeast > time * (1 + 1e-9)

@@ -23,7 +23,8 @@ export const ownsDevices = (schedule: Schedule): boolean => schedule.op === "pip
 
 /**
  * Devices of every component. A part that owns devices gets a run of those of the whole, parts of wider ranks first, so
- * that their ranks do not cross nodes; parts that take turns get all of them. Every pool is laid out by itself.
+ * that their ranks do not cross nodes, and no more than its ranks can use; parts that take turns get all of them. Every
+ * pool is laid out by itself.
  */
 export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readonly Pool[]): Share[] {
   const poolOf = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool] as const)));
@@ -33,13 +34,16 @@ export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readon
   const shares: Share[] = [];
   for (const pool of pools) {
     const inPool = (part: Schedule): string[] => members(part).filter((name) => poolOf.get(name) === pool);
-    /** devices of this pool that a part needs */
-    const width = (part: Schedule): number => {
+    /** devices of this pool that a part needs; `isAlone`: nobody takes turns with it there */
+    const width = (part: Schedule, isAlone: boolean): number => {
       if (inPool(part).length === 0) return 0;
-      if (part.op === "node")
-        return Math.max(...inPool(part).map((name) => wholeUnits(nodeOf.get(name)!, part.devices)));
-      const widths = partsOf(part).map(width);
-      return ownsDevices(part) ? widths.reduce((sum, w) => sum + w, 0) : Math.max(...widths);
+      if (part.op === "node") {
+        const nodes = inPool(part).map((name) => nodeOf.get(name)!);
+        return Math.max(...nodes.map((node) => wholeUnits(node, isAlone ? useful(node, part.devices) : part.devices)));
+      }
+      const owns = ownsDevices(part);
+      const widths = partsOf(part).map((each) => width(each, owns));
+      return owns ? widths.reduce((sum, w) => sum + w, 0) : Math.max(...widths);
     };
     const widest = (part: Schedule): number => Math.max(...inPool(part).map((name) => nodeOf.get(name)!.unit));
     const lay = (part: Schedule, run: readonly DeviceSpec[]): void => {
@@ -57,7 +61,7 @@ export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readon
       }
       let at = 0;
       for (const p of [...parts].sort((a, b) => widest(b) - widest(a))) {
-        const count = width(p);
+        const count = width(p, true);
         lay(p, run.slice(at, at + count));
         at += count;
       }
@@ -66,6 +70,8 @@ export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readon
   }
   return shares;
 }
+
+const useful = ({ maxDevices }: PlanNode, devices: number): number => Math.min(devices, maxDevices ?? devices);
 
 const wholeUnits = ({ unit }: PlanNode, devices: number): number => Math.floor(devices / unit) * unit;
 
@@ -125,7 +131,7 @@ export function granularityOf(
 /**
  * How much a channel may hold between two parts that take turns within a pipeline: one chunk. Without a bound a producer
  * that has all its input never waits, so that it would keep the devices for the whole batch before its consumer's turn.
- * Asked for only where steps do not overlap; with steps that do it was not measured.
+ * Each step has credit of its own, so this holds where steps overlap, too.
  */
 export function capacityOf(schedule: Schedule, batch: number, graph: FlowGraph): Record<string, number> {
   const capacity: Record<string, number> = {};
