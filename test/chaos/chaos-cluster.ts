@@ -1,9 +1,10 @@
-/** Three NATS servers, three node agents and one run of the ledger over them, each to be struck. */
+/** Three NATS servers, three node agents and one run over them, each to be struck. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { readRecords } from "../../packages/runtime/src/run/journal.ts";
 import { isAlive } from "../support/cluster.ts";
-import { pidsOf } from "../support/ledger.ts";
+import { expectWholeLearningLedger } from "../support/learning-ledger.ts";
+import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
 import { ClusterNetwork, type Place } from "./cluster-network.ts";
 import { NatsCluster } from "./nats-cluster.ts";
@@ -14,16 +15,25 @@ const replicas = "3";
 const limitSeconds = "6";
 export const batch = 12;
 
+/** What is struck. `embedded`: a policy that learns on the embedded engine; `ledger`: items that only wait. */
+export const subjects = {
+  embedded: { name: "learning-ledger", overrides: [], expectWhole: expectWholeLearningLedger },
+  ledger: { name: "ledger", overrides: ["pauseMs=30", "payload=2000"], expectWhole: expectWholeLedger },
+} as const;
+export type Subject = keyof typeof subjects;
+
 export class ChaosCluster implements AsyncDisposable {
   readonly world: NodesWorld<NatsCluster>;
   readonly network: ClusterNetwork | undefined;
   readonly random: () => number;
+  readonly subject: Subject;
   readonly agents: (NodeProcess | undefined)[] = [];
   runner: RunProcess | undefined;
   runId: string | undefined;
   /** of all runners, in order */
   readonly runners: RunProcess[] = [];
   readonly #places: readonly Place[];
+  readonly #log: (text: string) => void;
   #isKilling = false;
   #isOver = false;
   /** why runners ended that nobody had killed */
@@ -34,20 +44,29 @@ export class ChaosCluster implements AsyncDisposable {
     network: ClusterNetwork | undefined,
     places: readonly Place[],
     random: () => number,
+    subject: Subject,
+    log: (text: string) => void,
   ) {
+    this.#log = log;
+    this.subject = subject;
     this.world = world;
     this.network = network;
     this.#places = places;
     this.random = random;
   }
 
-  static async open(random: () => number, log: (text: string) => void): Promise<ChaosCluster> {
+  static async open(
+    random: () => number,
+    log: (text: string) => void,
+    subject: Subject = "ledger",
+  ): Promise<ChaosCluster> {
     const network = await ClusterNetwork.open(numPlaces);
     if (typeof network === "string") log(`no network will be cut: ${network}`);
     const loopback = { host: "127.0.0.1", inside: [] };
     const places = typeof network === "string" ? Array.from({ length: numPlaces }, () => loopback) : network.places;
     const world = await NodesWorld.over(await NatsCluster.start(places));
-    const cluster = new ChaosCluster(world, typeof network === "string" ? undefined : network, places, random);
+    const joined = typeof network === "string" ? undefined : network;
+    const cluster = new ChaosCluster(world, joined, places, random, subject, log);
     // The servers elect who keeps what before they keep anything.
     for (let attempt = 0; ; attempt++) {
       try {
@@ -70,7 +89,9 @@ export class ChaosCluster implements AsyncDisposable {
     const present = this.agents[place];
     if (present !== undefined && present.child.exitCode === null && present.child.signalCode === null) return;
     const { host, inside } = this.#places[place] as Place;
-    const flags = ["--bind", host, "--replicas", replicas, "--limit", limitSeconds];
+    // The first connects to the server of its place, as on machines that have one each; the others to any.
+    const own = place === 0 ? ["--nats", this.nats.servers[0]?.url as string] : [];
+    const flags = [...own, "--bind", host, "--replicas", replicas, "--limit", limitSeconds];
     this.agents[place] = await this.world.startNode(`n${place}`, flags, inside);
   }
 
@@ -78,15 +99,18 @@ export class ChaosCluster implements AsyncDisposable {
   resume(overrides: readonly string[] = []): void {
     if (this.#isOver) return;
     this.#isKilling = false;
+    const { name, overrides: own } = subjects[this.subject];
     const runner = this.world.startRun(
       [
-        ...["steps=100000", "pauseMs=30", "payload=2000", `batch=${batch}`],
+        ...["steps=100000", `batch=${batch}`, ...own],
         ...[`cluster.nats.replicas=${replicas}`, "cluster.minNodes=1", "cluster.rejoinMs=1500"],
         ...["supervision.maxRestarts=100000", "supervision.heartbeatTimeoutMs=5000"],
         ...(this.network ? [`cluster.links.bind=${this.network.host}`] : []),
         ...overrides,
       ],
       this.runId ?? "new",
+      this.world.runs,
+      name,
     );
     this.runner = runner;
     this.runners.push(runner);
@@ -95,7 +119,9 @@ export class ChaosCluster implements AsyncDisposable {
       const threw = runner.events.find((event) => (event.type as string) === "threw") as unknown as
         | { code?: string; message: string }
         | undefined;
-      this.gaveUp.push(`${threw?.code ?? `exit code ${code}`}: ${threw?.message.slice(0, 300) ?? ""}`);
+      const why = `${threw?.code ?? `exit code ${code}`}: ${threw?.message.slice(0, 300) ?? ""}`;
+      this.gaveUp.push(why);
+      this.#log(`the runner gave up: ${why}`);
       setTimeout(() => this.resume(), 1000);
     });
     void runner.event("run-started").then(
@@ -117,6 +143,11 @@ export class ChaosCluster implements AsyncDisposable {
     this.#isOver = true;
     this.runner?.child.kill("SIGINT");
     return (await this.runner?.exited) ?? null;
+  }
+
+  /** J1. */
+  expectWhole(steps: number): Promise<void> {
+    return subjects[this.subject].expectWhole(this.folder, steps, batch);
   }
 
   get folder(): string {

@@ -5,14 +5,14 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { randomOf } from "../soak/virtual-network.ts";
 import { segmentsOf } from "../support/cluster.ts";
-import { expectWholeLedger } from "../support/ledger.ts";
 import { startTreadle } from "../support/treadle.ts";
-import { batch, ChaosCluster } from "./chaos-cluster.ts";
+import { batch, ChaosCluster, type Subject } from "./chaos-cluster.ts";
 import { type Disaster, disasters, drawDisaster, type Strike } from "./disasters.ts";
 
 export type ChaosOptions = {
   readonly minutes: number;
   readonly seed: number;
+  readonly workflow: Subject;
   readonly log: (text: string) => void;
   /** from one strike to the next, at most */
   readonly pauseMs?: number;
@@ -39,11 +39,18 @@ const longestMs = 12_000;
 const restMs = 300_000;
 const endMs = 90_000;
 
-export async function chaos({ minutes, seed, log, pauseMs = 4000, signal }: ChaosOptions): Promise<ChaosReport> {
+export async function chaos({
+  minutes,
+  seed,
+  workflow,
+  log,
+  pauseMs = 4000,
+  signal,
+}: ChaosOptions): Promise<ChaosReport> {
   const random = randomOf(seed);
-  await using cluster = await ChaosCluster.open(random, log);
+  await using cluster = await ChaosCluster.open(random, log, workflow);
   cluster.resume();
-  await within(restMs, "two steps to begin with", () => cluster.steps >= 2);
+  await within(restMs, "two steps to begin with", () => cluster.steps >= 2, signal);
 
   const strikes: Partial<Record<Disaster, number>> = {};
   const endings = new Set<Promise<void>>();
@@ -81,7 +88,7 @@ export async function chaos({ minutes, seed, log, pauseMs = 4000, signal }: Chao
     await Promise.all(endings);
     log(`${lastSteps} steps: nothing is wrong any more`);
     const reached = lastSteps + 2;
-    await within(restMs, `step ${reached} once nothing is wrong`, () => cluster.steps >= reached);
+    await within(restMs, `step ${reached} once nothing is wrong`, () => cluster.steps >= reached, signal);
   } finally {
     clearInterval(watching);
     calm.abort();
@@ -109,14 +116,14 @@ export async function judge(cluster: ChaosCluster, log: (text: string) => void):
   const code = await Promise.race([cluster.stop(), delay(endMs, "no end", { ref: false })]);
   if (code !== 0) throw new Error(`the run did not stop when it was asked to: ${code}`);
   const { steps } = cluster;
-  await expectWholeLedger(cluster.folder, steps, batch);
+  await cluster.expectWhole(steps);
   const wanted = steps + 2;
   log(`${steps} steps: resumed from the command line for two more`);
   const args = ["resume", runId, "--runs", world.runs, "--json", "--set", `steps=${wanted}`];
   const resumed = await startTreadle(args, undefined, world.project).finished;
   if (resumed.code !== 0)
     throw new Error(`'treadle resume' ended with ${resumed.code}: ${resumed.stderr.slice(-2000)}`);
-  await expectWholeLedger(cluster.folder, wanted, batch);
+  await cluster.expectWhole(wanted);
   for (const agent of cluster.agents) agent?.child.kill("SIGTERM");
   await within(endMs, "the agents to leave", () => cluster.agents.every((agent) => agent?.child.exitCode === 0));
   await within(endMs, "every process to be gone", () => cluster.processes().length === 0);
@@ -137,9 +144,15 @@ async function again(end: () => Promise<unknown>): Promise<void> {
   }
 }
 
-async function within(limitMs: number, what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+async function within(
+  limitMs: number,
+  what: string,
+  holds: () => boolean | Promise<boolean>,
+  signal?: AbortSignal,
+): Promise<void> {
   const untilMs = performance.now() + limitMs;
   while (!(await holds())) {
+    signal?.throwIfAborted();
     if (performance.now() > untilMs) throw new Error(`waited ${limitMs / 1000} s in vain for ${what}`);
     await delay(100);
   }

@@ -1,14 +1,21 @@
 /**
- * `npm run chaos -- --minutes 30 --seed N`: random kills, suspensions and partitions of a run over three node agents and
- * three NATS servers. The seed draws what is struck and for how long; when it hits is up to the machine. Ends with 1
- * when something was lost, came twice, stuck or stayed.
+ * `npm run chaos -- --minutes 30 --seed N [--workflow ledger]`: random kills, suspensions and partitions of a run over
+ * three node agents and three NATS servers. The seed draws what is struck and for how long; when it hits is up to the
+ * machine. Ends with 1 when something was lost, came twice, stuck or stayed.
  */
 import { parseArgs } from "node:util";
+import { z } from "zod";
 import { chaos } from "./chaos.ts";
+import { type Subject, subjects } from "./chaos-cluster.ts";
 
 const { values } = parseArgs({
-  options: { minutes: { type: "string", default: "30" }, seed: { type: "string" } },
+  options: {
+    minutes: { type: "string", default: "30" },
+    seed: { type: "string" },
+    workflow: { type: "string", default: "embedded" },
+  },
 });
+const workflow = z.enum(Object.keys(subjects) as [Subject, ...Subject[]]).parse(values.workflow);
 const seed = Number(values.seed ?? Date.now() % 1e6);
 const minutes = Number(values.minutes);
 const beganMs = performance.now();
@@ -16,13 +23,13 @@ const log = (text: string) => {
   const seconds = Math.round((performance.now() - beganMs) / 1000);
   console.error(`${String(Math.floor(seconds / 60)).padStart(2)}:${String(seconds % 60).padStart(2, "0")}  ${text}`);
 };
-console.error(`chaos for ${minutes} minutes, --seed ${seed}`);
+console.error(`chaos for ${minutes} minutes, --seed ${seed}, --workflow ${workflow}`);
 const interrupted = new AbortController();
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.once(signal, () => interrupted.abort(new Error("interrupted; what was started is ended")));
 }
 try {
-  const report = await chaos({ minutes, seed, log, signal: interrupted.signal });
+  const report = await chaos({ minutes, seed, workflow, log, signal: interrupted.signal });
   console.log(JSON.stringify(report, undefined, 2));
   console.error(`${report.prompts} prompts were put, and each was trained once; nothing is left`);
   process.exit(0);

@@ -20,19 +20,30 @@ export function ledgerOptions(runsRoot: string, onEvent: (event: RunEvent) => vo
  * those that were trained before the steps.
  */
 export async function expectWholeLedger(folder: string, steps: number, batch: number, first = 0): Promise<void> {
+  const dataset = datasetOf(tasksOf, steps, batch);
+  const state = await expectJournal(folder, dataset, "trainer");
+  const { version, trained } = JSON.parse(Buffer.from(state).toString()) as { version: number; trained: string[] };
+  expect(trained).toEqual([...tasksOf(0, first).map(({ id }) => id), ...dataset.flat()]);
+  expect(version).toBe(steps + (first > 0 ? 2 : 0));
+}
+
+type Dataset = (step: number, num: number) => readonly { readonly id: string }[];
+
+export const datasetOf = (of: Dataset, steps: number, batch: number): string[][] =>
+  Array.from({ length: steps }, (_, i) => of(i + 1, batch).map(({ id }) => id));
+
+/** The journal has these steps once, in order; returns the state that a component has after the last. */
+export async function expectJournal(
+  folder: string,
+  dataset: readonly string[][],
+  component: string,
+): Promise<Uint8Array> {
   const path = join(folder, "journal.jsonl");
   const { records } = readRecords(await readFile(path, "utf8"), path);
   const committed = records.filter((record) => record.type === "step");
-  const dataset = Array.from({ length: steps }, (_, i) => tasksOf(i + 1, batch).map(({ id }) => id));
   expect(committed.map(({ step }) => step)).toEqual(dataset.map((_, i) => i + 1));
   expect(committed.map(({ items }) => items)).toEqual(dataset);
-  const file = committed.at(-1)?.state["trainer"] as string;
-  const { version, trained } = JSON.parse(Buffer.from(await readState(join(folder, file))).toString()) as {
-    version: number;
-    trained: string[];
-  };
-  expect(trained).toEqual([...tasksOf(0, first).map(({ id }) => id), ...dataset.flat()]);
-  expect(version).toBe(steps + (first > 0 ? 2 : 0));
+  return readState(join(folder, committed.at(-1)?.state[component] as string));
 }
 
 /** S4: no process, no shared memory and no socket of the run is left, and its folder is free. */

@@ -110,9 +110,9 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
     return { child, output: () => output, kill };
   }
 
-  /** `runs`: where the folder of a run is, which another machine has not. */
-  startRun(overrides: readonly string[], runId = "new", runs = this.runs): RunProcess {
-    const workflow = join(this.project, "support/workflows/ledger");
+  /** `runs`: where the folder of a run is, which another machine has not. `name`: of one below `support/workflows`. */
+  startRun(overrides: readonly string[], runId = "new", runs = this.runs, name = "ledger"): RunProcess {
+    const workflow = join(this.project, "support/workflows", name);
     const nodes = [
       `cluster.nats.url=${this.nats.url}`,
       "supervision.heartbeatTimeoutMs=30000",

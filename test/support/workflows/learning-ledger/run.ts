@@ -1,0 +1,63 @@
+/** Reasoning with GRPO on a very small model, whose actor writes down which prompts it has trained. */
+import { EpisodeGroup, Prompt } from "@treadle/contracts";
+import { arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
+import { workflow } from "@treadle/runtime";
+import { ActorConfig } from "@treadle/workers";
+import { z } from "zod";
+import { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker } from "../../workers/learning-ledger.ts";
+
+const task = createArithmeticTask({ minOperand: 0, maxOperand: 2, heldOutFraction: 0 });
+export const promptsOf = (step: number, num: number): Prompt[] => task.problemsAt(step, num);
+export { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker };
+
+const model = {
+  vocabSize: task.tokenizer.vocabularySize,
+  layers: 1,
+  width: 16,
+  heads: 2,
+  contextLength: task.maxPromptTokens + task.maxAnswerTokens,
+  seed: 1,
+  valueHead: false,
+  microBatchRows: 16,
+  slotBuckets: [16],
+};
+const { paddingToken } = task.tokenizer;
+
+export default workflow(z.strictObject({ groupSize: z.int() }), async ({ cluster, config, steps, report }) => {
+  const { groupSize } = config;
+  const rollout = await cluster.launch(
+    ProjectRolloutWorker,
+    {
+      model,
+      alphabet: arithmeticAlphabet,
+      groupSize,
+      maxTokens: task.maxAnswerTokens,
+      temperature: 1,
+      reward: { name: "arithmetic" },
+    },
+    { ranks: { fixed: 2 } },
+  );
+  const inference = await cluster.launch(ProjectInferenceWorker, { model, paddingToken }, { ranks: { fixed: 1 } });
+  const actor = await cluster.launch(
+    LedgerActorWorker,
+    ActorConfig.parse({
+      model,
+      paddingToken,
+      algorithm: { name: "grpo", normalisation: { type: "token-mean" } },
+      learningRate: 0.01,
+      maxStaleness: config.flow.maxStaleness,
+    }),
+    { ranks: { fixed: 2 } },
+  );
+  const prompts = cluster.channel("prompts", Prompt);
+  const episodes = cluster.channel("episodes", EpisodeGroup);
+  const scored = cluster.channel("scored", EpisodeGroup);
+  for await (const { batch } of steps((step) => promptsOf(step, config.batch))) {
+    rollout.pullWeights(actor);
+    inference.pullWeights(actor);
+    await prompts.put(...batch);
+    rollout.generate(prompts.source, episodes.sink);
+    inference.score(episodes.source, scored.sink);
+    report(actor.train(scored.source));
+  }
+});
