@@ -12,7 +12,8 @@ export default defineConfig({
     include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    maxWorkers: 2,
+    // More than cores: tests of faults mostly wait.
+    maxWorkers: 3,
     reporters: ["default", fileURLToPath(new URL("support/closing-line.ts", import.meta.url))],
   },
 });

@@ -4,16 +4,14 @@ import { appendFile, cp, mkdir, mkdtemp, readdir, readFile, rm } from "node:fs/p
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
 import { runWorkflow } from "@treadle/runtime";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Journal, type JournalRecord } from "../../packages/runtime/src/run/journal.ts";
-import { projectRoot } from "../support/cluster.ts";
-import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf } from "../support/ledger.ts";
+import { expectCleanEnd, expectWholeLedger, ledgerOptions, ledgerWorkflow, pidsOf } from "../support/ledger.ts";
 import { MountNamespace } from "../support/mount-namespace.ts";
+import { loaderFlags, projectRoot, runner } from "../support/project.ts";
 
-const script = fileURLToPath(new URL("../support/run-ledger.ts", import.meta.url));
 const steps = 10;
 
 let root: string;
@@ -36,9 +34,9 @@ type Told = RunEvent | { readonly type: "threw"; readonly code?: string; readonl
 
 /** A runner inside of the namespace. */
 async function run(inside: MountNamespace, runsRoot: string, runId: string) {
-  const node = [process.execPath, "--conditions=source", "--import", "tsx", script];
+  const node = [process.execPath, ...loaderFlags, runner, projectRoot, runsRoot, ledgerWorkflow, runId];
   const overrides = [`steps=${steps}`, "ranks=1", "pauseMs=0"];
-  const [command, ...rest] = inside.command(projectRoot, [...node, runsRoot, runId, ...overrides]);
+  const [command, ...rest] = inside.command(projectRoot, [...node, ...overrides]);
   const child = spawn(command, rest, { stdio: ["ignore", "pipe", "inherit"] });
   const told: Told[] = [];
   createInterface({ input: child.stdout }).on("line", (line) => told.push(JSON.parse(line) as Told));

@@ -5,8 +5,9 @@ import type { RunEvent, TreadleError } from "@treadle/contracts";
 import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { readRecords } from "../../packages/runtime/src/run/journal.ts";
-import { isAlive, projectRoot, segmentsOf, until } from "../support/cluster.ts";
+import { isAlive, segmentsOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf, socketFolders } from "../support/ledger.ts";
+import { projectRoot } from "../support/project.ts";
 import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
 import { makeTemporary } from "../support/temporary-folder.ts";
 

@@ -6,8 +6,9 @@ import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
 import { runWorkflow } from "@treadle/runtime";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { pidOf, projectRoot } from "../support/cluster.ts";
+import { pidOf } from "../support/cluster.ts";
 import { expectCleanEnd, pidsOf } from "../support/ledger.ts";
+import { projectRoot } from "../support/project.ts";
 
 const workflow = fileURLToPath(new URL("../support/workflows/horizons", import.meta.url));
 const simulator = "echo-simulator";

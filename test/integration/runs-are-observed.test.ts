@@ -9,7 +9,8 @@ import { rootOf } from "@treadle/observe";
 import { runWorkflow } from "@treadle/runtime";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { projectRoot, until } from "../support/cluster.ts";
+import { until } from "../support/cluster.ts";
+import { projectRoot } from "../support/project.ts";
 import { temporaryRuns } from "../support/treadle.ts";
 
 const Spans = z.object({

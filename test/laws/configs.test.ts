@@ -2,7 +2,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { validateWorkflow } from "@treadle/runtime";
 import { describe, expect, test } from "vitest";
-import { projectRoot } from "../support/treadle.ts";
+import { projectRoot } from "../support/project.ts";
 
 const workflows = readdirSync(join(projectRoot, "workflows"));
 

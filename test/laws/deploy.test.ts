@@ -7,7 +7,7 @@ import { Namespace, PersistentVolumeClaim, ServiceAccount } from "kubernetes-mod
 import { expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { z } from "zod";
-import { projectRoot } from "../support/treadle.ts";
+import { projectRoot } from "../support/project.ts";
 
 const folder = join(projectRoot, "deploy/kubernetes");
 const read = (path: string): string => readFileSync(join(projectRoot, path), "utf8");

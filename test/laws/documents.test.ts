@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { projectRoot } from "../support/treadle.ts";
+import { projectRoot } from "../support/project.ts";
 
 const read = (path: string): string => readFileSync(join(projectRoot, path), "utf8");
 const readme = read("README.md");

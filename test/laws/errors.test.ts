@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { errorCatalogue } from "@treadle/contracts";
 import { expect, test } from "vitest";
-import { projectRoot } from "../support/treadle.ts";
+import { projectRoot } from "../support/project.ts";
 
 const documented = readFileSync(join(projectRoot, "packages/contracts/ERRORS.md"), "utf8")
   .split("\n")

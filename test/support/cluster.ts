@@ -2,12 +2,10 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { type RunEvent, RuntimeConfig, type TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { Cluster } from "../../packages/runtime/src/cluster/cluster.ts";
-
-export const projectRoot = fileURLToPath(new URL("../..", import.meta.url));
+import { projectRoot } from "./project.ts";
 
 export type TestCluster = {
   readonly cluster: Cluster;

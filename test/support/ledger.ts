@@ -6,7 +6,8 @@ import type { RunEvent } from "@treadle/contracts";
 import { expect } from "vitest";
 import { readState } from "../../packages/runtime/src/host/state-file.ts";
 import { readRecords } from "../../packages/runtime/src/run/journal.ts";
-import { isAlive, projectRoot, segmentsOf, until } from "./cluster.ts";
+import { isAlive, segmentsOf, until } from "./cluster.ts";
+import { projectRoot } from "./project.ts";
 import { tasksOf } from "./workflows/ledger/run.ts";
 
 export const ledgerWorkflow = fileURLToPath(new URL("./workflows/ledger", import.meta.url));

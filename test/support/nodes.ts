@@ -4,17 +4,13 @@ import { cp, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
 import { type NatsServer, type NatsServerOptions, startNatsServer } from "@treadle/transport/testing";
 import { expect } from "vitest";
-import { projectRoot as checkout, isAlive, segmentsOf, until } from "./cluster.ts";
+import { isAlive, segmentsOf, until } from "./cluster.ts";
 import { socketFolders } from "./ledger.ts";
+import { projectRoot as checkout, command, loaderFlags, runner } from "./project.ts";
 import { makeTemporary } from "./temporary-folder.ts";
-
-const sourceFlags = ["--conditions=source", "--import", "tsx"];
-const command = join(checkout, "packages/cli/bin/treadle.js");
-const runner = fileURLToPath(new URL("./run-over-nodes.ts", import.meta.url));
 
 export type NodeProcess = { readonly child: ChildProcess; readonly output: () => string; kill(): Promise<void> };
 
@@ -119,7 +115,7 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
       "cluster.nodeWaitMs=60000",
     ];
     const args = [this.project, runs, workflow, runId, ...nodes, ...overrides];
-    const child = this.#spawn([...sourceFlags, runner, ...args], "inherit");
+    const child = this.#spawn([...loaderFlags, runner, ...args], "inherit");
     const events: RunEvent[] = [];
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on("line", (line) => {
       events.push(JSON.parse(line) as RunEvent);

@@ -2,11 +2,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
-import { projectRoot } from "./cluster.ts";
-
-const script = fileURLToPath(new URL("./run-ledger.ts", import.meta.url));
+import { ledgerWorkflow } from "./ledger.ts";
+import { loaderFlags, projectRoot, runner } from "./project.ts";
 
 /** The last that a runner says when its run failed. */
 export type Threw = { readonly type: "threw"; readonly message: string; readonly code?: string };
@@ -21,8 +19,8 @@ export type RunnerProcess = {
 
 /** Starts a run in `root`, which has a folder `tmp` for sockets, or goes on with one. */
 export function startRunner(root: string, runId: string, overrides: readonly string[]): RunnerProcess {
-  const flags = ["--conditions=source", "--import", "tsx"];
-  const child = spawn(process.execPath, [...flags, script, root, runId, ...overrides], {
+  const args = [...loaderFlags, runner, projectRoot, root, ledgerWorkflow, runId, ...overrides];
+  const child = spawn(process.execPath, args, {
     stdio: ["ignore", "pipe", "inherit"],
     cwd: projectRoot,
     env: { ...process.env, TMPDIR: join(root, "tmp") },

@@ -3,10 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-
-export const projectRoot: string = fileURLToPath(new URL("../..", import.meta.url));
-const bin = join(projectRoot, "packages/cli/bin/treadle.js");
+import { command, projectRoot } from "./project.ts";
 
 export type Finished = { readonly code: number | null; readonly stdout: string; readonly stderr: string };
 export type Started = {
@@ -16,7 +13,7 @@ export type Started = {
 };
 
 export function startTreadle(args: readonly string[], input?: string, cwd = projectRoot): Started {
-  const child = spawn(process.execPath, [bin, ...args], { cwd, stdio: ["pipe", "pipe", "pipe"] });
+  const child = spawn(process.execPath, [command, ...args], { cwd, stdio: ["pipe", "pipe", "pipe"] });
   let stdout = "";
   let stderr = "";
   child.stdout.on("data", (bytes) => {

@@ -1,7 +1,3 @@
-import type { Problem } from "@treadle/contracts";
-import { arrangeProblem } from "./arrange/problem.ts";
-import { actionsProblem } from "./decide/problem.ts";
-
 export type { Chunk } from "./arrange/buddy.ts";
 export { type ArrangeAnswer, ArrangeProblem, arrangeMethods, solveArrange } from "./arrange/problem.ts";
 export {
@@ -51,6 +47,3 @@ export {
 export { type ActionService, openActionService } from "./service/service.ts";
 export { ActionServiceConfig } from "./service/service-config.ts";
 export { type ModelService, ProcessServices, type ProcessServicesOptions } from "./services/process-services.ts";
-
-/** What `treadle solve` offers from this package, by name. */
-export const problems = { arrange: arrangeProblem, actions: actionsProblem } as const satisfies Record<string, Problem>;

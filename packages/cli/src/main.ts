@@ -2,23 +2,6 @@
 import { readFileSync } from "node:fs";
 import { TreadleError } from "@treadle/contracts";
 import { Command, CommanderError } from "commander";
-import { actionsCommand } from "./commands/actions.ts";
-import { benchCommand } from "./commands/bench.ts";
-import { compareCommand } from "./commands/compare.ts";
-import { doctorCommand } from "./commands/doctor.ts";
-import { logsCommand } from "./commands/logs.ts";
-import { graphCommand, profileCommand } from "./commands/measure.ts";
-import { nodeCommand } from "./commands/node.ts";
-import { planCommand } from "./commands/plan.ts";
-import { reportCommand } from "./commands/report.ts";
-import { resumeCommand, runCommand } from "./commands/run.ts";
-import { runsCommand } from "./commands/runs.ts";
-import { simulateCommand } from "./commands/simulate.ts";
-import { solveCommand } from "./commands/solve.ts";
-import { statusCommand } from "./commands/status.ts";
-import { stopCommand } from "./commands/stop.ts";
-import { traceCommand } from "./commands/trace.ts";
-import { validateCommand } from "./commands/validate.ts";
 import { renderError } from "./view/error.ts";
 
 const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
@@ -33,28 +16,34 @@ const program = new Command("treadle")
   .showSuggestionAfterError()
   .showHelpAfterError("('treadle --help' lists the commands)");
 
-for (const command of [
-  runCommand,
-  resumeCommand,
-  validateCommand,
-  graphCommand,
-  profileCommand,
-  compareCommand,
-  runsCommand,
-  nodeCommand,
-  statusCommand,
-  logsCommand,
-  stopCommand,
-  traceCommand,
-  actionsCommand,
-  planCommand,
-  reportCommand,
-  doctorCommand,
-  simulateCommand,
-  solveCommand,
-  benchCommand,
-]) {
-  program.addCommand(command().copyInheritedSettings(program));
+/** Each is loaded when it is asked for: what all of them import takes longer to load than most of them run. */
+const commands: Readonly<Record<string, () => Promise<Command>>> = {
+  run: async () => (await import("./commands/run.ts")).runCommand(),
+  resume: async () => (await import("./commands/run.ts")).resumeCommand(),
+  validate: async () => (await import("./commands/validate.ts")).validateCommand(),
+  graph: async () => (await import("./commands/measure.ts")).graphCommand(),
+  profile: async () => (await import("./commands/measure.ts")).profileCommand(),
+  compare: async () => (await import("./commands/compare.ts")).compareCommand(),
+  runs: async () => (await import("./commands/runs.ts")).runsCommand(),
+  node: async () => (await import("./commands/node.ts")).nodeCommand(),
+  status: async () => (await import("./commands/status.ts")).statusCommand(),
+  logs: async () => (await import("./commands/logs.ts")).logsCommand(),
+  stop: async () => (await import("./commands/stop.ts")).stopCommand(),
+  trace: async () => (await import("./commands/trace.ts")).traceCommand(),
+  actions: async () => (await import("./commands/actions.ts")).actionsCommand(),
+  plan: async () => (await import("./commands/plan.ts")).planCommand(),
+  report: async () => (await import("./commands/report.ts")).reportCommand(),
+  doctor: async () => (await import("./commands/doctor.ts")).doctorCommand(),
+  simulate: async () => (await import("./commands/simulate.ts")).simulateCommand(),
+  solve: async () => (await import("./commands/solve.ts")).solveCommand(),
+  bench: async () => (await import("./commands/bench.ts")).benchCommand(),
+};
+
+// Help and misspelt commands need all of them.
+const asked = process.argv.slice(2).find((word) => !word.startsWith("-"));
+const isKnown = asked !== undefined && Object.hasOwn(commands, asked);
+for (const load of isKnown ? [commands[asked]] : Object.values(commands)) {
+  if (load) program.addCommand((await load()).copyInheritedSettings(program));
 }
 
 try {

@@ -1,5 +1,5 @@
 import { text } from "node:stream/consumers";
-import { problems as actions } from "@treadle/actions";
+import { problems as actions } from "@treadle/actions/state-machines";
 import { type Problem, TreadleError } from "@treadle/contracts";
 import { problems as planner } from "@treadle/planner";
 import { problems as trajectories } from "@treadle/trajectories";

@@ -201,9 +201,10 @@ export class NodeAgent {
   }
 }
 
-const compiled = !import.meta.url.endsWith(".ts");
+/** Of a checkout's sources only when told so. */
+const compiled = process.env.TREADLE_COMPILED === "1" || !import.meta.url.endsWith(".ts");
 const hostEntry = {
-  path: fileURLToPath(new URL(compiled ? "../host/main.js" : "../host/main.ts", import.meta.url)),
+  path: fileURLToPath(new URL(compiled ? "../../dist/host/main.js" : "../host/main.ts", import.meta.url)),
 };
 
 /** Sources run through a loader in development; a compiled runtime needs it only for a workflow written in TypeScript. */
