@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import type { ComponentProfile, DeviceSpec, Profile } from "@treadle/contracts";
-import { planFromProfile } from "@treadle/planner";
+import { type PlannedMode, planFromProfile } from "@treadle/planner";
 import stringWidth from "string-width";
 import { afterAll, describe, expect, test } from "vitest";
 import { planPage } from "../src/view/plan-page.ts";
@@ -92,6 +92,17 @@ describe("on a terminal", () => {
     expect(text).toContain("what would help");
     expect(text).toContain("extrapolated by a fit whose mean error is 1.0 %");
   });
+});
+
+test("a plan that was measured is shown with that, and why it is chosen where another is predicted to be faster", () => {
+  const one = plannedCase("w", 8);
+  const [first, second] = one.found.alternatives as [PlannedMode, PlannedMode];
+  const measured = { ...second, measured: { seconds: 3, leastSeconds: 2.5 } };
+  const tried = { ...one, found: { ...one.found, alternatives: [measured, first] } };
+  const text = renderPlan(tried, undefined, { columns: 200, colour: false }).join("\n");
+  const seen = "measured: 3.00 s a step, 2.50 s at best: the fastest of those that are predicted near the best";
+  expect(text).toContain(seen);
+  expect(planPage("w", [tried])).toContain(seen);
 });
 
 test("the page holds everything that it shows, and names are text in it", () => {

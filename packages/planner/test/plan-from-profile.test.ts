@@ -1,6 +1,7 @@
 import { Plan, TreadleError } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
-import { planFromProfile, planProblemOf, solvePlan } from "../src/index.ts";
+import type { PlannedMode } from "../src/auto/plan-from-profile.ts";
+import { layoutOf, planFromProfile, planProblemOf, solvePlan } from "../src/index.ts";
 import { chainProfile, cluster } from "./synthetic-profile.ts";
 
 const GiB = 2 ** 30;
@@ -129,6 +130,26 @@ describe("the plan", () => {
     expect(temporal?.stepSeconds).toBeCloseTo(32 + 64 + 64, 9);
     // Beside each other they cannot do more than two cores can.
     for (const { stepSeconds } of alternatives) expect(stepSeconds).toBeGreaterThanOrEqual((3 * 64) / 2);
+  });
+
+  test("of plans predicted near the best, the fastest as measured comes first, as a run chooses", () => {
+    const profile = chainProfile({ rollout: { perItem: 1 }, actor: { perItem: 1 } });
+    const options = { devices: cluster(8), ...plain, components: [{ name: "rollout" }, { name: "actor" }] };
+    const { alternatives: predicted } = planFromProfile(profile, options);
+    const [first, second] = predicted as [PlannedMode, PlannedMode];
+    const step = ({ plan, mode }: PlannedMode, seconds: number) => {
+      const { name: layout, devices, granularity } = layoutOf(plan);
+      return { layout, mode, devices, granularity, seconds, leastSeconds: 0.9 * seconds, samples: 3 };
+    };
+    const known = { ...profile, steps: [step(first, 100), step(second, 50)] };
+    const chosenBy = (trialTolerance?: number) => planFromProfile(known, { ...options, trialTolerance });
+    const near = second.stepSeconds / first.stepSeconds - 1 + 1e-6;
+    expect(chosenBy().alternatives.map(({ mode }) => mode)).toEqual(predicted.map(({ mode }) => mode));
+    expect(chosenBy(near).plan.mode).toBe(second.mode);
+    expect(chosenBy(near).alternatives[0]?.measured).toEqual({ seconds: 50, leastSeconds: 45 });
+    expect(chosenBy(near / 2).plan.mode, "too far from the best to be tried").toBe(first.mode);
+    const other = planFromProfile(known, { ...options, batch: 32, trialTolerance: 10 });
+    expect(other.alternatives.map(({ measured }) => measured)).toEqual(other.alternatives.map(() => undefined));
   });
 
   test("who owns devices gets no more of them than its ranks can use", () => {

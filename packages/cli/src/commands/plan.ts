@@ -57,14 +57,19 @@ export function planCommand(): Command {
         configFile: flags.config,
         overrides: flags.set,
         projectRoot,
-        decide: ({ components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness }) => {
+        decide: ({ components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness }, { placement }) => {
+          const { trialTolerance } = placement.auto;
           const here = flags.devices === undefined ? devices : resize(devices, positive("--devices", flags.devices));
           const asIs = { devices: here, batch: batchItems ?? profile.graph.batch, maxStaleness };
           const asked = [{ title: name, ...asIs }, ...flags.whatIf.map((text) => change(text, asIs))];
           for (const { title, ...target } of asked) {
             const startedMs = performance.now();
             const limits = { deadlineMs, nowMs: () => performance.now() };
-            const found = planFromProfile(profile, { components, nodeGroups, pinned, ...target, ...limits });
+            const found = planFromProfile(profile, {
+              ...{ components, nodeGroups, pinned, trialTolerance },
+              ...target,
+              ...limits,
+            });
             plans.push(found);
             cases.push({ title, ...target, found, searchMs: performance.now() - startedMs });
           }

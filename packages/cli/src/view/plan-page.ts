@@ -1,7 +1,7 @@
 /** Plans as one self-contained page: the best of each mode as lanes of devices over the time of one step, on one scale. */
 import type { PlannedMode, TimelineSegment } from "@treadle/planner";
 import { escapeHtml } from "./chart.ts";
-import { componentsOf, describeDevices, type PlannedCase } from "./plan-text.ts";
+import { componentsOf, describeDevices, experience, type PlannedCase, standing } from "./plan-text.ts";
 import { reportPage } from "./report-page.ts";
 import { formatPercent, formatSeconds, plural } from "./text.ts";
 
@@ -14,6 +14,7 @@ export function planPage(workflow: string, cases: readonly PlannedCase[]): strin
   const [first] = cases;
   const { predicted, alternatives } = first!.found;
   const [best, second] = alternatives;
+  const least = Math.min(...alternatives.map(({ stepSeconds }) => stepSeconds));
   return reportPage({
     title: `plan of ${workflow}`,
     heading: `plan of ${workflow}`,
@@ -23,7 +24,7 @@ export function planPage(workflow: string, cases: readonly PlannedCase[]): strin
       {
         name: "next best mode",
         value: second?.mode ?? "–",
-        note: second === undefined ? "no other is possible" : `${times(second, best!)} as long`,
+        note: second === undefined ? "no other is possible" : `predicted ${times(second, best!)} as long`,
       },
       {
         name: "overlaps nothing",
@@ -33,7 +34,7 @@ export function planPage(workflow: string, cases: readonly PlannedCase[]): strin
       {
         name: "no plan takes less than",
         value: formatSeconds(first!.found.boundSeconds),
-        note: first!.found.boundSeconds < predicted.stepSeconds * (1 - 1e-6) ? "the search ended early" : "proven",
+        note: first!.found.boundSeconds < least * (1 - 1e-6) ? "the search ended early" : "proven",
       },
     ],
     body: `<style>${style}</style>\n${cases.map(section).join("\n")}`,
@@ -49,9 +50,10 @@ function section({ title, devices, batch, found }: PlannedCase): string {
   const names = componentsOf(alternatives[0]!.timeline).flatMap((name) => name.split("+"));
   const colourOf = (component: string): string => `var(--c${Math.max(0, names.indexOf(component.split("+")[0]!)) % 8})`;
   const legend = names.map((name) => `<span><i style="background:${colourOf(name)}"></i>${escapeHtml(name)}</span>`);
-  const figures = alternatives.map((alternative, i) => {
-    const limits = alternative.limits.map((limit) => `<li>${escapeHtml(limit)}</li>`).join("");
-    const note = i === 0 ? "chosen" : `${times(alternative, alternatives[0]!)} as long`;
+  const figures = alternatives.map((alternative) => {
+    const told = [...experience(alternative, alternatives), ...alternative.limits];
+    const limits = told.map((limit) => `<li>${escapeHtml(limit)}</li>`).join("");
+    const note = standing(alternative, alternatives);
     return `<figure class="plan"><figcaption><b>${alternative.mode}</b><span>${formatSeconds(alternative.stepSeconds)} a step, ${note}</span></figcaption>
 ${drawing(alternative, longest, colourOf)}
 <ul>${limits}</ul></figure>`;

@@ -1,6 +1,6 @@
 /** Plans on a terminal: lanes of devices over the time of one step, and what the best of each mode would take. */
 import type { DeviceSpec } from "@treadle/contracts";
-import type { PlanFromProfile, PlanTimeline, TimelineSegment } from "@treadle/planner";
+import type { PlanFromProfile, PlannedMode, PlanTimeline, TimelineSegment } from "@treadle/planner";
 import pc from "picocolors";
 import { fit, formatPercent, formatSeconds, padCells, plural, wrap } from "./text.ts";
 
@@ -45,10 +45,10 @@ export function renderPlan(
   if (chunks.length > 0) lines.push(...text(`channels: ${chunks.join(", ")}; the others whole batches`));
   lines.push("", bold("  the best of each mode"));
   for (const alternative of alternatives) {
-    const times =
-      alternative === best ? "chosen" : `${(alternative.stepSeconds / best!.stepSeconds).toFixed(2)} times as long`;
-    lines.push(`  ${padCells(alternative.mode, 10)}${padCells(formatSeconds(alternative.stepSeconds), 10)}${times}`);
-    for (const limit of alternative.limits) lines.push(...text(limit, "    ").map(dim));
+    const [seconds, times] = [formatSeconds(alternative.stepSeconds), standing(alternative, alternatives)];
+    lines.push(`  ${padCells(alternative.mode, 10)}${padCells(seconds, 10)}${times}`);
+    for (const limit of [...experience(alternative, alternatives), ...alternative.limits])
+      lines.push(...text(limit, "    ").map(dim));
   }
   for (const mode of ["temporal", "spatial", "hybrid"] as const) {
     if (!alternatives.some((alternative) => alternative.mode === mode))
@@ -62,13 +62,28 @@ export function renderPlan(
     lines.push(...text(`${plural(count, "more device")} for ${names}: ${formatSeconds(savedSeconds)} less, ${share}`));
   }
   if (helpful.length === 0) lines.push("  no part would gain from a few more devices");
-  if (boundSeconds < predicted.stepSeconds * (1 - 1e-6)) {
-    const gap = formatPercent(1 - boundSeconds / predicted.stepSeconds);
+  const least = Math.min(...alternatives.map(({ stepSeconds }) => stepSeconds));
+  if (boundSeconds < least * (1 - 1e-6)) {
+    const gap = formatPercent(1 - boundSeconds / least);
     lines.push(...text(`the search ended early: no plan takes less than ${formatSeconds(boundSeconds)}, ${gap} less`));
   }
   const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("not measured"));
   for (const note of notes) lines.push(...text(note).map(dim));
   return [...lines, ""];
+}
+
+/** How a plan compares with the chosen one, by prediction. */
+export function standing(plan: PlannedMode, [chosen]: readonly PlannedMode[]): string {
+  return plan === chosen ? "chosen" : `${(plan.stepSeconds / chosen!.stepSeconds).toFixed(2)} times as long`;
+}
+
+/** What a run has seen of a plan, where one has tried it. */
+export function experience(plan: PlannedMode, [chosen, ...others]: readonly PlannedMode[]): string[] {
+  if (plan.measured === undefined) return [];
+  const { seconds, leastSeconds } = plan.measured;
+  const isPredicted = others.every(({ stepSeconds }) => stepSeconds >= chosen!.stepSeconds);
+  const why = plan === chosen && !isPredicted ? ": the fastest of those that are predicted near the best" : "";
+  return [`measured: ${formatSeconds(seconds)} a step, ${formatSeconds(leastSeconds)} at best${why}`];
 }
 
 const ratio = (value: number): string =>

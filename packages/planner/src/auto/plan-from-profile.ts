@@ -15,6 +15,7 @@ import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import type { Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
+import { layoutOf } from "../profile/running-layout.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
@@ -27,6 +28,11 @@ export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "max
   readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
   /** `placement.components` of only some components; the others are searched for */
   readonly pinned?: Readonly<Record<string, string>> | undefined;
+  /**
+   * `placement.auto.trialTolerance`: of the plans that are predicted within this share of the best, the fastest as it was
+   * measured comes first, as a run chooses; without it predictions alone count
+   */
+  readonly trialTolerance?: number | undefined;
 } & Pick<SolveOptions, "deadlineMs" | "nowMs">;
 
 /** One way to run the workflow. */
@@ -34,6 +40,8 @@ export type PlannedMode = {
   readonly mode: PlacementMode;
   /** predicted, `serialSeconds` included */
   readonly stepSeconds: number;
+  /** of whole steps under this very plan, where the profile has some: the median and the least */
+  readonly measured: { readonly seconds: number; readonly leastSeconds: number } | undefined;
   readonly schedule: Schedule;
   /** in the grammar of `placement.components` */
   readonly placement: Readonly<Record<string, string>>;
@@ -47,7 +55,7 @@ export type PlannedMode = {
 export type PlanFromProfile = {
   readonly plan: Plan;
   readonly predicted: { readonly stepSeconds: number; readonly serialSeconds: number; readonly schedule: Schedule };
-  /** the best plan of each mode that has one, fastest first; the first is the chosen one */
+  /** the best plan of each mode that has one, the chosen one first, then the fastest by prediction */
   readonly alternatives: readonly PlannedMode[];
   /** what keeps the plan from being faster, a sentence each */
   readonly limits: readonly string[];
@@ -63,7 +71,7 @@ export type PlanFromProfile = {
  * devices and their memory.
  */
 export function planFromProfile(profile: Profile, options: PlanFromProfileOptions): PlanFromProfile {
-  const { devices, batch, maxStaleness, components, nodeGroups, pinned, deadlineMs, nowMs } = options;
+  const { devices, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } = options;
   const pins = pinsOf(pinned ?? {}, { components, devices, nodeGroups });
   const question = planProblemOf(profile, { devices, batch, maxStaleness, components, pins });
   const answer = solvePlan(question.problem, { deadlineMs, nowMs });
@@ -76,13 +84,13 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
     .map(({ mode, time, schedule }) => place(profile, options, question, { mode, time, schedule }))
     // Where the cores that slots share bound several of them alike, the one that would be faster without.
     .sort((a, b) => a.stepSeconds - b.stepSeconds || a.timeline.seconds - b.timeline.seconds);
-  const best = alternatives[0]!;
+  const best = fastest(alternatives, trialTolerance);
   const { serialSeconds } = question;
   const explanation = [...answer.explanation, ...question.notes];
   return {
     plan: { ...best.plan, explanation: [...explanation] },
     predicted: { stepSeconds: best.stepSeconds, serialSeconds, schedule: best.schedule },
-    alternatives,
+    alternatives: [best, ...alternatives.filter((each) => each !== best)],
     limits: best.limits,
     explanation,
     moreDevices: moreDevices(
@@ -92,6 +100,14 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
     ),
     boundSeconds: Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds,
   };
+}
+
+function fastest(alternatives: readonly PlannedMode[], tolerance: number | undefined): PlannedMode {
+  const [first] = alternatives as readonly [PlannedMode];
+  if (tolerance === undefined) return first;
+  const worth = alternatives.filter(({ stepSeconds }) => stepSeconds <= first.stepSeconds * (1 + tolerance));
+  const tried = worth.filter(({ measured }) => measured !== undefined);
+  return tried.toSorted((a, b) => a.measured!.leastSeconds - b.measured!.leastSeconds)[0] ?? first;
 }
 
 /** A cluster in which every device has a double, on a node of doubles. */
@@ -145,6 +161,11 @@ function place(
   const serial = new Map(
     Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
   );
+  const placed = {
+    ...plan,
+    granularity: granularityOf(shares, batch, profile.graph, plan.components),
+    ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
+  };
   return {
     mode: realised,
     stepSeconds: Math.max(time, atLeast) + serialSeconds,
@@ -152,10 +173,13 @@ function place(
     placement,
     limits: [...shared, ...limitsOf(cost)],
     timeline: planTimeline(cost, shares, serial),
-    plan: {
-      ...plan,
-      granularity: granularityOf(shares, batch, profile.graph, plan.components),
-      ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
-    },
+    plan: placed,
+    measured: measuredSteps(profile, placed, batch),
   };
+}
+
+function measuredSteps({ graph, steps }: Profile, plan: Plan, batch: number): PlannedMode["measured"] {
+  const { name } = layoutOf(plan);
+  const found = graph.batch === batch ? steps.find(({ layout }) => layout === name) : undefined;
+  return found && { seconds: found.seconds, leastSeconds: found.leastSeconds ?? found.seconds };
 }

@@ -53,7 +53,7 @@ export type RunOptions = {
   /** with `placement.mode: auto`: ignores the profile of earlier runs */
   readonly measureAnew?: boolean | undefined;
   /** decides where everything runs, instead of the mode */
-  readonly decide?: ((facts: PlacementFacts) => PlannedChange) | undefined;
+  readonly decide?: ((facts: PlacementFacts, config: RuntimeConfig) => PlannedChange) | undefined;
   /** told the plan under which the run ended well, and what it is made of */
   readonly onPlaced?: ((plan: Plan, facts: PlacementFacts) => void) | undefined;
   /** with `placement.mode: auto`: told after each step what is known by now */
@@ -140,6 +140,7 @@ export class Run {
     const auto = this.#autoPlacement();
     const elasticity = this.#elasticity(auto);
     const notice = this.#notice;
+    const { decide } = this.#options;
     this.#observation = await openRunObservation(this.#config.observe, {
       runId,
       traffic: () => this.#cluster?.traffic,
@@ -153,7 +154,7 @@ export class Run {
       onStopAsked: () => asked.abort(),
       config: this.#config,
       projectRoot,
-      plan: this.#options.decide ?? (auto && ((facts) => auto.plan(facts))),
+      plan: decide ? (facts) => decide(facts, this.#config) : auto && ((facts) => auto.plan(facts)),
       runFolder: this.#folder.path,
       logs: this.#folder.logs,
       stateFolder: this.#folder.state,

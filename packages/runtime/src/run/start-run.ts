@@ -109,7 +109,11 @@ async function placeOnly(
     nodes: await findNodes(config, projectRoot, () => {}),
     config,
     projectRoot,
-    plan: decide ?? (config.placement.mode === "auto" ? (facts) => auto.plan(facts) : undefined),
+    plan: decide
+      ? (facts) => decide(facts, config)
+      : config.placement.mode === "auto"
+        ? (facts) => auto.plan(facts)
+        : undefined,
     runFolder: "",
     logs: "",
     stateFolder: "",
