@@ -271,6 +271,18 @@ describe("policies", () => {
   });
 });
 
+test("unit-aware gives fewer units the more actions run: as many will come while it runs (Little's law)", () => {
+  const units = [1, 2, 4, 8, 16, 32];
+  const waiting = [{ id: "reward", cost: { cpu: units }, key: "cpu", seconds: units.map((u) => 60 * (0.1 + 0.9 / u)) }];
+  const given = [0, 1, 8, 64].map((running) => {
+    const busy = Array.from({ length: running }, () => ({ units: 2, endsInSeconds: 30 }));
+    return solveActions({ resources: { cpu: { free: 128, busy } }, waiting }).selected[0]!.allocation.cpu!;
+  });
+  expect(given[0]).toBe(32);
+  expect(given).toEqual(given.toSorted((a, b) => b - a));
+  expect(given.at(-1)).toBeLessThan(32);
+});
+
 describe("over time", () => {
   test.each([...policies])(
     "%s: D3 P4 every action of a long random stream starts, those that scale in order and the others in order",

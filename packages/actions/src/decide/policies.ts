@@ -108,7 +108,10 @@ function prefixArrangement(group: Group): (length: number) => PrefixResult {
  * Under that price every action has a DoP of its own beyond which it costs the others more than it gains; the prefix
  * that fits at these DoPs, all candidates, and a few between are compared by what they and the rest will take
  * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (P2).
- * With nobody left behind the price is zero and the arrangement is the exact least sum.
+ * Those who will come while it runs are delayed by it, too. By Little's law they are as many as run now, so the units of
+ * those who start are arranged under that price as well. Who starts is decided without it: the estimate knows only those
+ * who are here, and would find it better to wait than to start on as few units as the price allows.
+ * With nobody behind and nobody running the price is zero and the arrangement is the exact least sum.
  *
  * Units held by actions of a fixed number are none of what scales: counting their completions would promise units
  * that the next tool call takes.
@@ -150,7 +153,12 @@ function decideUnitAware(group: Group): GroupDecision {
     if (best === undefined || objective < best.objective)
       best = { started: length, index, objective, evaluations: lengths.size };
   }
-  return best!;
+  const { started, objective } = best!;
+  if (busy.length === 0 || started === 0) return best!;
+  const index = arrangeGroupPriced(group, started, (total - started + busy.length) / capacity);
+  const seconds = (of: Int32Array): number =>
+    of.reduce((sum, choice, i) => sum + actions[i]!.choices.seconds[choice]!, 0);
+  return { ...best!, index, objective: objective + seconds(index) - seconds(best!.index) };
 }
 
 /** How many candidates fit when each takes the DoP that is best under the price of those behind it. */
