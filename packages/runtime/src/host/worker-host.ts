@@ -176,6 +176,7 @@ class WorkerHost {
     this.accept(this.#runner);
     const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
     telemetry.unref();
+    this.#runner.link.onClose(() => clearInterval(telemetry));
     const ready: z.infer<typeof ReadyMessage> = {
       addresses: [...this.#endpoint.addresses],
       pid: process.pid,

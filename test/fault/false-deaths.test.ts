@@ -1,0 +1,47 @@
+/** News of a death that did not happen: the process in question counts no more, does no harm, and ends. */
+import { join } from "node:path";
+import { NatsConfig } from "@treadle/contracts";
+import { openNatsControlPlane } from "@treadle/transport";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { until } from "../support/cluster.ts";
+import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
+import { NodesWorld, type RunProcess } from "../support/nodes.ts";
+
+let world: NodesWorld;
+beforeEach(async () => {
+  world = await NodesWorld.open();
+});
+afterEach(() => world.close());
+
+/** All ranks of a trainer begin a new life when one dies, since they hold one state together. */
+function incarnationOf(worker: string, run: RunProcess): number {
+  const isOne = (name: string) => name === worker || (worker.startsWith("trainer/") && name.startsWith("trainer/"));
+  return run.events.filter((event) => event.type === "worker-died" && isOne(event.worker)).length;
+}
+
+test("F2, C1: workers that are reported dead while they live end, and what they do until then does not count", async () => {
+  await world.startNode("a");
+  const run = world.startRun(["steps=8", "pauseMs=50", "supervision.maxRestarts=1000"]);
+  const { runId } = await run.event("run-started");
+  const nats = NatsConfig.parse({ url: world.nats.url });
+  const plane = await openNatsControlPlane({ nats, name: "liar" });
+  const runner = await until(() => plane.members("run").find(({ name }) => name === runId), "the run to be announced");
+  const isOver = () => run.events.some(({ type }) => type === "run-finished" || type === "run-failed");
+  const back = () => run.events.filter(({ type }) => type === "worker-restarted").length;
+  await run.event("step-started", ({ step }) => step === 2);
+  let numLies = 0;
+  for (const worker of ["maker/0", "trainer/1", "maker/1", "trainer/0", "maker/0", "trainer/1"]) {
+    const before = back();
+    const report = { worker, incarnation: incarnationOf(worker, run), code: null, signal: "SIGKILL", logTail: [] };
+    // Between steps, in the midst of one, while its mates are replaced: the seconds that processes take to start decide.
+    await plane.command(runner, "exited", { node: "a", report }, { timeoutMs: 10_000 }).catch(() => {});
+    await until(() => isOver() || back() > before, `${worker} to be back`, 60_000);
+    if (!isOver()) numLies++;
+  }
+  expect(numLies).toBeGreaterThan(2);
+  await plane.close();
+  await run.event("run-finished");
+  expect(await run.exited).toBe(0);
+  await expectWholeLedger(join(world.runs, runId), 8, 12);
+  await world.expectNothingLeft(runId, pidsOf(run.events));
+}, 240_000);
