@@ -1,11 +1,13 @@
 /** Plans for clusters that nobody has: as many devices of each kind as one likes. */
 import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { planFromProfile } from "@treadle/planner";
+import { type PlacementComponent, planFromProfile } from "@treadle/planner";
 
 export type VirtualClusterOptions = {
   /** of each kind that the profile's components ask for */
   readonly devices: number;
   readonly mode: PlacementMode | "auto";
+  /** what the workflow asks for them; without it, they may have as many ranks as there are devices */
+  readonly components?: readonly PlacementComponent[] | undefined;
   readonly maxStaleness: number;
   /** of each device; all fits where it is not given */
   readonly memoryBytesPerDevice?: number | undefined;
@@ -25,7 +27,7 @@ export type VirtualPlan = {
 export function planVirtualCluster(profile: Profile, options: VirtualClusterOptions): VirtualPlan {
   const { mode, maxStaleness, deadlineMs, nowMs } = options;
   const devices = virtualDevices(profile, options.devices, options.memoryBytesPerDevice);
-  const components = Object.keys(profile.components).map((name) => ({ name }));
+  const components = options.components ?? Object.keys(profile.components).map((name) => ({ name }));
   const { batch } = profile.graph;
   const { alternatives } = planFromProfile(profile, { devices, batch, maxStaleness, components, deadlineMs, nowMs });
   const chosen = mode === "auto" ? alternatives[0] : alternatives.find((each) => each.mode === mode);

@@ -1,11 +1,12 @@
 /** `treadle profile` and `treadle graph`: run a workflow for as long as it takes to learn what it costs, or does. */
 import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
+import type { RunEvent } from "@treadle/contracts";
 import { type MeasureOptions, profilePath, profileWorkflow, readProfile, traceWorkflow } from "@treadle/runtime";
 import { Command } from "commander";
 import { describeFlow, drawFlow } from "../view/flow-drawing.ts";
+import { createMeasuringLines } from "../view/measuring.ts";
 import { describeProfile } from "../view/profile-table.ts";
-import { startView } from "../view/start-view.ts";
 import { interruptible } from "./interruptible.ts";
 import { findProjectRoot } from "./project.ts";
 import { withSettings } from "./settings.ts";
@@ -56,12 +57,10 @@ async function watched<T>(
   flags: MeasureFlags,
   measure: (options: MeasureOptions) => Promise<T>,
 ): Promise<T> {
-  const view = startView({ json: flags.json === true, plain: false });
-  const { onEvent } = view;
+  const linesOf = createMeasuringLines();
+  const onEvent = (event: RunEvent) => {
+    for (const line of linesOf(event)) process.stderr.write(`${line}\n`);
+  };
   const options = { workflow, configFile: flags.config, overrides: flags.set, projectRoot: findProjectRoot(), onEvent };
-  try {
-    return await interruptible((signals) => measure({ ...options, ...signals }));
-  } finally {
-    view.close();
-  }
+  return interruptible((signals) => measure({ ...options, ...signals }));
 }

@@ -7,6 +7,7 @@ import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime";
 import { Command } from "commander";
 import { planPage } from "../view/plan-page.ts";
 import { type PlannedCase, renderPlan } from "../view/plan-text.ts";
+import { describeMismatch } from "../view/profile-match.ts";
 import { wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { repeated, withSettings } from "./settings.ts";
@@ -52,7 +53,7 @@ export function planCommand(): Command {
       const deadlineMs = positive("--deadline-ms", flags.deadlineMs);
       const cases: PlannedCase[] = [];
       const plans: PlanFromProfile[] = [];
-      await validateWorkflow({
+      const { keys } = await validateWorkflow({
         workflow,
         configFile: flags.config,
         overrides: flags.set,
@@ -76,6 +77,8 @@ export function planCommand(): Command {
           return { plan: plans[0]!.plan, why: [] };
         },
       });
+      const mismatch = describeMismatch(profile, keys);
+      if (mismatch !== undefined) process.stderr.write(`! ${mismatch}\n`);
       if (flags.html !== undefined) writeFileSync(flags.html, planPage(name, cases));
       if (flags.json) {
         process.stdout.write(`${JSON.stringify(toJson(profile, cases))}\n`);

@@ -4,16 +4,20 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { type DeviceSpec, PlacementMode, Plan, type Profile, TreadleError } from "@treadle/contracts";
 import { TraceWriter, toHtmlTimeline } from "@treadle/observe";
-import { profilePath, readProfile } from "@treadle/runtime";
+import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime";
 import { planVirtualCluster, type SimulationResult, simulate } from "@treadle/simulation";
 import { Command, Option } from "commander";
 import { z } from "zod";
+import { describeMismatch } from "../view/profile-match.ts";
 import { simulationTable } from "../view/simulation-table.ts";
 import { realNumber, wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
+import { withSettings } from "./settings.ts";
 import { simulateActionsCommand } from "./simulate-actions.ts";
 
 type SimulateFlags = {
+  readonly set: readonly string[];
+  readonly config?: string;
   readonly devices?: string;
   readonly profile?: string;
   readonly mode?: PlacementMode | "auto";
@@ -29,10 +33,11 @@ type SimulateFlags = {
 const searchMs = 20_000;
 
 export function simulateCommand(): Command {
-  return new Command("simulate")
+  return withSettings(new Command("simulate"))
     .addCommand(simulateActionsCommand())
     .description("runs a plan on virtual time, with the times that a profile measured, on any number of devices")
     .argument("<workflow|plan.json>", "folder of a profiled workflow, or a plan, as in the folder of a run")
+    .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
     .option("--devices <count>", "of each kind; default: as many as were profiled")
     .addOption(new Option("--mode <mode>", "default: auto").choices([...PlacementMode.options, "auto"]))
     .option("--max-staleness <steps>", "by which steps may overlap; default: 0")
@@ -82,7 +87,7 @@ async function planWorkflow(folder: string, flags: SimulateFlags): Promise<Simul
   const name = basename(resolve(folder));
   const profile = readProfile(profilePath(findProjectRoot(), name, flags.profile), name);
   const profiled = Object.values(profile.components).flatMap(({ samples }) => samples.map((each) => each.devices));
-  const planned = planVirtualCluster(profile, {
+  const options = {
     devices:
       flags.devices === undefined ? Math.max(...profiled) : wholeNumber("--devices", flags.devices, { least: 1 }),
     mode: flags.mode ?? "auto",
@@ -90,8 +95,23 @@ async function planWorkflow(folder: string, flags: SimulateFlags): Promise<Simul
     memoryBytesPerDevice: memoryOf(flags),
     deadlineMs: searchMs,
     nowMs: () => performance.now(),
+  };
+  // A profile alone says what components cost, and not how many ranks they may have.
+  if (!(await stat(folder).catch(() => undefined))) return { profile, ...planVirtualCluster(profile, options) };
+  let planned: ReturnType<typeof planVirtualCluster> | undefined;
+  const { keys } = await validateWorkflow({
+    workflow: folder,
+    configFile: flags.config,
+    overrides: flags.set,
+    projectRoot: findProjectRoot(),
+    decide: ({ components }) => {
+      planned = planVirtualCluster(profile, { ...options, components });
+      return { plan: planned.plan, why: [] };
+    },
   });
-  return { profile, ...planned };
+  const mismatch = describeMismatch(profile, keys);
+  if (mismatch !== undefined) process.stderr.write(`! ${mismatch}\n`);
+  return { profile, ...(planned ?? planVirtualCluster(profile, options)) };
 }
 
 async function readPlan(path: string, flags: SimulateFlags): Promise<Simulated> {

@@ -27,7 +27,7 @@ export function simulationTable({ workflow, plan, result, predictedSeconds, seco
       .join("")
       .trimEnd()}`;
   return [
-    `${workflow}, ${plan.mode} on ${plural(devices.length, "device")}: ${plural(steps.length, "step")} with seed ${seed}, simulated in ${formatSeconds(seconds)}`,
+    `${workflow}, ${plan.mode}, ${plural(devices.length, "device")} in use: ${plural(steps.length, "step")} with seed ${seed}, simulated in ${formatSeconds(seconds)}`,
     "",
     `  a step takes ${formatSeconds(mean)} on average (median ${formatSeconds(p50)}, 95 % within ${formatSeconds(p95)})${predicted}`,
     `  devices compute ${formatPercent(average, 0)} of the time, the busiest ${formatPercent(Math.max(...busy), 0)}`,

@@ -23,7 +23,10 @@ export type StepSample = {
 
 export type StepCosts = {
   readonly samples: readonly StepSample[];
-  /** by component: processor seconds in calls that use channels, on all ranks together */
+  /**
+   * by component: processor seconds in calls that use channels, on all ranks together; without those beside the work, of
+   * compilers and collectors in threads of their own
+   */
   readonly processorSeconds: ReadonlyMap<string, number>;
   /** by component: seconds in calls that use no channel */
   readonly serialSeconds: ReadonlyMap<string, number>;
@@ -76,7 +79,7 @@ export function costsOfStep(
     const flowing = own.filter((call) => call.channels.length > 0);
     const serial = own.filter((call) => call.channels.length === 0);
     serialSeconds.set(component, busiest(serial) / 1000);
-    processorSeconds.set(component, flowing.reduce((sum, call) => sum + call.cpuMs, 0) / 1000);
+    processorSeconds.set(component, flowing.reduce((sum, call) => sum + Math.min(call.cpuMs, call.busyMs), 0) / 1000);
     if (flowing.length === 0) continue;
     const { ofTime, processorShare } = layout.isOnProcessors ? aloneOf(flowing) : onOtherDevices;
     const isContended = ofTime < 1;

@@ -7,17 +7,18 @@ import { findNodes } from "../cluster/find-nodes.ts";
 import { AutoPlacement } from "./auto-placement.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { openRunStore } from "./kept-run.ts";
+import { componentKey } from "./profile-store.ts";
 import { Run, type RunOptions, type RunResult } from "./run.ts";
 import { RunFolder } from "./run-folder.ts";
 import { type LoadedWorkflow, loadWorkflow, type WorkflowContext } from "./workflow.ts";
 
-/** Resolves the configuration and the placement; starts nothing. */
+/** Resolves the configuration and the placement; starts nothing. `keys`: of each component, as a profile of it has it. */
 export async function validateWorkflow(
   options: Pick<RunOptions, "workflow" | "configFile" | "overrides" | "projectRoot" | "decide">,
-): Promise<{ config: RuntimeConfig; plan: Plan }> {
+): Promise<{ config: RuntimeConfig; plan: Plan; keys: ReadonlyMap<string, string> }> {
   const loaded = await loadWorkflow(options.workflow);
   const config = await resolveConfig(loaded, options.configFile, options.overrides ?? []);
-  return { config, plan: await placeOnly(loaded, config, options) };
+  return { config, ...(await placeOnly(loaded, config, options)) };
 }
 
 export async function runWorkflow(options: RunOptions): Promise<RunResult> {
@@ -92,7 +93,7 @@ async function placeOnly(
   loaded: LoadedWorkflow,
   config: RuntimeConfig,
   { projectRoot, decide }: Pick<RunOptions, "projectRoot" | "decide">,
-): Promise<Plan> {
+): Promise<{ plan: Plan; keys: ReadonlyMap<string, string> }> {
   const auto = new AutoPlacement(
     { workflow: loaded.name, projectRoot, config },
     {
@@ -140,7 +141,9 @@ async function placeOnly(
     await loaded.workflow.run(context).catch((error: unknown) => {
       if (error !== placed) throw error;
     });
-    return cluster.place();
+    const plan = cluster.place();
+    const keys = new Map(cluster.components.map((each) => [each.name, componentKey(each, projectRoot)]));
+    return { plan, keys };
   } finally {
     await cluster.close();
   }
