@@ -14,8 +14,8 @@ beforeAll(async () => {
     `points: [{ batch: 20, cores: 20 }, { batch: 40, cores: 20 }]
 nodes: 2
 fixedDegrees: [1, 4]
-coding: { turns: [3], toolP90Seconds: [2], rewardMedianSeconds: [30] }
-services: { models: 2, gpus: 8, batch: [16], skew: [1], requestMedianSeconds: [5], restoreSeconds: [1], serverSlots: [1] }
+coding: { turns: [3], tools: [{ p90Seconds: 2, meanSeconds: 3 }], rewardMedianSeconds: [30], serialShare: [[0.005, 0.3]] }
+services: { models: 2, gpusPerModel: [4], taskSpread: [0], batch: [16], skew: [1], requestMedianSeconds: [5], restoreSeconds: [1], serverSlots: [1] }
 `,
   );
 });

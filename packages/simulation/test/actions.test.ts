@@ -10,7 +10,7 @@ import { dedicatedServices, pooledServices, serviceWorkloads } from "../src/acti
 import { drawTrajectories } from "../src/actions/trajectories.ts";
 
 const scenario = ActionScenario.parse({
-  coding: { turns: [3], toolP90Seconds: [2], rewardMedianSeconds: [60], overheadSeconds: 0 },
+  coding: { turns: [3], tools: [{ p90Seconds: 2, meanSeconds: 3 }], rewardMedianSeconds: [60], overheadSeconds: 0 },
   services: {},
 });
 const workload = codingWorkloads(scenario)[0]!;
@@ -110,7 +110,7 @@ describe("reward models on GPUs", () => {
 });
 
 test("tool calls have the median, the 90th percentile and the mean that were asked for", () => {
-  const long = { ...workload, turns: 2000, turnsSpread: 0, toolP90Seconds: 8 };
+  const long = { ...workload, turns: 2000, turnsSpread: 0, tools: { p90Seconds: 8, meanSeconds: 3 } };
   const tools = drawTrajectories(long, 40, createRandom(3)).flatMap((t) => t.tools);
   const sorted = tools.toSorted((a, b) => a - b);
   expect(sorted[sorted.length >> 1]! / 0.05).toBeCloseTo(1, 0);

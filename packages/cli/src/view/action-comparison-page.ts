@@ -77,17 +77,21 @@ function serviceTable(services: readonly ServiceComparison[]): string {
     cells("td", [
       String(workload.batch),
       String(workload.skew),
+      String(workload.taskSpread),
       `${workload.requestMedianSeconds} s`,
       `${workload.restoreSeconds} s`,
       String(workload.serverSlots),
       `${significant(dedicated.act)} s`,
       `${significant(pooled.act)} s`,
-      fewestGpus === null ? `more than ${workload.gpus}` : `${fewestGpus} of ${workload.gpus}`,
+      fewestGpus === null
+        ? `more than ${workload.models * workload.gpusPerModel}`
+        : `${fewestGpus} of ${workload.models * workload.gpusPerModel}`,
     ]),
   );
   const header = [
     "batch",
     "skew",
+    "pace",
     "request",
     "restore",
     "requests at once",

@@ -10,9 +10,9 @@ import { markdownTable, tableHeader, tableRow } from "./markdown-table.ts";
 import { formatPercent, significant } from "./text.ts";
 
 export const describeWorkload = ({ workload }: CodingComparison): string => {
-  const { turns, toolP90Seconds, rewardMedianSeconds, serialShare } = workload;
+  const { turns, tools, rewardMedianSeconds, serialShare } = workload;
   const shares = serialShare.map((share) => formatPercent(share, 1)).join("–");
-  return `${turns} turns, tools p90 ${toolP90Seconds} s, rewards ${rewardMedianSeconds} s, serial ${shares}`;
+  return `${turns} turns, tools ${tools.meanSeconds} s, rewards ${rewardMedianSeconds} s, serial ${shares}`;
 };
 
 export const codingHeader = ({ fixedDegrees, pods }: ActionScenario): string =>
@@ -46,6 +46,7 @@ export function codingRow(comparison: CodingComparison): string {
 export const serviceHeader: string = tableHeader([
   "batch",
   "skew",
+  "pace",
   "request",
   "restore",
   "requests at once",
@@ -55,10 +56,12 @@ export const serviceHeader: string = tableHeader([
 ]);
 
 export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceComparison): string {
-  const { batch, skew, requestMedianSeconds, restoreSeconds, serverSlots, gpus } = workload;
+  const { batch, skew, taskSpread, requestMedianSeconds, restoreSeconds, serverSlots } = workload;
+  const gpus = workload.models * workload.gpusPerModel;
   return tableRow([
     String(batch),
     String(skew),
+    String(taskSpread),
     `${requestMedianSeconds} s`,
     `${restoreSeconds} s`,
     String(serverSlots),

@@ -75,7 +75,8 @@ export function* compareServices({ services, seed }: ActionScenario): Generator<
   for (const workload of serviceWorkloads(services)) {
     const requests = drawRequests(workload, createRandom(seed).split("requests"));
     const dedicated = dedicatedServices(requests, workload);
-    const { gpus, gpusPerNode, serverSlots, ...rest } = workload;
+    const { gpusPerModel, serverSlots, ...rest } = workload;
+    const { gpusPerNode, models } = rest;
     const on = (nodes: number): ServiceFigures => {
       const key = JSON.stringify([nodes, rest]);
       const figures =
@@ -83,7 +84,7 @@ export function* compareServices({ services, seed }: ActionScenario): Generator<
       pooledOn.set(key, figures);
       return figures;
     };
-    const all = Math.floor(gpus / gpusPerNode);
+    const all = Math.floor((models * gpusPerModel) / gpusPerNode);
     const pooled = on(all);
     // By bisection: fewer GPUs are not faster, but for chance.
     let [few, enough] = [0, all];

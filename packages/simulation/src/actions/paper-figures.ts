@@ -15,7 +15,7 @@ export type PaperFigure = {
 const whyPods =
   "the ratio grows with how long trajectories wait for pods: with fewer pods a node, a slower control plane (--pods-per-node, --pod-rate), or time-outs and retries under overload, which the paper reports and this leaves out";
 const whyFixed =
-  "tool calls are in the sum, which no degree shortens; how much of the paper's trace they are is not public";
+  "it depends on how much of the completion times is rewards, which alone gain from cores, and on how serial they are: the paper states neither";
 
 const whyReward = "how long, how serial and how bunched the rewards of the paper's trace are is not public";
 
@@ -34,7 +34,10 @@ export function paperFigures(
     );
   const usual = at(1280, 1280);
   const requests = services.filter(({ workload }) => workload.batch === 1024);
-  const fewer = requests.map(({ fewestGpus, workload }) => 1 - (fewestGpus ?? workload.gpus) / workload.gpus);
+  const onPaperGpus = requests.filter(({ workload }) => workload.models * workload.gpusPerModel === 40);
+  const fewer = requests.map(({ fewestGpus, workload: { models, gpusPerModel } }) =>
+    fewestGpus === null ? 0 : 1 - fewestGpus / (models * gpusPerModel),
+  );
   return [
     figure("ACT, pods against ours, batch 1280 on 1280 cores", [4.3, 4.3], overPods(usual, "act"), whyPods),
     figure("… of tool calls", [9, 9], overPods(usual, "tool"), whyPods),
@@ -73,9 +76,9 @@ export function paperFigures(
       null,
     ),
     figure(
-      "ACT of reward services, dedicated GPUs against pooled, batch 1024",
+      "ACT of reward services, 40 dedicated GPUs against 40 pooled, batch 1024",
       [3.4, 3.4],
-      requests.map(({ dedicated, pooled }) => dedicated.act / pooled.act),
+      onPaperGpus.map(({ dedicated, pooled }) => dedicated.act / pooled.act),
       "the paper does not say how long requests take, how popular each model is, or how many requests a server takes at once",
     ),
     figure(

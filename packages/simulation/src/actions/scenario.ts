@@ -7,18 +7,23 @@ const list = <Item extends z.ZodType>(item: Item) => z.array(item).min(1);
 /** What the trajectories of one step do. Each kind of list is an axis: every combination is a workload. */
 const Coding = z.strictObject({
   /** median of a trajectory's turns, lognormal */
-  turns: list(z.number().min(1)).default([25, 46]),
+  turns: list(z.number().min(1)).default([35]),
   turnsSpread: z.number().min(0).max(2).default(0.5),
   generationSeconds: seconds.default(5),
   /** a tool call on one core: median, 90th percentile, and the mean, which the longest are cut to give */
   toolMedianSeconds: seconds.default(0.05),
-  toolP90Seconds: list(seconds).default([2, 8]),
-  toolMeanSeconds: seconds.default(3),
+  tools: list(z.strictObject({ p90Seconds: seconds, meanSeconds: seconds })).default([
+    { p90Seconds: 0.5, meanSeconds: 0.25 },
+    { p90Seconds: 8, meanSeconds: 3 },
+  ]),
   /** the reward's time on one core */
   rewardMedianSeconds: list(seconds).default([60, 180, 480]),
   rewardSpread: z.number().min(0).max(2).default(0.6),
   /** of the reward, from one to the other, evenly on a logarithmic scale */
-  serialShare: list(z.tuple([share, share])).default([[0.005, 0.3]]),
+  serialShare: list(z.tuple([share, share])).default([
+    [0.005, 0.3],
+    [0.1, 0.3],
+  ]),
   maxCores: z.int().positive().max(256).default(32),
   /** standard deviation of the logarithm of what the scheduler is told of a reward's time, around the truth */
   estimateSpread: z.number().min(0).max(2).default(0.3),
@@ -39,27 +44,28 @@ const Pods = z.strictObject({
 
 const Services = z.strictObject({
   models: z.int().positive().default(10),
-  gpus: z.int().positive().default(40),
   gpusPerNode: z.union([z.literal(1), z.literal(2), z.literal(4), z.literal(8)]).default(8),
-  /** of the baseline: one server a model, with as many GPUs each */
-  gpusPerModel: z.int().positive().default(4),
+  /** of the baseline: one server a model, with as many GPUs each; pooling has the sum of them */
+  gpusPerModel: list(z.int().positive()).default([4, 8]),
   /** requests that a server works on at once without slowing down */
   serverSlots: list(z.int().positive()).default([1, 2]),
   batch: list(z.int().positive()).default([256, 1024]),
   /** popularity of the k-th model is 1 / k^skew */
-  skew: list(z.number().min(0).max(3)).default([0, 1, 2]),
+  skew: list(z.number().min(0).max(3)).default([0, 1]),
   /** when a trajectory asks for its reward after the start of the step, lognormal */
   arrivalMedianSeconds: seconds.default(180),
-  arrivalSpread: z.number().min(0).max(2).default(0.5),
+  arrivalSpread: z.number().min(0).max(2).default(0.4),
+  /** standard deviation of the logarithm of a model's own median, around that: each belongs to a task with its own pace */
+  taskSpread: list(z.number().min(0).max(2)).default([0, 0.5, 1]),
   /** of a request on one GPU */
-  requestMedianSeconds: list(seconds).default([5, 20]),
+  requestMedianSeconds: list(seconds).default([2, 5]),
   requestSpread: z.number().min(0).max(2).default(0.4),
   /** of tensor parallelism */
   serialShare: share.default(0.1),
   /** of a device's memory that a model takes on one GPU; on d GPUs it takes the d-th part of each */
   modelShare: share.default(0.6),
   /** from CPU memory on one GPU; d GPUs load their parts side by side */
-  restoreSeconds: list(z.number().min(0)).default([1, 5]),
+  restoreSeconds: list(z.number().min(0)).default([1]),
 });
 
 /**
@@ -86,12 +92,9 @@ export const ActionScenario = z.strictObject({
   services: Services.optional(),
 });
 export type ActionScenario = z.infer<typeof ActionScenario>;
-export type CodingWorkload = Omit<
-  z.infer<typeof Coding>,
-  "turns" | "toolP90Seconds" | "rewardMedianSeconds" | "serialShare"
-> & {
+export type CodingWorkload = Omit<z.infer<typeof Coding>, "turns" | "tools" | "rewardMedianSeconds" | "serialShare"> & {
   readonly turns: number;
-  readonly toolP90Seconds: number;
+  readonly tools: { readonly p90Seconds: number; readonly meanSeconds: number };
   readonly rewardMedianSeconds: number;
   readonly serialShare: readonly [number, number];
 };
@@ -108,26 +111,26 @@ export const actionScenarios = {
       { batch: 1280, cores: 768 },
       { batch: 1280, cores: 1024 },
     ],
-    services: {},
+    services: { requestMedianSeconds: [2, 5, 20], restoreSeconds: [1, 5] },
   },
   /** fewer points of the same, in minutes */
   "paper-small": {
     name: "paper-small",
-    points: [...[128, 256, 768, 1280, 1536].map((batch) => ({ batch, cores: 1280 })), { batch: 1280, cores: 768 }],
+    points: [...[128, 256, 1280, 1536].map((batch) => ({ batch, cores: 1280 })), { batch: 1280, cores: 768 }],
     fixedDegrees: [1, 4, 16, 32],
-    coding: { turns: [35], toolP90Seconds: [2, 8], rewardMedianSeconds: [60, 180, 480] },
-    services: { requestMedianSeconds: [5, 20], batch: [1024] },
+    coding: { rewardMedianSeconds: [60, 180] },
+    services: { batch: [1024], serverSlots: [1] },
   },
 } as const satisfies Record<string, z.input<typeof ActionScenario>>;
 
 /** Every combination of the axes of trajectories. */
 export function codingWorkloads({ coding }: ActionScenario): CodingWorkload[] {
-  const { turns, toolP90Seconds, rewardMedianSeconds, serialShare, ...rest } = coding;
+  const { turns, tools, rewardMedianSeconds, serialShare, ...rest } = coding;
   return turns.flatMap((median) =>
-    toolP90Seconds.flatMap((p90) =>
+    tools.flatMap((tool) =>
       rewardMedianSeconds.flatMap((reward) =>
         serialShare.map((shares) => {
-          const own = { turns: median, toolP90Seconds: p90, rewardMedianSeconds: reward, serialShare: shares };
+          const own = { turns: median, tools: tool, rewardMedianSeconds: reward, serialShare: shares };
           return { ...rest, ...own };
         }),
       ),

@@ -17,11 +17,13 @@ import { VirtualPool } from "./virtual-pool.ts";
 
 export type ServiceWorkload = Omit<
   ServiceScenario,
-  "serverSlots" | "batch" | "skew" | "requestMedianSeconds" | "restoreSeconds"
+  "gpusPerModel" | "serverSlots" | "batch" | "skew" | "taskSpread" | "requestMedianSeconds" | "restoreSeconds"
 > & {
+  readonly gpusPerModel: number;
   readonly serverSlots: number;
   readonly batch: number;
   readonly skew: number;
+  readonly taskSpread: number;
   readonly requestMedianSeconds: number;
   readonly restoreSeconds: number;
 };
@@ -34,24 +36,24 @@ export type ServiceFigures = { readonly act: number; readonly utilisation: numbe
 
 /** Every combination of the axes. */
 export function serviceWorkloads(services: ServiceScenario): ServiceWorkload[] {
-  const { serverSlots, batch, skew, requestMedianSeconds, restoreSeconds, ...rest } = services;
-  return batch.flatMap((size) =>
-    skew.flatMap((exponent) =>
-      requestMedianSeconds.flatMap((request) =>
-        restoreSeconds.flatMap((restore) =>
-          // Innermost: it makes no difference to pooling.
-          serverSlots.map((slots) => {
-            const own = { serverSlots: slots, batch: size, skew: exponent };
-            return { ...rest, ...own, requestMedianSeconds: request, restoreSeconds: restore };
-          }),
-        ),
-      ),
-    ),
+  const axes = ["batch", "skew", "taskSpread", "requestMedianSeconds", "restoreSeconds"] as const;
+  // Innermost: the last makes no difference to pooling.
+  const all = [...axes, "gpusPerModel", "serverSlots"] as const;
+  return all.reduce<ServiceWorkload[]>(
+    (workloads, axis) => workloads.flatMap((own) => services[axis].map((value) => ({ ...own, [axis]: value }))),
+    // Every axis is replaced by one of its values.
+    [services as unknown as ServiceWorkload],
   );
 }
 
 export function drawRequests(workload: ServiceWorkload, random: Random): ServiceRequest[] {
-  const { models, skew, batch, arrivalMedianSeconds, arrivalSpread, requestMedianSeconds, requestSpread } = workload;
+  const { models, skew, batch, arrivalMedianSeconds, arrivalSpread, taskSpread } = workload;
+  const { requestMedianSeconds, requestSpread } = workload;
+  const paces = random.split("paces");
+  const medians = Array.from(
+    { length: models },
+    (_, model) => arrivalMedianSeconds * Math.exp(taskSpread * normal(paces.split(model))),
+  );
   let total = 0;
   const upTo = Array.from({ length: models }, (_, k) => {
     total += 1 / (k + 1) ** skew;
@@ -60,10 +62,11 @@ export function drawRequests(workload: ServiceWorkload, random: Random): Service
   return Array.from({ length: batch }, (_, i) => {
     const own = random.split(i);
     const at = own.float() * total;
-    const model = upTo.findIndex((sum) => at < sum);
+    const found = upTo.findIndex((sum) => at < sum);
+    const model = found < 0 ? models - 1 : found;
     return {
-      atSeconds: arrivalMedianSeconds * Math.exp(arrivalSpread * normal(own)),
-      model: model < 0 ? models - 1 : model,
+      atSeconds: medians[model]! * Math.exp(arrivalSpread * normal(own)),
+      model,
       seconds: requestMedianSeconds * Math.exp(requestSpread * normal(own)),
     };
   });

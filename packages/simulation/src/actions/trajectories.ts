@@ -41,7 +41,8 @@ export function drawTrajectories(workload: CodingWorkload, count: number, random
  * becomes the stated one, since its uncut mean has no bound in practice (p90 8 s at a median of 0.05 s: 127 s).
  */
 function toolSeconds(workload: CodingWorkload): (deviate: number) => number {
-  const { toolMedianSeconds: median, toolP90Seconds: p90, toolMeanSeconds: mean } = workload;
+  const { toolMedianSeconds: median } = workload;
+  const { p90Seconds: p90, meanSeconds: mean } = workload.tools;
   const sigma = Math.max(1e-6, Math.log(p90 / median) / 1.2815515655);
   let low = p90;
   let high = 1e6 * p90;
