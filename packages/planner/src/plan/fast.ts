@@ -15,11 +15,16 @@ export type GridShape = { readonly dense: number; readonly ratio: number };
 const fineGrid: GridShape = { dense: 64, ratio: 1.05 };
 const coarseGrid: GridShape = { dense: 32, ratio: 1.1 };
 
-/** A chain of ten has 165 cuts. With many more, making the bounds is most of the work, and coarser ones pay. */
+/**
+ * Up to so many levels, or with many cuts (a chain of ten has 165), making the bounds is most of the work, and coarser ones
+ * pay. Above, what coarse bounds leave open makes the slowest searches several times slower.
+ */
+const fewLevelsForBounds = 2048;
 const manyCuts = 500;
 
 function gridFor(model: PlanModel, checkDeadline: () => void): GridShape {
-  return hasMoreCuts(model, manyCuts, checkDeadline) ? coarseGrid : fineGrid;
+  const isCoarse = model.levels <= fewLevelsForBounds || hasMoreCuts(model, manyCuts, checkDeadline);
+  return isCoarse ? coarseGrid : fineGrid;
 }
 
 function hasMoreCuts(model: PlanModel, limit: number, checkDeadline: () => void): boolean {
