@@ -1,7 +1,7 @@
 /** A run with real sandboxes: what it learns from, what it reports, and what is left of it, however it ends. */
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { RunSummary } from "@treadle/contracts";
@@ -106,6 +106,45 @@ test.each([
   },
   240_000,
 );
+
+test("reward models are services of a run: evicted for one another, on the lanes of their chunk, and gone with it", async () => {
+  const examples = join(import.meta.dirname, "../../packages/actions/examples");
+  const model = join(root, "reward.onnx");
+  await writeFile(model, execFileSync(process.execPath, [join(examples, "reward-model.mjs"), "1"]));
+  const command = [process.execPath, join(examples, "onnx-service.mjs"), model, "{port}"];
+  // Each alone fills the device.
+  const models = { helpful: { command, memoryMiB: 600 }, brief: { command, memoryMiB: 600, weight: 0.5 } };
+  const judge = JSON.stringify({ models, memoryMiBPerDevice: 1000 });
+  const { code, stdout, stderr } = await treadle(
+    argumentsOf([...run, "--json"], [...small, "steps=1", "imitation.updates=2", `judge=${judge}`]),
+  );
+  expect(code, stderr).toBe(0);
+  const { runId } = RunSummary.parse(JSON.parse(stdout));
+  const [metrics] = readMetrics(join(root, "runs", runId, "metrics.jsonl")).filter(
+    (row) => row.judgements !== undefined,
+  );
+  // Four groups, each judged by two models; every score is between 0 and 1.
+  expect(metrics!.judgements).toBe(8);
+  // Each once for every batch, however many those are.
+  expect(metrics!.restores).toBeGreaterThanOrEqual(2);
+  expect(metrics!.restores).toBeLessThanOrEqual(8);
+  expect(metrics!.modelReward).toBeGreaterThan(0);
+  expect(metrics!.modelReward).toBeLessThan(1.5);
+  const trace = readFileSync(join(root, "runs", runId, "trace.jsonl"), "utf8");
+  for (const name of ["restore helpful", "restore brief", "score by helpful", "score by brief"])
+    expect(trace).toMatch(
+      new RegExp(`"name":"${name}"[^}]*"devices":\\["gpu:0/0"\\],"attributes":\\{[^}]*"chunk":"0/0-0"`),
+    );
+  expect(trace).toMatch(/"name":"evict (helpful|brief)"/);
+  const isServed = (pid: string): boolean => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(model);
+    } catch {
+      return false;
+    }
+  };
+  await until(() => !readdirSync("/proc").some(isServed));
+}, 240_000);
 
 const stepsOf = (runId: string): number[] =>
   readFileSync(join(root, "runs", runId, "journal.jsonl"), "utf8")

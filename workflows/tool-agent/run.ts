@@ -20,6 +20,8 @@ import {
   Demonstration,
   EvaluationConfig,
   ImitationConfig,
+  RewardModelConfig,
+  RewardModelWorker,
   ToolConfig,
   ToolWorker,
 } from "@treadle/workers";
@@ -35,6 +37,8 @@ const Config = z.strictObject({
   call: CallSyntax,
   tool: ToolConfig,
   reward: z.looseObject({ name: z.string() }),
+  /** reward models as services, whose scores are added to the reward */
+  judge: RewardModelConfig.optional(),
   algorithm: AlgorithmConfig,
   learningRate: z.number().positive(),
   maxGradNorm: z.number().positive(),
@@ -70,6 +74,9 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   );
   // One pool of cores, whoever calls.
   const tool = await cluster.launch(ToolWorker, config.tool, { ranks: { fixed: 1 } });
+  const judge =
+    config.judge &&
+    (await cluster.launch(RewardModelWorker, { ...config.judge, alphabet }, { name: "judge", ranks: { fixed: 1 } }));
   const actor = await cluster.launch(
     ActorWorker,
     {
@@ -89,6 +96,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
   const episodes = cluster.channel("episodes", EpisodeGroup);
+  const judged = judge ? cluster.channel("judged", EpisodeGroup) : episodes;
 
   const accuracyOn = async (problems: readonly Prompt[]): Promise<number> => {
     rollout.pullWeights(actor);
@@ -121,7 +129,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     rollout.pullWeights(actor);
     await prompts.put(...batch);
     report(rollout.generate(prompts.source, episodes.sink, tool));
-    const trained = actor.train(episodes.source);
+    if (judge) report(judge.score(episodes.source, judged.sink));
+    const trained = actor.train(judged.source);
     report(trained);
     if (isLast || index % evaluation.everySteps === 0) {
       await trained;

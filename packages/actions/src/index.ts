@@ -46,4 +46,4 @@ export {
 } from "./pool/shell-actions.ts";
 export { type ActionService, openActionService } from "./service/service.ts";
 export { ActionServiceConfig } from "./service/service-config.ts";
-export { type ModelService, ProcessServices, type ProcessServicesOptions } from "./services/process-services.ts";
+export { ModelService, ProcessServices, type ProcessServicesOptions } from "./services/process-services.ts";

@@ -1,4 +1,5 @@
 import { type Clock, TreadleError } from "@treadle/contracts";
+import { systemClock } from "@treadle/transport";
 import type { GpuManager } from "../managers/gpu.ts";
 import type { Grant, ServiceInstance } from "../managers/manager.ts";
 import type { ActionContext } from "./action-record.ts";
@@ -24,7 +25,7 @@ export type ServicePreparationOptions = {
 export function servicePreparation(
   manager: GpuManager,
   host: ServiceHost,
-  clock: Clock,
+  clock: Clock = systemClock,
   { timeoutMs = 10_000, pollMs = 20 }: ServicePreparationOptions = {},
 ): (grant: Grant, context: ActionContext) => Promise<void> {
   return async (grant, context) => {

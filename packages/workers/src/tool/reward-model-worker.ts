@@ -1,0 +1,182 @@
+/**
+ * Adds to the rewards of episodes what reward models say of them. A model is a service that is restored when an action is
+ * granted its devices and stays until another needs the room (evict-on-execution, ARL-Tangram §5.3). It locks no device
+ * of the cluster: its resources are the action pool's.
+ *
+ * Owned here: the pool, the manager of devices and the services' processes.
+ */
+import {
+  ActionPool,
+  GpuManager,
+  ProcessServices,
+  type ServiceHost,
+  type ServiceInstance,
+  servicePreparation,
+} from "@treadle/actions";
+import { type EpisodeGroup, TreadleError } from "@treadle/contracts";
+import { createCharacterTokenizer } from "@treadle/learning";
+import { type Sink, type Source, Worker } from "@treadle/runtime";
+import { z } from "zod";
+import type { RewardModelConfig } from "./reward-model-config.ts";
+
+/** Times are means in seconds. */
+export type RewardModelReport = {
+  /** weighted sum of the models' scores, mean over the episodes */
+  readonly modelReward: number;
+  readonly judgements: number;
+  /** completion time of a judgement: queueing, restore and execution together */
+  readonly judgementSeconds: number;
+  /** of that, evicting and restoring services */
+  readonly judgementOverheadSeconds: number;
+  readonly restores: number;
+};
+
+const mib = 2 ** 20;
+const Scores = z.object({ scores: z.array(z.number()) });
+
+export class RewardModelWorker extends Worker<RewardModelConfig & { readonly alphabet: string }> {
+  static override readonly module: string = import.meta.url;
+
+  #pool!: ActionPool;
+  #manager!: GpuManager;
+  #services!: ProcessServices;
+  #decode!: (tokens: Int32Array) => string;
+  #restores = 0;
+
+  override async setup(): Promise<void> {
+    const { models, devices, memoryMiBPerDevice, memory, alphabet } = this.config;
+    this.#decode = createCharacterTokenizer(alphabet).decode;
+    const memoryBytesPerDevice = memoryMiBPerDevice * mib;
+    const services = Object.fromEntries(
+      Object.entries(models).map(([name, { devices: dop, memoryMiB, restoreSeconds }]) => [
+        name,
+        [{ dop, memoryBytes: memoryMiB * mib, restoreSeconds }],
+      ]),
+    );
+    this.#manager = new GpuManager({ nodes: 1, devicesPerNode: devices, memoryBytesPerDevice, services });
+    const commands = Object.entries(models).map(([name, model]) => {
+      const { weight: _, devices: __, memoryMiB: ___, restoreSeconds: ____, ...service } = model;
+      return [name, service] as const;
+    });
+    this.#services = new ProcessServices({
+      services: Object.fromEntries(commands),
+      ...(memory === "main" ? { mainMemoryBytes: memoryBytesPerDevice } : {}),
+      onLost: (instance) => this.#manager.lost(instance),
+    });
+    const prepare = servicePreparation(this.#manager, this.#tracedServices());
+    this.#pool = new ActionPool({ managers: [this.#manager], prepare });
+  }
+
+  override async teardown(): Promise<void> {
+    await this.#pool.close();
+    await this.#services.close();
+  }
+
+  async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<RewardModelReport> {
+    const sums = { episodes: 0, reward: 0, judgements: 0, seconds: 0, overhead: 0 };
+    const restoresBefore = this.#restores;
+    for await (const batch of groups.batches()) {
+      const texts = batch.map(({ episodes }) => episodes.map(({ tokens }) => this.#decode(tokens)));
+      const added = texts.map((own) => own.map(() => 0));
+      const ask = async (model: string, group: number): Promise<void> => {
+        const { scores, seconds, overheadSeconds } = await this.#ask(model, texts[group]!);
+        const { weight } = this.config.models[model]!;
+        for (const [i, score] of scores.entries()) added[group]![i]! += weight * score;
+        sums.judgements++;
+        sums.seconds += seconds;
+        sums.overhead += overheadSeconds;
+      };
+      await Promise.all(this.#residentsFirst().flatMap((model) => batch.map((_, group) => ask(model, group))));
+      for (const own of added) for (const value of own) sums.reward += value;
+      sums.episodes += added.reduce((sum, own) => sum + own.length, 0);
+      const judged = batch.map((group, at) => ({
+        ...group,
+        episodes: group.episodes.map((episode, i) => ({ ...episode, reward: episode.reward + added[at]![i]! })),
+      }));
+      await scored.put(...judged);
+    }
+    const { judgements, seconds, overhead } = sums;
+    return {
+      modelReward: sums.reward / Math.max(1, sums.episodes),
+      judgements,
+      judgementSeconds: seconds / Math.max(1, judgements),
+      judgementOverheadSeconds: overhead / Math.max(1, judgements),
+      restores: this.#restores - restoresBefore,
+    };
+  }
+
+  /** All of a batch for one model, then all for the next: in turns, models that do not fit together would evict one another. */
+  #residentsFirst(): string[] {
+    const residents = new Set(this.#manager.residents().map(({ service }) => service));
+    return Object.keys(this.config.models).sort((a, b) => Number(residents.has(b)) - Number(residents.has(a)));
+  }
+
+  async #ask(model: string, texts: readonly string[]) {
+    const { models, path, timeoutMs } = this.config;
+    // One that dies under an action is restored for the second attempt.
+    const spec = { kind: model, cost: { gpu: models[model]!.devices }, service: model, retries: { limit: 1 } };
+    const action = this.#pool.submit(spec, async ({ id, signal, why }) => {
+      const instance = this.#manager.instanceOf(id)!;
+      const startMs = this.tracer.now();
+      const url = this.#services.url(instance) + path;
+      const limits = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+      const scores = await post(url, { texts }, limits).then(
+        (body) => Scores.parse(body).scores,
+        (cause: unknown) => {
+          throw failed(model, `did not answer at ${path}: ${cause instanceof Error ? cause.message : cause}`, cause);
+        },
+      );
+      if (scores.length !== texts.length)
+        throw failed(model, `gave '${scores.length}' scores for ${texts.length} texts; it has to give one each`);
+      this.#trace(`score by ${model}`, "compute", startMs, instance, { texts: texts.length, why });
+      return scores;
+    });
+    const scores = await action.result;
+    const { queueingSeconds = 0, executionSeconds = 0, overheadSeconds = 0 } = action;
+    return { scores, seconds: queueingSeconds + executionSeconds + overheadSeconds, overheadSeconds };
+  }
+
+  /** As the services are, with what comes and goes on the lanes of its devices. */
+  #tracedServices(): ServiceHost {
+    const services = this.#services;
+    return {
+      freeBytes: (grant) => services.freeBytes(grant),
+      evict: async (instance) => {
+        const startMs = this.tracer.now();
+        await services.evict(instance);
+        this.#trace(`evict ${instance.service}`, "offload", startMs, instance);
+      },
+      restore: async (instance, signal) => {
+        const startMs = this.tracer.now();
+        await services.restore(instance, signal);
+        this.#restores++;
+        this.#trace(`restore ${instance.service}`, "onload", startMs, instance);
+      },
+    };
+  }
+
+  /** On the lane of every device of the chunk. */
+  #trace(
+    name: string,
+    category: "compute" | "onload" | "offload",
+    startMs: number,
+    { service, dop, chunk }: ServiceInstance,
+    attributes: Readonly<Record<string, string | number>> = {},
+  ): void {
+    const devices = Array.from({ length: chunk.size }, (_, i) => `gpu:${chunk.node}/${chunk.start + i}`);
+    const place = `${chunk.node}/${chunk.start}-${chunk.start + chunk.size - 1}`;
+    const about = { service, dop, chunk: place, ...attributes };
+    this.tracer.complete(name, category, startMs, this.tracer.now(), { devices, attributes: about });
+  }
+}
+
+async function post(url: string, body: object, signal: AbortSignal): Promise<unknown> {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(`status ${answer.status}, '${text.slice(0, 200)}'`);
+  return JSON.parse(text);
+}
+
+const failed = (model: string, what: string, cause?: unknown): TreadleError =>
+  new TreadleError("service.failed", `reward model '${model}' ${what}`, { cause });
