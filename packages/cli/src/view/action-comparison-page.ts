@@ -6,7 +6,7 @@ import {
   type PaperFigure,
   type ServiceComparison,
 } from "@treadle/simulation";
-import { describeWorkload } from "./action-comparison-table.ts";
+import { describePaper, describeWorkload } from "./action-comparison-table.ts";
 import { escapeHtml, renderChart, type Series } from "./chart.ts";
 import { reportPage } from "./report-page.ts";
 import { plural, significant } from "./text.ts";
@@ -19,8 +19,6 @@ export function actionComparisonPage(
 ): string {
   const { name, nodes, seed, pods } = scenario;
   const workloads = groupBy(coding, describeWorkload);
-  const range = ({ here }: PaperFigure): string =>
-    here === null ? "–" : `${significant(here[0])}–${significant(here[2])}`;
   return reportPage({
     title: `actions, scenario ${name}`,
     heading: `actions, scenario ${name}`,
@@ -34,10 +32,14 @@ export function actionComparisonPage(
       .slice(0, 8)
       .map((figure) => ({
         name: figure.name,
-        value: range(figure),
-        note: figure.paper === null ? "" : `ARL-Tangram: ${figure.paper.map(significant).join(" to ")}`,
+        value: significant(figure.here![1]),
+        note: `${figure
+          .here!.filter((_, i) => i !== 1)
+          .map(significant)
+          .join(" to ")}; ARL-Tangram ${describePaper(figure)}`,
       })),
     body: [
+      "<p>Ratios above 1 are in favour of unit-aware, or of pooling: the median over the workloads, and their range.</p>",
       "<h2>ACT of a trajectory by batch, seconds</h2>",
       `<div class="charts">${[...workloads].map(([title, of]) => batchChart(title, of)).join("\n")}</div>`,
       services.length === 0 ? "" : serviceTable(services),
@@ -105,7 +107,7 @@ function serviceTable(services: readonly ServiceComparison[]): string {
 function notes(figures: readonly PaperFigure[]): string {
   const rows = figures.map(
     ({ name, paper, here, why }) =>
-      `<tr><td>${escapeHtml(name)}</td><td>${paper === null ? "–" : paper.map(significant).join(" to ")}</td><td>${
+      `<tr><td>${escapeHtml(name)}</td><td>${describePaper({ paper })}</td><td>${
         here === null ? "–" : `${significant(here[0])} to ${significant(here[2])}, median ${significant(here[1])}`
       }</td><td>${escapeHtml(why ?? "")}</td></tr>`,
   );

@@ -71,10 +71,13 @@ export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceC
   ]);
 }
 
+export const describePaper = ({ paper }: Pick<PaperFigure, "paper">): string =>
+  paper === null ? "–" : [...new Set(paper)].map(significant).join(" to ");
+
 export function paperTable(figures: readonly PaperFigure[]): string {
   const rows = figures.map(({ name, paper, here }) => [
     name,
-    paper === null ? "–" : paper[0] === paper[1] ? significant(paper[0]) : paper.map(significant).join(" to "),
+    describePaper({ paper }),
     here === null
       ? "no such point"
       : `${significant(here[0])} to ${significant(here[2])}, median ${significant(here[1])}`,

@@ -15,7 +15,7 @@ export type PaperFigure = {
 const whyPods =
   "the ratio grows with how long trajectories wait for pods: with fewer pods a node, a slower control plane (--pods-per-node, --pod-rate), or time-outs and retries under overload, which the paper reports and this leaves out";
 const whyFixed =
-  "it depends on how much of the completion times is rewards, which alone gain from cores, and on how serial they are: the paper states neither";
+  "it grows with how much of the completion times is rewards and with how serial these are, since a degree that gains little fills the cores that tool calls wait for; the paper states neither";
 
 const whyReward = "how long, how serial and how bunched the rewards of the paper's trace are is not public";
 
@@ -85,7 +85,7 @@ export function paperFigures(
       "share of GPUs saved at the same ACT, batch 1024",
       [0.712, 0.712],
       fewer,
-      "the paper's baseline is over-provisioned by intent, at a load that it does not state; here GPUs are saved where the load is low or some models are in more demand than others",
+      "nodes are pooled as a whole, so that the share goes in steps of a tenth or a fifth; the paper does not say how many GPUs its over-provisioned baseline has",
     ),
   ];
 }
