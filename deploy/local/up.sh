@@ -73,8 +73,11 @@ for i in 1 2 3; do
   url+="${url:+,}nats://$(host "$i"):$(client_port "$i")"
 done
 
+# Servers that are cut off from one another notice it in seconds, rather than in a minute and a half.
+printf 'ping_interval: "2s"\nping_max: 2\n' >"$folder/nats.conf"
+
 for i in 1 2 3; do
-  inside "$i" "$server" --name "s$i" -a "$(host "$i")" -p "$(client_port "$i")" -js -sd "$folder/s$i" \
+  inside "$i" "$server" -c "$folder/nats.conf" --name "s$i" -a "$(host "$i")" -p "$(client_port "$i")" -js -sd "$folder/s$i" \
     --cluster_name treadle --cluster "nats://$(host "$i"):$(route_port "$i")" --routes "$routes" \
     >"$folder/s$i.log" 2>&1 &
   pids+=($!)

@@ -89,9 +89,10 @@ export class ChaosCluster implements AsyncDisposable {
     const present = this.agents[place];
     if (present !== undefined && present.child.exitCode === null && present.child.signalCode === null) return;
     const { host, inside } = this.#places[place] as Place;
-    // The first connects to the server of its place, as on machines that have one each; the others to any.
-    const own = place === 0 ? ["--nats", this.nats.servers[0]?.url as string] : [];
-    const flags = [...own, "--bind", host, "--replicas", replicas, "--limit", limitSeconds];
+    // The first begins with the server of its place, as on machines that have one each, the second with another's.
+    const { servers } = this.nats;
+    const first = [servers[0], servers[2], this.nats][place]?.url as string;
+    const flags = ["--nats", first, "--bind", host, "--replicas", replicas, "--limit", limitSeconds];
     this.agents[place] = await this.world.startNode(`n${place}`, flags, inside);
   }
 

@@ -287,9 +287,10 @@ export class NodeService {
         const session = await opening.catch(() => undefined);
         if (session === undefined || !which(session)) return;
         await session.close();
+        if (this.#sessions.get(run) !== opening) return; // whoever else has closed it has done the rest
         // Its devices are free only now that nobody uses them.
         for (const [device, holder] of this.#held) if (holder === run) this.#held.delete(device);
-        if (this.#sessions.get(run) === opening) this.#sessions.delete(run);
+        this.#sessions.delete(run);
         this.#notice(`has ended run '${run}' here`);
         this.#announceSoon();
       }),

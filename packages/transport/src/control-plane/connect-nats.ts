@@ -5,10 +5,10 @@ import type { NatsThreadOptions } from "./nats-messages.ts";
 
 const connectTimeoutMs = 5000;
 /** A server that does not answer so many pings is taken for gone; half-open connections are noticed by that alone. */
-const ping = { pingInterval: 3000, maxPingOut: 2 };
+const maxPingOut = 2;
 
 export function connectNats(options: NatsThreadOptions): Promise<NatsConnection> {
-  const { servers, name, user, password, token, credentialsFile, tls } = options;
+  const { servers, name, user, password, token, credentialsFile, tls, pingMs } = options;
   return connect({
     servers: [...servers],
     name,
@@ -16,7 +16,8 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
     maxReconnectAttempts: -1,
     reconnectTimeWait: 250,
     reconnectJitter: 100,
-    ...ping,
+    pingInterval: pingMs,
+    maxPingOut,
     ...(user === undefined ? {} : { user, pass: password ?? "" }),
     ...(token === undefined ? {} : { token }),
     ...(credentialsFile === undefined ? {} : { authenticator: credsAuthenticator(readFileSync(credentialsFile)) }),

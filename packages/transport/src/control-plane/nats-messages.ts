@@ -12,6 +12,8 @@ export type NatsThreadOptions = NatsCredentials & {
   readonly servers: readonly string[];
   /** as the server lists its clients */
   readonly name: string;
+  /** from one ping of the server to the next */
+  readonly pingMs: number;
   readonly tls?: {
     readonly ca?: string | undefined;
     readonly cert?: string | undefined;

@@ -11,6 +11,12 @@ export type NatsControlPlaneOptions = {
   readonly env?: Readonly<Record<string, string | undefined>>;
 };
 
+/**
+ * Two pings without an answer end a connection when the third is due. Three of four parts of a lease leave the fourth for
+ * another server, so that whoever is cut off with its server is neither silent for others nor takes them for silent.
+ */
+const pingsALease = 4;
+
 /** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
 export async function openNatsConnection(options: NatsControlPlaneOptions): Promise<NatsConnection> {
   return NatsConnection.open(natsOptions(options));
@@ -23,6 +29,7 @@ export function natsOptions(options: NatsControlPlaneOptions): NatsThreadOptions
   return {
     servers: servers.map(checkServer),
     name: options.name,
+    pingMs: nats.leaseMs / pingsALease,
     credentialsFile: nats.credentialsFile,
     user: env["TREADLE_NATS_USER"],
     password: env["TREADLE_NATS_PASSWORD"],
