@@ -31,10 +31,16 @@ export function compareCommand(): Command {
     .option("--steps <count>", "steps measured under each plan", "8")
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflow: string, flags: CompareFlags) => {
-      const workloads = await interruptible((signals) => compareAll(workflow, flags, signals));
-      process.stdout.write(
-        flags.json ? `${JSON.stringify(workloads)}\n` : `${compareTable(workloads)}\n\n${predictionTable(workloads)}\n`,
-      );
+      const workloads: ComparedWorkload[] = [];
+      try {
+        await interruptible(async (signals) => {
+          for await (const workload of compareAll(workflow, flags, signals)) workloads.push(workload);
+        });
+      } finally {
+        // What was compared before a failure took minutes, and is no worse for it.
+        const tables = (): string => `${compareTable(workloads)}\n\n${predictionTable(workloads)}`;
+        if (workloads.length > 0) process.stdout.write(`${flags.json ? JSON.stringify(workloads) : tables()}\n`);
+      }
     });
 }
 
@@ -43,13 +49,12 @@ const mostSteps = 10_000;
 /** Virtual steps cost next to nothing, and the median of few says little where steps differ. */
 const leastSimulatedSteps = 40;
 
-async function compareAll(
+async function* compareAll(
   workflow: string,
   flags: CompareFlags,
   signals: Pick<CompareOptions, "stop" | "kill">,
-): Promise<ComparedWorkload[]> {
+): AsyncGenerator<ComparedWorkload> {
   const steps = wholeNumber("--steps", flags.steps, { least: 1, most: mostSteps });
-  const workloads: ComparedWorkload[] = [];
   for (const configFile of flags.config.length > 0 ? flags.config : [undefined]) {
     const name = configFile ? basename(configFile).replace(/\.ya?ml$/, "") : basename(workflow);
     const { plans, profile } = await compareModes({
@@ -64,10 +69,9 @@ async function compareAll(
     });
     const simulated = plans.map((each) => ({ ...each, simulated: simulateOne(each, profile, steps) }));
     const workload = { name, components: Object.keys(profile.components).length, plans: simulated, profile };
-    workloads.push(workload);
     if (!flags.json) process.stderr.write(`${summariseComparison(workload)}\n`);
+    yield workload;
   }
-  return workloads;
 }
 
 /** A plan that cannot be simulated is told of in its row; the others are none the worse for it. */
