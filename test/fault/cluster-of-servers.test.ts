@@ -1,8 +1,10 @@
 /** One fault at a time in a run over three NATS servers and three node agents; the run goes on through all of them. */
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { judge } from "../chaos/chaos.ts";
 import { ChaosCluster } from "../chaos/chaos-cluster.ts";
 import { randomOf } from "../soak/virtual-network.ts";
 import { until } from "../support/cluster.ts";
+import { canUnplug } from "../support/network.ts";
 
 let cluster: ChaosCluster;
 beforeAll(async () => {
@@ -19,19 +21,15 @@ const moreSteps = async (num = 3) => {
 };
 const events = () => cluster.runner?.events ?? [];
 const deaths = () => events().filter(({ type }) => type === "worker-died").length;
-/** What the runner says from now on. */
+/** What runners say from now on. */
 function listen(): (part: string) => Promise<unknown> {
-  const before = cluster.runner?.lines().length ?? 0;
-  return (part) =>
-    until(
-      () =>
-        cluster.runner
-          ?.lines()
-          .slice(before)
-          .some((line) => line.includes(part)) || undefined,
-      `a line with '${part}'`,
-      120_000,
-    );
+  const lines = () => cluster.runners.flatMap((runner) => runner.lines());
+  const before = lines().length;
+  const isSaid = (part: string) =>
+    lines()
+      .slice(before)
+      .some((line) => line.includes(part));
+  return (part) => until(() => isSaid(part), `a line with '${part}'`, 120_000);
 }
 
 test(
@@ -74,5 +72,36 @@ test(
     await said("node 'n1' has joined");
     await moreSteps();
   },
+  limitMs,
+);
+
+// What is cut one way soon stands still both ways: without acknowledgements TCP sends no more.
+test.skipIf(!canUnplug).each([
+  { place: 0, way: "from", server: "that it uses is cut off with it" },
+  { place: 0, way: "to", server: "that it uses is cut off with it" },
+  { place: 1, way: "from", server: "that it uses is elsewhere" },
+  { place: 1, way: "to", server: "that it uses is elsewhere" },
+] as const)(
+  "L3, S2: a node is lost and used again when its network is cut $way it and the NATS server $server",
+  async ({ place, way }) => {
+    const said = listen();
+    await cluster.network?.cut(place, way);
+    try {
+      await said(`node 'n${place}' is lost: it was silent`);
+      await moreSteps(1);
+    } finally {
+      await cluster.network?.mend(place, way);
+    }
+    await said(`node 'n${place}' has joined`);
+    await moreSteps(1);
+    // What ran there before is gone: two ranks of each component are left.
+    await until(() => cluster.workers().length === 4, "four workers and no more", 60_000);
+  },
+  limitMs,
+);
+
+test(
+  "J1, S4: through all of that every prompt was trained once, and nothing is left",
+  () => judge(cluster, () => {}),
   limitMs,
 );
