@@ -51,9 +51,14 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
   async play(observations: Source<Observation>, actions: Sink<Action>): Promise<void> {
     await using _ = await this.devices.lock();
     for await (const seen of this.#observations(observations)) {
-      const acted = await this.engine.act(seen.observations, seen.rewards.length, { greedy: true });
+      const acted = await this.#act(seen.observations, seen.rewards.length, { greedy: true });
       await this.#answer(actions, seen, "act", acted.actions);
     }
+  }
+
+  async #act(...asked: Parameters<ActorCriticEngine["act"]>): ReturnType<ActorCriticEngine["act"]> {
+    using _ = this.timer("act");
+    return await this.engine.act(...asked);
   }
 
   /** True when the horizon is reached. */
@@ -61,11 +66,11 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
     const rows = seen.rewards.length;
     const { policyVersion } = this.engine;
     const seed = hashString(`${this.seed}/${seen.simulator}/${policyVersion}/${seen.time}`);
-    const acted = await this.engine.act(seen.observations, rows, { seed });
+    const acted = await this.#act(seen.observations, rows, { seed });
     const isLast = seen.time === seen.horizon;
     if (!isLast) await this.#answer(actions, seen, "act", acted.actions);
     const final = seen.truncated.includes(1)
-      ? await this.engine.act(seen.finalObservations, rows, { greedy: true })
+      ? await this.#act(seen.finalObservations, rows, { greedy: true })
       : undefined;
     horizon.observe(seen, final?.values);
     if (!isLast) {

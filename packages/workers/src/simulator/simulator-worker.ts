@@ -128,6 +128,7 @@ export class SimulatorWorker extends Worker<SimulatorConfig> {
 
   #step(action: Action): Transition {
     requireActions(action, this.#numEnvironments, this.#environment.actionSize);
+    using _ = this.timer("physics");
     const transition = this.#environment.step(action.actions);
     this.#observations = transition.observations;
     transition.rewards.forEach((reward, index) => {
