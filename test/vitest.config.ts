@@ -10,8 +10,8 @@ export default defineConfig({
   resolve: { conditions },
   test: {
     include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
     // More than cores: tests of faults mostly wait.
     maxWorkers: 3,
     reporters: ["default", fileURLToPath(new URL("support/closing-line.ts", import.meta.url))],

@@ -22,7 +22,7 @@ test("a run finds its plan by itself, keeps what it measured, and the next one m
   expect(again).toMatchObject({ code: 0 });
   expect(again.stdout).toContain("the profile of an earlier run matches");
   expect(again.stdout).not.toContain("measuring");
-}, 240_000);
+}, 480_000);
 
 test("the flow graph of a workflow is traced and drawn", async () => {
   await using runs = await temporaryRuns();
@@ -36,7 +36,7 @@ test("the flow graph of a workflow is traced and drawn", async () => {
   for (const word of ["<svg", "maker", "trainer", "results", "train()"]) expect(svg).toContain(word);
   const json = await treadle(["graph", ledgerWorkflow, "--json", ...flags]);
   expect(FlowGraph.parse(JSON.parse(json.stdout)).channels["results"]?.producers).toEqual(["maker"]);
-}, 240_000);
+}, 480_000);
 
 test("a profile that is missing is said to be, with the remedy", async () => {
   const missing = await treadle(["graph", ledgerWorkflow, "--profile"]);

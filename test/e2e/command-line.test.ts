@@ -84,7 +84,7 @@ describe("treadle run", () => {
   });
 });
 
-test("treadle run reasoning-grpo learns arithmetic from rewards", { timeout: 300_000 }, async () => {
+test("treadle run reasoning-grpo learns arithmetic from rewards", { timeout: 600_000 }, async () => {
   await using runs = await temporaryRuns();
   const { code, stdout, stderr } = await treadle([
     ...["run", "workflows/reasoning-grpo", "--json", "--runs", runs.path],

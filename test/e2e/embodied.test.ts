@@ -24,4 +24,4 @@ test("a policy learns to balance a pole in a cycle of simulator and policy, and 
 
   const report = await treadle(["report", runId, "--runs", runs.path]);
   expect(report.code, report.stderr).toBe(0);
-}, 300_000);
+}, 600_000);

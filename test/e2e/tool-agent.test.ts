@@ -104,7 +104,7 @@ test.each([
     await until(() => leftovers().length === 0);
     expect(groupsOf(pidsOf(summary.runId, "tool"))).toEqual([]);
   },
-  240_000,
+  480_000,
 );
 
 test("reward models are services of a run: evicted for one another, on the lanes of their chunk, and gone with it", async () => {
@@ -144,7 +144,7 @@ test("reward models are services of a run: evicted for one another, on the lanes
     }
   };
   await until(() => !readdirSync("/proc").some(isServed));
-}, 240_000);
+}, 480_000);
 
 const stepsOf = (runId: string): number[] =>
   readFileSync(join(root, "runs", runId, "journal.jsonl"), "utf8")
@@ -177,7 +177,7 @@ test("a runner that is killed leaves no sandbox, and the run goes on after its l
   expect(RunSummary.parse(JSON.parse(resumed.stdout)).steps).toBe(total);
   expect(stepsOf(runId)).toEqual(Array.from({ length: total }, (_, index) => index + 1));
   await until(() => leftovers().length === 0);
-}, 240_000);
+}, 480_000);
 
 test.each(["tool", "rollout"])(
   "a %s worker that is killed is replaced, no sandbox is left of it, and every step is made",
@@ -196,7 +196,7 @@ test.each(["tool", "rollout"])(
     await until(() => leftovers().length === 0);
     expect(groupsOf(pidsOf(runId, "tool"))).toEqual([]);
   },
-  240_000,
+  480_000,
 );
 
 test("a driver that this machine lacks is refused with what it lacks and what to do, and leaves nothing", async () => {
@@ -206,4 +206,4 @@ test("a driver that this machine lacks is refused with what it lacks and what to
   expect(refused.stderr).toContain("add 'process' to the list");
   expect(refused.stderr).not.toMatch(/\n\s+at /);
   expect(leftovers()).toEqual([]);
-}, 120_000);
+}, 240_000);

@@ -11,7 +11,7 @@ beforeAll(async () => {
   cluster = await ChaosCluster.open(randomOf(1), () => {});
   cluster.resume(["cluster.minNodes=3"]);
   await until(() => cluster.steps >= 2, "two steps to begin with", 180_000);
-}, 300_000);
+}, 600_000);
 afterAll(() => cluster[Symbol.asyncDispose](), 60_000);
 
 const limitMs = 240_000;

@@ -44,7 +44,7 @@ test("S2: workers that are killed one after another within 'once' are replaced, 
   expect(deaths).toBeGreaterThanOrEqual(4);
   await expectWholeLedger(folder, 2, 12, first);
   await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
-}, 180_000);
+}, 360_000);
 
 test("J1: a runner that is killed within 'once' does all of it again when it is resumed, from the state before", async () => {
   let runId = "new";
@@ -63,4 +63,4 @@ test("J1: a runner that is killed within 'once' does all of it again when it is 
   expect(await resumed.exited).toBe(0);
   await expectWholeLedger(join(root, runId), 2, 12, first);
   await expectCleanEnd(runId, join(root, runId), pidsOf(resumed.events));
-}, 180_000);
+}, 360_000);

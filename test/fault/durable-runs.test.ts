@@ -54,7 +54,7 @@ test("J1: a runner dies with its machine's disk; its run goes on elsewhere, no p
   expect(JSON.parse(again)).toMatchObject({ steps: 9 });
   await expectWholeLedger(join(elsewhere, runId), 9, 12);
   expect(await treadle("runs", "--forget", runId)).toContain("no runs are kept there");
-}, 240_000);
+}, 480_000);
 
 test("a run that goes on is refused to a second runner; one that was suspended finds that its run went on elsewhere", async () => {
   await world.startNode("a");
@@ -87,7 +87,7 @@ test("a run that goes on is refused to a second runner; one that was suspended f
   await third.event("run-finished");
   expect(await third.exited).toBe(0);
   await expectWholeLedger(join(elsewhere, runId), steps, 12);
-}, 300_000);
+}, 600_000);
 
 test("with the NATS server away, a step counts when it is back; when it stays away, the run ends and goes on later", async () => {
   await world.startNode("a");
@@ -118,4 +118,4 @@ test("with the NATS server away, a step counts when it is back; when it stays aw
   const resumed = JSON.parse(await treadle("resume", other.runId, "--runs", elsewhere, "--json")) as object;
   expect(resumed).toMatchObject({ steps: 12, policyVersion: 12 });
   await expectWholeLedger(join(elsewhere, other.runId), 12, 12);
-}, 240_000);
+}, 480_000);

@@ -44,4 +44,4 @@ test("F2, C1: workers that are reported dead while they live end, and what they 
   expect(await run.exited).toBe(0);
   await expectWholeLedger(join(world.runs, runId), 8, 12);
   await world.expectNothingLeft(runId, pidsOf(run.events));
-}, 240_000);
+}, 480_000);

@@ -136,4 +136,4 @@ test("a run that finds no space for its folder says so and starts nothing", asyn
   expect(code).toBe(1);
   expect(threw).toMatchObject({ code: "disk.full", message: expect.stringContaining(runsRoot) });
   expect(pids).toEqual([]);
-}, 60_000);
+}, 180_000);

@@ -35,4 +35,4 @@ test("processes that nobody can dial work over NATS, workflow and workers unchan
   expect(told).toContainEqual(expect.stringMatching(/reaches runner\/runner by way of NATS, since no process answers/));
   await expectWholeLedger(join(world.runs, summary.runId), 60, 12);
   await world.expectNothingLeft(summary.runId, pidsOf(run.events));
-}, 240_000);
+}, 480_000);

@@ -42,7 +42,7 @@ test("S2: one of two node agents is killed: its workers end, its ranks move to t
   expect(run.lines().filter((line) => line.includes("moves from node 'b' to 'a'")).length).toBeGreaterThan(0);
   expect(run.lines()).toContainEqual(expect.stringContaining("node 'b' is lost"));
   await expectDone(run, 6);
-}, 240_000);
+}, 480_000);
 
 test("S2: an agent that is killed and started again is used again: its ranks come back to it", async () => {
   const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
@@ -54,7 +54,7 @@ test("S2: an agent that is killed and started again is used again: its ranks com
   await expectDone(run, 5);
   expect(run.lines().filter((line) => line.includes("moves from node"))).toEqual([]);
   expect(again.output()).toContain("opens run");
-}, 240_000);
+}, 480_000);
 
 test("an agent that is asked to leave ends its workers and goes; one alone is enough to go on, and a new one helps", async () => {
   const [a] = await Promise.all([world.startNode("a"), world.startNode("b")]);
@@ -67,7 +67,7 @@ test("an agent that is asked to leave ends its workers and goes; one alone is en
   await run.event("step-finished", ({ step }) => step === 4);
   await expectDone(run, 8);
   expect(run.lines()).toContainEqual(expect.stringContaining("node 'a' is lost: it was asked to leave"));
-}, 240_000);
+}, 480_000);
 
 test("a NATS server that is killed and started again costs no worker: calls and data go on meanwhile", async () => {
   await Promise.all([world.startNode("a"), world.startNode("b")]);
@@ -79,7 +79,7 @@ test("a NATS server that is killed and started again costs no worker: calls and 
   await world.nats.start();
   await expectDone(run, 10);
   expect(run.events.filter((event) => event.type === "worker-died")).toEqual([]);
-}, 240_000);
+}, 480_000);
 
 test("S2: a worker that dies while the control plane is away is replaced when it is back", async () => {
   await world.startNode("a");
@@ -91,7 +91,7 @@ test("S2: a worker that dies while the control plane is away is replaced when it
   await world.nats.start();
   await run.event("worker-restarted", ({ worker }) => worker === "maker/0");
   await expectDone(run, 6);
-}, 240_000);
+}, 480_000);
 
 test("H3, J1: a runner that is killed leaves no worker on any node, and its run is resumed on the same agents", async () => {
   await Promise.all([world.startNode("a"), world.startNode("b")]);
@@ -105,7 +105,7 @@ test("H3, J1: a runner that is killed leaves no worker on any node, and its run 
   const second = world.startRun(["steps=6", "cluster.minNodes=2"], runId);
   expect((await second.event("run-started")).resumedFrom).toBeGreaterThanOrEqual(2);
   await expectDone(second, 6);
-}, 240_000);
+}, 480_000);
 
 test("L3: an agent that was stopped and goes on finds that its workers count no more", async () => {
   const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
@@ -124,7 +124,7 @@ test("L3: an agent that was stopped and goes on finds that its workers count no 
   expect(died.length).toBeGreaterThan(0);
   await until(() => early.filter(isAlive).length < early.length, "its old workers to be gone");
   await expectDone(run, 30);
-}, 240_000);
+}, 480_000);
 
 test("S4: with the NATS server gone for good, a run ends as it should, and so does an agent that is asked to", async () => {
   const a = await world.startNode("a");
@@ -137,7 +137,7 @@ test("S4: with the NATS server gone for good, a run ends as it should, and so do
   await until(() => a.child.exitCode === 0, "the agent to leave", 60_000);
   await expectWholeLedger(join(world.runs, summary.runId), 3, 12);
   await world.expectNothingLeft(summary.runId, pidsOf(run.events));
-}, 240_000);
+}, 480_000);
 
 test("misuse is told in one sentence: no agents, no server, other code, an agent of the same name", async () => {
   const nobody = world.startRun(["cluster.nodeWaitMs=1500"]);
@@ -161,7 +161,7 @@ test("misuse is told in one sentence: no agents, no server, other code, an agent
   expect(await other.exited).toBe(1);
   expect(threw(other)).toMatchObject({ code: "node.unavailable" });
   expect(other.lines()).toContainEqual(expect.stringContaining("its code is not the runner's"));
-}, 240_000);
+}, 480_000);
 
 test("over encrypted links, with certificates of one authority, and on nobody without one", async () => {
   const tls = await makeCertificates(world.root, "ours");
@@ -178,7 +178,7 @@ test("over encrypted links, with certificates of one authority, and on nobody wi
   const plain = world.startRun(["steps=1", "cluster.minNodes=2", "supervision.maxRestarts=0"]);
   const failed = await plain.event("run-failed");
   expect(failed.error.message).toContain("give every machine some, or none");
-}, 240_000);
+}, 480_000);
 
 test.skipIf(!canUnplug)(
   "L3: a node whose network is cut ends its workers, which count no more, and is used again when it is back",
@@ -191,11 +191,11 @@ test.skipIf(!canUnplug)(
     const run = far.startRun(["steps=30", "pauseMs=100", ...more]);
     await run.event("step-started", ({ step }) => step === 2);
     await network.unplug();
-    await run.line("node 'b' is lost: it was silent");
+    await run.line("node 'b' is lost");
     await until(() => b.output().includes("ends its workers"), "the node to end its workers", 60_000);
     await network.plug();
     await run.line("node 'b' has joined");
     await expectDone(run, 30, far);
   },
-  240_000,
+  480_000,
 );

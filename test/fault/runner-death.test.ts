@@ -70,7 +70,7 @@ test("J1, H3, S4: a runner killed again and again leaves no process, and resumes
   const left = (await readdir(join(folder, "state"))).filter((name) => !name.startsWith("trainer."));
   expect(left).toEqual([]);
   expect(await readdir(join(folder, "state"))).toHaveLength(1);
-}, 180_000);
+}, 360_000);
 
 test("a run in use, and damage to what it has saved, are named, and end a resume cleanly", async () => {
   const events: RunEvent[] = [];
@@ -112,7 +112,7 @@ test("a run in use, and damage to what it has saved, are named, and end a resume
   await expectWholeLedger(folder, 3, 12);
   await expectCleanEnd(runId, folder, pidsOf(events));
   expect(await segmentsOf(runId)).toEqual([]);
-}, 180_000);
+}, 360_000);
 
 test("a run that is ended at once leaves nothing, and one that is stopped ends with its step; both go on later", async () => {
   const events: RunEvent[] = [];
@@ -136,10 +136,10 @@ test("a run that is ended at once leaves nothing, and one that is stopped ends w
   expect(finished).toMatchObject({ stopped: false, summary: { steps: 5 } });
   await expectWholeLedger(folder, 5, 12);
   await expectCleanEnd(runId, folder, pidsOf(events));
-}, 180_000);
+}, 360_000);
 
 test("J1: a runner suspended while another takes its run commits nothing more, ends when it goes on, and harms nobody", async () => {
-  const overrides = ["steps=60", "pauseMs=20", "payload=30000", "ranks=1"];
+  const overrides = ["steps=60", "pauseMs=20", "payload=30000", "ranks=1", "supervision.heartbeatTimeoutMs=60000"];
   const first = start("new", overrides);
   const { runId } = await until(() => first.events.find((event) => event.type === "run-started"), "the run to start");
   await until(() => first.events.some((event) => event.type === "step-finished" && event.step >= 3), "three steps");
@@ -157,4 +157,4 @@ test("J1: a runner suspended while another takes its run commits nothing more, e
   const folder = join(root, runId);
   await expectWholeLedger(folder, 60, 12);
   await expectCleanEnd(runId, folder, [...pidsOf(first.events), ...pidsOf(second.events)]);
-}, 180_000);
+}, 360_000);

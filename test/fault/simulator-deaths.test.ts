@@ -71,7 +71,7 @@ test.each(["temporal", "spatial"])(
     expect(rows).toHaveLength(6);
     for (const row of rows) expect(row, done.join("; ")).toMatchObject(whole);
   },
-  300_000,
+  600_000,
 );
 
 test.each([
@@ -92,7 +92,7 @@ test.each([
     expect(rows).toHaveLength(5);
     for (const row of rows) expect(row, done.join("; ")).toMatchObject(whole);
   },
-  300_000,
+  600_000,
 );
 
 test("S2: whichever is killed while an episode is recorded, it is played from its beginning to its end", async () => {
@@ -109,4 +109,4 @@ test("S2: whichever is killed while an episode is recorded, it is played from it
   const returns = rows.flatMap((row) => Array.from({ length: plays }, (_, play) => row[`return${play}`]));
   expect(returns).toHaveLength(3 * plays);
   expect(new Set(returns).size, done.join("; ")).toBe(1);
-}, 300_000);
+}, 600_000);

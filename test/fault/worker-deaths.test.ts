@@ -79,7 +79,7 @@ test.each([
     await expectWholeLedger(folder, 6, 12);
     await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
   },
-  180_000,
+  360_000,
 );
 
 test("S3: a worker that is stopped is declared unresponsive, ended and replaced, and nothing is lost", async () => {
@@ -90,7 +90,7 @@ test("S3: a worker that is stopped is declared unresponsive, ended and replaced,
   const folder = join(root, result.summary.runId);
   await expectWholeLedger(folder, 4, 12);
   await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
-}, 180_000);
+}, 360_000);
 
 test("S2: whichever worker is killed while the run measures and changes its plan, every item is trained once", async () => {
   const { result, events } = await runWith(
@@ -111,4 +111,4 @@ test("S2: whichever worker is killed while the run measures and changes its plan
   const folder = join(root, result.summary.runId);
   await expectWholeLedger(folder, 14, 12);
   await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
-}, 240_000);
+}, 480_000);

@@ -42,7 +42,7 @@ test.skipIf(!existsSync("/proc/self/io"))(
     expect(moved).toBeLessThan(0.1 * 2 * batch * itemBytes);
     await expectDone(run, 5);
   },
-  240_000,
+  480_000,
 );
 
 test("C1: a producer that dies takes nothing along, and neither does its whole node", async () => {
@@ -57,4 +57,4 @@ test("C1: a producer that dies takes nothing along, and neither does its whole n
   await a?.kill();
   await expectDone(run, 6);
   expect(run.lines()).toContainEqual(expect.stringContaining("node 'a' is lost"));
-}, 240_000);
+}, 480_000);

@@ -108,4 +108,4 @@ test("a run is scraped while it goes on, and its spans are whole traces, one a s
     collector.closeAllConnections();
     collector.close();
   }
-}, 300_000);
+}, 600_000);

@@ -10,7 +10,7 @@ test(`S1–S4, C1–C4, L1–L3, M2, J1: whatever fails, ${numSeeds} runs over s
     const failure = explain(seed);
     expect(failure === undefined ? "" : describeFailure(failure)).toBe("");
   }
-}, 180_000);
+}, 360_000);
 
 test("a failure is told with the fewest faults under which it happens", () => {
   const seed = Array.from({ length: 100 }, (_, i) => i).find((each) => drawFaults(each).length >= 4) as number;

@@ -65,7 +65,7 @@ test.each(algorithmNames)(
     const optimiserSteps = versionOf(metrics.at(-1)) - versionOf(metrics[0]);
     expect(optimiserSteps).toBe((steps - 1) * (name === "ppo" ? 4 : 1));
   },
-  120_000,
+  240_000,
 );
 
 test("ppo's critic comes to know what episodes are worth", () => {
@@ -96,4 +96,4 @@ test("a killed inference worker and a resumed run change no number, so the refer
   const { summary } = await resumeRun({ runId, runsRoot, projectRoot, onEvent: () => {} });
   expect(summary.steps).toBe(steps);
   expect(await metricsOf(runId)).toEqual(undisturbed.get("reinforce++"));
-}, 180_000);
+}, 360_000);

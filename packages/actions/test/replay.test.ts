@@ -17,4 +17,4 @@ test("a reserved core is held while its trajectory thinks; an action's only whil
     expect(figures.step).toBeGreaterThan(figures.reward);
     expect(figures.busyCoreSeconds).toBeGreaterThan(0);
   }
-}, 120_000);
+}, 240_000);

@@ -138,7 +138,7 @@ test("V2: a side that does not read stops the sender; what was sent then arrives
   await ended;
   expect(Buffer.concat(parts).equals(sent)).toBe(true);
   accepted?.destroy();
-}, 60_000);
+}, 180_000);
 
 test("V1, V4: a NATS server that goes away ends the link on both sides", async () => {
   await using other = await startNatsServer();
@@ -150,4 +150,4 @@ test("V1, V4: a NATS server that goes away ends the link on both sides", async (
   const ends = Promise.all([closed(pair.left), closed(pair.right)]);
   await other.stop("SIGKILL");
   for (const cause of await ends) expect(cause).toMatchObject({ code: "link.closed" });
-}, 60_000);
+}, 180_000);

@@ -99,7 +99,7 @@ test("an episode holds what the tool answered after each call, masked, and every
   expect(numCalls).toBeGreaterThan(3);
   expect(metrics).toMatchObject({ toolCalls: numCalls / 128 });
   await scorer.close();
-}, 120_000);
+}, 240_000);
 
 test("the reward judges what follows the last answer, and an episode without a stop gets none", async () => {
   const { episodes } = await generate([prompt("1+1", "2"), prompt("2", "")]);
@@ -111,7 +111,7 @@ test("the reward judges what follows the last answer, and an episode without a s
   }
   expect(episodes.some(({ reward }) => reward === 1)).toBe(true);
   expect(episodes.some(({ reward }) => reward === 0)).toBe(true);
-}, 120_000);
+}, 240_000);
 
 test("call characters without tokens are refused", () => {
   const wrong = { ...config, call: { ...call, open: "[" } };

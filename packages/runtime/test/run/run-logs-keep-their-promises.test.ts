@@ -214,4 +214,4 @@ test("an append waits for servers that are away, and is refused when that lasts"
   const next = await openStore(root, { url: other.url });
   await next.take();
   expect(next.entries).toEqual([entry(0)]);
-}, 60_000);
+}, 180_000);
