@@ -152,6 +152,10 @@ export class NatsConnection {
     return this.#ask({ type: "object-list", bucket, below }) as Promise<string[]>;
   }
 
+  async hasObject(bucket: string, name: string): Promise<boolean> {
+    return (await this.#ask({ type: "object-has", bucket, name })) === true;
+  }
+
   async deleteObject(bucket: string, name: string): Promise<void> {
     await this.#ask({ type: "object-delete", bucket, name });
   }

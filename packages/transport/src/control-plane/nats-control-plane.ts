@@ -79,7 +79,7 @@ class NatsControlPlane implements ControlPlane {
   async open(): Promise<void> {
     const { replicas } = this.#options.nats;
     for (const bucket of [this.#members, this.#records]) {
-      await mustKeep(this.#connection.openBucket(bucket, replicas));
+      await mustKeep(() => this.#connection.openBucket(bucket, replicas));
     }
     this.#connection.onConnection((isConnected) => {
       this.#state.connection(isConnected, performance.now());

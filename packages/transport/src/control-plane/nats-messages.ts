@@ -53,6 +53,7 @@ export type ToThread =
   | ({ readonly type: "object-put"; readonly id: number } & ObjectName & ObjectSource)
   /** settles with what it holds, or, with a path, when the file there holds the same; undefined when there is none */
   | ({ readonly type: "object-get"; readonly id: number; readonly path?: string | undefined } & ObjectName)
+  | ({ readonly type: "object-has"; readonly id: number } & ObjectName)
   | ({ readonly type: "object-delete"; readonly id: number } & ObjectName)
   /** settles with the names that begin with `below` */
   | { readonly type: "object-list"; readonly id: number; readonly bucket: string; readonly below: string }

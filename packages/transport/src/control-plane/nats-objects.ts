@@ -40,6 +40,11 @@ export class NatsObjects {
     }
   }
 
+  async has(bucket: string, name: string): Promise<boolean> {
+    const info = await this.#of(bucket).info(name);
+    return info !== null && !info.deleted;
+  }
+
   async text(bucket: string, name: string): Promise<string | undefined> {
     const bytes = await this.#of(bucket).getBlob(name);
     return bytes === null ? undefined : Buffer.from(bytes).toString("utf8");

@@ -12,7 +12,11 @@
  *    three also a server's machine. A single server syncs to its disk later (by default within two minutes).
  * T2 (G2) an acknowledgement that was lost is found out by reading: the entry that is there is ours or somebody else's.
  * T3 an entry is written only while the one before it is in its place, so servers that lost it are noticed.
+ * T4 while a runner appends, it looks every two seconds whether objects are still there, and keeps lost ones anew: servers of
+ *    2.9 were seen to lose old ones when they started again after a crash and others had been deleted in between, and were
+ *    then elected to lead those that had them. What is lost after the last look is not noticed.
  */
+import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type RunStore, TreadleError } from "@treadle/contracts";
@@ -42,6 +46,8 @@ const exchangeMs = 15_000;
 const transferMs = 600_000;
 const catchUpMs = 5000;
 const maxEntryBytes = 512 * 1024;
+/** Between two looks at whether all objects are still there, which list them. */
+const lookMs = 2000;
 const entries = "entries";
 const numbered = "n";
 
@@ -50,8 +56,11 @@ export class NatsRunStore implements RunStore {
   readonly #options: NatsRunStoreOptions;
   readonly #owner = crypto.randomUUID();
   readonly #entries: string[] = [];
-  /** names that are known to be there */
+  /** names of files that were acknowledged */
   readonly #kept = new Set<string>();
+  /** entries that are objects, by the object's name */
+  readonly #large = new Map<string, string>();
+  #lookedMs = Number.NEGATIVE_INFINITY;
   #last: { readonly key: string; readonly data: string } | undefined;
   #next = 0;
   #turn = 0;
@@ -70,8 +79,8 @@ export class NatsRunStore implements RunStore {
     const connection = await openNatsConnection(options);
     const store = new NatsRunStore(connection, options);
     try {
-      await mustKeep(connection.openBucket(store.#log, options.nats.replicas));
-      await mustKeep(connection.openObjects(store.#objects, options.nats.replicas));
+      await mustKeep(() => connection.openBucket(store.#log, options.nats.replicas));
+      await mustKeep(() => connection.openObjects(store.#objects, options.nats.replicas));
       return store;
     } catch (error) {
       await connection.close();
@@ -84,7 +93,7 @@ export class NatsRunStore implements RunStore {
     const connection = await openNatsConnection(options);
     try {
       const bucket = objectsOf(options);
-      await mustKeep(connection.openObjects(bucket, options.nats.replicas));
+      await mustKeep(() => connection.openObjects(bucket, options.nats.replicas));
       const names = await connection.listObjects(bucket, "");
       return [...new Set(names.map((name) => name.slice(0, name.indexOf("/"))))].sort();
     } finally {
@@ -134,12 +143,11 @@ export class NatsRunStore implements RunStore {
     if (this.#failure) throw this.#failure;
     try {
       for (const name of files) if (!this.#kept.has(name)) await this.keep(name);
+      await this.#keepLost();
       let stored: Stored = { owner: this.#owner, entry };
       if (Buffer.byteLength(entry) > maxEntryBytes) {
         const object = `${entries}/${String(this.#next)}-${this.#owner}`;
-        await this.#insist("an entry", transferMs, () =>
-          this.#connection.putObject(this.#objects, this.#object(object), { text: entry }),
-        );
+        await this.#keepLarge(object, entry);
         stored = { owner: this.#owner, object };
       }
       await this.#checkLast();
@@ -226,6 +234,39 @@ export class NatsRunStore implements RunStore {
     return true;
   }
 
+  /** T4. Asks for each, since that is answered by the server that leads: what others list may be more than it has. */
+  async #keepLost(): Promise<void> {
+    if (performance.now() - this.#lookedMs < lookMs) return;
+    const lost = async (names: Iterable<string>): Promise<string[]> => {
+      const all = [...names];
+      const areThere = await Promise.all(
+        all.map((name) =>
+          this.#insist(`'${name}'`, exchangeMs, () => this.#connection.hasObject(this.#objects, this.#object(name))),
+        ),
+      );
+      return all.filter((_, index) => !areThere[index]);
+    };
+    for (const object of await lost(this.#large.keys())) {
+      await this.#keepLarge(object, this.#large.get(object) as string);
+    }
+    for (const name of await lost(this.#kept)) {
+      if (existsSync(this.#path(name))) {
+        await this.keep(name);
+        this.#options.onNotice?.(`the NATS servers had lost '${name}' of the run, and have it again`);
+      } else if (this.#kept.delete(name)) {
+        this.#options.onNotice?.(`the NATS servers have lost '${name}' of the run, and its folder has it no more`);
+      }
+    }
+    this.#lookedMs = performance.now();
+  }
+
+  async #keepLarge(object: string, entry: string): Promise<void> {
+    await this.#insist("an entry", transferMs, () =>
+      this.#connection.putObject(this.#objects, this.#object(object), { text: entry }),
+    );
+    this.#large.set(object, entry);
+  }
+
   get #turnKey(): string {
     return `${this.#options.runId}.turn`;
   }
@@ -263,6 +304,7 @@ export class NatsRunStore implements RunStore {
       this.#connection.objectText(this.#objects, this.#object(object)),
     );
     if (text === undefined) throw this.#lost("an entry that is kept as an object");
+    this.#large.set(object, text);
     return text;
   }
 

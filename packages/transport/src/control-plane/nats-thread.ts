@@ -185,6 +185,8 @@ async function act(connection: NatsConnection, message: ToThread): Promise<unkno
       return message.path === undefined
         ? objects?.text(message.bucket, message.name)
         : objects?.fetch(message.bucket, message.name, message.path);
+    case "object-has":
+      return objects?.has(message.bucket, message.name);
     case "object-delete":
       return objects?.delete(message.bucket, message.name);
     case "object-list":

@@ -1,4 +1,5 @@
 /** From configuration and environment to a connection to NATS, with every reason why there is none. */
+import { setTimeout as delay } from "node:timers/promises";
 import { type NatsConfig, TreadleError } from "@treadle/contracts";
 import { NatsConnection } from "./nats-connection.ts";
 import type { NatsThreadOptions } from "./nats-messages.ts";
@@ -65,21 +66,34 @@ export function checkName(kind: string, name: string): string {
   );
 }
 
-/** Names what a server lacks that cannot open a bucket. */
-export function mustKeep(opening: Promise<void>): Promise<void> {
-  return opening.catch((cause: TreadleError) => {
-    if (cause.code === "control-plane.refused") throw cause;
-    if (cause.code === "call.timeout" || /temporarily unavailable/.test(cause.message)) {
-      throw new TreadleError(
-        "control-plane.unreachable",
-        `the NATS servers keep nothing just now: ${cause.message}; most of them must be there and have found each other, so try again in a moment`,
-        { cause },
-      );
+/** Servers elect who leads a bucket in seconds, after one of them has died. */
+const electionMs = 10_000;
+const retryMs = 250;
+
+/** Tries while servers elect; names what a server lacks that cannot open a bucket. */
+export async function mustKeep(open: () => Promise<void>): Promise<void> {
+  for (const startedMs = performance.now(); ; ) {
+    try {
+      return await open();
+    } catch (error) {
+      const cause = error as TreadleError;
+      if (cause.code === "control-plane.refused") throw cause;
+      const isElecting = cause.code === "call.timeout" || /temporarily unavailable/.test(cause.message);
+      if (!isElecting) {
+        throw new TreadleError(
+          "control-plane.refused",
+          `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
+          { cause },
+        );
+      }
+      if (performance.now() - startedMs > electionMs) {
+        throw new TreadleError(
+          "control-plane.unreachable",
+          `the NATS servers keep nothing just now: ${cause.message}; most of them must be there and have found each other, so try again in a moment`,
+          { cause },
+        );
+      }
+      await delay(retryMs);
     }
-    throw new TreadleError(
-      "control-plane.refused",
-      `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
-      { cause },
-    );
-  });
+  }
 }
