@@ -145,8 +145,7 @@ export class NodeAgent {
 
   async spawn(request: SpawnRequest): Promise<WorkerProcess> {
     await this.#checkModule(request.boot.module);
-    if (this.#isClosed)
-      throw new TreadleError("run.stopped", `node agent '${this.name}' is closed; it starts no worker`);
+    if (this.#isClosed) throw new TreadleError("node.lost", `node '${this.name}' is leaving; it starts no worker`);
     const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] } } = request;
     await this.#checkInterpreter(interpreter);
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];

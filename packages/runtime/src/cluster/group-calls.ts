@@ -68,7 +68,7 @@ export type GroupCallsOptions = {
 export class GroupCalls {
   readonly #options: GroupCallsOptions;
   readonly #open = new Map<number, GroupCall>();
-  /** component and method to the last call that succeeded, for methods that are replayed */
+  /** component and method to the last call that succeeded on any rank, for methods that are replayed */
   readonly #replays = new Map<string, EncodedCall>();
   #sequence = 0;
 
@@ -233,6 +233,8 @@ export class GroupCalls {
     this.#release(each.pending.request.call, { ok: true });
     const { component, method, step } = call.encoded;
     const { durationMs, observation } = reply;
+    // Not when all ranks are done: one that dies before the others are would come back without it.
+    if (component.workerClass.replays.includes(method)) this.#replays.set(`${component.name}.${method}`, call.encoded);
     if (reply.savedPath !== undefined) this.#options.onSaved(component.name, reply.savedPath, step);
     if (observation) {
       const { index: rank } = each.rank;
@@ -251,8 +253,5 @@ export class GroupCalls {
   #end(call: GroupCall): void {
     for (const each of call.byRank.values()) if (!each.isSettled) return;
     this.#open.delete(call.sequence);
-    const { component, method } = call.encoded;
-    if (call.failure || !component.workerClass.replays.includes(method)) return;
-    this.#replays.set(`${component.name}.${method}`, call.encoded);
   }
 }

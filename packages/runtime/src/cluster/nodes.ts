@@ -323,8 +323,9 @@ export class Nodes {
         return pid;
       } catch (error) {
         // It may have been done, or not: doing it again does it once.
-        const isUnsure = error instanceof TreadleError && error.code === "call.timeout";
-        if (!isUnsure || attempt > 2 || this.#usable.get(member.name) !== member) throw error;
+        if (!(error instanceof TreadleError) || error.code !== "call.timeout") throw error;
+        if (attempt > 2 || this.#usable.get(member.name) !== member)
+          throw new TreadleError("node.lost", error.message, { cause: error });
       }
     }
   }

@@ -18,7 +18,8 @@ export type PendingCall = {
   attempts: number;
 };
 
-const maxAttempts = 4;
+/** Far enough apart that a node which went without a word is found out before the last. */
+const maxAttempts = 5;
 
 export class Rank {
   readonly name: string;

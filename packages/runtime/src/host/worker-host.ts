@@ -392,7 +392,13 @@ class WorkerHost {
 
   async #dial(worker: string): Promise<Peer> {
     const { addresses } = readMessage(ResolveReply, await this.#runner.request("resolve", { worker }));
-    const link = await this.#endpoint.connect(addresses);
+    const link = await this.#endpoint.connect(addresses).catch((cause: TreadleError) => {
+      if (cause.code !== "link.refused") throw cause;
+      throw new TreadleError("link.refused", `worker '${worker}' cannot be reached: ${cause.message}`, {
+        cause,
+        origin: { worker },
+      });
+    });
     link.onClose(() => this.#links.delete(worker));
     const peer = createPeer(link);
     this.accept(peer);

@@ -62,9 +62,8 @@ async function fetchConfig(folder: RunFolder, nats: z.input<typeof NatsConfig> |
   if (nats === undefined) throw missing(`in '${dirname(folder.path)}'`);
   const store = await openRunStore(validateConfig(NatsConfig, nats), folder, () => {});
   try {
-    const isKept = (await store.names()).includes(basename(folder.configFile));
+    const isKept = await store.fetch(basename(folder.configFile));
     if (!isKept) throw missing(`in '${dirname(folder.path)}' or at the NATS servers`);
-    await store.fetch(basename(folder.configFile));
   } finally {
     await store.close();
   }

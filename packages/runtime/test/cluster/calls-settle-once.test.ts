@@ -278,14 +278,14 @@ describe("a call that failed because of a peer", () => {
     const w = world("rank", 1);
     w.up(0);
     const seen = watch(w.call());
-    for (let attempt = 1; attempt < 4; attempt++) {
+    for (let attempt = 1; attempt < 5; attempt++) {
       w.processes[0]?.fail(peerDied);
       await turns();
       expect(seen).toEqual([]);
       w.retries.at(-1)?.goOn();
       await turns();
     }
-    expect(w.processes[0]?.asked).toHaveLength(4);
+    expect(w.processes[0]?.asked).toHaveLength(5);
     w.processes[0]?.fail(peerDied);
     await turns();
     expect(seen).toEqual([{ error: peerDied }]);
@@ -391,4 +391,19 @@ test("the last successful call of a replayed method is made again on a restarted
   await w.calls.replay(w.ranks[0] as Rank, w.component, async (request) => void sent.push(request));
   expect(sent).toMatchObject([{ method: "pull", sequence: 3, call: "3/0" }]);
   expect([...w.registered]).toEqual([]);
+});
+
+test("a rank that has made a replayed call makes it again after a restart, also while its mates still make theirs", async () => {
+  const w = world("rank", 2, ["pull"]);
+  w.up(0);
+  w.up(1);
+  const handle = w.call("pull");
+  w.processes[0]?.reply();
+  await turns();
+  w.die(0);
+  const sent: CallRequest[] = [];
+  await w.calls.replay(w.ranks[0] as Rank, w.component, async (request) => void sent.push(request));
+  expect(sent).toMatchObject([{ method: "pull", call: "2/0" }]);
+  w.processes[1]?.reply();
+  await handle;
 });

@@ -22,7 +22,14 @@ import { parseBounded, readJson } from "./bounded-json.ts";
 import { MembershipState } from "./membership-state.ts";
 import { announceAttempts, NatsAnnouncement, readEntry } from "./nats-announcement.ts";
 import type { NatsConnection } from "./nats-connection.ts";
-import { checkName, mustKeep, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
+import {
+  awayForAMoment,
+  checkName,
+  mustKeep,
+  type NatsControlPlaneOptions,
+  openNatsConnection,
+  throughElections,
+} from "./open-nats-connection.ts";
 
 const maxBeatMs = 1000;
 const beatsALease = 5;
@@ -88,7 +95,10 @@ class NatsControlPlane implements ControlPlane {
       for (const announcement of this.#announced) announcement.refreshed();
     });
     await this.#connection.subscribe(`${this.#prefix}.beat.*.*`, (subject, data) => this.#heard(subject, data));
-    await this.#connection.watch(this.#members, (key, data) => this.#entered(key, data));
+    await throughElections(
+      () => this.#connection.watch(this.#members, (key, data) => this.#entered(key, data)),
+      awayForAMoment,
+    );
     this.#connection.publish(`${this.#prefix}.probe`, "");
     await new Promise((resolve) => setTimeout(resolve, probeMs));
     this.#ticker = setInterval(() => this.#tell(this.#state.tick(performance.now())), tickMs);
@@ -115,14 +125,16 @@ class NatsControlPlane implements ControlPlane {
           `${kind} '${name}' could not be announced: others announce the same name all the time`,
         );
       }
-      const before = await connection.get(this.#members, key);
-      // No incarnation is above the revision that it was written as, while servers keep what they had; so one above that of a
-      // withdrawal is new.
-      const revision = before?.revision ?? (await connection.revision(this.#members, key));
-      const next = (readEntry(before?.data)?.incarnation ?? revision) + 1;
-      const data = JSON.stringify({ incarnation: next, body });
-      const outcome = await connection.put(this.#members, key, data, revision); // P1
-      if (outcome === "put") incarnation = next;
+      await throughElections(async () => {
+        const before = await connection.get(this.#members, key);
+        // No incarnation is above the revision that it was written as, while servers keep what they had; so one above that
+        // of a withdrawal is new.
+        const revision = before?.revision ?? (await connection.revision(this.#members, key));
+        const next = (readEntry(before?.data)?.incarnation ?? revision) + 1;
+        const data = JSON.stringify({ incarnation: next, body });
+        const outcome = await connection.put(this.#members, key, data, revision); // P1
+        if (outcome === "put") incarnation = next;
+      }, awayForAMoment);
     }
     const stopServing = await connection.subscribe(
       `${this.#prefix}.command.${key}.${incarnation}`, // P2

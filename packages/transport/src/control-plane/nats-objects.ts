@@ -75,9 +75,15 @@ export class NatsObjects {
     await manager.streams.purge(`OBJ_${bucket}`, { filter: `$O.${bucket}.M.${padded}` });
   }
 
+  /** By the word of the server that leads; a consumer, which the client's own list is, may be answered by one that has less. */
   async list(bucket: string, below: string): Promise<string[]> {
-    const all = await this.#of(bucket).list();
-    return all.filter(({ name, deleted }) => !deleted && name.startsWith(below)).map(({ name }) => name);
+    const manager = await jetstreamManager(this.#connection);
+    const prefix = `$O.${bucket}.M.`;
+    const { state } = await manager.streams.info(`OBJ_${bucket}`, { subjects_filter: `${prefix}>` });
+    const names = Object.keys(state.subjects ?? {}).map((subject) =>
+      Buffer.from(subject.slice(prefix.length), "base64url").toString("utf8"),
+    );
+    return names.filter((name) => name.startsWith(below)).sort();
   }
 
   #of(bucket: string): ObjectStore {

@@ -23,7 +23,14 @@ import { type RunStore, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
-import { checkName, mustKeep, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
+import {
+  awayForAMoment,
+  checkName,
+  mustKeep,
+  type NatsControlPlaneOptions,
+  openNatsConnection,
+  throughElections,
+} from "./open-nats-connection.ts";
 
 export type NatsRunStoreOptions = NatsControlPlaneOptions & {
   readonly runId: string;
@@ -94,7 +101,7 @@ export class NatsRunStore implements RunStore {
     try {
       const bucket = objectsOf(options);
       await mustKeep(() => connection.openObjects(bucket, options.nats.replicas));
-      const names = await connection.listObjects(bucket, "");
+      const names = await throughElections(() => connection.listObjects(bucket, ""), awayForAMoment);
       return [...new Set(names.map((name) => name.slice(0, name.indexOf("/"))))].sort();
     } finally {
       await connection.close();

@@ -70,30 +70,41 @@ export function checkName(kind: string, name: string): string {
 const electionMs = 10_000;
 const retryMs = 250;
 
-/** Tries while servers elect; names what a server lacks that cannot open a bucket. */
-export async function mustKeep(open: () => Promise<void>): Promise<void> {
+/** Does it again while servers elect, for some seconds. What it does must be harmless when it is done twice. */
+export async function throughElections<T>(act: () => Promise<T>, messages = /temporarily unavailable/): Promise<T> {
   for (const startedMs = performance.now(); ; ) {
     try {
-      return await open();
+      return await act();
     } catch (error) {
       const cause = error as TreadleError;
-      if (cause.code === "control-plane.refused") throw cause;
-      const isElecting = cause.code === "call.timeout" || /temporarily unavailable/.test(cause.message);
-      if (!isElecting) {
-        throw new TreadleError(
-          "control-plane.refused",
-          `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
-          { cause },
-        );
-      }
-      if (performance.now() - startedMs > electionMs) {
-        throw new TreadleError(
-          "control-plane.unreachable",
-          `the NATS servers keep nothing just now: ${cause.message}; most of them must be there and have found each other, so try again in a moment`,
-          { cause },
-        );
-      }
+      const mayBeElecting = cause.code === "call.timeout" || messages.test(cause.message);
+      if (!mayBeElecting || performance.now() - startedMs > electionMs) throw cause;
       await delay(retryMs);
     }
+  }
+}
+
+/** Said for a moment by a server that starts again, too. */
+export const awayForAMoment = /temporarily unavailable|jetstream is not enabled/i;
+
+/** Names what a server lacks that cannot open a bucket. */
+export async function mustKeep(open: () => Promise<void>): Promise<void> {
+  try {
+    await throughElections(open);
+  } catch (error) {
+    const cause = error as TreadleError;
+    if (cause.code === "control-plane.refused") throw cause;
+    if (cause.code === "call.timeout" || /temporarily unavailable/.test(cause.message)) {
+      throw new TreadleError(
+        "control-plane.unreachable",
+        `the NATS servers keep nothing just now: ${cause.message}; most of them must be there and have found each other, so try again in a moment`,
+        { cause },
+      );
+    }
+    throw new TreadleError(
+      "control-plane.refused",
+      `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
+      { cause },
+    );
   }
 }
