@@ -1,8 +1,10 @@
 import { execFile } from "node:child_process";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { NatsCluster } from "../chaos/nats-cluster.ts";
 import { isAlive, until } from "../support/cluster.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { NodesWorld, type RunProcess } from "../support/nodes.ts";
@@ -15,16 +17,20 @@ afterEach(() => world.close());
 
 const kept = ["cluster.nats.durableRuns=true", "pauseMs=60"];
 
+type World = Pick<NodesWorld, "command" | "project" | "temporary"> & { readonly nats: { readonly url: string } };
+
 /** The command line on another machine: another folder for runs. */
-const treadle = async (...args: string[]): Promise<string> => {
-  const all = [...args, "--nats", world.nats.url];
-  const { stdout } = await promisify(execFile)(process.execPath, [world.command, ...all], {
-    cwd: world.project,
-    env: { ...process.env, TMPDIR: world.temporary },
-    timeout: 120_000,
-  });
-  return stdout;
-};
+const treadleOf =
+  ({ nats, command, project, temporary }: World) =>
+  async (...args: string[]): Promise<string> => {
+    const { stdout } = await promisify(execFile)(process.execPath, [command, ...args, "--nats", nats.url], {
+      cwd: project,
+      env: { ...process.env, TMPDIR: temporary },
+      timeout: 120_000,
+    });
+    return stdout;
+  };
+const treadle = (...args: string[]): Promise<string> => treadleOf(world)(...args);
 
 const threw = (run: RunProcess) => run.events.at(-1) as unknown as { code: string; message: string };
 
@@ -119,3 +125,38 @@ test("with the NATS server away, a step counts when it is back; when it stays aw
   expect(resumed).toMatchObject({ steps: 12, policyVersion: 12 });
   await expectWholeLedger(join(elsewhere, other.runId), 12, 12);
 }, 480_000);
+
+test("S2, J1: of three NATS servers that keep a run one comes back with a part of it, and another dies; the run goes on without its disk", async () => {
+  const here = { host: "127.0.0.1", inside: [] };
+  await using three = await NodesWorld.over(await NatsCluster.start([here, here, here]));
+  // The servers elect who keeps what before they keep anything.
+  const start = () => three.startNode("a", ["--replicas", "3"]).catch(() => undefined);
+  await until(start, "an agent that could announce itself", 120_000);
+  const replicas = "cluster.nats.replicas=3";
+  const first = three.startRun(["steps=5000", replicas, ...kept]);
+  const { runId } = await first.event("run-started");
+  const next = async () => {
+    const before = first.events.filter(({ type }) => type === "step-finished").length;
+    await first.event("step-finished", ({ step }) => step > before + 1);
+  };
+  await next();
+  const [last, other] = three.nats.servers;
+  await other?.stop("SIGKILL");
+  await next();
+  await other?.start();
+  await next();
+  await last?.stop("SIGKILL");
+  await next();
+  await delay(2500); // the runner looks every two seconds whether the servers have everything
+  await next();
+  first.child.kill("SIGKILL");
+  await first.exited;
+  const done = first.events.filter(({ type }) => type === "step-finished").length;
+  await rm(join(three.runs, runId), { recursive: true });
+  const steps = done + 4;
+  const elsewhere = join(three.root, "elsewhere");
+  const args = ["--runs", elsewhere, "--json", "--set", `steps=${steps}`];
+  const summary = JSON.parse(await treadleOf(three)("resume", runId, ...args)) as object;
+  expect(summary).toMatchObject({ steps, policyVersion: steps });
+  await expectWholeLedger(join(elsewhere, runId), steps, 12);
+}, 600_000);

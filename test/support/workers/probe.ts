@@ -16,7 +16,7 @@ export type Nested = z.infer<typeof Nested>;
 export type ProbeConfig = {
   readonly greeting?: string;
   readonly memoryBytes?: number;
-  readonly setup?: "throw" | "hang";
+  readonly setup?: "throw" | "hang" | "slow";
 };
 
 const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
@@ -30,6 +30,7 @@ export class ProbeWorker extends Worker<ProbeConfig> {
   override async setup(): Promise<void> {
     if (this.config.setup === "throw") throw new Error("no engine here", { cause: new Error("the driver is missing") });
     if (this.config.setup === "hang") await new Promise(() => {});
+    if (this.config.setup === "slow") await new Promise((resolve) => setTimeout(resolve, 5000));
     this.log.info(`set up as ${this.component}/${this.rank}`);
   }
   override memoryBytes(): number {

@@ -66,8 +66,8 @@ export function checkName(kind: string, name: string): string {
   );
 }
 
-/** Servers elect who leads a bucket in seconds, after one of them has died. */
-const electionMs = 10_000;
+/** Servers elect who leads a bucket in seconds, after one of them has died; what was asked of that one takes ten to fail. */
+const electionMs = 30_000;
 const retryMs = 250;
 
 /** Does it again while servers elect, for some seconds. What it does must be harmless when it is done twice. */
