@@ -19,17 +19,11 @@ import {
 import { z } from "zod";
 import { answerTo, readAnswer } from "./answers.ts";
 import { parseBounded, readJson } from "./bounded-json.ts";
+import { mustKeep, throughElections } from "./elections.ts";
 import { MembershipState } from "./membership-state.ts";
 import { announceAttempts, NatsAnnouncement, readEntry } from "./nats-announcement.ts";
 import type { NatsConnection } from "./nats-connection.ts";
-import {
-  awayForAMoment,
-  checkName,
-  mustKeep,
-  type NatsControlPlaneOptions,
-  openNatsConnection,
-  throughElections,
-} from "./open-nats-connection.ts";
+import { checkName, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
 
 const maxBeatMs = 1000;
 const beatsALease = 5;
@@ -95,10 +89,7 @@ class NatsControlPlane implements ControlPlane {
       for (const announcement of this.#announced) announcement.refreshed();
     });
     await this.#connection.subscribe(`${this.#prefix}.beat.*.*`, (subject, data) => this.#heard(subject, data));
-    await throughElections(
-      () => this.#connection.watch(this.#members, (key, data) => this.#entered(key, data)),
-      awayForAMoment,
-    );
+    await throughElections(() => this.#connection.watch(this.#members, (key, data) => this.#entered(key, data)));
     this.#connection.publish(`${this.#prefix}.probe`, "");
     await new Promise((resolve) => setTimeout(resolve, probeMs));
     this.#ticker = setInterval(() => this.#tell(this.#state.tick(performance.now())), tickMs);
@@ -134,7 +125,7 @@ class NatsControlPlane implements ControlPlane {
         const data = JSON.stringify({ incarnation: next, body });
         const outcome = await connection.put(this.#members, key, data, revision); // P1
         if (outcome === "put") incarnation = next;
-      }, awayForAMoment);
+      });
     }
     const stopServing = await connection.subscribe(
       `${this.#prefix}.command.${key}.${incarnation}`, // P2

@@ -2,7 +2,7 @@
 import { createHash, type Hash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { Readable } from "node:stream";
-import { jetstream, jetstreamManager } from "@nats-io/jetstream";
+import { type JetStreamManager, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { type ObjectInfo, type ObjectStore, Objm } from "@nats-io/obj";
 import type { NatsConnection } from "@nats-io/transport-node";
 import { replaceFile } from "../replace-file.ts";
@@ -11,7 +11,7 @@ import type { ObjectSource } from "./nats-messages.ts";
 /** Below the 1 MiB that servers take unless told otherwise; each is acknowledged before the next is sent. */
 const chunkBytes = 512 * 1024;
 
-type Open = { readonly store: ObjectStore; readonly replicas: number };
+type Open = { readonly store: ObjectStore; readonly manager: JetStreamManager; readonly replicas: number };
 
 export class NatsObjects {
   readonly #connection: NatsConnection;
@@ -23,7 +23,8 @@ export class NatsObjects {
 
   async openBucket(bucket: string, replicas: number): Promise<void> {
     const store = await new Objm(jetstream(this.#connection)).create(bucket, { replicas });
-    this.#open.set(bucket, { store, replicas });
+    const manager = await jetstreamManager(this.#connection);
+    this.#open.set(bucket, { store, manager, replicas });
   }
 
   /** A server that keeps nothing over its restart has forgotten them. */
@@ -33,20 +34,20 @@ export class NatsObjects {
 
   async put(bucket: string, name: string, source: ObjectSource): Promise<void> {
     const meta = { name, options: { max_chunk_size: chunkBytes } };
-    if ("text" in source) await this.#of(bucket).putBlob(meta, Buffer.from(source.text));
+    if ("text" in source) await this.#of(bucket).store.putBlob(meta, Buffer.from(source.text));
     else {
       const file = createReadStream(source.path, { highWaterMark: chunkBytes });
-      await this.#of(bucket).put(meta, Readable.toWeb(file) as ReadableStream<Uint8Array>);
+      await this.#of(bucket).store.put(meta, Readable.toWeb(file) as ReadableStream<Uint8Array>);
     }
   }
 
   async has(bucket: string, name: string): Promise<boolean> {
-    const info = await this.#of(bucket).info(name);
+    const info = await this.#of(bucket).store.info(name);
     return info !== null && !info.deleted;
   }
 
   async text(bucket: string, name: string): Promise<string | undefined> {
-    const info = await this.#of(bucket).info(name);
+    const info = await this.#of(bucket).store.info(name);
     if (info === null || info.deleted) return undefined;
     const chunks: Uint8Array[] = [];
     for await (const chunk of this.#chunks(bucket, info)) chunks.push(chunk);
@@ -55,7 +56,7 @@ export class NatsObjects {
 
   /** True when the file at `path` holds the object; it is written beside its place and renamed, unless it is the same. */
   async fetch(bucket: string, name: string, path: string): Promise<true | undefined> {
-    const store = this.#of(bucket);
+    const { store } = this.#of(bucket);
     const info = await store.info(name);
     if (info === null || info.deleted) return undefined;
     if ((await digestOf(path)) === info.digest) return true;
@@ -67,8 +68,8 @@ export class NatsObjects {
 
   /** Also the mark that it was there, of which a run would leave one a step. */
   async delete(bucket: string, name: string): Promise<void> {
-    await this.#of(bucket).delete(name);
-    const manager = await jetstreamManager(this.#connection);
+    const { store, manager } = this.#of(bucket);
+    await store.delete(name);
     const encoded = Buffer.from(name).toString("base64url");
     const padded = encoded.padEnd(Math.ceil(encoded.length / 4) * 4, "=");
     await manager.streams.purge(`OBJ_${bucket}`, { filter: `$O.${bucket}.M.${padded}` });
@@ -76,7 +77,7 @@ export class NatsObjects {
 
   /** By the word of the server that leads; a consumer, which the client's own list is, may be answered by one that has less. */
   async list(bucket: string, below: string): Promise<string[]> {
-    const manager = await jetstreamManager(this.#connection);
+    const { manager } = this.#of(bucket);
     const prefix = `$O.${bucket}.M.`;
     const { state } = await manager.streams.info(`OBJ_${bucket}`, { subjects_filter: `${prefix}>` });
     const names = Object.keys(state.subjects ?? {}).map((subject) =>
@@ -90,7 +91,7 @@ export class NatsObjects {
    * died may have been chosen for: that costs ten seconds each time.
    */
   async *#chunks(bucket: string, info: ObjectInfo): AsyncIterable<Uint8Array> {
-    const manager = await jetstreamManager(this.#connection);
+    const { manager } = this.#of(bucket);
     const subject = `$O.${bucket}.C.${info.nuid}`;
     const hash = createHash("sha256");
     let seq = 1;
@@ -106,10 +107,10 @@ export class NatsObjects {
     if (digestText(hash) !== info.digest) throw new Error(`object '${info.name}' is damaged`);
   }
 
-  #of(bucket: string): ObjectStore {
+  #of(bucket: string): Open {
     const open = this.#open.get(bucket);
     if (open === undefined) throw new Error(`bucket '${bucket}' of objects is not open`);
-    return open.store;
+    return open;
   }
 }
 

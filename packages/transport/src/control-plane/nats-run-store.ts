@@ -22,15 +22,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type RunStore, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
+import { mustKeep, throughElections } from "./elections.ts";
 import type { NatsConnection } from "./nats-connection.ts";
-import {
-  awayForAMoment,
-  checkName,
-  mustKeep,
-  type NatsControlPlaneOptions,
-  openNatsConnection,
-  throughElections,
-} from "./open-nats-connection.ts";
+import { checkName, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
 
 export type NatsRunStoreOptions = NatsControlPlaneOptions & {
   readonly runId: string;
@@ -101,7 +95,7 @@ export class NatsRunStore implements RunStore {
     try {
       const bucket = objectsOf(options);
       await mustKeep(() => connection.openObjects(bucket, options.nats.replicas));
-      const names = await throughElections(() => connection.listObjects(bucket, ""), awayForAMoment);
+      const names = await throughElections(() => connection.listObjects(bucket, ""));
       return [...new Set(names.map((name) => name.slice(0, name.indexOf("/"))))].sort();
     } finally {
       await connection.close();

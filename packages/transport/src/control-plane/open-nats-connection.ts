@@ -1,5 +1,4 @@
 /** From configuration and environment to a connection to NATS, with every reason why there is none. */
-import { setTimeout as delay } from "node:timers/promises";
 import { type NatsConfig, TreadleError } from "@treadle/contracts";
 import { NatsConnection } from "./nats-connection.ts";
 import type { NatsThreadOptions } from "./nats-messages.ts";
@@ -64,47 +63,4 @@ export function checkName(kind: string, name: string): string {
     "config.invalid",
     `a ${kind} cannot be called '${name}' over NATS; letters, digits, '_' and '-' are allowed, 100 at most`,
   );
-}
-
-/** Servers elect who leads a bucket in seconds, after one of them has died; what was asked of that one takes ten to fail. */
-const electionMs = 30_000;
-const retryMs = 250;
-
-/** Does it again while servers elect, for some seconds. What it does must be harmless when it is done twice. */
-export async function throughElections<T>(act: () => Promise<T>, messages = /temporarily unavailable/): Promise<T> {
-  for (const startedMs = performance.now(); ; ) {
-    try {
-      return await act();
-    } catch (error) {
-      const cause = error as TreadleError;
-      const mayBeElecting = cause.code === "call.timeout" || messages.test(cause.message);
-      if (!mayBeElecting || performance.now() - startedMs > electionMs) throw cause;
-      await delay(retryMs);
-    }
-  }
-}
-
-/** Said for a moment by a server that starts again, too. */
-export const awayForAMoment = /temporarily unavailable|jetstream is not enabled/i;
-
-/** Names what a server lacks that cannot open a bucket. */
-export async function mustKeep(open: () => Promise<void>): Promise<void> {
-  try {
-    await throughElections(open);
-  } catch (error) {
-    const cause = error as TreadleError;
-    if (cause.code === "control-plane.refused") throw cause;
-    if (cause.code === "call.timeout" || /temporarily unavailable/.test(cause.message)) {
-      throw new TreadleError(
-        "control-plane.unreachable",
-        `the NATS servers keep nothing just now: ${cause.message}; most of them must be there and have found each other, so try again in a moment`,
-        { cause },
-      );
-    }
-    throw new TreadleError(
-      "control-plane.refused",
-      `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
-      { cause },
-    );
-  }
 }
