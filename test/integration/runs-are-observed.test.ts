@@ -1,59 +1,27 @@
-import { once } from "node:events";
 import { readFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { text } from "node:stream/consumers";
 import type { RunEvent } from "@treadle/contracts";
 import { rootOf } from "@treadle/observe";
 import { runWorkflow } from "@treadle/runtime";
 import { expect, test } from "vitest";
-import { z } from "zod";
 import { until } from "../support/cluster.ts";
+import { type CollectedSpan, startCollector } from "../support/collector.ts";
 import { projectRoot } from "../support/project.ts";
 import { temporaryRuns } from "../support/treadle.ts";
 
-const Spans = z.object({
-  resourceSpans: z.array(
-    z.object({
-      scopeSpans: z.array(
-        z.object({
-          spans: z.array(
-            z.object({
-              traceId: z.string(),
-              spanId: z.string(),
-              parentSpanId: z.string().optional(),
-              name: z.string(),
-            }),
-          ),
-        }),
-      ),
-    }),
-  ),
-});
 /** Four processes start first, on a machine that others use. */
 const waitMs = 120_000;
-type Span = z.infer<typeof Spans>["resourceSpans"][number]["scopeSpans"][number]["spans"][number];
 
 test("a run is scraped while it goes on, and its spans are whole traces, one a step, over all its processes", async () => {
   await using runs = await temporaryRuns();
-  const spans: Span[] = [];
-  const collector = createServer(async (request, response) => {
-    const { resourceSpans } = Spans.parse(JSON.parse(await text(request)));
-    spans.push(...resourceSpans.flatMap(({ scopeSpans }) => scopeSpans.flatMap((scope) => scope.spans)));
-    response.writeHead(200, { "content-type": "application/json" }).end("{}");
-  }).listen(0, "127.0.0.1");
-  await once(collector, "listening");
+  using collector = await startCollector();
+  const { spans } = collector;
   const events: RunEvent[] = [];
   const stop = new AbortController();
   try {
     const run = runWorkflow({
       workflow: join(projectRoot, "test/support/workflows/ledger"),
-      overrides: [
-        "steps=100000",
-        "observe.metrics.address=0",
-        `observe.otlp.endpoint=http://127.0.0.1:${(collector.address() as AddressInfo).port}`,
-      ],
+      overrides: ["steps=100000", "observe.metrics.address=0", `observe.otlp.endpoint=${collector.endpoint}`],
       runsRoot: runs.path,
       projectRoot,
       onEvent: (event) => events.push(event),
@@ -95,7 +63,7 @@ test("a run is scraped while it goes on, and its spans are whole traces, one a s
       if (parentSpanId !== undefined) expect(byId.get(parentSpanId)?.traceId, name).toBe(traceId);
     }
     // The runner asks a maker to pull, which asks a trainer, in its own process.
-    const parentOf = (span: Span | undefined) => byId.get(span?.parentSpanId ?? "");
+    const parentOf = (span: CollectedSpan | undefined) => byId.get(span?.parentSpanId ?? "");
     const asked = spans.find((span) => parentOf(span)?.name.startsWith("trainer/"));
     expect(parentOf(parentOf(asked))?.name).toBe("pull");
     expect(parentOf(parentOf(parentOf(asked)))?.name).toBe("step");
@@ -105,7 +73,5 @@ test("a run is scraped while it goes on, and its spans are whole traces, one a s
     expect(spans.length).toBe(drawn.length + steps.length + 1);
   } finally {
     stop.abort();
-    collector.closeAllConnections();
-    collector.close();
   }
 }, 600_000);

@@ -5,7 +5,9 @@ export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parse
 export { type MetricsRow, MetricsWriter, readMetrics } from "./metrics.ts";
 export { type MetricsServer, parseMetricsAddress, serveMetrics } from "./metrics-server.ts";
 export { createNodeRegistry, type NodeFacts, type NodeRegistry } from "./node-registry.ts";
-export { isSpanExportWanted, openSpanExport, rootOf, type SpanExport, type SpanExportOptions } from "./otlp.ts";
+export { inertNodeSpans, type NodeSpanOptions, type NodeSpans, openNodeSpans } from "./node-spans.ts";
+export { openSpanExport, rootOf, type SpanExport, type SpanExportOptions } from "./otlp.ts";
+export { isSpanExportWanted, type SpanSenderOptions } from "./otlp-sender.ts";
 export { recordProcessCounters, type TrafficCounters } from "./process-counters.ts";
 export { redactSecrets } from "./redact.ts";
 export { createRunRegistry, type Exposition, type RunRegistry } from "./registry.ts";

@@ -80,7 +80,7 @@ export function traceNow(): number {
   return origin + performance.now();
 }
 
-const inertSpan: Span = { id: undefined, set() {}, end() {}, [Symbol.dispose]() {} };
+export const inertSpan: Span = { id: undefined, set() {}, end() {}, [Symbol.dispose]() {} };
 
 /** T1: for processes that are not traced. */
 class InertTracer implements Tracer {

@@ -1,4 +1,4 @@
-import { LinksConfig, MetricsConfig, NatsConfig, TreadleError } from "@treadle/contracts";
+import { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, TreadleError } from "@treadle/contracts";
 import { openNode, validateConfig } from "@treadle/runtime";
 import { Command } from "commander";
 import { z } from "zod";
@@ -18,6 +18,7 @@ const Flags = z.strictObject({
     z.coerce.number().int().min(1).max(1024),
   ),
   metrics: MetricsConfig.optional(),
+  otlp: OtlpConfig.optional(),
   limitSeconds: z.coerce.number().positive(),
   drainSeconds: z.coerce.number().nonnegative(),
 });
@@ -35,6 +36,7 @@ type RawFlags = NatsFlags & {
   readonly metricsCert?: string;
   readonly metricsKey?: string;
   readonly metricsCa?: string;
+  readonly otlp?: string;
   readonly limit: string;
   readonly drain: string;
   readonly project?: string;
@@ -64,11 +66,12 @@ export function nodeCommand(): Command {
     .option("--metrics-cert <file>", "certificate by which metrics are served over TLS")
     .option("--metrics-key <file>", "its key")
     .option("--metrics-ca <file>", "authority of those who may read them")
+    .option("--otlp <endpoint>", "sends spans to an OpenTelemetry collector, as http://127.0.0.1:4318")
     .option("--limit <seconds>", "ends its workers when the NATS server is away for longer", "60")
     .option("--drain <seconds>", "at SIGTERM, how long its runs have to finish a step and move on", "20")
     .option("--project <folder>", "only modules below it are run (default: the project here)")
     .action(async (raw: RawFlags) => {
-      const { nats, name, links, labels, devices, metrics, limitSeconds, drainSeconds } = validateConfig(Flags, {
+      const { nats, name, links, labels, devices, metrics, otlp, limitSeconds, drainSeconds } = validateConfig(Flags, {
         nats: natsValues(raw),
         ...given({ name: raw.name }),
         links: {
@@ -85,6 +88,7 @@ export function nodeCommand(): Command {
             address: raw.metrics,
             tls: given({ cert: raw.metricsCert, key: raw.metricsKey, ca: raw.metricsCa }),
           }),
+          otlp: given({ endpoint: raw.otlp }),
         }),
         limitSeconds: raw.limit,
         drainSeconds: raw.drain,
@@ -98,6 +102,7 @@ export function nodeCommand(): Command {
         labels,
         devices,
         metrics,
+        otlp,
         cutOffMs: limitSeconds * 1000,
         onNotice: print,
       });

@@ -26,7 +26,7 @@ import {
   StopCommand,
   TreadleError,
 } from "@treadle/contracts";
-import type { NodeRegistry } from "@treadle/observe";
+import { inertNodeSpans, type NodeRegistry, type NodeSpans, type Span } from "@treadle/observe";
 import type { Relay, RelayOptions } from "@treadle/transport";
 import { localPorts } from "../cluster/relay-addresses.ts";
 import { kindOf } from "../cluster/relocate.ts";
@@ -58,6 +58,8 @@ export type NodeServiceOptions = {
   readonly place: NodePlace;
   /** whoever measures this node */
   readonly observer?: NodeObserver | undefined;
+  /** what this node does, for a collector of OpenTelemetry */
+  readonly spans?: NodeSpans | undefined;
   /** what happens here, for whoever watches this process */
   readonly onNotice?: (text: string) => void;
 };
@@ -74,6 +76,7 @@ const maxReportAttempts = 30;
 export class NodeService {
   readonly name: string;
   readonly #options: NodeServiceOptions;
+  readonly #spans: NodeSpans;
   readonly #sessions = new Map<string, Promise<RunSession>>();
   /** device to run */
   readonly #held = new Map<string, string>();
@@ -87,6 +90,7 @@ export class NodeService {
 
   constructor(options: NodeServiceOptions) {
     this.#options = options;
+    this.#spans = options.spans ?? inertNodeSpans;
     this.name = options.name;
   }
 
@@ -97,20 +101,27 @@ export class NodeService {
   /** Joins the cluster. `onReplaced`: another agent of this name has come; this one has ended its workers. */
   async start(onReplaced: () => void = () => {}): Promise<void> {
     const { plane, place } = this.#options;
+    using joining = this.#spans.span("join", "call");
     this.#ends.push(plane.onMember("run", (change) => this.#onRun(change)));
     const announcement = await plane.announce("node", this.name, this.#info([]), (method, body) =>
       this.#command(method, body),
     );
     this.#announcement = announcement;
+    joining.set({ incarnation: announcement.incarnation });
     announcement.onReplaced(() => {
+      this.#spans.span("replaced by another agent", "failure").end();
       void this.#closeSessions(() => true).then(onReplaced);
     });
     if (place.kind === "runner") return;
+    let away: Span | undefined;
     plane.onConnection((isConnected) => {
       clearTimeout(this.#cutOff);
+      away?.end();
       if (isConnected || this.#isClosing) return;
+      away = this.#spans.span("control plane away", "failure");
       this.#cutOff = setTimeout(() => {
         this.#notice(`cut off from the control plane for ${place.cutOffMs} ms: ends its workers`);
+        away?.set({ endsWorkersAfterMs: place.cutOffMs });
         void this.#closeSessions(() => true); // A2
       }, place.cutOffMs);
     });
@@ -123,10 +134,13 @@ export class NodeService {
    */
   async drain(limitMs: number): Promise<boolean> {
     this.#isDraining = true;
+    using draining = this.#spans.span("drain", "call", { attributes: { limitMs } });
     const deadlineMs = performance.now() + limitMs;
     for (;;) {
       const sessions = (await Promise.all(this.#sessions.values()).catch(() => [])) as RunSession[];
-      if (sessions.every(({ workers }) => workers.length === 0)) return true;
+      const numWorkers = sessions.reduce((sum, { workers }) => sum + workers.length, 0);
+      draining.set({ workersLeft: numWorkers });
+      if (numWorkers === 0) return true;
       if (performance.now() > deadlineMs || !this.#options.plane.isConnected) return false;
       this.#announceSoon();
       await delay(drainLookMs);
@@ -136,6 +150,7 @@ export class NodeService {
   /** Leaves, and ends every worker; whoever runs something here is told that they are gone. */
   async close(reason: string): Promise<void> {
     this.#isClosing = true;
+    using _ = this.#spans.span("leave", "call", { attributes: { reason } });
     clearTimeout(this.#cutOff);
     clearInterval(this.#ticker);
     clearTimeout(this.#updating);
@@ -146,8 +161,10 @@ export class NodeService {
 
   async #command(method: string, body: unknown): Promise<unknown> {
     switch (method) {
-      case "check":
+      case "check": {
+        using _ = this.#spans.span("check code", "call");
         return { codeHash: await codeHash(this.#options.projectRoot) };
+      }
       case "spawn":
         return this.#spawn(readMessage(SpawnCommand, body));
       case "end": {
@@ -196,13 +213,21 @@ export class NodeService {
   async #makeSession(command: SpawnCommand): Promise<RunSession> {
     const { plane, projectRoot, place } = this.#options;
     const { run, session } = command;
+    using _ = this.#spans.span("open run", "call", { run, attributes: { session } });
     if (place.kind === "machine") await this.#checkCode(command); // A4
     const isHome = place.kind === "runner";
     const segmentPrefix = isHome ? command.segmentPrefix : `${command.segmentPrefix}${this.name}-`;
     const { runId, token } = command.boot;
     const depot = isHome
       ? undefined
-      : await openPayloadDepot({ runId, token, node: this.name, segmentPrefix, links: place.links });
+      : await openPayloadDepot({
+          runId,
+          token,
+          node: this.name,
+          segmentPrefix,
+          links: place.links,
+          spans: this.#spans,
+        });
     this.#notice(`opens run '${run}'`);
     // The runner made the one that it shares, and removes it.
     const folder = isHome
@@ -219,6 +244,7 @@ export class NodeService {
       links: isHome ? undefined : place.links,
       logs: isHome ? place.logs : undefined,
       depot,
+      spans: this.#spans,
       onExit: (report) => {
         const how = report.failure !== undefined ? "failure" : report.signal !== null ? "signal" : "exit";
         this.#options.observer?.exited(run, report.worker, how);

@@ -1,8 +1,16 @@
 /** This machine as a node of a cluster, in a process of its own: what `treadle node` runs. */
 import { realpath } from "node:fs/promises";
 import { hostname } from "node:os";
-import type { LinksConfig, MetricsConfig, NatsConfig } from "@treadle/contracts";
-import { createNodeRegistry, type MetricsServer, type NodeRegistry, serveMetrics } from "@treadle/observe";
+import type { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig } from "@treadle/contracts";
+import {
+  createNodeRegistry,
+  inertNodeSpans,
+  isSpanExportWanted,
+  type MetricsServer,
+  type NodeRegistry,
+  openNodeSpans,
+  serveMetrics,
+} from "@treadle/observe";
 import { openNatsControlPlane, openRelay } from "@treadle/transport";
 import { machineDevices } from "../cluster/devices.ts";
 import { openSocketFolder, removeDeadSocketFolders } from "../cluster/socket-folder.ts";
@@ -21,6 +29,8 @@ export type NodeOptions = {
   readonly devices?: Readonly<Record<string, number>>;
   /** where metrics of this node and its workers are served */
   readonly metrics?: MetricsConfig | undefined;
+  /** where spans of what this node does are sent, unless the environment says */
+  readonly otlp?: OtlpConfig | undefined;
   /** time without the control plane after which workers are ended */
   readonly cutOffMs: number;
   readonly onNotice: (text: string) => void;
@@ -37,6 +47,9 @@ export type Node = {
   close(reason: string): Promise<void>;
 };
 
+/** How long a node that leaves waits for its last spans to be taken. */
+const lastSpansMs = 5000;
+
 /** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid` or `metrics.unavailable`. */
 export async function openNode(options: NodeOptions): Promise<Node> {
   const { nats, links, labels = {}, devices = {}, cutOffMs, onNotice } = options;
@@ -50,7 +63,11 @@ export async function openNode(options: NodeOptions): Promise<Node> {
   const projectRoot = await realpath(options.projectRoot);
   const registry = options.metrics && (await createNodeRegistry(name, info));
   const metrics = await openMetrics(registry, options);
-  const plane = await openNatsControlPlane({ nats, name: `treadle node ${name}` }).catch(async (error) => {
+  const spans = isSpanExportWanted(options.otlp)
+    ? await openNodeSpans(name, { config: options.otlp, onNotice })
+    : inertNodeSpans;
+  const plane = await openNatsControlPlane({ nats, name: `treadle node ${name}` }).catch(async (error: Error) => {
+    await spans.close(lastSpansMs, error.message);
     await metrics?.close();
     throw error;
   });
@@ -71,11 +88,13 @@ export async function openNode(options: NodeOptions): Promise<Node> {
       cutOffMs,
     },
     observer: registry,
+    spans,
     onNotice,
   });
   const close = async (reason: string) => {
     await service.close(reason);
     await plane.close();
+    await spans.close(lastSpansMs);
     await metrics?.close();
   };
   try {

@@ -12,6 +12,7 @@ import {
   readMessage,
   SegmentsMessage,
 } from "@treadle/contracts";
+import type { NodeSpans } from "@treadle/observe";
 import {
   createPeer,
   openEndpoint,
@@ -28,13 +29,14 @@ export type PayloadDepotOptions = {
   readonly node: string;
   readonly segmentPrefix: string;
   readonly links: LinksConfig;
+  readonly spans: NodeSpans;
 };
 
 export type PayloadDepot = { readonly addresses: readonly string[]; close(): Promise<void> };
 
 /** Rejects with `link.refused` when its address cannot be had. */
 export async function openPayloadDepot(options: PayloadDepotOptions): Promise<PayloadDepot> {
-  const { runId, token, node, segmentPrefix, links } = options;
+  const { runId, token, node, segmentPrefix, links, spans } = options;
   const { bind, advertise, tls } = links;
   const keptHere = keptPrefix(segmentPrefix);
   // No worker's name begins with a dot.
@@ -52,12 +54,14 @@ export async function openPayloadDepot(options: PayloadDepotOptions): Promise<Pa
   const serve = (peer: Peer): void => {
     peer.handle("payload.keep", (body) => {
       const { data } = readMessage(KeepRequest, body);
+      using _ = spans.span("keep item", "transfer", { run: runId, attributes: { sizeBytes: data.byteLength } });
       const segment = store.write({ sizeBytes: data.byteLength, writeTo: (target) => target.set(data) });
       releaseArrays(data);
       return segment === undefined ? {} : { segment };
     });
     peer.handle("payload.read", (body) => {
       const { segment, sizeBytes } = readMessage(ReadKeptRequest, body);
+      using _ = spans.span("read item", "transfer", { run: runId, attributes: { sizeBytes } });
       return reader.readBytes(segment, sizeBytes);
     });
     peer.handle("payload.free", (body) => {

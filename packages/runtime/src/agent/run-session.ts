@@ -21,10 +21,12 @@ import {
   TreadleError,
   type WorkerBoot,
 } from "@treadle/contracts";
+import type { NodeSpans } from "@treadle/observe";
 import { removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import { NodeAgent, type WorkerProcess } from "./node-agent.ts";
 import type { PayloadDepot } from "./payload-depot.ts";
+import { WorkerSpans } from "./worker-spans.ts";
 
 const beatIntervalMs = 500;
 const logIntervalMs = 100;
@@ -51,6 +53,7 @@ export type SessionOptions = {
   readonly relay?: { readonly path: string; close(): Promise<void> } | undefined;
   /** workers write their lines there, and only warnings are sent; absent: all lines are sent */
   readonly logs: string | undefined;
+  readonly spans: NodeSpans;
   readonly onExit: (report: ExitReport) => void;
   readonly onBeats: (event: HeartbeatsEvent) => void;
   readonly onLog: (event: LogEvent) => void;
@@ -65,6 +68,7 @@ export class RunSession {
   readonly #options: SessionOptions;
   readonly #agent: NodeAgent;
   readonly #processes = new Map<string, Promise<WorkerProcess>>();
+  readonly #spans: WorkerSpans;
   readonly #beats = new Map<string, HeartbeatsEvent["beats"][number]>();
   #lines: LogEvent["lines"] = [];
   #numDropped = 0;
@@ -76,13 +80,16 @@ export class RunSession {
     this.run = options.run;
     this.session = options.session;
     const { node, projectRoot, logs } = options;
+    this.#spans = new WorkerSpans(options.spans, options.run);
     this.#agent = new NodeAgent({
       name: node,
       projectRoot,
       logs,
       listener: {
-        onHeartbeat: (worker, incarnation, beat) =>
-          this.#beats.set(keyOf(worker, incarnation), { worker, incarnation, ...beat }),
+        onHeartbeat: (worker, incarnation, beat) => {
+          this.#spans.beats(worker, incarnation);
+          this.#beats.set(keyOf(worker, incarnation), { worker, incarnation, ...beat });
+        },
         onLog: (worker, level, line) => this.#addLine(worker, level, line),
       },
     });
@@ -102,9 +109,11 @@ export class RunSession {
   async spawn(command: SpawnCommand): Promise<z.infer<typeof SpawnReply>> {
     if (this.#closed) throw new TreadleError("node.lost", `node '${this.#options.node}' has ended run '${this.run}'`);
     const { component, rank, incarnation } = command.boot;
-    const key = keyOf(`${component}/${rank}`, incarnation);
+    const worker = `${component}/${rank}`;
+    const key = keyOf(worker, incarnation);
     let process = this.#processes.get(key); // Q1
     if (process === undefined) {
+      this.#spans.starting(worker, incarnation);
       process = this.#agent.spawn({
         boot: this.#bootOf(command),
         env: command.env,
@@ -114,7 +123,10 @@ export class RunSession {
       this.#processes.set(key, process);
       process.then(
         (started) => void started.exited.then((report) => this.#exited(key, report)),
-        () => this.#processes.delete(key),
+        (error: Error) => {
+          this.#processes.delete(key);
+          this.#spans.notStarted(worker, incarnation, error.message);
+        },
       );
     }
     const { pid } = await process;
@@ -123,16 +135,25 @@ export class RunSession {
   }
 
   async end({ worker, incarnation, verdict }: z.infer<typeof EndCommand>): Promise<void> {
-    (await this.#processes.get(keyOf(worker, incarnation)))?.end(verdict);
+    const process = await this.#processes.get(keyOf(worker, incarnation));
+    if (process === undefined) return;
+    this.#spans.ending(worker, incarnation, "end", verdict?.message);
+    process.end(verdict);
   }
 
   async stop({ worker, incarnation, graceMs }: z.infer<typeof StopCommand>): Promise<void> {
-    void (await this.#processes.get(keyOf(worker, incarnation)))?.stop(graceMs);
+    const process = await this.#processes.get(keyOf(worker, incarnation));
+    if (process === undefined) return;
+    this.#spans.ending(worker, incarnation, "stop");
+    void process.stop(graceMs);
   }
 
   /** Q2. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
+      const { spans, run } = this.#options;
+      using _ = spans.span("close run", "call", { run, attributes: { workers: this.#processes.size } });
+      this.#spans.closing();
       await this.#agent.close();
       for (const timer of this.#timers) clearInterval(timer);
       this.#sendLines();
@@ -161,6 +182,7 @@ export class RunSession {
   #exited(key: string, report: ExitReport): void {
     this.#processes.delete(key);
     this.#beats.delete(key);
+    this.#spans.exited(report);
     if (report.pid !== undefined) removeSegments(`${this.#options.segmentPrefix}${report.pid}-`); // S4
     this.#sendLines();
     this.#options.onExit(report);
