@@ -8,11 +8,8 @@ export const projectRoot: string = fileURLToPath(new URL("../..", import.meta.ur
 export const command: string = join(projectRoot, "packages/cli/bin/treadle.js");
 
 /** Runs a workflow, for tests to kill: takes the project's root, the folder of runs, the workflow, "new" or a run, overrides. */
-export const runner: string = fileURLToPath(new URL("./runner.ts", import.meta.url));
+export const runner: string = fileURLToPath(new URL("./runner.js", import.meta.url));
 
 /** Treadle from its sources, or with TREADLE_COMPILED=1 as `npm run build` left it, which starts sooner. */
-export const loaderFlags: readonly string[] = [
-  ...(process.env.TREADLE_COMPILED === "1" ? [] : ["--conditions=source"]),
-  "--import",
-  "tsx",
-];
+export const loaderFlags: readonly string[] =
+  process.env.TREADLE_COMPILED === "1" ? [] : ["--conditions=source", "--import", "tsx"];

@@ -3,11 +3,11 @@
 // TREADLE_COMPILED=1 runs the compiled files of a checkout, as production does. Workflows may be TypeScript either way.
 import { existsSync } from "node:fs";
 import { register } from "node:module";
-import { register as registerTypeScript } from "tsx/esm/api";
 
-registerTypeScript();
 const source = new URL("../src/main.ts", import.meta.url);
 if (existsSync(source) && process.env.TREADLE_COMPILED !== "1") {
+  const { register: registerTypeScript } = await import("tsx/esm/api");
+  registerTypeScript();
   register("./source-condition.js", import.meta.url);
   await import(source.href);
 } else {

@@ -149,7 +149,7 @@ export class NodeAgent {
     const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] } } = request;
     await this.#checkInterpreter(interpreter);
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
-    const flags = [...interpreter.flags, ...heap, ...loaderFlags(boot.module)];
+    const flags = [...interpreter.flags, ...heap, ...loaderFlags];
     const child = spawn(interpreter.command, [...flags, hostEntry.path], {
       detached: true, // N1: leader of its own process group
       stdio: ["pipe", "pipe", "pipe", "pipe"],
@@ -205,13 +205,7 @@ const compiled = process.env.TREADLE_COMPILED === "1" || !import.meta.url.endsWi
 const hostEntry = {
   path: fileURLToPath(new URL(compiled ? "../../dist/host/main.js" : "../host/main.ts", import.meta.url)),
 };
-
-/** Sources run through a loader in development; a compiled runtime needs it only for a workflow written in TypeScript. */
-function loaderFlags(module: string): string[] {
-  const loader = ["--import", import.meta.resolve("tsx")];
-  if (!compiled) return ["--conditions=source", ...loader];
-  return module.endsWith(".ts") ? loader : [];
-}
+const loaderFlags = compiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
 
 /** Workers run a user's code, which has no business with the control plane, nor with who may read metrics. */
 function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {

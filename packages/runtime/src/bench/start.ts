@@ -38,6 +38,7 @@ async function probe(kind: "compiled" | "sources"): Promise<number[] | undefined
   const path = fileURLToPath(new URL(file, import.meta.url));
   if (!existsSync(path)) return undefined;
   const loader = kind === "compiled" ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
-  const { stdout } = await run(process.execPath, [...loader, path, String(rounds)]);
+  const env = { ...process.env, TREADLE_COMPILED: kind === "compiled" ? "1" : "" };
+  const { stdout } = await run(process.execPath, [...loader, path, String(rounds)], { env });
   return JSON.parse(stdout) as number[];
 }

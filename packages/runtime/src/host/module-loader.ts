@@ -2,8 +2,22 @@
 import { TreadleError } from "@treadle/contracts";
 import { type AnyWorkerClass, Worker } from "../worker.ts";
 
+/** Sources run in a process that has a loader already. */
+const isCompiled = !import.meta.url.endsWith(".ts");
+let loader: Promise<void> | undefined;
+
+/** The loader takes its time at each import that follows, so that a compiled runtime asks for it when it meets TypeScript. */
+async function registerTypeScript(): Promise<void> {
+  const { register } = await import("tsx/esm/api");
+  register();
+}
+
 export async function loadModule(module: string): Promise<Record<string, unknown>> {
   try {
+    if (isCompiled && /\.[mc]?tsx?$/.test(module)) {
+      loader ??= registerTypeScript();
+      await loader;
+    }
     return (await import(module)) as Record<string, unknown>;
   } catch (cause) {
     throw new TreadleError("worker.load-failed", `module '${module}' cannot be loaded: ${(cause as Error).message}`, {

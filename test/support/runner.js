@@ -1,0 +1,19 @@
+/** A runner in a process of its own: starts or resumes a run of a project and prints its events, one a line; stops on SIGINT.
+ *  JavaScript, so that compiled it needs no loader. */
+import { resumeRun, runWorkflow } from "@treadle/runtime";
+
+const [projectRoot, runsRoot, workflow, runId, ...overrides] = process.argv.slice(2);
+const natsUrl = overrides.find((each) => each.startsWith("cluster.nats.url="))?.split("=")[1];
+const nats = natsUrl === undefined ? undefined : { url: natsUrl };
+const onEvent = (value) => process.stdout.write(`${JSON.stringify(value)}\n`);
+const stop = new AbortController();
+process.once("SIGINT", () => stop.abort());
+try {
+  const common = { runsRoot, projectRoot, overrides, onEvent, stop: stop.signal };
+  if (runId === "new") await runWorkflow({ ...common, workflow });
+  else await resumeRun({ ...common, runId, nats });
+  process.exit(0);
+} catch (error) {
+  onEvent({ type: "threw", message: error.message, code: error.code });
+  process.exit(1);
+}
