@@ -283,12 +283,22 @@ export async function benchSandboxes(): Promise<BenchRow[]> {
   return rows;
 }
 
-/** What the system adds to an action of 100 ms, by driver; on the fast paths below 3 %. */
+/** What the system adds to an action of 100 ms, by driver; on the fast paths below 3 % of it. */
 export async function benchOverhead(): Promise<BenchRow[]> {
-  return (await measureOverhead()).map(({ name, milliseconds, isPromised }) => ({
-    ...rowOf(name, "ms", milliseconds, actionMs),
-    ...(isPromised ? { ratioAtMost: 0.03 } : {}),
-  }));
+  return (await measureOverhead()).flatMap(
+    ({ name, beyondByHandMs, beyondNominalMs, byHandBeyondNominalMs, isPromised }) => [
+      {
+        ...rowOf(`${name}: what an action takes beyond the same by hand`, "ms", beyondByHandMs, actionMs),
+        ...(isPromised ? { ratioAtMost: 0.03 } : {}),
+      },
+      rowOf(
+        `${name}: beyond 100 ms, of which by hand ${byHandBeyondNominalMs.toFixed(1)} ms`,
+        "ms",
+        beyondNominalMs,
+        actionMs,
+      ),
+    ],
+  );
 }
 
 /** Real commands in real sandboxes under each way of giving out cores, against a core reserved for each trajectory. */

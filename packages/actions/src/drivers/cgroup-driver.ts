@@ -215,7 +215,7 @@ class HeldSandbox extends OpenSandbox {
     let memoryKills = this.#tree.outOfMemoryKills(this.id);
     return {
       child,
-      setCores: (cores) => this.#tree.setCores(this.id, exec, cores),
+      setCores: async (cores) => void (await this.#tree.setCores(this.id, exec, cores)),
       countProcesses: async () => (await this.#tree.processes(this.id, exec)).length,
       ranOutOfMemory: () => {
         const before = memoryKills;

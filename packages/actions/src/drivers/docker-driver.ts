@@ -256,7 +256,7 @@ class ContainerSandbox extends OpenSandbox {
     );
     return {
       child,
-      setCores: (cores) => this.#cores.set(cores),
+      setCores: async (cores) => void (await this.#cores.set(cores)),
       sharesCores: true,
       countProcesses: async () => (group === undefined ? undefined : group.processes(started.name).length),
       ranOutOfMemory: () => {

@@ -45,7 +45,8 @@ export type ShellProcess = {
     readonly stdout: Readable | null;
     readonly stderr: Readable | null;
   };
-  setCores(cores: readonly number[]): Promise<void>;
+  /** What the shell has to run first to be on them; undefined once it is. */
+  setCores(cores: readonly number[]): Promise<string | undefined>;
   /** others may change its cores between two actions, so that every action sets them */
   readonly sharesCores?: boolean | undefined;
   /** number of processes of the shell and what it started; undefined where the driver cannot tell */
@@ -98,11 +99,12 @@ export class HeldShell {
     if (this.#closing.signal.aborted) throw new TreadleError("sandbox.failed", "the shell is closed");
     const running = await this.#ready();
     const cores = request.cores?.join();
+    let first: string | undefined;
     if (request.cores !== undefined && (cores !== running.cores || running.process.sharesCores)) {
-      await running.process.setCores(request.cores);
+      first = await running.process.setCores(request.cores);
       running.cores = cores;
     }
-    const result = await this.#exchange(running, request);
+    const result = await this.#exchange(running, request, first);
     // X1 of commands, for drivers that can tell: what an action left in the background goes, and the shell with it.
     if (result.status !== "exited" || (await this.#hasStrays(running))) await this.#end();
     return result;
@@ -153,7 +155,7 @@ export class HeldShell {
     return running;
   }
 
-  #exchange(running: Running, request: ShellRequest): Promise<ShellResult> {
+  #exchange(running: Running, request: ShellRequest, first = ""): Promise<ShellResult> {
     const { timeoutMs = defaultLimits.timeoutMs, maxOutputBytes = defaultLimits.maxOutputBytes } = request;
     const startedMs = performance.now();
     let resolve: (result: ShellResult) => void = () => {};
@@ -192,7 +194,7 @@ export class HeldShell {
     else if (signals.some((signal) => signal.aborted)) cancel();
     else {
       for (const signal of signals) signal.addEventListener("abort", cancel, { once: true });
-      running.process.child.stdin!.write(shellText(request, running.mark));
+      running.process.child.stdin!.write(first + shellText(request, running.mark));
     }
     return promise;
   }

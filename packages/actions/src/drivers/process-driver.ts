@@ -1,11 +1,10 @@
-import { execFile, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve, sep } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { promisify } from "node:util";
 import { TreadleError } from "@treadle/contracts";
 import { runCommand, spawnCommand } from "./command.ts";
 import type { ShellProcess } from "./held-shell.ts";
@@ -13,19 +12,18 @@ import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
 import { baseEnvironment, type ExecRequest, type ExecResult, type Sandbox, type SandboxDriver } from "./sandbox.ts";
 
-const runProgram = promisify(execFile);
-
 /** A process that left its group may hold the output open for as long as it likes. */
 const escapedMs = 1000;
 
 /** Absent outside of Linux, where commands run on whatever cores the system gives them. */
-const hasTaskset = (process.env.PATH ?? baseEnvironment.PATH)
+const taskset = (process.env.PATH ?? baseEnvironment.PATH)
   .split(delimiter)
-  .some((folder) => existsSync(join(folder, "taskset")));
+  .map((folder) => join(folder, "taskset"))
+  .find((file) => existsSync(file));
 
 /** What starts a program on some cores; `env`, where nothing can, answers for a missing program in the same way. */
 const pinned = (cores: readonly number[]): [program: string, ...args: string[]] =>
-  hasTaskset ? ["taskset", "-c", cores.join()] : ["env"];
+  taskset !== undefined ? [taskset, "-c", cores.join()] : ["env"];
 
 /**
  * Runs commands as plain processes of the current user, for trusted code and machines without control groups. Cores
@@ -114,11 +112,8 @@ class ProcessSandbox extends OpenSandbox {
     const closed = new Promise((resolve) => child.once("close", resolve));
     return {
       child,
-      setCores: async (cores) => {
-        if (!hasTaskset || group === undefined) return;
-        // A shell that has just ended has no affinity to change.
-        await runProgram("taskset", ["-apc", cores.join(), String(group)]).catch(() => {});
-      },
+      // The shell does it itself: a fork of its own costs half of one of this process, and no way there and back.
+      setCores: async (cores) => taskset && `'${taskset}' -pc ${cores.join()} $$ >/dev/null 2>&1\n`,
       countProcesses: async () => undefined,
       ranOutOfMemory: () => false,
       kill: async () => {
