@@ -71,26 +71,26 @@ test("an agent that is asked to leave ends its workers and goes; one alone is en
 
 test("a NATS server that is killed and started again costs no worker: calls and data go on meanwhile", async () => {
   await Promise.all([world.startNode("a"), world.startNode("b")]);
-  const run = world.startRun(["steps=10", "pauseMs=100", "cluster.minNodes=2"]);
+  const run = world.startRun(["steps=30", "pauseMs=100", "cluster.minNodes=2"]);
   await run.event("step-started", ({ step }) => step === 2);
   await world.nats.stop("SIGKILL");
   const before = run.events.filter((event) => event.type === "step-finished").length;
   await run.event("step-finished", ({ step }) => step > before + 1);
   await world.nats.start();
-  await expectDone(run, 10);
+  await expectDone(run, 30);
   expect(run.events.filter((event) => event.type === "worker-died")).toEqual([]);
 }, 480_000);
 
 test("S2: a worker that dies while the control plane is away is replaced when it is back", async () => {
   await world.startNode("a");
-  const run = world.startRun(["steps=6", "pauseMs=60"]);
+  const run = world.startRun(["steps=20", "pauseMs=60"]);
   await run.event("step-started", ({ step }) => step === 2);
   await world.nats.stop();
   process.kill((await run.event("worker-started", ({ worker }) => worker === "maker/0")).pid as number, "SIGKILL");
   await new Promise((resolve) => setTimeout(resolve, 1500));
   await world.nats.start();
   await run.event("worker-restarted", ({ worker }) => worker === "maker/0");
-  await expectDone(run, 6);
+  await expectDone(run, 20);
 }, 480_000);
 
 test("H3, J1: a runner that is killed leaves no worker on any node, and its run is resumed on the same agents", async () => {
