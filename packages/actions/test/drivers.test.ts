@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -77,12 +77,42 @@ describe.skipIf(lacks !== undefined)(
       expect(await say("echo alive")).toBe("alive");
     });
 
+    test("B4 what waits for the next command is not there while one runs, and is done without where it died", async () => {
+      const own = await driver.open();
+      const isOwn = (pid: number) => readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(own.id);
+      const spare = () => processesWith("head -c").filter(isOwn);
+      const waiting = () => spare().length;
+      const seen = async () =>
+        (await own.exec({ command: ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"] })).stdout;
+      await own.exec({ command: ["true"] });
+      expect(await eventually(() => waiting() > 0)).toBe(true);
+      expect((await seen()).toString()).not.toContain("head -c");
+      expect(await eventually(() => waiting() > 0)).toBe(true);
+      for (const pid of spare()) process.kill(pid, "SIGKILL");
+      // This process is told of it.
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      expect((await own.exec({ command: ["cat"], stdin: "in" })).stdout.toString()).toBe("in");
+      const both = await Promise.all(["1", "2"].map((n) => own.exec({ command: ["echo", n], cores: [0] })));
+      expect(both.map(({ stdout }) => stdout.toString())).toEqual(["1\n", "2\n"]);
+      expect(await eventually(() => waiting() > 0)).toBe(true);
+      await own.holdShell().ask({ program: ":" });
+      expect(waiting()).toBe(0);
+      await own.close();
+    });
+
+    test("an argument reaches a command as it is, however long; one that cannot is refused", async () => {
+      const awkward = `'; echo $(id) "\n\\ü ${"x".repeat(100_000)}`;
+      const { stdout } = await sandbox.exec({ command: ["printf", "%s", awkward], environment: { A: "1\n2" } });
+      expect(stdout.toString()).toBe(awkward);
+      await expect(sandbox.exec({ command: ["echo", "a\0b"] })).rejects.toMatchObject({ code: "sandbox.failed" });
+    });
+
     test("a process that makes a session of its own ends with its command all the same", async () => {
       await say("setsid -f sleep 66.25");
       expect(await eventually(() => processesWith("66.25").length === 0)).toBe(true);
     });
 
-    test("B4 S4 nothing is left of a process that was killed: no process, group or file", async () => {
+    test("B5 S4 nothing is left of a process that was killed: no process, group or file", async () => {
       const program = fileURLToPath(new URL("support/holds-a-sandbox.ts", import.meta.url));
       const child = spawn(process.execPath, ["--import", "tsx", "--conditions=source", program], {
         stdio: ["ignore", "pipe", "inherit"],

@@ -7,7 +7,10 @@
  * B1 a command ends with everything it started (its own control group), a sandbox with every command.
  * B2 cores belong to a command, memory and the number of processes to a sandbox.
  * B3 the holder is ended through its control group, never by killing the outer bubblewrap, which leaks the inside.
- * B4 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
+ * B4 a command finds its control group joined and its namespaces entered: the kernel takes up to 20 ms to move a process
+ *    into a group on an idle machine, so what enters them waits from one command to the next. It waits only while
+ *    nothing runs in the sandbox, so that no command can touch what the next one becomes.
+ * B5 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
  *    reaper be killed as well, the next driver on the machine does it.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
@@ -27,7 +30,7 @@ import {
   sessionName,
 } from "./cgroup.ts";
 import { runCommand, signalProcess, spawnCommand } from "./command.ts";
-import type { ShellProcess } from "./held-shell.ts";
+import { quoted, type ShellProcess } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
 import {
@@ -137,6 +140,12 @@ export class CgroupDriver implements SandboxDriver {
 
 const holdingExec = "hold";
 
+/** What has joined the groups of a command and entered its sandbox, and waits to be told what to become. */
+type Entered = { readonly exec: string; readonly running: ReturnType<typeof spawnCommand> };
+
+/** Reads its own text by its length, not byte by byte, and leaves the rest of its input to the command. */
+const becomeWhatIsTold = 'read -r bytes && eval "$(head -c "$bytes")"';
+
 class HeldSandbox extends OpenSandbox {
   readonly id: string;
   readonly #tree: CgroupTree;
@@ -146,6 +155,8 @@ class HeldSandbox extends OpenSandbox {
   #holder: ChildProcess | undefined;
   #insidePid = 0;
   #execs = 0;
+  #numRunning = 0;
+  #spare: Promise<Entered | undefined> | undefined;
 
   constructor(
     tree: CgroupTree,
@@ -205,6 +216,7 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override async startShell(): Promise<ShellProcess> {
+    await this.#dropSpare();
     const exec = `shell-${this.#execs++}`;
     const join = await this.#tree.createExec(this.id, exec, undefined);
     const child = spawn("/bin/sh", this.#entering(join, baseEnvironment, ["/bin/sh"]), {
@@ -227,30 +239,36 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
-    const exec = `exec-${this.#execs++}`;
     const environment = { ...baseEnvironment, ...request.environment };
-    const memoryKills = this.#tree.outOfMemoryKills(this.id);
-    const join = await this.#tree.createExec(this.id, exec, request.cores);
+    const text = becoming(environment, request.command);
+    this.#numRunning++;
+    try {
+      return await this.#runIn(await this.#enter(), text, request);
+    } finally {
+      this.#numRunning--;
+      this.#prepare();
+    }
+  }
+
+  async #runIn({ exec, running }: Entered, text: string, request: ExecRequest): Promise<ExecResult> {
     let ended: Promise<void> | undefined;
     const kill = (): Promise<void> => {
       ended ??= this.#tree.killExec(this.id, exec);
       return ended;
     };
-    let outer: number | undefined;
     try {
+      if (request.cores !== undefined) await this.#tree.setCores(this.id, exec, request.cores);
+      const memoryKills = this.#tree.outOfMemoryKills(this.id);
       return await runCommand(
         {
           start: () => {
-            const args = this.#entering(join, environment, request.command);
-            const path = { PATH: process.env.PATH ?? baseEnvironment.PATH };
-            const running = spawnCommand({ program: "/bin/sh", args, environment: path });
-            outer = running.child.pid;
+            running.stdin.write(text);
             return running;
           },
           terminate: () => {
             void this.#tree.processes(this.id, exec).then((pids) => {
               // nsenter waits for the command and passes its end on: it must outlive it.
-              for (const pid of pids) if (pid !== outer) signalProcess(pid, "SIGTERM");
+              for (const pid of pids) if (pid !== running.child.pid) signalProcess(pid, "SIGTERM");
             });
           },
           kill,
@@ -261,6 +279,41 @@ class HeldSandbox extends OpenSandbox {
     } finally {
       await kill();
     }
+  }
+
+  /** B4. What waits may have died for lack of memory, or of processes that it needs. */
+  async #enter(): Promise<Entered> {
+    const spare = this.#spare;
+    this.#spare = undefined;
+    const entered = await spare;
+    if (entered === undefined) return this.#startEntering();
+    const { exitCode, signalCode } = entered.running.child;
+    if (exitCode === null && signalCode === null) return entered;
+    await this.#tree.killExec(this.id, entered.exec);
+    return this.#startEntering();
+  }
+
+  #prepare(): void {
+    if (this.isClosed || this.hasDied() || this.#numRunning > 0 || this.#spare !== undefined || this.holdsShells)
+      return;
+    this.#spare = this.#startEntering().catch(() => undefined);
+  }
+
+  async #dropSpare(): Promise<void> {
+    const spare = await this.#spare;
+    this.#spare = undefined;
+    if (spare !== undefined) await this.#tree.killExec(this.id, spare.exec).catch(() => {});
+  }
+
+  async #startEntering(): Promise<Entered> {
+    const exec = `exec-${this.#execs++}`;
+    const join = await this.#tree.createExec(this.id, exec, undefined);
+    const args = this.#entering(join, baseEnvironment, ["/bin/sh", "-c", becomeWhatIsTold]);
+    const path = { PATH: process.env.PATH ?? baseEnvironment.PATH };
+    const running = spawnCommand({ program: "/bin/sh", args, environment: path });
+    // Whoever takes it asks whether it lives.
+    running.exited.catch(() => {});
+    return { exec, running };
   }
 
   /** Arguments of a shell that joins the control groups and the namespaces, and gives up its rights. */
@@ -289,6 +342,7 @@ class HeldSandbox extends OpenSandbox {
   }
 
   protected override async remove(): Promise<void> {
+    await this.#dropSpare();
     await this.#tree.killExec(this.id, holdingExec).catch(() => {});
     await this.#tree.removeSandbox(this.id);
     await rm(this.#folder, { recursive: true, force: true });
@@ -346,6 +400,20 @@ class HeldSandbox extends OpenSandbox {
 function joinThen(files: readonly string[], command: readonly string[]): string[] {
   const script = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n-1)); done; exec "$@"';
   return ["-c", script, "join", String(files.length), ...files, ...command];
+}
+
+/** What to tell a shell that waits by `becomeWhatIsTold`. */
+function becoming(environment: Readonly<Record<string, string>>, command: readonly string[]): string {
+  const variables = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
+  const words = ["env", "-i", ...variables, ...command];
+  const bad = words.find((word) => word.includes("\0"));
+  if (bad !== undefined)
+    throw new TreadleError(
+      "sandbox.failed",
+      `'${bad.replaceAll("\0", "\\0")}' holds a zero byte, which no argument and no variable can; leave it out`,
+    );
+  const text = `exec ${words.map(quoted).join(" ")}`;
+  return `${Buffer.byteLength(text)}\n${text}`;
 }
 
 /** Waits until the sandbox is complete; returns the id, seen from here, of the first process inside. */

@@ -214,4 +214,5 @@ function shellText({ program, args = [], environment = {} }: ShellRequest, mark:
   return `( ${action} ) </dev/null 2>&1; printf '${mark}%d\\n' "$?"\n`;
 }
 
-const quoted = (text: string): string => `'${text.replaceAll("\0", "").replaceAll("'", `'\\''`)}'`;
+/** As one word of a shell. */
+export const quoted = (text: string): string => `'${text.replaceAll("\0", "").replaceAll("'", `'\\''`)}'`;

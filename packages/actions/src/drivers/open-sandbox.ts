@@ -27,6 +27,10 @@ export abstract class OpenSandbox implements Sandbox {
   /** Nothing runs in it any more. */
   protected abstract remove(): Promise<void>;
 
+  protected get holdsShells(): boolean {
+    return this.#shells.size > 0;
+  }
+
   protected get isClosed(): boolean {
     return this.#closed !== undefined;
   }
