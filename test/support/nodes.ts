@@ -36,6 +36,8 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
   readonly root: string;
   readonly nats: Nats;
   readonly #started: ChildProcess[] = [];
+  /** of the processes that are started from now on */
+  environment: Readonly<Record<string, string>> = {};
 
   private constructor(root: string, nats: Nats) {
     this.root = root;
@@ -181,7 +183,7 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
     const child = spawn(file, all, {
       stdio: ["ignore", "pipe", stderr],
       cwd: checkout,
-      env: { ...process.env, TMPDIR: this.temporary },
+      env: { ...process.env, TMPDIR: this.temporary, ...this.environment },
     });
     this.#started.push(child);
     return child;

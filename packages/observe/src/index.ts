@@ -34,5 +34,13 @@ export {
 } from "./timers.ts";
 export { readTrace, TraceWriter } from "./trace-file.ts";
 export { surveyTrace, type TraceSurvey } from "./trace-survey.ts";
-export { createTracer, type OpenSpan, type Span, type SpanOptions, type Tracer, type TracerOptions } from "./tracer.ts";
+export {
+  createTracer,
+  type OpenSpan,
+  type Span,
+  type SpanOptions,
+  type Tracer,
+  type TracerOptions,
+  traceNow,
+} from "./tracer.ts";
 export { type UtilisationWindow, utilisation } from "./utilisation.ts";

@@ -111,14 +111,23 @@ export class StatisticsClient {
         metadata: grpc.Metadata,
         options: grpc.CallOptions,
         callback: (error: grpc.ServiceError | null, reply: unknown) => void,
-      ) => void;
-      (this.#client.GetStatistics as Method).call(
+      ) => grpc.ClientUnaryCall;
+      const call = (this.#client.GetStatistics as Method).call(
         this.#client,
         {},
         this.#metadata,
-        { deadline: Date.now() + timeoutMs },
-        (error, answer) => (error === null ? resolve(answer) : reject(this.#errorOf(error))),
+        {},
+        (error, answer) => {
+          clearTimeout(timer);
+          if (error === null) resolve(answer);
+          else reject(this.#errorOf(error));
+        },
       );
+      // Not the library's own deadline, which is a wall time.
+      const timer = setTimeout(() => {
+        reject(this.#refused(`no answer within ${timeoutMs} ms`));
+        call.cancel();
+      }, timeoutMs);
     });
     return Reply.parse(reply);
   }
@@ -135,6 +144,10 @@ export class StatisticsClient {
       );
     // The library's error says no more than this, at greater length.
     const why = error.details.replace(/\s*Resolution note:\s*$/, "").replace(/\.$/, "");
+    return this.#refused(why);
+  }
+
+  #refused(why: string): TreadleError {
     return new TreadleError(
       "link.refused",
       `no actions service answers at '${this.#address}': ${why}; start one with 'treadle actions serve', or give its address`,

@@ -14,14 +14,16 @@ import { removeSegments } from "@treadle/transport";
 const prefix = "treadle-sockets-";
 /** A younger folder may belong to a runner that is about to listen. */
 const minAgeMs = 60_000;
+/** Since the machine was started: the same in all of its processes, whatever its clock is set to. */
+const monotonicMs = (): number => Number(process.hrtime.bigint() / 1_000_000n);
 
 export const runnerSocket = "runner";
-/** The file in it that says how the names of the run's shared memory begin. */
+/** The file in it that says how the names of the run's shared memory begin, and when the folder was made. */
 const segmentsFile = "segments";
 
 export async function makeSocketFolder(segmentPrefix: string): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), prefix));
-  await writeFile(join(folder, segmentsFile), segmentPrefix);
+  await writeFile(join(folder, segmentsFile), `${segmentPrefix}\n${monotonicMs()}`);
   return folder;
 }
 
@@ -42,7 +44,7 @@ export async function openSocketFolder(segmentPrefix: string): Promise<{ path: s
   };
 }
 
-export async function removeDeadSocketFolders(root = tmpdir(), nowMs = Date.now()): Promise<void> {
+export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
   const names = await readdir(root).catch(() => []);
   const dead: { folder: string; segmentPrefix: string }[] = [];
   const live = new Set<string>();
@@ -50,8 +52,10 @@ export async function removeDeadSocketFolders(root = tmpdir(), nowMs = Date.now(
     const folder = join(root, name);
     const found = await stat(folder).catch(() => undefined);
     if (!found || found.uid !== process.getuid?.()) continue;
-    const segmentPrefix = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
-    const isDead = nowMs - found.mtimeMs >= minAgeMs && !(await listens(join(folder, runnerSocket)));
+    const segments = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
+    const [segmentPrefix = "", madeMs] = segments.split("\n");
+    const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));
+    const isDead = !isYoung && !(await listens(join(folder, runnerSocket)));
     if (isDead) dead.push({ folder, segmentPrefix });
     else live.add(segmentPrefix);
   }
@@ -61,6 +65,9 @@ export async function removeDeadSocketFolders(root = tmpdir(), nowMs = Date.now(
     await rm(folder, { recursive: true, force: true }).catch(() => {});
   }
 }
+
+/** What seems to be made later than now was made before the machine was started again. */
+const isYounger = (madeMs: number): boolean => monotonicMs() >= madeMs && monotonicMs() - madeMs < minAgeMs;
 
 function listens(path: string): Promise<boolean> {
   return new Promise((resolve) => {

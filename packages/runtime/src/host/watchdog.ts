@@ -31,7 +31,9 @@ const end = () => {
 };
 new Socket({ fd, readable: true, writable: false }).on("error", end).on("close", end).resume();
 setInterval(() => {
-  const busyMs = Math.max(0, Date.now() - Number(Atomics.load(turn, 0)) - stampMs);
+  // Both threads have this clock, and nobody sets it.
+  const turnedMs = Number(process.hrtime.bigint() - Atomics.load(turn, 0)) / 1e6;
+  const busyMs = Math.round(Math.max(0, turnedMs - stampMs));
   const line = JSON.stringify({ busyMs, rssBytes: process.memoryUsage.rss() }) + "\\n";
   try { writeSync(fd, line); } catch (error) { if (error.code === "EPIPE") end(); }
 }, intervalMs);
@@ -42,7 +44,7 @@ export type Leftovers = { readonly socketFolder: string; readonly segmentPrefix:
 
 export function startWatchdog(leftovers: Leftovers): () => void {
   const turn = new BigInt64Array(new SharedArrayBuffer(8));
-  const stamp = () => Atomics.store(turn, 0, BigInt(Date.now()));
+  const stamp = () => Atomics.store(turn, 0, process.hrtime.bigint());
   stamp();
   const timer = setInterval(stamp, stampIntervalMs);
   timer.unref();

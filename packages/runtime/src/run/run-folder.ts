@@ -2,8 +2,8 @@
 import { mkdir, readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { lock } from "proper-lockfile";
 import writeFileAtomic from "write-file-atomic";
+import { lockFolder } from "./folder-lock.ts";
 
 export class RunFolder {
   readonly path: string;
@@ -61,24 +61,16 @@ export class RunFolder {
    * one that is suspended, which is told by `onLost` when it goes on and finds that another one has taken the folder.
    */
   async acquire(onLost: (error: Error) => void): Promise<() => Promise<void>> {
-    const retries = { retries: 12, minTimeout: 500, maxTimeout: 1000 };
+    const lost = (cause: Error) =>
+      onLost(
+        new TreadleError(
+          "run.locked",
+          `run '${this.runId}' was taken by another runner while this one was suspended; follow that one`,
+          { cause },
+        ),
+      );
     try {
-      const lockfilePath = join(this.path, "runner.lock");
-      return await lock(this.path, {
-        lockfilePath,
-        stale: 5000,
-        update: 1000,
-        retries,
-        realpath: false,
-        onCompromised: (cause) =>
-          onLost(
-            new TreadleError(
-              "run.locked",
-              `run '${this.runId}' was taken by another runner while this one was suspended; follow that one`,
-              { cause },
-            ),
-          ),
-      });
+      return await lockFolder(this.path, join(this.path, "runner.lock"), lost);
     } catch (cause) {
       throw new TreadleError(
         "run.locked",

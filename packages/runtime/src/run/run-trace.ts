@@ -1,6 +1,6 @@
 /** The trace of a run: span batches of all processes, appended as they come, and what they say of utilisation. */
 import type { RunEvent } from "@treadle/contracts";
-import { type SpanBatch, TraceWriter, utilisation } from "@treadle/observe";
+import { type SpanBatch, TraceWriter, traceNow, utilisation } from "@treadle/observe";
 
 const windowMs = 5000;
 
@@ -19,12 +19,16 @@ export class RunTrace {
   add(batch: SpanBatch): void {
     this.#writer.append(batch);
     this.#recent.push(batch);
-    const nowMs = Date.now();
+    const nowMs = traceNow(); // the time that spans have
     if (!this.#isReporting || nowMs - this.#lastReportMs < 1000) return;
     this.#lastReportMs = nowMs;
     const fromMs = nowMs - windowMs;
     this.#recent = this.#recent.filter((each) => each.records.some((record) => record.startMs > fromMs));
-    this.#onEvent({ type: "utilisation", atMs: nowMs, components: utilisation(this.#recent, { fromMs, toMs: nowMs }) });
+    this.#onEvent({
+      type: "utilisation",
+      atMs: Date.now(),
+      components: utilisation(this.#recent, { fromMs, toMs: nowMs }),
+    });
   }
 
   /** Spans that still come are written and not reported: the end of the run is its last event. */

@@ -30,6 +30,28 @@ test("S4: folders of dead runners go; those of living ones, young ones and other
   }
 });
 
+test("S4: how old a folder is does not follow from the clock", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const machineMs = Number(process.hrtime.bigint() / 1_000_000n);
+  const old = new Date(Date.now() - 3_600_000);
+  try {
+    for (const [name, madeMs] of [
+      ["young", machineMs - 1000],
+      ["old", machineMs - 61_000],
+      ["before-a-restart", machineMs + 3_600_000],
+    ] as const) {
+      const folder = join(root, `treadle-sockets-${name}`);
+      await mkdir(folder);
+      await writeFile(join(folder, "segments"), `none\n${madeMs}`);
+      if (name === "young") await utimes(folder, old, old);
+    }
+    await removeDeadSocketFolders(root);
+    expect(await readdir(root)).toEqual(["treadle-sockets-young"]);
+  } finally {
+    await rm(root, { recursive: true });
+  }
+});
+
 test("S4: a dead runner's shared memory goes with its folder, unless the run lives on elsewhere", async () => {
   const root = await mkdtemp(join(tmpdir(), "sweep-"));
   const run = `treadle-sweep-${process.pid}`;

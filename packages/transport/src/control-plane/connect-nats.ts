@@ -8,6 +8,7 @@ const connectTimeoutMs = 5000;
 const maxPingOut = 2;
 
 export function connectNats(options: NatsThreadOptions): Promise<NatsConnection> {
+  useSteadyClock();
   const { servers, name, user, password, token, credentialsFile, tls, pingMs } = options;
   return connect({
     servers: [...servers],
@@ -31,4 +32,12 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
           },
         }),
   });
+}
+
+/**
+ * The client measures by the wall clock: set back by hours, it would not dial again for as long. This thread is the
+ * client's alone, and here the clock goes on evenly from where it was.
+ */
+function useSteadyClock(): void {
+  Date.now = () => performance.timeOrigin + performance.now();
 }
