@@ -12,7 +12,20 @@ async function registerTypeScript(): Promise<void> {
   register();
 }
 
-export async function loadModule(module: string): Promise<Record<string, unknown>> {
+const loaded = new Map<string, Promise<Record<string, unknown>>>();
+
+/** Once in a process: with a TypeScript loader even an import of what is there takes milliseconds, in another thread. */
+export function loadModule(module: string): Promise<Record<string, unknown>> {
+  let loading = loaded.get(module);
+  if (!loading) {
+    loading = importModule(module);
+    loaded.set(module, loading);
+    loading.catch(() => loaded.delete(module));
+  }
+  return loading;
+}
+
+async function importModule(module: string): Promise<Record<string, unknown>> {
   try {
     if (isCompiled && /\.[mc]?tsx?$/.test(module)) {
       loader ??= registerTypeScript();
