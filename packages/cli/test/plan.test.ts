@@ -97,10 +97,12 @@ describe("on a terminal", () => {
 test("a plan that was measured is shown with that, and why it is chosen where another is predicted to be faster", () => {
   const one = plannedCase("w", 8);
   const [first, second] = one.found.alternatives as [PlannedMode, PlannedMode];
-  const measured = { ...second, measured: { seconds: 3, leastSeconds: 2.5 } };
-  const tried = { ...one, found: { ...one.found, alternatives: [measured, first] } };
+  const measured = { ...second, measured: { seconds: 3, deviation: 0.02, samples: 4 } };
+  const slower = { ...first, measured: { seconds: 3.01, deviation: 0.02, samples: 4 } };
+  const tried = { ...one, found: { ...one.found, alternatives: [measured, slower] } };
   const text = renderPlan(tried, undefined, { columns: 200, colour: false }).join("\n");
-  const seen = "measured: 3.00 s a step, 2.50 s at best: the fastest of those that are predicted near the best";
+  const seen =
+    "measured: 3.00 s a step ± 1.3 %, 4 steps: the fastest of those that are predicted near the best, with 57 % certainty";
   expect(text).toContain(seen);
   expect(planPage("w", [tried])).toContain(seen);
 });

@@ -91,6 +91,8 @@ export const AutoPlacementConfig = z.strictObject({
   warmupSteps: z.int().nonnegative().default(1),
   /** steps measured under each plan that is probed or tried */
   measuredSteps: z.int().positive().default(3),
+  /** a plan that may be the fastest is tried so many times, by turns with the others, until it is certain */
+  trialRounds: z.int().positive().default(4),
   /** plans predicted to take longer than the best by more than this share are not tried */
   trialTolerance: z.number().nonnegative().default(0.25),
   /** the share by which steps leave what was expected before the run is planned again… */

@@ -20,8 +20,8 @@ export const ChannelObservation = z.object({
   times: z.int().nonnegative(),
   /** spent waiting for items or credit */
   waitMs: milliseconds,
-  /** the shortest of these waits: what asking costs where nothing has to be waited for */
-  leastWaitMs: milliseconds.optional(),
+  /** the median of the waits within twice the shortest: what asking costs where nothing has to be waited for */
+  askMs: milliseconds.optional(),
 });
 export type ChannelObservation = z.infer<typeof ChannelObservation>;
 
@@ -112,6 +112,8 @@ export const ComponentProfile = z.strictObject({
   offloadSeconds: seconds,
   /** a step's calls that take from no channel, such as pulling weights; they overlap nothing */
   serialSeconds: seconds,
+  /** one take of items that are there, or a put that finds room; in `samples` as often as a chunk needs it */
+  askSeconds: seconds.optional(),
   /** of processors, in a step's other calls, on all ranks together */
   processorSeconds: seconds.optional(),
   /** standard deviation of the logarithm of what an item takes, such as the length of a response; absent where items are alike */
@@ -141,8 +143,8 @@ export const Profile = z.strictObject({
       devices: count,
       granularity: Granularity,
       seconds,
-      /** of the step that took least, which others on the machine disturbed least */
-      leastSeconds: seconds.optional(),
+      /** standard deviation of the logarithm of what they took */
+      deviation: z.number().nonnegative().default(0),
       samples: count,
     }),
   ),

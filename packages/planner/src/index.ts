@@ -32,6 +32,7 @@ export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
 export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
 export { expectedLongest, medianLongest } from "./profile/longest-item.ts";
+export { certaintyOf, describeCertainty, standardError } from "./profile/plan-trials.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";

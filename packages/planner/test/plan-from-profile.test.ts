@@ -139,14 +139,14 @@ describe("the plan", () => {
     const [first, second] = predicted as [PlannedMode, PlannedMode];
     const step = ({ plan, mode }: PlannedMode, seconds: number) => {
       const { name: layout, devices, granularity } = layoutOf(plan);
-      return { layout, mode, devices, granularity, seconds, leastSeconds: 0.9 * seconds, samples: 3 };
+      return { layout, mode, devices, granularity, seconds, deviation: 0.1, samples: 3 };
     };
     const known = { ...profile, steps: [step(first, 100), step(second, 50)] };
     const chosenBy = (trialTolerance?: number) => planFromProfile(known, { ...options, trialTolerance });
     const near = second.stepSeconds / first.stepSeconds - 1 + 1e-6;
     expect(chosenBy().alternatives.map(({ mode }) => mode)).toEqual(predicted.map(({ mode }) => mode));
     expect(chosenBy(near).plan.mode).toBe(second.mode);
-    expect(chosenBy(near).alternatives[0]?.measured).toEqual({ seconds: 50, leastSeconds: 45 });
+    expect(chosenBy(near).alternatives[0]?.measured).toEqual({ seconds: 50, deviation: 0.1, samples: 3 });
     expect(chosenBy(near / 2).plan.mode, "too far from the best to be tried").toBe(first.mode);
     const other = planFromProfile(known, { ...options, batch: 32, trialTolerance: 10 });
     expect(other.alternatives.map(({ measured }) => measured)).toEqual(other.alternatives.map(() => undefined));

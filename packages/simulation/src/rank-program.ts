@@ -173,8 +173,11 @@ function batchMs(
   const devices = isMeasured ? numDevices : (numDevices / concurrency) * busyRanks;
   const ordinals = Array.isArray(batch) && lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
   const of = { component, step, items, devices, ordinals, itemsPerStep: flow.items, batch: perStep };
-  return method.share * durations.batchMs(of);
+  return Math.max(0, method.share * durations.batchMs(of) - asksMs(component, 1 + method.puts.length));
 }
+
+/** What was measured of a chunk has its take and its puts, which a process does as messages of their own. */
+const asksMs = ({ profile }: ComponentModel, times: number): number => 1000 * times * (profile.askSeconds ?? 0);
 
 /** Profiles have cycles as wholes: a turn takes its part of the whole time. */
 function turnMs({ model, durations, component, method, step }: ProgramContext, flow: Flow, items: number): number {
@@ -187,7 +190,7 @@ function turnMs({ model, durations, component, method, step }: ProgramContext, f
     itemsPerStep: flow.items,
     batch: model.batch,
   });
-  return (
-    (method.share * whole * items * component.concurrency) / Math.max(1, flow.items) / Math.max(1, method.takes.length)
-  );
+  const turnMs =
+    (method.share * whole * items * component.concurrency) / Math.max(1, flow.items) / Math.max(1, method.takes.length);
+  return Math.max(0, turnMs - asksMs(component, 2));
 }

@@ -1,6 +1,8 @@
 /**
  * A worker process on virtual time: runs the calls that the workflow makes of it one at a time, in the order in which
  * they were made, and carries out what they do. When a call ends it holds no device any more.
+ *
+ * Calls, channels and the lock are the runner's, so that every question and every answer is a message on its way.
  */
 import type { EventQueue } from "./event-queue.ts";
 import type { Command, RankProgram } from "./rank-program.ts";
@@ -31,6 +33,7 @@ type Wait = { readonly on: "lock" | "loan" | "channel"; readonly name: string; r
 export class SimulatedProcess {
   readonly worker: string;
   readonly #devices: readonly string[];
+  readonly #messageMs: number;
   readonly #world: ProcessWorld;
   readonly #waitingCalls: ProcessCall[] = [];
   #current: ProcessCall | undefined;
@@ -38,9 +41,11 @@ export class SimulatedProcess {
   #wait: Wait | undefined;
   #answer: Answer | undefined;
 
-  constructor(worker: string, devices: readonly string[], world: ProcessWorld) {
+  /** `messageMs`: from this process to the runner, or back */
+  constructor(worker: string, devices: readonly string[], messageMs: number, world: ProcessWorld) {
     this.worker = worker;
     this.#devices = devices;
+    this.#messageMs = messageMs;
     this.#world = world;
   }
 
@@ -49,17 +54,21 @@ export class SimulatedProcess {
   }
 
   submit(call: ProcessCall): void {
-    if (this.#current) this.#waitingCalls.push(call);
-    else this.#begin(call);
+    this.#world.queue.after(this.#messageMs, () => {
+      if (this.#current) this.#waitingCalls.push(call);
+      else this.#begin(call);
+    });
   }
 
   granted(): void {
-    const { name, sinceMs } = this.#wait as Wait;
-    this.#wait = undefined;
-    this.#record("lock-wait", name, sinceMs);
     const answer = this.#answer;
     this.#answer = undefined;
-    this.#world.queue.after(0, () => this.#goOn(answer));
+    this.#world.queue.after(this.#messageMs, () => {
+      const { name, sinceMs } = this.#wait as Wait;
+      this.#wait = undefined;
+      this.#record("lock-wait", name, sinceMs);
+      this.#goOn(answer);
+    });
   }
 
   /** A take or put that had to wait has been served; the devices that it lent may not be back yet. */
@@ -72,16 +81,15 @@ export class SimulatedProcess {
       if (!this.#world.locks.served((this.#current as ProcessCall).call)) return;
       this.#wait = undefined;
       this.#answer = undefined;
-      this.#goOn(answer);
+      if (this.#messageMs === 0) this.#goOn(answer);
+      else this.#world.queue.after(this.#messageMs, () => this.#goOn(answer));
     });
   }
 
   #begin(call: ProcessCall): void {
     this.#current = call;
-    this.#world.queue.after(0, () => {
-      this.#startedMs = this.#world.queue.nowMs;
-      this.#goOn(undefined);
-    });
+    this.#startedMs = this.#world.queue.nowMs;
+    this.#goOn(undefined);
   }
 
   /** Carries out commands until one has to wait. */
@@ -100,7 +108,7 @@ export class SimulatedProcess {
 
   /** The answer, or undefined when it comes later. */
   #carryOut(call: ProcessCall, command: Command): Answer | undefined {
-    const { queue, channels, locks } = this.#world;
+    const { queue, locks } = this.#world;
     const sinceMs = queue.nowMs;
     switch (command.op) {
       case "work":
@@ -112,27 +120,46 @@ export class SimulatedProcess {
       case "lock":
         if (this.#devices.length === 0) return { type: "accepted" };
         this.#wait = { on: "lock", name: "device lock", sinceMs };
-        locks.acquire(call.call);
+        queue.after(this.#messageMs, () => locks.acquire(call.call));
         return undefined;
-      default: {
-        const { op, channel, items } = command;
-        this.#wait = { on: "channel", name: channel, sinceMs };
-        const answer =
-          op === "take" ? channels.take(call.call, channel, items) : channels.put(call.call, channel, items);
-        if (answer) this.#wait = undefined;
-        else locks.waits(call.call, { channel, stream: call.stream }, op);
-        return answer;
-      }
+      default:
+        this.#wait = { on: "channel", name: command.channel, sinceMs };
+        if (this.#messageMs === 0) return this.#ask(call, command);
+        queue.after(this.#messageMs, () => {
+          const answer = this.#ask(call, command);
+          if (!answer) return;
+          queue.after(this.#messageMs, () => {
+            this.#record("channel-wait", command.channel, sinceMs);
+            this.#goOn(answer);
+          });
+        });
+        return undefined;
     }
   }
 
+  /** What a channel answers at once. */
+  #ask(call: ProcessCall, { op, channel, items }: Extract<Command, { channel: string }>): Answer | undefined {
+    const { channels, locks } = this.#world;
+    const answer = op === "take" ? channels.take(call.call, channel, items) : channels.put(call.call, channel, items);
+    if (answer) this.#wait = undefined;
+    else locks.waits(call.call, { channel, stream: call.stream }, op);
+    return answer;
+  }
+
+  /** The devices are released before the call is said to be over. */
   #end(call: ProcessCall): void {
-    this.#world.locks.release(call.call);
-    this.#record("call", call.method, this.#startedMs);
-    this.#current = undefined;
-    call.onReply();
-    const next = this.#waitingCalls.shift();
-    if (next) this.#begin(next);
+    const { queue, locks } = this.#world;
+    const isLocked = this.#devices.length > 0;
+    queue.after(isLocked ? this.#messageMs : 0, () => {
+      locks.release(call.call);
+      queue.after(isLocked ? this.#messageMs : 0, () => {
+        this.#record("call", call.method, this.#startedMs);
+        this.#current = undefined;
+        queue.after(this.#messageMs, () => call.onReply());
+        const next = this.#waitingCalls.shift();
+        if (next) this.#begin(next);
+      });
+    });
   }
 
   #record(category: "call" | "lock-wait" | "channel-wait" | "compute", name: string, startMs: number): void {

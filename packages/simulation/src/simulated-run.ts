@@ -4,7 +4,7 @@
  * Each step, as a workflow does it: calls that use no channel, which it waits for; then the batch is put and every other
  * method is called, in the order of the graph, without waiting. Step order and staleness are those of the runtime (W2).
  */
-import { TreadleError } from "@treadle/contracts";
+import { type ComponentProfile, TreadleError } from "@treadle/contracts";
 import { describeStandstill, runnerName, StepOrder } from "@treadle/runtime/state-machines";
 import type { Durations } from "./durations.ts";
 import { EventQueue } from "./event-queue.ts";
@@ -102,8 +102,10 @@ export class SimulatedRun {
       },
     });
     const world = { queue: this.#queue, channels: this.#channels, locks: this.#locks, recorder: this.recorder };
-    for (const [worker, devices] of [...devicesOf, [runnerName, []] as const])
-      this.#processes.set(worker, new SimulatedProcess(worker, devices, world));
+    this.#processes.set(runnerName, new SimulatedProcess(runnerName, [], 0, world));
+    for (const { ranks, profile } of model.components)
+      for (const { worker, devices } of ranks)
+        this.#processes.set(worker, new SimulatedProcess(worker, devices, messageMs(profile), world));
   }
 
   get nowMs(): number {
@@ -289,6 +291,9 @@ export class SimulatedRun {
     );
   }
 }
+
+/** A question and its answer are two messages. */
+const messageMs = ({ askSeconds = 0 }: ComponentProfile): number => (1000 * askSeconds) / 2;
 
 const streamOf = (step: number): string => `step-${step}`;
 

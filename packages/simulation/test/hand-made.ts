@@ -12,6 +12,7 @@ export type Stage = {
   readonly offloadSeconds?: number;
   readonly serialSeconds?: number;
   readonly bytes?: number;
+  readonly askSeconds?: number;
 };
 
 /** Stages in a row: the runner fills `to-<first>`, each stage feeds the next, the last one puts nothing. */
@@ -51,6 +52,7 @@ export function chainProfile(stages: readonly Stage[], batch: number): Profile {
       onloadSeconds,
       offloadSeconds,
       serialSeconds,
+      ...(stage.askSeconds === undefined ? {} : { askSeconds: stage.askSeconds }),
     };
   }
   const edges = stages.slice(1).map((stage, i) => ({

@@ -49,6 +49,23 @@ describe("a step takes what the schedule takes that is worked out by hand", () =
     expect(components["actor"]?.shares.channelWait).toBeCloseTo((40 - 4 * 6) / 40, 9);
   });
 
+  test("messages take half of what asking does: each chunk has its own already, and a stage waits for those of others", () => {
+    const stages = [
+      { name: "rollout", perItem: 4, askSeconds: 0.2 },
+      { name: "inference", perItem: 1, askSeconds: 0.2 },
+    ];
+    const profile = chainProfile(stages, 8);
+    const plan = placed(profile, "spatial", 2, { granularity: 2 });
+    const [message, ask, chunks] = [0.1, 0.2, 4];
+    // The call, the lock and the first take; what is measured of a chunk has its take and its put.
+    const rollout = message + ask + chunks * 8;
+    // It asks for more, which commits the last chunk; inference is told, works, puts nothing, learns of the end when
+    // rollout's last call is over, unlocks and says so.
+    const inference = message + message + (2 - ask) + ask + ask + message;
+    const { stepSeconds } = simulate({ profile, plan, steps: 1, seed: 1 });
+    expect(stepSeconds.mean).toBeCloseTo(rollout + inference, 9);
+  });
+
   test("spatial without chunks: the stages one after the other, each on devices of its own", () => {
     const profile = three(8);
     const plan = placed(profile, "spatial", 3, { granularity: "all" });

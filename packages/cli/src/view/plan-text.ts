@@ -1,6 +1,14 @@
 /** Plans on a terminal: lanes of devices over the time of one step, and what the best of each mode would take. */
 import type { DeviceSpec } from "@treadle/contracts";
-import type { PlanFromProfile, PlannedMode, PlanTimeline, TimelineSegment } from "@treadle/planner";
+import {
+  certaintyOf,
+  describeCertainty,
+  type PlanFromProfile,
+  type PlannedMode,
+  type PlanTimeline,
+  standardError,
+  type TimelineSegment,
+} from "@treadle/planner";
 import pc from "picocolors";
 import { fit, formatPercent, formatSeconds, padCells, plural, wrap } from "./text.ts";
 
@@ -79,11 +87,15 @@ export function standing(plan: PlannedMode, [chosen]: readonly PlannedMode[]): s
 
 /** What a run has seen of a plan, where one has tried it. */
 export function experience(plan: PlannedMode, [chosen, ...others]: readonly PlannedMode[]): string[] {
-  if (plan.measured === undefined) return [];
-  const { seconds, leastSeconds } = plan.measured;
-  const isPredicted = others.every(({ stepSeconds }) => stepSeconds >= chosen!.stepSeconds);
-  const why = plan === chosen && !isPredicted ? ": the fastest of those that are predicted near the best" : "";
-  return [`measured: ${formatSeconds(seconds)} a step, ${formatSeconds(leastSeconds)} at best${why}`];
+  const { measured } = plan;
+  if (measured === undefined) return [];
+  const { seconds, samples } = measured;
+  const seen = `measured: ${formatSeconds(seconds)} a step ± ${formatPercent(standardError(measured))}, ${plural(samples, "step")}`;
+  const rivals = others.flatMap((other) => (other.measured ? [certaintyOf(measured, other.measured)] : []));
+  if (plan !== chosen || rivals.length === 0) return [seen];
+  return [
+    `${seen}: the fastest of those that are predicted near the best, with ${describeCertainty(Math.min(...rivals))}`,
+  ];
 }
 
 const ratio = (value: number): string =>

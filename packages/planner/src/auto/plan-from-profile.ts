@@ -10,11 +10,12 @@ import {
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { residentMemory } from "../plan/component-time.ts";
-import { costSchedule } from "../plan/evaluate.ts";
+import { costSchedule, overlapped } from "../plan/evaluate.ts";
 import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
-import type { Schedule } from "../plan/problem.ts";
+import type { PlanProblem, Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
+import { fastestOf, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
@@ -40,8 +41,8 @@ export type PlannedMode = {
   readonly mode: PlacementMode;
   /** predicted, `serialSeconds` included */
   readonly stepSeconds: number;
-  /** of whole steps under this very plan, where the profile has some: the median and the least */
-  readonly measured: { readonly seconds: number; readonly leastSeconds: number } | undefined;
+  /** whole steps under this very plan, where the profile has some */
+  readonly measured: StepTimes | undefined;
   readonly schedule: Schedule;
   /** in the grammar of `placement.components` */
   readonly placement: Readonly<Record<string, string>>;
@@ -81,7 +82,7 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
     });
   }
   const alternatives = answer.alternatives
-    .map(({ mode, time, schedule }) => place(profile, options, question, { mode, time, schedule }))
+    .map(({ mode, schedule }) => place(profile, options, question, { mode, schedule }))
     // Where the cores that slots share bound several of them alike, the one that would be faster without.
     .sort((a, b) => a.stepSeconds - b.stepSeconds || a.timeline.seconds - b.timeline.seconds);
   const best = fastest(alternatives, trialTolerance);
@@ -106,8 +107,8 @@ function fastest(alternatives: readonly PlannedMode[], tolerance: number | undef
   const [first] = alternatives as readonly [PlannedMode];
   if (tolerance === undefined) return first;
   const worth = alternatives.filter(({ stepSeconds }) => stepSeconds <= first.stepSeconds * (1 + tolerance));
-  const tried = worth.filter(({ measured }) => measured !== undefined);
-  return tried.toSorted((a, b) => a.measured!.leastSeconds - b.measured!.leastSeconds)[0] ?? first;
+  const tried = worth.flatMap((plan) => (plan.measured ? [{ plan, seconds: plan.measured.seconds }] : []));
+  return fastestOf(tried)?.plan ?? first;
 }
 
 /** A cluster in which every device has a double, on a node of doubles. */
@@ -125,7 +126,7 @@ function place(
   profile: Profile,
   { components, devices, nodeGroups, batch, maxStaleness }: PlanFromProfileOptions,
   { problem, pools, serialSeconds }: ProfileProblem,
-  { mode, time, schedule }: { mode: PlacementMode; time: number; schedule: Schedule },
+  { mode, schedule }: { mode: PlacementMode; schedule: Schedule },
 ): PlannedMode {
   const shares = sharesOf(schedule, problem, pools);
   const placement = expressionsOf(shares);
@@ -151,7 +152,13 @@ function place(
     batchItems: batch,
     maxStaleness,
   });
-  const cost = costSchedule(compileModel(problem), schedule);
+  const neverSwaps = devices.every(({ id, memoryBytes }) => {
+    const residents = shares.filter((share) => share.devices.some((device) => device.id === id));
+    return residents.reduce((sum, { component }) => sum + memory.get(component)!, 0) <= memoryBytes;
+  });
+  const asPlaced = neverSwaps ? withRoom(problem) : problem;
+  const cost = costSchedule(compileModel(asPlaced), schedule);
+  const time = overlapped(asPlaced, cost.step, cost.busy);
   const capacity = capacityOf(schedule, batch, profile.graph);
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const shared =
@@ -178,8 +185,14 @@ function place(
   };
 }
 
+/** The search judges residency as if all were on every device of a turn; by now it is known who is on which. */
+function withRoom({ memoryPerDevice: _, pools, ...problem }: PlanProblem): PlanProblem {
+  const roomy = Object.entries(pools).map(([name, { memoryPerDevice: _of, ...pool }]) => [name, pool] as const);
+  return { ...problem, pools: Object.fromEntries(roomy) };
+}
+
 function measuredSteps({ graph, steps }: Profile, plan: Plan, batch: number): PlannedMode["measured"] {
   const { name } = layoutOf(plan);
   const found = graph.batch === batch ? steps.find(({ layout }) => layout === name) : undefined;
-  return found && { seconds: found.seconds, leastSeconds: found.leastSeconds ?? found.seconds };
+  return found && { seconds: found.seconds, deviation: found.deviation, samples: found.samples };
 }

@@ -1,5 +1,6 @@
 import { type ComponentProfile, type FlowGraph, median, type ObservedCall, type Profile } from "@treadle/contracts";
 import { traceFlow } from "./flow-trace.ts";
+import { stepTimes } from "./plan-trials.ts";
 import { robustMedian } from "./robust-median.ts";
 import { type RunningLayout, usedBy } from "./running-layout.ts";
 import { costsOfStep, type StepCosts } from "./step-samples.ts";
@@ -89,9 +90,7 @@ export class ProfileBuilder {
       mode,
       devices,
       granularity,
-      seconds: median(seconds),
-      leastSeconds: Math.min(...seconds),
-      samples: seconds.length,
+      ...stepTimes(seconds),
     }));
   }
 }
@@ -165,6 +164,7 @@ function profileOf(
     onloadSeconds: swap?.onloadSeconds ?? middle((cost) => cost.onloadSeconds.get(name)),
     offloadSeconds: swap?.offloadSeconds ?? middle((cost) => cost.offloadSeconds.get(name)),
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
+    askSeconds: middle((cost) => cost.askSeconds.get(name)),
     processorSeconds: middle((cost) => (isLargest(cost) ? cost.processorSeconds.get(name) : undefined)),
     ...(isUnequal ? { lengthSpread } : {}),
   };

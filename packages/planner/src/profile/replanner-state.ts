@@ -5,8 +5,8 @@
  * P1 without a profile the first steps run all components in turn, on several device counts and once in chunks; with
  *    one that matches nothing is measured again.
  * P2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
- *    measured already; the fastest as measured stays: by the least of its steps, since plans are measured one after the
- *    other, and what else the machine does meanwhile only adds to them.
+ *    measured already, and by turns again as long as it is not certain which is the fastest, up to `trialRounds` times
+ *    each (`plan-trials.ts`). The fastest as measured stays.
  * P3 when steps drift from what the chosen plan took, its components are measured once more. Where they have left their
  *    proportions, the profile is scaled to what they take now, and P2 decides again. Where all of them changed alike, or
  *    none did, the machine is busier or less so, which makes no other plan the best: the run stays with its plan, and
@@ -25,6 +25,7 @@ import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { type ComponentDrift, componentDrifts, disproportion } from "./component-drift.ts";
 import { DriftDetector } from "./drift-detector.ts";
+import { certaintyOf, describeCertainty, fastestOf, nextTrial, type StepTimes, standardError } from "./plan-trials.ts";
 import { type ComponentTraits, ProfileBuilder, type ProfileHeader, type SwapCost } from "./profile-builder.ts";
 import { type Probe, planProbes } from "./profile-probes.ts";
 import { scaleProfile } from "./profile-scale.ts";
@@ -35,6 +36,8 @@ export type ReplannerOptions = {
   readonly warmupSteps: number;
   /** steps measured under each layout that is probed or tried */
   readonly measuredSteps: number;
+  /** times that a plan is tried at most */
+  readonly trialRounds: number;
   /** plans predicted to take longer than the best by more than this share are not tried */
   readonly trialTolerance: number;
   /** share by which the median of `driftWindow` steps leaves what was expected, before anything is planned again */
@@ -77,9 +80,8 @@ type Phase =
   | { readonly type: "probing"; readonly queue: Probe[]; hasAll: boolean }
   | {
       readonly type: "trying";
-      readonly queue: PlanCandidate[];
-      readonly tried: Tried[];
-      readonly current: PlanCandidate;
+      readonly trials: Trial[];
+      readonly current: Trial;
     }
   | { readonly type: "settled"; readonly drift: DriftDetector }
   | { readonly type: "measuring-drift"; readonly builder: ProfileBuilder; readonly ratio: number };
@@ -87,7 +89,8 @@ type Phase =
 /** Each time that steps drifted makes the run look longer before it plans again: trying plans costs more than noise does. */
 const patienceFactor = 4;
 
-type Tried = { readonly candidate: PlanCandidate; readonly seconds: number; readonly leastSeconds: number };
+/** `times`: undefined until it has been tried. */
+type Trial = { readonly candidate: PlanCandidate; times: StepTimes | undefined };
 
 export class ReplannerState {
   readonly #input: ReplannerInput;
@@ -170,7 +173,7 @@ export class ReplannerState {
       case "probing":
         return this.#probeNext(this.#phase);
       case "trying":
-        return this.#tryNext(this.#phase, measured);
+        return this.#tried(this.#phase);
       case "measuring-drift":
         return this.#judge(this.#phase.builder, this.#phase.ratio, measured);
     }
@@ -189,55 +192,65 @@ export class ReplannerState {
   }
 
   /** P2. */
-  #choose(why: readonly string[], alreadyTried: readonly Tried[]): PlanChange {
+  #choose(why: readonly string[], alreadyTried: readonly Trial[]): PlanChange {
     const profile = this.#profile as Profile;
     const { trialTolerance } = this.#input.options;
     const proposed = this.#input.propose(profile);
     const best = proposed[0];
     if (!best) return this.#settle(this.#plan, undefined, [...why, "no other plan is feasible"]);
-    const worth = proposed.filter(
-      ({ predictedSeconds }) => predictedSeconds <= best.predictedSeconds * (1 + trialTolerance),
-    );
-    const measured = new Map(profile.steps.map((step) => [step.layout, step]));
-    const tried = [...alreadyTried];
-    const queue: PlanCandidate[] = [];
+    const trials = [...alreadyTried];
     const known = new Set(alreadyTried.map(({ candidate }) => layoutOf(candidate.plan).name));
-    for (const candidate of worth) {
+    for (const candidate of proposed) {
+      if (candidate.predictedSeconds > best.predictedSeconds * (1 + trialTolerance)) continue;
       const { name } = layoutOf(candidate.plan);
       if (known.has(name)) continue;
       known.add(name);
-      const found = measured.get(name);
-      if (found === undefined) queue.push(candidate);
-      else tried.push({ candidate, seconds: found.seconds, leastSeconds: found.leastSeconds ?? found.seconds });
+      trials.push({ candidate, times: profile.steps.find(({ layout }) => layout === name) });
     }
     const explained = [...why, ...best.explanation];
-    if (queue.length === 0 || (worth.length === 1 && tried.length === 0)) return this.#conclude(tried, best, explained);
-    const [first, ...rest] = queue as [PlanCandidate, ...PlanCandidate[]];
-    this.#phase = { type: "trying", queue: rest, tried, current: first };
-    return this.#change(first.plan, "trial", [...explained, describeTrial(first)]);
+    const [only] = trials;
+    if (trials.length === 1 && only && !only.times)
+      return this.#settle(only.candidate.plan, only.candidate.predictedSeconds, explained);
+    return this.#tryNext(trials, undefined, explained) as PlanChange;
   }
 
-  #tryNext(phase: Extract<Phase, { type: "trying" }>, seconds: number): PlanChange {
-    phase.tried.push({ candidate: phase.current, seconds, leastSeconds: Math.min(...this.#seconds) });
-    const next = phase.queue.shift();
-    if (next) {
-      this.#phase = { ...phase, current: next };
-      return this.#change(next.plan, "trial", [describeTrial(next)]);
-    }
-    this.#profile = { ...(this.#profile as Profile), steps: this.#measuredSteps() };
-    return this.#conclude(phase.tried, phase.current, []);
-  }
-
-  /** The fastest as measured; a lone prediction where nothing was measured. */
-  #conclude(tried: readonly Tried[], otherwise: PlanCandidate, why: readonly string[]): PlanChange {
-    const inOrder = tried.toSorted((a, b) => a.leastSeconds - b.leastSeconds);
-    const [best] = inOrder;
-    const chosen = best?.candidate ?? otherwise;
-    const compared = inOrder.map(
-      ({ candidate, seconds, leastSeconds }) =>
-        `${candidate.plan.mode} took ${format(seconds)} a step, at best ${format(leastSeconds)}, where ${format(candidate.predictedSeconds)} were predicted`,
+  /** Undefined where the plan that runs is tried once more. */
+  #tryNext(trials: Trial[], last: Trial | undefined, why: readonly string[]): PlanChange | undefined {
+    const { trialRounds, measuredSteps } = this.#input.options;
+    const next = nextTrial(
+      trials.map(({ times }) => times),
+      { mostSamples: trialRounds * measuredSteps, last: last && trials.indexOf(last) },
     );
-    return this.#settle(chosen.plan, best?.seconds ?? chosen.predictedSeconds, [...why, ...compared]);
+    const current = next === undefined ? undefined : (trials[next] as Trial);
+    if (!current) return this.#conclude(trials, why);
+    this.#phase = { type: "trying", trials, current };
+    this.#seconds = [];
+    if (current === last) return undefined;
+    return this.#change(current.candidate.plan, "trial", [...why, ...describeTrial(current, trials)]);
+  }
+
+  /** What this run has measured of a plan counts, whatever an earlier one has. */
+  #tried({ trials, current }: Extract<Phase, { type: "trying" }>): PlanChange | undefined {
+    const profile = this.#profile as Profile;
+    const measured = [...this.#measured.values()].flatMap((builder) => builder.wholeSteps());
+    const layouts = new Set(measured.map(({ layout }) => layout));
+    this.#profile = { ...profile, steps: [...profile.steps.filter(({ layout }) => !layouts.has(layout)), ...measured] };
+    current.times = measured.find(({ layout }) => layout === this.#layout.name);
+    return this.#tryNext(trials, current, []);
+  }
+
+  #conclude(trials: readonly Trial[], why: readonly string[]): PlanChange {
+    const inOrder = trials.flatMap(({ candidate, times }) => (times ? [{ candidate, ...times }] : []));
+    inOrder.sort((a, b) => a.seconds - b.seconds);
+    const [best, ...others] = inOrder as [(typeof inOrder)[number], ...typeof inOrder];
+    const compared = inOrder.map(
+      ({ candidate, seconds, deviation, samples }) =>
+        `${candidate.plan.mode} took ${format(seconds)} a step (± ${percent(standardError({ deviation, samples }), 1)}, ${samples} steps), where ${format(candidate.predictedSeconds)} were predicted`,
+    );
+    const certainty = Math.min(...others.map((each) => certaintyOf(best, each)));
+    const certain =
+      others.length > 0 ? [`${best.candidate.plan.mode} is the fastest with ${describeCertainty(certainty)}`] : [];
+    return this.#settle(best.candidate.plan, best.seconds, [...why, ...compared, ...certain]);
   }
 
   #settle(plan: Plan, expectedSeconds: number | undefined, why: readonly string[]): PlanChange {
@@ -281,22 +294,18 @@ export class ReplannerState {
     // What other layouts took was before the drift.
     this.#measured.clear();
     this.#measured.set(this.#layout.name, builder);
-    const least = Math.min(measured, ...builder.wholeSteps().map(({ leastSeconds = measured }) => leastSeconds));
+    const times = builder.wholeSteps()[0];
     const current = { plan: this.#plan, predictedSeconds: measured, explanation: [] };
     const [most] = drifts.toSorted((a, b) => Math.abs(Math.log(b.ratio)) - Math.abs(Math.log(a.ratio)));
     const culprit = most ? ` ('${most.component}' ${percentOf(most.ratio)})` : "";
     const why = [`steps take ${percentOf(ratio)} time than expected${culprit}: planned again`];
-    return this.#choose(why, [{ candidate: current, seconds: measured, leastSeconds: least }]);
+    return this.#choose(why, [{ candidate: current, times }]);
   }
 
   #measuredOf(layout: string): ProfileBuilder {
     const found = this.#measured.get(layout) ?? new ProfileBuilder(this.#input.batch);
     this.#measured.set(layout, found);
     return found;
-  }
-
-  #measuredSteps(): Profile["steps"] {
-    return this.#builder.build(this.#input.header, this.#input.traits).steps;
   }
 
   #change(plan: Plan, phase: PlanChange["phase"], why: readonly string[]): PlanChange {
@@ -336,9 +345,19 @@ function describeProbe({ devices, granularity }: Probe): string {
   return `measuring all components in turn on ${on.join(" and ")}, ${granularity === "all" ? "whole batches" : `${granularity} items at a time`}`;
 }
 
-function describeTrial({ plan, predictedSeconds }: PlanCandidate): string {
-  return `trying ${plan.mode}, predicted ${format(predictedSeconds)} a step`;
+function describeTrial({ candidate, times }: Trial, trials: readonly Trial[]): string[] {
+  const { plan, predictedSeconds } = candidate;
+  if (!times) return [`trying ${plan.mode}, predicted ${format(predictedSeconds)} a step`];
+  const fastest = fastestOf(trials.flatMap((trial) => (trial.times ? [{ trial, ...trial.times }] : [])));
+  const known = `${plan.mode} took ${format(times.seconds)} a step`;
+  return fastest === undefined || fastest.trial.candidate.plan === plan
+    ? [`trying again, as it is not certain that it is the fastest: ${known}`]
+    : [
+        `trying again, as ${fastest.trial.candidate.plan.mode} is faster with ${describeCertainty(certaintyOf(fastest, times))} only: ${known}`,
+      ];
 }
+
+const percent = (share: number, digits: number): string => `${(100 * share).toFixed(digits)} %`;
 
 function percentOf(ratio: number): string {
   const percent = Math.round(100 * (ratio - 1));

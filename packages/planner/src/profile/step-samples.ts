@@ -23,6 +23,8 @@ export type StepSample = {
 
 export type StepCosts = {
   readonly samples: readonly StepSample[];
+  /** by component: of one take of items that are there, or a put that finds room */
+  readonly askSeconds: ReadonlyMap<string, number>;
   /**
    * by component: processor seconds in calls that use channels, on all ranks together; without those beside the work, of
    * compilers and collectors in threads of their own
@@ -58,6 +60,7 @@ export function costsOfStep(
   graph: FlowGraph,
 ): StepCosts {
   const samples: StepSample[] = [];
+  const askSeconds = new Map<string, number>();
   const processorSeconds = new Map<string, number>();
   const serialSeconds = new Map<string, number>();
   const onloadSeconds = new Map<string, number>();
@@ -86,12 +89,24 @@ export function costsOfStep(
     const common = { component, devices: layout.devices, processorShare, isContended };
     const isInCycle = inCycle.has(component);
     const chunk = isInCycle ? undefined : chunkOf(flowing, layout, graph);
-    const wholeMs = busiest(flowing) + (isInCycle ? turnsMs(flowing) : 0);
-    const { items, seconds } = chunk ?? { items: graph.batch, seconds: wholeMs / 1000 };
+    const { items, seconds } = chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 };
+    // In a pipeline its bottleneck asks for every chunk, and passes it on; in a cycle everybody waits for every message.
+    const asks = asksOf(flowing);
+    const askingMs = isInCycle ? turnsMs(flowing) : asks.reduce((sum, ms) => sum + ms, 0);
+    if (asks.length > 0) askSeconds.set(component, (isInCycle ? Math.min(...asks) : askingMs / asks.length) / 1000);
     // That slots may share cores is for the plan to count.
-    samples.push({ ...common, items, seconds: seconds * ofTime });
+    samples.push({ ...common, items, seconds: (seconds + askingMs / 1000) * ofTime });
   }
-  return { samples, processorSeconds, serialSeconds, onloadSeconds, offloadSeconds, memoryBytes, lengthSpread };
+  return {
+    samples,
+    askSeconds,
+    processorSeconds,
+    serialSeconds,
+    onloadSeconds,
+    offloadSeconds,
+    memoryBytes,
+    lengthSpread,
+  };
 }
 
 function spreadOf(calls: readonly ObservedCall[]): number | undefined {
@@ -113,8 +128,7 @@ function busiest(calls: readonly ObservedCall[]): number {
 }
 
 /**
- * One chunk, where ranks took the batch in several: its busy time, with its share of what the calls cost besides, and
- * what it costs to ask for it and to pass it on.
+ * One chunk, where ranks took the batch in several: its busy time, with its share of what the calls cost besides.
  * Chunks of the size that carried most items count; the last ones may be smaller.
  */
 function chunkOf(
@@ -138,34 +152,28 @@ function chunkOf(
     0,
     ...calls.map((call) => call.busyMs - call.batches.reduce((sum, { busyMs }) => sum + busyMs, 0)),
   );
-  const chunkMs = common.busyMs / common.times + (besidesMs * items) / graph.batch + askingMs(calls);
+  const chunkMs = common.busyMs / common.times + (besidesMs * items) / graph.batch;
   return { items, seconds: chunkMs / 1000 };
 }
 
-/**
- * What the turns of a cycle cost besides work: everybody waits for every message in turn. A put that finds room waits for
- * nothing but its answer, and a take of what is there costs as much.
- */
-function turnsMs(calls: readonly ObservedCall[]): number {
-  const channels = calls.flatMap((call) => call.channels);
-  const waits = channels.flatMap(({ role, leastWaitMs }) => (role === "sink" && leastWaitMs ? [leastWaitMs] : []));
-  if (waits.length === 0) return 0;
-  const times = calls.map((call) => call.channels.reduce((sum, each) => sum + each.times, 0));
-  return Math.min(...waits) * Math.max(...times);
+/** One take of items that are there, or a put that finds room, to each end of a channel. */
+function asksOf(calls: readonly ObservedCall[]): number[] {
+  const byEnd = new Map<string, number>();
+  for (const { channel, role, askMs } of calls.flatMap((call) => call.channels)) {
+    if (askMs === undefined) continue;
+    const end = `${role} ${channel}`;
+    // Who has to wait each time has no short waits.
+    byEnd.set(end, Math.min(byEnd.get(end) ?? askMs, askMs));
+  }
+  return [...byEnd.values()];
 }
 
-/**
- * What a chunk costs besides work: one take and a put to each sink, where items and room are there already. In a pipeline
- * its bottleneck pays that for every chunk.
- */
-function askingMs(calls: readonly ObservedCall[]): number {
-  const leastByEnd = new Map<string, number>();
-  for (const { channel, role, leastWaitMs } of calls.flatMap((call) => call.channels)) {
-    if (leastWaitMs === undefined) continue;
-    const end = `${role} ${channel}`;
-    leastByEnd.set(end, Math.min(leastByEnd.get(end) ?? leastWaitMs, leastWaitMs));
-  }
-  return [...leastByEnd.values()].reduce((sum, ms) => sum + ms, 0);
+/** What the turns of a cycle cost besides work: everybody waits for every message in turn. */
+function turnsMs(calls: readonly ObservedCall[]): number {
+  const asks = asksOf(calls);
+  if (asks.length === 0) return 0;
+  const times = calls.map((call) => call.channels.reduce((sum, each) => sum + each.times, 0));
+  return Math.min(...asks) * Math.max(...times);
 }
 
 /** `ofTime`: of the seconds that work took, those that it would have taken alone; of these, processor seconds. */

@@ -15,7 +15,14 @@ const devices: DeviceSpec[] = [0, 1, 2, 3].map((index) => ({
   memoryBytes: 2 ** 30,
 }));
 const components = [{ name: "rollout" }, { name: "inference" }, { name: "actor" }];
-const options = { warmupSteps: 1, measuredSteps: 2, trialTolerance: 0.5, driftThreshold: 0.5, driftWindow: 3 };
+const options = {
+  warmupSteps: 1,
+  measuredSteps: 2,
+  trialRounds: 3,
+  trialTolerance: 0.5,
+  driftThreshold: 0.5,
+  driftWindow: 3,
+};
 const modes = ["temporal", "spatial", "hybrid"] as const;
 const planOf = (mode: Plan["mode"]) => resolvePlacement({ mode, components, devices, batchItems: 8, maxStaleness: 0 });
 

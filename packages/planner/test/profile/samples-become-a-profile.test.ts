@@ -44,6 +44,19 @@ describe("a profile", () => {
     expect(components["rollout"]?.samples).toMatchObject([{ devices: 1, items: 2, seconds: 0.025 }]);
   });
 
+  test("has what it costs to ask in every sample, by the rank that waited for nothing, and by itself", () => {
+    const flow = { takes: [{ channel: "prompts", items: 4 }], puts: [{ channel: "episodes", items: 4 }] };
+    const calls = [3, 50].map((askMs, rank) => {
+      const call = observed({ component: "rollout", rank }, flow);
+      return { ...call, channels: call.channels.map((each) => ({ ...each, askMs: each.role === "sink" ? 1 : askMs })) };
+    });
+    const { components } = profileOf([{ layout: layout(2, 2), seconds: 1, calls }]);
+    expect(components["rollout"]).toMatchObject({
+      askSeconds: 0.002,
+      samples: [{ seconds: expect.closeTo(0.104, 9) }],
+    });
+  });
+
   test("rejects samples taken while others used the processors; where all were, processor seconds count", () => {
     const step = (busyMs: number, cpuMs: number, isOnProcessors = true) => ({
       layout: layout(1, 1, isOnProcessors),

@@ -3,7 +3,7 @@
  *
  * Owner of: the readings of one call. Waits may nest and overlap; the call is busy while none is under way.
  */
-import type { CallObservation, ChannelObservation, ItemBlock } from "@treadle/contracts";
+import { type CallObservation, type ChannelObservation, type ItemBlock, median } from "@treadle/contracts";
 import { queuedMs } from "./run-queue.ts";
 
 /** A wait for items or credit, under way. */
@@ -35,6 +35,8 @@ export class CallMeter {
   readonly #readings: MeterReadings;
   readonly #cpuAtStartMs: number;
   readonly #channels = new Map<string, ChannelObservation>();
+  /** each wait of a channel, in milliseconds */
+  readonly #waits = new Map<ChannelObservation, number[]>();
   readonly #batches = new Map<string, { channel: string; items: number; times: number; busyMs: number }>();
   readonly #peers = new Map<string, CallObservation["peers"][number]>();
   #numWaits = 0;
@@ -75,7 +77,7 @@ export class CallMeter {
       isOver = true;
       const waitedMs = this.#goOn() - startedMs;
       total.waitMs += waitedMs;
-      total.leastWaitMs = Math.min(total.leastWaitMs ?? waitedMs, waitedMs);
+      this.#waits.get(total)?.push(waitedMs);
     };
     return {
       moved: (blocks) => {
@@ -117,7 +119,7 @@ export class CallMeter {
       cpuMs: Math.max(0, this.#readings.cpuMs() - this.#cpuAtStartMs),
       ...(this.#queuedSinceMs === undefined ? {} : { queuedMs: this.#queuedMs }),
       ...worker,
-      channels: [...this.#channels.values()],
+      channels: [...this.#waits].map(([total, waits]) => ({ ...total, ...askMs(waits) })),
       peers: [...this.#peers.values()],
       batches: [...this.#batches.values()],
     };
@@ -135,6 +137,7 @@ export class CallMeter {
       waitMs: 0,
     };
     this.#channels.set(key, found);
+    if (!this.#waits.has(found)) this.#waits.set(found, []);
     return found;
   }
 
@@ -165,6 +168,12 @@ export class CallMeter {
     found.busyMs += this.#busyMs - this.#batchFromMs;
     this.#batches.set(key, found);
   }
+}
+
+/** Longer waits are for something. */
+function askMs(waits: readonly number[]): { askMs: number } | undefined {
+  const least = Math.min(...waits);
+  return waits.length > 0 ? { askMs: median(waits.filter((ms) => ms <= 2 * least)) } : undefined;
 }
 
 /** Bytes of each item, wherever they are kept. */

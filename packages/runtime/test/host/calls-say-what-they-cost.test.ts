@@ -60,7 +60,7 @@ describe("what a call costs", () => {
           logBytes: logs(8, 16),
           times: 1,
           waitMs: 20,
-          leastWaitMs: 20,
+          askMs: 20,
         },
         {
           channel: "episodes",
@@ -70,7 +70,7 @@ describe("what a call costs", () => {
           logBytes: logs(8, 32),
           times: 1,
           waitMs: 30,
-          leastWaitMs: 30,
+          askMs: 30,
         },
       ],
       batches: [{ channel: "prompts", items: 8, times: 1, busyMs: 9 }],
@@ -93,9 +93,19 @@ describe("what a call costs", () => {
     const { batches, channels, busyMs } = meter.finish(worker);
     expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 7 }]);
     expect(channels).toEqual([
-      { channel: "prompts", role: "source", items: 4, bytes: 4, logBytes: [0, 0], times: 2, waitMs: 3, leastWaitMs: 1 },
+      { channel: "prompts", role: "source", items: 4, bytes: 4, logBytes: [0, 0], times: 2, waitMs: 3, askMs: 1 },
     ]);
     expect(busyMs).toBe(13);
+  });
+
+  test("what asking costs is told from waits for something, which are longer", () => {
+    const { meter, pass } = handDriven();
+    for (const waitMs of [500, 3, 2, 4, 60]) {
+      using wait = meter.channelWait("prompts", "source");
+      pass(waitMs);
+      wait.moved([blockOf(1, 1)]);
+    }
+    expect(meter.finish(worker).channels).toMatchObject([{ waitMs: 569, askMs: 3 }]);
   });
 
   test("who is called and who is sent messages is counted", () => {

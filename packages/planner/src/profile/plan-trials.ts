@@ -1,0 +1,97 @@
+/**
+ * Which plan to try next, and how certain it is that one is faster than another. Pure.
+ *
+ * T1 a plan is tried again as long as it may be faster than the fastest one by more than `worthwhile`, at `confidence`.
+ * T2 none is tried for more than so many steps; those with the fewest come first, so that plans alternate and what else a
+ *    machine does meanwhile meets all of them.
+ */
+import { median } from "@treadle/contracts";
+
+/** What steps under one plan took. */
+export type StepTimes = {
+  /** median */
+  readonly seconds: number;
+  /** standard deviation of the logarithm; 0 of a single step */
+  readonly deviation: number;
+  /** steps */
+  readonly samples: number;
+};
+
+const confidence = 0.95;
+/** A plan that is faster by less is not worth finding. */
+const worthwhile = 0.01;
+/** Steps in a row are more alike than those of another day, so fewer than that was seen are not believed. */
+const leastDeviation = 0.01;
+
+/** `seconds` is not empty, and has no step that took no time. */
+export function stepTimes(seconds: readonly number[]): StepTimes {
+  const logs = seconds.map(Math.log);
+  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
+  const squares = logs.reduce((sum, log) => sum + (log - mean) ** 2, 0);
+  const deviation = Math.sqrt(squares / Math.max(1, logs.length - 1));
+  return { seconds: median(seconds), deviation, samples: seconds.length };
+}
+
+/** Relative standard error of the median: an outlier moves it little, but does not make it certain. */
+export function standardError({ deviation, samples }: Pick<StepTimes, "deviation" | "samples">): number {
+  return deviation * Math.sqrt(Math.PI / 2 / samples);
+}
+
+/**
+ * The place in `tried` of the plan to be run next; undefined when the fastest so far is to stay. `last`: the one that has
+ * just run, which among equals goes on, as it costs no change.
+ */
+export function nextTrial(
+  tried: readonly (StepTimes | undefined)[],
+  { mostSamples, last }: { readonly mostSamples: number; readonly last?: number | undefined },
+): number | undefined {
+  const untried = tried.indexOf(undefined);
+  if (untried >= 0) return untried;
+  const known = tried as readonly StepTimes[];
+  const fastest = fastestOf(known);
+  if (fastest === undefined) return undefined;
+  const rivals = known.filter((each) => each !== fastest && certaintyOf(fastest, each, worthwhile) < confidence); // T1
+  if (rivals.length === 0) return undefined;
+  const open = [fastest, ...rivals].filter(({ samples }) => samples < mostSamples); // T2
+  const fewest = Math.min(...open.map(({ samples }) => samples));
+  const next = open.filter(({ samples }) => samples === fewest).map((each) => known.indexOf(each));
+  return last !== undefined && next.includes(last) ? last : next[0];
+}
+
+export function fastestOf<T extends Pick<StepTimes, "seconds">>(tried: readonly T[]): T | undefined {
+  return tried.toSorted((a, b) => a.seconds - b.seconds)[0];
+}
+
+/**
+ * How certain it is, 0 to 1, that `a` takes less than `1 + margin` times what `b` takes: Welch's test, on logarithms. Half
+ * where nothing is known of how steps differ.
+ */
+export function certaintyOf(a: StepTimes, b: StepTimes, margin = 0): number {
+  const freedom = a.samples + b.samples - 2;
+  if (freedom < 1) return 0.5;
+  // Of a single step the deviation is taken to be the other plan's.
+  const [ofA, ofB] = [a, b].map(({ deviation, samples }, i) => {
+    const known = samples > 1 ? deviation : ([b, a][i] as StepTimes).deviation;
+    return standardError({ deviation: Math.max(leastDeviation, known), samples }) ** 2;
+  }) as [number, number];
+  const distance = Math.log(b.seconds / a.seconds) + Math.log1p(margin);
+  const welch = (ofA + ofB) ** 2 / (ofA ** 2 / Math.max(1, a.samples - 1) + ofB ** 2 / Math.max(1, b.samples - 1));
+  return studentBelow(distance / Math.sqrt(ofA + ofB), Math.min(freedom, welch));
+}
+
+export function describeCertainty(certainty: number): string {
+  return certainty >= 0.995 ? "more than 99 % certainty" : `${(100 * certainty).toFixed(0)} % certainty`;
+}
+
+const strips = 64;
+
+/** How likely a deviate of Student's distribution is below `t`. With t = √freedom · tan θ its density is cos θ to the freedom - 1. */
+function studentBelow(t: number, freedom: number): number {
+  const area = (end: number): number => {
+    const density = (i: number) => Math.max(0, Math.cos((end * i) / strips)) ** (freedom - 1);
+    let sum = density(0) + density(strips);
+    for (let i = 1; i < strips; i++) sum += (i % 2 === 1 ? 4 : 2) * density(i);
+    return (sum * end) / strips / 3; // Simpson
+  };
+  return Math.min(1, Math.max(0, 0.5 + area(Math.atan(t / Math.sqrt(freedom))) / area(Math.PI / 2) / 2));
+}

@@ -1,0 +1,117 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { certaintyOf, fastestOf, nextTrial, type StepTimes, stepTimes } from "../../src/profile/plan-trials.ts";
+
+const times = fc.record({
+  seconds: fc.double({ min: 0.1, max: 10, noNaN: true }),
+  deviation: fc.double({ min: 0, max: 0.5, noNaN: true }),
+  samples: fc.integer({ min: 1, max: 30 }),
+});
+const mostSamples = 12;
+const measuredSteps = 3;
+
+/** Normal deviates by the sum of twelve uniform ones. */
+const noises = fc.array(
+  fc
+    .array(fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }), { minLength: 12, maxLength: 12 })
+    .map((u) => u.reduce((sum, each) => sum + each, -6)),
+  { minLength: 3 * mostSamples, maxLength: 3 * mostSamples },
+);
+
+/** Runs trials to their end; answers who ran when, and what is known of each at the end. */
+function race(actual: readonly number[], deviation: number, noise: readonly number[]) {
+  const seen: number[][] = actual.map(() => []);
+  const visits: number[] = [];
+  let left = noise;
+  for (;;) {
+    const tried = seen.map((seconds) => (seconds.length > 0 ? stepTimes(seconds) : undefined));
+    const next = nextTrial(tried, { mostSamples, last: visits.at(-1) });
+    if (next === undefined) return { visits, tried: tried as StepTimes[], seen };
+    visits.push(next);
+    if (left.length === 0) throw new Error("more steps than there may be");
+    for (const each of left.slice(0, measuredSteps))
+      seen[next]?.push((actual[next] as number) * Math.exp(deviation * each));
+    left = left.slice(measuredSteps);
+  }
+}
+
+describe("trials of plans", () => {
+  const actual = fc.array(fc.double({ min: 1, max: 1.2, noNaN: true }), { minLength: 1, maxLength: 3 });
+
+  test("end, whatever is measured, and none is tried for longer than it may be (T2)", () => {
+    fc.assert(
+      fc.property(actual, fc.double({ min: 0, max: 0.3, noNaN: true }), noises, (seconds, deviation, noise) => {
+        const { visits, seen } = race(seconds, deviation, noise);
+        for (const each of seen) expect(each.length).toBeLessThanOrEqual(mostSamples);
+        for (const [plan] of seconds.entries()) expect(visits).toContain(plan);
+      }),
+    );
+  });
+
+  test("go on by turns among those that may be the fastest (T1, T2)", () => {
+    const { visits } = race(
+      [1, 1],
+      0.1,
+      Array.from({ length: 2 * mostSamples }, (_, i) => (i % 3) - 1),
+    );
+    expect(visits).toEqual([0, 1, 1, 0, 0, 1, 1, 0]);
+  });
+
+  test("end at once where one is clearly slower, and where the difference is not worth finding (T1)", () => {
+    expect(race([1, 2], 0.02, [1, -1, 0, 1, -1, 0]).visits).toEqual([0, 1]);
+    const alike = { deviation: 0.002, samples: 9 };
+    expect(
+      nextTrial(
+        [
+          { seconds: 1, ...alike },
+          { seconds: 1.001, ...alike },
+        ],
+        { mostSamples: 100 },
+      ),
+    ).toBeUndefined();
+  });
+
+  test("choose a plan that is hardly slower than the best, whatever the noise does to single steps", () => {
+    fc.assert(
+      fc.property(actual, noises, (seconds, noise) => {
+        const { tried } = race(seconds, 0.05, noise);
+        const chosen = seconds[tried.indexOf(fastestOf(tried) as StepTimes)] as number;
+        // Four deviations of the difference of two medians that rest on the fewest steps there may be.
+        expect(chosen / Math.min(...seconds)).toBeLessThan(Math.exp(4 * 0.05 * Math.sqrt(Math.PI / measuredSteps)));
+      }),
+    );
+  });
+});
+
+describe("how certain it is that one is faster", () => {
+  test("is a probability, and that of the opposite is what is left", () => {
+    fc.assert(
+      fc.property(times, times, (a, b) => {
+        expect(certaintyOf(a, b)).toBeGreaterThanOrEqual(0);
+        expect(certaintyOf(a, b) + certaintyOf(b, a)).toBeCloseTo(1, 6);
+        if (certaintyOf(a, b) > 0.5) expect(a.seconds).toBeLessThan(b.seconds);
+        expect(certaintyOf(a, b, 0.05)).toBeGreaterThanOrEqual(certaintyOf(a, b) - 1e-9);
+      }),
+    );
+  });
+
+  test("is what tables of Student's distribution say", () => {
+    // Equal deviations and numbers: n + n - 2 degrees of freedom; a median's error is √(π/2) of a mean's.
+    for (const [samples, t, below] of [
+      [2, 2.92, 0.95],
+      [3, 2.132, 0.95],
+      [6, 1.812, 0.95],
+      [6, 2.764, 0.99],
+      [31, 1.671, 0.95],
+    ] as const) {
+      const distance = t * 0.1 * Math.sqrt(Math.PI / samples);
+      const [a, b] = [1, Math.exp(distance)].map((seconds) => ({ seconds, deviation: 0.1, samples }));
+      expect(certaintyOf(a as StepTimes, b as StepTimes)).toBeCloseTo(below, 3);
+    }
+  });
+
+  test("is even where single steps are all there is", () => {
+    const one = { deviation: 0, samples: 1 };
+    expect(certaintyOf({ seconds: 1, ...one }, { seconds: 2, ...one })).toBe(0.5);
+  });
+});
