@@ -1,25 +1,23 @@
 /** Between two network namespaces, over real TCP: the link next to a bare socket pair, gRPC and NATS in the same run. */
-import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import net from "node:net";
-import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import { median, type Peer } from "@treadle/contracts";
 import { createPeer, type Endpoint, openEndpoint, releaseArrays } from "@treadle/transport";
 import { startNatsServer } from "@treadle/transport/testing";
 import { z } from "zod";
-import { moduleFile } from "./bench-cluster.ts";
+import { startChild } from "./network/child.ts";
+import { exchange } from "./network/exchange.ts";
 import { openGrpcSender, type Sender } from "./network/grpc-stream.ts";
-import { type Limits, type Namespace, openNamespace } from "./network/namespace.ts";
+import { type Namespace, openNamespace } from "./network/namespace.ts";
 import { openNatsSender } from "./network/nats-chunks.ts";
+import { benchShaped, type Near } from "./network/shaped.ts";
 import { type BenchRow, medianMs, row, timed } from "./row.ts";
 
 const mebibyte = 1024 * 1024;
 const sizes = [16 * mebibyte, 128 * mebibyte];
 const rounds = 7;
 const message = { component: "rollout/3", step: 1234, keys: ["a", "b"], weight: 0.75, done: false };
-const startTimeoutMs = 60_000;
 const Ready = z.object({ barePort: z.int(), grpcPort: z.int(), address: z.string() });
 
 export async function benchNetwork(): Promise<BenchRow[]> {
@@ -36,17 +34,12 @@ export async function benchNetwork(): Promise<BenchRow[]> {
   rows.push(await benchRoundTrip(ways));
   for (const sizeBytes of sizes) rows.push(...(await benchBulk(ways, sizeBytes)));
   rows.push(await benchDirections(ways));
-  rows.push(await benchOverlap(cable, ways));
+  rows.push(...(await benchShaped(cable, ways)));
   return rows;
 }
 
 /** Everything by which bytes reach the other side. */
-type Ways = AsyncDisposable & {
-  readonly peer: Peer;
-  readonly bare: net.Socket;
-  readonly grpc: Sender;
-  readonly nats: Sender;
-};
+type Ways = AsyncDisposable & Near & { readonly grpc: Sender; readonly nats: Sender };
 
 async function openWays({ here, there, inside }: Namespace): Promise<Ways> {
   const run = { runId: `bench-${process.pid}`, token: randomBytes(16).toString("hex") };
@@ -57,23 +50,13 @@ async function openWays({ here, there, inside }: Namespace): Promise<Ways> {
   try {
     const server = await startNatsServer({ host: here });
     ends.push(() => server[Symbol.asyncDispose]());
-    const far = spawnFar(inside, {
-      host: there,
-      ...run,
-      nats: `${here}:${server.port}`,
-      largestBytes: Math.max(...sizes),
-    });
-    ends.push(async () => {
-      if (far.exitCode !== null || far.signalCode !== null) return;
-      const exited = once(far, "exit");
-      far.stdin?.end();
-      far.kill("SIGKILL");
-      await exited;
-    });
-    const { barePort, grpcPort, address } = await ready(far);
-    const near: Endpoint = await openEndpoint({ name: "near", ...run, segments: false });
-    ends.push(() => near.close());
-    const peer = createPeer(await near.connect(address));
+    const boot = { host: there, ...run, nats: `${here}:${server.port}`, largestBytes: Math.max(...sizes) };
+    const child = await startChild("./network/far-side", boot, inside);
+    ends.push(() => child[Symbol.asyncDispose]());
+    const { barePort, grpcPort, address } = Ready.parse(child.ready);
+    const endpoint: Endpoint = await openEndpoint({ name: "near", ...run, segments: false });
+    ends.push(() => endpoint.close());
+    const peer = createPeer(await endpoint.connect(address));
     const bare = net.connect({ host: there, port: barePort, noDelay: true });
     ends.push(() => void bare.destroy());
     await once(bare, "connect");
@@ -81,31 +64,12 @@ async function openWays({ here, there, inside }: Namespace): Promise<Ways> {
     ends.push(() => grpc.close());
     const nats = await openNatsSender(`${here}:${server.port}`);
     ends.push(() => nats.close());
-    return { peer, bare, grpc, nats, [Symbol.asyncDispose]: close };
+    const far = { barePort, linkPort: Number(address.slice(address.lastIndexOf(":") + 1)) };
+    return { peer, bare, endpoint, far, grpc, nats, [Symbol.asyncDispose]: close };
   } catch (error) {
     await close();
     throw error;
   }
-}
-
-function spawnFar(inside: readonly string[], boot: object): ChildProcess {
-  const script = fileURLToPath(new URL(moduleFile("./network/far-side"), import.meta.url));
-  // A child inherits no loader that was registered within this process.
-  const loader = script.endsWith(".ts") ? ["--conditions=source", "--import", import.meta.resolve("tsx")] : [];
-  const [file, ...args] = [...inside, process.execPath, ...loader, script, JSON.stringify(boot)];
-  return spawn(file as string, args, { stdio: ["pipe", "pipe", "inherit"] });
-}
-
-async function ready(far: ChildProcess): Promise<z.infer<typeof Ready>> {
-  const lines = createInterface({ input: far.stdout as NodeJS.ReadableStream });
-  const died = once(far, "exit").then(() => {
-    throw new Error("the process on the other side ended at once");
-  });
-  const [line] = (await Promise.race([once(lines, "line", { signal: AbortSignal.timeout(startTimeoutMs) }), died])) as [
-    string,
-  ];
-  died.catch(() => {}); // from here on connections say so
-  return Ready.parse(JSON.parse(line));
 }
 
 const notMeasured =
@@ -216,70 +180,4 @@ async function benchDirections({ peer }: Ways): Promise<BenchRow> {
     against: "the same to the side that accepted",
     notMeasured: "the kernel's work that it counts to nobody",
   });
-}
-
-/**
- * Chunks that take as long to make as to send: with a call for each, both add up; sent as they are made, they overlap.
- */
-async function benchOverlap(cable: Namespace, { peer }: Ways): Promise<BenchRow> {
-  const chunk = new Float32Array(mebibyte / 4).fill(1);
-  const [count, workMs] = [30, 25];
-  const { limits, missing } = await shape(cable);
-  if (limits === undefined) {
-    return row({ name: "sending while the next is made", value: null, unit: "ms", notMeasured: missing });
-  }
-  const work = () => new Promise((resolve) => setTimeout(resolve, workMs));
-  const [oneByOne, overlapped]: [number[], number[]] = [[], []];
-  for (let round = 0; round < 4; round++) {
-    const serialMs = await timed(async () => {
-      for (let index = 0; index < count; index++) {
-        await work();
-        await peer.request("take", chunk);
-      }
-    });
-    const streamedMs = await timed(async () => {
-      const sent: Promise<unknown>[] = [];
-      for (let index = 0; index < count; index++) {
-        await work();
-        await peer.link.drained();
-        sent.push(peer.request("take", chunk));
-      }
-      await Promise.all(sent);
-    });
-    if (round === 0) continue;
-    oneByOne.push(serialMs);
-    overlapped.push(streamedMs);
-  }
-  return row({
-    name: `${count} chunks of 1 MiB, ${workMs} ms of work each, over ${limits.mbits} Mbit/s and ${limits.delayMs} ms, sent while the next is made`,
-    value: median(overlapped),
-    unit: "ms",
-    baseline: median(oneByOne),
-    against: "the same, each sent before the next is made",
-    ratioAtMost: 0.75,
-    notMeasured: `${missing}loss and jitter; links that others use`,
-  });
-}
-
-/** With delay and bandwidth, or with bandwidth alone, as the kernel can. */
-async function shape(cable: Namespace): Promise<{ limits?: Limits; missing: string }> {
-  let missing = "";
-  for (const delayMs of [5, 0]) {
-    const limits = { delayMs, mbits: 320 };
-    try {
-      await cable.shape(limits);
-      return { limits, missing };
-    } catch (error) {
-      const why = (error as Error).message.trim().split("\n").at(-1);
-      missing += `tc cannot shape ${delayMs === 0 ? "bandwidth" : "delay"} here (${why}); `;
-    }
-  }
-  return { missing };
-}
-
-/** Writes, and waits for the one byte that says that all has come. */
-function exchange(socket: net.Socket, parts: readonly Uint8Array[]): Promise<unknown> {
-  const answered = once(socket, "data");
-  for (const part of parts) socket.write(part);
-  return answered;
 }

@@ -4,6 +4,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { freemem } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -99,6 +100,9 @@ async function measure(servers: readonly MonitoredServer[], url: string, numAgen
   const title = `${ranks} workers on ${numAgents} agents`;
   const common = { notMeasured: "several machines; workers that compute, which would take the cores from the rest" };
 
+  const memoryMiB = await memoryOf(
+    events.flatMap((event) => (event.type === "worker-started" ? (event.pid ?? []) : [])),
+  );
   const idle = await during(servers, () => sleep(5000));
   let step = 0;
   const make = async (count: number, share: number) => {
@@ -115,6 +119,12 @@ async function measure(servers: readonly MonitoredServer[], url: string, numAgen
   const failOverMs = await failOver(servers, url);
   return [
     row({ name: `${title}: started`, value: startMs / 1000, unit: "s", ...common }),
+    row({
+      name: `${title}, idle: memory of a worker, its part of what it shares with others included`,
+      value: memoryMiB,
+      unit: "MiB",
+      ...common,
+    }),
     row({ name: `${title}, idle: messages of the control plane`, value: idle.messages, unit: "messages/s", ...common }),
     row({ name: `${title}, idle: the runner's share of a core`, value: idle.cpuPercent, unit: "%", ...common }),
     row({
@@ -142,6 +152,18 @@ async function measure(servers: readonly MonitoredServer[], url: string, numAgen
       notMeasured: "a server whose machine goes silent without closing its connections",
     }),
   ];
+}
+
+/** The median of the processes' proportional set sizes, in MiB; null where the system does not tell. */
+async function memoryOf(pids: readonly number[]): Promise<number | null> {
+  const sizes = await Promise.all(
+    pids.map(async (pid) => {
+      const text = await readFile(`/proc/${pid}/smaps_rollup`, "utf8").catch(() => "");
+      return Number(/^Pss:\s+(\d+) kB/m.exec(text)?.[1] ?? Number.NaN) / 1024;
+    }),
+  );
+  const known = sizes.filter((size) => !Number.isNaN(size));
+  return known.length === 0 ? null : median(known);
 }
 
 type During = { readonly seconds: number; readonly messages: number; readonly cpuPercent: number };

@@ -15,15 +15,13 @@ export type Namespace = AsyncDisposable & {
   shape(limits?: Limits): Promise<void>;
 };
 
-/** `delayMs` of 0 needs no `netem`, which not every kernel has. */
+/** Needs `netem`, which not every kernel has. */
 export type Limits = { readonly delayMs: number; readonly mbits: number };
 
 function shaper({ delayMs, mbits }: Limits): string[] {
-  const rate = `${mbits}mbit`;
-  if (delayMs === 0) return ["tbf", "rate", rate, "burst", "256kb", "latency", "100ms"];
   // As many packets as are under way, and as many again, so that nothing is dropped for want of room.
   const packets = Math.ceil((mbits * 1e6 * delayMs * 4) / 1000 / 8 / 1500) + 1000;
-  return ["netem", "delay", `${delayMs}ms`, "rate", rate, "limit", String(packets)];
+  return ["netem", "delay", `${delayMs}ms`, "rate", `${mbits}mbit`, "limit", String(packets)];
 }
 
 /** Rejects with the reason where none can be made. */
