@@ -56,7 +56,8 @@ export function decide(
     const fixed = fixedDemands(waiting, candidates, resource);
     const impatient = countImpatient(waiting, positions, numCandidates);
     const state = resources.get(resource) ?? { free: 0 };
-    const group = groupOf(resource, state, actions, numCandidates, fixed, impatient);
+    const others = countOthers(waiting, candidates, resource);
+    const group = groupOf(resource, state, actions, numCandidates, fixed, impatient, others);
     const decision = decideGroup(options.policy, group, options);
     choices.set(resource, decision.index);
     objective += decision.objective;
@@ -153,6 +154,21 @@ function fixedDemands(waiting: readonly QueuedAction[], positions: readonly numb
     for (const [name, units] of demands) if (name === resource) fixed.push(units);
   }
   return fixed;
+}
+
+/** Actions that take of the resource without scaling on it, and are no candidates. */
+function countOthers(waiting: readonly QueuedAction[], candidates: readonly number[], resource: string): number {
+  let others = 0;
+  let next = 0;
+  for (let position = 0; position < waiting.length; position++) {
+    if (candidates[next] === position) {
+      next++;
+      continue;
+    }
+    const { demands, elastic } = waiting[position]!;
+    if (elastic?.resource !== resource && demands.some(([name, units]) => name === resource && units > 0)) others++;
+  }
+  return others;
 }
 
 /** Candidates up to the last one that has waited as long as it would have run on its least units (P4). */

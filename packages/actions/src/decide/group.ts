@@ -20,6 +20,8 @@ export type Group = {
   readonly busy: readonly Busy[];
   /** this many of the first have waited long enough (P4) */
   readonly impatient: number;
+  /** waiting actions that take of the resource without scaling on it, and do not start now */
+  readonly others: number;
 };
 
 export type GroupDecision = {
@@ -40,6 +42,7 @@ export function groupOf(
   candidates: number,
   fixed: readonly number[],
   impatient = 0,
+  others = 0,
 ): Group {
   const used = fixed.reduce((sum, units) => sum + units, 0);
   return {
@@ -51,6 +54,7 @@ export function groupOf(
     fixed,
     busy: state.busy ?? [],
     impatient,
+    others,
   };
 }
 

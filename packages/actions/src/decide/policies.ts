@@ -109,7 +109,8 @@ function prefixArrangement(group: Group): (length: number) => PrefixResult {
  * that fits at these DoPs, all candidates, and a few between are compared by what they and the rest will take
  * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (P2).
  * Those who will come while it runs are delayed by it, too. By Little's law they are as many as run now, so the units of
- * those who start are arranged under that price as well. Who starts is decided without it: the estimate knows only those
+ * those who start are arranged under that price as well; there, whoever waits or runs on the resource counts, scaling or
+ * not, against all of its units: a tool call waits for a unit as a reward does, and each trajectory makes many. Who starts is decided without it: the estimate knows only those
  * who are here, and would find it better to wait than to start on as few units as the price allows.
  * With nobody behind and nobody running the price is zero and the arrangement is the exact least sum.
  *
@@ -154,8 +155,10 @@ function decideUnitAware(group: Group): GroupDecision {
       best = { started: length, index, objective, evaluations: lengths.size };
   }
   const { started, objective } = best!;
-  if (busy.length === 0 || started === 0) return best!;
-  const index = arrangeGroupPriced(group, started, (total - started + busy.length) / capacity);
+  if (group.busy.length + group.others === 0 || started === 0) return best!;
+  const units = group.busy.reduce((sum, b) => sum + b.units, free);
+  const others = total - started + group.others + group.busy.length;
+  const index = arrangeGroupPriced(group, started, others / Math.max(1, units));
   const seconds = (of: Int32Array): number =>
     of.reduce((sum, choice, i) => sum + actions[i]!.choices.seconds[choice]!, 0);
   return { ...best!, index, objective: objective + seconds(index) - seconds(best!.index) };
