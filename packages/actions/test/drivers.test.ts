@@ -100,11 +100,10 @@ describe.skipIf(lacks !== undefined)(
       await own.close();
     });
 
-    test("an argument reaches a command as it is, however long; one that cannot is refused", async () => {
+    test("an argument reaches a command as it is, however long", async () => {
       const awkward = `'; echo $(id) "\n\\ü ${"x".repeat(100_000)}`;
       const { stdout } = await sandbox.exec({ command: ["printf", "%s", awkward], environment: { A: "1\n2" } });
       expect(stdout.toString()).toBe(awkward);
-      await expect(sandbox.exec({ command: ["echo", "a\0b"] })).rejects.toMatchObject({ code: "sandbox.failed" });
     });
 
     test("a process that makes a session of its own ends with its command all the same", async () => {

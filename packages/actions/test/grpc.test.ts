@@ -120,9 +120,37 @@ describe("the actions service", () => {
       code: grpc.status.INVALID_ARGUMENT,
       details: expect.stringMatching(/cost\.cpu/),
     });
+    for (const [message, details] of [
+      [{ cost: { cpu: { range: { min: 1, max: 4_000_000_000 } } }, key: "cpu" }, /cost\.cpu\.max/],
+      [{ cost: { cpu: { fixed: Number.NaN } } }, /cost\.cpu\.fixed/],
+      [{ command: ["echo", "a\0b"] }, /command: 'a\\0b' holds a zero byte/],
+      [{ environment: { "A=B": "" } }, /environment: 'A=B' is no name/],
+      [{ timeout_ms: 1e12 }, /timeout_ms/],
+      [{ deadline_ms: 1e12 }, /deadlineMs/],
+      [{ max_output_bytes: 4_000_000_000 }, /max_output_bytes/],
+    ] as const)
+      expect(await failure(message)).toMatchObject({
+        code: grpc.status.INVALID_ARGUMENT,
+        details: expect.stringMatching(details),
+      });
     expect(await failure({ trajectory: "other" })).toMatchObject({ code: grpc.status.NOT_FOUND });
     const error = await failure({ cost: { cpu: { fixed: 9 } } });
     expect(error.metadata.get("treadle-code")).toEqual(["action.impossible"]);
+  });
+
+  test("R5 a trajectory that nobody uses is closed, and what it reserved comes back; one with an action is not", async () => {
+    // Memory for one at a time.
+    const { server, pool } = await serve({ limits: { memoryBytes: 2 ** 30, idleMs: 500 } });
+    const { call, submit } = connect(server.port);
+    await call("OpenTrajectory", { trajectory: "left" });
+    expect(await submit({ trajectory: "left", command: ["sleep", "1.5"] }).ended).toBeUndefined();
+    await call("OpenTrajectory", { trajectory: "next" });
+    expect(await submit({ trajectory: "next", command: ["true"] }).ended).toBeUndefined();
+    expect(await submit({ trajectory: "left", command: ["true"] }).ended).toMatchObject({
+      code: grpc.status.NOT_FOUND,
+      details: expect.stringMatching(/again when nobody has used it for 0.5 s/),
+    });
+    expect(pool.numWaiting).toBe(0);
   });
 
   test("R1 a token is a tenant, and tenants do not reach each other's trajectories and actions", async () => {

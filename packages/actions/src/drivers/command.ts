@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
+import { longestTimerMs } from "../formulation/action-spec.ts";
 import { defaultLimits, type ExecRequest, type ExecResult, type ExecStatus } from "./sandbox.ts";
 
 /** A command that runs, wherever it does. */
@@ -70,7 +71,7 @@ export async function runCommand(host: CommandHost, request: ExecRequest): Promi
   // The command may end without reading what it was given.
   command.stdin.on("error", () => {});
   command.stdin.end(request.stdin ?? "");
-  const timer = setTimeout(() => end("timeout"), timeoutMs);
+  const timer = setTimeout(() => end("timeout"), Math.min(timeoutMs, longestTimerMs));
   const abort = (): void => end("cancelled");
   if (request.signal?.aborted) abort();
   request.signal?.addEventListener("abort", abort);

@@ -14,6 +14,7 @@ import { randomBytes } from "node:crypto";
 import type { EventEmitter } from "node:events";
 import type { Readable, Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
+import { longestTimerMs } from "../formulation/action-spec.ts";
 import { defaultLimits, type ExecStatus } from "./sandbox.ts";
 
 export type ShellRequest = {
@@ -173,7 +174,7 @@ export class HeldShell {
     };
     const cancel = (): void => settle("cancelled", null, output.length);
     const signals = request.signal ? [this.#closing.signal, request.signal] : [this.#closing.signal];
-    const timer = setTimeout(() => settle("timeout", null, output.length), timeoutMs);
+    const timer = setTimeout(() => settle("timeout", null, output.length), Math.min(timeoutMs, longestTimerMs));
     running.received = (chunk) => {
       // The mark may be split over chunks; looking again is cheap, because outputs are small or ended.
       const from = Math.max(0, output.length - running.mark.length);

@@ -1,6 +1,6 @@
 import { TreadleError } from "@treadle/contracts";
 import { HeldShell, type ShellProcess } from "./held-shell.ts";
-import type { ExecRequest, ExecResult, Sandbox } from "./sandbox.ts";
+import { type ExecRequest, type ExecResult, refuseUnspeakable, type Sandbox } from "./sandbox.ts";
 
 /** What is the same in every driver's sandbox: it refuses once it is over, and what runs in it ends before it goes. */
 export abstract class OpenSandbox implements Sandbox {
@@ -37,6 +37,7 @@ export abstract class OpenSandbox implements Sandbox {
 
   async exec(request: ExecRequest): Promise<ExecResult> {
     this.#refuse();
+    refuseUnspeakable(request);
     const signals = [this.#closing.signal, request.signal].filter((signal) => signal !== undefined);
     const run = this.run({ ...request, signal: AbortSignal.any(signals) });
     this.#running.add(run);

@@ -1,3 +1,4 @@
+import { TreadleError } from "@treadle/contracts";
 import type { HeldShell } from "./held-shell.ts";
 
 /** What runs commands of a trajectory. */
@@ -61,6 +62,21 @@ export type ExecResult = {
 };
 
 export const defaultLimits = { timeoutMs: 60_000, graceMs: 1000, maxOutputBytes: 8 * 2 ** 20 } as const;
+
+/** Throws `action.invalid` for what no process can be told, whatever the driver. */
+export function refuseUnspeakable({ command, environment = {} }: Pick<ExecRequest, "command" | "environment">): void {
+  const shown = (text: string): string => text.replaceAll("\0", "\\0").slice(0, 100);
+  const problems = [
+    ...command.filter((word) => word.includes("\0")).map((word) => `command: '${shown(word)}' holds a zero byte`),
+    ...Object.entries(environment).flatMap(([name, value]) => [
+      ...(name === "" || /[=\0]/.test(name)
+        ? [`environment: '${shown(name)}' is no name; give one without '=' and zero bytes`]
+        : []),
+      ...(value.includes("\0") ? [`environment.${shown(name)}: '${shown(value)}' holds a zero byte`] : []),
+    ]),
+  ];
+  if (problems.length > 0) throw new TreadleError("action.invalid", problems.join("; "), { details: { problems } });
+}
 
 /** What every command sees unless it says otherwise. */
 export const baseEnvironment = { PATH: "/usr/local/bin:/usr/bin:/bin", HOME: "/tmp", LANG: "C.UTF-8" } as const;

@@ -2,13 +2,18 @@ import { z } from "zod";
 import { Elasticity } from "./elasticity.ts";
 
 const name = z.string().min(1).max(200);
-const units = z.int().positive();
+/** The most units that a range or a set may name; a range is held as all its numbers. */
+const mostUnits = 65_535;
+const units = z.int().positive().max(mostUnits);
+
+/** Timers of Node go no further: 24.8 days. */
+export const longestTimerMs = 2 ** 31 - 1;
 
 /** One dimension of the cost vector: a fixed amount, a range, or a discrete set. Only the key resource may vary. */
 export const Amount = z.union([
   z.number().nonnegative(),
   z.strictObject({ min: units, max: units }).refine((r) => r.min <= r.max, { message: "min is at most max" }),
-  z.array(units).min(1),
+  z.array(units).min(1).max(mostUnits),
 ]);
 export type Amount = z.infer<typeof Amount>;
 
@@ -51,7 +56,7 @@ export const ActionSpec = z
     /** higher goes first; equal priorities are first come, first served */
     priority: z.number().default(0),
     /** of the whole action, queueing and retries included */
-    deadlineMs: z.number().positive().optional(),
+    deadlineMs: z.number().positive().max(longestTimerMs).optional(),
     retries: Retries.prefault({}),
   })
   .superRefine((spec, context) => {
@@ -79,6 +84,11 @@ export const ActionSpec = z
     }
   });
 export type ActionSpec = z.infer<typeof ActionSpec>;
+
+export function leastUnits(amount: Amount): number {
+  if (typeof amount === "number") return amount;
+  return Array.isArray(amount) ? Math.min(...amount) : amount.min;
+}
 
 /** Every amount that is allowed, ascending. */
 export function allowedUnits(amount: Amount): number[] {

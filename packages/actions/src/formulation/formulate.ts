@@ -1,6 +1,6 @@
 import { toChoices } from "../arrange/choices.ts";
 import { elasticOf, type QueuedAction } from "../decide/queued-action.ts";
-import { type ActionSpec, allowedUnits } from "./action-spec.ts";
+import { type ActionSpec, allowedUnits, leastUnits } from "./action-spec.ts";
 import type { DurationHistory } from "./duration-history.ts";
 import { secondsAt } from "./elasticity.ts";
 
@@ -24,7 +24,7 @@ export function formulate(
         : undefined;
   const { key, elasticity } = spec;
   const demands = Object.entries(spec.cost)
-    .map(([resource, amount]) => [resource, allowedUnits(amount)[0]!] as const)
+    .map(([resource, amount]) => [resource, leastUnits(amount)] as const)
     .filter(([resource, amount]) => amount > 0 || resource === key);
   if (key === undefined || elasticity === undefined)
     return { id, demands, elastic: undefined, seconds: oneUnitSeconds };

@@ -1,4 +1,10 @@
 import { z } from "zod";
+import { longestTimerMs } from "../formulation/action-spec.ts";
+
+/** Of one message, and of what is kept of an action's output. */
+export const maxMessageBytes = 64 * 2 ** 20;
+/** of one trajectory */
+const mostProcesses = 32_768;
 
 /** What arrives over the wire, as @grpc/proto-loader decodes it (`oneofs`, `defaults`, numbers for longs). */
 const amount = z
@@ -36,13 +42,13 @@ export const SubmitMessage = z.object({
   elasticity: elasticity.nullish(),
   duration_seconds: z.number().optional(),
   priority: z.number(),
-  deadline_ms: z.number(),
+  deadline_ms: z.number().nonnegative(),
   retries: z.number(),
   command: z.array(z.string()).min(1, "names a program"),
   environment: z.record(z.string(), z.string()),
   stdin: z.instanceof(Uint8Array),
-  timeout_ms: z.number().nonnegative(),
-  max_output_bytes: z.number(),
+  timeout_ms: z.number().nonnegative().max(longestTimerMs),
+  max_output_bytes: z.number().max(maxMessageBytes),
   action: z.string(),
 });
 export type SubmitMessage = z.infer<typeof SubmitMessage>;
@@ -77,7 +83,7 @@ export const OpenTrajectoryMessage = z.object({
   trajectory: z.string(),
   tenant: z.string(),
   memory_bytes: z.number(),
-  max_processes: z.number(),
+  max_processes: z.number().max(mostProcesses),
   network: z.boolean(),
 });
 export const TrajectoryMessage = z.object({ trajectory: z.string().min(1) });

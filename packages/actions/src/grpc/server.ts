@@ -5,6 +5,7 @@
  * R2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled.
  * R3 after `close` no call is open and no trajectory is left.
  * R4 a tenant's trajectories and actions never exceed its limits, so that one cannot take the others' memory of the server.
+ * R5 a trajectory that no call has used for `limits.idleMs` is closed: its client may have died without a word.
  */
 import { randomUUID } from "node:crypto";
 import { performance } from "node:perf_hooks";
@@ -17,6 +18,7 @@ import type { ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 import {
   CancelMessage,
+  maxMessageBytes,
   OpenTrajectoryMessage,
   ReadFileMessage,
   SubmitMessage,
@@ -48,6 +50,8 @@ export type ActionServerLimits = {
   readonly memoryBytes?: number | undefined;
   /** the most that a trajectory may state */
   readonly maxMemoryBytes?: number | undefined;
+  /** how long a trajectory stays open without a call (R5) */
+  readonly idleMs?: number | undefined;
 };
 
 export type ActionServer = {
@@ -58,12 +62,12 @@ export type ActionServer = {
 };
 
 type Owned = { readonly tenant: string };
+/** `calls` use it now; when there are none, none has since `lastMs` */
+type OwnedTrajectory = Owned & { calls: number; lastMs: number };
 type Call = grpc.ServerUnaryCall<unknown, unknown> | grpc.ServerWritableStream<unknown, unknown>;
 
-const maxMessageBytes = 64 * 2 ** 20;
-
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
-  const trajectories = new Map<string, Owned>();
+  const trajectories = new Map<string, OwnedTrajectory>();
   const running = new Map<string, Owned & { handle: ActionHandle<ExecResult> }>();
   const { tokens, tls, limits = {} } = options;
   const beganMs = performance.now();
@@ -101,17 +105,44 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     return tenant;
   };
   /** R1 */
-  const ownTrajectory = (call: Call, trajectory: string): Owned => {
+  const ownTrajectory = (call: Call, trajectory: string): OwnedTrajectory => {
     const tenant = tenantOf(call);
     const owned = trajectories.get(trajectory);
     if (owned === undefined || (tenant !== undefined && owned.tenant !== tenant))
-      throw new StatusError(grpc.status.NOT_FOUND, `trajectory '${trajectory}' is not open; open it first`);
+      throw new StatusError(
+        grpc.status.NOT_FOUND,
+        `trajectory '${trajectory}' is not open; open it first${
+          limits.idleMs === undefined ? "" : `, and again when nobody has used it for ${limits.idleMs / 1000} s`
+        }`,
+      );
     return owned;
   };
+  /** R5 */
+  const using = async <Result>(owned: OwnedTrajectory, run: Promise<Result>): Promise<Result> => {
+    owned.calls++;
+    try {
+      return await run;
+    } finally {
+      owned.calls--;
+      owned.lastMs = performance.now();
+    }
+  };
+  const closeIdle = (idleMs: number): void => {
+    for (const [trajectory, { calls, lastMs }] of trajectories) {
+      if (calls > 0 || performance.now() - lastMs < idleMs) continue;
+      trajectories.delete(trajectory);
+      void actions.closeTrajectory(trajectory).catch(() => {});
+    }
+  };
+  const sweep =
+    limits.idleMs === undefined
+      ? undefined
+      : setInterval(closeIdle, Math.min(limits.idleMs / 4, 60_000), limits.idleMs).unref();
 
   const submit = (call: grpc.ServerWritableStream<unknown, unknown>): void => {
     const message = read(SubmitMessage, call.request);
-    const { tenant } = ownTrajectory(call, message.trajectory);
+    const owned = ownTrajectory(call, message.trajectory);
+    const { tenant } = owned;
     admit("actions", tenant, running.values());
     // Ids of one tenant must not meet those of another.
     const name = message.action === "" ? randomUUID() : message.action;
@@ -139,7 +170,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     running.set(key, { tenant, handle });
     call.on("cancelled", () => handle.cancel("its caller went away"));
     call.write({ queued: { action: name } });
-    handle.result
+    using(owned, handle.result)
       .then(
         ({ status, exitCode }) => {
           const { queueingSeconds, overheadSeconds, executionSeconds } = handle;
@@ -180,7 +211,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         memoryBytes: memoryOf(message.memory_bytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
-      trajectories.set(trajectory, { tenant });
+      trajectories.set(trajectory, { tenant, calls: 0, lastMs: performance.now() });
       return { trajectory };
     }),
     Submit: (call: grpc.ServerWritableStream<unknown, unknown>) => {
@@ -202,12 +233,11 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       return { found: found.length > 0 };
     }),
     WriteFile: unary(WriteFileMessage, ({ trajectory, path, data }, call) => {
-      ownTrajectory(call, trajectory);
-      return actions.writeFile(trajectory, path, data);
+      return using(ownTrajectory(call, trajectory), actions.writeFile(trajectory, path, data));
     }),
     ReadFile: unary(ReadFileMessage, async ({ trajectory, path }, call) => {
-      ownTrajectory(call, trajectory);
-      return { data: await actions.readFile(trajectory, path, maxMessageBytes / 2) };
+      const owned = ownTrajectory(call, trajectory);
+      return { data: await using(owned, actions.readFile(trajectory, path, maxMessageBytes / 2)) };
     }),
     CloseTrajectory: unary(TrajectoryMessage, async ({ trajectory }, call) => {
       ownTrajectory(call, trajectory);
@@ -299,6 +329,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     return actions.pool.numWaiting + actions.pool.numRunning;
   };
   const close = async (): Promise<void> => {
+    clearInterval(sweep);
     for (const { handle } of running.values()) handle.cancel("the server was closed");
     const open = [...trajectories.keys()];
     trajectories.clear();

@@ -16,7 +16,7 @@ import { type DecideOptions, decide, defaultDecideOptions } from "../decide/deci
 import type { Policy } from "../decide/policies.ts";
 import type { QueuedAction } from "../decide/queued-action.ts";
 import type { Busy, ResourceState } from "../decide/resource-state.ts";
-import { ActionSpec, allowedUnits } from "../formulation/action-spec.ts";
+import { ActionSpec, leastUnits } from "../formulation/action-spec.ts";
 import { DurationHistory } from "../formulation/duration-history.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
@@ -217,7 +217,7 @@ export class ActionPool {
           "action.impossible",
           `resource '${resource}' is not managed; managed are ${known || "none"}`,
         );
-      const least = allowedUnits(amount)[0]!;
+      const least = leastUnits(amount);
       if (least > manager.capacity)
         throw new TreadleError(
           "action.impossible",
@@ -225,7 +225,7 @@ export class ActionPool {
         );
     }
     const now = this.#clock.now();
-    const cost = Object.values(spec.cost).reduce<number>((sum, amount) => sum + allowedUnits(amount)[0]!, 0);
+    const cost = Object.values(spec.cost).reduce<number>((sum, amount) => sum + leastUnits(amount), 0);
     return {
       id,
       spec,

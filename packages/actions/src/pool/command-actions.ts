@@ -1,5 +1,12 @@
 import { TreadleError } from "@treadle/contracts";
-import type { ExecRequest, ExecResult, Sandbox, SandboxDriver, SandboxOptions } from "../drivers/sandbox.ts";
+import {
+  type ExecRequest,
+  type ExecResult,
+  refuseUnspeakable,
+  type Sandbox,
+  type SandboxDriver,
+  type SandboxOptions,
+} from "../drivers/sandbox.ts";
 import type { ActionPool } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
 
@@ -49,6 +56,7 @@ export class CommandActions {
     started?: (context: ActionContext) => void,
   ): ActionHandle<ExecResult> {
     this.#environmentOf(trajectory);
+    refuseUnspeakable(request);
     return this.pool.submit({ ...spec, trajectory }, async (context) => {
       started?.(context);
       const sandbox = await this.#sandbox(trajectory);

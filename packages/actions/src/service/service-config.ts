@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { policies } from "../decide/policies.ts";
 import { checkDriverChoice, driverChoice } from "../drivers/open-driver.ts";
+import { longestTimerMs } from "../formulation/action-spec.ts";
 import { CpuNode } from "../managers/cpu.ts";
 import { Quota } from "../managers/quota.ts";
 
@@ -61,6 +62,12 @@ export const ActionServiceConfig = z
         trajectoryMemoryMib: mebibytes.default(512),
         /** the most that a trajectory may state */
         maxTrajectoryMemoryMib: mebibytes.default(4096),
+        /** after so long without a call a trajectory is closed, as its client may have died; longer than a model thinks */
+        idleSeconds: z
+          .number()
+          .positive()
+          .max(longestTimerMs / 1000)
+          .default(3600),
       })
       .prefault({}),
     /** how long SIGTERM waits for what is queued and runs */

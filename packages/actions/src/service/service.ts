@@ -67,6 +67,7 @@ export async function openActionService(config: ActionServiceConfig, folder: str
       actions: limits.actions,
       memoryBytes: limits.trajectoryMemoryMib * 2 ** 20,
       maxMemoryBytes: limits.maxTrajectoryMemoryMib * 2 ** 20,
+      idleMs: limits.idleSeconds * 1000,
     },
   }).catch(async (error: unknown) => {
     await actions.close();

@@ -93,6 +93,14 @@ export function describeDriver(name: string, make: () => SandboxDriver, missing?
         expect((await sandbox.exec({ command: ["no-such-program"] })).exitCode).toBe(127);
       });
 
+      test("what no process can be told is refused, and the longest limit is no limit that has passed", async () => {
+        for (const bad of [{ command: ["echo", "a\0b"] }, { command: ["true"], environment: { "A=B": "" } }] as const)
+          await expect(sandbox.exec({ ...bad })).rejects.toMatchObject({ code: "action.invalid" });
+        const patient = { timeoutMs: Number.POSITIVE_INFINITY };
+        expect((await sandbox.exec({ command: ["sleep", "0.1"], ...patient })).status).toBe("exited");
+        expect((await sandbox.holdShell().ask({ program: "sleep 0.1", ...patient })).status).toBe("exited");
+      });
+
       test.skipIf(availableParallelism() < 2)("a command sees the cores it was given", async () => {
         const see = async (cores: number[]) =>
           (await sandbox.exec({ command: ["nproc"], cores })).stdout.toString().trim();
