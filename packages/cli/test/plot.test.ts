@@ -9,6 +9,8 @@ it("draws a rising curve rising", () => {
   expect(sparkline(points(0, 1, 2, 3, 4, 5, 6, 7), 8)).toBe("▁▂▃▄▅▆▇█");
   expect(sparkline(points(3, 3), 8)).toBe("▄▄");
   expect(sparkline([], 8)).toBe("");
+  expect(sparkline(points(0, 1, 2, 2), 8, { low: 0, high: 2 })).toBe("▁▅██");
+  expect(sparkline(points(0, 0), 8, { low: 0, high: 2 })).toBe("▁▁");
   const { lines, low, high } = dotPlot(points(0, 10), 3, 2);
   expect([low, high]).toEqual([0, 10]);
   expect(lines).toEqual(["⠀⢀⠔", "⡠⠊⠀"].map((line) => expect.stringMatching(new RegExp(`^.{${line.length}}$`))));

@@ -32,7 +32,7 @@ export function renderActionFrame(address: string, statistics: ServiceStatistics
     ...Object.entries(statistics.resources).map(([name, usage]) => {
       const points = usage.timeline.map((value, step) => ({ step, value }));
       const share = usage.units > 0 ? usage.held / usage.units : 0;
-      return `${padCells(singleLine(name), 14)}${padCells(`${formatCount(usage.held)} of ${formatCount(usage.units)}`, 14)}${padCells(formatPercent(share, 0), 7)}${c.cyan(sparkline(points, Math.max(10, Math.min(60, frame.columns - 40))))}`;
+      return `${padCells(singleLine(name), 14)}${padCells(`${formatCount(usage.held)} of ${formatCount(usage.units)}`, 14)}${padCells(formatPercent(share, 0), 7)}${c.cyan(sparkline(points, Math.max(10, Math.min(60, frame.columns - 40)), { low: 0, high: usage.units }))}`;
     }),
     "",
     ...(started.length > 0 ? [c.dim("last decisions")] : []),
@@ -93,5 +93,5 @@ function decision(start: ServiceStatistics["started"][number], dim: (text: strin
     ([resource, amount]) => `${formatCount(amount)} ${singleLine(resource)}`,
   );
   const expected = start.expectedSeconds === null ? "" : `, ${formatSeconds(start.expectedSeconds)} expected`;
-  return `${dim(padCells(`${formatClock(start.secondsAgo)} ago`, 10))}${padCells(singleLine(start.kind), 18)} ${units.join(", ")} after ${formatSeconds(start.waitedSeconds)}${expected}  ${dim(start.why)}`;
+  return `${dim(padCells(`${formatClock(start.secondsAgo)} ago`, 10))}${padCells(fit(singleLine(start.kind), 18), 18)} ${units.join(", ")} after ${formatSeconds(start.waitedSeconds)}${expected}  ${dim(start.why)}`;
 }

@@ -4,10 +4,14 @@ import type { CurvePoint } from "./curve.ts";
 const eighths = " ▁▂▃▄▅▆▇█";
 
 /** One row of bars as high as the values, newest at the right; a flat curve is drawn at half height. */
-export function sparkline(points: readonly CurvePoint[], columns: number): string {
+export function sparkline(
+  points: readonly CurvePoint[],
+  columns: number,
+  scale?: { readonly low: number; readonly high: number },
+): string {
   if (points.length === 0 || columns <= 0) return "";
   const values = resample(points, Math.min(columns, points.length));
-  const { low, high } = range(values);
+  const { low, high } = scale ?? range(values);
   return values.map((value) => eighths[high > low ? 1 + Math.round(((value - low) / (high - low)) * 7) : 4]).join("");
 }
 
