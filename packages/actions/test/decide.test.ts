@@ -283,6 +283,29 @@ test("unit-aware gives fewer units the more actions run: as many will come while
   expect(given.at(-1)).toBeLessThan(32);
 });
 
+test("unit-aware gives fewer units while tool calls wait or run on them: each of them would wait for a unit, too", () => {
+  const units = [1, 2, 4, 8, 16, 32];
+  const seconds = units.map((u) => 60 * (0.1 + 0.9 / u));
+  const elastic = elasticOf("cpu", toChoices("reward", units, seconds));
+  const reward: QueuedAction = { id: "reward", demands: [["cpu", 1]], elastic, seconds: seconds[0] };
+  const given = (running: number, waiting: number): number => {
+    const busy = Array.from({ length: running }, () => ({ units: 1, endsInSeconds: 2, fixed: true }));
+    const calls = Array.from({ length: waiting }, (_, i) => ({
+      id: `call${i}`,
+      demands: [["cpu", 40]] as const,
+      elastic: undefined,
+      seconds: 2,
+    }));
+    const { selected } = decide([reward, ...calls], new Map([["cpu", { free: 32, busy }]]));
+    return selected.find(({ id }) => id === "reward")!.allocation.cpu!;
+  };
+  // Under a price of p a second, (0.1 + 0.9 / u)(1 + p u) is least at u = 3 / sqrt(p), of which the set has a neighbour.
+  expect([0, 8, 32, 128].map((running) => given(running, 0))).toEqual([32, 8, 4, 4]);
+  const waiting = [0, 4, 16, 64].map((numWaiting) => given(0, numWaiting));
+  expect(waiting).toEqual(waiting.toSorted((a, b) => b - a));
+  expect(waiting.at(-1)).toBeLessThan(waiting[0]!);
+});
+
 describe("over time", () => {
   test.each([...policies])(
     "%s: D3 P4 every action of a long random stream starts, those that scale in order and the others in order",
