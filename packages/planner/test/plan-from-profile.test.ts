@@ -132,6 +132,37 @@ describe("the plan", () => {
     for (const { stepSeconds } of alternatives) expect(stepSeconds).toBeGreaterThanOrEqual((3 * 64) / 2);
   });
 
+  test("turns cost their messages one after the other, components that own devices theirs side by side", () => {
+    const both = (askSeconds: number) => {
+      const profile = chainProfile({ rollout: { perItem: 1, askSeconds }, actor: { perItem: 1, askSeconds } });
+      const components = [{ name: "rollout" }, { name: "actor" }];
+      const { alternatives } = planFromProfile(profile, { devices: cluster(8), ...plain, components });
+      return Object.fromEntries(alternatives.map(({ mode, stepSeconds }) => [mode, stepSeconds]));
+    };
+    const [without, withMessages] = [both(0), both(0.5)];
+    expect(withMessages["temporal"]! - without["temporal"]!).toBeCloseTo(2 * 4 * 0.5, 9);
+    expect(withMessages["spatial"]! - without["spatial"]!).toBeCloseTo(4 * 0.5, 9);
+  });
+
+  test("a plan whose devices hold all that is on them swaps nothing, though all components together would not fit", () => {
+    const gibibytes = (count: number) => [{ devices: 1, bytesPerDevice: count * 2 ** 30 }];
+    const one = { maxDevices: 1, alpha: 0, onloadSeconds: 5, offloadSeconds: 5 };
+    const profile = chainProfile({
+      left: { perItem: 0.1, ...one, memory: gibibytes(4) },
+      right: { perItem: 0.1, ...one, memory: gibibytes(4) },
+      actor: { perItem: 8, memory: gibibytes(3), onloadSeconds: 5, offloadSeconds: 5 },
+    });
+    const components = ["left", "right"].map((name) => ({ name, ranks: { max: 1 } }));
+    const devices = cluster(8).map((device) => ({ ...device, memoryBytes: 8 * 2 ** 30 }));
+    const options = { devices, ...plain, components: [...components, { name: "actor" }] };
+    const { alternatives } = planFromProfile(profile, options);
+    const apart = alternatives.find(
+      ({ placement }) => placement["left"] !== placement["right"] && placement["actor"] === "0-7",
+    );
+    // Eight gigabytes on a device hold two of the three, and no device has more than two of them.
+    expect(apart?.stepSeconds).toBeCloseTo(65 * 0.1 + (64 * 8) / 8, 9);
+  });
+
   test("of plans predicted near the best, the fastest as measured comes first, as a run chooses", () => {
     const profile = chainProfile({ rollout: { perItem: 1 }, actor: { perItem: 1 } });
     const options = { devices: cluster(8), ...plain, components: [{ name: "rollout" }, { name: "actor" }] };

@@ -1,5 +1,6 @@
 /** `placement.mode: auto`: a measured profile in, a plan out, with its prediction and what it won against. */
 import {
+  type ComponentProfile,
   type DeviceSpec,
   type PlacementMode,
   type Plan,
@@ -10,7 +11,7 @@ import {
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { residentMemory } from "../plan/component-time.ts";
-import { costSchedule, overlapped } from "../plan/evaluate.ts";
+import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
 import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import type { PlanProblem, Schedule } from "../plan/problem.ts";
@@ -175,7 +176,7 @@ function place(
   };
   return {
     mode: realised,
-    stepSeconds: Math.max(time, atLeast) + serialSeconds,
+    stepSeconds: Math.max(time, atLeast) + serialSeconds + messageSeconds(profile, cost),
     schedule,
     placement,
     limits: [...shared, ...limitsOf(cost)],
@@ -183,6 +184,18 @@ function place(
     plan: placed,
     measured: measuredSteps(profile, placed, batch),
   };
+}
+
+/**
+ * What a turn costs besides its chunks, which have their own takes and puts: the call, the lock, to learn of the end of
+ * the stream, to unlock, and the reply. Who takes turns does so one after the other.
+ */
+function messageSeconds(profile: Profile, { schedule, parts }: Cost): number {
+  const asks = ({ askSeconds = 0 }: Partial<ComponentProfile> = {}): number => 4 * askSeconds;
+  if (schedule.op === "node")
+    return Math.max(...schedule.node.split("+").map((name) => asks(profile.components[name])));
+  const seconds = parts.map((part) => messageSeconds(profile, part));
+  return schedule.op === "temporal" ? seconds.reduce((sum, each) => sum + each, 0) : Math.max(...seconds);
 }
 
 /** The search judges residency as if all were on every device of a turn; by now it is known who is on which. */
