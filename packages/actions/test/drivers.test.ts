@@ -79,7 +79,13 @@ describe.skipIf(lacks !== undefined)(
 
     test("B4 what waits for the next command is not there while one runs, and is done without where it died", async () => {
       const own = await driver.open();
-      const isOwn = (pid: number) => readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(own.id);
+      const isOwn = (pid: number) => {
+        try {
+          return readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(own.id);
+        } catch {
+          return false; // ended meanwhile
+        }
+      };
       const spare = () => processesWith("head -c").filter(isOwn);
       const waiting = () => spare().length;
       const seen = async () =>
