@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { until } from "../support/cluster.ts";
+import { isAlive, pidOf, until } from "../support/cluster.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
 
@@ -45,19 +45,30 @@ const leave = async (node: NodeProcess): Promise<void> => {
   expect(node.child.exitCode).toBe(0);
 };
 
-test("E3: an elastic group grows with a node that joins and shrinks with one that leaves, and no process is lost", async () => {
+const toldBy = (run: RunProcess, worker: string): string[] =>
+  run.events.flatMap((event) => (event.type === "log" && event.worker === worker ? [event.line] : []));
+
+test("E3: an elastic group grows with a node that joins and shrinks with one that leaves; those of its ranks that stay go on", async () => {
   await world.startNode("a");
   const run = world.startRun(["steps=400", ...elastic]);
   await run.event("step-finished");
   const before = devicesOf(plans(run)[0], "maker").length;
+  const staying = devicesOf(plans(run)[0], "maker").map((_, rank) => pidOf(run.events, `maker/${rank}`));
   const b = await world.startNode("b", ["--drain", "60"]);
   const grown = await laterPlan(run, (plan) => nodesOf(plan).has("b"));
   expect(devicesOf(grown, "maker").length).toBeGreaterThan(before);
   expect(devicesOf(grown, "trainer")).toEqual(devicesOf(plans(run)[0], "trainer"));
   await nextStep(run);
+  const num = devicesOf(grown, "maker").length;
+  expect(toldBy(run, "maker/0").filter((line) => line.startsWith("one of"))).toEqual([
+    `one of ${before}`,
+    `one of ${num}`,
+  ]);
   await leave(b);
   expect(b.output()).toContain("leaves\n");
   expect(nodesOf(plans(run).at(-1) as PlanEvent)).toEqual(new Set(["a"]));
+  await until(() => toldBy(run, "maker/0").at(-1) === `one of ${before}`, "the group to be as before", 60_000);
+  expect(staying.every(isAlive)).toBe(true);
   expect(run.events.filter((event) => event.type === "worker-died")).toEqual([]);
   await nextStep(run);
   const { runId } = await run.event("run-started");

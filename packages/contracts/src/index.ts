@@ -81,6 +81,7 @@ export {
   ReadKeptReply,
   ReadKeptRequest,
   ReadyMessage,
+  ResizeMessage,
   ResolveReply,
   ResolveRequest,
   SaveStateRequest,

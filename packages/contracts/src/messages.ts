@@ -122,6 +122,8 @@ export const ReadyMessage = z.object({
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
 /** A call that failed because of a peer and will not be made again. */
 export const GiveUpMessage = z.object({ call: z.string() });
+/** To ranks that go on while their group grows or shrinks. */
+export const ResizeMessage = z.object({ worldSize: z.int().positive() });
 export const ResolveRequest = z.object({ worker: z.string() });
 export const ResolveReply = z.object({ addresses: z.array(z.string()), incarnation: z.int() });
 

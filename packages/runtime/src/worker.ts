@@ -17,6 +17,7 @@ export type WorkerContext<C> = {
   readonly config: C;
   readonly component: string;
   readonly rank: number;
+  /** may change between steps, where the class `resizes` */
   readonly worldSize: number;
   readonly seed: number;
   readonly log: Logger;
@@ -37,6 +38,7 @@ export type WorkerClass<W> = {
   readonly restart: "rank" | "group";
   readonly saves: readonly string[];
   readonly replays: readonly string[];
+  readonly resizes: boolean;
 };
 
 /** The configuration that a worker's class takes. */
@@ -64,10 +66,15 @@ export abstract class Worker<C = unknown> {
   /** Methods whose last successful call is made again on a restarted rank before it gets other work. */
   static readonly replays: readonly string[] = [];
 
+  /**
+   * Ranks that keep their devices go on when their group grows or shrinks between two steps. Only for workers that keep
+   * nothing between calls which depends on `worldSize`, such as a share of something: they see another one then.
+   */
+  static readonly resizes: boolean = false;
+
   readonly config: C;
   readonly component: string;
   readonly rank: number;
-  readonly worldSize: number;
   readonly seed: number;
   readonly log: Logger;
   /** This rank's devices: `await using _ = await this.devices.lock()` for exclusive use. */
@@ -78,20 +85,24 @@ export abstract class Worker<C = unknown> {
   readonly tracer: Tracer;
   /** `await this.artifacts.write("episodes/1.json", text)`: files in the run's folder that the run itself does not need. */
   readonly artifacts: Artifacts;
-  readonly #timer: (name: string) => Disposable;
+  readonly #context: WorkerContext<C>;
 
   constructor(context: WorkerContext<C>) {
+    this.#context = context;
     this.config = context.config;
     this.component = context.component;
     this.rank = context.rank;
-    this.worldSize = context.worldSize;
     this.seed = context.seed;
     this.log = context.log;
     this.devices = context.devices;
     this.messages = context.messages;
     this.tracer = context.tracer;
     this.artifacts = context.artifacts;
-    this.#timer = context.timer;
+  }
+
+  /** How many ranks the group has. */
+  get worldSize(): number {
+    return this.#context.worldSize;
   }
 
   /** Runs once before any call. */
@@ -114,7 +125,7 @@ export abstract class Worker<C = unknown> {
 
   /** `using _ = this.timer("decode")`: adds the region's time to the call's timers. */
   timer(name: string): Disposable {
-    return this.#timer(name);
+    return this.#context.timer(name);
   }
 }
 

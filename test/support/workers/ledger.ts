@@ -14,7 +14,9 @@ const Ledger = z.object({ version: z.int(), trained: z.array(z.string()) });
 export class MakerWorker extends Worker<LedgerConfig> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pull"];
+  static override readonly resizes = true;
   #version = -1;
+  #lastSize = 0;
 
   override memoryBytes(): number {
     return 60 * 2 ** 20;
@@ -29,6 +31,8 @@ export class MakerWorker extends Worker<LedgerConfig> {
 
   async make(tasks: Source<Task>, results: Sink<Result>): Promise<number> {
     await using _ = await this.devices.lock();
+    if (this.worldSize !== this.#lastSize) this.log.warn(`one of ${this.worldSize}`);
+    this.#lastSize = this.worldSize;
     let num = 0;
     for await (const batch of tasks.batches()) {
       await pause(this.config.pauseMs);

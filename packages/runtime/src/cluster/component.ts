@@ -7,8 +7,8 @@ export type LaunchOptions = {
   readonly name?: string | undefined;
   readonly ranks?: { readonly min?: number; readonly max?: number; readonly fixed?: number } | undefined;
   /**
-   * its number of ranks follows the nodes that are there, between steps, instead of `ranks`; its processes start again from
-   * their saved state then, which must be one for any number of ranks
+   * its number of ranks follows the nodes that are there, between steps, instead of `ranks`. Where its class `resizes`, ranks
+   * that keep their devices go on; others start again from their saved state, which must be one for any number of ranks
    */
   readonly elastic?: { readonly min?: number; readonly max?: number } | undefined;
   /** devices that one rank spans, such as a tensor-parallel size */

@@ -19,7 +19,6 @@ import {
   OnloadReply,
   type Peer,
   type Plan,
-  type RankPlacement,
   ReadyMessage,
   readMessage,
   TreadleError,
@@ -36,6 +35,7 @@ import type { ClusterOptions } from "./cluster-options.ts";
 import type { Component } from "./component.ts";
 import { visibleDevices } from "./devices.ts";
 import type { GroupCalls } from "./group-calls.ts";
+import { isLaidOutAs, stayingRanks } from "./laid-out.ts";
 import { LostPlaces } from "./lost-places.ts";
 import type { LaunchRequest, Nodes } from "./nodes.ts";
 import { type PendingCall, Rank } from "./rank.ts";
@@ -64,6 +64,8 @@ export type FleetOptions = {
 
 export class Fleet {
   readonly #options: FleetOptions;
+  /** by component, the largest of ranks that a plan has ended */
+  readonly #pastIncarnations = new Map<string, number>();
   readonly #ranks = new Map<string, Rank[]>();
   /** devices that the locks know */
   readonly #devices = new Set<string>();
@@ -141,12 +143,15 @@ export class Fleet {
     for (const name of Object.keys(plan.components)) this.#layOutComponent(name, plan, 0);
   }
 
-  #layOutComponent(name: string, plan: Plan, firstIncarnation: number): void {
+  #layOutComponent(name: string, plan: Plan, firstIncarnation: number, staying: readonly Rank[] = []): void {
     const retry = (rank: Rank, call: PendingCall, error: TreadleError) => this.#retry(rank, call, error);
     const ranks = plan.components[name]?.ranks ?? [];
-    const list = ranks.map((place, index) => new Rank(name, index, place, retry, firstIncarnation));
+    const present = new Map(staying.map((rank) => [rank.index, rank]));
+    const list = ranks.map(
+      (place, index) => present.get(index) ?? new Rank(name, index, place, retry, firstIncarnation),
+    );
     this.#ranks.set(name, list);
-    for (const rank of list) this.#options.locks.addWorker(rank.name, rank.devices);
+    for (const rank of list) if (!present.has(rank.index)) this.#options.locks.addWorker(rank.name, rank.devices);
   }
 
   /** Goes over to another plan (F3). Components that keep their devices keep their processes. */
@@ -154,22 +159,45 @@ export class Fleet {
     const moved = [...this.#ranks.keys()].filter(
       (name) => !isLaidOutAs(this.ranksOf(name), plan.components[name]?.ranks),
     );
-    const leaving = moved.flatMap((name) => this.ranksOf(name));
+    const classOf = (name: string) => (this.#options.components.get(name) as Component).workerClass;
+    const staying = new Set(
+      moved.flatMap((name) => stayingRanks(this.ranksOf(name), plan.components[name]?.ranks, classOf(name))),
+    );
+    const leaving = moved.flatMap((name) => this.ranksOf(name)).filter((rank) => !staying.has(rank));
     // One that is just starting again could not be ended before it is up.
     await Promise.all(leaving.map((rank) => rank.ready()));
     await Promise.all(leaving.map((rank) => this.#retire(rank)));
-    for (const name of moved) {
-      const firstIncarnation = Math.max(...this.ranksOf(name).map((rank) => rank.incarnation));
-      this.#layOutComponent(name, plan, firstIncarnation);
-    }
+    for (const name of moved) this.#layOutAnew(name, plan, staying);
     for (const rank of leaving) this.#tellPeers(rank.name);
+    await Promise.all([...staying].map((rank) => this.#resize(rank)));
     // Who pulls from others when it starts comes after those others.
-    const pulls = (name: string) => (this.#options.components.get(name) as Component).workerClass.replays.length > 0;
+    const pulls = (name: string) => classOf(name).replays.length > 0;
     for (const wave of [moved.filter((name) => !pulls(name)), moved.filter(pulls)]) {
-      const starting = wave.flatMap((name) => this.ranksOf(name));
+      const starting = wave.flatMap((name) => this.ranksOf(name)).filter((rank) => !staying.has(rank));
       for (const rank of starting) void this.#spawn(rank);
       await Promise.all(starting.map((rank) => rank.ready()));
     }
+  }
+
+  #layOutAnew(name: string, plan: Plan, staying: ReadonlySet<Rank>): void {
+    const before = this.ranksOf(name);
+    // Larger than that of any process which ever had such a name, also of ranks that left under an earlier plan.
+    const firstIncarnation = Math.max(this.#pastIncarnations.get(name) ?? 0, ...before.map((rank) => rank.incarnation));
+    this.#pastIncarnations.set(name, firstIncarnation);
+    this.#layOutComponent(
+      name,
+      plan,
+      firstIncarnation,
+      before.filter((rank) => staying.has(rank)),
+    );
+  }
+
+  /** A rank that dies meanwhile is started with the new number; one that does not answer is made to. */
+  async #resize(rank: Rank): Promise<void> {
+    const peer = await rank.ready();
+    const worldSize = this.ranksOf(rank.component).length;
+    const { stopGraceMs } = this.#options.cluster.config.supervision;
+    await peer.request("resize", { worldSize }, { timeoutMs: stopGraceMs }).catch(() => rank.process?.end());
   }
 
   async #retire(rank: Rank): Promise<void> {
@@ -480,9 +508,4 @@ export class Fleet {
       }
     }
   }
-}
-
-function isLaidOutAs(ranks: readonly Rank[], placements: readonly RankPlacement[] = []): boolean {
-  if (ranks.length !== placements.length) return false;
-  return ranks.every(({ devices }, index) => devices.join() === placements[index]?.devices.join());
 }

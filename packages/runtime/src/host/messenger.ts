@@ -20,7 +20,7 @@ export class Messenger {
   readonly self: string;
   readonly #component: string;
   readonly #rank: number;
-  readonly #worldSize: number;
+  #worldSize: number;
   readonly #connect: (worker: string) => Promise<Peer>;
   readonly #slots = new Map<string, Slot>();
   /** collectives that the current call has made */
@@ -32,6 +32,15 @@ export class Messenger {
     this.#worldSize = worldSize;
     this.self = `${component}/${rank}`;
     this.#connect = connect;
+  }
+
+  get worldSize(): number {
+    return this.#worldSize;
+  }
+
+  /** Between two steps the group has grown or shrunk. */
+  resized(worldSize: number): void {
+    this.#worldSize = worldSize;
   }
 
   /** Sends to a worker such as `actor/0`; resolves when it lies in the receiver's mailbox. Order per pair and tag is kept. */

@@ -22,6 +22,7 @@ import {
   GiveUpMessage,
   type Peer,
   type ReadyMessage,
+  ResizeMessage,
   ResolveReply,
   readMessage,
   SegmentsMessage,
@@ -141,15 +142,18 @@ class WorkerHost {
     const { config, statePath, state } = readMessage(Configuration, await this.#runner.request("configuration", {}));
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
     this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
+    const messages = this.#messages;
     const context: WorkerContext<unknown> = {
       config,
       component: boot.component,
       rank: boot.rank,
-      worldSize: boot.worldSize,
+      get worldSize() {
+        return messages.worldSize;
+      },
       seed: boot.seed,
       log: this.#log,
       devices: this.#devices,
-      messages: this.#messages,
+      messages,
       timer: (name) => this.#timer(name),
       tracer: this.#tracer,
       artifacts: { write: (name, data) => this.#writeArtifact(name, data) },
@@ -217,6 +221,7 @@ class WorkerHost {
         }),
       );
     });
+    this.#runner.handle("resize", (body) => this.#messages.resized(readMessage(ResizeMessage, body).worldSize));
     this.#runner.handle("segments.reuse", (body) =>
       this.#payloads.store?.reuse(readMessage(SegmentsMessage, body).segments),
     );

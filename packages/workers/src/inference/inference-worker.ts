@@ -23,6 +23,7 @@ export type InferenceConfig = z.infer<typeof InferenceConfig>;
 export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEngine & TrainingEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly replays = ["pullWeights"];
+  static override readonly resizes = true;
   static override readonly saves = ["keepReference"];
 
   /** `state` is what restores it; made with the weights, since a later call may find the engine released */

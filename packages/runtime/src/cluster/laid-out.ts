@@ -1,0 +1,21 @@
+/** What a plan leaves as it is of a group's ranks. Pure. */
+import type { RankPlacement } from "@treadle/contracts";
+import type { AnyWorkerClass } from "../worker.ts";
+
+type Placed = { readonly index: number; readonly devices: readonly string[] };
+
+export function isLaidOutAs(ranks: readonly Placed[], placements: readonly RankPlacement[] = []): boolean {
+  return ranks.length === placements.length && ranks.every((rank) => keepsDevices(rank, placements));
+}
+
+/** Those that go on while their group is laid out anew. */
+export function stayingRanks<Rank extends Placed>(
+  ranks: readonly Rank[],
+  placements: readonly RankPlacement[] = [],
+  { resizes, restart }: Pick<AnyWorkerClass, "resizes" | "restart">,
+): Rank[] {
+  return resizes && restart === "rank" ? ranks.filter((rank) => keepsDevices(rank, placements)) : [];
+}
+
+const keepsDevices = ({ index, devices }: Placed, placements: readonly RankPlacement[]): boolean =>
+  devices.join() === placements[index]?.devices.join();
