@@ -62,7 +62,7 @@ async function openRelayed({ here, there }: Namespace, { endpoint, far }: Near, 
   }
 }
 
-const way = `over ${limits.mbits} Mbit/s and ${limits.delayMs} ms each way`;
+const way = `over a link of ${limits.mbits} Mbit/s and ${limits.delayMs} ms each way`;
 const notMeasuredBy = (how: string) => `${how}; loss and jitter; links that others use`;
 
 async function benchRoundTrip({ peer, bare, how }: Shaped): Promise<BenchRow> {
@@ -73,7 +73,7 @@ async function benchRoundTrip({ peer, bare, how }: Shaped): Promise<BenchRow> {
     times.link.push(await medianMs(5, () => peer.request("echo", "word")));
   }
   return row({
-    name: `request over a link ${way}, round trip`,
+    name: `request, round trip, ${way}`,
     value: median(times.link),
     unit: "ms",
     baseline: median(times.bare),
@@ -99,7 +99,7 @@ async function benchBulk({ peer, bare, how }: Shaped): Promise<BenchRow> {
     rates.link.push((sizeBytes * 8) / linkMs / 1000);
   }
   return row({
-    name: `16 MiB Float32Array over a link ${way}`,
+    name: `16 MiB Float32Array ${way}`,
     value: median(rates.link),
     unit: "Mbit/s",
     baseline: median(rates.bare),
