@@ -299,8 +299,9 @@ test("unit-aware gives fewer units while tool calls wait or run on them: each of
     const { selected } = decide([reward, ...calls], new Map([["cpu", { free: 32, busy }]]));
     return selected.find(({ id }) => id === "reward")!.allocation.cpu!;
   };
-  // Under a price of p a second, (0.1 + 0.9 / u)(1 + p u) is least at u = 3 / sqrt(p), of which the set has a neighbour.
-  expect([0, 8, 32, 128].map((running) => given(running, 0))).toEqual([32, 8, 4, 4]);
+  // Under a price p, (0.1 + 0.9 / u)(1 + p u) is least at u = 3 / sqrt(p), of which the set has a neighbour: 8 of 40 units
+  // busy by 8 calls, with 8 more given, are a price of 8 / 40 * 16 / 40; 48 of 80, with 4 more, of 48 / 80 * 52 / 80.
+  expect([0, 8, 48, 256].map((running) => given(running, 0))).toEqual([32, 8, 4, 4]);
   const waiting = [0, 4, 16, 64].map((numWaiting) => given(0, numWaiting));
   expect(waiting).toEqual(waiting.toSorted((a, b) => b - a));
   expect(waiting.at(-1)).toBeLessThan(waiting[0]!);

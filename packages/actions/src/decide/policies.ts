@@ -110,8 +110,10 @@ function prefixArrangement(group: Group): (length: number) => PrefixResult {
  * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (P2).
  * Those who will come while it runs are delayed by it, too. By Little's law they are as many as run now, so the units of
  * those who start are arranged under that price as well; there, whoever waits or runs on the resource counts, scaling or
- * not, against all of its units: a tool call waits for a unit as a reward does, and each trajectory makes many. Who starts is decided without it: the estimate knows only those
- * who are here, and would find it better to wait than to start on as few units as the price allows.
+ * not, against all of its units: a tool call waits for a unit as a reward does, and each trajectory makes many. Of those who
+ * come, only those are delayed who find the units held: by PASTA as great a share as is held once these have started.
+ * Who starts is decided without that: the estimate knows only those who are here, and would find it better to wait than to
+ * start on as few units as the price allows.
  * With nobody behind and nobody running the price is zero and the arrangement is the exact least sum.
  *
  * Units held by actions of a fixed number are none of what scales: counting their completions would promise units
@@ -156,9 +158,15 @@ function decideUnitAware(group: Group): GroupDecision {
   }
   const { started, objective } = best!;
   if (group.busy.length + group.others === 0 || started === 0) return best!;
-  const units = group.busy.reduce((sum, b) => sum + b.units, free);
-  const others = total - started + group.others + group.busy.length;
-  const index = arrangeGroupPriced(group, started, others / Math.max(1, units));
+  const units = Math.max(
+    1,
+    group.busy.reduce((sum, b) => sum + b.units, free),
+  );
+  const arrange = (foundHeld: number): Int32Array =>
+    arrangeGroupPriced(group, started, (total - started + group.others + group.busy.length * foundHeld) / units);
+  let index = arrange(1);
+  const held = index.reduce((sum, choice, i) => sum + actions[i]!.choices.units[choice]!, units - free);
+  if (held < units) index = arrange(held / units);
   const seconds = (of: Int32Array): number =>
     of.reduce((sum, choice, i) => sum + actions[i]!.choices.seconds[choice]!, 0);
   return { ...best!, index, objective: objective + seconds(index) - seconds(best!.index) };
