@@ -78,7 +78,7 @@ async function benchRoundTrip({ peer, bare, how }: Shaped): Promise<BenchRow> {
     unit: "ms",
     baseline: median(times.bare),
     against: "8 bytes and 1 byte back over a bare TCP socket",
-    ratioAtMost: 1.1,
+    ratioAtMost: 1.25, // one way there and one back; a second would make it 2
     notMeasured: notMeasuredBy(how),
   });
 }
