@@ -16,7 +16,7 @@ import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import type { PlanProblem, Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
-import { fastestOf, type StepTimes } from "../profile/plan-trials.ts";
+import { fastestOf, nextTrial, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
@@ -31,8 +31,8 @@ export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "max
   /** `placement.components` of only some components; the others are searched for */
   readonly pinned?: Readonly<Record<string, string>> | undefined;
   /**
-   * `placement.auto.trialTolerance`: of the plans that are predicted within this share of the best, the fastest as it was
-   * measured comes first, as a run chooses; without it predictions alone count
+   * `placement.auto.trialTolerance`: the plan that a run would choose by what it has measured, or try first, comes first;
+   * without it predictions alone count
    */
   readonly trialTolerance?: number | undefined;
 } & Pick<SolveOptions, "deadlineMs" | "nowMs">;
@@ -104,11 +104,14 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
   };
 }
 
+/** What a run would choose, or try first. */
 function fastest(alternatives: readonly PlannedMode[], tolerance: number | undefined): PlannedMode {
   const [first] = alternatives as readonly [PlannedMode];
   if (tolerance === undefined) return first;
-  const worth = alternatives.filter(({ stepSeconds }) => stepSeconds <= first.stepSeconds * (1 + tolerance));
-  const tried = worth.flatMap((plan) => (plan.measured ? [{ plan, seconds: plan.measured.seconds }] : []));
+  const plans = alternatives.map(({ stepSeconds, measured }) => ({ predictedSeconds: stepSeconds, times: measured }));
+  const untried = nextTrial(plans, { mostSamples: 0, tolerance });
+  if (untried !== undefined) return alternatives[untried]!;
+  const tried = alternatives.flatMap((plan) => (plan.measured ? [{ plan, seconds: plan.measured.seconds }] : []));
   return fastestOf(tried)?.plan ?? first;
 }
 

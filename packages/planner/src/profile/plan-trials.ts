@@ -1,6 +1,8 @@
 /**
  * Which plan to try next, and how certain it is that one is faster than another. Pure.
  *
+ * T0 a plan is tried that is predicted within a tolerance of the best prediction, or of what the fastest plan really took:
+ *    where plans take longer than predicted, those that were predicted to be slower get their turn.
  * T1 a plan is tried again as long as it may be faster than the fastest one by more than `worthwhile`, at `confidence`.
  * T2 none is tried for more than so many steps; those with the fewest come first, so that plans alternate and what else a
  *    machine does meanwhile meets all of them.
@@ -37,24 +39,38 @@ export function standardError({ deviation, samples }: Pick<StepTimes, "deviation
   return deviation * Math.sqrt(Math.PI / 2 / samples);
 }
 
-/**
- * The place in `tried` of the plan to be run next; undefined when the fastest so far is to stay. `last`: the one that has
- * just run, which among equals goes on, as it costs no change.
- */
+/** `times`: undefined until it has been tried. */
+export type TriedPlan = { readonly predictedSeconds: number; readonly times: StepTimes | undefined };
+
+export type TrialOptions = {
+  /** steps that a plan is tried for at most */
+  readonly mostSamples: number;
+  /** a share of the best (T0) */
+  readonly tolerance: number;
+  /** the place of the plan that has just run, which among equals goes on, as it costs no change */
+  readonly last?: number | undefined;
+};
+
+/** The place of the plan to be run next; undefined when the fastest so far is to stay. */
 export function nextTrial(
-  tried: readonly (StepTimes | undefined)[],
-  { mostSamples, last }: { readonly mostSamples: number; readonly last?: number | undefined },
+  plans: readonly TriedPlan[],
+  { mostSamples, tolerance, last }: TrialOptions,
 ): number | undefined {
-  const untried = tried.indexOf(undefined);
+  const fastest = fastestOf(plans.flatMap(({ times }) => times ?? []));
+  const best = Math.max(Math.min(...plans.map(({ predictedSeconds }) => predictedSeconds)), fastest?.seconds ?? 0);
+  const untried = plans.findIndex(
+    ({ times, predictedSeconds }) => !times && predictedSeconds <= best * (1 + tolerance), // T0
+  );
   if (untried >= 0) return untried;
-  const known = tried as readonly StepTimes[];
-  const fastest = fastestOf(known);
   if (fastest === undefined) return undefined;
-  const rivals = known.filter((each) => each !== fastest && certaintyOf(fastest, each, worthwhile) < confidence); // T1
-  if (rivals.length === 0) return undefined;
-  const open = [fastest, ...rivals].filter(({ samples }) => samples < mostSamples); // T2
-  const fewest = Math.min(...open.map(({ samples }) => samples));
-  const next = open.filter(({ samples }) => samples === fewest).map((each) => known.indexOf(each));
+  const open = [...plans.entries()].flatMap(([at, { times }]) => {
+    if (!times || (times !== fastest && certaintyOf(fastest, times, worthwhile) >= confidence)) return []; // T1
+    return [{ at, ...times }];
+  });
+  if (open.length === 1) return undefined;
+  const left = open.filter(({ samples }) => samples < mostSamples); // T2
+  const fewest = Math.min(...left.map(({ samples }) => samples));
+  const next = left.filter(({ samples }) => samples === fewest).map(({ at }) => at);
   return last !== undefined && next.includes(last) ? last : next[0];
 }
 

@@ -194,33 +194,27 @@ export class ReplannerState {
   /** P2. */
   #choose(why: readonly string[], alreadyTried: readonly Trial[]): PlanChange {
     const profile = this.#profile as Profile;
-    const { trialTolerance } = this.#input.options;
     const proposed = this.#input.propose(profile);
     const best = proposed[0];
     if (!best) return this.#settle(this.#plan, undefined, [...why, "no other plan is feasible"]);
     const trials = [...alreadyTried];
     const known = new Set(alreadyTried.map(({ candidate }) => layoutOf(candidate.plan).name));
     for (const candidate of proposed) {
-      if (candidate.predictedSeconds > best.predictedSeconds * (1 + trialTolerance)) continue;
       const { name } = layoutOf(candidate.plan);
       if (known.has(name)) continue;
       known.add(name);
       trials.push({ candidate, times: profile.steps.find(({ layout }) => layout === name) });
     }
     const explained = [...why, ...best.explanation];
-    const [only] = trials;
-    if (trials.length === 1 && only && !only.times)
-      return this.#settle(only.candidate.plan, only.candidate.predictedSeconds, explained);
     return this.#tryNext(trials, undefined, explained) as PlanChange;
   }
 
   /** Undefined where the plan that runs is tried once more. */
   #tryNext(trials: Trial[], last: Trial | undefined, why: readonly string[]): PlanChange | undefined {
-    const { trialRounds, measuredSteps } = this.#input.options;
-    const next = nextTrial(
-      trials.map(({ times }) => times),
-      { mostSamples: trialRounds * measuredSteps, last: last && trials.indexOf(last) },
-    );
+    const { trialRounds, measuredSteps, trialTolerance: tolerance } = this.#input.options;
+    const plans = trials.map(({ candidate: { predictedSeconds }, times }) => ({ predictedSeconds, times }));
+    const mostSamples = trialRounds * measuredSteps;
+    const next = nextTrial(plans, { mostSamples, tolerance, last: last && trials.indexOf(last) });
     const current = next === undefined ? undefined : (trials[next] as Trial);
     if (!current) return this.#conclude(trials, why);
     this.#phase = { type: "trying", trials, current };

@@ -129,9 +129,10 @@ describe("a run that is planned automatically", () => {
         const state = replanner({ actual, predicted });
         const last = run(state, (plan) => actual[plan.mode], state.start()).at(-1) as PlanChange;
         expect(last.phase).toBe("chosen");
-        const best = Math.min(...Object.values(predicted));
-        const near = modes.filter((mode) => predicted[mode] <= best * (1 + options.trialTolerance));
-        expect(actual[last.plan.mode]).toBe(Math.min(...near.map((mode) => actual[mode])));
+        // Whoever is left out was predicted to be slower than what the chosen one really took.
+        const chosen = actual[last.plan.mode];
+        for (const mode of modes)
+          if (actual[mode] < chosen) expect(predicted[mode]).toBeGreaterThan(chosen * (1 + options.trialTolerance));
       }),
     );
   });

@@ -25,7 +25,8 @@ function race(actual: readonly number[], deviation: number, noise: readonly numb
   let left = noise;
   for (;;) {
     const tried = seen.map((seconds) => (seconds.length > 0 ? stepTimes(seconds) : undefined));
-    const next = nextTrial(tried, { mostSamples, last: visits.at(-1) });
+    const plans = tried.map((times) => ({ predictedSeconds: 1, times }));
+    const next = nextTrial(plans, { mostSamples, tolerance: 0.25, last: visits.at(-1) });
     if (next === undefined) return { visits, tried: tried as StepTimes[], seen };
     visits.push(next);
     if (left.length === 0) throw new Error("more steps than there may be");
@@ -59,16 +60,21 @@ describe("trials of plans", () => {
 
   test("end at once where one is clearly slower, and where the difference is not worth finding (T1)", () => {
     expect(race([1, 2], 0.02, [1, -1, 0, 1, -1, 0]).visits).toEqual([0, 1]);
-    const alike = { deviation: 0.002, samples: 9 };
-    expect(
-      nextTrial(
-        [
-          { seconds: 1, ...alike },
-          { seconds: 1.001, ...alike },
-        ],
-        { mostSamples: 100 },
-      ),
-    ).toBeUndefined();
+    const alike = [1, 1.001].map((seconds) => ({
+      predictedSeconds: 1,
+      times: { seconds, deviation: 0.002, samples: 9 },
+    }));
+    expect(nextTrial(alike, { mostSamples: 100, tolerance: 0.25 })).toBeUndefined();
+  });
+
+  test("leave out what is predicted to be slow, until what was predicted to be fast turns out to be slower (T0)", () => {
+    const untried = { times: undefined };
+    const took = (seconds: number) => ({ times: { seconds, deviation: 0.001, samples: 3 } });
+    const slow = { predictedSeconds: 1.4, ...untried };
+    const options = { mostSamples: 12, tolerance: 0.25 };
+    expect(nextTrial([{ predictedSeconds: 1, ...untried }, slow], options)).toBe(0);
+    expect(nextTrial([{ predictedSeconds: 1, ...took(1) }, slow], options)).toBeUndefined();
+    expect(nextTrial([{ predictedSeconds: 1, ...took(1.6) }, slow], options)).toBe(1);
   });
 
   test("choose a plan that is hardly slower than the best, whatever the noise does to single steps", () => {
