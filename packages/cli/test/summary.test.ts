@@ -32,7 +32,10 @@ it("tells a person what was gained, how fast, and what to type next", () => {
   expect(text).toMatch(/reward +0\.31 → 0\.87/);
   expect(text).toMatch(/restarts +1/);
   expect(text).toContain("files       runs/reasoning-grpo-0042");
-  expect(text).toContain("treadle trace reasoning-grpo-0042");
+  expect(text).toContain("treadle trace reasoning-grpo-0042  ");
+  expect(renderSummary(state, { colour: false, runs: "/data/runs" })).toContain(
+    "treadle trace reasoning-grpo-0042 --runs /data/runs ",
+  );
 });
 
 it("offers to go on with a run that was stopped, and leaves out what was never measured", () => {

@@ -73,7 +73,10 @@ async function execute(flags: RunFlags, start: (common: Common) => Promise<RunRe
     );
     view.close();
     if (flags.json) process.stdout.write(`${JSON.stringify(summary)}\n`);
-    else process.stdout.write(`${renderSummary(view.state(), { colour: process.stdout.isTTY === true })}\n`);
+    else
+      process.stdout.write(
+        `${renderSummary(view.state(), { colour: process.stdout.isTTY === true, runs: flags.runs })}\n`,
+      );
     if (stopped) process.exitCode = 130;
   } finally {
     view.close();

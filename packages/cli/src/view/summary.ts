@@ -5,7 +5,14 @@ import { sparkline } from "./plot.ts";
 import type { RunState } from "./state.ts";
 import { formatCount, formatPercent, formatSeconds, significant } from "./text.ts";
 
-export function renderSummary(state: RunState, options: { colour: boolean; next?: readonly string[] }): string {
+export type SummaryOptions = {
+  readonly colour: boolean;
+  readonly next?: readonly string[];
+  /** the folder of the runs where it is not the default one, which commands have to be told then */
+  readonly runs?: string | undefined;
+};
+
+export function renderSummary(state: RunState, options: SummaryOptions): string {
   const c = pc.createColors(options.colour);
   const { summary } = state;
   if (!summary) return `run ${state.runId} has no summary: it did not come to an end`;
@@ -34,7 +41,7 @@ export function renderSummary(state: RunState, options: { colour: boolean; next?
   const done = wasCut
     ? `${c.yellow("stopped")} after step ${steps} of ${state.numSteps}`
     : `${c.green("finished")} ${steps} steps`;
-  const next = options.next ?? nextCommands(state, wasCut);
+  const next = options.next ?? nextCommands(state, wasCut, options.runs);
   return [
     "",
     `${c.bold(state.workflow)} ${done} in ${formatSeconds(seconds)}${summary.mode ? `, ${summary.mode}` : ""}`,
@@ -46,11 +53,12 @@ export function renderSummary(state: RunState, options: { colour: boolean; next?
   ].join("\n");
 }
 
-function nextCommands(state: RunState, wasCut: boolean): string[] {
+function nextCommands(state: RunState, wasCut: boolean, runs: string | undefined): string[] {
+  const run = runs === undefined ? state.runId : `${state.runId} --runs ${runs}`;
   const commands: [string, string][] = [];
-  if (wasCut) commands.push([`treadle resume ${state.runId}`, "goes on after the last step"]);
-  commands.push([`treadle trace ${state.runId}`, "where the time went"]);
-  if (!wasCut) commands.push([`treadle resume ${state.runId} --set steps=${state.numSteps * 2}`, "trains longer"]);
+  if (wasCut) commands.push([`treadle resume ${run}`, "goes on after the last step"]);
+  commands.push([`treadle trace ${run}`, "where the time went"]);
+  if (!wasCut) commands.push([`treadle resume ${run} --set steps=${state.numSteps * 2}`, "trains longer"]);
   const width = Math.max(...commands.map(([command]) => command.length));
   return commands.map(([command, purpose]) => `${command.padEnd(width)}  ${purpose}`);
 }
