@@ -14,6 +14,7 @@ import { randomBytes } from "node:crypto";
 import { chmod, mkdir, rm, stat } from "node:fs/promises";
 import net from "node:net";
 import { dirname } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { TLSSocket } from "node:tls";
 import { type Link, type LinkTls, type PeerName, TreadleError } from "@treadle/contracts";
 import { type Address, checkUnixPath, type ParsedAddress, parseAddress } from "./address.ts";
@@ -90,6 +91,8 @@ export interface Endpoint {
 }
 
 const defaultHandshakeTimeoutMs = 5000;
+const relayStartMs = 10_000;
+const relayRetryMs = 50;
 const defaultPoolBytes = 2 * 1024 ** 3;
 const maxHandshakes = 256;
 const scratchBytes = 64 * 1024;
@@ -222,14 +225,15 @@ class SocketEndpoint implements Endpoint {
     let failure = new TreadleError("link.refused", "there is no address to connect to");
     for (const address of list) {
       try {
-        const link = await this.#dial(address, options.expect, options.signal);
-        if (address.startsWith("relay:")) this.#options.onRelayed?.(address, failure);
+        if (!address.startsWith("relay:")) return await this.#dial(address, options.expect, options.signal);
+        const link = await this.#dialRelay(address, options.expect, options.signal);
+        this.#options.onRelayed?.(address, failure);
         return link;
       } catch (error) {
-        // Why a process cannot be dialled says more than why nobody could help.
         const cause = error as TreadleError;
         if (cause.code === "call.cancelled") throw cause;
-        if (!address.startsWith("relay:") || address === list[0]) failure = cause;
+        const isWayAround = address.startsWith("relay:") && address !== list[0];
+        failure = isWayAround ? aroundRefused(failure, cause) : cause;
       }
     }
     throw failure;
@@ -326,6 +330,17 @@ class SocketEndpoint implements Endpoint {
       return await this.#shake(wire, "dialler", expect, address);
     } finally {
       signal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  /** It may still be starting, as nobody waits for it before he needs it. */
+  async #dialRelay(address: Address, expect: PeerName | undefined, signal?: AbortSignal): Promise<SocketLink> {
+    for (const endMs = performance.now() + relayStartMs; ; await delay(relayRetryMs)) {
+      try {
+        return await this.#dial(address, expect, signal);
+      } catch (error) {
+        if (!isAbsent((error as Error).cause) || performance.now() > endMs) throw error;
+      }
     }
   }
 
@@ -490,6 +505,15 @@ function writeStep(socket: net.Socket, step: object): void {
   frame.set(body, headBytes);
   socket.write(frame);
 }
+
+const isAbsent = (cause: unknown): boolean =>
+  ["ENOENT", "ECONNREFUSED"].includes((cause as NodeJS.ErrnoException | undefined)?.code ?? "");
+
+/** Why a process cannot be dialled says more than why nobody could help. */
+const aroundRefused = (direct: TreadleError, around: TreadleError): TreadleError =>
+  new TreadleError(direct.code, `${direct.message}; nor is it reached by way of NATS: ${around.message}`, {
+    cause: direct,
+  });
 
 function cancelled(address: Address, signal: AbortSignal): TreadleError {
   return new TreadleError("call.cancelled", `connecting to '${address}' was cancelled`, { cause: signal.reason });

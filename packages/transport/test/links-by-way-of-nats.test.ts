@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { type Link, NatsConfig, type TreadleError } from "@treadle/contracts";
 import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
@@ -83,6 +84,35 @@ test("a relay is what is left when no address answers, and says why", async () =
   const pair = await joinedByRelay();
   toClose.push(() => pair.dispose());
   expect(pair.relayed).toEqual([expect.stringMatching(/^relay:right\/s: no process answers at 'tcp:/)]);
+});
+
+test("a relay that is still starting is waited for", async () => {
+  const [here, there] = [await folder(), await folder()];
+  const right = await openEndpoint({ name: "right", runId, token, unixPath: join(there.path, "s") });
+  toClose.push(() => right.close());
+  right.onLink(() => {});
+  const path = join(here.path, "relay");
+  const left = await openEndpoint({ name: "left", runId, token, relayPath: path });
+  toClose.push(() => left.close());
+  const dialled = left.connect("relay:right/s", { expect: "right" });
+  const isRefused = await Promise.race([
+    dialled.then(
+      () => false,
+      () => true,
+    ),
+    delay(200),
+  ]);
+  expect(isRefused).toBeUndefined();
+  const nats = NatsConfig.parse({ url: server.url });
+  const run = `run-${++numRuns}`;
+  for (const [member, at] of [
+    ["right", join(there.path, "relay")],
+    ["left", path],
+  ] as const) {
+    const relay = await openRelay({ nats, runId: run, member, path: at, ports: {} });
+    toClose.push(() => relay.close());
+  }
+  expect((await dialled).remote).toBe("right");
 });
 
 test("whom nobody serves cannot be reached, and a line that names nobody is refused", async () => {
