@@ -8,7 +8,10 @@ import { temporaryRuns, treadle } from "../support/treadle.ts";
 test("a run finds its plan by itself, keeps what it measured, and the next one measures nothing", async () => {
   await using runs = await temporaryRuns();
   const profile = join(runs.path, "profile.json");
-  const settings = ["placement.mode=auto", `placement.auto.profile=${profile}`, "cluster.devices=4", "steps=14"];
+  const settings = [
+    ...["placement.mode=auto", `placement.auto.profile=${profile}`, "placement.auto.trialRounds=2"],
+    ...["cluster.devices=4", "steps=40"],
+  ];
   const run = () =>
     treadle(["run", ledgerWorkflow, "--plain", "--runs", runs.path, ...settings.flatMap((each) => ["--set", each])]);
   const first = await run();

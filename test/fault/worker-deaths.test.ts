@@ -100,7 +100,10 @@ test("S2: whichever worker is killed while the run measures and changes its plan
       6: [["SIGKILL", "maker/0"]],
       8: [["SIGKILL", "trainer/0"]],
     },
-    ["placement.mode=auto", `placement.auto.profile=${join(root, "profile.json")}`, "cluster.devices=4", "steps=14"],
+    [
+      ...["placement.mode=auto", `placement.auto.profile=${join(root, "profile.json")}`, "placement.auto.trialRounds=1"],
+      ...["cluster.devices=4", "steps=24"],
+    ],
   );
   const phases = events.flatMap((event) => (event.type === "plan" ? [event.phase] : []));
   expect(phases).toContain("profiling");
@@ -109,6 +112,6 @@ test("S2: whichever worker is killed while the run measures and changes its plan
     new Set(events.flatMap((event) => (event.type === "plan" ? [JSON.stringify(event.placement)] : []))).size,
   ).toBeGreaterThan(1);
   const folder = join(root, result.summary.runId);
-  await expectWholeLedger(folder, 14, 12);
+  await expectWholeLedger(folder, 24, 12);
   await expectCleanEnd(result.summary.runId, folder, pidsOf(events));
 }, 480_000);
