@@ -95,6 +95,9 @@ test("S3: a worker that neither computes nor returns is seen to stand still", as
   jumpAs("back");
   const run = world.startRun(["pauseMs=600000", "supervision.stallMs=2000"]);
   const { error } = await run.event("run-failed");
-  expect(error).toMatchObject({ code: "call.timeout", message: expect.stringMatching(/^nothing moved for \d{1,2} s: /) });
+  expect(error).toMatchObject({
+    code: "call.timeout",
+    message: expect.stringMatching(/^nothing moved for \d{1,2} s: /),
+  });
   expect(await run.exited).toBe(1);
 }, 300_000);

@@ -101,7 +101,11 @@ test("S2: whichever worker is killed while the run measures and changes its plan
       8: [["SIGKILL", "trainer/0"]],
     },
     [
-      ...["placement.mode=auto", `placement.auto.profile=${join(root, "profile.json")}`, "placement.auto.trialRounds=1"],
+      ...[
+        "placement.mode=auto",
+        `placement.auto.profile=${join(root, "profile.json")}`,
+        "placement.auto.trialRounds=1",
+      ],
       ...["cluster.devices=4", "steps=24"],
     ],
   );
