@@ -142,6 +142,8 @@ export class ChaosCluster implements AsyncDisposable {
   /** Lets the step end; resolves with the exit code. */
   async stop(): Promise<number | null> {
     this.#isOver = true;
+    // One that was started a moment ago would be killed by the signal, as it does not listen yet.
+    await Promise.race([this.runner?.event("run-started").catch(() => {}), this.runner?.exited]);
     this.runner?.child.kill("SIGINT");
     return (await this.runner?.exited) ?? null;
   }
