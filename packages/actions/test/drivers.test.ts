@@ -168,7 +168,8 @@ describe("control groups", () => {
     const tree = new CgroupV2(base, "session");
     await mkdir(join(base, "session"));
     await tree.createSandbox("s", { memoryBytes: 1000, maxProcesses: 7 });
-    expect(await tree.createExec("s", "e", [2, 3])).toEqual([join(base, "session/s/e/cgroup.procs")]);
+    expect(await tree.createExec("s", "e")).toEqual([join(base, "session/s/e/cgroup.procs")]);
+    await tree.setCores("s", "e", [2, 3]);
     const at = (file: string) => readFile(join(base, "session", file), "utf8");
     expect([
       await at("s/memory.max"),

@@ -180,7 +180,7 @@ class HeldSandbox extends OpenSandbox {
     await chown(this.#folder, userId, userId);
     // The holder itself takes three: bubblewrap, its inner init, and what it holds.
     await this.#tree.createSandbox(this.id, { memoryBytes, maxProcesses: maxProcesses + 3 });
-    const join = await this.#tree.createExec(this.id, holdingExec, undefined);
+    const join = await this.#tree.createExec(this.id, holdingExec);
     const holder = spawn(
       "/bin/sh",
       joinThen(join, [
@@ -218,7 +218,7 @@ class HeldSandbox extends OpenSandbox {
   protected override async startShell(): Promise<ShellProcess> {
     await this.#dropSpare();
     const exec = `shell-${this.#execs++}`;
-    const join = await this.#tree.createExec(this.id, exec, undefined);
+    const join = await this.#tree.createExec(this.id, exec);
     const child = spawn("/bin/sh", this.#entering(join, baseEnvironment, ["/bin/sh"]), {
       stdio: ["pipe", "pipe", "pipe"],
       env: { PATH: process.env.PATH ?? baseEnvironment.PATH },
@@ -307,7 +307,7 @@ class HeldSandbox extends OpenSandbox {
 
   async #startEntering(): Promise<Entered> {
     const exec = `exec-${this.#execs++}`;
-    const join = await this.#tree.createExec(this.id, exec, undefined);
+    const join = await this.#tree.createExec(this.id, exec);
     const args = this.#entering(join, baseEnvironment, ["/bin/sh", "-c", becomeWhatIsTold]);
     const path = { PATH: process.env.PATH ?? baseEnvironment.PATH };
     const running = spawnCommand({ program: "/bin/sh", args, environment: path });

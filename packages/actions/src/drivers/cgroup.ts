@@ -15,7 +15,7 @@ export interface CgroupTree {
   readonly roots: readonly string[];
   createSandbox(sandbox: string, limits: CgroupLimits): Promise<void>;
   /** Files that a process writes its id to, to become part of the command. */
-  createExec(sandbox: string, exec: string, cores: readonly number[] | undefined): Promise<string[]>;
+  createExec(sandbox: string, exec: string): Promise<string[]>;
   /** Applies to what runs, at once. */
   setCores(sandbox: string, exec: string, cores: readonly number[]): Promise<void>;
   processes(sandbox: string, exec: string): Promise<number[]>;
@@ -117,11 +117,10 @@ export class CgroupV1 implements CgroupTree {
     await writeFile(join(memory, "memory.memsw.limit_in_bytes"), String(memoryBytes)).catch(() => {});
   }
 
-  async createExec(sandbox: string, exec: string, cores: readonly number[] | undefined): Promise<string[]> {
+  async createExec(sandbox: string, exec: string): Promise<string[]> {
     const cpuset = join(this.#cpuset, sandbox, exec);
     await Promise.all([mkdir(cpuset), mkdir(join(this.#pids, sandbox, exec))]);
     await this.#inheritCpuset(cpuset);
-    if (cores !== undefined) await this.setCores(sandbox, exec, cores);
     return [join(this.#memory, sandbox), cpuset, join(this.#pids, sandbox, exec)].map((f) => join(f, "cgroup.procs"));
   }
 
@@ -187,10 +186,9 @@ export class CgroupV2 implements CgroupTree {
     await writeFile(join(folder, "memory.swap.max"), "0").catch(() => {});
   }
 
-  async createExec(sandbox: string, exec: string, cores: readonly number[] | undefined): Promise<string[]> {
+  async createExec(sandbox: string, exec: string): Promise<string[]> {
     const folder = join(this.#session, sandbox, exec);
     await mkdir(folder);
-    if (cores !== undefined) await this.setCores(sandbox, exec, cores);
     return [join(folder, "cgroup.procs")];
   }
 

@@ -7,7 +7,7 @@ import { delimiter, dirname, join, resolve, sep } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import { runCommand, spawnCommand } from "./command.ts";
-import type { ShellProcess } from "./held-shell.ts";
+import { quoted, type ShellProcess } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
 import { baseEnvironment, type ExecRequest, type ExecResult, type Sandbox, type SandboxDriver } from "./sandbox.ts";
@@ -113,7 +113,7 @@ class ProcessSandbox extends OpenSandbox {
     return {
       child,
       // The shell does it itself: a fork of its own costs half of one of this process, and no way there and back.
-      setCores: async (cores) => taskset && `'${taskset}' -pc ${cores.join()} $$ >/dev/null 2>&1\n`,
+      setCores: async (cores) => taskset && `${quoted(taskset)} -pc ${cores.join()} $$ >/dev/null 2>&1\n`,
       countProcesses: async () => undefined,
       ranOutOfMemory: () => false,
       kill: async () => {

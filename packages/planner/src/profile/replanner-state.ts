@@ -168,14 +168,13 @@ export class ReplannerState {
       this.#measuredOf(this.#layout.name).add(step);
     }
     if (this.#seconds.length < measuredSteps) return undefined;
-    const measured = median(this.#seconds);
     switch (this.#phase.type) {
       case "probing":
         return this.#probeNext(this.#phase);
       case "trying":
         return this.#tried(this.#phase);
       case "measuring-drift":
-        return this.#judge(this.#phase.builder, this.#phase.ratio, measured);
+        return this.#judge(this.#phase.builder, this.#phase.ratio, median(this.#seconds));
     }
   }
 

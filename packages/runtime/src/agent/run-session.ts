@@ -26,7 +26,7 @@ import { removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import { NodeAgent, type WorkerProcess } from "./node-agent.ts";
 import type { PayloadDepot } from "./payload-depot.ts";
-import { WorkerSpans } from "./worker-spans.ts";
+import { keyOf, WorkerSpans } from "./worker-spans.ts";
 
 const beatIntervalMs = 500;
 const logIntervalMs = 100;
@@ -58,8 +58,6 @@ export type SessionOptions = {
   readonly onBeats: (event: HeartbeatsEvent) => void;
   readonly onLog: (event: LogEvent) => void;
 };
-
-const keyOf = (worker: string, incarnation: number): string => `${worker}#${incarnation}`;
 
 export class RunSession {
   readonly run: string;

@@ -68,4 +68,5 @@ export class WorkerSpans {
   }
 }
 
-const keyOf = (worker: string, incarnation: number): string => `${worker}#${incarnation}`;
+/** Of one life of a worker. */
+export const keyOf = (worker: string, incarnation: number): string => `${worker}#${incarnation}`;

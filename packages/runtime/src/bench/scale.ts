@@ -12,7 +12,7 @@ import { type ControlPlane, median, NatsConfig, type RunEvent } from "@treadle/c
 import { openNatsControlPlane } from "@treadle/transport";
 import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { z } from "zod";
-import { moduleFile, openBenchCluster } from "./bench-cluster.ts";
+import { moduleFile, openBenchCluster, scriptArguments } from "./bench-cluster.ts";
 import { Chunk } from "./items.ts";
 import { type BenchRow, row, timed } from "./row.ts";
 import { TrajectoryWorker } from "./workers/trajectory-worker.ts";
@@ -59,8 +59,9 @@ async function startServers(): Promise<MonitoredServer[]> {
 
 async function startAgent(name: string, url: string, ends: (() => unknown)[]): Promise<ChildProcess> {
   const script = fileURLToPath(new URL(moduleFile("./scale-node"), import.meta.url));
-  const loader = script.endsWith(".ts") ? ["--conditions=source", "--import", import.meta.resolve("tsx")] : [];
-  const child = spawn(process.execPath, [...loader, script, name, url], { stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(process.execPath, [...scriptArguments(script), name, url], {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
   ends.push(async () => {
     const exited = once(child, "exit");
     child.stdin?.end();

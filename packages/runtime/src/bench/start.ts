@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { median } from "@treadle/contracts";
+import { scriptArguments } from "./bench-cluster.ts";
 import { type BenchRow, row, timed } from "./row.ts";
 
 const run = promisify(execFile);
@@ -37,8 +38,7 @@ async function probe(kind: "compiled" | "sources"): Promise<number[] | undefined
   const file = kind === "compiled" ? "../../dist/bench/start-probe.js" : "../../src/bench/start-probe.ts";
   const path = fileURLToPath(new URL(file, import.meta.url));
   if (!existsSync(path)) return undefined;
-  const loader = kind === "compiled" ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
   const env = { ...process.env, TREADLE_COMPILED: kind === "compiled" ? "1" : "" };
-  const { stdout } = await run(process.execPath, [...loader, path, String(rounds)], { env });
+  const { stdout } = await run(process.execPath, [...scriptArguments(path), String(rounds)], { env });
   return JSON.parse(stdout) as number[];
 }

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { moduleFile } from "../bench-cluster.ts";
+import { moduleFile, scriptArguments } from "../bench-cluster.ts";
 
 const startTimeoutMs = 60_000;
 
@@ -12,9 +12,7 @@ export type Child = AsyncDisposable & { readonly ready: unknown };
 /** `name`: from the folder above, as `./network/far-side`. `inside`: the command by which another is run elsewhere. */
 export async function startChild(name: string, boot: object, inside: readonly string[] = []): Promise<Child> {
   const script = fileURLToPath(new URL(moduleFile(name), new URL("..", import.meta.url)));
-  // A child inherits no loader that was registered within this process.
-  const loader = script.endsWith(".ts") ? ["--conditions=source", "--import", import.meta.resolve("tsx")] : [];
-  const [file, ...args] = [...inside, process.execPath, ...loader, script, JSON.stringify(boot)];
+  const [file, ...args] = [...inside, process.execPath, ...scriptArguments(script), JSON.stringify(boot)];
   const child = spawn(file as string, args, { stdio: ["pipe", "pipe", "inherit"] });
   const dispose = async () => {
     if (child.exitCode !== null || child.signalCode !== null) return;
