@@ -77,6 +77,16 @@ describe("what a call costs", () => {
     });
   });
 
+  test("a call may wait as often as it likes", () => {
+    const { meter, pass } = handDriven();
+    const times = 300_000;
+    for (let i = 0; i < times; i++) {
+      using _wait = meter.channelWait("episodes", "sink");
+      pass(1);
+    }
+    expect(meter.finish(worker).channels).toMatchObject([{ channel: "episodes", waitMs: times, askMs: 1 }]);
+  });
+
   test("a batch lasts until the next take, and batches of one size add up", () => {
     const { meter, pass } = handDriven();
     for (const busyMs of [3, 4]) {
