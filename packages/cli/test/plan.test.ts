@@ -38,6 +38,7 @@ const profile: Profile = {
   workflow: "emulated",
   createdAt: "2026-01-01T00:00:00.000Z",
   hardware: { key: "h", description: "" },
+  overheadSeconds: 0,
   graph: {
     batch: 32,
     components: Object.fromEntries(names.map((name) => [name, { methods: {} }])),

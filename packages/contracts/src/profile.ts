@@ -134,6 +134,8 @@ export const Profile = z.strictObject({
   }),
   graph: FlowGraph,
   components: z.record(name, ComponentProfile),
+  /** what a step takes besides its components: the runner's own work, and messages on their way */
+  overheadSeconds: seconds.default(0),
   /** whole steps as measured, by how they ran; `seconds` is the median */
   steps: z.array(
     z.strictObject({

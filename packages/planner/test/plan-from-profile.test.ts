@@ -88,14 +88,14 @@ describe("the plan", () => {
     expect(items("rollout-out")).toBe(Math.ceil(4 / sets[1]!.length));
   });
 
-  test("serial seconds are part of every prediction", () => {
+  test("serial seconds, and what steps take besides their components, are part of every prediction", () => {
     const costs = { perItem: 1, serialSeconds: 2 };
-    const profile = chainProfile({ a: costs, b: costs });
+    const profile = { ...chainProfile({ a: costs, b: costs }), overheadSeconds: 1 };
     const without = chainProfile({ a: { perItem: 1 }, b: { perItem: 1 } });
     const options = { devices: cluster(4), ...plain, components: three(["a", "b"]) };
     const { predicted } = planFromProfile(profile, options);
-    expect(predicted.serialSeconds).toBe(4);
-    expect(predicted.stepSeconds).toBeCloseTo(planFromProfile(without, options).predicted.stepSeconds + 4, 9);
+    expect(predicted.serialSeconds).toBe(5);
+    expect(predicted.stepSeconds).toBeCloseTo(planFromProfile(without, options).predicted.stepSeconds + 5, 9);
   });
 
   test("slots that share cores bring no more than the cores can do", () => {

@@ -54,6 +54,7 @@ export function chainProfile(components: Readonly<Record<string, Costs>>, batch 
     workflow: "w",
     createdAt: "2026-01-01T00:00:00.000Z",
     hardware: { key: "h", description: "" },
+    overheadSeconds: 0,
     graph: {
       batch,
       components: Object.fromEntries(

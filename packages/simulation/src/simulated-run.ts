@@ -129,7 +129,7 @@ export class SimulatedRun {
       this.#isInBody = true;
       this.#starts.set(step, this.#queue.nowMs);
       this.#order.begin(step, this.#queue.nowMs);
-      this.#callSerial(step, () => this.#putInputs(step, 0));
+      this.#queue.after(this.#options.model.overheadMs, () => this.#callSerial(step, () => this.#putInputs(step, 0)));
     }
   }
 

@@ -51,6 +51,8 @@ export type WorkflowModel = {
   readonly inputs: readonly Flow[];
   /** channels that nobody but the runner empties */
   readonly outputs: readonly string[];
+  /** of a step, besides its components */
+  readonly overheadMs: number;
   readonly hasCycles: boolean;
   /** true when every order between calls is one of producers and consumers, so L2 can be judged strictly */
   readonly isOrderPlain: boolean;
@@ -99,6 +101,7 @@ export function modelWorkflow(
       .filter(([, { producers }]) => producers.length === 0)
       .map(([channel, { itemsPerStep }]) => ({ channel, items: Math.round(itemsPerStep) })),
     outputs: channels.filter(([, { consumers }]) => consumers.length === 0).map(([channel]) => channel),
+    overheadMs: profile.overheadSeconds * 1000,
     hasCycles: graph.cycles.length > 0,
     isOrderPlain: graph.cycles.length === 0 && components.every((component) => !component.isGang),
     granularityOf: (channel) => plan.granularity.channels[channel] ?? plan.granularity.default,

@@ -103,6 +103,13 @@ describe("a step takes what the schedule takes that is worked out by hand", () =
     expect(simulate({ profile, plan, steps: 2, seed: 1 }).stepSeconds.mean).toBeCloseTo(2 + 16 + 12 + 16, 9);
   });
 
+  test("a step begins with what it takes besides its components", () => {
+    const profile = { ...three(8), overheadSeconds: 5 };
+    const without = simulate({ profile: three(8), plan: placed(profile, "temporal", 1), steps: 2, seed: 1 });
+    const { stepSeconds } = simulate({ profile, plan: placed(profile, "temporal", 1), steps: 2, seed: 1 });
+    expect(stepSeconds.mean).toBeCloseTo(without.stepSeconds.mean + 5, 9);
+  });
+
   test("staleness overlaps steps: after the first one, a step takes as long as the slowest stage", () => {
     const profile = three(8);
     const plan = placed(profile, "spatial", 3, { granularity: 2, maxStaleness: 1 });

@@ -40,7 +40,9 @@ export function describeProfile(profile: Profile): string[] {
     ({ mode, devices, granularity, seconds, samples }) =>
       `${mode} on ${plural(devices, "device")}, granularity ${granularity}: ${formatSeconds(seconds)} a step (${plural(samples, "step")})`,
   );
-  return [`measured on ${profile.hardware.description}`, "", ...table, "", ...fits, "", ...steps];
+  const { overheadSeconds } = profile;
+  const overhead = overheadSeconds > 0 ? [`${formatSeconds(overheadSeconds)} a step besides its components`] : [];
+  return [`measured on ${profile.hardware.description}`, "", ...table, "", ...fits, ...overhead, "", ...steps];
 }
 
 function alignColumns(rows: readonly (readonly string[])[]): string[] {

@@ -1,6 +1,5 @@
 /** `placement.mode: auto`: a measured profile in, a plan out, with its prediction and what it won against. */
 import {
-  type ComponentProfile,
   type DeviceSpec,
   type PlacementMode,
   type Plan,
@@ -18,6 +17,7 @@ import type { PlanProblem, Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
 import { fastestOf, nextTrial, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
+import { asksPerTurn } from "../profile/step-samples.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
@@ -189,14 +189,12 @@ function place(
   };
 }
 
-/**
- * What a turn costs besides its chunks, which have their own takes and puts: the call, the lock, to learn of the end of
- * the stream, to unlock, and the reply. Who takes turns does so one after the other.
- */
+/** Who takes turns does so one after the other. */
 function messageSeconds(profile: Profile, { schedule, parts }: Cost): number {
-  const asks = ({ askSeconds = 0 }: Partial<ComponentProfile> = {}): number => 4 * askSeconds;
   if (schedule.op === "node")
-    return Math.max(...schedule.node.split("+").map((name) => asks(profile.components[name])));
+    return Math.max(
+      ...schedule.node.split("+").map((name) => asksPerTurn * (profile.components[name]?.askSeconds ?? 0)),
+    );
   const seconds = parts.map((part) => messageSeconds(profile, part));
   return schedule.op === "temporal" ? seconds.reduce((sum, each) => sum + each, 0) : Math.max(...seconds);
 }

@@ -94,7 +94,10 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     nodes,
     edges: uniqueEdges(profile.graph.edges.map(({ from, to }) => [from, to])),
   };
-  const serialSeconds = names.reduce((sum, name) => sum + profile.components[name]!.serialSeconds, 0);
+  const serialSeconds = names.reduce(
+    (sum, name) => sum + profile.components[name]!.serialSeconds,
+    profile.overheadSeconds,
+  );
   return { problem, pools, serialSeconds, notes };
 }
 

@@ -3,7 +3,7 @@ import { traceFlow } from "./flow-trace.ts";
 import { stepTimes } from "./plan-trials.ts";
 import { robustMedian } from "./robust-median.ts";
 import { type RunningLayout, usedBy } from "./running-layout.ts";
-import { costsOfStep, type StepCosts } from "./step-samples.ts";
+import { asksPerTurn, costsOfStep, type StepCosts } from "./step-samples.ts";
 import { fitTime } from "./time-fit.ts";
 
 /** What a component is, whatever it costs. */
@@ -74,7 +74,29 @@ export class ProfileBuilder {
     for (const [name, own] of traits) {
       components[name] = profileOf(name, own, costs, graph.batch, this.#swaps.get(name));
     }
-    return { version: 1, ...header, graph, components, steps: this.wholeSteps() };
+    return {
+      version: 1,
+      ...header,
+      graph,
+      components,
+      overheadSeconds: this.#overhead(costs),
+      steps: this.wholeSteps(),
+    };
+  }
+
+  /** What is left of steps in which components took turns, on most devices, when all that they cost is taken away. */
+  #overhead(costs: readonly StepCosts[]): number {
+    const inTurn = [...this.#steps.entries()].filter(
+      ([at, { layout }]) =>
+        layout.mode === "temporal" &&
+        layout.granularity === "all" &&
+        costs[at]?.samples.every(({ isContended }) => !isContended),
+    );
+    const most = Math.max(...inTurn.map(([, { layout }]) => layout.devices));
+    const left = inTurn
+      .filter(([, { layout }]) => layout.devices === most)
+      .map(([at, { seconds }]) => seconds - secondsInTurn(costs[at] as StepCosts));
+    return left.length > 0 ? Math.max(0, median(left)) : 0;
   }
 
   /** What steps took, by how they ran. */
@@ -93,6 +115,17 @@ export class ProfileBuilder {
       ...stepTimes(seconds),
     }));
   }
+}
+
+/** One component after the other. */
+function secondsInTurn(costs: StepCosts): number {
+  const { samples, serialSeconds, onloadSeconds, offloadSeconds, askSeconds } = costs;
+  const sum = (seconds: Iterable<number>): number => [...seconds].reduce((total, each) => total + each, 0);
+  return (
+    sum(samples.map(({ seconds }) => seconds)) +
+    sum([...serialSeconds.values(), ...onloadSeconds.values(), ...offloadSeconds.values()]) +
+    asksPerTurn * sum(askSeconds.values())
+  );
 }
 
 function profileOf(

@@ -50,6 +50,11 @@ export const processorBoundShare = 0.1;
  * messages looks the same as work that others disturbed much, and its processor seconds would be nothing of its time.
  */
 const leastDisturbedShare = 0.3;
+/**
+ * What a turn costs besides its chunks, which have their own takes and puts: the call, the lock, to learn of the end of
+ * the stream, to unlock, and the reply.
+ */
+export const asksPerTurn = 4;
 /** Clocks of what ran between waits say nothing any more. */
 const leastFreeShare = 0.02;
 

@@ -57,6 +57,28 @@ describe("a profile", () => {
     });
   });
 
+  test("has what steps in turns took besides their components, where nobody disturbed them", () => {
+    const step = (
+      seconds: number,
+      cost: { mode?: RunningLayout["mode"]; devices?: number; queuedMs?: number } = {},
+    ) => {
+      const { mode = "temporal", devices = 2, queuedMs = 0 } = cost;
+      const flow = { takes: [{ channel: "prompts", items: 8 }] };
+      const call = observed({ component: "rollout", onloadMs: 10, offloadMs: 20, cpuMs: 99, queuedMs }, flow);
+      const channels = call.channels.map((each) => ({ ...each, askMs: 1 }));
+      const pull = observed({ component: "rollout", method: "pull", busyMs: 50, onloadMs: 10, queuedMs: 0 });
+      return { layout: { ...layout(devices, devices), mode }, seconds, calls: [{ ...call, channels }, pull] };
+    };
+    // 100 of work, one take in it, 50 before it, a swap of 30, and four messages for the turn.
+    const known = 0.1 + 0.001 + 0.05 + 0.03 + 4 * 0.001;
+    const disturbed = step(3, { queuedMs: 50 });
+    const others = [step(2, { mode: "spatial" }), step(2.5, { devices: 1 }), disturbed];
+    const { overheadSeconds } = profileOf([...others, ...[0.9, 0.5, 0.6].map((seconds) => step(seconds))]);
+    expect(overheadSeconds).toBeCloseTo(0.6 - known, 9);
+    expect(profileOf([step(known / 2)]).overheadSeconds, "steps that overlap").toBe(0);
+    expect(profileOf([disturbed]).overheadSeconds, "nothing else is known").toBe(0);
+  });
+
   test("rejects samples taken while others used the processors; where all were, processor seconds count", () => {
     const step = (busyMs: number, cpuMs: number, isOnProcessors = true) => ({
       layout: layout(1, 1, isOnProcessors),
