@@ -10,6 +10,7 @@ export default defineConfig({
   resolve: { conditions },
   test: {
     include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
+    globalSetup: fileURLToPath(new URL("support/sandbox-programs.ts", import.meta.url)),
     testTimeout: 180_000,
     hookTimeout: 180_000,
     // More than cores: tests of faults mostly wait.

@@ -3,16 +3,16 @@
  * in a folder that goes with it, and an image made of busybox. Nothing of it is installed, and no other engine is touched.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, readdirSync, symlinkSync } from "node:fs";
-import { cp, mkdir, mkdtemp, rename, rm, writeFile } from "node:fs/promises";
-import { homedir, tmpdir } from "node:os";
+import { chmodSync, mkdirSync, symlinkSync } from "node:fs";
+import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import { unpackPackages } from "@treadle/transport/testing";
 import Docker from "dockerode";
 
 const run = promisify(execFile);
-const packages = ["docker.io", "containerd", "runc", "busybox-static"];
 
 export type TestEngine = {
   readonly socket: string;
@@ -27,7 +27,7 @@ export async function startDockerEngine(): Promise<TestEngine | string> {
   if (process.getuid?.() !== 0) return "Docker's engine needs root";
   let programs: string;
   try {
-    programs = await unpacked();
+    programs = await unpackPackages("docker", ["docker.io", "containerd", "runc", "busybox-static"]);
   } catch (error) {
     return `Docker's engine cannot be had: ${(error as Error).message.split("\n")[0]}`;
   }
@@ -118,23 +118,4 @@ async function importBusybox(docker: Docker, busybox: string, folder: string): P
   await run("tar", ["-C", root, "-cf", archive, "."]);
   const progress = await docker.importImage(archive, { repo: "treadle-test", tag: "busybox" });
   await new Promise((resolve, reject) => docker.modem.followProgress(progress, (e) => (e ? reject(e) : resolve(null))));
-}
-
-async function unpacked(): Promise<string> {
-  const cache = join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "treadle", "docker");
-  if (existsSync(cache)) return cache;
-  await mkdir(join(cache, ".."), { recursive: true });
-  // Unpacked beside its place: others may look for it meanwhile.
-  const beside = await mkdtemp(`${cache}-`);
-  try {
-    await run("apt-get", ["download", ...packages], { cwd: beside, timeout: 120_000 });
-    for (const file of readdirSync(beside).filter((name) => name.endsWith(".deb"))) {
-      await run("dpkg", ["-x", join(beside, file), beside]);
-      await rm(join(beside, file));
-    }
-    await rename(beside, cache).catch(() => {}); // somebody else was faster
-  } finally {
-    await rm(beside, { recursive: true, force: true });
-  }
-  return cache;
 }

@@ -1,2 +1,3 @@
+export { unpackPackages } from "./debian-packages.ts";
 /** What tests of several packages share. */
 export { freePort, NatsServer, type NatsServerOptions, startNatsServer } from "./nats-server.ts";

@@ -5,11 +5,12 @@
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, rename, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
-import { homedir, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { unpackPackages } from "./debian-packages.ts";
 
 const run = promisify(execFile);
 
@@ -123,25 +124,9 @@ async function findServer(): Promise<string> {
   for (const folder of (process.env["PATH"] ?? "").split(":")) {
     if (folder && existsSync(join(folder, "nats-server"))) return join(folder, "nats-server");
   }
-  const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "treadle", "nats-server");
+  const unpacked = await unpackPackages("nats-server", ["nats-server"]);
   for (const place of ["usr/sbin", "usr/bin"]) {
-    if (existsSync(join(cache, place, "nats-server"))) return join(cache, place, "nats-server");
-  }
-  // Unpacked beside its place: others may look for it meanwhile.
-  await mkdir(join(cache, ".."), { recursive: true });
-  const beside = await mkdtemp(`${cache}-`);
-  try {
-    await run("apt-get", ["download", "nats-server"], { cwd: beside, timeout: 60_000 });
-    const archive = (await readdir(beside)).find((file) => file.endsWith(".deb"));
-    if (archive === undefined) throw new Error("apt-get downloaded no package 'nats-server'");
-    await run("dpkg", ["-x", join(beside, archive), beside]);
-    await rm(join(beside, archive));
-    await rename(beside, cache).catch(() => {}); // somebody else was faster
-  } finally {
-    await rm(beside, { recursive: true, force: true });
-  }
-  for (const place of ["usr/sbin", "usr/bin"]) {
-    if (existsSync(join(cache, place, "nats-server"))) return join(cache, place, "nats-server");
+    if (existsSync(join(unpacked, place, "nats-server"))) return join(unpacked, place, "nats-server");
   }
   throw new Error("the package 'nats-server' holds no such program");
 }
