@@ -28,7 +28,7 @@ module.exports = {
       comment: "a workflow imports packages by name, so it sees what a user sees",
       severity: "error",
       from: { path: "^workflows/" },
-      to: { path: "^packages/[^/]+/src/(?!index\\.ts|testing\\.ts)" },
+      to: { path: "^packages/[^/]+/src/(?!(index|runner|testing)\\.ts)" },
     },
     {
       name: "simulation-drives-state-machines-only",
@@ -48,7 +48,7 @@ module.exports = {
       severity: "error",
       from: { path: "^packages/([^/]+)/" },
       to: {
-        path: "^packages/([^/]+)/src/(?!index\\.ts$|state-machines\\.ts$|testing\\.ts$|testing/|bench\\.ts$|bench/)",
+        path: "^packages/([^/]+)/src/(?!(index|runner|docker|serve|state-machines|testing|bench)\\.ts$|testing/|bench/)",
         pathNot: "^packages/$1/",
       },
     },

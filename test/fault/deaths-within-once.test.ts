@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
-import { runWorkflow } from "@treadle/runtime";
+import { runWorkflow } from "@treadle/runtime/runner";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { pidOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf } from "../support/ledger.ts";

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { RunEvent } from "@treadle/contracts";
-import { runWorkflow } from "@treadle/runtime";
+import { runWorkflow } from "@treadle/runtime/runner";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Journal, type JournalRecord } from "../../packages/runtime/src/run/journal.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, ledgerWorkflow, pidsOf } from "../support/ledger.ts";

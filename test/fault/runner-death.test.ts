@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { RunEvent, TreadleError } from "@treadle/contracts";
-import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime";
+import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime/runner";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { readRecords } from "../../packages/runtime/src/run/journal.ts";
 import { isAlive, segmentsOf, until } from "../support/cluster.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
-import { runWorkflow } from "@treadle/runtime";
+import { runWorkflow } from "@treadle/runtime/runner";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { pidOf } from "../support/cluster.ts";
 import { expectCleanEnd, pidsOf } from "../support/ledger.ts";

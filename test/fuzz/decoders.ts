@@ -11,7 +11,7 @@ import * as contracts from "@treadle/contracts";
 import { type ErrorCode, errorCatalogue, fromErrorRecord, readMessage } from "@treadle/contracts";
 import { LogTail, parseLogLine, readMetrics, readTrace, SpanBatch } from "@treadle/observe";
 import { parsePlacement } from "@treadle/planner";
-import { readConfigFile, readProfile } from "@treadle/runtime";
+import { readConfigFile, readProfile } from "@treadle/runtime/runner";
 import { Decoder, decodeItem, decodeItems, Encoder, encodeItem, ItemEncoder, parseAddress } from "@treadle/transport";
 import fc from "fast-check";
 import { z } from "zod";

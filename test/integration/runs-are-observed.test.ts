@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
 import { rootOf } from "@treadle/observe";
-import { runWorkflow } from "@treadle/runtime";
+import { runWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
 import { until } from "../support/cluster.ts";
 import { type CollectedSpan, startCollector } from "../support/collector.ts";

@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { validateWorkflow } from "@treadle/runtime";
+import { validateWorkflow } from "@treadle/runtime/runner";
 import { describe, expect, test } from "vitest";
 import { projectRoot } from "../support/project.ts";
 

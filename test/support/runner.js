@@ -1,6 +1,6 @@
 /** A runner in a process of its own: starts or resumes a run of a project and prints its events, one a line; stops on SIGINT.
  *  JavaScript, so that compiled it needs no loader. */
-import { resumeRun, runWorkflow } from "@treadle/runtime";
+import { resumeRun, runWorkflow } from "@treadle/runtime/runner";
 
 const [projectRoot, runsRoot, workflow, runId, ...overrides] = process.argv.slice(2);
 const natsUrl = overrides.find((each) => each.startsWith("cluster.nats.url="))?.split("=")[1];

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
 import { algorithmNames } from "@treadle/learning";
-import { resumeRun, runWorkflow } from "@treadle/runtime";
+import { resumeRun, runWorkflow } from "@treadle/runtime/runner";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 const steps = 40;

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { runWorkflow } from "@treadle/runtime";
+import { runWorkflow } from "@treadle/runtime/runner";
 import { z } from "zod";
 import { comparePairs, meanAndError } from "./paired-comparison.ts";
 

@@ -1,3 +1,4 @@
+/** Actions in the process that asks for them. What needs a client or server of others is in `docker` and `serve`. */
 export type { Chunk } from "./arrange/buddy.ts";
 export { type ArrangeAnswer, ArrangeProblem, arrangeMethods, solveArrange } from "./arrange/problem.ts";
 export {
@@ -13,8 +14,6 @@ export { type ActionsAnswer, ActionsProblem, solveActions } from "./decide/probl
 export type { Elastic, QueuedAction } from "./decide/queued-action.ts";
 export type { Busy, ResourceState } from "./decide/resource-state.ts";
 export { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./drivers/cgroup-driver.ts";
-export { DockerDriver, DockerOptions } from "./drivers/docker-driver.ts";
-export { dockerDriverLacks } from "./drivers/docker-engine.ts";
 export type { HeldShell, ShellRequest, ShellResult } from "./drivers/held-shell.ts";
 export { checkDriverChoice, driverChoice, openDriver } from "./drivers/open-driver.ts";
 export { ProcessDriver } from "./drivers/process-driver.ts";
@@ -26,8 +25,6 @@ export { ActionSpec, Amount, allowedUnits, Duration, Retries } from "./formulati
 export { DurationHistory } from "./formulation/duration-history.ts";
 export { Elasticity, efficiencyAt, secondsAt } from "./formulation/elasticity.ts";
 export { formulate } from "./formulation/formulate.ts";
-export { type ActionServer, type ActionServerOptions, serveActions } from "./grpc/server.ts";
-export { type ServiceStatistics, StatisticsClient } from "./grpc/statistics-client.ts";
 export { CpuCluster, CpuManager, CpuNode } from "./managers/cpu.ts";
 export { GpuCluster, GpuManager } from "./managers/gpu.ts";
 export { describeHost } from "./managers/host.ts";
@@ -44,6 +41,4 @@ export {
   ShellActions,
   type ShellActionsOptions,
 } from "./pool/shell-actions.ts";
-export { type ActionService, openActionService } from "./service/service.ts";
-export { ActionServiceConfig } from "./service/service-config.ts";
 export { ModelService, ProcessServices, type ProcessServicesOptions } from "./services/process-services.ts";

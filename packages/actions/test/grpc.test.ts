@@ -5,15 +5,8 @@ import { join } from "node:path";
 import * as grpc from "@grpc/grpc-js";
 import { systemClock } from "@treadle/transport";
 import { afterEach, describe, expect, test } from "vitest";
-import {
-  ActionPool,
-  type ActionServerOptions,
-  CommandActions,
-  CpuManager,
-  ProcessDriver,
-  QuotaManager,
-  serveActions,
-} from "../src/index.ts";
+import { ActionPool, CommandActions, CpuManager, ProcessDriver, QuotaManager } from "../src/index.ts";
+import { type ActionServerOptions, serveActions } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
 
 const cleanups: (() => unknown)[] = [];

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { ActionServiceConfig, openDriver } from "../src/index.ts";
+import { openDriver } from "../src/index.ts";
+import { ActionServiceConfig } from "../src/serve.ts";
 
 afterEach(() => {
   vi.unstubAllEnvs();

@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, describe, expect, test } from "vitest";
-import { StatisticsClient } from "../src/index.ts";
+import { StatisticsClient } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
 
 const treadle = fileURLToPath(new URL("../../cli/bin/treadle.js", import.meta.url));

@@ -7,7 +7,7 @@ import { createServer } from "node:net";
 import { availableParallelism, freemem, platform, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { type AcceleratorTool, acceleratorTools, numaNodes } from "@treadle/runtime";
+import { type AcceleratorTool, acceleratorTools, numaNodes } from "@treadle/runtime/runner";
 import pc from "picocolors";
 import { type NatsInfo, natsInfo, natsProblem } from "./nats-probe.ts";
 import { padCells, wrap } from "./view/text.ts";

@@ -25,6 +25,7 @@ import { type RunningCommand, runCommand, signalProcess } from "./command.ts";
 import { ContainerCores } from "./container-cores.ts";
 import { ContainerGroup } from "./container-group.ts";
 import { DockerEngine, type EngineExec } from "./docker-engine.ts";
+import { DockerOptions } from "./docker-options.ts";
 import type { ShellProcess } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import {
@@ -36,18 +37,6 @@ import {
   type SandboxOptions,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
-
-export const DockerOptions = z.strictObject({
-  /** of every sandbox; must be on the engine, with a POSIX shell, `env`, `cat` and `mkdir` */
-  image: z.string().min(1),
-  /** as DOCKER_HOST: `unix:///path` or `tcp://host:port`; default DOCKER_HOST, then /var/run/docker.sock */
-  socket: z.string().min(1).optional(),
-  /** whom commands run as */
-  userId: z.int().positive().default(65_534),
-  /** writes cores to control groups where it may; false: always `update`, as the paper */
-  fastPath: z.boolean().default(true),
-});
-export type DockerOptions = z.input<typeof DockerOptions>;
 
 const defaultMaxProcesses = 256;
 const startTimeoutMs = 30_000;

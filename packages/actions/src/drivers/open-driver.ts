@@ -1,8 +1,7 @@
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { CgroupDriver, cgroupDriverLacks } from "./cgroup-driver.ts";
-import { DockerDriver, DockerOptions } from "./docker-driver.ts";
-import { dockerDriverLacks } from "./docker-engine.ts";
+import { DockerOptions } from "./docker-options.ts";
 import { ProcessDriver } from "./process-driver.ts";
 import type { SandboxDriver, SandboxOptions } from "./sandbox.ts";
 
@@ -37,7 +36,7 @@ export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions =
       lacking.push(`'${name}': ${lacks}`);
       continue;
     }
-    const driver = make(name, choice);
+    const driver = await make(name, choice);
     try {
       const proof = await driver.open(sandbox);
       await proof.holdShell().ask({ program: ":" });
@@ -57,10 +56,15 @@ export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions =
 async function lacksOf(name: DriverChoice["drivers"][number], { docker }: DriverChoice): Promise<string | undefined> {
   if (name === "process") return undefined;
   if (name === "cgroup") return cgroupDriverLacks();
-  return docker === undefined ? "it needs an image" : dockerDriverLacks(docker.image, docker.socket);
+  if (docker === undefined) return "it needs an image";
+  const { dockerDriverLacks } = await import("./docker-engine.ts");
+  return dockerDriverLacks(docker.image, docker.socket);
 }
 
-function make(name: DriverChoice["drivers"][number], { docker }: DriverChoice): SandboxDriver {
+/** A client of Docker is loaded only where one is asked for. */
+async function make(name: DriverChoice["drivers"][number], { docker }: DriverChoice): Promise<SandboxDriver> {
   if (name === "process") return new ProcessDriver();
-  return name === "cgroup" ? new CgroupDriver() : new DockerDriver(docker!);
+  if (name === "cgroup") return new CgroupDriver();
+  const { DockerDriver } = await import("./docker-driver.ts");
+  return new DockerDriver(docker!);
 }

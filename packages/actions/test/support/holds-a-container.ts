@@ -1,5 +1,5 @@
 /** Opens a container on the engine it is told, runs something in it, says so, and waits to be killed. */
-import { DockerDriver } from "../../src/index.ts";
+import { DockerDriver } from "../../src/docker.ts";
 
 const [socket, image, pause] = process.argv.slice(2);
 const driver = new DockerDriver({ socket, image: image! });

@@ -2,9 +2,14 @@
 import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { ActionServiceConfig, openActionService, type ServiceStatistics, StatisticsClient } from "@treadle/actions";
+import {
+  ActionServiceConfig,
+  openActionService,
+  type ServiceStatistics,
+  StatisticsClient,
+} from "@treadle/actions/serve";
 import { TreadleError } from "@treadle/contracts";
-import { readConfigFile, validateConfig } from "@treadle/runtime";
+import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
 import { actionLines, renderActionFrame } from "../view/action-frame.ts";

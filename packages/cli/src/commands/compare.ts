@@ -1,7 +1,7 @@
 /** `treadle compare`: one workflow in every mode, by one or several configurations, as a table. */
 import { basename } from "node:path";
 import type { Profile, RunEvent } from "@treadle/contracts";
-import { type ComparedPlan, type CompareOptions, compareModes } from "@treadle/runtime";
+import { type ComparedPlan, type CompareOptions, compareModes } from "@treadle/runtime/runner";
 import { simulate } from "@treadle/simulation";
 import { Command } from "commander";
 import {

@@ -1,6 +1,6 @@
 /** How commands find the control plane, and what runs there. */
 import { type ControlPlane, type Member, NatsConfig, TreadleError } from "@treadle/contracts";
-import { validateConfig } from "@treadle/runtime";
+import { validateConfig } from "@treadle/runtime/runner";
 import { openNatsControlPlane } from "@treadle/transport";
 import { type Command, Option } from "commander";
 import type { z } from "zod";

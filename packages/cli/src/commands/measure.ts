@@ -2,7 +2,7 @@
 import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
-import { type MeasureOptions, profilePath, profileWorkflow, readProfile, traceWorkflow } from "@treadle/runtime";
+import { type MeasureOptions, profilePath, profileWorkflow, readProfile, traceWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { describeFlow, drawFlow } from "../view/flow-drawing.ts";
 import { createMeasuringLines } from "../view/measuring.ts";

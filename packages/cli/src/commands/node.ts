@@ -1,5 +1,5 @@
 import { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, TreadleError } from "@treadle/contracts";
-import { openNode, validateConfig } from "@treadle/runtime";
+import { openNode, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
 import { given, type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";

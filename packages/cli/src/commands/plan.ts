@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { type DeviceSpec, type Profile, TreadleError } from "@treadle/contracts";
 import { type PlanFromProfile, planFromProfile } from "@treadle/planner";
-import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime";
+import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { planPage } from "../view/plan-page.ts";
 import { type PlannedCase, renderPlan } from "../view/plan-text.ts";

@@ -11,7 +11,7 @@ import {
   profileElasticity,
 } from "@treadle/actions";
 import { TreadleError } from "@treadle/contracts";
-import { validateConfig } from "@treadle/runtime";
+import { validateConfig } from "@treadle/runtime/runner";
 import { Command, Option } from "commander";
 import { z } from "zod";
 import { formatPercent, formatSeconds, significant } from "../view/text.ts";

@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { listRunIds, RunFolder } from "@treadle/runtime";
+import { listRunIds, RunFolder } from "@treadle/runtime/runner";
 
 /** The nearest folder upwards with a lock file or a repository, else the nearest with a package.json, else `from`. */
 export function findProjectRoot(from = process.cwd()): string {

@@ -1,5 +1,5 @@
 import type { RunEvent } from "@treadle/contracts";
-import { type RunResult, resumeRun, runWorkflow } from "@treadle/runtime";
+import { type RunResult, resumeRun, runWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { startView } from "../view/start-view.ts";
 import { renderSummary } from "../view/summary.ts";

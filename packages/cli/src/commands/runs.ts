@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { NatsConfig, RunSummary, TreadleError } from "@treadle/contracts";
-import { keptRuns, listRunIds, RunFolder, validateConfig } from "@treadle/runtime";
+import { keptRuns, listRunIds, RunFolder, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";

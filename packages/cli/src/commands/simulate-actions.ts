@@ -1,6 +1,6 @@
 /** `treadle simulate actions`: action-level scheduling against pods, fixed degrees and dedicated GPUs, on virtual time. */
 import { writeFile } from "node:fs/promises";
-import { readConfigFile, validateConfig } from "@treadle/runtime";
+import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
 import {
   ActionScenario,
   actionScenarios,

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { type DeviceSpec, PlacementMode, Plan, type Profile, TreadleError } from "@treadle/contracts";
 import { TraceWriter, toHtmlTimeline } from "@treadle/observe";
-import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime";
+import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime/runner";
 import { planVirtualCluster, type SimulationResult, simulate } from "@treadle/simulation";
 import { Command, Option } from "commander";
 import { z } from "zod";

@@ -1,4 +1,4 @@
-import { validateWorkflow } from "@treadle/runtime";
+import { validateWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { stringify } from "yaml";
 import { findProjectRoot } from "./project.ts";

@@ -1,5 +1,5 @@
 /** An action service's statistics as a frame of the live view, and as plain lines. */
-import type { ServiceStatistics } from "@treadle/actions";
+import type { ServiceStatistics } from "@treadle/actions/serve";
 import pc from "picocolors";
 import type { Frame } from "./live-frame.ts";
 import { sparkline } from "./plot.ts";

@@ -1,6 +1,6 @@
 /** What modes take, beside each other, as a table in Markdown. */
 import type { Profile } from "@treadle/contracts";
-import type { ComparedPlan } from "@treadle/runtime";
+import type { ComparedPlan } from "@treadle/runtime/runner";
 import { markdownTable } from "./markdown-table.ts";
 import { formatPercent, formatSeconds } from "./text.ts";
 

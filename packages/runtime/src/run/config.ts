@@ -1,20 +1,8 @@
 /** From files and flags to one validated configuration: defaults < file < `--set`. All problems are reported at once. */
 import { readFile } from "node:fs/promises";
-import { nearestOf, RuntimeConfig, TreadleError } from "@treadle/contracts";
+import { nearestOf, TreadleError } from "@treadle/contracts";
 import { parse as parseYaml, YAMLParseError } from "yaml";
 import { z } from "zod";
-
-/** The keys that every workflow has, and the workflow's own. */
-export function fullSchema<Shape extends z.ZodRawShape>(own: z.ZodObject<Shape>): z.ZodObject {
-  const clash = Object.keys(own.shape).filter((key) => Object.hasOwn(RuntimeConfig.shape, key));
-  if (clash.length > 0) {
-    throw new TreadleError(
-      "workflow.invalid",
-      `the workflow's schema declares ${clash.map((key) => `'${key}'`).join(", ")}, which Treadle defines itself; rename or remove it`,
-    );
-  }
-  return RuntimeConfig.extend(own.shape);
-}
 
 /** `a.b=1` for each override; the right side is read as YAML, so numbers, booleans and lists need no quoting. */
 export function applyOverrides(values: unknown, overrides: readonly string[]): unknown {

@@ -27,13 +27,14 @@ import { Checkpoints } from "./checkpoints.ts";
 import { Elasticity } from "./elasticity.ts";
 import { Journal } from "./journal.ts";
 import { type KeptRun, openKeptRun } from "./kept-run.ts";
+import type { LoadedWorkflow } from "./load-workflow.ts";
 import type { RunFolder } from "./run-folder.ts";
 import { openRunObservation, type RunObservation } from "./run-observation.ts";
 import { RunTally } from "./run-tally.ts";
 import { RunTrace } from "./run-trace.ts";
 import { StateFiles } from "./state-files.ts";
 import { type CommittedStep, StepTracker } from "./step-tracker.ts";
-import type { LoadedWorkflow, Metrics, WorkflowContext } from "./workflow.ts";
+import type { Metrics, WorkflowContext } from "./workflow.ts";
 
 export type RunOptions = {
   /** folder of the workflow, with `run.ts` and `config.yaml` */

@@ -7,10 +7,11 @@ import { findNodes } from "../cluster/find-nodes.ts";
 import { AutoPlacement } from "./auto-placement.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { openRunStore } from "./kept-run.ts";
+import { type LoadedWorkflow, loadWorkflow } from "./load-workflow.ts";
 import { componentKey } from "./profile-store.ts";
 import { Run, type RunOptions, type RunResult } from "./run.ts";
 import { RunFolder } from "./run-folder.ts";
-import { type LoadedWorkflow, loadWorkflow, type WorkflowContext } from "./workflow.ts";
+import type { WorkflowContext } from "./workflow.ts";
 
 /** Resolves the configuration and the placement; starts nothing. `keys`: of each component, as a profile of it has it. */
 export async function validateWorkflow(

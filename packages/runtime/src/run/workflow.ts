@@ -1,14 +1,9 @@
 /** What a workflow module exports by default, and what its function is given. */
 
-import { stat } from "node:fs/promises";
-import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
-import { type RuntimeConfig, TreadleError } from "@treadle/contracts";
+import { RuntimeConfig, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import type { Cluster } from "../cluster/cluster.ts";
 import type { CallHandle } from "../group/handle.ts";
-import { loadModule } from "../host/module-loader.ts";
-import { fullSchema } from "./config.ts";
 
 /** The items of each step, by the step's number from 1. The same number gives the same items, so a resumed run goes on exactly. */
 export type Dataset<T> = (step: number) => readonly T[] | Promise<readonly T[]>;
@@ -56,34 +51,14 @@ export function workflow<Shape extends z.ZodRawShape>(
   };
 }
 
-export type LoadedWorkflow = {
-  readonly name: string;
-  readonly folder: string;
-  readonly workflow: Workflow;
-  readonly module: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> };
-};
-
-/** Loads `run.ts` (or `run.js`) of a workflow's folder. */
-export async function loadWorkflow(folder: string): Promise<LoadedWorkflow> {
-  const absolute = resolve(folder);
-  for (const file of ["run.ts", "run.js"]) {
-    const path = join(absolute, file);
-    const found = await stat(path).catch(() => undefined);
-    if (!found) continue;
-    const url = pathToFileURL(path).href;
-    const exports = await loadModule(url);
-    const exported = exports["default"] as Partial<Workflow> | undefined;
-    if (exported?.kind !== "treadle-workflow") {
-      throw new TreadleError(
-        "workflow.invalid",
-        `'${path}' has no workflow as its default export; write 'export default workflow(Config, async ({ cluster, … }) => { … })'`,
-      );
-    }
-    const name = absolute.split("/").at(-1) as string;
-    return { name, folder: absolute, workflow: exported as Workflow, module: { url, exports } };
+/** The keys that every workflow has, and the workflow's own. */
+export function fullSchema<Shape extends z.ZodRawShape>(own: z.ZodObject<Shape>): z.ZodObject {
+  const clash = Object.keys(own.shape).filter((key) => Object.hasOwn(RuntimeConfig.shape, key));
+  if (clash.length > 0) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `the workflow's schema declares ${clash.map((key) => `'${key}'`).join(", ")}, which Treadle defines itself; rename or remove it`,
+    );
   }
-  throw new TreadleError(
-    "workflow.invalid",
-    `'${folder}' is no workflow: it has neither 'run.ts' nor 'run.js'; give a folder such as workflows/reasoning-grpo`,
-  );
+  return RuntimeConfig.extend(own.shape);
 }

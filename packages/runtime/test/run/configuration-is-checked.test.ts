@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { applyOverrides, fullSchema, readConfigFile, validateConfig } from "../../src/run/config.ts";
+import { applyOverrides, readConfigFile, validateConfig } from "../../src/run/config.ts";
+import { fullSchema } from "../../src/run/workflow.ts";
 
 const schema = fullSchema(z.object({ model: z.strictObject({ width: z.int().positive(), name: z.string() }) }));
 

@@ -1,0 +1,13 @@
+import { z } from "zod";
+
+export const DockerOptions = z.strictObject({
+  /** of every sandbox; must be on the engine, with a POSIX shell, `env`, `cat` and `mkdir` */
+  image: z.string().min(1),
+  /** as DOCKER_HOST: `unix:///path` or `tcp://host:port`; default DOCKER_HOST, then /var/run/docker.sock */
+  socket: z.string().min(1).optional(),
+  /** whom commands run as */
+  userId: z.int().positive().default(65_534),
+  /** writes cores to control groups where it may; false: always `update`, as the paper */
+  fastPath: z.boolean().default(true),
+});
+export type DockerOptions = z.input<typeof DockerOptions>;

@@ -1,0 +1,5 @@
+/** Actions as a service, over gRPC. */
+export { type ActionServer, type ActionServerOptions, serveActions } from "./grpc/server.ts";
+export { type ServiceStatistics, StatisticsClient } from "./grpc/statistics-client.ts";
+export { type ActionService, openActionService } from "./service/service.ts";
+export { ActionServiceConfig } from "./service/service-config.ts";
