@@ -3,6 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
+import { readMetrics } from "@treadle/observe";
 import { expect } from "vitest";
 import { readState } from "../../packages/runtime/src/host/state-file.ts";
 import { readRecords } from "../../packages/runtime/src/run/journal.ts";
@@ -33,7 +34,7 @@ type Dataset = (step: number, num: number) => readonly { readonly id: string }[]
 export const datasetOf = (of: Dataset, steps: number, batch: number): string[][] =>
   Array.from({ length: steps }, (_, i) => of(i + 1, batch).map(({ id }) => id));
 
-/** The journal has these steps once, in order; returns the state that a component has after the last. */
+/** Journal and metrics have these steps once, in order; returns the state that a component has after the last. */
 export async function expectJournal(
   folder: string,
   dataset: readonly string[][],
@@ -44,6 +45,7 @@ export async function expectJournal(
   const committed = records.filter((record) => record.type === "step");
   expect(committed.map(({ step }) => step)).toEqual(dataset.map((_, i) => i + 1));
   expect(committed.map(({ items }) => items)).toEqual(dataset);
+  expect(readMetrics(join(folder, "metrics.jsonl")).map(({ step }) => step)).toEqual(committed.map(({ step }) => step));
   return readState(join(folder, committed.at(-1)?.state[component] as string));
 }
 

@@ -65,9 +65,13 @@ export function readMetrics(path: string): MetricsRow[] {
     if (line === "") continue;
     const parsed = MetricsLine.safeParse(parseJson(line));
     if (!parsed.success) {
-      throw new TreadleError("journal.corrupt", `line ${index + 1} of '${path}' is not a row of metrics`, {
-        cause: parsed.error,
-      });
+      throw new TreadleError(
+        "journal.corrupt",
+        `line ${index + 1} of '${path}' is not a row of metrics; remove the file, and the run's next resume makes it anew from its journal`,
+        {
+          cause: parsed.error,
+        },
+      );
     }
     rows.set(parsed.data.step, parsed.data as MetricsRow);
   }

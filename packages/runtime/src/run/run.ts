@@ -16,7 +16,7 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { MetricsWriter, SpanBatch } from "@treadle/observe";
+import { MetricsWriter, readMetrics, SpanBatch } from "@treadle/observe";
 import { Cluster } from "../cluster/cluster.ts";
 import { connectNodes } from "../cluster/find-nodes.ts";
 import type { Nodes } from "../cluster/nodes.ts";
@@ -271,7 +271,7 @@ export class Run {
         : this.#states.absolute(this.#journal.state);
       this.#cluster.restoreStates(states);
       await this.#states.forgetUncommitted(this.#journal.state);
-      for (const record of this.#journal.records) if (record.type === "step") this.#tally.resumed(record);
+      this.#resumeMetrics();
     } else await this.#journal.append({ type: "started", runId, workflow: this.#loaded.name, at });
     this.#options.onEvent({
       type: "run-started",
@@ -344,9 +344,23 @@ export class Run {
     return value;
   }
 
+  /** The journal is the truth: another machine's file, or a killed runner's, may lack steps that it has. */
+  #resumeMetrics(): void {
+    const written = new Set(readMetrics(this.#metrics.path).map(({ step }) => step));
+    for (const record of this.#journal.records) {
+      if (record.type !== "step") continue;
+      this.#tally.resumed(record);
+      if (!written.has(record.step)) this.#writeMetrics(record);
+    }
+  }
+
+  #writeMetrics({ step, seconds, metrics }: Pick<CommittedStep, "step" | "seconds" | "metrics">): void {
+    this.#metrics.write(step, { seconds, ...metrics });
+  }
+
   async #committed(step: CommittedStep): Promise<void> {
     this.#tally.committed(step);
-    this.#metrics.write(step.step, { seconds: step.seconds, ...step.metrics });
+    this.#writeMetrics(step);
     const { tokens = 0, policyVersion } = step.metrics;
     this.#options.onEvent({
       type: "step-finished",
