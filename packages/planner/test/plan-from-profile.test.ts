@@ -132,6 +132,24 @@ describe("the plan", () => {
     for (const { stepSeconds } of alternatives) expect(stepSeconds).toBeGreaterThanOrEqual((3 * 64) / 2);
   });
 
+  test("what chunks cost besides their items keeps shared cores busy as well", () => {
+    // On one slot 2 s a call and 1 s an item: a batch of 64 takes 66 s, in eight chunks 80.
+    const one = { base: 2, perItem: 1, alpha: 0, maxDevices: 1, processorSeconds: 66 };
+    const profile = chainProfile({ rollout: one, actor: one });
+    const components = ["rollout", "actor"].map((name) => ({ name, ranks: { max: 1 } }));
+    const devices = cluster(4).map((device) => ({ ...device, kind: "cpu" }));
+    const onCores = (coresPerSlot: number) =>
+      planFromProfile(
+        { ...profile, hardware: { ...profile.hardware, coresPerSlot } },
+        { devices, batch: 64, maxStaleness: 0, components },
+      ).alternatives.find(({ mode }) => mode === "spatial");
+    const plan = onCores(1);
+    if (plan?.schedule.op !== "pipeline") throw new Error("two components side by side are a pipeline");
+    const chunks = 64 / plan.schedule.chunk;
+    expect(chunks).toBeGreaterThan(1);
+    expect(onCores(0.25)?.stepSeconds, "on one core").toBeCloseTo(2 * (64 + 2 * chunks), 9);
+  });
+
   test("turns cost their messages one after the other, components that own devices theirs side by side", () => {
     const both = (askSeconds: number) => {
       const profile = chainProfile({ rollout: { perItem: 1, askSeconds }, actor: { perItem: 1, askSeconds } });

@@ -1,4 +1,5 @@
 import type { DeviceSpec, Profile } from "@treadle/contracts";
+import { exactSeconds } from "../plan/component-time.ts";
 import { type Cost, overlapped } from "../plan/evaluate.ts";
 import type { PlanProblem } from "../plan/problem.ts";
 
@@ -21,7 +22,7 @@ export function processorBoundSeconds(profile: Profile, devices: readonly Device
 
 /**
  * The same for one schedule: what takes turns does not run at once, so each turn needs the processors for its own work,
- * and cores that it leaves idle are no help to the next.
+ * and cores that it leaves idle are no help to the next. What chunks cost besides their items is work too.
  */
 export function processorBoundOf(
   profile: Profile,
@@ -31,17 +32,34 @@ export function processorBoundOf(
 ): number {
   const cores = sharedCores(profile, devices);
   if (cores === undefined) return 0;
-  const all = workOf(profile, membersOf(cost)) / cores;
+  const work = (part: Cost): number => workInChunks(profile, problem, part) / cores;
   const atLeast = (part: Cost): number => {
-    if (part.schedule.op !== "temporal") return Math.max(part.step, workOf(profile, membersOf(part)) / cores);
+    if (part.schedule.op !== "temporal") return Math.max(part.step, work(part));
     return part.parts.reduce((sum, each) => sum + atLeast(each), part.swap + part.swapBack);
   };
-  return overlapped(problem, atLeast(cost), all);
+  return overlapped(problem, atLeast(cost), work(cost));
 }
 
-function membersOf({ schedule, parts }: Cost): string[] {
-  return schedule.op === "node" ? schedule.node.split("+") : parts.flatMap(membersOf);
+/** Processor seconds are known of whole batches; in chunks they grow as the seconds of the ranks that are busy do. */
+function workInChunks(profile: Profile, problem: PlanProblem, { schedule, parts, step }: Cost): number {
+  if (schedule.op !== "node") return parts.reduce((sum, part) => sum + workInChunks(profile, problem, part), 0);
+  const { batch } = problem;
+  const { devices, items } = schedule;
+  const names = schedule.node.split("+");
+  const whole = workOf(profile, names);
+  if (items === batch) return whole;
+  const members = problem.nodes.filter(({ id }) => names.includes(id));
+  const limits = { batch, memoryPerDevice: Number.POSITIVE_INFINITY };
+  const wholeStep = Math.min(...counted(devices).map((count) => exactSeconds(members, count, batch, limits)));
+  const ranks = Math.max(
+    ...members.map(({ unit, maxDevices }) => Math.floor(Math.min(devices, maxDevices ?? devices) / unit)),
+  );
+  const busySeconds = (seconds: number, taken: number): number => seconds * Math.max(1, Math.min(ranks, taken));
+  const growth = ((batch / items) * busySeconds(step, items)) / busySeconds(wholeStep, batch);
+  return whole * Math.max(1, growth);
 }
+
+const counted = (count: number): number[] => Array.from({ length: count }, (_, i) => i + 1);
 
 function workOf({ components }: Profile, names: readonly string[]): number {
   return names.reduce((sum, name) => sum + (components[name]?.processorSeconds ?? 0), 0);
