@@ -1,8 +1,10 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { compileModel, evaluateSchedule, modeOf, PlanProblem, type Schedule, solvePlan } from "../src/index.ts";
-import { Bounds, makeGrid } from "../src/plan/bounds.ts";
+import { Bounds } from "../src/plan/bounds.ts";
+import { exactSeconds, leastSeconds, leastSecondsByLevel } from "../src/plan/component-time.ts";
 import { solveFast, solveNearly } from "../src/plan/fast.ts";
+import { makeGrid } from "../src/plan/grid.ts";
 import { solveNaive } from "../src/plan/naive.ts";
 import { refineSplits } from "../src/plan/refine.ts";
 import { Rough } from "../src/plan/rough.ts";
@@ -73,7 +75,7 @@ describe("exactness", () => {
       fc.property(planInputs({ maxNodes: 5, maxDevices: 16, batches: [6, 8, 12] }), grids, (input, grid) => {
         const model = compileModel(PlanProblem.parse(input));
         const all = { temporal: true, spatial: true };
-        const { time } = solveFast(model, all, () => {}, grid);
+        const { time } = solveFast(model, all, () => {}, { shapes: [grid] });
         expectSameTime(time, solveNaive(model, all).time);
       }),
       { numRuns: 150 },
@@ -113,6 +115,72 @@ describe("exactness", () => {
   });
 });
 
+describe("within a limit", () => {
+  const limits = fc.tuple(
+    fc.constantFrom(0.5, 0.99, 1, 1.3, 3),
+    fc.record({ dense: fc.integer({ min: 1, max: 8 }), ratio: fc.constantFrom(1.3, 3) }),
+  );
+
+  test("bounds hold for what is part of a schedule within it, and what they say of the whole is true", () => {
+    fc.assert(
+      fc.property(planInputs({ maxNodes: 5, maxDevices: 16, batches: [1, 6, 8] }), limits, (input, [factor, grid]) => {
+        const model = compileModel(PlanProblem.parse(input));
+        const all = { temporal: true, spatial: true };
+        const naive = solveNaive(model, all).time;
+        if (!Number.isFinite(naive)) return;
+        const limit = naive * factor;
+        const bounds = new Bounds(model, all, makeGrid(model.levels, grid.dense, grid.ratio), () => {}, { limit });
+        const lower = bounds.lowerAt(model.all, 0, model.levels);
+        expect(lower).toBeLessThanOrEqual(naive * (1 + tolerance));
+        expect(bounds.upperAt(model.all, 0, model.levels)).toBeGreaterThanOrEqual(naive * (1 - tolerance));
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  test("the fast search finds the least time or, where all take longer, nothing", () => {
+    fc.assert(
+      fc.property(planInputs({ maxNodes: 5, maxDevices: 16, batches: [1, 6, 8] }), limits, (input, [factor, grid]) => {
+        const model = compileModel(PlanProblem.parse(input));
+        for (const operations of [
+          { temporal: true, spatial: true },
+          { temporal: false, spatial: true },
+        ]) {
+          const naive = solveNaive(model, operations).time;
+          const limit = naive * factor;
+          const { time, bound } = solveFast(model, operations, () => {}, { limit, shapes: [grid] });
+          if (factor >= 1 || naive === 0) expectSameTime(time, naive);
+          else if (!model.all.single && naive > 1e-9) expect(time).toBe(Number.POSITIVE_INFINITY);
+          if (Number.isFinite(naive)) expect(bound).toBeLessThanOrEqual(naive * (1 + tolerance));
+        }
+      }),
+      { numRuns: 150 },
+    );
+  });
+});
+
+test("the least seconds on up to so many devices are those of the best count, by level or at once", () => {
+  fc.assert(
+    fc.property(
+      planInputs({ maxNodes: 2, maxDevices: 12, batches: [1, 12] }),
+      fc.integer({ min: 1, max: 3 }),
+      (input, step) => {
+        const { nodes, batch, memoryPerDevice = Number.POSITIVE_INFINITY } = PlanProblem.parse(input);
+        const limits = { batch, memoryPerDevice };
+        for (const members of [[nodes[0]!], nodes]) {
+          const rows = leastSecondsByLevel(members, 4, step, batch, limits);
+          for (let level = 1; level <= 4; level++) {
+            const each = Array.from({ length: level * step }, (_, i) => exactSeconds(members, i + 1, batch, limits));
+            expectSameTime(rows[level]!, Math.min(...each));
+            expectSameTime(leastSeconds(members, level * step, batch, limits), Math.min(...each));
+          }
+        }
+      },
+    ),
+    { numRuns: 300 },
+  );
+});
+
 test("the runner-up is legal and near the best of its mode", () => {
   const spatial = { temporal: false, spatial: true };
   const sizes = { maxNodes: 6, maxDevices: 150, batches: [8, 16] };
@@ -120,8 +188,9 @@ test("the runner-up is legal and near the best of its mode", () => {
     fc.property(planInputs(sizes), (given) => {
       const { pipeline: _, ...input } = given;
       const model = compileModel(PlanProblem.parse(input));
-      const nearly = solveNearly(model, spatial, new Rough(model, () => {}), () => {});
       const exact = solveFast(model, spatial, () => {});
+      const best = solveFast(model, { temporal: true, spatial: true }, () => {}).time;
+      const nearly = solveNearly(model, spatial, new Rough(model, () => {}), () => {}, best);
       if (exact.schedule === null) {
         expect(nearly.schedule).toBeNull();
         return;

@@ -6,274 +6,338 @@
  * and geometric above. At a grid level a pipeline's splits fall into classes, those whose first part lies between two
  * grid levels; a class is bounded below by its most generous reading (both parts rounded up) and above by one member of
  * it. Where the grid has every level, both bounds are exact.
+ *
+ * A limit on the whole's seconds limits every part's. In any schedule a subgraph that is given m items at a time runs
+ * batch/m times, and never twice at once; and of every other component at least one chunk comes before or after, unless
+ * parts may run side by side or steps overlap. So the whole takes at least batch/m times the subgraph's seconds and, of
+ * each of the others, those of its fastest chunk on all devices. A row is therefore made from the most levels down, and
+ * ends where that sum is beyond the limit: below are only schedules that nobody wants.
  */
+import { Grid } from "./grid.ts";
 import { type Cut, type Operations, type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
-import { Tails } from "./tails.ts";
+import { type Tail, Tails, tailBound } from "./tails.ts";
 
-/** Bounds of one (subgraph, items), by level. */
-export type Row = {
-  /** proven: F is at least this; never grows with the level. Entry 0 is Infinity. Empty where none are made */
+/**
+ * Bounds of one (subgraph, items) by grid index; neither grows with the level. Of a single component both are its
+ * seconds, by level.
+ */
+export type GridRow = {
+  /** proven: F is at least this */
   readonly lower: Float64Array;
-  /** F is at most this, by grid index; never grows either */
+  /** F is at most this */
   readonly upper: Float64Array;
-  /** whether `lower` is F itself */
-  readonly exact: Uint8Array;
+  readonly byLevel: boolean;
 };
 
-/** Levels 1..dense, then each about `ratio` times the one before, up to `levels`. */
-export function makeGrid(levels: number, dense: number, ratio: number): Int32Array {
-  const grid: number[] = [];
-  for (let level = 1; level < levels; level = Math.max(level + 1, level < dense ? 0 : Math.floor(level * ratio)))
-    grid.push(level);
-  grid.push(levels);
-  return Int32Array.from(grid);
-}
+/** The same for a search, which tightens it. */
+export type Row = {
+  /** by level; entry 0 is Infinity */
+  readonly lower: Float64Array;
+  /** by level: whether `lower` is F itself */
+  readonly exact: Uint8Array;
+};
 
 /** Thrown out of deep recursion when the deadline has passed; caught where a best-effort answer is put together. */
 export class DeadlinePassed extends Error {}
 
+/** A cut whose parts own devices, in chunks of one size; `count` 0 is side by side. */
+type Way = {
+  readonly a: GridRow;
+  readonly b: GridRow;
+  readonly count: number;
+  readonly free: boolean;
+  readonly tail: Tail | undefined;
+};
+
+export type BoundsOptions = {
+  /** without lower bounds nothing can be proven, and making rows takes half the time */
+  readonly needsLower?: boolean;
+  /** seconds of the whole above which nothing is asked */
+  readonly limit?: number;
+};
+
+/** So that what takes just the limit is not lost by rounding. */
+export const limitSlack = 1e-9;
+
 export class Bounds {
-  readonly grid: Int32Array;
-  /** by level: index of the last grid level at or below it */
-  readonly floorIndex: Int32Array;
+  readonly grid: Grid;
   readonly tails: Tails;
   readonly needsLower: boolean;
   readonly #model: PlanModel;
   readonly #operations: Operations;
   readonly #checkDeadline: () => void;
-  readonly #rows: (Row | undefined)[] = [];
+  readonly #limit: number;
+  /** by component, seconds of its fastest chunk on all devices, where they add to those of every other */
+  readonly #fastest: readonly number[];
+  /** by the index of the subgraph, then by items index */
+  readonly #gridRows: GridRow[][] = [];
+  readonly #rows: Row[][] = [];
   evaluations = 0;
 
-  /** `needsLower`: without lower bounds nothing can be proven, and making rows takes half the time. */
   constructor(
     model: PlanModel,
     operations: Operations,
     grid: Int32Array,
     checkDeadline: () => void,
-    needsLower = true,
+    { needsLower = true, limit = Number.POSITIVE_INFINITY }: BoundsOptions = {},
   ) {
     this.needsLower = needsLower;
     this.#model = model;
     this.#operations = operations;
     this.#checkDeadline = checkDeadline;
-    this.grid = grid;
+    this.#limit = limit * (1 + limitSlack);
+    const { objective, problem, dag, items, levels } = model;
+    const adds = objective === "step" && !problem.parallelIndependent;
+    this.#fastest = dag.components.map((_, component) =>
+      adds ? Math.min(...items.map((_, i) => model.leafSeconds(component, i)[levels]!)) : 0,
+    );
+    this.grid = new Grid(grid);
     this.tails = new Tails(model, this);
-    this.floorIndex = new Int32Array(model.levels + 1);
-    for (let level = 1, index = 0; level <= model.levels; level++) {
-      if (index + 1 < grid.length && grid[index + 1]! <= level) index++;
-      this.floorIndex[level] = index;
-    }
   }
 
   numRows(): number {
-    return this.#rows.reduce((count, row) => count + (row === undefined ? 0 : 1), 0);
+    return this.#gridRows.flat().length;
   }
 
-  row(set: PlanSet, itemsIndex: number): Row {
-    const key = set.index * this.#model.items.length + itemsIndex;
-    let row = this.#rows[key];
-    if (row === undefined) {
-      row = set.single ? this.#leafRow(set.leaf, itemsIndex) : this.#compositeRow(set, itemsIndex);
-      this.#rows[key] = row;
-    }
+  gridRow(set: PlanSet, itemsIndex: number): GridRow {
+    const rows = this.#gridRows[set.index] ?? [];
+    this.#gridRows[set.index] = rows;
+    const known = rows[itemsIndex];
+    if (known !== undefined) return known;
+    let row: GridRow;
+    if (set.single) {
+      const seconds = this.#model.leafSeconds(set.leaf, itemsIndex);
+      row = { lower: seconds, upper: seconds, byLevel: true };
+    } else row = this.#compositeRow(set, itemsIndex);
+    rows[itemsIndex] = row;
     return row;
   }
 
-  #leafRow(leaf: number, itemsIndex: number): Row {
-    const lower = this.#model.leafSeconds(leaf, itemsIndex);
-    return {
-      lower,
-      upper: Float64Array.from(this.grid, (level) => lower[level]!),
-      exact: new Uint8Array(lower.length).fill(1),
-    };
+  row(set: PlanSet, itemsIndex: number): Row {
+    const rows = this.#rows[set.index] ?? [];
+    this.#rows[set.index] = rows;
+    const known = rows[itemsIndex];
+    if (known !== undefined) return known;
+    const { lower, byLevel } = this.gridRow(set, itemsIndex);
+    const row = { lower: byLevel ? lower : this.#spread(lower), exact: new Uint8Array(this.#model.levels + 1) };
+    if (byLevel) row.exact.fill(1);
+    rows[itemsIndex] = row;
+    return row;
   }
 
-  #compositeRow(set: PlanSet, itemsIndex: number): Row {
-    const { grid } = this;
+  /** What is proven for a level holds for all below it. */
+  #spread(lower: Float64Array): Float64Array {
+    const { levels } = this.grid;
+    const all = new Float64Array(this.#model.levels + 1);
+    all[0] = Number.POSITIVE_INFINITY;
+    for (let g = 0; g < levels.length; g++) all.fill(lower[g]!, g === 0 ? 1 : levels[g - 1]! + 1, levels[g]! + 1);
+    return all;
+  }
+
+  /** The row's `lower` at a level, without making it by level where nobody has yet. */
+  lowerAt(set: PlanSet, itemsIndex: number, level: number): number {
+    const row = this.#rows[set.index]?.[itemsIndex];
+    if (row !== undefined) return row.lower[level]!;
+    const { lower, byLevel } = this.gridRow(set, itemsIndex);
+    return lower[byLevel ? level : this.grid.ceilIndex[level]!]!;
+  }
+
+  upperAt(set: PlanSet, itemsIndex: number, level: number): number {
+    const { upper, byLevel } = this.gridRow(set, itemsIndex);
+    return upper[byLevel ? level : this.grid.floorIndex[level]!]!;
+  }
+
+  /** What is found for a level holds for all grid levels from there on. */
+  lowerUpper(set: PlanSet, itemsIndex: number, level: number, value: number): void {
+    const { upper } = this.gridRow(set, itemsIndex);
+    for (let i = this.grid.ceilIndex[level]!; i < upper.length && upper[i]! > value; i++) upper[i] = value;
+  }
+
+  #compositeRow(set: PlanSet, itemsIndex: number): GridRow {
+    const { levels } = this.grid;
     const asOne = set.leaf >= 0 ? this.#model.leafSeconds(set.leaf, itemsIndex) : undefined;
-    const lowerAt = Float64Array.from(grid, (level) => asOne?.[level] ?? Number.POSITIVE_INFINITY);
-    const upperAt = Float64Array.from(lowerAt);
-    // Turns first: what they achieve rules most splits out at a glance.
-    for (const cut of this.#operations.temporal ? set.cuts : []) {
-      if (!cut.turns) continue;
-      this.#checkDeadline();
-      const a = this.row(cut.turnFirst, itemsIndex);
-      const b = this.row(cut.turnSecond, itemsIndex);
-      for (let i = 0; i < grid.length; i++) {
-        const swap = swapAt(cut, grid[i]!);
-        if (this.needsLower) lowerAt[i] = Math.min(lowerAt[i]!, a.lower[grid[i]!]! + b.lower[grid[i]!]! + swap);
-        upperAt[i] = Math.min(upperAt[i]!, a.upper[i]! + b.upper[i]! + swap);
+    // Beyond the cutoff nothing is asked, so it bounds what is not looked at.
+    const cutoff = this.#cutoff(set, itemsIndex);
+    const lower = new Float64Array(levels.length).fill(cutoff);
+    const upper = new Float64Array(levels.length).fill(Number.POSITIVE_INFINITY);
+    const turns = this.#operations.temporal ? set.cuts.filter((cut) => cut.turns) : [];
+    const firsts = turns.map((cut) => this.gridRow(cut.turnFirst, itemsIndex));
+    const seconds = turns.map((cut) => this.gridRow(cut.turnSecond, itemsIndex));
+    const ways = this.#operations.spatial ? this.#waysOf(set, itemsIndex, cutoff) : [];
+    let numWays = ways.length;
+    for (let g = levels.length - 1; g >= 0; g--) {
+      const level = levels[g]!;
+      let least = Math.min(cutoff, asOne?.[level] ?? cutoff);
+      let most = asOne?.[level] ?? Number.POSITIVE_INFINITY;
+      // Turns first: what they achieve rules most splits out at a glance.
+      for (let i = 0; i < turns.length; i++) {
+        const [a, b] = [firsts[i]!, seconds[i]!];
+        const aAt = a.byLevel ? level : g;
+        const bAt = b.byLevel ? level : g;
+        const swap = swapAt(turns[i]!, level);
+        if (this.needsLower) least = Math.min(least, a.lower[aAt]! + b.lower[bAt]! + swap);
+        most = Math.min(most, a.upper[aAt]! + b.upper[bAt]! + swap);
       }
+      let kept = 0;
+      let best = -1;
+      for (let i = 0; i < numWays; i++) {
+        const way = ways[i]!;
+        const { a, b, count, free, tail } = way;
+        const glance =
+          tail === undefined ? this.#glance(a, b, count, free, level) : this.#glanceOfStages(way, tail, level);
+        // It only gets slower on fewer devices.
+        if (glance >= cutoff) continue;
+        ways[kept++] = way;
+        if (glance >= (this.needsLower ? least : most)) continue;
+        const found = this.needsLower ? this.#leastOf(way, g, least) : this.#mostOf(way, g, most);
+        if (found >= (this.needsLower ? least : most)) continue;
+        best = kept - 1;
+        if (this.needsLower) least = found;
+        else most = found;
+      }
+      // Where there are lower bounds, what has the least of them also shows what can be achieved.
+      if (this.needsLower && best >= 0) most = this.#mostOf(ways[best]!, g, most);
+      numWays = kept;
+      // What is best on one level is near it on the next, and rules the others out.
+      if (best > 0) [ways[0], ways[best]] = [ways[best]!, ways[0]!];
+      lower[g] = least;
+      upper[g] = most;
+      if ((this.needsLower ? least : most) >= cutoff) break;
     }
-    for (const cut of this.#operations.spatial ? set.cuts : []) {
+    for (let g = levels.length - 2; g >= 0; g--) lower[g] = Math.max(lower[g]!, lower[g + 1]!);
+    for (let g = 1; g < levels.length; g++) upper[g] = Math.min(upper[g]!, upper[g - 1]!);
+    return { lower: this.needsLower ? lower : noLower, upper, byLevel: false };
+  }
+
+  /** Seconds above which a subgraph is in no schedule within the limit, but no fewer than it takes. */
+  #cutoff({ mask }: PlanSet, itemsIndex: number): number {
+    if (this.#limit === Number.POSITIVE_INFINITY) return this.#limit;
+    const { items } = this.#model;
+    let [own, others] = [0, 0];
+    for (const [component, seconds] of this.#fastest.entries()) {
+      if ((mask & (1 << component)) === 0) others += seconds;
+      else own += seconds;
+    }
+    return Math.max(own, ((this.#limit - others) * items[itemsIndex]!) / items[0]!);
+  }
+
+  /** Those that can be below `cutoff` on all levels: fewer make none faster. */
+  #waysOf(set: PlanSet, itemsIndex: number, cutoff: number): Way[] {
+    const ways: Way[] = [];
+    const { chunkings, problem, levels } = this.#model;
+    const add = (cut: Cut, chunkIndex: number, count: number): void => {
+      const [a, b] = [this.gridRow(cut.first, chunkIndex), this.gridRow(cut.second, chunkIndex)];
+      const more = mayHaveMoreStages(this.#model, cut.second, count);
+      if (!more && this.#glance(a, b, count, cut.free, levels) >= cutoff) return;
+      const tail = more ? this.tails.tail(cut.second, chunkIndex, count) : undefined;
+      ways.push({ a, b, count, free: cut.free, tail });
+    };
+    for (const cut of set.cuts) {
       if (!cut.beside) continue;
       this.#checkDeadline();
-      for (const chunking of this.#model.chunkings[itemsIndex]!) {
-        if (mayHaveMoreStages(this.#model, cut.second, chunking.count)) {
-          this.tails.pipeline(cut, chunking.itemsIndex, chunking.count, lowerAt, upperAt);
-        } else this.#spatial(cut, chunking.itemsIndex, chunking.count, lowerAt, upperAt);
-      }
-      if (this.#model.problem.parallelIndependent && cut.independent)
-        this.#spatial(cut, itemsIndex, 0, lowerAt, upperAt);
+      for (const { itemsIndex: chunkIndex, count } of chunkings[itemsIndex]!) add(cut, chunkIndex, count);
+      if (problem.parallelIndependent && cut.independent) add(cut, itemsIndex, 0);
     }
-    for (let i = 1; i < grid.length; i++) upperAt[i] = Math.min(upperAt[i]!, upperAt[i - 1]!);
-    if (!this.needsLower) return { lower: noLower, upper: upperAt, exact: unproven };
-    return { lower: this.spread(lowerAt), upper: upperAt, exact: new Uint8Array(this.#model.levels + 1) };
+    return ways;
   }
 
-  /** Lower bounds at grid levels, made to hold for every level: what is proven for a level holds for all below it. */
-  spread(lowerAt: Float64Array): Float64Array {
-    const { grid } = this;
-    for (let i = grid.length - 2; i >= 0; i--) lowerAt[i] = Math.max(lowerAt[i]!, lowerAt[i + 1]!);
-    const lower = new Float64Array(this.#model.levels + 1);
-    lower[0] = Number.POSITIVE_INFINITY;
-    for (let i = 0, level = 1; i < grid.length; i++) for (; level <= grid[i]!; level++) lower[level] = lowerAt[i]!;
-    return lower;
+  /** No more than any split of `level` in two takes: both parts have all that one could have. */
+  #glance(a: GridRow, b: GridRow, count: number, free: boolean, level: number): number {
+    const each = free ? level : level - 1;
+    if (each === 0) return Number.POSITIVE_INFINITY;
+    const { floorIndex, ceilIndex } = this.grid;
+    const index = this.needsLower ? ceilIndex[each]! : floorIndex[each]!;
+    const first = (this.needsLower ? a.lower : a.upper)[a.byLevel ? each : index]!;
+    const second = (this.needsLower ? b.lower : b.upper)[b.byLevel ? each : index]!;
+    return spatialSeconds(this.#model.objective, first, second, count);
   }
 
-  /** Visits the classes of splits of `level`: the most that the first and the second part have in each. */
-  forEachClass(cut: Cut, level: number, visit: (first: number, second: number) => void): void {
-    const { grid } = this;
-    if (cut.free) {
-      visit(level, level);
-      return;
-    }
-    for (let i = 0, below = 0; below < level - 1; below = grid[i++]!)
-      visit(Math.min(grid[i]!, level - 1), level - 1 - below);
+  /** The same of a pipeline that may have more stages. */
+  #glanceOfStages({ a, count, free }: Way, tail: Tail, level: number): number {
+    const each = free ? level : level - 1;
+    if (each === 0) return Number.POSITIVE_INFINITY;
+    const index = this.grid.ceilIndex[each]!;
+    if (!this.needsLower) return 0;
+    const first = a.lower[a.byLevel ? each : index]!;
+    return tailBound(first, first, tail, index, count);
   }
 
-  /** Both bounds of splitting in two; `count` chunks, or 0 for side by side. */
-  #spatial(cut: Cut, itemsIndex: number, count: number, lowerAt: Float64Array, upperAt: Float64Array): void {
-    const { grid } = this;
-    const { objective } = this.#model;
-    const a = this.row(cut.first, itemsIndex);
-    const b = this.row(cut.second, itemsIndex);
-    if (cut.free) {
-      for (let i = 0; i < grid.length; i++) {
-        const found = spatialSeconds(objective, a.upper[i]!, b.upper[i]!, count);
-        if (this.needsLower) {
-          const least = spatialSeconds(objective, a.lower[grid[i]!]!, b.lower[grid[i]!]!, count);
-          lowerAt[i] = Math.min(lowerAt[i]!, least);
-        }
-        upperAt[i] = Math.min(upperAt[i]!, found);
-      }
-      return;
-    }
-    // The crossing, the first class or split whose first part is the faster one, only moves up with the level.
-    let classCrossing = 0;
-    let splitCrossing = 0;
-    for (let i = 0; i < grid.length; i++) {
-      const level = grid[i]!;
-      if (level < 2) continue;
-      const most = this.floorIndex[level - 1]!;
-      const least = this.needsLower
-        ? spatialSeconds(objective, a.lower[level - 1]!, b.lower[level - 1]!, count)
-        : spatialSeconds(objective, a.upper[most]!, b.upper[most]!, count);
-      if (least >= upperAt[i]!) continue;
-      if (this.needsLower && least < lowerAt[i]!) {
-        classCrossing = this.#classCrossing(a.lower, b.lower, level, classCrossing);
-        lowerAt[i] = this.#leastOfClasses(a.lower, b.lower, level, count, lowerAt[i]!, classCrossing);
-      }
-      splitCrossing = this.#splitCrossing(a.upper, b.upper, level, splitCrossing);
-      upperAt[i] = this.#leastOfSplits(a.upper, b.upper, level, count, upperAt[i]!, splitCrossing);
-    }
-  }
-
-  /** The class of index i has its first part in (grid[i-1], grid[i]]; the last class is cut off at level - 1. */
-  #numClasses(level: number): number {
-    const last = this.floorIndex[level - 1]!;
-    return this.grid[last] === level - 1 ? last + 1 : last + 2;
-  }
-
-  #classCrossing(a: Float64Array, b: Float64Array, level: number, from: number): number {
-    const { grid } = this;
-    const classes = this.#numClasses(level);
-    let i = from;
-    while (i < classes && a[Math.min(grid[i]!, level - 1)]! > b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!) i++;
-    return i;
-  }
-
-  /**
-   * Least lower bound over classes of splits, or `best` where none is below it. From the crossing outwards one side
-   * dominates, so each walk stops where that side, `weight` times, and the least of the other are too slow already.
-   */
-  #leastOfClasses(
-    a: Float64Array,
-    b: Float64Array,
-    level: number,
-    count: number,
-    limit: number,
-    crossing: number,
-  ): number {
-    const { grid } = this;
-    const classes = this.#numClasses(level);
-    const { objective } = this.#model;
-    const weight = count === 0 ? 1 : count;
-    // Where only the slower part counts, the other one adds nothing.
-    const adds = count > 0 && objective === "step";
-    const firstLeast = !adds ? 0 : a[level - 1]!;
-    const secondLeast = !adds ? 0 : b[level - 1]!;
+  /** Least lower bound over classes of splits, or `limit` where none is below it. */
+  #leastOf({ a, b, count, free, tail }: Way, g: number, limit: number): number {
+    const { firstLevel, firstIndex, secondLevel, secondIndex } = this.grid.classes(g, free);
+    const firstAt = a.byLevel ? firstLevel : firstIndex;
+    if (tail === undefined)
+      return this.#leastSplit(a.lower, firstAt, b.lower, b.byLevel ? secondLevel : secondIndex, count, limit);
     let best = limit;
-    for (let i = crossing; i < classes; i++) {
-      const second = b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!;
-      if (weight * second + firstLeast >= best) break;
-      const seconds = spatialSeconds(objective, a[Math.min(grid[i]!, level - 1)]!, second, count);
-      if (seconds < best) best = seconds;
-      this.evaluations++;
-    }
-    for (let i = crossing - 1; i >= 0; i--) {
-      const first = a[Math.min(grid[i]!, level - 1)]!;
-      if (weight * first + secondLeast >= best) break;
-      const seconds = spatialSeconds(objective, first, b[level - 1 - (i === 0 ? 0 : grid[i - 1]!)]!, count);
-      if (seconds < best) best = seconds;
-      this.evaluations++;
+    for (let i = 0; i < firstAt.length; i++) {
+      const seconds = a.lower[firstAt[i]!]!;
+      best = Math.min(best, tailBound(seconds, seconds, tail, secondIndex[i]!, count));
     }
     return best;
   }
 
-  #splitCrossing(a: Float64Array, b: Float64Array, level: number, from: number): number {
-    const { grid, floorIndex } = this;
-    const splits = floorIndex[level - 1]! + 1;
-    let i = from;
-    while (i < splits && a[i]! > b[floorIndex[level - grid[i]!]!]!) i++;
-    return i;
+  /** Least upper bound over splits whose first part is a grid level, or `limit` where none is below it. */
+  #mostOf({ a, b, count, free, tail }: Way, g: number, limit: number): number {
+    const { firstLevel, firstIndex, secondLevel, secondIndex } = this.grid.members(g, free);
+    const firstAt = a.byLevel ? firstLevel : firstIndex;
+    if (tail === undefined)
+      return this.#leastSplit(a.upper, firstAt, b.upper, b.byLevel ? secondLevel : secondIndex, count, limit);
+    let best = limit;
+    for (let i = 0; i < firstAt.length; i++) {
+      const seconds = a.upper[firstAt[i]!]!;
+      const max = Math.max(seconds, tail.upperMax[secondIndex[i]!]!);
+      best = Math.min(best, seconds + tail.upperSum[secondIndex[i]!]! + (count - 1) * max);
+    }
+    return best;
   }
 
-  /** Least upper bound over splits whose first part is a grid level, or `best` where none is below it. */
-  #leastOfSplits(
+  /**
+   * The least over splits of which part i takes `a[aAt[i]]` and `b[bAt[i]]` seconds, or `limit`. The first only gets
+   * faster with i and the second slower. From the crossing outwards one of them dominates, so each walk stops where that
+   * one, `weight` times, and the least of the other are too slow already.
+   */
+  #leastSplit(
     a: Float64Array,
+    aAt: Int32Array,
     b: Float64Array,
-    level: number,
+    bAt: Int32Array,
     count: number,
     limit: number,
-    crossing: number,
   ): number {
-    const { grid, floorIndex } = this;
-    const splits = floorIndex[level - 1]! + 1;
+    const numSplits = aAt.length;
+    if (numSplits === 0) return limit;
     const { objective } = this.#model;
     const weight = count === 0 ? 1 : count;
     // Where only the slower part counts, the other one adds nothing.
     const adds = count > 0 && objective === "step";
-    const firstLeast = !adds ? 0 : a[splits - 1]!;
-    const secondLeast = !adds ? 0 : b[floorIndex[level - 1]!]!;
-    let best = limit;
-    for (let i = crossing; i < splits; i++) {
-      const second = b[floorIndex[level - grid[i]!]!]!;
-      if (weight * second + firstLeast >= best) break;
-      const seconds = spatialSeconds(objective, a[i]!, second, count);
-      if (seconds < best) best = seconds;
+    const firstLeast = adds ? a[aAt[numSplits - 1]!]! : 0;
+    const secondLeast = adds ? b[bAt[0]!]! : 0;
+    let [from, to] = [0, numSplits];
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (a[aAt[middle]!]! <= b[bAt[middle]!]!) to = middle;
+      else from = middle + 1;
     }
-    for (let i = crossing - 1; i >= 0; i--) {
-      if (weight * a[i]! + secondLeast >= best) break;
-      const seconds = spatialSeconds(objective, a[i]!, b[floorIndex[level - grid[i]!]!]!, count);
+    let best = limit;
+    for (let i = from; i < numSplits; i++) {
+      const second = b[bAt[i]!]!;
+      if (weight * second + firstLeast >= best) break;
+      const seconds = spatialSeconds(objective, a[aAt[i]!]!, second, count);
       if (seconds < best) best = seconds;
+      this.evaluations++;
+    }
+    for (let i = from - 1; i >= 0; i--) {
+      const first = a[aAt[i]!]!;
+      if (weight * first + secondLeast >= best) break;
+      const seconds = spatialSeconds(objective, first, b[bAt[i]!]!, count);
+      if (seconds < best) best = seconds;
+      this.evaluations++;
     }
     return best;
   }
 }
 
 const noLower = new Float64Array(0);
-const unproven = new Uint8Array(0);
 
 /** Whether a pipeline's second part may itself be several stages; with one chunk that changes nothing. */
 export function mayHaveMoreStages(model: PlanModel, second: PlanSet, count: number): boolean {

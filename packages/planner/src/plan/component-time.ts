@@ -6,23 +6,28 @@ export function usedDevices(node: PlanNode, devices: number): number {
   return used >= 1 && used >= node.minDevices ? used : 0;
 }
 
+type FormulaTime = Extract<ComponentTime, { type: "formula" }>;
+
 /** `u^alpha` by u, of formulas that were asked for: a power costs more than the rest, and is the same for every chunk. */
 const powers = new WeakMap<ComponentTime, number[]>();
 
-function powerOf(time: Extract<ComponentTime, { type: "formula" }>, used: number): number {
-  if (time.alpha === 1) return used;
+/** Up to `used` at least. */
+function powersOf(time: FormulaTime, used: number): readonly number[] {
   let known = powers.get(time);
   if (known === undefined) {
     known = [];
     powers.set(time, known);
   }
   while (known.length <= used) known.push(known.length ** time.alpha);
-  return known[used]!;
+  return known;
 }
+
+const formulaSeconds = (time: FormulaTime, power: number, items: number): number =>
+  time.base + (time.perItem * items) / power;
 
 /** Seconds for `items` on exactly `used` devices, as profiled; Infinity below the first row of a table. */
 export function profiledSeconds(time: ComponentTime, used: number, items: number): number {
-  if (time.type === "formula") return time.base + (time.perItem * items) / powerOf(time, used);
+  if (time.type === "formula") return formulaSeconds(time, powersOf(time, used)[used]!, items);
   const { devices } = time;
   if (used < devices[0]!) return Number.POSITIVE_INFINITY;
   const last = devices.length - 1;
@@ -78,8 +83,20 @@ export function exactSeconds(members: readonly PlanNode[], devices: number, item
   return memory <= limits.memoryPerDevice * (1 + memorySlack) ? total : Number.POSITIVE_INFINITY;
 }
 
-/** `result[i]` is the least seconds on any count of devices up to `i * step`; idle devices are allowed. */
-export function bestSecondsByLevel(
+/** The least seconds on any count of devices up to `devices`; idle ones are allowed. */
+export function leastSeconds(members: readonly PlanNode[], devices: number, items: number, limits: Limits): number {
+  if (onlyGain(members)) return exactSeconds(members, devices, items, limits);
+  let least = Number.POSITIVE_INFINITY;
+  for (let used = 1; used <= devices; used++) least = Math.min(least, exactSeconds(members, used, items, limits));
+  return least;
+}
+
+/** Whether more devices make none of them slower, so that the most are the best. Memory per device never grows with them. */
+const onlyGain = (members: readonly PlanNode[]): boolean =>
+  members.every(({ time }) => time.type === "formula" && time.alpha >= 0);
+
+/** `result[i]` is the least seconds on any count of devices up to `i * step`. */
+export function leastSecondsByLevel(
   members: readonly PlanNode[],
   levels: number,
   step: number,
@@ -88,7 +105,12 @@ export function bestSecondsByLevel(
 ): Float64Array {
   const best = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
   const only = members.length === 1 ? members[0]! : undefined;
-  const stride = only === undefined ? 1 : only.unit;
+  const gain = onlyGain(members);
+  if (gain && only?.time.type === "formula") {
+    fillByFormula(best, only, only.time, step, items, limits);
+    return best;
+  }
+  const stride = gain ? step : (only?.unit ?? 1);
   let least = Number.POSITIVE_INFINITY;
   let devices = stride;
   for (let level = 1; level <= levels; level++) {
@@ -99,4 +121,26 @@ export function bestSecondsByLevel(
     best[level] = least;
   }
   return best;
+}
+
+/** Of a component that only gains from devices: what fits in memory on some also fits on more. */
+function fillByFormula(
+  best: Float64Array,
+  node: PlanNode,
+  time: FormulaTime,
+  step: number,
+  items: number,
+  { batch, memoryPerDevice }: Limits,
+): void {
+  const limit = memoryPerDevice * (1 + memorySlack);
+  const power = powersOf(time, usedDevices(node, (best.length - 1) * step));
+  let fits = false;
+  for (let level = 1; level < best.length; level++) {
+    const used = usedDevices(node, level * step);
+    fits ||= used > 0 && residentMemory(node, used, node.stream ? batch : items) <= limit;
+    if (!fits) continue;
+    best[level] = node.stream
+      ? (formulaSeconds(time, power[used]!, batch) * items) / batch
+      : formulaSeconds(time, power[used]!, items);
+  }
 }

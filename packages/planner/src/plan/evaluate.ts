@@ -1,5 +1,5 @@
 import { readProblem, type SolveOptions } from "@treadle/contracts";
-import { exactSeconds } from "./component-time.ts";
+import { leastSeconds } from "./component-time.ts";
 import { bitsOf, hasEdgeBetween } from "./graph.ts";
 import { chunkAllowed, compileModel, type PlanModel } from "./model.ts";
 import {
@@ -152,8 +152,7 @@ function costNode(model: PlanModel, schedule: Extract<Schedule, { op: "node" }>,
     throw new Illegal(`${path}.devices`, `'${devices}' should be ${all}: pool '${pool}' is used as a whole`);
   }
   const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
-  let time = Number.POSITIVE_INFINITY;
-  for (let used = 1; used <= devices; used++) time = Math.min(time, exactSeconds(members, used, items, limits));
+  const time = leastSeconds(members, devices, items, limits);
   if (time === Number.POSITIVE_INFINITY) {
     throw new Illegal(path, `'${schedule.node}' cannot run ${items} items on up to ${devices} devices`);
   }

@@ -1,10 +1,11 @@
-import { Bounds, makeGrid } from "./bounds.ts";
+import { Bounds, DeadlinePassed, limitSlack } from "./bounds.ts";
 import { evaluateSchedule } from "./evaluate.ts";
+import { makeGrid } from "./grid.ts";
 import type { Operations, PlanModel } from "./model.ts";
 import type { Found } from "./naive.ts";
 import type { Schedule } from "./problem.ts";
 import { refineSplits } from "./refine.ts";
-import type { Rough, RoughWay } from "./rough.ts";
+import type { Rough } from "./rough.ts";
 import { Search } from "./search.ts";
 
 export type FastResult = Found & { readonly bound: number; readonly states: number; readonly candidates: number };
@@ -12,20 +13,20 @@ export type FastResult = Found & { readonly bound: number; readonly states: numb
 /** Levels up to `dense` are all on the grid of bounds; above, each is `ratio` times the one before. */
 export type GridShape = { readonly dense: number; readonly ratio: number };
 
-const fineGrid: GridShape = { dense: 64, ratio: 1.05 };
-const coarseGrid: GridShape = { dense: 32, ratio: 1.1 };
-
 /**
- * Up to so many levels, or with many cuts (a chain of ten has 165), making the bounds is most of the work, and coarser ones
- * pay. Above, what coarse bounds leave open makes the slowest searches several times slower.
+ * Coarse bounds are soon made, but where many schedules take nearly the same they leave the search too much. It then
+ * begins again with finer ones, which need to be made for less, within what was found.
  */
-const fewLevelsForBounds = 2048;
-const manyCuts = 500;
+const gridShapes: readonly GridShape[] = [
+  { dense: 32, ratio: 1.1 },
+  { dense: 64, ratio: 1.05 },
+  { dense: 128, ratio: 1.02 },
+  { dense: 256, ratio: 1.01 },
+];
 
-function gridFor(model: PlanModel, checkDeadline: () => void): GridShape {
-  const isCoarse = model.levels <= fewLevelsForBounds || hasMoreCuts(model, manyCuts, checkDeadline);
-  return isCoarse ? coarseGrid : fineGrid;
-}
+/** Candidates of a search before it begins again, beside so many by evaluation of its bounds. */
+const fewCandidates = 5000;
+const candidatesByEvaluation = 0.25;
 
 function hasMoreCuts(model: PlanModel, limit: number, checkDeadline: () => void): boolean {
   const seen = new Set([model.all]);
@@ -39,24 +40,73 @@ function hasMoreCuts(model: PlanModel, limit: number, checkDeadline: () => void)
   return false;
 }
 
+export type FastOptions = {
+  /** nothing slower is asked for */
+  readonly limit?: number;
+  /** of the grids of bounds, the coarsest first */
+  readonly shapes?: readonly GridShape[];
+};
+
 /**
  * The least time, exactly, or the best found when `checkDeadline` throws `DeadlinePassed`.
  *
- * The search is `search.ts`, its bounds `bounds.ts`. The grid decides only how long it takes.
+ * The search is `search.ts`, its bounds `bounds.ts`. The grids decide only how long it takes.
  */
 export function solveFast(
   model: PlanModel,
   operations: Operations,
   checkDeadline: () => void,
-  { dense, ratio }: GridShape = gridFor(model, checkDeadline),
+  { limit = Number.POSITIVE_INFINITY, shapes = gridShapes }: FastOptions = {},
 ): FastResult {
-  // Without splits nothing has fewer than all devices, so the grid is that one level.
-  const grid = operations.spatial ? makeGrid(model.levels, dense, ratio) : Int32Array.of(model.levels);
-  const bounds = new Bounds(model, operations, grid, checkDeadline);
-  const search = new Search(model, bounds, operations, checkDeadline);
-  const found = search.run();
-  return { ...found, states: search.states + bounds.numRows(), candidates: search.candidates + bounds.evaluations };
+  // Taking turns alone is soon searched, and nothing slower than its best is worth a look.
+  const turns = { temporal: true, spatial: false };
+  let within = limit;
+  if (operations.temporal && operations.spatial) within = Math.min(limit, solveFast(model, turns, checkDeadline).time);
+  let best = nothingFound;
+  let [states, candidates] = [0, 0];
+  for (const [i, { dense, ratio }] of shapes.entries()) {
+    // Without splits nothing has fewer than all devices, so the grid is that one level.
+    const grid = operations.spatial ? makeGrid(model.levels, dense, ratio) : Int32Array.of(model.levels);
+    const isLast = i === shapes.length - 1 || grid.length === model.levels;
+    let isSpent = false;
+    const checkBoth = (): void => {
+      checkDeadline();
+      const most = fewCandidates + bounds.evaluations * candidatesByEvaluation;
+      isSpent = !isLast && search.candidates > most;
+      if (isSpent) throw new DeadlinePassed();
+    };
+    const bounds = new Bounds(model, operations, grid, checkDeadline, { limit: within });
+    const search = new Search(model, bounds, operations, checkBoth);
+    try {
+      const found = search.run(within * (1 + limitSlack));
+      best = found.time <= best.time ? { ...best, ...found } : { ...best, bound: Math.max(best.bound, found.bound) };
+    } catch (error) {
+      if (!(error instanceof DeadlinePassed) || (!isSpent && i === 0)) throw error;
+    }
+    states += search.states + bounds.numRows();
+    candidates += search.candidates + bounds.evaluations;
+    if (!isSpent) break;
+    within = Math.min(within, best.time);
+  }
+  return { ...best, states, candidates };
 }
+
+/**
+ * Limits to search within, one after the other until something is found: a mode is often not much slower than what is
+ * known to be the best of all, and a search within a limit is the shorter the lower it is.
+ */
+export function* limitsAbove(least: number): Generator<number> {
+  if (Number.isFinite(least)) for (const factor of [2.5, 6]) yield least * factor;
+  yield Number.POSITIVE_INFINITY;
+}
+
+export const nothingFound: FastResult = {
+  time: Number.POSITIVE_INFINITY,
+  schedule: null,
+  bound: 0,
+  states: 0,
+  candidates: 0,
+};
 
 /** Refining looks at every split of every level. */
 export const mostRefinedLevels = 2048;
@@ -67,29 +117,40 @@ const fewLevels = 64;
 
 /**
  * A good schedule without a search that proves it: what the bounds find on few levels, with its splits made
- * the best for what it does. For the purely spatial runner-up, whose last few percent decide nothing.
+ * the best for what it does. For the purely spatial runner-up, whose last few percent decide nothing. `least`: seconds
+ * that no schedule is below, as far as is known.
  */
 export function solveNearly(
   model: PlanModel,
   operations: Operations,
   rough: Rough,
   checkDeadline: () => void,
+  least = Number.POSITIVE_INFINITY,
+): FastResult {
+  let found = nothingFound;
+  for (const limit of limitsAbove(least)) {
+    found = nearlyWithin(model, operations, rough, checkDeadline, limit);
+    if (found.schedule !== null) break;
+  }
+  return found;
+}
+
+function nearlyWithin(
+  model: PlanModel,
+  operations: Operations,
+  rough: Rough,
+  checkDeadline: () => void,
+  limit: number,
 ): FastResult {
   if (model.levels <= fewLevels || !hasMoreCuts(model, fewCuts, checkDeadline))
-    return solveFast(model, operations, checkDeadline);
-  const refines = model.levels <= mostRefinedLevels;
-  const { bounds, search } = refines ? rough.way("spatial") : coarsely(model, operations, checkDeadline);
-  const found = search.first();
+    return solveFast(model, operations, checkDeadline, { limit });
+  const { bounds, search } = rough.way("spatial", limit);
+  const found = bounds.upperAt(model.all, 0, model.levels) <= limit ? search.first() : null;
+  if (found === null && limit < Number.POSITIVE_INFINITY) return nothingFound;
   if (found === null) return solveFast(model, operations, checkDeadline);
   const timeOf = (one: Schedule): number => evaluateSchedule(model, one)[model.objective] ?? Number.POSITIVE_INFINITY;
-  const refined = refines ? refineSplits(model, found) : found;
+  const refined = model.levels <= mostRefinedLevels ? refineSplits(model, found) : found;
   const [before, after] = [timeOf(found), timeOf(refined)];
   const [time, schedule] = after <= before ? [after, refined] : [before, found];
   return { time, schedule, bound: 0, states: bounds.numRows(), candidates: bounds.evaluations };
-}
-
-function coarsely(model: PlanModel, operations: Operations, checkDeadline: () => void): RoughWay {
-  const grid = makeGrid(model.levels, coarseGrid.dense, coarseGrid.ratio);
-  const bounds = new Bounds(model, operations, grid, checkDeadline, false);
-  return { bounds, search: new Search(model, bounds, operations, checkDeadline) };
 }

@@ -1,6 +1,6 @@
 import { restOf } from "./candidate.ts";
 import { evaluateSchedule, modeOf } from "./evaluate.ts";
-import { type FastResult, mostRefinedLevels } from "./fast.ts";
+import { type FastResult, limitsAbove, mostRefinedLevels, nothingFound } from "./fast.ts";
 import { type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import type { Schedule } from "./problem.ts";
 import { refineSplits } from "./refine.ts";
@@ -15,9 +15,19 @@ const mostComposed = 6;
  * The best schedule found that both takes turns and owns devices, where that is not the best of all: of two parts, each
  * of which only takes turns or only owns devices. With three components that is every hybrid there is; with more it is a
  * runner-up without a proof. Splits are found on a grid, and then made the best for what the schedule does.
+ * `least`: seconds that no schedule is below, as far as is known.
  */
-export function solveMixed(model: PlanModel, rough: Rough): FastResult {
-  const ways = { turns: rough.way("temporal"), beside: rough.way("spatial") };
+export function solveMixed(model: PlanModel, rough: Rough, least = Number.POSITIVE_INFINITY): FastResult {
+  let found = nothingFound;
+  for (const limit of limitsAbove(least)) {
+    found = mixedWithin(model, rough, limit);
+    if (found.time <= limit && found.schedule !== null) break;
+  }
+  return found;
+}
+
+function mixedWithin(model: PlanModel, rough: Rough, limit: number): FastResult {
+  const ways = { turns: rough.way("temporal", limit), beside: rough.way("spatial", limit) };
   const candidates = [...inTurn(model, ways), ...sideBySide(model, ways)].sort((a, b) => a.time - b.time);
   let [time, schedule] = [Number.POSITIVE_INFINITY, null as Schedule | null];
   const offer = (found: Schedule): void => {
@@ -33,7 +43,7 @@ export function solveMixed(model: PlanModel, rough: Rough): FastResult {
 type Ways = { readonly turns: RoughWay; readonly beside: RoughWay };
 
 const upperAt = ({ bounds }: RoughWay, set: PlanSet, level: number, itemsIndex: number): number =>
-  bounds.row(set, itemsIndex).upper[bounds.floorIndex[level]!]!;
+  bounds.upperAt(set, itemsIndex, level);
 
 /** Both ways to do two parts of which at least one is done in `wanted`, which a single component cannot be. */
 function* pairsOf(
@@ -79,7 +89,7 @@ function* sideBySide(model: PlanModel, { turns, beside }: Ways): Generator<Candi
       for (const [a, b] of pairsOf(first, second, turns, beside)) {
         let best = Number.POSITIVE_INFINITY;
         let split = 0;
-        for (const share of cut.free ? [levels] : grid) {
+        for (const share of cut.free ? [levels] : grid.levels) {
           const rest = restOf(cut, levels, share);
           if (rest < 1) break;
           const time = spatialSeconds(

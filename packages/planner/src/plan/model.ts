@@ -1,4 +1,4 @@
-import { bestSecondsByLevel } from "./component-time.ts";
+import { leastSeconds, leastSecondsByLevel } from "./component-time.ts";
 import { bitsOf, type Component, collapseCycles, type Dag, downClosedParts, hasEdgeBetween } from "./graph.ts";
 import { type Allocation, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanNode, PlanProblem } from "./problem.ts";
@@ -122,12 +122,10 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
       const { members } = leaves[leaf]!;
       const { pool } = members[0]!;
       const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
-      if (pool === undefined) row = bestSecondsByLevel(members, levels, step, items[itemsIndex]!, limits);
+      if (pool === undefined) row = leastSecondsByLevel(members, levels, step, items[itemsIndex]!, limits);
       else {
         const devices = Math.min(...members.map(({ id }) => allocation.devices.get(id)!));
-        row = new Float64Array(levels + 1).fill(
-          bestSecondsByLevel(members, devices, 1, items[itemsIndex]!, limits)[devices]!,
-        );
+        row = new Float64Array(levels + 1).fill(leastSeconds(members, devices, items[itemsIndex]!, limits));
         row[0] = Number.POSITIVE_INFINITY;
       }
       seconds.set(key, row);

@@ -1,4 +1,5 @@
 /** The best splits for what a schedule does: who takes turns and who pipelines, in what chunks, stays as it is. */
+import { evaluateSchedule } from "./evaluate.ts";
 import { type PlanModel, type PlanSet, swapAt } from "./model.ts";
 import { nodeSchedule } from "./node-schedule.ts";
 import type { Schedule } from "./problem.ts";
@@ -17,10 +18,13 @@ type Part = {
  */
 export function refineSplits(model: PlanModel, schedule: Schedule): Schedule {
   if (model.freeMask !== 0 || model.dag.cycles.length > 0) return schedule;
-  return partOf(model, schedule, model.all).at(model.levels)[0]!;
+  // The slack keeps what takes just as long.
+  const limit = (evaluateSchedule(model, schedule).step ?? Number.POSITIVE_INFINITY) * (1 + 1e-9);
+  return partOf(model, schedule, model.all, limit).at(model.levels)[0]!;
 }
 
-function partOf(model: PlanModel, schedule: Schedule, set: PlanSet): Part {
+/** Levels on which a part takes longer than what is to be refined takes as a whole are left out (see `bounds.ts`). */
+function partOf(model: PlanModel, schedule: Schedule, set: PlanSet, limit: number): Part {
   const itemsIndex = model.items.indexOf(schedule.items);
   const size = (level: number) => ({ devices: level * model.step, items: schedule.items });
   if (schedule.op === "node") {
@@ -29,8 +33,8 @@ function partOf(model: PlanModel, schedule: Schedule, set: PlanSet): Part {
   }
   if (schedule.op === "temporal") {
     const cut = cutOf(model, set, schedule.first);
-    const a = partOf(model, schedule.first, cut.turnFirst);
-    const b = partOf(model, schedule.second, cut.turnSecond);
+    const a = partOf(model, schedule.first, cut.turnFirst, limit);
+    const b = partOf(model, schedule.second, cut.turnSecond, limit);
     const seconds = a.seconds.map((value, level) => value + b.seconds[level]! + swapAt(cut, level));
     const at = (level: number): Schedule[] => {
       return [{ op: "temporal", ...size(level), first: a.at(level)[0]!, second: b.at(level)[0]! }];
@@ -39,7 +43,7 @@ function partOf(model: PlanModel, schedule: Schedule, set: PlanSet): Part {
   }
   const count = schedule.op === "parallel" ? 0 : schedule.items / schedule.chunk;
   const stages = "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];
-  const row = rowOf(model, stages, set, count);
+  const row = rowOf(model, stages, set, count, limit);
   const seconds = row.seconds.map((sum, level) => rowSeconds(sum, row.max[level]!, count));
   const at = (level: number): Schedule[] => {
     const parts = row.at(level);
@@ -52,22 +56,24 @@ function partOf(model: PlanModel, schedule: Schedule, set: PlanSet): Part {
 }
 
 /** Stages side by side: `seconds` is their sum. */
-function rowOf(model: PlanModel, stages: readonly Schedule[], set: PlanSet, count: number): Part {
+function rowOf(model: PlanModel, stages: readonly Schedule[], set: PlanSet, count: number, limit: number): Part {
   const [head, ...others] = stages as [Schedule, ...Schedule[]];
-  if (others.length === 0) return partOf(model, head, set);
+  if (others.length === 0) return partOf(model, head, set, limit);
   const cut = cutOf(model, set, head);
-  const a = partOf(model, head, cut.first);
-  const b = rowOf(model, others, cut.second, count);
+  const a = partOf(model, head, cut.first, limit);
+  const b = rowOf(model, others, cut.second, count, limit);
   const { levels } = model;
   const shares = new Int32Array(levels + 1);
   const sum = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
   const max = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
   const weight = Math.max(1, count);
-  let crossing = 1;
+  const limitOfRow = (limit * weight * head.items) / model.items[0]!;
   const [ofFirst, ofSlowest, ofRest] = [a.seconds, b.max, b.seconds];
-  for (let level = 2; level <= levels; level++) {
+  let crossing = levels - 1;
+  for (let level = levels; level >= 2; level--) {
     // From where the first becomes the faster one, either side only gets slower; its part alone ends the walk.
-    while (crossing < level - 1 && ofFirst[crossing]! > ofSlowest[level - crossing]!) crossing++;
+    crossing = Math.min(crossing, level - 1);
+    while (crossing > 1 && ofFirst[crossing - 1]! <= ofSlowest[level - crossing + 1]!) crossing--;
     let best = Number.POSITIVE_INFINITY;
     let bestShare = 0;
     for (let share = crossing; share < level; share++) {
@@ -92,7 +98,7 @@ function rowOf(model: PlanModel, stages: readonly Schedule[], set: PlanSet, coun
         bestShare = share;
       }
     }
-    if (bestShare === 0) continue;
+    if (bestShare === 0 || best > limitOfRow) break;
     shares[level] = bestShare;
     sum[level] = ofFirst[bestShare]! + ofRest[level - bestShare]!;
     max[level] = Math.max(ofFirst[bestShare]!, ofSlowest[level - bestShare]!);

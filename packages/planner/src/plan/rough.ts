@@ -1,4 +1,5 @@
-import { Bounds, makeGrid } from "./bounds.ts";
+import { Bounds } from "./bounds.ts";
+import { makeGrid } from "./grid.ts";
 import { operationsOf, type PlanModel } from "./model.ts";
 import { Search } from "./search.ts";
 
@@ -8,9 +9,9 @@ export type RoughWay = { readonly bounds: Bounds; readonly search: Search };
 const dense = 16;
 const ratio = 1.15;
 
-/** What the runners-up are made of: nobody needs a proof of them. Made when asked for, once a model. */
+/** What the runners-up are made of: nobody needs a proof of them. Made when asked for, once a model and limit. */
 export class Rough {
-  readonly #ways = new Map<"temporal" | "spatial", RoughWay>();
+  readonly #ways = new Map<string, RoughWay>();
   readonly #model: PlanModel;
   readonly #checkDeadline: () => void;
 
@@ -19,14 +20,16 @@ export class Rough {
     this.#checkDeadline = checkDeadline;
   }
 
-  way(mode: "temporal" | "spatial"): RoughWay {
-    const known = this.#ways.get(mode);
+  /** Whatever is part of a schedule that takes more than `limit` may be missing. */
+  way(mode: "temporal" | "spatial", limit: number): RoughWay {
+    const key = `${mode} ${limit}`;
+    const known = this.#ways.get(key);
     if (known !== undefined) return known;
     const operations = operationsOf(mode);
     const grid = makeGrid(this.#model.levels, dense, ratio);
-    const bounds = new Bounds(this.#model, operations, grid, this.#checkDeadline, false);
+    const bounds = new Bounds(this.#model, operations, grid, this.#checkDeadline, { needsLower: false, limit });
     const way = { bounds, search: new Search(this.#model, bounds, operations, this.#checkDeadline) };
-    this.#ways.set(mode, way);
+    this.#ways.set(key, way);
     return way;
   }
 }

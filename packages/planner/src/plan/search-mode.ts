@@ -1,7 +1,7 @@
 /** One search for one mode: over the allocations of pools, and over both objectives where steps overlap. */
 import { DeadlinePassed } from "./bounds.ts";
 import { evaluateSchedule, overlapped } from "./evaluate.ts";
-import { type FastResult, solveFast, solveNearly } from "./fast.ts";
+import { type FastResult, nothingFound, solveFast, solveNearly } from "./fast.ts";
 import { lastResort } from "./last-resort.ts";
 import { solveMixed } from "./mixed.ts";
 import { compileModel, type Objective, type Operations, type PlanModel } from "./model.ts";
@@ -22,6 +22,8 @@ export type SearchOptions = {
    * `mixed`: only schedules that both take turns and own devices, as good as can be found.
    */
   readonly aim: "least" | "nearly" | "mixed";
+  /** seconds of the best there is, where that is known: runners-up are looked for from there */
+  readonly least?: number | undefined;
   readonly checkDeadline: () => void;
 };
 
@@ -94,20 +96,18 @@ function searchOverlap(models: Models, allocation: Allocation, how: SearchOption
 function searchOnce(
   model: PlanModel,
   rough: Rough,
-  { operations, method, aim, checkDeadline }: SearchOptions,
+  { operations, method, aim, least, checkDeadline }: SearchOptions,
 ): FastResult {
   if (method === "naive" && aim !== "mixed") {
     const found = solveNaive(model, operations);
     return { ...found, bound: found.time };
   }
   try {
-    if (aim === "mixed") return solveMixed(model, rough);
-    if (aim === "nearly") return solveNearly(model, operations, rough, checkDeadline);
+    if (aim === "mixed") return solveMixed(model, rough, least);
+    if (aim === "nearly") return solveNearly(model, operations, rough, checkDeadline, least);
     return solveFast(model, operations, checkDeadline);
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
-    return aim === "mixed" ? nothing : lastResort(model, operations);
+    return aim === "mixed" ? nothingFound : lastResort(model, operations);
   }
 }
-
-const nothing: FastResult = { time: Number.POSITIVE_INFINITY, schedule: null, bound: 0, states: 0, candidates: 0 };

@@ -17,6 +17,9 @@ import { tailBound } from "./tails.ts";
 
 const noStages: readonly Stage[] = [];
 
+/** So many splits of two components are looked at sooner than halved further. */
+const fewSplits = 32;
+
 /** What a state's value comes of: a candidate, or a cycle that runs as one component. */
 type Choice = Candidate | { readonly bound: number; readonly asOne: true };
 
@@ -38,33 +41,39 @@ export class Search {
     this.#checkDeadline = checkDeadline;
   }
 
-  /** The least time and a schedule of it; on a passed deadline the best so far, with `bound` below `time`. */
-  run(): { time: number; schedule: Schedule | null; bound: number } {
+  /**
+   * The least time and a schedule of it, or nothing where all take longer than `limit`; on a passed deadline the best so
+   * far, with `bound` below `time`.
+   */
+  run(limit = Number.POSITIVE_INFINITY): { time: number; schedule: Schedule | null; bound: number } {
     const { all, levels } = this.#model;
     const row = this.#bounds.row(all, 0);
     try {
-      this.#solve(all, levels, 0, Number.POSITIVE_INFINITY, true);
+      this.#solve(all, levels, 0, limit, true);
     } catch (error) {
       if (!(error instanceof DeadlinePassed)) throw error;
       const bound = row.lower[levels]!;
       const incumbent = this.#incumbent;
-      if (row.upper.at(-1)! === Number.POSITIVE_INFINITY)
-        return { time: Number.POSITIVE_INFINITY, schedule: null, bound };
+      if (this.#bounds.upperAt(all, 0, levels) === Number.POSITIVE_INFINITY) {
+        if (incumbent === undefined) return { time: Number.POSITIVE_INFINITY, schedule: null, bound };
+        return { time: incumbent.time, schedule: this.#compose(incumbent.choice, all, levels, 0), bound };
+      }
       const schedule = this.scheduleAt(all, levels, 0);
       const { objective } = this.#model;
       const time = evaluateSchedule(this.#model, schedule)[objective] ?? Number.POSITIVE_INFINITY;
       if (incumbent === undefined || time <= incumbent.time) return { time, schedule, bound };
       return { time: incumbent.time, schedule: this.#compose(incumbent.choice, all, levels, 0), bound };
     }
-    const time = row.lower[levels]!;
-    return { time, schedule: time === Number.POSITIVE_INFINITY ? null : this.#schedule(all, levels, 0), bound: time };
+    const bound = row.lower[levels]!;
+    if (row.exact[levels] === 0 || bound === Number.POSITIVE_INFINITY)
+      return { time: Number.POSITIVE_INFINITY, schedule: null, bound };
+    return { time: bound, schedule: this.#schedule(all, levels, 0), bound };
   }
 
   /** What the upper bounds alone have found, without a search; null where they found nothing or no schedule of it. */
   first(): Schedule | null {
     const { all, levels } = this.#model;
-    const row = this.#bounds.row(all, 0);
-    if (row.upper.at(-1)! === Number.POSITIVE_INFINITY) return null;
+    if (this.#bounds.upperAt(all, 0, levels) === Number.POSITIVE_INFINITY) return null;
     try {
       return this.scheduleAt(all, levels, 0);
     } catch (error) {
@@ -77,7 +86,7 @@ export class Search {
     const row = this.#bounds.row(set, itemsIndex);
     if (row.exact[level] === 1 || row.lower[level]! >= limit) return;
     this.states++;
-    const upper = row.upper[this.#bounds.floorIndex[level]!]!;
+    const upper = this.#bounds.upperAt(set, itemsIndex, level);
     // Something at most `upper` exists, so nothing above it needs to be looked at; the slack keeps that something.
     const hint = upper + Math.abs(upper) * 1e-12 + Number.MIN_VALUE;
     const found =
@@ -87,10 +96,7 @@ export class Search {
       row.exact[level] = 1;
       raiseLower(row, level, found.bound);
       this.#choices.set(this.#key(set, level, itemsIndex), found);
-      const { grid, floorIndex } = this.#bounds;
-      let i = floorIndex[level]!;
-      if (grid[i] !== level) i++;
-      for (; i < grid.length && row.upper[i]! > found.bound; i++) row.upper[i] = found.bound;
+      this.#bounds.lowerUpper(set, itemsIndex, level, found.bound);
     } else if (limit === Number.POSITIVE_INFINITY && upper === Number.POSITIVE_INFINITY) {
       row.exact[level] = 1;
       raiseLower(row, level, Number.POSITIVE_INFINITY);
@@ -114,11 +120,12 @@ export class Search {
     }
     for (const cut of set.cuts) {
       if (this.#operations.temporal && cut.turns) {
-        const a = this.#bounds.row(cut.turnFirst, itemsIndex).lower;
-        const b = this.#bounds.row(cut.turnSecond, itemsIndex).lower;
-        const bound = a[level]! + b[level]! + swapAt(cut, level);
-        const range = { level, low: level, high: level };
-        if (bound < best) push(heap, { bound, cut, itemsIndex, count: -1, ...range, before: noStages, open: false });
+        const a = this.#bounds.lowerAt(cut.turnFirst, itemsIndex, level);
+        const b = this.#bounds.lowerAt(cut.turnSecond, itemsIndex, level);
+        const bound = a + b + swapAt(cut, level);
+        const [before, open] = [noStages, false];
+        if (bound < best)
+          push(heap, { bound, cut, itemsIndex, count: -1, level, low: level, high: level, before, open });
       }
       if (!this.#operations.spatial || !cut.beside || (level < 2 && !cut.free)) continue;
       for (const { itemsIndex: chunkIndex, count } of this.#model.chunkings[itemsIndex]!) {
@@ -181,7 +188,8 @@ export class Search {
         totalSeconds(objective, sum + a[first]! + b[second]!, Math.max(max, a[first]!, b[second]!), count, 0);
     }
     const tail = this.#bounds.tails.tail(cut.second, itemsIndex, count);
-    return (first, second) => tailBound(sum + a[first]!, Math.max(max, a[first]!), tail, second, count);
+    const { ceilIndex } = this.#bounds.grid;
+    return (first, second) => tailBound(sum + a[first]!, Math.max(max, a[first]!), tail, ceilIndex[second]!, count);
   }
 
   /**
@@ -195,17 +203,17 @@ export class Search {
       return;
     }
     const { objective } = this.#model;
+    this.candidates++;
+    const each = cut.free ? level : level - 1;
+    const aLeast = this.#bounds.lowerAt(cut.first, itemsIndex, each);
+    const bLeast = this.#bounds.lowerAt(cut.second, itemsIndex, each);
+    if (spatialSeconds(objective, aLeast, bLeast, count) >= best) return;
     const a = this.#bounds.row(cut.first, itemsIndex).lower;
     const b = this.#bounds.row(cut.second, itemsIndex).lower;
-    this.candidates++;
-    const rest = { cut, itemsIndex, count, level, before: noStages, open: false };
     if (cut.free) {
-      const bound = spatialSeconds(objective, a[level]!, b[level]!, count);
-      if (bound < best) push(heap, { bound, low: level, high: level, ...rest });
+      this.#pushSplits(heap, cut, itemsIndex, count, level, level, level, best);
       return;
     }
-    const [aLeast, bLeast] = [a[level - 1]!, b[level - 1]!];
-    if (spatialSeconds(objective, aLeast, bLeast, count) >= best) return;
     let [from, to] = [1, level];
     while (from < to) {
       const middle = (from + to) >> 1;
@@ -220,8 +228,7 @@ export class Search {
         if (spatialSeconds(objective, a[middle]!, bLeast, count) < best) to = middle;
         else from = middle + 1;
       }
-      const bound = spatialSeconds(objective, a[crossing - 1]!, b[level - from]!, count);
-      if (bound < best) push(heap, { bound, low: from, high: crossing - 1, ...rest });
+      this.#pushSplits(heap, cut, itemsIndex, count, level, from, crossing - 1, best);
     }
     if (crossing < level && spatialSeconds(objective, aLeast, b[level - crossing]!, count) < best) {
       [from, to] = [crossing, level - 1];
@@ -230,9 +237,41 @@ export class Search {
         if (spatialSeconds(objective, aLeast, b[level - middle]!, count) < best) from = middle;
         else to = middle - 1;
       }
-      const bound = spatialSeconds(objective, a[from]!, b[level - crossing]!, count);
-      if (bound < best) push(heap, { bound, low: crossing, high: from, ...rest });
+      this.#pushSplits(heap, cut, itemsIndex, count, level, crossing, from, best);
     }
+  }
+
+  /** A range of splits of two stages. Where both are components, all of a small one are looked at, for all are exact. */
+  #pushSplits(
+    heap: Candidate[],
+    cut: Cut,
+    itemsIndex: number,
+    count: number,
+    level: number,
+    low: number,
+    high: number,
+    best: number,
+  ): void {
+    const { objective } = this.#model;
+    const a = this.#bounds.row(cut.first, itemsIndex).lower;
+    const b = this.#bounds.row(cut.second, itemsIndex).lower;
+    const before = noStages;
+    const open = false;
+    const bound = spatialSeconds(objective, a[high]!, b[restOf(cut, level, low)]!, count);
+    if (bound >= best) return;
+    if (high - low >= fewSplits || !cut.first.single || !cut.second.single) {
+      push(heap, { bound, cut, itemsIndex, count, level, low, high, before, open });
+      return;
+    }
+    let least = best;
+    let share = 0;
+    for (let i = low; i <= high; i++) {
+      const seconds = spatialSeconds(objective, a[i]!, b[restOf(cut, level, i)]!, count);
+      if (seconds >= least) continue;
+      least = seconds;
+      share = i;
+    }
+    if (share > 0) push(heap, { bound: least, cut, itemsIndex, count, level, low: share, high: share, before, open });
   }
 
   /** The same for a pipeline with stages before the cut, or with a second part that may be cut further. */
@@ -264,16 +303,12 @@ export class Search {
 
   #pushRange(heap: Candidate[], candidate: Candidate, low: number, high: number, best: number): void {
     const { cut, itemsIndex, count, level, before, open } = candidate;
-    const plain = before.length === 0 && !open;
-    const bound = plain
-      ? spatialSeconds(
-          this.#model.objective,
-          this.#bounds.row(cut.first, itemsIndex).lower[high]!,
-          this.#bounds.row(cut.second, itemsIndex).lower[level - low]!,
-          count,
-        )
-      : this.#rangeBound(cut, itemsIndex, count, before, open)(high, level - low);
     this.candidates++;
+    if (before.length === 0 && !open) {
+      this.#pushSplits(heap, cut, itemsIndex, count, level, low, high, best);
+      return;
+    }
+    const bound = this.#rangeBound(cut, itemsIndex, count, before, open)(high, level - low);
     if (bound < best) push(heap, { bound, cut, itemsIndex, count, level, low, high, before, open });
   }
 
@@ -351,23 +386,22 @@ export class Search {
   /** A schedule that is at most `Row.upper`, found again by redoing the choice that set it. */
   scheduleAt(set: PlanSet, level: number, itemsIndex: number): Schedule {
     if (set.single) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
-    const { grid, floorIndex } = this.#bounds;
-    if (this.#bounds.row(set, itemsIndex).exact[level] === 1) return this.#schedule(set, level, itemsIndex);
+    const { levels } = this.#bounds.grid;
+    if (this.#choices.has(this.#key(set, level, itemsIndex))) return this.#schedule(set, level, itemsIndex);
     let best = Number.POSITIVE_INFINITY;
     let compose: (() => Schedule) | undefined;
     const offer = (time: number, make: () => Schedule): void => {
       if (time < best) [best, compose] = [time, make];
     };
     const size = this.#size(level, itemsIndex);
-    const at = (row: Row, on: number): number => row.upper[floorIndex[on]!]!;
     if (set.leaf >= 0) {
       const seconds = this.#model.leafSeconds(set.leaf, itemsIndex)[level]!;
       offer(seconds, () => nodeSchedule(this.#model, set.leaf, level, itemsIndex));
     }
     for (const cut of set.cuts) {
       if (this.#operations.temporal && cut.turns) {
-        const a = at(this.#bounds.row(cut.turnFirst, itemsIndex), level);
-        const b = at(this.#bounds.row(cut.turnSecond, itemsIndex), level);
+        const a = this.#bounds.upperAt(cut.turnFirst, itemsIndex, level);
+        const b = this.#bounds.upperAt(cut.turnSecond, itemsIndex, level);
         offer(a + b + swapAt(cut, level), () => ({
           op: "temporal",
           ...size,
@@ -379,13 +413,12 @@ export class Search {
       const chunkings = this.#model.chunkings[itemsIndex]!;
       const parallel = this.#model.problem.parallelIndependent && cut.independent;
       for (const chunking of parallel ? [...chunkings, { ...chunkings[0]!, count: 0 }] : chunkings) {
-        const a = this.#bounds.row(cut.first, chunking.itemsIndex);
-        const b = this.#bounds.row(cut.second, chunking.itemsIndex);
-        for (const share of cut.free ? [level] : grid) {
+        for (const share of cut.free ? [level] : levels) {
           if (share >= level && !cut.free) break;
           const rest = restOf(cut, level, share);
-          const { objective } = this.#model;
-          offer(spatialSeconds(objective, at(a, share), at(b, rest), chunking.count), () => {
+          const a = this.#bounds.upperAt(cut.first, chunking.itemsIndex, share);
+          const b = this.#bounds.upperAt(cut.second, chunking.itemsIndex, rest);
+          offer(spatialSeconds(this.#model.objective, a, b, chunking.count), () => {
             const first = this.scheduleAt(cut.first, share, chunking.itemsIndex);
             const second = this.scheduleAt(cut.second, rest, chunking.itemsIndex);
             if (chunking.count === 0) return { op: "parallel", ...size, first, second };

@@ -33,15 +33,15 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     if (nowMs !== undefined && deadlineMs !== undefined && nowMs() - startedMs > deadlineMs) throw new DeadlinePassed();
   };
   const models = new Models(problem);
-  const search = (mode: PlanMode, aim: SearchOptions["aim"]): FastResult =>
-    searchMode(models, { operations: operationsOf(mode), method, aim, checkDeadline });
+  const search = (mode: PlanMode, aim: SearchOptions["aim"], least?: number): FastResult =>
+    searchMode(models, { operations: operationsOf(mode), method, aim, least, checkDeadline });
   const whole = search("hybrid", "least");
   const modeOfWhole = whole.schedule === null ? undefined : modeOf(whole.schedule);
   // What is the best of all is the best of its mode; of the runners-up only the temporal one, which is cheap, is proven.
   const found = [whole];
-  if (modeOfWhole !== "spatial") found.push(search("spatial", "nearly"));
+  if (modeOfWhole !== "spatial") found.push(search("spatial", "nearly", whole.time));
   if (modeOfWhole !== "temporal") found.push(search("temporal", "least"));
-  if (modeOfWhole !== "hybrid" && whole.schedule !== null) found.push(search("hybrid", "mixed"));
+  if (modeOfWhole !== "hybrid" && whole.schedule !== null) found.push(search("hybrid", "mixed", whole.time));
   const milliseconds = (nowMs?.() ?? 0) - startedMs;
 
   const best = found.reduce((a, b) => (b.time < a.time ? b : a));

@@ -6,11 +6,11 @@
  * sum of its stages. After stages with sum S and maximum M the total is at least S + max(whole, sum + (count-1) M).
  */
 import type { Bounds } from "./bounds.ts";
-import type { Cut, PlanModel, PlanSet } from "./model.ts";
+import type { PlanModel, PlanSet } from "./model.ts";
 
 /** Bounds of one (subgraph, chunk, count) run as one or more stages. */
 export type Tail = {
-  /** by level, proven from below; neither grows with the level */
+  /** by grid index, proven from below; neither grows with the level */
   readonly whole: Float64Array;
   readonly sum: Float64Array;
   /** sum and maximum of stages that exist, by grid index */
@@ -41,65 +41,49 @@ export class Tails {
   }
 
   #make(set: PlanSet, chunkIndex: number, count: number): Tail {
-    const { grid, floorIndex } = this.#bounds;
-    const alone = this.#bounds.row(set, chunkIndex);
-    const { needsLower } = this.#bounds;
-    const wholeAt = Float64Array.from(grid, (level) => (needsLower ? count * alone.lower[level]! : 0));
-    const sumAt = Float64Array.from(grid, (level) => (needsLower ? alone.lower[level]! : 0));
-    const upperSum = Float64Array.from(alone.upper);
-    const upperMax = Float64Array.from(alone.upper);
+    const { grid, needsLower } = this.#bounds;
+    const { levels } = grid;
+    const { lower, upper, byLevel } = this.#bounds.gridRow(set, chunkIndex);
+    const at = byLevel ? levels : levels.map((_, g) => g);
+    const whole = Float64Array.from(at, (index) => (needsLower ? count * lower[index]! : 0));
+    const sum = Float64Array.from(at, (index) => (needsLower ? lower[index]! : 0));
+    const upperSum = Float64Array.from(at, (index) => upper[index]!);
+    const upperMax = Float64Array.from(upperSum);
     for (const cut of set.cuts) {
       if (!cut.beside) continue;
-      const a = this.#bounds.row(cut.first, chunkIndex);
+      const a = this.#bounds.gridRow(cut.first, chunkIndex);
       const rest = this.tail(cut.second, chunkIndex, count);
-      for (let g = 0; g < grid.length; g++) {
-        const level = grid[g]!;
-        if (needsLower)
-          this.#bounds.forEachClass(cut, level, (most, secondMost) => {
-            const seconds = a.lower[most]!;
-            const sum = seconds + rest.sum[secondMost]!;
-            const whole = Math.max(seconds + rest.whole[secondMost]!, sum + (count - 1) * seconds);
-            if (whole < wholeAt[g]!) wholeAt[g] = whole;
-            if (sum < sumAt[g]!) sumAt[g] = sum;
-          });
-        for (let i = cut.free ? g : 0; i < grid.length && (cut.free ? i === g : grid[i]! < level); i++) {
-          const at = cut.free ? g : floorIndex[level - grid[i]!]!;
-          const sum = a.upper[i]! + rest.upperSum[at]!;
-          const max = Math.max(a.upper[i]!, rest.upperMax[at]!);
-          if (sum + (count - 1) * max < upperSum[g]! + (count - 1) * upperMax[g]!) {
-            upperSum[g] = sum;
+      for (let g = 0; g < levels.length; g++) {
+        const classes = grid.classes(g, cut.free);
+        const numClasses = needsLower ? classes.secondIndex.length : 0;
+        for (let i = 0; i < numClasses; i++) {
+          const seconds = a.lower[a.byLevel ? classes.firstLevel[i]! : classes.firstIndex[i]!]!;
+          const second = classes.secondIndex[i]!;
+          const stages = seconds + rest.sum[second]!;
+          const pipeline = Math.max(seconds + rest.whole[second]!, stages + (count - 1) * seconds);
+          if (pipeline < whole[g]!) whole[g] = pipeline;
+          if (stages < sum[g]!) sum[g] = stages;
+        }
+        const members = grid.members(g, cut.free);
+        for (let i = 0; i < members.secondIndex.length; i++) {
+          const seconds = a.upper[a.byLevel ? members.firstLevel[i]! : members.firstIndex[i]!]!;
+          const second = members.secondIndex[i]!;
+          const stages = seconds + rest.upperSum[second]!;
+          const max = Math.max(seconds, rest.upperMax[second]!);
+          if (stages + (count - 1) * max < upperSum[g]! + (count - 1) * upperMax[g]!) {
+            upperSum[g] = stages;
             upperMax[g] = max;
           }
         }
       }
     }
-    if (!needsLower) return { whole: wholeAt, sum: sumAt, upperSum, upperMax };
-    return { whole: this.#bounds.spread(wholeAt), sum: this.#bounds.spread(sumAt), upperSum, upperMax };
-  }
-
-  /** Both bounds of a pipeline whose first stage is the first part of `cut` and whose others are a tail of the second, by grid index. */
-  pipeline(cut: Cut, chunkIndex: number, count: number, lowerAt: Float64Array, upperAt: Float64Array): void {
-    const { grid, floorIndex } = this.#bounds;
-    const a = this.#bounds.row(cut.first, chunkIndex);
-    const rest = this.tail(cut.second, chunkIndex, count);
-    for (let g = 0; g < grid.length; g++) {
-      const level = grid[g]!;
-      if (this.#bounds.needsLower)
-        this.#bounds.forEachClass(cut, level, (most, secondMost) => {
-          const bound = tailBound(a.lower[most]!, a.lower[most]!, rest, secondMost, count);
-          if (bound < lowerAt[g]!) lowerAt[g] = bound;
-        });
-      for (let i = cut.free ? g : 0; i < grid.length && (cut.free ? i === g : grid[i]! < level); i++) {
-        const at = cut.free ? g : floorIndex[level - grid[i]!]!;
-        const max = Math.max(a.upper[i]!, rest.upperMax[at]!);
-        const total = a.upper[i]! + rest.upperSum[at]! + (count - 1) * max;
-        if (total < upperAt[g]!) upperAt[g] = total;
-      }
-    }
+    for (const bound of [whole, sum])
+      for (let g = levels.length - 2; g >= 0; g--) bound[g] = Math.max(bound[g]!, bound[g + 1]!);
+    return { whole, sum, upperSum, upperMax };
   }
 }
 
-/** The least total of stages with `sum` and `max` followed by a tail on `level`. */
-export function tailBound(sum: number, max: number, tail: Tail, level: number, count: number): number {
-  return sum + Math.max(tail.whole[level]!, tail.sum[level]! + (count - 1) * max);
+/** The least total of stages with `sum` and `max` followed by a tail on at most the grid level at `index`. */
+export function tailBound(sum: number, max: number, tail: Tail, index: number, count: number): number {
+  return sum + Math.max(tail.whole[index]!, tail.sum[index]! + (count - 1) * max);
 }
