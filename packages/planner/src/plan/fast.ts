@@ -28,18 +28,6 @@ const gridShapes: readonly GridShape[] = [
 const fewCandidates = 5000;
 const candidatesByEvaluation = 0.25;
 
-function hasMoreCuts(model: PlanModel, limit: number, checkDeadline: () => void): boolean {
-  const seen = new Set([model.all]);
-  let numCuts = 0;
-  for (const set of seen) {
-    checkDeadline();
-    numCuts += set.cuts.length;
-    if (numCuts > limit) return true;
-    for (const { first, second } of set.cuts) seen.add(first).add(second);
-  }
-  return false;
-}
-
 export type FastOptions = {
   /** nothing slower is asked for */
   readonly limit?: number;
@@ -111,8 +99,7 @@ export const nothingFound: FastResult = {
 /** Refining looks at every split of every level. */
 export const mostRefinedLevels = 2048;
 
-/** A chain of four has 10 cuts. With so few a search is done as soon as its bounds are, at least on so many levels. */
-const fewCuts = 12;
+/** On so few levels a search is done as soon as its bounds are. */
 const fewLevels = 64;
 
 /**
@@ -142,8 +129,7 @@ function nearlyWithin(
   checkDeadline: () => void,
   limit: number,
 ): FastResult {
-  if (model.levels <= fewLevels || !hasMoreCuts(model, fewCuts, checkDeadline))
-    return solveFast(model, operations, checkDeadline, { limit });
+  if (model.levels <= fewLevels) return solveFast(model, operations, checkDeadline, { limit });
   const { bounds, search } = rough.way("spatial", limit);
   const found = bounds.upperAt(model.all, 0, model.levels) <= limit ? search.first() : null;
   if (found === null && limit < Number.POSITIVE_INFINITY) return nothingFound;
