@@ -99,8 +99,8 @@ export const nothingFound: FastResult = {
 /** Refining looks at every split of every level. */
 export const mostRefinedLevels = 2048;
 
-/** On so few levels a search is done as soon as its bounds are. */
-const fewLevels = 64;
+/** Up to so many levels times components a search is done about as soon as its bounds are. */
+const mostProven = 1024;
 
 /**
  * A good schedule without a search that proves it: what the bounds find on few levels, with its splits made
@@ -129,7 +129,8 @@ function nearlyWithin(
   checkDeadline: () => void,
   limit: number,
 ): FastResult {
-  if (model.levels <= fewLevels) return solveFast(model, operations, checkDeadline, { limit });
+  if (model.levels * model.dag.components.length <= mostProven)
+    return solveFast(model, operations, checkDeadline, { limit });
   const { bounds, search } = rough.way("spatial", limit);
   const found = bounds.upperAt(model.all, 0, model.levels) <= limit ? search.first() : null;
   if (found === null && limit < Number.POSITIVE_INFINITY) return nothingFound;
