@@ -50,8 +50,9 @@ export class NatsServer implements AsyncDisposable {
     return `nats://${this.host}:${this.port}`;
   }
 
-  /** Starts it, or starts it again with what it had kept. */
+  /** Starts it, or starts it again with what it had kept; one that runs goes on. */
   async start(): Promise<void> {
+    if (this.#isRunning) return;
     const args = ["-a", this.host, "-p", String(this.port), "-js", "-sd", this.#folder, ...this.#args];
     const [file, ...all] = [...this.#inside, this.#binary, ...args] as [string, ...string[]];
     const child = spawn(file, all, { stdio: ["ignore", "ignore", "pipe"] });
@@ -61,12 +62,16 @@ export class NatsServer implements AsyncDisposable {
 
   async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const child = this.#child;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    if (child === undefined || !this.#isRunning) return;
     const exited = exitOf(child);
     child.kill(signal);
     const timer = setTimeout(() => child.kill("SIGKILL"), 5000);
     await exited;
     clearTimeout(timer);
+  }
+
+  get #isRunning(): boolean {
+    return this.#child !== undefined && this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
   /** Suspends or resumes it. */
