@@ -79,13 +79,17 @@ export class ProfileBuilder {
       ...header,
       graph,
       components,
-      overheadSeconds: this.#overhead(costs),
+      overheadSeconds: this.#overhead(graph, costs),
       steps: this.wholeSteps(),
     };
   }
 
-  /** What is left of steps in which components took turns, on most devices, when all that they cost is taken away. */
-  #overhead(costs: readonly StepCosts[]): number {
+  /**
+   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away. In a cycle
+   * they change hands with every turn of it, as often as no plan would let them.
+   */
+  #overhead(graph: FlowGraph, costs: readonly StepCosts[]): number {
+    if (graph.cycles.length > 0) return 0;
     const inTurn = [...this.#steps.entries()].filter(
       ([at, { layout }]) =>
         layout.mode === "temporal" &&

@@ -77,6 +77,15 @@ describe("a profile", () => {
     expect(overheadSeconds).toBeCloseTo(0.6 - known, 9);
     expect(profileOf([step(known / 2)]).overheadSeconds, "steps that overlap").toBe(0);
     expect(profileOf([disturbed]).overheadSeconds, "nothing else is known").toBe(0);
+    const both = { takes: [{ channel: "prompts", items: 8 }], puts: [{ channel: "prompts", items: 8 }] };
+    const inCycle = [
+      observed({ component: "rollout" }, both),
+      observed({ component: "simulator" }, { takes: both.puts, puts: both.takes }),
+    ];
+    expect(profileOf([{ ...step(2), calls: inCycle }]), "a cycle").toMatchObject({
+      graph: { cycles: [expect.anything()] },
+      overheadSeconds: 0,
+    });
   });
 
   test("rejects samples taken while others used the processors; where all were, processor seconds count", () => {
