@@ -85,8 +85,9 @@ export class ProfileBuilder {
   }
 
   /**
-   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away. In a cycle
-   * they change hands with every turn of it, as often as no plan would let them.
+   * What is left of steps in which components took turns, on most devices, when all that they cost is taken away: the least,
+   * since whatever else runs on the machine adds to it. In a cycle they change hands with every turn of it, as often as no
+   * plan would let them.
    */
   #overhead(graph: FlowGraph, costs: readonly StepCosts[]): number {
     if (graph.cycles.length > 0) return 0;
@@ -100,7 +101,7 @@ export class ProfileBuilder {
     const left = inTurn
       .filter(([, { layout }]) => layout.devices === most)
       .map(([at, { seconds }]) => seconds - secondsInTurn(costs[at] as StepCosts));
-    return left.length > 0 ? Math.max(0, median(left)) : 0;
+    return left.length > 0 ? Math.max(0, Math.min(...left)) : 0;
   }
 
   /** What steps took, by how they ran. */
