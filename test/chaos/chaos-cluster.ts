@@ -96,9 +96,11 @@ export class ChaosCluster implements AsyncDisposable {
     this.agents[place] = await this.world.startNode(`n${place}`, flags, inside);
   }
 
-  /** Begins the run, or goes on with it. */
+  /** Begins the run, or goes on with it, unless somebody does already: of two strikes both endings come here. */
   resume(overrides: readonly string[] = []): void {
-    if (this.#isOver) return;
+    const present = this.runner?.child;
+    const runs = present !== undefined && present.exitCode === null && present.signalCode === null;
+    if (this.#isOver || runs) return;
     this.#isKilling = false;
     const { name, overrides: own } = subjects[this.subject];
     const runner = this.world.startRun(
