@@ -86,8 +86,7 @@ export class ChaosCluster implements AsyncDisposable {
   readonly somePlace = (): number => Math.floor(this.random() * numPlaces);
 
   async startAgent(place: number): Promise<void> {
-    const present = this.agents[place];
-    if (present !== undefined && present.child.exitCode === null && present.child.signalCode === null) return;
+    if (isRunning(this.agents[place])) return;
     const { host, inside } = this.#places[place] as Place;
     // The first begins with the server of its place, as on machines that have one each, the second with another's.
     const { servers } = this.nats;
@@ -98,9 +97,7 @@ export class ChaosCluster implements AsyncDisposable {
 
   /** Begins the run, or goes on with it, unless somebody does already: of two strikes both endings come here. */
   resume(overrides: readonly string[] = []): void {
-    const present = this.runner?.child;
-    const runs = present !== undefined && present.exitCode === null && present.signalCode === null;
-    if (this.#isOver || runs) return;
+    if (this.#isOver || isRunning(this.runner)) return;
     this.#isKilling = false;
     const { name, overrides: own } = subjects[this.subject];
     const runner = this.world.startRun(
@@ -189,3 +186,6 @@ export class ChaosCluster implements AsyncDisposable {
     await this.network?.[Symbol.asyncDispose]();
   }
 }
+
+const isRunning = (process: NodeProcess | RunProcess | undefined): boolean =>
+  process !== undefined && process.child.exitCode === null && process.child.signalCode === null;

@@ -1,5 +1,5 @@
 import type { DeviceSpec, Profile } from "@treadle/contracts";
-import { exactSeconds } from "../plan/component-time.ts";
+import { leastSeconds } from "../plan/component-time.ts";
 import { type Cost, overlapped } from "../plan/evaluate.ts";
 import type { PlanProblem } from "../plan/problem.ts";
 
@@ -50,7 +50,7 @@ function workInChunks(profile: Profile, problem: PlanProblem, { schedule, parts,
   if (items === batch) return whole;
   const members = problem.nodes.filter(({ id }) => names.includes(id));
   const limits = { batch, memoryPerDevice: Number.POSITIVE_INFINITY };
-  const wholeStep = Math.min(...counted(devices).map((count) => exactSeconds(members, count, batch, limits)));
+  const wholeStep = leastSeconds(members, devices, batch, limits);
   const ranks = Math.max(
     ...members.map(({ unit, maxDevices }) => Math.floor(Math.min(devices, maxDevices ?? devices) / unit)),
   );
@@ -58,8 +58,6 @@ function workInChunks(profile: Profile, problem: PlanProblem, { schedule, parts,
   const growth = ((batch / items) * busySeconds(step, items)) / busySeconds(wholeStep, batch);
   return whole * Math.max(1, growth);
 }
-
-const counted = (count: number): number[] => Array.from({ length: count }, (_, i) => i + 1);
 
 function workOf({ components }: Profile, names: readonly string[]): number {
   return names.reduce((sum, name) => sum + (components[name]?.processorSeconds ?? 0), 0);
