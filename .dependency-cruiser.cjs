@@ -1,18 +1,20 @@
 // The arrows between packages (a package may import what stands to its right, nothing else), and between test and code.
-const layer1 = ["planner", "trajectories", "multiplexer", "learning", "transport", "observe"];
-const policies = ["planner", "trajectories", "multiplexer", "learning"];
+const layer1 = ["core", "planner", "trajectories", "multiplexer", "learning", "transport", "observe"];
+const policies = ["core", "planner", "trajectories", "multiplexer", "learning"];
 
 const allowed = {
   contracts: [],
   ...Object.fromEntries(layer1.map((name) => [name, ["contracts"]])),
   actions: ["contracts", "transport", "observe"],
   engines: ["contracts", "transport", "observe"],
-  runtime: ["contracts", "planner", "trajectories", "multiplexer", "transport", "observe"],
+  runtime: ["contracts", "core", "planner", "trajectories", "multiplexer", "transport", "observe"],
   workers: ["contracts", "runtime", "engines", "actions", "trajectories", "learning"],
-  // of the runtime its state machines alone, see below
-  simulation: ["contracts", ...policies, "actions", "runtime"],
+  // of the actions their scheduler alone, see below
+  simulation: ["contracts", ...policies, "actions"],
   dashboard: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation"],
-  cli: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation", "dashboard"],
+  // private: measures what the others do, and is published with none of them
+  bench: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation"],
+  cli: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation", "dashboard", "bench"],
 };
 
 module.exports = {
@@ -31,16 +33,16 @@ module.exports = {
       to: { path: "^packages/[^/]+/src/(?!(index|runner|testing)\\.ts)" },
     },
     {
-      name: "simulation-drives-state-machines-only",
+      name: "simulation-drives-schedulers-only",
       severity: "error",
       from: { path: "^packages/simulation/" },
-      to: { path: "^packages/(runtime|actions)/(?!src/state-machines\\.ts$)" },
+      to: { path: "^packages/actions/(?!src/state-machines\\.ts$)" },
     },
     {
       name: "state-machines-are-pure",
       comment: "what runs on virtual time reaches no process, socket, timer or file",
       severity: "error",
-      from: { path: "^packages/(runtime|actions)/src/state-machines\\.ts$" },
+      from: { path: "^packages/core/src/|^packages/actions/src/state-machines\\.ts$" },
       to: { reachable: true, path: "^packages/(transport|observe)/|^node:|^(?:fs|net|timers|child_process)" },
     },
     {
@@ -48,9 +50,16 @@ module.exports = {
       severity: "error",
       from: { path: "^packages/([^/]+)/" },
       to: {
-        path: "^packages/([^/]+)/src/(?!(index|runner|docker|serve|state-machines|testing|bench)\\.ts$|testing/|bench/)",
+        path: "^packages/([^/]+)/src/(?!(index|runner|docker|serve|state-machines|testing|internal|view)\\.ts$|testing/)",
         pathNot: "^packages/$1/",
       },
+    },
+    {
+      name: "insides-are-for-benches",
+      comment: "what a package shows at ./internal is measured, and used by nobody",
+      severity: "error",
+      from: { path: "^packages/(?!bench/)" },
+      to: { path: "^packages/[^/]+/src/internal\\.ts$" },
     },
     {
       name: "no-cycles",

@@ -59,27 +59,20 @@ fi
 
 host() { if $namespaces; then echo "$subnet.1$1"; else echo 127.0.0.1; fi; }
 client_port() { if $namespaces; then echo 4222; else echo $((4221 + $1)); fi; }
-route_port() { if $namespaces; then echo 6222; else echo $((6221 + $1)); fi; }
 inside() {
   local i=$1
   shift
   if $namespaces; then exec ip netns exec "treadle-$i" "$@"; else exec "$@"; fi
 }
 
-routes=""
-url=""
-for i in 1 2 3; do
-  routes+="${routes:+,}nats://$(host "$i"):$(route_port "$i")"
-  url+="${url:+,}nats://$(host "$i"):$(client_port "$i")"
-done
-
-# Servers that are cut off from one another notice it in seconds, rather than in a minute and a half.
-printf 'ping_interval: "2s"\nping_max: 2\n' >"$folder/nats.conf"
+# Keys, and servers that admit only their holders.
+servers=()
+for i in 1 2 3; do servers+=(--server "$(host "$i"):$(client_port "$i")"); done
+cluster="$folder/cluster"
+node packages/cli/bin/treadle.js cluster init "$cluster" "${servers[@]}" >/dev/null
 
 for i in 1 2 3; do
-  inside "$i" "$server" -c "$folder/nats.conf" --name "s$i" -a "$(host "$i")" -p "$(client_port "$i")" -js -sd "$folder/s$i" \
-    --cluster_name treadle --cluster "nats://$(host "$i"):$(route_port "$i")" --routes "$routes" \
-    >"$folder/s$i.log" 2>&1 &
+  inside "$i" "$server" -c "$cluster/nats-$i.conf" >"$folder/s$i.log" 2>&1 &
   pids+=($!)
 done
 
@@ -87,7 +80,7 @@ done
 sleep 3
 
 for i in 1 2 3; do
-  inside "$i" node packages/cli/bin/treadle.js node --nats "$url" --replicas 3 --name "n$i" --bind "$(host "$i")" \
+  inside "$i" node packages/cli/bin/treadle.js node --cluster "$cluster" --name "n$i" --bind "$(host "$i")" \
     --project "$PWD" 2>&1 &
   pids+=($!)
 done
@@ -97,9 +90,8 @@ if $namespaces; then runner_bind="$subnet.1"; fi
 cat <<EOF
 
 in another terminal:
-  npx treadle run workflows/reasoning-grpo --set cluster.nats.url=$url \\
-    --set cluster.nats.replicas=3 --set cluster.minNodes=3 --set cluster.links.bind=$runner_bind
-  npx treadle status --nats $url --replicas 3
+  npx treadle run workflows/reasoning-grpo --cluster $cluster --set cluster.minNodes=3 --set cluster.links.bind=$runner_bind
+  npx treadle status --cluster $cluster
 
 EOF
 wait

@@ -1,6 +1,7 @@
 /** Three NATS servers, three node agents and one run over them, each to be struck. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { readRecords } from "../../packages/runtime/src/run/journal.ts";
 import { isAlive } from "../support/cluster.ts";
 import { expectWholeLearningLedger } from "../support/learning-ledger.ts";
@@ -65,6 +66,7 @@ export class ChaosCluster implements AsyncDisposable {
     const loopback = { host: "127.0.0.1", inside: [] };
     const places = typeof network === "string" ? Array.from({ length: numPlaces }, () => loopback) : network.places;
     const world = await NodesWorld.over(await NatsCluster.start(places));
+    world.environment = { NODE_OPTIONS: `--import=${fileURLToPath(new URL("on-signal.mjs", import.meta.url))}` };
     const joined = typeof network === "string" ? undefined : network;
     const cluster = new ChaosCluster(world, joined, places, random, subject, log);
     // The servers elect who keeps what before they keep anything.
@@ -87,12 +89,24 @@ export class ChaosCluster implements AsyncDisposable {
 
   async startAgent(place: number): Promise<void> {
     if (isRunning(this.agents[place])) return;
+    this.agents[place] = await this.#startAgent(place);
+  }
+
+  /** Another agent of a name: refused while the one of that place is heard; else that one ends as soon as it is heard again. */
+  async startNamesake(place: number): Promise<void> {
+    const namesake = await this.#startAgent(place).catch(() => undefined);
+    if (namesake === undefined) return;
+    this.#log(`a namesake took the place of agent 'n${place}', which was not heard`);
+    this.agents[place] = namesake;
+  }
+
+  async #startAgent(place: number): Promise<NodeProcess> {
     const { host, inside } = this.#places[place] as Place;
     // The first begins with the server of its place, as on machines that have one each, the second with another's.
     const { servers } = this.nats;
     const first = [servers[0], servers[2], this.nats][place]?.url as string;
     const flags = ["--nats", first, "--bind", host, "--replicas", replicas, "--limit", limitSeconds];
-    this.agents[place] = await this.world.startNode(`n${place}`, flags, inside);
+    return this.world.startNode(`n${place}`, flags, inside);
   }
 
   /** Begins the run, or goes on with it, unless somebody does already: of two strikes both endings come here. */
@@ -102,9 +116,14 @@ export class ChaosCluster implements AsyncDisposable {
     const { name, overrides: own } = subjects[this.subject];
     const runner = this.world.startRun(
       [
-        ...["steps=100000", `batch=${batch}`, ...own],
-        ...[`cluster.nats.replicas=${replicas}`, "cluster.minNodes=1", "cluster.rejoinMs=1500"],
-        ...["supervision.maxRestarts=100000", "supervision.heartbeatTimeoutMs=5000"],
+        ...["steps=100000", `batch=${batch}`, "observe.record=true", ...own],
+        ...[
+          `cluster.nats.replicas=${replicas}`,
+          "cluster.minNodes=1",
+          "cluster.rejoinMs=500",
+          "cluster.nats.leaseMs=3000",
+        ],
+        ...["supervision.maxRestarts=10", "supervision.heartbeatTimeoutMs=3000"],
         ...(this.network ? [`cluster.links.bind=${this.network.host}`] : []),
         ...overrides,
       ],
@@ -154,6 +173,23 @@ export class ChaosCluster implements AsyncDisposable {
 
   get folder(): string {
     return join(this.world.runs, this.runId ?? "");
+  }
+
+  /** What runners have said in these last milliseconds, with the ends and the beginnings of workers. */
+  saidSince(ms: number): string[] {
+    const fromMs = Date.now() - ms;
+    const nowMs = Date.now();
+    return this.runners.flatMap(({ events }) =>
+      events.flatMap((event) => {
+        if (event.atMs < fromMs) return [];
+        const at = `${((event.atMs - nowMs) / 1000).toFixed(1)} s`;
+        if (event.type === "log" && event.worker === "runner") return [`${at}  ${event.line}`];
+        if (event.type === "worker-died") return [`${at}  ${event.worker} died: ${event.reason}`];
+        if (event.type === "worker-started" || event.type === "worker-restarted")
+          return [`${at}  ${event.worker} is up`];
+        return [];
+      }),
+    );
   }
 
   /** Committed steps. */

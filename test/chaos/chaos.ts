@@ -2,7 +2,10 @@
  * Strikes a real cluster at random for a while, lets it come to rest, and judges: every prompt that was put was trained
  * once, in order; the run goes on and ends when asked; no process, lock, file or shared memory is left.
  */
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { median, type RunEvent } from "@treadle/contracts";
+import { replayRun } from "@treadle/runtime/runner";
 import { randomOf } from "../soak/virtual-network.ts";
 import { segmentsOf } from "../support/cluster.ts";
 import { startTreadle } from "../support/treadle.ts";
@@ -30,12 +33,24 @@ export type ChaosReport = {
   readonly gaveUp: readonly string[];
   /** the longest time without a finished step */
   readonly longestPauseSeconds: number;
+  /** the same, less the time for which a strike kept the runner dead or suspended, when there is nobody to go on */
+  readonly longestPauseWithRunnerSeconds: number;
+  /** of workers: seconds from the last sign of life until the successor went on, and where they went */
+  readonly recovery: Readonly<Record<"median" | "p90" | "longest", number>> & {
+    readonly num: number;
+    readonly medianParts: Readonly<Record<string, number>>;
+    readonly longestParts: Readonly<Record<string, number>>;
+  };
 };
 
 const maxAtOnce = 2;
 /** Nothing is struck while no step has finished for so long. */
 const patienceMs = 20_000;
 const longestMs = 12_000;
+/** Worth a line that says what was wrong meanwhile. */
+const longPauseMs = 5000;
+/** Worth what the runner said meanwhile, too. */
+const veryLongPauseMs = 12_000;
 const restMs = 300_000;
 const endMs = 90_000;
 
@@ -54,14 +69,33 @@ export async function chaos({
 
   const strikes: Partial<Record<Disaster, number>> = {};
   const endings = new Set<Promise<void>>();
+  const ongoing = new Set<string>();
   const calm = new AbortController();
   let longestPauseMs = 0;
   let movedMs = performance.now();
   let lastSteps = cluster.steps;
+  let awayMs = 0;
+  let longestWithRunnerMs = 0;
+  let lookedMs = movedMs;
+  let wrong: string[] = [];
   const watch = () => {
     const { steps } = cluster;
-    longestPauseMs = Math.max(longestPauseMs, performance.now() - movedMs);
-    if (steps > lastSteps) movedMs = performance.now();
+    const nowMs = performance.now();
+    const pauseMs = nowMs - movedMs;
+    if ([...ongoing].some((what) => what.startsWith("runner "))) awayMs += nowMs - lookedMs;
+    lookedMs = nowMs;
+    longestPauseMs = Math.max(longestPauseMs, pauseMs);
+    longestWithRunnerMs = Math.max(longestWithRunnerMs, pauseMs - awayMs);
+    if (steps > lastSteps) {
+      const seconds = `${((pauseMs - awayMs) / 1000).toFixed(1)} s without one${awayMs > 0 ? ` and ${(awayMs / 1000).toFixed(1)} s without a runner` : ""}`;
+      if (pauseMs - awayMs > longPauseMs) {
+        log(`${lastSteps} steps: ${seconds}: ${wrong.join(", ")}`);
+        if (pauseMs - awayMs > veryLongPauseMs) for (const line of cluster.saidSince(pauseMs)) log(`    ${line}`);
+      }
+      movedMs = nowMs;
+      awayMs = 0;
+      wrong = [...ongoing];
+    }
     lastSteps = Math.max(lastSteps, steps);
   };
   const watching = setInterval(watch, 250);
@@ -77,11 +111,17 @@ export async function chaos({
       const end = await (disasters[kind].strike as Strike)(cluster);
       if (end === undefined) continue;
       strikes[kind] = (strikes[kind] ?? 0) + 1;
-      log(`${lastSteps} steps: ${kind} for ${(lastsMs / 1000).toFixed(1)} s`);
+      const what = `${kind} for ${(lastsMs / 1000).toFixed(1)} s`;
+      log(`${lastSteps} steps: ${what}`);
+      ongoing.add(what);
+      wrong.push(what);
       const ending = delay(lastsMs, undefined, { signal: calm.signal })
         .catch(() => {})
         .then(() => again(end))
-        .finally(() => endings.delete(ending));
+        .finally(() => {
+          endings.delete(ending);
+          ongoing.delete(what);
+        });
       endings.add(ending);
     }
     calm.abort();
@@ -106,8 +146,34 @@ export async function chaos({
     runnersStarted: cluster.runners.length,
     gaveUp: cluster.gaveUp,
     longestPauseSeconds: Math.round(longestPauseMs / 1000),
+    longestPauseWithRunnerSeconds: Math.round(longestWithRunnerMs / 1000),
+    recovery: recoveriesOf(events),
   };
 }
+
+function recoveriesOf(events: readonly RunEvent[]): ChaosReport["recovery"] {
+  const recoveries = events.flatMap((event) =>
+    event.type === "worker-restarted" && event.recovery !== undefined ? [event.recovery] : [],
+  );
+  const seconds = (parts: (typeof recoveries)[number]) => Object.values(parts).reduce((sum, part) => sum + part, 0);
+  const sorted = recoveries.toSorted((a, b) => seconds(a) - seconds(b));
+  const rounded = (value: number) => Math.round(value * 100) / 100;
+  const at = (share: number) => sorted[Math.ceil(share * sorted.length) - 1];
+  const secondsAt = (share: number) => rounded(seconds(at(share) ?? none));
+  const parts = Object.keys(none) as (keyof typeof none)[];
+  return {
+    num: sorted.length,
+    median: secondsAt(0.5),
+    p90: secondsAt(0.9),
+    longest: secondsAt(1),
+    medianParts: Object.fromEntries(
+      parts.map((part) => [part, sorted.length === 0 ? 0 : rounded(median(sorted.map((each) => each[part])))]),
+    ),
+    longestParts: at(1) ?? none,
+  };
+}
+
+const none = { detection: 0, placement: 0, start: 0, state: 0, redone: 0 };
 
 /** J1, S4. */
 export async function judge(cluster: ChaosCluster, log: (text: string) => void): Promise<void> {
@@ -127,8 +193,17 @@ export async function judge(cluster: ChaosCluster, log: (text: string) => void):
   for (const agent of cluster.agents) agent?.child.kill("SIGTERM");
   await within(endMs, "the agents to leave", () => cluster.agents.every((agent) => agent?.child.exitCode === 0));
   await within(endMs, "every process to be gone", () => cluster.processes().length === 0);
+  await replayed(join(world.runs, runId), world.project, log);
   await within(endMs, "shared memory to be gone", async () => (await segmentsOf(runId)).length === 0);
   await world.expectNothingLeft(runId, []);
+}
+
+/** RS7: what every runner of the run decided, killed ones included, is decided again from what it wrote down. */
+async function replayed(folder: string, project: string, log: (text: string) => void): Promise<void> {
+  const { recordings } = await replayRun(folder, project);
+  const inputs = recordings.reduce((sum, recording) => sum + recording.inputs, 0);
+  log(`${recordings.length} runners decided ${inputs} inputs; decided again, they have the same effects`);
+  if (inputs === 0) throw new Error("nothing was recorded");
 }
 
 /** What starts something again while something else is still broken may fail at first. */

@@ -1,5 +1,6 @@
 /** Everything that can be done to a running cluster, each with its end; drawn at random. */
 import type { ChaosCluster } from "./chaos-cluster.ts";
+import { flood } from "./flood.ts";
 
 export const disasters = {
   "worker killed": {
@@ -16,6 +17,15 @@ export const disasters = {
       const place = cluster.somePlace();
       await cluster.agents[place]?.kill();
       return () => cluster.startAgent(place);
+    },
+  },
+  "nodes lost": {
+    weight: 2,
+    strike: async (cluster: ChaosCluster) => {
+      const kept = cluster.somePlace();
+      const places = [...cluster.agents.keys()].filter((place) => place !== kept);
+      await Promise.all(places.map((place) => cluster.agents[place]?.kill()));
+      return () => Promise.all(places.map((place) => cluster.startAgent(place)));
     },
   },
   "agent suspended": {
@@ -54,6 +64,33 @@ export const disasters = {
     strike: ({ runner }: ChaosCluster) => {
       runner?.child.kill("SIGSTOP");
       return async () => void runner?.child.kill("SIGCONT");
+    },
+  },
+  "door flooded": {
+    weight: 2,
+    strike: async ({ runner, workers, random }: ChaosCluster) => {
+      const pids = [runner?.child.pid, ...workers()].filter((pid) => pid !== undefined);
+      const end = flood(pids[Math.floor(random() ** 2 * pids.length)] as number);
+      return end && (async () => end());
+    },
+  },
+  "child left behind": {
+    weight: 2,
+    strike: ({ workers, random }: ChaosCluster) => signalOne(workers(), random, "SIGUSR2"),
+  },
+  "agent hung": {
+    weight: 1,
+    strike: async ({ agents, somePlace }: ChaosCluster) => {
+      agents[somePlace()]?.child.kill("SIGUSR2");
+      return async () => {};
+    },
+  },
+  "namesake started": {
+    weight: 1,
+    strike: async (cluster: ChaosCluster) => {
+      const place = cluster.somePlace();
+      await cluster.startNamesake(place);
+      return () => cluster.startAgent(place);
     },
   },
   "network cut": { weight: 2, needsNetwork: true, strike: (cluster: ChaosCluster) => cut(cluster, ["to", "from"]) },

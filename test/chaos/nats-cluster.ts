@@ -1,42 +1,34 @@
 /** NATS servers that keep everything together, each at a place of its own. */
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
+import { type Keys, makeKeys } from "../support/keys.ts";
 import type { Place } from "./cluster-network.ts";
-
-/** Else a server takes minutes to notice that another is cut off, and then waits as long again until it tries anew. */
-const configuration = 'ping_interval: "2s"\nping_max: 2\n';
 
 export class NatsCluster implements AsyncDisposable {
   readonly servers: readonly NatsServer[];
+  readonly keys: Keys;
 
-  readonly #folder: string;
-
-  private constructor(servers: readonly NatsServer[], folder: string) {
+  private constructor(servers: readonly NatsServer[], keys: Keys) {
     this.servers = servers;
-    this.#folder = folder;
+    this.keys = keys;
   }
 
   static async start(places: readonly Place[]): Promise<NatsCluster> {
     const routes = await Promise.all(places.map(async ({ host }) => `nats://${host}:${await freePort()}`));
-    const folder = await mkdtemp(join(tmpdir(), "treadle-nats-cluster-"));
-    const file = join(folder, "nats.conf");
-    await writeFile(file, configuration);
+    const keys = await makeKeys();
     const servers = await Promise.all(
       places.map(({ host, inside }, i) =>
         startNatsServer({
           host,
           inside,
           args: [
-            ...["-c", file],
+            ...["-c", keys.config],
             ...["--name", `s${i}`, "--cluster_name", "treadle"],
             ...["--cluster", routes[i] as string, "--routes", routes.join(",")],
           ],
         }),
       ),
     );
-    return new NatsCluster(servers, folder);
+    return new NatsCluster(servers, keys);
   }
 
   get url(): string {
@@ -45,6 +37,6 @@ export class NatsCluster implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.servers.map((server) => server[Symbol.asyncDispose]()));
-    await rm(this.#folder, { recursive: true, force: true });
+    await this.keys.remove();
   }
 }

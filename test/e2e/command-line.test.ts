@@ -84,17 +84,20 @@ describe("treadle run", () => {
   });
 });
 
-test("treadle run reasoning-grpo learns arithmetic from rewards", { timeout: 600_000 }, async () => {
+test("treadle run reasoning-grpo learns from rewards what demonstrations did not", { timeout: 600_000 }, async () => {
   await using runs = await temporaryRuns();
   const { code, stdout, stderr } = await treadle([
     ...["run", "workflows/reasoning-grpo", "--json", "--runs", runs.path],
-    ...["--set", "steps=100", "--set", "evaluation.everySteps=100"],
+    ...["--set", "steps=60", "--set", "evaluation.everySteps=60"],
   ]);
   expect(stderr).not.toContain("✗");
   expect(code).toBe(0);
-  const { evalBefore, evalAfter, rewardFirst, rewardLast } = RunSummary.parse(JSON.parse(stdout));
-  expect(evalAfter as number).toBeGreaterThan((evalBefore as number) + 0.1);
-  expect(rewardLast as number).toBeGreaterThan((rewardFirst as number) + 0.2);
+  const { evalBefore, evalAtStart, evalAfter, rewardFirst, rewardLast } = RunSummary.parse(JSON.parse(stdout));
+  expect(evalBefore as number).toBeLessThan(0.05);
+  expect(evalAtStart as number).toBeLessThan(0.35);
+  // Beyond what the few demonstrations taught.
+  expect(evalAfter as number).toBeGreaterThan((evalAtStart as number) + 0.1);
+  expect(rewardLast as number).toBeGreaterThan((rewardFirst as number) + 0.1);
 });
 
 describe("treadle solve", () => {

@@ -24,8 +24,9 @@ afterEach(async () => {
 /** A model that compiles fast and a task of one digit, after an imitation of the form alone. */
 const small = [
   ...["steps=3", "batch=4", "groupSize=4", "maxRanks=1", "checkpoints.everySteps=1"],
-  ...["model.layers=1", "model.width=16", "model.heads=2", "model.slotBuckets=[16]", "model.contextLength=20"],
-  ...["task.minOperand=0", "task.maxOperand=9", "evaluation.problems=8", "evaluation.everySteps=100"],
+  ...["model.layers=1", "model.width=16", "model.heads=2", "model.contextLength=20"],
+  ...["task.minOperand=0", "task.maxOperand=9", "task.heldOutFraction=0.2", "task.validationFraction=0.2"],
+  ...["evaluation.problems=5", "evaluation.validationProblems=5", "evaluation.everySteps=100", "imitation.problems=15"],
   ...["imitation.rows=32", "imitation.updates=20", "imitation.untilAccuracy=0", "imitation.learningRate=0.01"],
 ];
 const argumentsOf = (command: readonly string[], settings: readonly string[]): string[] => [

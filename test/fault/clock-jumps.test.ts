@@ -59,7 +59,7 @@ async function expectJumped(run: RunProcess): Promise<void> {
   }
 }
 
-test("F2: nobody is taken for dead, and every prompt is trained once", async () => {
+test("M3: nobody is taken for dead, and every prompt is trained once", async () => {
   const run = await startAll(["steps=6"], "learning-ledger");
   const { runId } = await run.event("run-started");
   await run.event("run-finished");

@@ -17,15 +17,15 @@ afterEach(() => world.close());
 
 const kept = ["cluster.nats.durableRuns=true", "pauseMs=60"];
 
-type World = Pick<NodesWorld, "command" | "project" | "temporary"> & { readonly nats: { readonly url: string } };
+type World = Pick<NodesWorld, "command" | "project" | "temporary" | "flagsOf">;
 
 /** The command line on another machine: another folder for runs. */
 const treadleOf =
-  ({ nats, command, project, temporary }: World) =>
+  (world: World) =>
   async (...args: string[]): Promise<string> => {
-    const { stdout } = await promisify(execFile)(process.execPath, [command, ...args, "--nats", nats.url], {
-      cwd: project,
-      env: { ...process.env, TMPDIR: temporary },
+    const { stdout } = await promisify(execFile)(process.execPath, [world.command, ...args, ...world.flagsOf()], {
+      cwd: world.project,
+      env: { ...process.env, TMPDIR: world.temporary },
       timeout: 120_000,
     });
     return stdout;

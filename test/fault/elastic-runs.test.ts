@@ -48,7 +48,7 @@ const leave = async (node: NodeProcess): Promise<void> => {
 const toldBy = (run: RunProcess, worker: string): string[] =>
   run.events.flatMap((event) => (event.type === "log" && event.worker === worker ? [event.line] : []));
 
-test("E3: an elastic group grows with a node that joins and shrinks with one that leaves; those of its ranks that stay go on", async () => {
+test("AD3: an elastic group grows with a node that joins and shrinks with one that leaves; those of its ranks that stay go on", async () => {
   await world.startNode("a");
   const run = world.startRun(["steps=400", ...elastic]);
   await run.event("step-finished");
@@ -72,14 +72,14 @@ test("E3: an elastic group grows with a node that joins and shrinks with one tha
   expect(run.events.filter((event) => event.type === "worker-died")).toEqual([]);
   await nextStep(run);
   const { runId } = await run.event("run-started");
-  await promisify(execFile)(process.execPath, [world.command, "stop", runId, "--nats", world.nats.url], {
+  await promisify(execFile)(process.execPath, [world.command, "stop", runId, ...world.flagsOf()], {
     timeout: 120_000,
   });
   const { summary } = await run.event("run-finished");
   await expectDone(run, summary.steps);
 }, 480_000);
 
-test("E1, S2: an elastic group shrinks when a node is killed; the step is done again, once", async () => {
+test("AD1, S2: an elastic group shrinks when a node is killed; the step is done again, once", async () => {
   await world.startNode("a");
   const b = await world.startNode("b");
   const run = world.startRun(["steps=12", "cluster.minNodes=2", ...elastic]);

@@ -19,11 +19,15 @@ function incarnationOf(worker: string, run: RunProcess): number {
   return run.events.filter((event) => event.type === "worker-died" && isOne(event.worker)).length;
 }
 
-test("F2, C1: workers that are reported dead while they live end, and what they do until then does not count", async () => {
+test("RK2, C1: workers that are reported dead while they live end, and what they do until then does not count", async () => {
   await world.startNode("a");
   const run = world.startRun(["steps=8", "pauseMs=50", "supervision.maxRestarts=1000"]);
   const { runId } = await run.event("run-started");
-  const nats = NatsConfig.parse({ url: world.nats.url });
+  const nats = NatsConfig.parse({
+    url: world.nats.url,
+    credentialsFile: world.nats.keys.node,
+    trustFile: world.nats.keys.trust,
+  });
   const plane = await openNatsControlPlane({ nats, name: "liar" });
   const runner = await until(() => plane.members("run").find(({ name }) => name === runId), "the run to be announced");
   const isOver = () => run.events.some(({ type }) => type === "run-finished" || type === "run-failed");

@@ -17,7 +17,7 @@ test("processes that nobody can dial work over NATS, workflow and workers unchan
   const more = ["cluster.minNodes=2", `cluster.links.advertise=${nowhere}`, "payload=200000"];
   const run = world.startRun(["steps=60", "pauseMs=60", ...more]);
   await run.event("step-finished", ({ step }) => step === 1);
-  const args = [world.command, "status", "--json", "--nats", world.nats.url];
+  const args = [world.command, "status", "--json", ...world.flagsOf()];
   // A runner that is busy just then says nothing.
   let status: unknown;
   await until(async () => {

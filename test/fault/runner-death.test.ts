@@ -10,6 +10,7 @@ import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf, socketFolders
 import { projectRoot } from "../support/project.ts";
 import { type RunnerProcess, startRunner } from "../support/runner-process.ts";
 import { makeTemporary } from "../support/temporary-folder.ts";
+import { firstAccuracy } from "../support/workflows/ledger/run.ts";
 
 let root: string;
 const runners: RunnerProcess[] = [];
@@ -34,7 +35,7 @@ const thrownBy = async (work: Promise<unknown>): Promise<TreadleError> =>
     (error: unknown) => error as TreadleError,
   );
 
-test("J1, H3, S4: a runner killed again and again leaves no process, and resumes where its journal ends", async () => {
+test("J1, WH3, S4: a runner killed again and again leaves no process, and resumes where its journal ends", async () => {
   const overrides = ["steps=8", "pauseMs=15", "payload=30000"]; // large enough for shared memory
   let runId = "new";
   for (let kill = 1; kill <= 3; kill++) {
@@ -49,7 +50,7 @@ test("J1, H3, S4: a runner killed again and again leaves no process, and resumes
     child.kill("SIGKILL");
     await exited;
     const pids = pidsOf(events);
-    await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 15_000); // H3
+    await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 15_000); // WH3
     await until(
       async () => (await socketFolders(join(root, "tmp"))).length === 0,
       "the sockets of a killed runner to be removed",
@@ -124,17 +125,22 @@ test("a run that is ended at once leaves nothing, and one that is stopped ends w
     if (event.type === "step-started" && event.step === 3) stop.abort();
   };
   const killed = await thrownBy(
-    runWorkflow({ ...ledgerOptions(root, onEvent, ["steps=5", "ranks=1", "pauseMs=40"]), kill: kill.signal }),
+    runWorkflow({
+      ...ledgerOptions(root, onEvent, ["steps=5", "ranks=1", "pauseMs=40", "first=4"]),
+      kill: kill.signal,
+    }),
   );
   expect(killed).toMatchObject({ code: "run.stopped" });
   const { runId } = events.find((event) => event.type === "run-started") as { runId: string };
   const folder = join(root, runId);
   await expectCleanEnd(runId, folder, pidsOf(events));
   const stopped = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent, stop: stop.signal });
-  expect(stopped).toMatchObject({ stopped: true, summary: { steps: 3 } });
+  // What was measured before the first step is the run's, not the first runner's.
+  const measured = { evalBefore: firstAccuracy, evalAtStart: firstAccuracy };
+  expect(stopped).toMatchObject({ stopped: true, summary: { steps: 3, ...measured } });
   const finished = await resumeRun({ runId, runsRoot: root, projectRoot, onEvent });
-  expect(finished).toMatchObject({ stopped: false, summary: { steps: 5 } });
-  await expectWholeLedger(folder, 5, 12);
+  expect(finished).toMatchObject({ stopped: false, summary: { steps: 5, ...measured } });
+  await expectWholeLedger(folder, 5, 12, 4);
   await expectCleanEnd(runId, folder, pidsOf(events));
 }, 360_000);
 

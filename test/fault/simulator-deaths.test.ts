@@ -54,7 +54,7 @@ async function runWith(plan: Readonly<Record<number, readonly string[]>>, overri
 const whole = { trajectories: 5, environments: 5, steps: 5 * 40, breaks: 0 };
 
 test.each(["temporal", "spatial"])(
-  "S2: whichever of simulator and policy is killed, whenever, each step has each environment's horizon once, whole (%s)",
+  "S2, SE2: whichever of simulator and policy is killed, whenever, each step has each environment's horizon once, whole (%s)",
   async (mode) => {
     const { summary, rows, done } = await runWith(
       {

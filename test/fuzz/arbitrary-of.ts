@@ -28,7 +28,9 @@ const instances = [
   new Float32Array([0.5]),
   new Float64Array([1, 0.5]),
 ];
-const strings = fc.oneof(fc.constantFrom("a", "maker/0", "file:///a.ts", "1", "cpu:0"), fc.string({ maxLength: 12 }));
+/** what schemas of strings may ask for */
+const names = ["a", "maker/0", "file:///a.ts", "1", "cpu:0", "treadle-a-", "2026-01-01T00:00:00Z", crypto.randomUUID()];
+const strings = fc.oneof(fc.constantFrom(...names), fc.string({ maxLength: 12 }));
 
 export function arbitraryOf(schema: z.ZodType, depth = 0): fc.Arbitrary<unknown> {
   const def = schema.def as unknown as Def;
@@ -67,8 +69,11 @@ export function arbitraryOf(schema: z.ZodType, depth = 0): fc.Arbitrary<unknown>
       return depth > maxDepth ? junk : inner(def.getter?.());
     case "pipe":
       return inner(def.in);
-    case "string":
-      return (schema as z.ZodString).format === "datetime" ? fc.constant("2026-01-01T00:00:00Z") : strings;
+    case "string": {
+      const fitting = names.filter((name) => schema.safeParse(name).success);
+      if (fitting.length === 0 || fitting.length === names.length) return strings;
+      return fc.oneof({ arbitrary: fc.constantFrom(...fitting), weight: 9 }, strings);
+    }
     case "number": {
       const { minValue, maxValue, isInt } = schema as z.ZodNumber;
       const [min, max] = [Math.max(minValue ?? 0, -1e6), Math.min(maxValue ?? 1e6, 1e6)];

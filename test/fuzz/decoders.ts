@@ -5,11 +5,14 @@
  */
 import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
+
 import { dirname, join } from "node:path";
+import { PassThrough } from "node:stream";
 import * as contracts from "@treadle/contracts";
-import { type ErrorCode, errorCatalogue, fromErrorRecord, readMessage } from "@treadle/contracts";
-import { LogTail, parseLogLine, readMetrics, readTrace, SpanBatch } from "@treadle/observe";
+import { type ErrorCode, errorCatalogue, fromErrorRecord, readMessage, SpanBatch } from "@treadle/contracts";
+import { LogTail, parseLogLine, readMetrics, readTrace } from "@treadle/observe";
 import { parsePlacement } from "@treadle/planner";
 import { readConfigFile, readProfile } from "@treadle/runtime/runner";
 import { Decoder, decodeItem, decodeItems, Encoder, encodeItem, ItemEncoder, parseAddress } from "@treadle/transport";
@@ -19,7 +22,7 @@ import { parseCoreTicks } from "../../packages/actions/src/elasticity/contention
 import { parseTimes } from "../../packages/actions/src/elasticity/profile-elasticity.ts";
 import * as actionMessages from "../../packages/actions/src/grpc/messages.ts";
 import { parseRetryAfter } from "../../packages/actions/src/managers/quota.ts";
-import { readRun } from "../../packages/cli/src/view/report.ts";
+import { readRun } from "../../packages/dashboard/src/static/report.ts";
 import { decodeCheckpoint, encodeCheckpoint } from "../../packages/engines/src/checkpoint.ts";
 import { Optimiser } from "../../packages/engines/src/optimiser.ts";
 import { Parameters } from "../../packages/engines/src/parameters.ts";
@@ -27,13 +30,21 @@ import { parseFailure, parseHeartbeat } from "../../packages/runtime/src/agent/w
 import { readState } from "../../packages/runtime/src/host/state-file.ts";
 import { Checkpoints } from "../../packages/runtime/src/run/checkpoints.ts";
 import { Journal, readRecords } from "../../packages/runtime/src/run/journal.ts";
+import {
+  messageHeadBytes,
+  readMessageHead,
+  writeMessageHead,
+} from "../../packages/transport/src/codec/message-head.ts";
 import { readAnswer } from "../../packages/transport/src/control-plane/answers.ts";
 import { readJson } from "../../packages/transport/src/control-plane/bounded-json.ts";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import { readEntry } from "../../packages/transport/src/control-plane/nats-announcement.ts";
-import { FrameReader, frameKind, headBytes, writeHead } from "../../packages/transport/src/frame.ts";
-import { Handshake } from "../../packages/transport/src/handshake.ts";
-import { messageHeadBytes, readMessageHead, writeMessageHead } from "../../packages/transport/src/message-head.ts";
+import { Trust } from "../../packages/transport/src/control-plane/trust.ts";
+import { makeKey, parseTrust, readKey } from "../../packages/transport/src/control-plane/trust-file.ts";
+import { FrameReader, frameKind, headBytes, writeHead } from "../../packages/transport/src/link/frame.ts";
+import { Handshake } from "../../packages/transport/src/link/handshake.ts";
+import { readOpening, readRelayLine, relayTarget } from "../../packages/transport/src/relay/relay-target.ts";
+import { Tunnel, windowBytes } from "../../packages/transport/src/relay/tunnel.ts";
 import { arbitraryOf } from "./arbitrary-of.ts";
 
 export type Row<Input> = {
@@ -86,6 +97,33 @@ const frames = fc
     ),
   );
 
+const subject = "treadle.command.node.a.1";
+const runnerKey = makeKey();
+/** Two processes with one runner's key, which both trust, and what one asks of the other's command. */
+const newTrust = () =>
+  new Trust([{ role: "runner", key: runnerKey.publicKey }], readKey(fileOf(runnerKey.seed, "runner.nk")), "trust");
+const asker = newTrust();
+const member = newTrust();
+const memberKey = member.prove("run.r", 1, {}).seal;
+const ask = () => asker.ask(subject, '{"method":"check","body":{}}', memberKey);
+/** One that is asked again after every answer, so that its answers are to be decoded. */
+const asked = ask();
+
+/** What a tunnel does to a socket, and nothing else. */
+function tunnelEnd(): { readonly tunnel: Tunnel; close(): void } {
+  const socket = new PassThrough();
+  const tunnel = new Tunnel(socket as unknown as Socket, { publish: () => {}, maxBytes: 2 ** 20, ended: () => {} });
+  socket.resume();
+  return { tunnel, close: () => tunnel.close() };
+}
+const tunnelMessage = (kind: number, at: number, body: Uint8Array): Uint8Array => {
+  const message = Buffer.alloc(9 + body.length);
+  message[0] = kind;
+  message.writeBigUInt64BE(BigInt(at), 1);
+  message.set(body, 9);
+  return message;
+};
+
 const shape = { width: [2, 3] };
 const model = (): [Parameters, Optimiser] => {
   const parameters = new Parameters([{ name: "w", shape: shape.width }], () => new Float32Array(6).fill(0.5));
@@ -135,6 +173,25 @@ export const byteRows: readonly Row<Uint8Array>[] = [
     refuses: [],
   })),
   {
+    name: "message of a tunnel between relays",
+    sound: fc
+      .tuple(fc.nat(5), fc.constantFrom(0, 1, 3), fc.uint8Array({ maxLength: 40 }))
+      .map(([kind, at, body]) => tunnelMessage(kind, at, body)),
+    decode: (bytes) => {
+      const end = tunnelEnd();
+      try {
+        for (let i = 0; i < 3; i++) end.tunnel.receive(bytes);
+      } finally {
+        end.close();
+      }
+    },
+    refuses: [],
+    hostile: [
+      ["more than a window", () => tunnelMessage(0, 0, new Uint8Array(3 * windowBytes))],
+      ["the credit of all bytes that there are", () => tunnelMessage(1, Number.MAX_SAFE_INTEGER, new Uint8Array())],
+    ],
+  },
+  {
     name: "checkpoint of an engine",
     sound: fc.constant(undefined).map(() => encodeCheckpoint(...model(), 3)),
     decode: (bytes) => decodeCheckpoint(bytes, ...model()),
@@ -161,6 +218,66 @@ export const textRows: readonly Row<string>[] = [
     sound: anyJson.map((value) => JSON.stringify({ value })),
     decode: readAnswer,
     refuses: Object.keys(errorCatalogue) as ErrorCode[],
+  },
+  {
+    name: "sealed command",
+    sound: fc.constant(undefined).map(() => ask().text),
+    decode: (text) => member.receive(subject, text, (opened) => opened),
+    refuses: ["control-plane.untrusted"],
+    hostile: [
+      ["a box of a mebibyte", () => JSON.stringify({ ...JSON.parse(ask().text), box: "A".repeat(2 ** 20) })],
+      ["a number beyond all", () => JSON.stringify({ ...JSON.parse(ask().text), sequence: 1e308 })],
+    ],
+  },
+  {
+    name: "sealed answer",
+    sound: fc
+      .constant(undefined)
+      .map(() => member.receive(subject, ask().text, (opened) => opened).seal('{"value":1}')),
+    decode: (text) => asked.open(text),
+    refuses: ["control-plane.untrusted"],
+  },
+  {
+    name: "proof of an entry",
+    sound: anyJson.map((body) => JSON.stringify({ incarnation: 1, body, proof: member.prove("run.r", 1, body) })),
+    decode: (text) => {
+      const entry = readEntry(text);
+      if (entry) asker.sealKeyOf("run.r", entry.incarnation, entry.body, entry.proof);
+    },
+    refuses: ["control-plane.untrusted"],
+  },
+  {
+    name: "trust file",
+    sound: fc
+      .array(fc.tuple(fc.constantFrom("runner", "node"), fc.constantFrom("", " a", " # mine")))
+      .map((lines) => lines.map(([role, end]) => `${role} ${runnerKey.publicKey}${end}\n`).join("")),
+    decode: (text) => parseTrust(text, "trust"),
+    refuses: ["config.invalid"],
+  },
+  {
+    name: "key file",
+    sound: fc.constant(`${runnerKey.seed}\n`),
+    decode: (text) => readKey(fileOf(text, "own.nk")),
+    refuses: ["config.invalid"],
+  },
+  {
+    name: "opening of a relay",
+    sound: fc
+      .tuple(fc.uuid(), fc.stringMatching(/^[a-z-]{1,8}$/))
+      .map(([tunnel, target]) => JSON.stringify({ tunnel, target })),
+    decode: (text) => {
+      const opening = readOpening(text);
+      const targets = { ports: { depot: { host: "127.0.0.1", port: 1 } }, path: "/run/treadle/relay" };
+      const found = opening && relayTarget(opening.target, targets);
+      if (found && "path" in found && dirname(found.path) !== "/run/treadle") throw new Error(`it left: ${found.path}`);
+    },
+    refuses: [],
+  },
+  {
+    name: "line to a relay",
+    sound: fc.constantFrom("a depot", "runner runner", "b rollout-0-1"),
+    decode: readRelayLine,
+    refuses: [],
   },
   {
     name: "entry of the control plane",

@@ -1,14 +1,14 @@
-import type { TreadleError } from "@treadle/contracts";
+import { Prompt, type TreadleError } from "@treadle/contracts";
 import type { WorkerGroup } from "@treadle/runtime";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { z } from "zod";
+import type { z } from "zod";
 import { pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
+import { PlacedItem } from "../support/workers/placed-item.ts";
 import * as probeModule from "../support/workers/probe.ts";
-import { Nested, ProbeWorker } from "../support/workers/probe.ts";
+import { Item, Nested, ProbeWorker } from "../support/workers/probe.ts";
 
 /** The probe's module stands for a workflow's, so that workers find `Nested` there. */
 const workflow = { url: ProbeWorker.module, exports: { ...probeModule } };
-const Item = z.object({ id: z.number(), cost: z.number() });
 const items = (num: number, from = 0) => Array.from({ length: num }, (_, i) => ({ id: from + i, cost: 1 }));
 const ids = (batch: unknown) => (batch as { id: number }[]).map(({ id }) => id);
 
@@ -104,6 +104,33 @@ describe("on one cluster", () => {
     expect(ofOther.length).toBeGreaterThan(0);
   });
 
+  test.each([
+    ["exported by the workflow's module", Item],
+    ["that says where it is exported", PlacedItem],
+  ])("a schema %s is applied once, by whoever puts, and what came out of it is sent", async (_, schema) => {
+    const channel = channelOf(schema);
+    const bare = [{ id: 1 }, { id: 2, cost: 5 }] as never[];
+    const parsed = [
+      { id: 1, cost: 1 },
+      { id: 2, cost: 5 },
+    ];
+    await channel.put(...bare);
+    expect((await consumer.onRanks(0).consume(channel.source, 5)).flat()).toEqual(parsed);
+    producer.onRanks(0).produce(channel.sink, bare);
+    expect((await consumer.onRanks(0).consume(channel.source, 5)).flat()).toEqual(parsed);
+  });
+
+  test("a schema of the contracts is applied by whoever puts", async () => {
+    const channel = channelOf(Prompt);
+    const sound = { id: "a", tokens: Int32Array.of(1) } as unknown as Prompt;
+    producer.onRanks(0).produce(channel.sink, [sound]);
+    expect(await channel.take()).toMatchObject([{ id: "a" }]);
+  });
+
+  test("a schema that workers cannot find is refused where the channel is defined", () => {
+    expect(() => channelOf(Nested.extend({}))).toThrow(expect.objectContaining({ code: "workflow.invalid" }));
+  });
+
   test("granularity from the plan bounds the batches", async () => {
     const channel = channelOf(Item);
     await channel.put(...items(7));
@@ -159,12 +186,9 @@ describe("what fails the run", () => {
       (error: unknown) => error as TreadleError,
     );
 
-  test.each([
-    ["in the worker, where the schema is found there", Nested],
-    ["at the home, where only the workflow knows the schema", Nested.extend({})],
-  ])("a worker's item that does not fit: %s", async (_, schema) => {
+  test("a worker's item that does not fit", async () => {
     const { producer } = await launch();
-    const channel = world.cluster.channel("things", schema);
+    const channel = world.cluster.channel("things", Nested);
     const bad = { ...nested("b"), when: "yesterday" };
     const error = await thrownBy(producer.produce(channel.sink, [nested("a"), nested("c"), bad], 3));
     expect(error).toMatchObject({ code: "channel.invalid-item", origin: { worker: "producer/0", method: "produce" } });

@@ -1,7 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { z } from "zod";
 import { pidOf, startCluster, type TestCluster } from "../support/cluster.ts";
-import { ProbeWorker } from "../support/workers/probe.ts";
+import { Numbers, ProbeWorker } from "../support/workers/probe.ts";
 
 const MiB = 2 ** 20;
 let world: TestCluster;
@@ -71,6 +70,18 @@ describe("three workers take turns on one device", () => {
     expect(world.cluster.restarts).toBe(1);
   });
 
+  test("WH2: whoever does not give its devices back has none when its call has ended, well or cancelled", async () => {
+    const [a, b] = await launch(60);
+    await a?.keepDevices();
+    expect(await b?.useDevices(1, 1).first()).toBe(true);
+    const hanging = a?.keepDevices(true);
+    const waiting = b?.useDevices(1, 1);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    hanging?.cancel();
+    await expect(Promise.resolve(hanging)).rejects.toMatchObject({ code: "call.cancelled" });
+    expect(await waiting?.first()).toBe(true);
+  });
+
   test("L5: a wait that is too long names the whole chain", async () => {
     const [a, b] = await launch(40, { lockTimeoutMs: 700 });
     a?.useDevices(1, 20_000).then(undefined, () => {});
@@ -94,7 +105,7 @@ test("L2: pipelines through one device neither deadlock nor lose what they lend 
   const first = await cluster.launch(ProbeWorker, config, { name: "first", ranks: { fixed: 1 } });
   const second = await cluster.launch(ProbeWorker, config, { name: "second", ranks: { fixed: 1 } });
   const third = await cluster.launch(ProbeWorker, config, { name: "third", ranks: { fixed: 1 } });
-  const [a, b] = [cluster.channel("a", z.number()), cluster.channel("b", z.number())];
+  const [a, b] = [cluster.channel("a", Numbers), cluster.channel("b", Numbers)];
   const numbers = Array.from({ length: 20 }, (_, i) => i);
   first.produceLocked(a.sink, numbers);
   second.relayLocked(a.source, b.sink);

@@ -1,20 +1,22 @@
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import type { WorkerGroup } from "@treadle/runtime";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startCluster, type TestCluster, until } from "../support/cluster.ts";
-import { ProbeWorker } from "../support/workers/probe.ts";
+import { ProbeWorker, SlowlySavingWorker } from "../support/workers/probe.ts";
 
 let test3: TestCluster;
 let probe: WorkerGroup<ProbeWorker>;
 let other: WorkerGroup<ProbeWorker>;
+let saving: WorkerGroup<SlowlySavingWorker>;
 
 beforeAll(async () => {
   test3 = await startCluster({ cluster: { devices: 3 }, placement: { mode: "temporal" } });
   const { cluster } = test3;
   probe = await cluster.launch(ProbeWorker, { greeting: "hi" }, { ranks: { fixed: 3 }, env: { PROBE_FLAG: "mine" } });
   other = await cluster.launch(ProbeWorker, {}, { name: "other", ranks: { fixed: 1 } });
+  saving = await cluster.launch(SlowlySavingWorker, {}, { name: "saving", ranks: { fixed: 1 } });
   await cluster.start();
 });
 afterAll(() => test3.close());
@@ -57,13 +59,26 @@ test("a call on some ranks answers for those, and one rank's result does not wai
   await expect(probe.onRanks(1).wait([1, 1, 1]).onRanks(2)).rejects.toMatchObject({ code: "workflow.invalid" });
 });
 
-test("calls of one rank run one after the other, in the order in which they were made", async () => {
+test("WH1: calls of one rank run one after the other, in the order in which they were made", async () => {
   const first = other.wait([200]);
   const second = other.wait([1]);
   let isFirstOver = false;
   void first.then(() => (isFirstOver = true));
   await second;
   expect(isFirstOver).toBe(true);
+});
+
+test("WH4: when a call that changes state has been answered, that state is saved", async () => {
+  const folder = join(test3.folder, "state");
+  for (const [num, text] of ["one", "two"].entries()) {
+    await saving.note(text);
+    const files = (await readdir(folder)).filter((name) => name.startsWith("saving."));
+    expect(files).toHaveLength(num + 1);
+    const states = await Promise.all(
+      files.map(async (name) => (await readFile(join(folder, name))).toString("latin1")),
+    );
+    expect(states.filter((state) => state.includes(["one", "one,two"][num] as string)).length).toBeGreaterThan(0);
+  }
 });
 
 test("a cancelled call rejects with call.cancelled everywhere, and its workers take further calls", async () => {
@@ -76,7 +91,7 @@ test("a cancelled call rejects with call.cancelled everywhere, and its workers t
 });
 
 describe("a call that fails because of a peer", () => {
-  test("R1, H5: is made again before the calls behind it, which wait for it", async () => {
+  test("RK1, WH5: is made again before the calls behind it, which wait for it", async () => {
     const flaky = other.flaky(2);
     const noted = other.note("behind it");
     await flaky;
@@ -96,9 +111,11 @@ describe("a call that fails because of a peer", () => {
   });
 });
 
-test("workers call one another's groups, whole and restricted", async () => {
+test("WH1: workers call one another's groups, whole and restricted, also while they run a call themselves", async () => {
   expect(await other.through(probe)).toEqual([[0, 1, 2]]);
   expect(await other.through(probe.onRanks(1))).toEqual([[1]]);
+  expect(await other.through(other)).toEqual([[0]]);
+  expect(await probe.through(probe)).toEqual([0, 1, 2].map(() => [0, 1, 2]));
 });
 
 describe("messages", () => {

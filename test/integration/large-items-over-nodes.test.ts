@@ -45,7 +45,7 @@ test.skipIf(!existsSync("/proc/self/io"))(
   480_000,
 );
 
-test("C1: a producer that dies takes nothing along, and neither does its whole node", async () => {
+test("C1, DP1: a producer that dies takes nothing along, and neither does its whole node", async () => {
   const [a] = await Promise.all([world.startNode("a"), world.startNode("b")]);
   const run = world.startRun([...settings, "steps=6", "pauseMs=60", "cluster.rejoinMs=200"]);
   await run.event("step-started", ({ step }) => step === 2);

@@ -47,7 +47,7 @@ describe("large items stay with their producer until they are taken", () => {
     expect(batch).toEqual([largeItem("item-1", 2, 1), largeItem("item-2", largeValues, 2), largeItem("item-3", 2, 3)]);
   });
 
-  test("the producer's death between put and take loses nothing", async () => {
+  test("PY2: the producer's death between put and take loses nothing", async () => {
     const channel = world.cluster.channel("items", LargeItem);
     await producer.put(channel.sink, 0, 2, largeValues);
     process.kill(pidOf(world.events, "producer/0"), "SIGKILL");

@@ -1,11 +1,11 @@
+import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { Worker, type WorkerGroup } from "@treadle/runtime";
 import { afterEach, describe, expect, test } from "vitest";
-import { z } from "zod";
 import { isAlive, pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { BrokenWorker } from "../support/workers/broken.ts";
-import { ProbeWorker } from "../support/workers/probe.ts";
+import { Numbers, ProbeWorker } from "../support/workers/probe.ts";
 
 const open: TestCluster[] = [];
 async function start(...args: Parameters<typeof startCluster>): Promise<TestCluster> {
@@ -49,7 +49,7 @@ test("S3: starting takes as long as it takes, and a take that nobody will serve 
 
   const { cluster, failure } = await start({ cluster: { devices: 1 }, supervision });
   await cluster.launch(ProbeWorker, {});
-  const taken = cluster.channel("numbers", z.number()).take();
+  const taken = cluster.channel("numbers", Numbers).take();
   taken.catch(() => {});
   const error = await failure;
   expect(error.code).toBe("call.timeout");
@@ -154,19 +154,40 @@ describe("a worker that ends in the middle", () => {
     expect(cluster.restarts).toBe(1);
   });
 
-  test("N1: a process that it had started neither hides its death nor outlives it", async () => {
+  test.each([
+    ["in its process group", false],
+    ["in a session of its own", true],
+  ])("NA1: a process that it had started %s neither hides its death nor outlives it", async (_, detached) => {
     const { cluster, events } = await start({ cluster: { devices: 1 } });
     const probe = await cluster.launch(ProbeWorker, {});
-    const child = await probe.leaveChild().first();
+    const child = (await probe.leaveChild(detached).first()) as number;
     expect(isAlive(child)).toBe(true);
     const pid = pidOf(events, "probe/0");
     process.kill(pid, "SIGKILL");
-    await until(() => !isAlive(child), "the child to be ended", 10_000);
+    await until(() => !isAlive(child), "the child to be ended", 30_000);
     const [again] = await probe.whoAmI();
     expect(again?.pid).not.toBe(pid);
     const death = events.find((event) => event.type === "worker-died");
     expect(death).toMatchObject({ worker: "probe/0", signal: "SIGKILL" });
     expect(death?.reason).toContain("was ended by SIGKILL");
+  });
+
+  test("NA3: its death is told, and the run ends, while a process that nobody can find holds its pipes", async () => {
+    const { cluster, events } = await start({ cluster: { devices: 1 } });
+    const probe = await cluster.launch(ProbeWorker, {});
+    const leave = 'for g in "$TREADLE_WORKER_GROUP"/..; do echo $$ > $g/cgroup.procs; done; exec env -i sleep 600';
+    const child = (await probe.leaveChild(true, leave).first()) as number;
+    try {
+      await until(() => readFileSync(`/proc/${child}/comm`, "utf8").trim() === "sleep", "the child to have escaped");
+      const pid = pidOf(events, "probe/0");
+      process.kill(pid, "SIGKILL");
+      const [again] = await probe.whoAmI();
+      expect(again?.pid).not.toBe(pid);
+      await cluster.close();
+      expect(isAlive(child)).toBe(true);
+    } finally {
+      process.kill(child, "SIGKILL");
+    }
   });
 });
 
@@ -186,7 +207,7 @@ describe("a call that cannot be", () => {
     const probe = await cluster.launch(ProbeWorker, {});
     const error = await thrownBy(probe.wait([() => {}] as unknown as number[]));
     expect(error.code).toBe("link.unsupported-value");
-    expect(() => cluster.launch(ProbeWorker, {})).toThrow("launched after the first call");
+    expect(() => cluster.launch(ProbeWorker, {})).toThrow("two components are called");
   });
 
   test("two components of one name, and none at all", async () => {

@@ -70,9 +70,42 @@ test("the compose file names only volumes that it declares and files that exist"
   const compose = Compose.parse(parse(read("deploy/docker/compose.yaml"), { merge: true }));
   for (const [name, { build, image, volumes }] of Object.entries(compose.services)) {
     expect(image ?? build, name).toBeDefined();
-    for (const volume of volumes) expect(Object.keys(compose.volumes)).toContain(volume.split(":")[0]);
+    const named = volumes.filter((volume) => !volume.startsWith("./keys/")); // which 'treadle cluster init' makes
+    for (const volume of named) expect(Object.keys(compose.volumes)).toContain(volume.split(":")[0]);
     if (build === undefined) continue;
     const context = resolve(projectRoot, "deploy/docker", build.context);
     expect(existsSync(join(context, build.dockerfile)), build.dockerfile).toBe(true);
+  }
+});
+
+test("the shipped unit does not restart an agent whose name is another's", () => {
+  const code = /nameTakenCode = (\d+);/.exec(read("packages/cli/src/main.ts"))?.[1];
+  expect(read("deploy/systemd/treadle-node.service")).toContain(`\nRestartPreventExitStatus=${code}\n`);
+});
+
+test("no deployment has a password in an argument or a variable, and nodes have no runner's key", () => {
+  const folders = ["docker", "kubernetes", "local", "slurm", "systemd"];
+  for (const name of folders.flatMap((each) =>
+    readdirSync(join(projectRoot, "deploy", each)).map((f) => `${each}/${f}`),
+  )) {
+    if (name.endsWith(".md")) continue;
+    const text = read(`deploy/${name}`);
+    expect(text, name).not.toMatch(/--pass\b|--user\b|PASSWORD|password/);
+    expect(text, name).not.toMatch(/nats-server -js(?! -a 127)/);
+  }
+  const { services } = Compose.parse(parse(read("deploy/docker/compose.yaml"), { merge: true }));
+  expect(services["node"]?.volumes.join()).not.toContain("runner.nk");
+  expect(read("deploy/kubernetes/node-agents.yaml")).not.toContain("runner.nk");
+});
+
+test("keys of a deployment get neither into an image nor into git", () => {
+  expect(read("deploy/.gitignore").split("\n")).toEqual(expect.arrayContaining(["keys/", "*.nk"]));
+  const compose = Compose.parse(parse(read("deploy/docker/compose.yaml"), { merge: true }));
+  for (const { build } of Object.values(compose.services)) {
+    if (build === undefined) continue;
+    const context = resolve(projectRoot, "deploy/docker", build.context);
+    const lines = readFileSync(join(context, ".dockerignore"), "utf8").split("\n");
+    expect(lines).toEqual(expect.arrayContaining(["**/keys", "**/*.nk", "**/.treadle", "**/runs"]));
+    expect(lines.filter((line) => line.startsWith("!"))).toEqual([]);
   }
 });

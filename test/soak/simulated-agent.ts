@@ -108,7 +108,7 @@ export class SimulatedAgent {
     );
   }
 
-  /** Q1: the same order twice starts one process. */
+  /** RU1: the same order twice starts one process. */
   spawn({ session, worker, life, devices }: SpawnOrder): void {
     if (this.processes.some((each) => each.session > session)) return;
     if (this.processes.some((each) => each.worker === worker && each.life === life && each.session === session)) return;
@@ -125,7 +125,7 @@ export class SimulatedAgent {
     else this.exited(session, worker, life);
   }
 
-  /** B2: ends everything of sessions up to this one. */
+  /** ND2: ends everything of sessions up to this one. */
   release(session: number): void {
     for (const process of this.processes) if (process.session <= session) process.die("released");
     this.processes = this.processes.filter((process) => process.isAlive);
@@ -185,7 +185,7 @@ export class SimulatedAgent {
     }
   }
 
-  /** A2: what belongs to a runner that is gone ends. */
+  /** NS2: what belongs to a runner that is gone ends. */
   #runsChanged(changes: ReturnType<MembershipState["tick"]>): void {
     for (const { type, member } of changes) if (type === "left") this.release(member.incarnation);
   }

@@ -3,6 +3,8 @@
  * lock, in shells as thin as they can be, and faults. The cluster keeps its own account of what was put and trained and
  * of who computes on which device, and judges by it.
  */
+import type { RecordedTurn, RecordingHeader } from "@treadle/contracts";
+import type { SupervisionLimits } from "@treadle/core";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import type { Fault } from "./faults.ts";
 import { SimulatedAgent } from "./simulated-agent.ts";
@@ -15,31 +17,57 @@ export const beatMs = 400;
 export const cutOffMs = 3000;
 export const tickMs = 250;
 
+const lenient = { maxRestarts: 10_000, restartWindowMs: 1000, heartbeatTimeoutMs: 4000, stallMs: 30_000 };
+
 export type StepRecord = { readonly step: number; readonly items: readonly string[] };
+
+/** How many ranks there are, and on which node the first one is. */
+export type Layout = { readonly numMakers: number; readonly numTrainers: number; readonly shift: number };
 
 export type Scenario = {
   readonly numNodes: number;
-  readonly numMakers: number;
-  readonly numTrainers: number;
+  /** by step; where it differs from the one before, the plan changes between the two */
+  readonly layouts: readonly Layout[];
   readonly numSteps: number;
   readonly numPrompts: number;
   readonly capacity: number;
   /** makers and trainers of one node share a device */
   readonly sharesDevices: boolean;
   readonly overlapsSteps: boolean;
+  /** they hold one state together, so that they start over together */
+  readonly trainersAreGroup: boolean;
+  /** with a call of their own in each step, which a restarted process repeats before it is ready */
+  readonly makersPull: boolean;
+  /** processes stay when the number of their group's ranks changes */
+  readonly resizes: boolean;
+  /** of calls that are under way when a peer of their process dies, how many miss it and end */
+  readonly missesPeers: number;
+  /** from a step's end to the next one's beginning */
+  readonly restMs: number;
 };
 
 export function drawScenario(random: () => number): Scenario {
   const upTo = (low: number, high: number) => low + Math.floor(random() * (high - low + 1));
+  const numSteps = upTo(1, 3);
+  const layouts: Layout[] = [];
+  for (let step = 0; step < numSteps; step++) {
+    const before = layouts[step - 1];
+    const isNew = before === undefined || random() < 0.3;
+    layouts.push(isNew ? { numMakers: upTo(1, 2), numTrainers: upTo(1, 3), shift: upTo(0, 2) } : before);
+  }
   return {
     numNodes: upTo(1, 3),
-    numMakers: upTo(1, 2),
-    numTrainers: upTo(1, 2),
-    numSteps: upTo(1, 3),
+    layouts,
+    numSteps,
     numPrompts: upTo(1, 6),
     capacity: upTo(1, 8),
     sharesDevices: random() < 0.5,
     overlapsSteps: random() < 0.5,
+    trainersAreGroup: random() < 0.4,
+    makersPull: random() < 0.4,
+    resizes: random() < 0.5,
+    missesPeers: random() < 0.4 ? random() : 0,
+    restMs: 0,
   };
 }
 
@@ -55,11 +83,21 @@ export class SimulatedCluster {
   runnerIncarnation = 0;
   runner: SimulatedRunner | undefined;
   runnerHasFinished = false;
+  /** told what goes into the state machine of each runner */
+  readonly recorder: ((header: RecordingHeader, turn: RecordedTurn) => void) | undefined;
   readonly #computing = new Map<string, string>();
+  readonly limits: SupervisionLimits;
 
-  constructor(seed: number) {
+  constructor(
+    seed: number,
+    scenario: Partial<Scenario> = {},
+    limits: Partial<SupervisionLimits> = {},
+    recorder?: SimulatedCluster["recorder"],
+  ) {
+    this.recorder = recorder;
     this.network = new VirtualNetwork(seed);
-    this.scenario = drawScenario(this.network.random);
+    this.scenario = { ...drawScenario(this.network.random), ...scenario };
+    this.limits = { ...lenient, ...limits };
     this.agents = Array.from({ length: this.scenario.numNodes }, (_, i) => new SimulatedAgent(this, `node${i}`));
     this.startRunner();
   }

@@ -1,39 +1,38 @@
 /**
- * A runner: it places workers on the nodes that its membership machine shows, feeds steps, serves what workers ask from
- * the channel and lock machines, and does what the supervision machine decides. Dies with everything but its journal.
+ * A runner: it shows `RunnerState` what happens on a network that loses, doubles and delays, and does what that wants.
+ * It decides nothing but which nodes it may use (ND1, ND2); it dies with everything but its journal.
  */
-import type { MembershipChange } from "@treadle/contracts";
-import { type ChannelEffect, ChannelState, DeviceLockState, type LockEffect } from "@treadle/runtime/state-machines";
-import { SupervisorState } from "../../packages/runtime/src/supervisor/supervisor-state.ts";
+import {
+  type DeviceSpec,
+  type MembershipChange,
+  type RecordingHeader,
+  recordingFormat,
+  TreadleError,
+} from "@treadle/contracts";
+import {
+  type Answer,
+  type ChannelEnd,
+  digestOf,
+  type RunnerEffect,
+  type RunnerInput,
+  RunnerState,
+  recordInput,
+} from "@treadle/core";
 import type { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
-import { BrokenInvariant, beatMs, type SimulatedCluster, tickMs } from "./simulated-cluster.ts";
+import { BrokenInvariant, beatMs, type Layout, type SimulatedCluster, tickMs } from "./simulated-cluster.ts";
 import type { Call, Request, SimulatedWorker } from "./simulated-worker.ts";
 
-type Rank = {
-  readonly worker: string;
-  readonly kind: Call["kind"];
-  readonly index: number;
-  life: number;
-  node: string | undefined;
-  process: SimulatedWorker | undefined;
-  isEnding: boolean;
-};
-type OpenCall = Call & {
-  readonly rank: Rank;
-  readonly sequence: number;
-  token: number | undefined;
-  lent: boolean;
-  answer: readonly string[] | undefined;
-  wants: Request["op"] | undefined;
-};
-type Step = { readonly step: number; readonly calls: Set<string>; readonly trained: string[] };
+type Waiting = { readonly process: SimulatedWorker; readonly call: string; readonly attempt: number };
+type Launch = Extract<RunnerEffect, { type: "launch" }>;
 
-const limits = { maxRestarts: 10_000, restartWindowMs: 1000, heartbeatTimeoutMs: 4000, stallMs: 30_000 };
+const rejoinMs = 3000;
 const commandRetryMs = 700;
 
 export class SimulatedRunner {
   readonly incarnation: number;
   readonly #cluster: SimulatedCluster;
+  readonly #state: RunnerState;
+  readonly #header: RecordingHeader;
   isAlive = true;
   clockOffsetMs = 0;
   #pausedUntilMs = 0;
@@ -41,14 +40,17 @@ export class SimulatedRunner {
   readonly #membership: MembershipState;
   readonly #present = new Map<string, number>();
   readonly #usable = new Set<string>();
-  readonly #supervisor: SupervisorState;
-  readonly #lock: DeviceLockState;
-  readonly #prompts: ChannelState;
-  readonly #items: ChannelState;
-  readonly #ranks: Rank[];
-  readonly #calls = new Map<string, OpenCall>();
-  readonly #steps = new Map<number, Step>();
-  #wasConnected = new Map<string, boolean>();
+  readonly #launched = new Map<string, Launch>();
+  readonly #processes = new Map<string, SimulatedWorker>();
+  readonly #requests = new Map<number, Waiting>();
+  /** by call: what it was made with, and what it returned */
+  readonly #calls = new Map<string, Call>();
+  readonly #trained = new Map<string, readonly string[]>();
+  readonly #inputs: RunnerInput[] = [];
+  #isHandling = false;
+  #layout: Layout;
+  #isAdopting = false;
+  #wasConnected = true;
   #begun: number;
   #lastRequest = 0;
   #lastToken = 0;
@@ -57,33 +59,19 @@ export class SimulatedRunner {
   constructor(cluster: SimulatedCluster, incarnation: number) {
     this.#cluster = cluster;
     this.incarnation = incarnation;
-    const { scenario, network } = cluster;
+    const { scenario, network, journal } = cluster;
     this.#membership = cluster.newMembership(this.nowMs);
-    this.#supervisor = new SupervisorState(limits, this.nowMs);
-    const devices =
-      cluster.agents?.map(({ node }) => node) ?? Array.from({ length: scenario.numNodes }, (_, i) => `node${i}`);
-    this.#lock = new DeviceLockState({
-      devices: devices.flatMap((node) =>
-        ["d0", "d1", "d2", "d3"].map((d) => ({ device: `${node}/${d}`, capacityBytes: 100 })),
-      ),
-    });
-    const capacity = { items: scenario.capacity };
-    this.#prompts = new ChannelState({ name: "prompts", capacity });
-    this.#items = new ChannelState({ name: "items", capacity });
-    const rank = (kind: Call["kind"], index: number): Rank => ({
-      worker: `${kind}/${index}`,
-      kind,
-      index,
-      life: 0,
-      node: undefined,
-      process: undefined,
-      isEnding: false,
-    });
-    this.#ranks = [
-      ...Array.from({ length: scenario.numMakers }, (_, i) => rank("maker", i)),
-      ...Array.from({ length: scenario.numTrainers }, (_, i) => rank("trainer", i)),
-    ];
-    this.#begun = cluster.journal.length;
+    const supervision = { ...cluster.limits, lockTimeoutMs: 1e9, startTimeoutMs: 60_000 };
+    const options = { supervision, rejoinMs, maxStaleness: scenario.overlapsSteps ? 1 : 0 };
+    this.#state = new RunnerState(options, this.nowMs);
+    const startedAt = new Date(0).toISOString();
+    this.#header = { format: recordingFormat, runId: `run-${incarnation}`, startedAt, startMs: this.nowMs, options };
+    this.#begun = journal.length;
+    const { capacity } = scenario;
+    for (const name of ["prompts", "items"]) this.#feed({ type: "define-channel", name, capacity, pick: "fifo" });
+    this.#feedNodes();
+    this.#layout = this.#layoutOf(this.#begun + 1);
+    this.#layOut();
     for (const { node, incarnation: of, isAlive } of cluster.agents ?? []) if (isAlive) this.entered(node, of);
     const every = (ms: number, act: () => void) => {
       const again = () => {
@@ -95,7 +83,7 @@ export class SimulatedRunner {
     };
     every(beatMs, () => this.#beat(false));
     every(tickMs, () => this.#tick());
-    network.after(1, () => this.run(() => this.#beginSteps()));
+    this.#goOn(1);
   }
 
   get nowMs(): number {
@@ -137,111 +125,227 @@ export class SimulatedRunner {
   }
 
   heardWorker(session: number, worker: string, life: number): void {
-    this.run(() => {
-      const rank = this.#rankOf(session, worker, life);
-      if (rank) this.#supervisor.heartbeat(worker, 0, this.nowMs);
-    });
+    if (session !== this.incarnation) return;
+    this.run(() => this.#feed({ type: "beat", worker, incarnation: life, busyMs: 0 }));
   }
 
   workerReady(session: number, worker: string, life: number, process: SimulatedWorker): void {
-    const rank = this.#rankOf(session, worker, life);
-    if (rank === undefined || rank.process !== undefined || rank.isEnding) return;
-    rank.process = process;
-    this.#supervisor.watch(worker, this.nowMs);
-    this.#lock.addWorker({
-      worker,
-      devices: process.devices,
-      residentBytes: this.#cluster.scenario.sharesDevices ? 60 : 40,
-    });
-    for (const call of [...this.#calls.values()].sort((a, b) => a.sequence - b.sequence)) {
-      if (call.rank !== rank) continue;
-      for (const channel of this.#channelsOf(call)) channel.retry({ call: call.id, worker });
-      this.#send(call);
-    }
+    if (session !== this.incarnation || this.#launched.get(worker)?.incarnation !== life) return;
+    this.#processes.set(worker, process);
+    this.#feed({ type: "connected", worker, incarnation: life });
+    this.#feed({ type: "ready", worker, incarnation: life, memoryBytes: this.#bytes });
   }
 
   /** A node says that a process has ended; it says so until it is heard. */
   workerExited(node: string, session: number, worker: string, life: number): void {
     this.run(() => {
       this.#cluster.network.bus("runner", node, () => this.#agent(node).confirmed(session, worker, life));
-      const rank = this.#rankOf(session, worker, life);
-      if (rank) this.#ended(rank, false);
+      if (session === this.incarnation) this.#exited(worker, life, undefined);
     });
   }
 
-  asked(process: SimulatedWorker, { id }: Call, request: Request): void {
-    const call = this.#calls.get(id);
-    // Its link was closed when it was declared dead.
-    if (call === undefined || call.rank.process !== process) return;
-    this.#supervisor.progress(this.nowMs);
-    const { nowMs } = this;
-    switch (request.op) {
-      case "lock":
-        this.#locked(this.#lock.acquire({ request: id, call: id, nowMs }));
-        break;
-      case "release": {
-        const { token } = call;
-        call.token = undefined;
-        if (token !== undefined) this.#locked(this.#lock.release({ token }));
-        this.#answer(call, undefined);
-        break;
-      }
-      case "take": {
-        if (!request.keeps) this.#settle(call);
-        const take = ++this.#lastRequest;
-        const channel = request.channel === "prompts" ? this.#prompts : this.#items;
-        const effects = channel.take({ call: id, take, max: { items: request.max }, nowMs });
-        this.#blockUnless(effects, (each) => "take" in each && each.take === take, call, request.channel, "take");
-        break;
-      }
-      case "put": {
-        const put = ++this.#lastRequest;
-        const items = request.items.map((payload) => ({ payload, sizeBytes: 1 }));
-        const effects = this.#items.put({ call: id, put, items, staged: true, nowMs });
-        this.#locked(this.#lock.enqueued({ call: id }));
-        this.#blockUnless(
-          effects,
-          (each) => each.type === "put-accepted" && each.put === put,
-          call,
-          request.channel,
-          "put",
-        );
-        break;
-      }
-      case "close": {
-        this.#settle(call);
-        this.#calls.delete(id);
-        const effects = this.#channelsOf(call).flatMap((channel) => channel.close({ call: id, outcome: { ok: true } }));
-        this.#apply(effects);
-        this.#locked(this.#lock.closeCall({ call: id }));
-        this.#answer(call, undefined);
-        this.#steps.get(call.step)?.calls.delete(id);
-        this.#commit();
-        break;
-      }
+  /** A call has missed a peer that died, and may start over. */
+  missed(process: SimulatedWorker, { id }: Call, dead: string): void {
+    if (this.#processes.get(process.worker) !== process) return;
+    const from = { worker: process.worker, incarnation: process.life };
+    const error = new TreadleError("worker.died", `'${dead}' is gone`, { origin: { worker: dead } });
+    this.#feed({ type: "threw", ...from, call: id, error });
+  }
+
+  /** What a worker asks in the name of its call. Its link was cut when it was discarded. */
+  asked(process: SimulatedWorker, { id, isReplay }: Call, attempt: number, request: Request): void {
+    const from = { worker: process.worker, incarnation: process.life };
+    if (this.#processes.get(process.worker) !== process) return;
+    if (request.op === "close") {
+      this.#trained.set(id, request.items);
+      this.#feed({ type: isReplay ? "replayed" : "returned", ...from, call: id });
+      return;
+    }
+    const asked = ++this.#lastRequest;
+    this.#requests.set(asked, { process, call: id, attempt });
+    const common = { request: asked, from, call: id };
+    if (request.op === "lock") this.#feed({ type: "acquire", ...common });
+    else if (request.op === "release") this.#feed({ type: "release", ...common, token: request.token });
+    else if (request.op === "put") {
+      const items = request.items.map((payload) => ({ payload, sizeBytes: 1 }));
+      this.#feed({ type: "put", ...common, channel: request.channel, items });
+    } else {
+      const { channel, max, keeps } = request;
+      this.#feed({ type: "take", ...common, channel, acknowledge: !keeps, maxItems: max, minItems: 1 });
     }
   }
 
   /** Who waits for what, for the report of a hang. */
   report(): string {
-    const calls = [...this.#calls.values()].map(
-      ({ id, rank, wants, lent, token }) =>
-        `${id}: wants ${wants}, ${token === undefined ? (lent ? "lent" : "no token") : "holds"}, life ${rank.life} on ${rank.node}${rank.process ? "" : ", not ready"}`,
-    );
-    return [`usable ${[...this.#usable].join(" ")}`, ...calls, JSON.stringify(this.#lock.edges())].join("\n");
+    const ranks = this.#state.ranks.map(({ worker, phase, incarnation, place }) => {
+      return `${worker} is ${phase}, life ${incarnation} on ${place.node}`;
+    });
+    return [`usable ${[...this.#usable].join(" ")}`, ...ranks, this.#state.standstill().text].join("\n");
+  }
+
+  /** As live: what happens while effects are acted on is handled after them (RL1). */
+  #feed(input: RunnerInput): void {
+    this.#inputs.push(input);
+    if (this.#isHandling) return;
+    this.#isHandling = true;
+    for (let next = this.#inputs.shift(); next !== undefined; next = this.#inputs.shift())
+      for (const effect of this.#decide(next)) this.#act(effect);
+    this.#isHandling = false;
+  }
+
+  #decide(input: RunnerInput): readonly RunnerEffect[] {
+    const { nowMs } = this;
+    const effects = this.#state.handle(input, nowMs);
+    this.#cluster.recorder?.(this.#header, [nowMs, digestOf(effects), recordInput(input)]);
+    return effects;
+  }
+
+  #act(effect: RunnerEffect): void {
+    const { network } = this.#cluster;
+    switch (effect.type) {
+      case "answer":
+        this.#answer(effect.request, effect.answer);
+        break;
+      case "reject": {
+        const { request, error } = effect;
+        this.#requests.delete(request);
+        const { code, message } = error as { code?: string; message: string };
+        // What waited when its call started over is called off; a stale token is the mistake of a process that is gone.
+        if (code !== "call.cancelled") throw new BrokenInvariant(`RS5: request ${request} was rejected: ${message}`);
+        break;
+      }
+      case "launch":
+        this.#launch(effect);
+        break;
+      case "stop-process":
+      case "end-process":
+        this.#endProcess(effect.worker, effect.incarnation);
+        break;
+      case "discard": {
+        const process = this.#processes.get(effect.worker);
+        this.#processes.delete(effect.worker);
+        const node = this.#launched.get(effect.worker)?.place.node;
+        if (process && node) network.link("runner", node, () => process.linkClosed());
+        this.#endProcess(effect.worker, effect.incarnation);
+        break;
+      }
+      case "send": {
+        const call = this.#calls.get(effect.call) as Call;
+        this.#toProcess(effect.worker, (process) => process.called(call));
+        break;
+      }
+      case "replay": {
+        const call: Call = { id: effect.call, kind: "pull", step: 0, max: undefined, isReplay: true };
+        this.#toProcess(effect.worker, (process) => process.called(call));
+        break;
+      }
+      case "give-up":
+        this.#toProcess(effect.worker, (process) => process.gaveUp(effect.call));
+        break;
+      case "peer-died":
+        this.#toProcess(effect.worker, (process) => process.peerDied(effect.dead));
+        break;
+      case "resize": {
+        const { worker, incarnation } = effect;
+        const done = () => this.#feed({ type: "resized", worker, incarnation });
+        if (this.#processes.has(worker)) this.#toProcess(worker, (process) => process.resize(done));
+        else done();
+        break;
+      }
+      case "adopted":
+        this.#isAdopting = false;
+        this.#goOn(0);
+        break;
+      case "onload":
+      case "offload": {
+        const { type, worker, incarnation } = effect;
+        const done = () =>
+          type === "onload"
+            ? this.#feed({ type: "onloaded", worker, incarnation, memoryBytes: this.#bytes })
+            : this.#feed({ type: "offloaded", worker, incarnation });
+        this.#toProcess(worker, (process) => process.swap(() => done()));
+        break;
+      }
+      case "settle":
+        this.#feed({ type: "end-work", step: (this.#calls.get(effect.call) as Call).step });
+        break;
+      case "settle-failed":
+        throw new BrokenInvariant(`RS5: call '${effect.call}' failed: ${effect.error}`);
+      case "commit":
+        this.#commit(effect.step);
+        break;
+      case "wake":
+        network.after(Math.max(1, effect.atMs - this.nowMs), () => this.run(() => this.#feed({ type: "tick" })));
+        break;
+      case "failed":
+        throw new BrokenInvariant(`S2, S3: the run gave up: ${effect.error.message}\n${this.report()}`);
+      default:
+        break; // what it says of itself
+    }
+  }
+
+  #answer(request: number, answer: Answer): void {
+    const waiting = this.#requests.get(request);
+    if (!waiting) return; // the runner's own put
+    this.#requests.delete(request);
+    if (answer.type === "token") {
+      if (answer.token <= this.#lastToken) throw new BrokenInvariant("L3: tokens rise");
+      this.#lastToken = answer.token;
+    }
+    const { process, call, attempt } = waiting;
+    if (this.#processes.get(process.worker) === process)
+      this.#toProcess(process.worker, (each) => each.answered(call, attempt, answer));
+  }
+
+  #toProcess(worker: string, say: (process: SimulatedWorker) => void): void {
+    const process = this.#processes.get(worker);
+    const node = this.#launched.get(worker)?.place.node;
+    if (process && node) this.#cluster.network.link("runner", node, () => say(process));
   }
 
   #agent(node: string) {
     return this.#cluster.agents.find((agent) => agent.node === node)!;
   }
 
-  #rankOf(session: number, worker: string, life: number): Rank | undefined {
-    const rank = this.#ranks.find((each) => each.worker === worker);
-    return session === this.incarnation && rank?.life === life && rank.node !== undefined ? rank : undefined;
+  get #bytes(): number {
+    return this.#cluster.scenario.sharesDevices ? 60 : 40;
   }
 
-  #channelsOf(call: Call): ChannelState[] {
-    return call.kind === "maker" ? [this.#prompts, this.#items] : [this.#items];
+  get #nodes(): string[] {
+    return Array.from({ length: this.#cluster.scenario.numNodes }, (_, i) => `node${i}`);
+  }
+
+  #feedNodes(): void {
+    const places = this.#nodes.flatMap((node) =>
+      [0, 1, 2, 3, 4].map(
+        (index): DeviceSpec => ({ id: deviceOf(node, index), kind: "cpu", node, index, memoryBytes: 100 }),
+      ),
+    );
+    this.#feed({ type: "nodes", present: [...this.#usable].sort(), places });
+  }
+
+  #layoutOf(step: number): Layout {
+    const { layouts } = this.#cluster.scenario;
+    return layouts[Math.min(step, layouts.length) - 1] as Layout;
+  }
+
+  #layOut(): void {
+    const { trainersAreGroup, makersPull, resizes } = this.#cluster.scenario;
+    const traits = { resizes, replays: makersPull ? ["pull"] : [] };
+    this.#feed({ type: "add-component", component: "maker", restart: "rank", ...traits });
+    const restart = trainersAreGroup ? "group" : "rank";
+    this.#feed({ type: "add-component", component: "trainer", restart, resizes, replays: [] });
+    this.#feed({ type: "lay-out", components: this.#components(this.#layout) });
+  }
+
+  #components({ numMakers, numTrainers, shift }: Layout) {
+    const nodes = this.#nodes;
+    const ranks = (size: number, first: number, device: number) =>
+      Array.from({ length: size }, (_, i) => {
+        const node = nodes[(i + first) % nodes.length] as string;
+        return { node, devices: [deviceOf(node, this.#cluster.scenario.sharesDevices ? i : (device + i) % 5)] };
+      });
+    return { maker: { ranks: ranks(numMakers, shift, 0) }, trainer: { ranks: ranks(numTrainers, shift + 1, 2) } };
   }
 
   #beat(goodbye: boolean): void {
@@ -251,24 +355,16 @@ export class SimulatedRunner {
 
   #tick(): void {
     const { nowMs } = this;
-    const { network, agents } = this.#cluster;
     // One connection to the servers: it is gone when nothing is reached through it.
-    const isConnected = !network.isBusAway;
-    if (isConnected !== (this.#wasConnected.get("bus") ?? true)) this.#membership.connection(isConnected, nowMs);
-    this.#wasConnected.set("bus", isConnected);
+    const isConnected = !this.#cluster.network.isBusAway;
+    if (isConnected !== this.#wasConnected) this.#membership.connection(isConnected, nowMs);
+    this.#wasConnected = isConnected;
     // While it is cut off a runner takes its workers for alive.
     if (!isConnected)
-      for (const { worker, process } of this.#ranks) if (process) this.#supervisor.heartbeat(worker, 0, nowMs);
+      for (const { worker, incarnation } of this.#state.ranks)
+        this.#feed({ type: "beat", worker, incarnation, busyMs: 0 });
     this.#changed(this.#membership.tick(nowMs));
-    for (const decision of this.#supervisor.tick(nowMs)) {
-      if (decision.type === "fail-stalled") throw new BrokenInvariant(`S3: nothing moves\n${this.report()}`);
-      if (decision.type !== "end-worker") continue;
-      const rank = this.#ranks.find(({ worker }) => worker === decision.worker);
-      if (rank?.node !== undefined) this.#end(rank);
-    }
-    this.#locked(this.#lock.tick({ nowMs }));
-    for (const rank of this.#ranks) if (rank.node === undefined) this.#place(rank);
-    if (agents.length === 0) throw new Error("a cluster has nodes");
+    this.#feed({ type: "tick" });
   }
 
   #changed(changes: readonly MembershipChange[]): void {
@@ -283,21 +379,21 @@ export class SimulatedRunner {
         if (this.#present.get(name) !== incarnation) throw new BrokenInvariant(`M2: '${name}' left and was not there`);
         this.#present.delete(name);
         this.#usable.delete(name);
-        for (const rank of this.#ranks) if (rank.node === name) this.#ended(rank, true); // B1
+        this.#feedNodes();
+        for (const { worker, place, incarnation: life } of this.#state.ranks)
+          if (place.node === name) this.#exited(worker, life, incarnation); // ND1
       }
     }
   }
 
-  /** B2: nothing of this run is left on a node before it is used. */
+  /** ND2: nothing of this run is left on a node before it is used. */
   #admit(node: string, incarnation: number): void {
     const isThere = () => this.isAlive && this.#present.get(node) === incarnation;
-    this.#ask(
-      node,
-      incarnation,
-      isThere,
-      (agent) => agent.release(this.incarnation),
-      () => this.#usable.add(node),
-    );
+    const done = () => {
+      this.#usable.add(node);
+      this.#feedNodes();
+    };
+    this.#ask(node, incarnation, isThere, (agent) => agent.release(this.incarnation), done);
   }
 
   /** A command of the control plane, asked again until it is answered. */
@@ -315,7 +411,7 @@ export class SimulatedRunner {
       if (isAnswered || !isWanted()) return;
       network.bus("runner", node, () =>
         agent.run(() => {
-          if (agent.incarnation !== incarnation) return; // P2
+          if (agent.incarnation !== incarnation) return; // CP2
           command(agent);
           network.bus(node, "runner", () =>
             this.run(() => {
@@ -331,38 +427,33 @@ export class SimulatedRunner {
     ask();
   }
 
-  #place(rank: Rank): void {
-    const nodes = [...this.#usable].sort();
-    if (nodes.length === 0) return;
-    const node = nodes[(rank.index + (rank.kind === "maker" ? 0 : 1)) % nodes.length] as string;
-    const incarnation = this.#present.get(node) as number;
-    rank.life++;
-    rank.node = node;
-    rank.isEnding = false;
-    const { sharesDevices } = this.#cluster.scenario;
-    const device = sharesDevices ? rank.index : rank.kind === "maker" ? rank.index : 2 + rank.index;
-    const order = { session: this.incarnation, worker: rank.worker, life: rank.life, devices: [`${node}/d${device}`] };
-    this.#supervisor.starting(rank.worker);
-    const { life } = rank;
-    const isWanted = () => rank.life === life && rank.node === node && !rank.isEnding;
+  #launch(launch: Launch): void {
+    const { worker, incarnation: life, place } = launch;
+    this.#launched.set(worker, launch);
+    const incarnation = this.#present.get(place.node);
+    // A node that went away in the same turn: its loss is on the way.
+    if (incarnation === undefined)
+      throw new BrokenInvariant(`RT1: '${worker}' starts on '${place.node}', which is gone`);
+    const order = { session: this.incarnation, worker, life, devices: place.devices };
+    const isWanted = () => this.#launched.get(worker) === launch && this.#state.rank(worker)?.incarnation === life;
     this.#ask(
-      node,
+      place.node,
       incarnation,
       isWanted,
       (agent) => agent.spawn(order),
-      () => this.#supervisor.watch(rank.worker, this.nowMs),
+      () => this.#feed({ type: "launched", worker, incarnation: life }),
     );
   }
 
-  #end(rank: Rank): void {
-    if (rank.isEnding) return;
-    rank.isEnding = true;
-    const { node, life, worker } = rank;
-    const incarnation = this.#present.get(node as string);
+  #endProcess(worker: string, life: number): void {
+    const launch = this.#launched.get(worker);
+    if (launch?.incarnation !== life) return;
+    const { node } = launch.place;
+    const incarnation = this.#present.get(node);
     if (incarnation === undefined) return;
-    const isWanted = () => rank.life === life && rank.node === node;
+    const isWanted = () => this.isAlive && this.#present.get(node) === incarnation;
     this.#ask(
-      node as string,
+      node,
       incarnation,
       isWanted,
       (agent) => agent.end(this.incarnation, worker, life),
@@ -371,187 +462,105 @@ export class SimulatedRunner {
   }
 
   /** A process of ours is over, or its node is. */
-  #ended(rank: Rank, withNode: boolean): void {
-    const { worker, node, life, process } = rank;
-    if (node === undefined) return;
-    const failure = withNode ? { code: "node.lost", message: "lost", details: { node, incarnation: life } } : undefined;
-    const decision = this.#supervisor.died(
-      { worker, component: rank.kind, code: null, signal: "SIGKILL", failure, logTail: [] },
-      "rank",
-      this.nowMs,
-    );
-    if (decision.type === "fail") throw new BrokenInvariant(`S2: the run gave up: ${decision.cause.message}`);
-    rank.node = undefined;
-    rank.process = undefined;
-    if (process) this.#cluster.network.link("runner", node, () => process.linkClosed());
-    for (const call of this.#calls.values()) {
-      if (call.rank !== rank) continue;
-      this.#held.delete(call.id);
-      Object.assign(call, { token: undefined, lent: false, answer: undefined, wants: undefined });
-    }
-    if (!process) return;
-    const effects = [this.#prompts, this.#items].flatMap((channel) => channel.workerDied({ worker }));
-    this.#apply(effects);
-    this.#locked(this.#lock.workerDied({ worker }));
+  #exited(worker: string, life: number, lostWith: number | undefined): void {
+    const launch = this.#launched.get(worker);
+    if (launch?.incarnation !== life || this.#state.rank(worker)?.phase === "placing") return;
+    const { node } = launch.place;
+    const failure = { code: "node.lost", message: "lost", details: { node, incarnation: lostWith } };
+    this.#feed({
+      type: "exited",
+      worker,
+      incarnation: life,
+      code: null,
+      signal: "SIGKILL",
+      failure: lostWith === undefined ? undefined : failure,
+      logTail: [],
+    });
   }
 
-  #send(call: OpenCall): void {
-    const { process, node } = call.rank;
-    if (process && node) this.#cluster.network.link("runner", node, () => process.called(call));
+  #goOn(afterMs: number): void {
+    this.#cluster.network.after(afterMs, () => this.run(() => this.#beginSteps()));
   }
 
-  #answer(call: OpenCall, items: readonly string[] | undefined): void {
-    const { process, node } = call.rank;
-    call.wants = undefined;
-    if (process && node) this.#cluster.network.link("runner", node, () => process.answered(call.id, items));
-  }
-
-  /** A call that cannot go on says so and lends its devices. */
-  #blockUnless(
-    effects: readonly ChannelEffect[],
-    answers: (effect: ChannelEffect) => boolean,
-    call: OpenCall,
-    channel: string,
-    on: "take" | "put",
-  ): void {
-    call.wants = on;
-    if (!effects.some(answers)) {
-      const { token } = call;
-      if (token !== undefined) {
-        call.lent = true;
-        call.token = undefined;
-        this.#locked(this.#lock.lend({ token }));
-      }
-      this.#locked(this.#lock.park({ call: call.id, stream: { channel, stream: call.step }, on }));
-    }
-    this.#apply(effects);
-  }
-
-  /** C6: acknowledges and commits on every channel of the call in one turn. */
-  #settle(call: OpenCall): void {
-    const effects: ChannelEffect[] = [];
-    if (call.kind === "trainer") this.#steps.get(call.step)?.trained.push(...(this.#held.get(call.id) ?? []));
-    this.#held.delete(call.id);
-    for (const channel of this.#channelsOf(call)) effects.push(...channel.ack({ call: call.id }));
-    for (const channel of this.#channelsOf(call)) effects.push(...channel.commit({ call: call.id }));
-    this.#apply(effects);
-  }
-  readonly #held = new Map<string, string[]>();
-
-  #apply(effects: readonly ChannelEffect[]): void {
-    for (const effect of effects) {
-      if (effect.type === "finished") continue;
-      if (effect.type === "stale-ack") throw new BrokenInvariant("C1: what was not held was acknowledged");
-      const call = this.#calls.get(effect.call);
-      if (!call) continue;
-      if (effect.type === "fail" || effect.type === "put-refused")
-        throw new BrokenInvariant(`C4: ${effect.error.message}`);
-      let answer: readonly string[] | undefined;
-      if (effect.type === "deliver") {
-        answer = effect.deliveries.map(({ payload }) => payload as string);
-        this.#held.set(call.id, [...(this.#held.get(call.id) ?? []), ...answer]);
-      }
-      this.#lock.unpark({ call: call.id });
-      if (!call.lent) this.#answer(call, answer);
-      else {
-        call.answer = answer;
-        this.#locked(this.#lock.reclaim({ request: call.id, call: call.id, nowMs: this.nowMs }));
-      }
-    }
-  }
-
-  #locked(effects: readonly LockEffect[]): void {
-    for (const effect of effects) {
-      if (effect.type === "refuse" || effect.type === "stale") throw new BrokenInvariant(`L3: ${effect.error.message}`);
-      if (effect.type === "grant") {
-        const call = this.#calls.get(effect.call) as OpenCall;
-        if (effect.token <= this.#lastToken) throw new BrokenInvariant("L3: tokens rise");
-        this.#lastToken = effect.token;
-        const { answer } = call;
-        Object.assign(call, { token: effect.token, lent: false, answer: undefined });
-        this.#answer(call, answer);
+  /** A plan changes while no call is open (RS3). */
+  #beginSteps(): void {
+    const { numSteps } = this.#cluster.scenario;
+    while (!this.#isAdopting && this.#begun < numSteps && this.#state.blockerOf(this.#begun + 1) === undefined) {
+      const layout = this.#layoutOf(this.#begun + 1);
+      if (layout === this.#layout) {
+        this.#begin(++this.#begun);
         continue;
       }
-      const rank = this.#ranks.find(({ worker }) => worker === effect.worker) as Rank;
-      const { process, node, life } = rank;
-      if (!process || !node) continue;
-      const done = () => {
-        if (rank.life !== life || rank.process !== process) return;
-        const { worker } = effect;
-        this.#locked(effect.type === "onload" ? this.#lock.onloaded({ worker }) : this.#lock.offloaded({ worker }));
-      };
-      this.#cluster.network.link("runner", node, () => process.swap(done));
+      if (this.#state.hasOpenCalls) return; // the step that they are of has not been committed
+      this.#isAdopting = true;
+      this.#layout = layout;
+      this.#feed({ type: "adopt", components: this.#components(layout) });
     }
-  }
-
-  #beginSteps(): void {
-    const { scenario, journal } = this.#cluster;
-    const ahead = scenario.overlapsSteps ? 2 : 1;
-    while (this.#begun < scenario.numSteps && this.#begun < journal.length + ahead) this.#begin(++this.#begun);
   }
 
   #begin(step: number): void {
-    const begun: Step = { step, calls: new Set(), trained: [] };
-    this.#steps.set(step, begun);
-    const opened: OpenCall[] = [];
-    for (const rank of this.#ranks) {
-      const { kind, worker } = rank;
-      const id = `${step}:${worker}`;
-      const max = 1 + ((step + rank.index) % 3);
-      const call: OpenCall = {
-        id,
-        kind,
-        step,
-        max,
-        rank,
-        sequence: ++this.#sequence,
-        token: undefined,
-        lent: false,
-        answer: undefined,
-        wants: undefined,
-      };
-      const refs = (names: readonly string[]) => names.map((channel) => ({ channel, stream: step }));
-      const [consumes, produces] = kind === "maker" ? [["prompts"], ["items"]] : [["items"], []];
-      this.#lock.openCall({
-        call: id,
-        worker,
-        sequence: step * 2 + (kind === "maker" ? 0 : 1),
-        consumes: refs(consumes as string[]),
-        produces: refs(produces as string[]),
-      });
-      if (kind === "maker") this.#prompts.open({ call: id, worker, role: "source", stream: step });
-      this.#items.open({ call: id, worker, role: kind === "maker" ? "sink" : "source", stream: step });
-      this.#calls.set(id, call);
-      begun.calls.add(id);
-      opened.push(call);
-    }
-    const feed = `feed of ${step}`;
-    this.#prompts.open({ call: feed, worker: "runner", role: "sink", stream: step });
+    const stream = `step-${step}`;
+    const source = (channel: string): ChannelEnd => ({ channel, role: "source", stream });
+    const sink = (channel: string): ChannelEnd => ({ channel, role: "sink", stream });
+    this.#feed({ type: "begin-step", step });
+    const own = `runner:prompts:${step}`;
+    this.#feed({ type: "open", call: own, end: sink("prompts") });
     const items = this.#cluster.promptsOf(step).map((payload) => ({ payload, sizeBytes: 1 }));
-    this.#apply(this.#prompts.put({ call: feed, put: ++this.#lastRequest, items, nowMs: this.nowMs }));
-    this.#apply(this.#prompts.close({ call: feed, outcome: { ok: true } }));
-    for (const call of opened) this.#send(call);
+    this.#feed({ type: "put", request: ++this.#lastRequest, call: own, channel: "prompts", items });
+    this.#feed({ type: "close", call: own, outcome: { ok: true } });
+    const { makersPull } = this.#cluster.scenario;
+    const kinds: readonly { kind: Call["kind"]; ends: readonly ChannelEnd[] }[] = [
+      ...(makersPull ? [{ kind: "pull" as const, ends: [] }] : []),
+      { kind: "maker", ends: [source("prompts"), sink("items")] },
+      { kind: "trainer", ends: [source("items")] },
+    ];
+    for (const { kind, ends } of kinds) {
+      // Numbers that replays have taken meanwhile are left out.
+      const sequence = Math.max(this.#sequence, this.#state.lastSequence) + 1;
+      this.#sequence = sequence;
+      const component = kind === "pull" ? "maker" : kind;
+      const ranks = this.#state.ranksOf(component).map(({ index }) => index);
+      for (const index of ranks) {
+        const id = `${sequence}/${index}`;
+        // One in four wants all of the stream, and gets its share of it.
+        const size = (step + index + sequence) % 4;
+        this.#calls.set(id, { id, kind, step, max: size === 0 ? undefined : size, isReplay: false });
+        this.#feed({ type: "begin-work", step });
+      }
+      this.#feed({ type: "call", sequence, component, method: kind, ranks, ends, step });
+    }
+    this.#feed({ type: "end-body", step });
   }
 
-  /** J1: in order, with what was trained; then there is room for a further step. */
-  #commit(): void {
-    const { journal, scenario } = this.#cluster;
-    for (;;) {
-      const next = this.#steps.get(journal.length + 1);
-      if (next === undefined || next.calls.size > 0) break;
-      this.#cluster.commit({ step: next.step, items: next.trained });
-      this.#steps.delete(next.step);
+  /** J1: with what was trained; then there is room for a further step. */
+  #commit(step: number): void {
+    const { scenario } = this.#cluster;
+    const items = [...this.#calls.values()].flatMap((call) =>
+      call.step === step && call.kind === "trainer" ? (this.#trained.get(call.id) ?? []) : [],
+    );
+    this.#cluster.commit({ step, items });
+    for (const [id, call] of this.#calls) {
+      if (call.step !== step) continue;
+      this.#calls.delete(id);
+      this.#trained.delete(id);
     }
-    if (journal.length < scenario.numSteps) {
-      this.#beginSteps();
+    this.#feed({ type: "committed", step });
+    if (step < scenario.numSteps) {
+      this.#goOn(scenario.restMs);
       return;
     }
-    const { holds, waiting } = this.#lock.snapshot();
-    if (holds.length + waiting.length > 0) throw new BrokenInvariant("L3: a lock is stuck at the end");
-    const used = this.#prompts.snapshot().usedItems + this.#items.snapshot().usedItems;
-    if (used > 0) throw new BrokenInvariant(`C3: ${used} items are left in channels`);
+    const { holds, waiting } = this.#state.lockSnapshot();
+    // A process that comes back last repeats calls that nobody waits for.
+    const isReplaying = ({ worker }: { readonly worker: string }) => this.#state.rank(worker)?.phase === "replaying";
+    if (![...holds, ...waiting].every(isReplaying))
+      throw new BrokenInvariant(`L3: a lock is stuck at the end: ${JSON.stringify({ holds, waiting })}`);
+    const left = this.#state.channels.filter(({ depth }) => depth > 0);
+    if (left.length > 0)
+      throw new BrokenInvariant(`C3: items are left in ${left.map(({ channel }) => channel).join()}`);
     this.#cluster.runnerHasFinished = true;
     for (let i = 0; i < 40; i++) this.#beat(true);
     this.die();
   }
 }
+
+const deviceOf = (node: string, index: number): string => `${node}/cpu:${index}`;

@@ -1,45 +1,69 @@
 /** A worker process: the calls that it was sent, one after the other, and what it asks of the runner meanwhile. */
+import type { Answer } from "@treadle/core";
 import type { SimulatedAgent } from "./simulated-agent.ts";
 
 export type Call = {
   readonly id: string;
-  readonly kind: "maker" | "trainer";
+  readonly kind: "maker" | "trainer" | "pull";
   readonly step: number;
-  readonly max: number;
+  /** items a take; all of the stream when absent */
+  readonly max: number | undefined;
+  /** repeats one that a process before this one has had */
+  readonly isReplay: boolean;
 };
 
 export type Request =
-  | { readonly op: "lock" | "close" }
-  | { readonly op: "release" }
-  | { readonly op: "take"; readonly channel: "prompts" | "items"; readonly max: number; readonly keeps: boolean }
+  | { readonly op: "lock" }
+  | { readonly op: "release"; readonly token: number }
+  /** it returns, with what it has trained */
+  | { readonly op: "close"; readonly items: readonly string[] }
+  | {
+      readonly op: "take";
+      readonly channel: "prompts" | "items";
+      readonly max: number | undefined;
+      readonly keeps: boolean;
+    }
   | { readonly op: "put"; readonly channel: "items"; readonly items: readonly string[] };
 type Command = Request | { readonly op: "work" };
-/** What a `take` yields: items, or undefined at the end. */
-type Program = Generator<Command, void, readonly string[] | undefined>;
+type Program = Generator<Command, void, Answer | undefined>;
+const itemsOf = (answer: Answer | undefined): string[] | undefined =>
+  answer?.type === "batch" ? answer.items.map(({ payload }) => payload as string) : undefined;
+const tokenOf = (answer: Answer | undefined): number => (answer?.type === "token" ? answer.token : -1);
 
 function* maker({ max }: Call): Program {
   for (;;) {
-    const prompts = yield { op: "take", channel: "prompts", max, keeps: false };
+    const prompts = itemsOf(yield { op: "take", channel: "prompts", max, keeps: false });
     if (prompts === undefined) break;
-    yield { op: "lock" };
+    const token = tokenOf(yield { op: "lock" });
     yield { op: "work" };
     yield { op: "put", channel: "items", items: prompts };
-    yield { op: "release" };
+    yield { op: "release", token };
   }
-  yield { op: "close" };
+  yield { op: "close", items: [] };
 }
 
 /** Holds its devices while it waits, which lends them, and its items until it ends: it is one batch. */
 function* trainer({ max }: Call): Program {
-  yield { op: "lock" };
+  const token = tokenOf(yield { op: "lock" });
+  const trained: string[] = [];
   for (;;) {
-    const items = yield { op: "take", channel: "items", max, keeps: true };
+    const items = itemsOf(yield { op: "take", channel: "items", max, keeps: true });
     if (items === undefined) break;
     yield { op: "work" };
+    trained.push(...items);
   }
-  yield { op: "release" };
-  yield { op: "close" };
+  yield { op: "release", token };
+  yield { op: "close", items: trained };
 }
+
+function* pull(): Program {
+  const token = tokenOf(yield { op: "lock" });
+  yield { op: "work" };
+  yield { op: "release", token };
+  yield { op: "close", items: [] };
+}
+
+const programs = { maker, trainer, pull };
 
 export class SimulatedWorker {
   readonly session: number;
@@ -52,6 +76,10 @@ export class SimulatedWorker {
   readonly #calls: Call[] = [];
   #program: Program | undefined;
   #call: Call | undefined;
+  /** of the present call; what was asked in an earlier one is not waited for any more */
+  #attempt = 0;
+  /** the call that missed a peer: later ones wait until it has started over, or is given up */
+  #missed: string | undefined;
   #pausedUntilMs = 0;
   #waiting: (() => void)[] = [];
   #hasStarted = false;
@@ -103,15 +131,45 @@ export class SimulatedWorker {
 
   called(call: Call): void {
     this.#run(() => {
-      this.#calls.push(call);
+      if (call.id === this.#missed) {
+        this.#missed = undefined;
+        this.#calls.unshift(call);
+      } else this.#calls.push(call);
       this.#next();
     });
   }
 
-  answered(call: string, items: readonly string[] | undefined): void {
+  gaveUp(call: string): void {
     this.#run(() => {
-      if (this.#call?.id === call) this.#resume(items);
+      if (call !== this.#missed) return;
+      this.#missed = undefined;
+      this.#next();
     });
+  }
+
+  answered(call: string, attempt: number, answer: Answer): void {
+    this.#run(() => {
+      if (this.#call?.id === call && this.#attempt === attempt) this.#resume(answer);
+    });
+  }
+
+  /** Its call may be missing something of the dead one: it ends at once, and starts over. */
+  peerDied(dead: string): void {
+    const { cluster } = this.#agent;
+    this.#run(() => {
+      const call = this.#call;
+      if (!call || call.isReplay || this.#program === undefined) return;
+      if (cluster.network.random() >= cluster.scenario.missesPeers) return;
+      for (const device of this.devices) cluster.computesNoMore(device, this.name);
+      this.#program = undefined;
+      this.#attempt++;
+      this.#missed = call.id;
+      this.#tell((runner) => runner.missed(this, call, dead));
+    });
+  }
+
+  resize(done: () => void): void {
+    this.#run(() => this.#tell(() => done()));
   }
 
   /** Onloads or offloads, which takes a moment. */
@@ -135,28 +193,35 @@ export class SimulatedWorker {
   }
 
   #next(): void {
-    if (this.#program !== undefined) return;
+    if (this.#program !== undefined || this.#missed !== undefined) return;
     this.#call = this.#calls.shift();
     if (this.#call === undefined) return;
-    this.#program = (this.#call.kind === "maker" ? maker : trainer)(this.#call);
+    this.#attempt++;
+    this.#program = programs[this.#call.kind](this.#call);
     this.#resume(undefined);
   }
 
-  #resume(items: readonly string[] | undefined): void {
-    const { value: command, done } = this.#program!.next(items);
+  #resume(answer: Answer | undefined): void {
+    const { value: command, done } = this.#program!.next(answer);
     const call = this.#call as Call;
+    const attempt = this.#attempt;
     if (done) {
       this.#program = undefined;
       this.#next();
     } else if (command.op === "work") this.#work();
-    else this.#tell((runner) => runner.asked(this, call, command));
+    else {
+      this.#tell((runner) => runner.asked(this, call, attempt, command));
+      if (command.op === "close") this.#resume(undefined); // nobody answers a reply
+    }
   }
 
   #work(): void {
     const { cluster } = this.#agent;
+    const program = this.#program;
     for (const device of this.devices) cluster.computes(device, this.name);
     cluster.network.after(cluster.network.between(5, 80), () =>
       this.#run(() => {
+        if (this.#program !== program) return; // it missed a peer meanwhile
         for (const device of this.devices) cluster.computesNoMore(device, this.name);
         this.#resume(undefined);
       }),

@@ -9,8 +9,12 @@ const maxEvents = 400_000;
 export type Failure = { readonly seed: number; readonly faults: readonly Fault[]; readonly message: string };
 
 /** What went wrong; undefined when nothing did. */
-export function failureOf(seed: number, faults: readonly Fault[] = drawFaults(seed)): string | undefined {
-  const cluster = new SimulatedCluster(seed);
+export function failureOf(
+  seed: number,
+  faults: readonly Fault[] = drawFaults(seed),
+  recorder?: SimulatedCluster["recorder"],
+): string | undefined {
+  const cluster = new SimulatedCluster(seed, {}, {}, recorder);
   const { network } = cluster;
   for (const fault of faults) cluster.inject(fault);
   network.after(faultsUntilMs + longestMs, () => {

@@ -8,6 +8,7 @@ import type { RunEvent } from "@treadle/contracts";
 import { type NatsServer, type NatsServerOptions, startNatsServer } from "@treadle/transport/testing";
 import { expect } from "vitest";
 import { isAlive, segmentsOf, until } from "./cluster.ts";
+import { type Keys, keyFlags, keyOverrides, makeKeys } from "./keys.ts";
 import { socketFolders } from "./ledger.ts";
 import { projectRoot as checkout, command, loaderFlags, runner } from "./project.ts";
 import { makeTemporary } from "./temporary-folder.ts";
@@ -29,10 +30,11 @@ export type RunProcess = {
   ): Promise<Extract<RunEvent, { type: Type }>>;
 };
 
-/** One NATS server, or several. */
-type Servers = { readonly url: string } & AsyncDisposable;
+/** One NATS server, or several, which admit the holders of these keys and nobody else. */
+type Servers = { readonly url: string; readonly keys: Keys } & AsyncDisposable;
+type KeyedServer = NatsServer & { readonly keys: Keys };
 
-export class NodesWorld<Nats extends Servers = NatsServer> {
+export class NodesWorld<Nats extends Servers = KeyedServer> {
   readonly root: string;
   readonly nats: Nats;
   readonly #started: ChildProcess[] = [];
@@ -45,7 +47,9 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
   }
 
   static async open(options: NatsServerOptions = {}): Promise<NodesWorld> {
-    return NodesWorld.over(await startNatsServer(options));
+    const keys = await makeKeys();
+    const server = await startNatsServer({ ...options, args: ["-c", keys.config, ...(options.args ?? [])] });
+    return NodesWorld.over(Object.assign(server, { keys }));
   }
 
   static async over<Nats extends Servers>(nats: Nats): Promise<NodesWorld<Nats>> {
@@ -74,6 +78,16 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
     return join(this.root, "tmp");
   }
 
+  /** of the process that was started last */
+  get lastExitCode(): number | null | undefined {
+    return this.#started.at(-1)?.exitCode;
+  }
+
+  /** By which a command reaches the servers, as a runner unless told otherwise. */
+  flagsOf(role: "runner" | "node" = "runner"): string[] {
+    return ["--nats", this.nats.url, ...keyFlags(this.nats.keys, role)];
+  }
+
   /** The project with one file more. */
   async otherCode(): Promise<string> {
     const other = join(this.root, "other");
@@ -84,7 +98,7 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
 
   /** `inside`: the command by which another is run elsewhere, as in a network namespace. */
   async startNode(name: string, flags: readonly string[] = [], inside: readonly string[] = []): Promise<NodeProcess> {
-    const all = ["node", "--nats", this.nats.url, "--name", name, "--project", this.project, ...flags];
+    const all = ["node", ...this.flagsOf("node"), "--name", name, "--project", this.project, ...flags];
     const child = this.#spawn([command, ...all], "pipe", inside);
     let output = "";
     for (const stream of [child.stdout, child.stderr]) {
@@ -113,6 +127,7 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
     const workflow = join(this.project, "support/workflows", name);
     const nodes = [
       `cluster.nats.url=${this.nats.url}`,
+      ...keyOverrides(this.nats.keys),
       "supervision.heartbeatTimeoutMs=30000",
       "cluster.nodeWaitMs=60000",
     ];
@@ -171,6 +186,7 @@ export class NodesWorld<Nats extends Servers = NatsServer> {
     for (const child of left) child.kill("SIGKILL");
     await Promise.all(exits);
     await this.nats[Symbol.asyncDispose]();
+    await this.nats.keys.remove();
     await rm(this.root, { recursive: true, force: true });
   }
 

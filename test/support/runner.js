@@ -3,8 +3,9 @@
 import { resumeRun, runWorkflow } from "@treadle/runtime/runner";
 
 const [projectRoot, runsRoot, workflow, runId, ...overrides] = process.argv.slice(2);
-const natsUrl = overrides.find((each) => each.startsWith("cluster.nats.url="))?.split("=")[1];
-const nats = natsUrl === undefined ? undefined : { url: natsUrl };
+const prefix = "cluster.nats.";
+const given = overrides.filter((each) => each.startsWith(prefix)).map((each) => each.slice(prefix.length).split("="));
+const nats = given.length === 0 ? undefined : Object.fromEntries(given.filter(([key]) => key !== "durableRuns"));
 const onEvent = (value) => process.stdout.write(`${JSON.stringify(value)}\n`);
 const stop = new AbortController();
 process.once("SIGINT", () => stop.abort());

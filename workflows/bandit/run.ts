@@ -78,8 +78,8 @@ export class ActorWorker extends Worker<{ arms: number; learningRate: number }> 
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const { payouts, learningRate } = config;
-  const rollout = await cluster.launch(RolloutWorker, { payouts });
-  const actor = await cluster.launch(ActorWorker, { arms: payouts.length, learningRate }, { ranks: { fixed: 1 } });
+  const rollout = cluster.launch(RolloutWorker, { payouts });
+  const actor = cluster.launch(ActorWorker, { arms: payouts.length, learningRate }, { ranks: { fixed: 1 } });
   const pulls = cluster.channel("pulls", Pull);
   const outcomes = cluster.channel("outcomes", Outcome);
 

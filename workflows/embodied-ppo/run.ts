@@ -24,13 +24,13 @@ const Config = z.strictObject({
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
   const { horizon, ranks } = config;
-  const simulator = await cluster.launch(SimulatorWorker, config.simulator, { ranks: { max: ranks.simulator } });
-  const rollout = await cluster.launch(
+  const simulator = cluster.launch(SimulatorWorker, config.simulator, { ranks: { max: ranks.simulator } });
+  const rollout = cluster.launch(
     ControlRolloutWorker,
     { model: config.actor.model },
     { ranks: { max: ranks.rollout } },
   );
-  const actor = await cluster.launch(
+  const actor = cluster.launch(
     ControlActorWorker,
     { ...config.actor, maxStaleness: config.flow.maxStaleness },
     { ranks: { max: ranks.actor } },

@@ -14,7 +14,7 @@ export const Item = z.object({
 });
 type Item = z.infer<typeof Item>;
 
-const Stage = z.strictObject({
+export const Stage = z.strictObject({
   /**
    * `generate`: responses of the profile's lengths; `score` and `train`: a cost an item, the latter with an optimiser step
    * at the end; `simulate` and `act`: two stages in a cycle, each with a `score` of all items a turn.
@@ -29,7 +29,7 @@ const Stage = z.strictObject({
 });
 type Stage = z.infer<typeof Stage>;
 
-const Config = z.strictObject({
+export const Config = z.strictObject({
   stages: z.record(z.string(), Stage),
   /** of stages in a cycle */
   turns: z.int().positive().default(1),
@@ -120,7 +120,7 @@ export default workflow(Config, async ({ cluster, config, steps, report }) => {
       const { ranks, devicesPerRank, engine } = stage;
       const memoryPerDeviceMiB = engine.residentBytes === undefined ? undefined : engine.residentBytes / 2 ** 20;
       const options = { name, devicesPerRank, memoryPerDeviceMiB, ...(ranks ? { ranks: defined(ranks) } : {}) };
-      return { stage, group: await cluster.launch(StageWorker, { ...stage, turns, batch }, options) };
+      return { stage, group: cluster.launch(StageWorker, { ...stage, turns, batch }, options) };
     }),
   );
   const prompts = channels.get("prompts");

@@ -15,12 +15,21 @@ const workflow = fileURLToPath(new URL(".", import.meta.url));
 /** One-digit addition and a policy of one layer: an algorithm needs seconds to show that it learns. */
 const small = [
   ...["task.minOperand=0", "task.maxOperand=9", "model.layers=1", "model.width=32", "model.contextLength=8"],
-  ...["model.microBatchRows=64", "model.slotBuckets=[256]", "imitation.updates=5", "imitation.rows=64"],
-  ...["evaluation.problems=10", "evaluation.everySteps=1000", "maxRanks=1", "cluster.devices=1"],
+  ...["model.microBatchRows=64", "imitation.updates=5", "imitation.rows=64"],
+  ...[
+    "imitation.problems=20",
+    "task.heldOutFraction=0.1",
+    "task.validationFraction=0.1",
+    "groupSize=8",
+    "temperature=1",
+    "weightDecay=0",
+  ],
+  ...["reward={name: arithmetic}", "evaluation.validationProblems=2", "finalLearningRate=0.004"],
+  ...["evaluation.problems=3", "evaluation.everySteps=1000", "maxRanks=1", "cluster.devices=1"],
   ...["batch=32", `steps=${steps}`, "learningRate=0.004", "checkpoints.everySteps=1000", "trace=false"],
 ];
 const settings: Readonly<Record<string, readonly string[]>> = {
-  ppo: ["algorithm={name: ppo}", "epochs=2", "minibatches=2", "learningRate=0.003"],
+  ppo: ["algorithm={name: ppo}", "epochs=2", "minibatches=2", "learningRate=0.006"],
 };
 const overridesOf = (name: string) => [...small, ...(settings[name] ?? [`algorithm={name: "${name}"}`])];
 

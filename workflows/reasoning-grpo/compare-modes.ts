@@ -1,8 +1,9 @@
 /**
- * Do execution modes learn the same? Trains the same seeds in each mode, one run at a time, and compares the held-out
- * accuracy of each mode with that of the first, seed by seed.
+ * What is learnt, and do execution modes learn the same? Trains the same seeds in each mode, one run at a time: a row a run,
+ * with held-out accuracy untrained, after imitation and at the end. Then it compares each mode with the first, seed by seed.
  *
- *     node --conditions=source --import tsx workflows/reasoning-grpo/compare-modes.ts --seeds 1,2,3 --steps 150
+ *     node --conditions=source --import tsx workflows/reasoning-grpo/compare-modes.ts
+ *     node --conditions=source --import tsx workflows/reasoning-grpo/compare-modes.ts --modes temporal,auto --steps 100
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -17,43 +18,52 @@ const split = z.string().transform((text) => text.split(","));
 const Options = z.strictObject({
   /** one says nothing about how much runs of a mode differ */
   seeds: split.pipe(z.array(z.string().regex(/^\d+$/)).min(2)).default(["1", "2", "3", "4", "5"]),
-  modes: split.pipe(z.array(z.enum(["temporal", "spatial", "hybrid"])).min(1)).default(["temporal", "spatial"]),
-  steps: z.coerce.number().int().positive().default(150),
+  modes: split
+    .pipe(z.array(z.enum(["temporal", "spatial", "hybrid", "auto"])).min(1))
+    .default(["temporal", "spatial", "hybrid", "auto"]),
+  /** by default those of the workflow's configuration */
+  steps: z.coerce.number().int().positive().optional(),
   set: z.array(z.string()).default([]),
+  /** a folder of another workflow that reports accuracies and has `model.seed` */
+  workflow: z.string().default(fileURLToPath(new URL(".", import.meta.url))),
 });
 
 const option = { type: "string" } as const;
 const { values } = parseArgs({
-  options: { seeds: option, modes: option, steps: option, set: { type: "string", multiple: true } },
+  options: { seeds: option, modes: option, steps: option, workflow: option, set: { type: "string", multiple: true } },
 });
 const parsed = Options.safeParse(values);
 if (!parsed.success) {
   console.error(z.prettifyError(parsed.error));
   process.exit(2);
 }
-const { seeds, modes, steps, set } = parsed.data;
+const { seeds, modes, steps, set, workflow } = parsed.data;
 
-const workflow = fileURLToPath(new URL(".", import.meta.url));
 const projectRoot = fileURLToPath(new URL("../..", import.meta.url));
 const runsRoot = await mkdtemp(join(tmpdir(), "treadle-compare-"));
 const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
 
 /** Held-out accuracy after training. */
 async function train(mode: string, seed: string): Promise<number> {
-  const overrides = [`seed=${seed}`, `model.seed=${seed}`, `placement.mode=${mode}`, `steps=${steps}`, "trace=false"];
-  const all = [...overrides, `evaluation.everySteps=${steps}`, ...set];
+  const overrides = [`seed=${seed}`, `model.seed=${seed}`, `placement.mode=${mode}`, "trace=false"];
+  const fewer = steps === undefined ? [] : [`steps=${steps}`];
+  const all = [...overrides, ...fewer, ...set];
   const { summary } = await runWorkflow({ workflow, projectRoot, runsRoot, overrides: all, onEvent: () => {} });
-  const { evalBefore, evalAfter, seconds } = summary;
-  if (evalBefore === null || evalAfter === null) throw new Error(`the run of seed '${seed}' was not evaluated`);
-  console.log(`${mode}, seed ${seed}: ${percent(evalBefore)} to ${percent(evalAfter)} in ${seconds.toFixed(0)} s`);
+  const { evalBefore, evalAtStart, evalAfter, seconds } = summary;
+  if (evalBefore === null || evalAtStart === null || evalAfter === null) {
+    throw new Error(`the run of seed '${seed}' was not evaluated`);
+  }
+  const accuracies = [evalBefore, evalAtStart, evalAfter].map(percent).join(" | ");
+  console.log(`| ${mode} | ${seed} | ${accuracies} | ${seconds.toFixed(0)} |`);
   return evalAfter;
 }
 
 try {
+  console.log("| mode | seed | untrained | imitated | final | seconds |\n| --- | --- | --- | --- | --- | --- |");
   const accuracies = new Map<string, number[]>(modes.map((mode) => [mode, []]));
   // Seed by seed, so that whatever else the machine does meets all modes alike.
   for (const seed of seeds) for (const mode of modes) accuracies.get(mode)?.push(await train(mode, seed));
-  console.log(`\n| after ${steps} steps, ${seeds.length} seeds | held-out accuracy |\n| --- | --- |`);
+  console.log(`\n| ${seeds.length} seeds | final |\n| --- | --- |`);
   for (const [mode, each] of accuracies) {
     const { mean, standardError } = meanAndError(each);
     console.log(`| ${mode} | ${percent(mean)} ± ${percent(standardError)} |`);

@@ -1,6 +1,7 @@
 /**
- * Arithmetic with GRPO, or any other algorithm: rollout → inference → actor. The policy first imitates a few worked problems, just enough for
- * rewards to exist, and then learns from rewards alone. Nothing here names a device or a mode.
+ * Arithmetic with GRPO, or any other algorithm: rollout → inference → actor. The policy first imitates worked problems, one
+ * in twenty of those it may train on, so that rewards exist, and learns the others from rewards. Nothing here names a device
+ * or a mode.
  */
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerConfig } from "@treadle/engines";
@@ -10,12 +11,14 @@ import {
   arithmeticAlphabet,
   createAlgorithm,
   createArithmeticTask,
+  createRandom,
 } from "@treadle/learning";
 import { workflow } from "@treadle/runtime";
 import {
   ActorWorker,
   accuracyOf,
   Demonstration,
+  drawDemonstrations,
   EvaluationConfig,
   ImitationConfig,
   InferenceWorker,
@@ -30,11 +33,19 @@ const Config = z.strictObject({
   temperature: z.number().positive(),
   reward: z.looseObject({ name: z.string() }),
   algorithm: AlgorithmConfig,
+  /** of the first step; falls evenly to `finalLearningRate` at the last */
   learningRate: z.number().positive(),
+  finalLearningRate: z.number().positive(),
   maxGradNorm: z.number().positive(),
+  /** of matrices, times the learning rate, at each optimiser step: what holds for all problems outlasts what was learnt by heart */
+  weightDecay: z.number().nonnegative().default(0),
   /** passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes */
   epochs: z.int().positive(),
   minibatches: z.int().positive(),
+  /** most that an advantage is multiplied by where inference has rescored what another policy sampled */
+  importanceCap: z.number().positive().default(2),
+  /** of Adam; papers and libraries have 0.999 */
+  beta2: z.number().min(0).lt(1).default(0.99),
   /** most processes of a component: one does the work of one core */
   maxRanks: z.int().positive(),
   imitation: ImitationConfig,
@@ -48,7 +59,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   const task = createArithmeticTask({ ...config.task, seed: config.seed });
   const ranks = { max: config.maxRanks };
 
-  const rollout = await cluster.launch(
+  const rollout = cluster.launch(
     RolloutWorker,
     {
       model,
@@ -60,12 +71,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     },
     { ranks },
   );
-  const inference = await cluster.launch(
-    InferenceWorker,
-    { model, paddingToken: task.tokenizer.paddingToken },
-    { ranks },
-  );
-  const actor = await cluster.launch(
+  const inference = cluster.launch(InferenceWorker, { model, paddingToken: task.tokenizer.paddingToken }, { ranks });
+  const actor = cluster.launch(
     ActorWorker,
     {
       model,
@@ -73,10 +80,12 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       algorithm: config.algorithm,
       learningRate: config.learningRate,
       maxGradNorm: config.maxGradNorm,
-      weightDecay: 0,
+      weightDecay: config.weightDecay,
       epochs: config.epochs,
       minibatches: config.minibatches,
       maxStaleness: config.flow.maxStaleness,
+      importanceCap: config.importanceCap,
+      beta2: config.beta2,
     },
     { ranks },
   );
@@ -91,18 +100,20 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     return accuracyOf(await rollout.evaluate(problems));
   };
   const heldOut = task.heldOut(evaluation.problems);
+  const validation = task.validation(evaluation.validationProblems);
 
+  await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async () => {
+    const examples = task.demonstrated(imitation.problems).map((prompt) => task.demonstration(prompt));
+    const random = createRandom(config.seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {
-      const rows = imitation.rows * imitation.updates;
-      const examples = task.problemsAt(-1 - round, rows).map((prompt) => task.demonstration(prompt));
-      await demonstrations.put(...examples);
+      await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));
       await actor.imitate(demonstrations.source, imitation);
-      if ((await accuracyOn(task.problemsAt(-1 - round, 128))) >= imitation.untilAccuracy) break;
+      if ((await accuracyOn(validation)) >= imitation.untilAccuracy) break;
     }
   });
   if (needsReference) await once("reference", () => inference.keepReference(actor));
-  await once("baseline", async () => report({ accuracy: await accuracyOn(heldOut) }));
+  await once("imitated", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
   for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {
     rollout.pullWeights(actor);
@@ -110,11 +121,13 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     await prompts.put(...batch);
     rollout.generate(prompts.source, episodes.sink);
     inference.score(episodes.source, scored.sink);
-    const trained = actor.train(scored.source);
+    const share = (index - 1) / config.steps;
+    const learningRate = config.learningRate + share * (config.finalLearningRate - config.learningRate);
+    const trained = actor.train(scored.source, { learningRate });
     report(trained);
     if (isLast || index % evaluation.everySteps === 0) {
       await trained;
-      report({ accuracy: await accuracyOn(heldOut) });
+      report({ accuracy: await accuracyOn(heldOut), validation: await accuracyOn(validation) });
     }
   }
 });

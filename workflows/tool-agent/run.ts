@@ -1,6 +1,6 @@
 /**
  * GRPO for an agent with a tool: rollout ⇄ tool, then actor. The policy first imitates worked uses of the tool, just long
- * enough for rewards to exist, and then learns from rewards alone. Nothing here names a device or a mode.
+ * enough for rewards to exist, and learns the rest from rewards. Nothing here names a device or a mode.
  */
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerConfig } from "@treadle/engines";
@@ -8,8 +8,10 @@ import {
   AlgorithmConfig,
   ArithmeticTaskConfig,
   arithmeticAlphabet,
+  createAlgorithm,
   createArithmeticTask,
   createCharacterTokenizer,
+  createRandom,
 } from "@treadle/learning";
 import { workflow } from "@treadle/runtime";
 import {
@@ -18,6 +20,7 @@ import {
   accuracyOf,
   CallSyntax,
   Demonstration,
+  drawDemonstrations,
   EvaluationConfig,
   ImitationConfig,
   RewardModelConfig,
@@ -26,6 +29,7 @@ import {
   ToolWorker,
 } from "@treadle/workers";
 import { z } from "zod";
+import { demonstrateCall } from "./demonstration.ts";
 
 const Config = z.strictObject({
   task: ArithmeticTaskConfig,
@@ -39,12 +43,17 @@ const Config = z.strictObject({
   reward: z.looseObject({ name: z.string() }),
   /** reward models as services, whose scores are added to the reward */
   judge: RewardModelConfig.optional(),
-  algorithm: AlgorithmConfig,
+  algorithm: AlgorithmConfig.refine((given) => {
+    const { needsValues, needsReference } = createAlgorithm(given);
+    return !needsValues && !needsReference;
+  }, "an algorithm without a critic and without a KL: no component of this workflow scores values or a reference"),
   learningRate: z.number().positive(),
   maxGradNorm: z.number().positive(),
   /** passes over a step's episodes, and optimiser steps of a pass */
   epochs: z.int().positive().default(1),
   minibatches: z.int().positive().default(1),
+  /** of Adam; papers and libraries have 0.999 */
+  beta2: z.number().min(0).lt(1).default(0.99),
   /** most processes of a component: one does the work of one core */
   maxRanks: z.int().positive(),
   imitation: ImitationConfig,
@@ -59,7 +68,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   const tokenizer = createCharacterTokenizer(alphabet);
   const ranks = { max: config.maxRanks };
 
-  const rollout = await cluster.launch(
+  const rollout = cluster.launch(
     AgentRolloutWorker,
     {
       model,
@@ -73,11 +82,11 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     { name: "rollout", ranks },
   );
   // One pool of cores, whoever calls.
-  const tool = await cluster.launch(ToolWorker, config.tool, { ranks: { fixed: 1 } });
+  const tool = cluster.launch(ToolWorker, config.tool, { ranks: { fixed: 1 } });
   const judge =
     config.judge &&
-    (await cluster.launch(RewardModelWorker, { ...config.judge, alphabet }, { name: "judge", ranks: { fixed: 1 } }));
-  const actor = await cluster.launch(
+    cluster.launch(RewardModelWorker, { ...config.judge, alphabet }, { name: "judge", ranks: { fixed: 1 } });
+  const actor = cluster.launch(
     ActorWorker,
     {
       model,
@@ -89,6 +98,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       epochs: config.epochs,
       minibatches: config.minibatches,
       maxStaleness: config.flow.maxStaleness,
+      importanceCap: 1, // of no meaning: nobody rescores what was sampled
+      beta2: config.beta2,
     },
     { ranks },
   );
@@ -103,24 +114,16 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     return accuracyOf(await rollout.evaluate(problems, tool));
   };
   const heldOut = task.heldOut(evaluation.problems);
-
-  /** `12*34=` and then `<12*34>408|408`, of which everything but the tool's `408|` is to be learned. */
-  const demonstration = (prompt: Prompt): Demonstration => {
-    const asked = tokenizer.encode(`${call.open}${tokenizer.decode(prompt.tokens).slice(0, -1)}${call.close}`);
-    const answered = tokenizer.encode(`${prompt.answer}${call.end}`);
-    const said = [...tokenizer.encode(prompt.answer ?? ""), tokenizer.stopToken];
-    const parts = [prompt.tokens, asked, answered, said];
-    const mask = parts.flatMap((part, index) => Array<number>(part.length).fill(index === 1 || index === 3 ? 1 : 0));
-    return { tokens: Int32Array.from(parts.flatMap((part) => [...part])), mask: Float32Array.from(mask) };
-  };
+  const validation = task.validation(evaluation.validationProblems);
 
   await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async () => {
+    const examples = task.demonstrated(imitation.problems).map((prompt) => demonstrateCall(prompt, call, tokenizer));
+    const random = createRandom(config.seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {
-      const examples = task.problemsAt(-1 - round, imitation.rows * imitation.updates).map(demonstration);
-      await demonstrations.put(...examples);
+      await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));
       await actor.imitate(demonstrations.source, imitation);
-      if ((await accuracyOn(task.problemsAt(-1 - round, 128))) >= imitation.untilAccuracy) break;
+      if ((await accuracyOn(validation)) >= imitation.untilAccuracy) break;
     }
   });
   await once("imitated", async () => report({ accuracy: await accuracyOn(heldOut) }));
@@ -134,7 +137,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     report(trained);
     if (isLast || index % evaluation.everySteps === 0) {
       await trained;
-      report({ accuracy: await accuracyOn(heldOut) });
+      report({ accuracy: await accuracyOn(heldOut), validation: await accuracyOn(validation) });
     }
   }
 });

@@ -1,6 +1,8 @@
 import { TreadleError } from "@treadle/contracts";
 import { ManualClock, settle } from "@treadle/contracts/testing";
-import { describe, expect, test } from "vitest";
+import fc from "fast-check";
+import { describe, expect, test, vi } from "vitest";
+import { FairShares } from "../src/decide/fair-shares.ts";
 import {
   ActionPool,
   type ActionPoolOptions,
@@ -11,6 +13,7 @@ import {
   type ServiceInstance,
   servicePreparation,
 } from "../src/index.ts";
+import { FairQueue } from "../src/pool/fair-queue.ts";
 
 const cores = (n: number, memoryBytes = 2 ** 30) => ({
   nodes: [{ id: "n0", numa: [Array.from({ length: n }, (_, i) => i)], memoryBytes }],
@@ -108,7 +111,7 @@ describe("an action", () => {
     await pool.close();
   });
 
-  test("A1 A2 that is cancelled while it runs settles at once, and keeps its cores until it has ended", async () => {
+  test("PO1 PO2 that is cancelled while it runs settles at once, and keeps its cores until it has ended", async () => {
     const { clock, cpu, pool } = setUp();
     let aborted = false;
     const handle = pool.submit({ kind: "tool", cost: { cpu: 4 } }, async ({ signal }) => {
@@ -208,14 +211,38 @@ describe("order", () => {
     expect(await order([{ id: "a" }, { id: "b" }, { id: "c", priority: 1 }])).toEqual(["c", "a", "b"]);
   });
 
-  test("F2 a tenant with two actions is not behind another's twenty", async () => {
+  test("FQ1 within a tenant they are in the order of their ranks, equal ones as they came, whoever is served between", () => {
+    const entry = fc.record({
+      tenant: fc.constantFrom("a", "b", "c"),
+      rank: fc.nat(4),
+      demand: fc.double({ min: 0, max: 9, noNaN: true }),
+      isRemoved: fc.boolean(),
+    });
+    fc.assert(
+      fc.property(fc.array(entry, { maxLength: 30 }), fc.nat(30), (entries, limit) => {
+        const queue = new FairQueue<(typeof entries)[number]>(new FairShares(new Map([["cpu", 4]])));
+        for (const each of entries) queue.add(each, 0);
+        for (const each of entries) if (each.isRemoved) expect(queue.remove(each, 0)).toBe(true);
+        const stays = entries.filter(({ isRemoved }) => !isRemoved);
+        const ordered = queue.order(limit, 0);
+        expect(ordered).toHaveLength(Math.min(limit, stays.length));
+        for (const name of ["a", "b", "c"]) {
+          const own = stays.filter(({ tenant }) => tenant === name).toSorted((x, y) => x.rank - y.rank);
+          const served = ordered.filter(({ tenant }) => tenant === name);
+          expect(served.every((each, i) => each === own[i])).toBe(true);
+        }
+      }),
+    );
+  });
+
+  test("FQ2 a tenant with two actions is not behind another's twenty", async () => {
     const many = Array.from({ length: 20 }, (_, i) => ({ id: `many${i}`, tenant: "many" }));
     const started = await order([...many, { id: "few0", tenant: "few" }, { id: "few1", tenant: "few" }]);
     expect(started.indexOf("few1")).toBeLessThan(4);
     expect(started.filter((id) => id.startsWith("many"))).toEqual(many.map((m) => m.id));
   });
 
-  test("F2 weights divide what is served", async () => {
+  test("FQ2 weights divide what is served", async () => {
     const of = (tenant: string) => Array.from({ length: 12 }, (_, i) => ({ id: `${tenant}${i}`, tenant }));
     const started = await order([...of("x"), ...of("y")], { tenantWeights: new Map([["x", 3]]) });
     expect(started.slice(0, 12).filter((id) => id.startsWith("x")).length).toBeGreaterThanOrEqual(8);
@@ -235,6 +262,36 @@ describe("a trajectory", () => {
     await clock.advance(50);
     expect([cpu.home("t3"), handles[2]!.executionSeconds]).toEqual(["cpu@n0", 0.01]);
     await pool.close();
+  });
+
+  test("PO4 after the pool has closed nothing runs, no timer is armed, and managers were told of every end", async () => {
+    const { clock, cpu, pool } = setUp();
+    const ended: string[] = [];
+    const told = vi.spyOn(cpu, "endTrajectory");
+    let numRunning = 0;
+    const run = async () => {
+      numRunning++;
+      await clock.sleep(300);
+      numRunning--;
+      throw new TreadleError("sandbox.failed", "try again");
+    };
+    const retries = { limit: 5, backoffMs: 1000 };
+    for (const trajectory of ["running", "retrying", "idle"])
+      pool.openTrajectory(trajectory, { onClose: () => void ended.push(trajectory) });
+    const submit = (trajectory: string, units: number) =>
+      pool.submit({ kind: "tool", cost: { cpu: units }, trajectory, deadlineMs: 60_000, retries }, run);
+    const handles = [submit("retrying", 4)];
+    await clock.advance(310); // it waits for its next attempt
+    handles.push(submit("running", 4), submit("running", 4));
+    await clock.advance(10);
+    expect([numRunning, clock.armed > 0]).toEqual([1, true]);
+    const closing = pool.close();
+    await clock.advance(300);
+    await closing;
+    expect([numRunning, clock.armed]).toEqual([0, 0]);
+    expect(await Promise.all(handles.map(({ result }) => codeOf(result)))).toEqual(Array(3).fill("action.cancelled"));
+    expect(ended.toSorted()).toEqual(["idle", "retrying", "running"]);
+    expect(told.mock.calls.flat().toSorted()).toEqual(["idle", "retrying", "running"]);
   });
 
   test("cancels its actions when it closes and then runs its end", async () => {
@@ -283,7 +340,7 @@ describe("resources other than cores", () => {
     expect(clock.armed).toBe(0);
   });
 
-  test("G3 a GPU service is restored once its memory was seen free, which counts as overhead", async () => {
+  test("GP3 a GPU service is restored once its memory was seen free, which counts as overhead", async () => {
     const clock = new ManualClock();
     const gpu = new GpuManager({
       nodes: 1,

@@ -10,9 +10,10 @@ import {
   type Sandbox,
   type SandboxDriver,
 } from "../src/index.ts";
+import { guardMemory } from "../src/pool/memory-guard.ts";
 
-/** Remembers what it was asked for; sandboxes named in `dying` fail their first command as if they had died. */
-function recordingDriver(dying: number[] = []) {
+/** Remembers what it was asked for. The sandboxes named in `dying` die under the command that says so. */
+function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
   const log: string[] = [];
   const requests: ExecRequest[] = [];
   let opened = 0;
@@ -22,13 +23,26 @@ function recordingDriver(dying: number[] = []) {
     async open(): Promise<Sandbox> {
       const number = ++opened;
       log.push(`open ${number}`);
+      if (openMs > 0) await clock.sleep(openMs);
+      let loss: string | undefined;
       return {
         id: String(number),
+        get loss() {
+          return loss;
+        },
+        usedBytes: () => 50,
         async exec(request): Promise<ExecResult> {
           requests.push(request);
-          if (dying.includes(number)) throw new TreadleError("sandbox.failed", "it has died");
-          log.push(`exec in ${number}`);
-          return { status: "exited", exitCode: 0, stdout: Buffer.from("out"), stderr: Buffer.alloc(0), seconds: 0 };
+          if (dying.includes(number) && request.command.includes("die")) {
+            loss = "it was struck";
+            throw new TreadleError("sandbox.failed", "it has died");
+          }
+          log.push(`${request.command.join(" ")} in ${number}`);
+          const seconds = Number(request.command[1] ?? 0);
+          if (seconds > 0) await clock.sleep(seconds * 1000);
+          const ended = { stdout: Buffer.from("out"), stderr: Buffer.alloc(0), seconds };
+          if (request.timeoutMs !== undefined) return { status: "timeout", exitCode: null, ...ended };
+          return { status: "exited", exitCode: request.command[0] === "fail" ? 1 : 0, ...ended };
         },
         holdShell: () => {
           throw new Error("not used here");
@@ -47,11 +61,11 @@ function recordingDriver(dying: number[] = []) {
   return { driver, log, requests };
 }
 
-function setUp(dying: number[] = []) {
+function setUp(dying: number[] = [], openMs = 0, names = ["n0", "n1"]) {
   const clock = new ManualClock();
-  const nodes = ["n0", "n1"].map((id) => ({ id, numa: [[0, 1, 2, 3]], memoryBytes: 100 }));
+  const nodes = names.map((id) => ({ id, numa: [[0, 1, 2, 3]], memoryBytes: 100 }));
   const cpu = new CpuManager({ nodes, trajectoryMemoryBytes: 60 });
-  const { driver, log, requests } = recordingDriver(dying);
+  const { driver, log, requests } = recordingDriver(clock, dying, openMs);
   const pool = new ActionPool({ managers: [cpu], clock });
   return { clock, cpu, log, requests, actions: new CommandActions(pool, driver) };
 }
@@ -72,17 +86,102 @@ test("a sandbox starts with the first action, gets its cores and their number, a
   expect(requests[0]).toMatchObject({ cores: [0, 1, 2, 3], environment: { TREADLE_UNITS_CPU: "4", A: "b" } });
   await actions.submit("t", spec, { command: ["run"] }).result;
   await actions.closeTrajectory("t");
-  expect(log).toEqual(["open 1", "exec in 1", "exec in 1", "close 1"]);
+  expect(log).toEqual(["open 1", "run in 1", "run in 1", "close 1"]);
   await actions.close();
 });
 
-test("a sandbox that died is replaced at the next attempt", async () => {
+const retried = { ...spec, retries: { limit: 1, backoffMs: 10 } };
+const outcomeOf = (result: Promise<{ status: string }>): Promise<string> =>
+  result.then(
+    ({ status }) => status,
+    (error: TreadleError) => error.code,
+  );
+
+test("CA1 a sandbox that died before anything had run in it is replaced at the next attempt", async () => {
   const { clock, log, actions } = setUp([1]);
   actions.openTrajectory("t");
-  const handle = actions.submit("t", { ...spec, retries: { limit: 1, backoffMs: 10 } }, { command: ["run"] });
+  const handle = actions.submit("t", retried, { command: ["run", "0", "die"] });
   await clock.advance(20);
   expect((await handle.result).status).toBe("exited");
-  expect(log).toEqual(["open 1", "close 1", "open 2", "exec in 2"]);
+  expect(log).toEqual(["open 1", "close 1", "open 2", "run 0 die in 2"]);
+  await actions.close();
+});
+
+test("CA1 a sandbox that died with files ends its trajectory, whatever is tried again, and gives back what it held", async () => {
+  const { clock, cpu, log, actions } = setUp([1]);
+  actions.openTrajectory("t");
+  await actions.submit("t", spec, { command: ["write"] }).result;
+  const struck = actions.submit("t", retried, { command: ["run", "0", "die"] });
+  const behind = actions.submit("t", { kind: "tests", cost: { cpu: 4 }, retries: { limit: 1 } }, { command: ["run"] });
+  const outcomes = [outcomeOf(struck.result), outcomeOf(behind.result)];
+  await clock.advance(100);
+  expect(await Promise.all(outcomes)).toEqual(["sandbox.lost", "sandbox.lost"]);
+  await expect(struck.result).rejects.toThrow(/'t' lost its sandbox and its files: it was struck/);
+  expect(() => actions.submit("t", spec, { command: ["run"] })).toThrow(/lost its sandbox/);
+  await expect(actions.readFile("t", "file")).rejects.toMatchObject({ code: "sandbox.lost" });
+  expect(log).toEqual(["open 1", "write in 1", "close 1"]);
+  expect([cpu.home("t"), actions.pool.numRunning, actions.pool.numWaiting]).toEqual([undefined, 0, 0]);
+  await actions.closeTrajectory("t");
+  actions.openTrajectory("t");
+  expect((await actions.submit("t", spec, { command: ["run"] }).result).status).toBe("exited");
+  await actions.close();
+});
+
+test("CA1 what is declared restorable is prepared again in another sandbox", async () => {
+  const { clock, log, actions } = setUp([1]);
+  actions.openTrajectory("t", { prepare: [["install"], ["build"]], isRestorable: true });
+  await actions.submit("t", spec, { command: ["write"] }).result;
+  const handle = actions.submit("t", retried, { command: ["run", "0", "die"] });
+  await clock.advance(20);
+  expect((await handle.result).status).toBe("exited");
+  expect(log).toEqual([
+    ...["open 1", "install in 1", "build in 1", "write in 1", "close 1"],
+    ...["open 2", "install in 2", "build in 2", "run 0 die in 2"],
+  ]);
+  actions.openTrajectory("bad", { prepare: [["fail"]] });
+  await expect(actions.submit("bad", spec, { command: ["run"] }).result).rejects.toThrow(/'fail', which prepares/);
+  await actions.close();
+});
+
+test("a node without memory ends who is furthest above what it reserved, and nobody else", async () => {
+  const { clock, cpu, actions } = setUp([], 0, ["local"]);
+  let available = 1000;
+  const unguard = guardMemory({ actions, cpu, clock, reserveBytes: 100, availableBytes: () => available });
+  // Sandboxes use 50 bytes each.
+  for (const [trajectory, memoryBytes] of [
+    ["modest", 50],
+    ["greedy", 10],
+  ] as const) {
+    actions.openTrajectory(trajectory, { memoryBytes });
+    await actions.submit(trajectory, spec, { command: ["run"] }).result;
+  }
+  await clock.advance(1000);
+  expect((await actions.submit("greedy", spec, { command: ["run"] }).result).status).toBe("exited");
+  available = 70;
+  await clock.advance(300);
+  available = 120;
+  expect(() => actions.submit("greedy", spec, { command: ["run"] })).toThrow(/ran out of memory, and it used 50 bytes/);
+  expect((await actions.submit("modest", spec, { command: ["run"] }).result).status).toBe("exited");
+  unguard();
+  await actions.close();
+});
+
+test("making a sandbox is overhead, and a command that was cut short teaches no duration", async () => {
+  const { clock, actions } = setUp([], 41);
+  actions.openTrajectory("t");
+  const first = actions.submit("t", { ...spec, duration: "history" }, { command: ["run", "0.01"] });
+  await clock.advance(100);
+  expect((await first.result).status).toBe("exited");
+  expect([first.overheadSeconds, first.executionSeconds]).toEqual([0.041, 0.01]);
+  const cut = actions.submit("t", { ...spec, duration: "history" }, { command: ["run", "60"], timeoutMs: 60_000 });
+  await clock.advance(61_000);
+  expect((await cut.result).status).toBe("timeout");
+  const next = actions.submit("t", { ...spec, duration: "history" }, { command: ["run", "0.01"] });
+  await settle();
+  // What was learned on one core is the first one's 10 ms; it gets four.
+  expect(actions.pool.recentStarts()[0]!.expectedSeconds).toBeCloseTo(0.0025, 6);
+  await clock.advance(100);
+  await next.result;
   await actions.close();
 });
 

@@ -64,47 +64,50 @@ const freeOf = (r: { free: number } | { chunks: readonly { size: number }[] }): 
   "free" in r ? r.free : r.chunks.reduce((sum, c) => sum + c.size, 0);
 
 describe("one decision", () => {
-  test.each([...policies])("%s: D1 D2 first come on every resource, allowed units, within every resource", (policy) => {
-    fc.assert(
-      fc.property(waitingActions, resources, order, (waiting, states, by) => {
-        const { selected } = solveActions({ policy, order: by, resources: states, waiting });
-        const chosen = new Map(selected.map((s) => [s.id, s.allocation]));
-        expect(selected.map((s) => s.id)).toEqual(waiting.filter((w) => chosen.has(w.id)).map((w) => w.id));
-        if (by === "prefix")
-          expect(selected.map((s) => s.id)).toEqual(waiting.slice(0, selected.length).map((w) => w.id));
-        const used: Record<string, number> = {};
-        const leastUsed: Record<string, number> = {};
-        for (const { id, cost } of waiting)
-          for (const [resource, amount] of Object.entries(chosen.has(id) ? cost : {})) {
-            expect([amount].flat()).toContain(chosen.get(id)![resource]);
-            used[resource] = (used[resource] ?? 0) + chosen.get(id)![resource]!;
-            leastUsed[resource] = (leastUsed[resource] ?? 0) + Math.min(...[amount].flat());
-          }
-        // Whoever was passed on a resource could have started, and was passed only by actions that do not scale there.
-        waiting.forEach((passed, i) => {
-          if (chosen.has(passed.id)) return;
-          for (const [resource, amount] of Object.entries(passed.cost)) {
-            const passers = waiting.slice(i + 1).filter((w) => chosen.has(w.id) && w.cost[resource] !== undefined);
-            if (passers.length === 0) continue;
-            expect(Array.isArray(passed.seconds)).toBe(true);
-            if (resource === passed.key)
-              expect(passers.some((w) => w.key === resource && Array.isArray(w.seconds) && w.seconds.length > 1)).toBe(
-                false,
+  test.each([...policies])(
+    "%s: DC1 DC2 PL1 PL3 first come on every resource, allowed units, within every resource",
+    (policy) => {
+      fc.assert(
+        fc.property(waitingActions, resources, order, (waiting, states, by) => {
+          const { selected } = solveActions({ policy, order: by, resources: states, waiting });
+          const chosen = new Map(selected.map((s) => [s.id, s.allocation]));
+          expect(selected.map((s) => s.id)).toEqual(waiting.filter((w) => chosen.has(w.id)).map((w) => w.id));
+          if (by === "prefix")
+            expect(selected.map((s) => s.id)).toEqual(waiting.slice(0, selected.length).map((w) => w.id));
+          const used: Record<string, number> = {};
+          const leastUsed: Record<string, number> = {};
+          for (const { id, cost } of waiting)
+            for (const [resource, amount] of Object.entries(chosen.has(id) ? cost : {})) {
+              expect([amount].flat()).toContain(chosen.get(id)![resource]);
+              used[resource] = (used[resource] ?? 0) + chosen.get(id)![resource]!;
+              leastUsed[resource] = (leastUsed[resource] ?? 0) + Math.min(...[amount].flat());
+            }
+          // Whoever was passed on a resource could have started, and was passed only by actions that do not scale there.
+          waiting.forEach((passed, i) => {
+            if (chosen.has(passed.id)) return;
+            for (const [resource, amount] of Object.entries(passed.cost)) {
+              const passers = waiting.slice(i + 1).filter((w) => chosen.has(w.id) && w.cost[resource] !== undefined);
+              if (passers.length === 0) continue;
+              expect(Array.isArray(passed.seconds)).toBe(true);
+              if (resource === passed.key)
+                expect(
+                  passers.some((w) => w.key === resource && Array.isArray(w.seconds) && w.seconds.length > 1),
+                ).toBe(false);
+              const least = Math.min(...[amount].flat());
+              expect(leastUsed[resource]! + least).toBeLessThanOrEqual(
+                freeOf(states[resource as keyof typeof states]) + 1e-9,
               );
-            const least = Math.min(...[amount].flat());
-            expect(leastUsed[resource]! + least).toBeLessThanOrEqual(
-              freeOf(states[resource as keyof typeof states]) + 1e-9,
-            );
-          }
-        });
-        for (const [resource, units] of Object.entries(used))
-          expect(units).toBeLessThanOrEqual(freeOf(states[resource as keyof typeof states]) + 1e-9);
-      }),
-      isolated,
-    );
-  });
+            }
+          });
+          for (const [resource, units] of Object.entries(used))
+            expect(units).toBeLessThanOrEqual(freeOf(states[resource as keyof typeof states]) + 1e-9);
+        }),
+        isolated,
+      );
+    },
+  );
 
-  test.each([...policies])("%s: P2 whoever is first and fits starts when nothing runs", (policy) => {
+  test.each([...policies])("%s: PL2 whoever is first and fits starts when nothing runs", (policy) => {
     fc.assert(
       fc.property(waitingActions, order, (waiting, by) => {
         const idle = {
@@ -309,7 +312,7 @@ test("unit-aware gives fewer units while tool calls wait or run on them: each of
 
 describe("over time", () => {
   test.each([...policies])(
-    "%s: D3 P4 every action of a long random stream starts, those that scale in order and the others in order",
+    "%s: DC3 PL4 every action of a long random stream starts, those that scale in order and the others in order",
     (policy) => {
       fc.assert(
         fc.property(fc.integer({ min: 1, max: 2 ** 30 }), (seed) => {

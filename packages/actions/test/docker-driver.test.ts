@@ -3,9 +3,10 @@ import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DockerDriver, dockerDriverLacks } from "../src/docker.ts";
-import type { Sandbox } from "../src/index.ts";
+import { ActionPool, CommandActions, CpuManager, describeHost, ProcessDriver, type Sandbox } from "../src/index.ts";
 import { startDockerEngine, type TestEngine } from "./support/docker-engine.ts";
 import { describeDriver } from "./support/driver-contract.ts";
+import { describeForgeries } from "./support/forgery-contract.ts";
 import { describeHeldShell } from "./support/held-shell-contract.ts";
 import { eventually, processesWith } from "./support/processes.ts";
 
@@ -22,6 +23,9 @@ describeDriver("docker", () => driverOf(true), missing, 160);
 describeHeldShell("docker", () => driverOf(true), missing, 170);
 describeDriver("docker (by the engine alone)", () => driverOf(false), missing, 260);
 describeHeldShell("docker (by the engine alone)", () => driverOf(false), missing, 270);
+
+describeForgeries("docker", () => driverOf(true), { isolates: true, missing });
+describeForgeries("docker (by the engine alone)", () => driverOf(false), { isolates: true, missing, rounds: 1 });
 
 describe.skipIf(missing !== undefined)(
   `what only the docker driver promises${missing === undefined ? "" : ` (skipped: ${missing})`}`,
@@ -43,7 +47,7 @@ describe.skipIf(missing !== undefined)(
       expect(await say("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '")).toBe("lo");
     });
 
-    test("E1 a process that makes a session of its own ends with its command, and so does a fork bomb", async () => {
+    test("DK1 a process that makes a session of its own ends with its command, and so does a fork bomb", async () => {
       await say("setsid sleep 166.25 >/dev/null 2>&1 & echo");
       expect(await eventually(() => processesWith("166.25").length === 0)).toBe(true);
       const bomb = await sandbox.exec({
@@ -63,7 +67,7 @@ describe.skipIf(missing !== undefined)(
     });
 
     test.skipIf(availableParallelism() < 2)(
-      "E2 cores that the engine or somebody else took back are set again, and its record says what holds",
+      "DK2 cores that the engine or somebody else took back are set again, and its record says what holds",
       async () => {
         const shell = sandbox.holdShell();
         const see = async () => (await shell.ask({ program: "nproc", cores: [1] })).output.toString().trim();
@@ -81,7 +85,7 @@ describe.skipIf(missing !== undefined)(
       },
     );
 
-    test("E3 S4 nothing is left of a process that was killed, and what never started goes with the next driver", async () => {
+    test("DK3 S4 nothing is left of a process that was killed, and what never started goes with the next driver", async () => {
       const program = fileURLToPath(new URL("support/holds-a-container.ts", import.meta.url));
       const args = ["--import", "tsx", "--conditions=source", program, engine.socket, engine.image, "167.25"];
       const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
@@ -105,6 +109,64 @@ describe.skipIf(missing !== undefined)(
       await next.close();
     });
 
+    test("a trajectory has an image, a user, a working folder and an environment of its own: a root-owned /testbed", async () => {
+      const image = "treadle-test:testbed";
+      const script =
+        "mkdir /testbed && echo made > /testbed/file && echo tester:x:1234:1234::/testbed:/bin/sh >> /etc/passwd";
+      const made = await engine.docker.createContainer({
+        Image: engine.image,
+        Cmd: ["sh", "-c", script],
+        HostConfig: { NetworkMode: "none" },
+      });
+      await made.start();
+      await made.wait();
+      await made.commit({ repo: "treadle-test", tag: "testbed" });
+      await made.remove({ force: true });
+      const { socket } = engine;
+      const own = new DockerDriver({ image: engine.image, images: ["treadle-test:*"], socket });
+      const actions = new CommandActions(
+        new ActionPool({ managers: [new CpuManager({ nodes: [describeHost()] })] }),
+        own,
+      );
+      const run = async (trajectory: string, script: string) => {
+        const command = ["sh", "-c", script] as const;
+        const spec = { kind: "sh", cost: { cpu: 1 }, retries: { limit: 3 } };
+        const { stdout } = await actions.submit(trajectory, spec, { command }).result;
+        return stdout.toString().trim();
+      };
+      const container = { image, workingFolder: "/testbed" };
+      actions.openTrajectory("root", { container: { ...container, user: "root" }, environment: { ANSWER: "42" } });
+      expect(await run("root", 'pwd; id -u; cat file; echo "$ANSWER" > written; cat written')).toBe(
+        "/testbed\n0\nmade\n42",
+      );
+      actions.openTrajectory("tester", { container: { ...container, user: "tester" } });
+      expect(await run("tester", "id -u; cat file; touch written 2>/dev/null || echo refused")).toBe(
+        "1234\nmade\nrefused",
+      );
+      for (const [name, bad, message] of [
+        ["nobody", { user: "no-such-user" }, /user 'no-such-user' cannot be used in image 'treadle-test:busybox'/],
+        ["absent", { image: "treadle-test:absent" }, /has no image 'treadle-test:absent'; fetch it with 'docker pull/],
+        [
+          "foreign",
+          { image: "other:image" },
+          /'other:image' is not allowed here; allowed are 'treadle-test:busybox', 'treadle-test:\*'/,
+        ],
+      ] as const) {
+        actions.openTrajectory(name, { container: bad });
+        await expect(run(name, "true")).rejects.toMatchObject({
+          code: "sandbox.unavailable",
+          message: expect.stringMatching(message),
+        });
+      }
+      const containers = () => engine.docker.listContainers({ all: true, filters: { label: ["treadle.session"] } });
+      const before = (await containers()).length;
+      await actions.close();
+      // What failed to open left none: the two that are open go.
+      for (let i = 0; i < 100 && (await containers()).length > before - 2; i++)
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      expect((await containers()).length).toBe(before - 2);
+    });
+
     test("an image that the engine lacks is named, with the remedy", async () => {
       expect(await dockerDriverLacks(engine.image, engine.socket)).toBe(undefined);
       expect(await dockerDriverLacks("none:such", engine.socket)).toMatch(/has no image 'none:such'; .*docker pull/);
@@ -118,5 +180,15 @@ test("an engine that does not answer is named, with the remedy", async () => {
   );
   const driver = new DockerDriver({ image: "any", socket: "unix:///nowhere/docker.sock" });
   await expect(driver.open()).rejects.toMatchObject({ code: "sandbox.failed" });
+  await driver.close();
+});
+
+test("a driver without images says so when one is asked for", async () => {
+  const driver = new ProcessDriver();
+  await expect(driver.open({ container: { image: "any" } })).rejects.toMatchObject({
+    code: "sandbox.unavailable",
+    message: expect.stringMatching(/'process' has no images: image 'any' was asked for/),
+  });
+  await (await driver.open({ container: { image: undefined } })).close();
   await driver.close();
 });

@@ -4,9 +4,20 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { TreadleError } from "@treadle/contracts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CgroupV2, findCgroups } from "../src/drivers/cgroup.ts";
-import { CgroupDriver, cgroupDriverLacks, ProcessDriver, type Sandbox, type SandboxDriver } from "../src/index.ts";
+import {
+  ActionPool,
+  CgroupDriver,
+  CommandActions,
+  CpuManager,
+  cgroupDriverLacks,
+  describeHost,
+  ProcessDriver,
+  type Sandbox,
+  type SandboxDriver,
+} from "../src/index.ts";
 import { describeDriver } from "./support/driver-contract.ts";
 import { eventually, processesWith } from "./support/processes.ts";
 
@@ -31,15 +42,26 @@ describe.skipIf(lacks !== undefined)(
     const say = async (script: string) =>
       (await sandbox.exec({ command: ["sh", "-c", script] })).stdout.toString().trim();
 
-    test("commands are nobody, without capabilities, and cannot gain any", async () => {
-      expect(await say("id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -s '\\t' ' '")).toBe(
-        "65534\nCapEff: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1",
+    test("commands are a user of their sandbox's own, without capabilities, and cannot gain any", async () => {
+      const ids = [
+        await say("id -u; id -g"),
+        (await (await driver.open()).exec({ command: ["id", "-u"] })).stdout.toString(),
+      ];
+      const [own, group] = ids[0]!.split("\n").map(Number);
+      expect([own! >= 1_000_000_000, group === own, Number(ids[1]) >= 1_000_000_000, Number(ids[1]) === own]).toEqual([
+        true,
+        true,
+        true,
+        false,
+      ]);
+      expect(await say("grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -s '\\t' ' '")).toBe(
+        "CapEff: 0000000000000000\nCapBnd: 0000000000000000\nNoNewPrivs: 1",
       );
     });
 
     test("programs can read the system's configuration that they are given", async () => {
       const { stdout } = await sandbox.exec({ command: ["sh", "-c", "id -un; ls -d /etc/ssl"] });
-      expect(lines(stdout)).toEqual(["nobody", "/etc/ssl"]);
+      expect(lines(stdout)).toEqual(["sandbox", "/etc/ssl"]);
     });
 
     test("they see neither the host's files nor its processes nor a network, and write only to their own folders", async () => {
@@ -77,7 +99,28 @@ describe.skipIf(lacks !== undefined)(
       expect(await say("echo alive")).toBe("alive");
     });
 
-    test("B4 what waits for the next command is not there while one runs, and is done without where it died", async () => {
+    test("CA1 a trajectory whose memory was filled with files ends with its cause; nothing runs in an empty folder instead", async () => {
+      const cpu = new CpuManager({ nodes: [describeHost()] });
+      const actions = new CommandActions(new ActionPool({ managers: [cpu] }), driver);
+      actions.openTrajectory("filled", { memoryBytes: 64 * 2 ** 20 });
+      const run = async (script: string) =>
+        actions.submit(
+          "filled",
+          { kind: "sh", cost: { cpu: 1 }, retries: { limit: 1 } },
+          { command: ["sh", "-c", script] },
+        ).result;
+      await run("echo kept > file");
+      const fill = await run("for d in /tmp /dev/shm; do cat /dev/zero > $d/full; done; echo went on").catch((e) => e);
+      const after = await run("cat file").catch((e) => e);
+      // Either the files were refused beyond their share, and all is there, or it is over and says so.
+      if (after instanceof TreadleError) {
+        expect([fill.code ?? fill.status, after.code]).toEqual([expect.stringMatching(/lost|memory/), "sandbox.lost"]);
+        expect(after.message).toMatch(/ran out of memory/);
+      } else expect([fill.status, after.stdout.toString()]).toEqual(["exited", "kept\n"]);
+      await actions.closeTrajectory("filled");
+    });
+
+    test("CG4 what waits for the next command is not there while one runs, and is done without where it died", async () => {
       const own = await driver.open();
       const isOwn = (pid: number) => {
         try {
@@ -112,12 +155,30 @@ describe.skipIf(lacks !== undefined)(
       expect(stdout.toString()).toBe(awkward);
     });
 
-    test("a process that makes a session of its own ends with its command all the same", async () => {
+    test("CG1 a process that makes a session of its own ends with its command all the same", async () => {
       await say("setsid -f sleep 66.25");
       expect(await eventually(() => processesWith("66.25").length === 0)).toBe(true);
     });
 
-    test("B5 S4 nothing is left of a process that was killed: no process, group or file", async () => {
+    test("CG1, CG3 of a closed sandbox nothing is left: neither commands nor what held it, outside and inside", async () => {
+      const own = await driver.open();
+      const isOwn = (pid: string) => {
+        try {
+          return readFileSync(`/proc/${pid}/cgroup`, "utf8").includes(own.id);
+        } catch {
+          return false; // ended meanwhile
+        }
+      };
+      const left = () => readdirSync("/proc").filter((name) => /^\d+$/.test(name) && isOwn(name));
+      const running = own.exec({ command: ["sh", "-c", "setsid -f sleep 68.25; sleep 68.25"] });
+      expect(await eventually(() => processesWith("68.25").length > 1)).toBe(true);
+      expect(left().length).toBeGreaterThan(3);
+      await own.close();
+      expect((await running).status).toBe("cancelled");
+      expect(left()).toEqual([]);
+    });
+
+    test("CG5 S4 nothing is left of a process that was killed: no process, group or file", async () => {
       const program = fileURLToPath(new URL("support/holds-a-sandbox.ts", import.meta.url));
       const child = spawn(process.execPath, ["--import", "tsx", "--conditions=source", program], {
         stdio: ["ignore", "pipe", "inherit"],
@@ -157,13 +218,18 @@ describe("control groups", () => {
     });
     const v2 = "1 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
     expect(findCgroups(v2, "0::/user.slice", controllers)).toEqual({ version: 2, base: "/sys/fs/cgroup/user.slice" });
+    const worker = "/treadle-worker-0b5c";
+    expect(findCgroups(v2, `0::/user.slice${worker}`, controllers)).toMatchObject({
+      base: "/sys/fs/cgroup/user.slice",
+    });
+    expect(findCgroups(v2, `0::${worker}`, controllers)).toMatchObject({ base: "/sys/fs/cgroup" });
     expect(findCgroups(v2, "0::/", () => "hugetlb")).toMatchObject({
       reason: "control groups lack memory, pids, cpuset",
     });
     expect(findCgroups("", "", controllers)).toMatchObject({ reason: "no control groups are mounted" });
   });
 
-  test("version 2 writes its limits where the kernel reads them (on plain files)", async () => {
+  test("CG2 version 2 writes its limits where the kernel reads them (on plain files)", async () => {
     const base = await mkdtemp(join(tmpdir(), "treadle-v2-"));
     const tree = new CgroupV2(base, "session");
     await mkdir(join(base, "session"));

@@ -1,7 +1,10 @@
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import * as grpc from "@grpc/grpc-js";
 import { systemClock } from "@treadle/transport";
 import { afterEach, describe, expect, test } from "vitest";
@@ -73,7 +76,7 @@ describe("the actions service", () => {
     });
   });
 
-  test("R2 an action ends when it is cancelled by name, by its call, or by the call's deadline", async () => {
+  test("GS2 an action ends when it is cancelled by name, by its call, or by the call's deadline", async () => {
     const { server, pool } = await serve();
     const { call, submit } = connect(server.port);
     const { trajectory } = await call("OpenTrajectory", {});
@@ -131,7 +134,99 @@ describe("the actions service", () => {
     expect(error.metadata.get("treadle-code")).toEqual(["action.impossible"]);
   });
 
-  test("R5 a trajectory that nobody uses is closed, and what it reserved comes back; one with an action is not", async () => {
+  test("CA1 a sandbox that died with its files is a status of its own, until its trajectory is closed", async () => {
+    const { server } = await serve();
+    const { call, submit } = connect(server.port);
+    await call("OpenTrajectory", { trajectory: "t", prepare: [{ words: ["sh", "-c", "echo ready > made"] }] });
+    const before = submit({ trajectory: "t", command: ["cat", "made"], retries: 1 });
+    expect(await before.ended).toBeUndefined();
+    expect(before.events.find((e) => e.event === "output")!.output!.stdout.toString()).toBe("ready\n");
+    // The folder that a sandbox of plain processes is.
+    await submit({ trajectory: "t", command: ["sh", "-c", 'rm -rf "$PWD"; kill -9 $$'], retries: 1 }).ended;
+    for (const command of [["true"], ["ls"]]) {
+      const after = await submit({ trajectory: "t", command, retries: 1 }).ended;
+      expect(after).toMatchObject({
+        code: grpc.status.DATA_LOSS,
+        details: expect.stringMatching(/its folder was removed/),
+      });
+      expect(after!.metadata.get("treadle-code")).toEqual(["sandbox.lost"]);
+    }
+    await call("CloseTrajectory", { trajectory: "t" });
+    await call("OpenTrajectory", { trajectory: "t", restorable: true });
+    for (let round = 0; round < 2; round++) {
+      await submit({ trajectory: "t", command: ["sh", "-c", "echo x > y"] }).ended;
+      await submit({ trajectory: "t", command: ["sh", "-c", 'rm -rf "$PWD"; kill -9 $$'] }).ended;
+      expect(await submit({ trajectory: "t", command: ["true"], retries: 2 }).ended).toBeUndefined();
+    }
+  });
+
+  test("GS4 a client that reads nothing costs no memory, gets all of it later, and no more than its tenant's share is kept", async () => {
+    const { server, pool } = await serve({ limits: { unreadBytes: 40 * 2 ** 20 } });
+    const { call, submit } = connect(server.port);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const mebibytes = 24;
+    const command = ["sh", "-c", `head -c ${mebibytes * 2 ** 20} /dev/zero | tr '\\0' x; echo end`];
+    const slow = submit({ trajectory, command, max_output_bytes: 60 * 2 ** 20, timeout_ms: 120_000 });
+    slow.stream.pause();
+    const before = process.memoryUsage();
+    while (server.unreadBytes("default") < (mebibytes - 4) * 2 ** 20)
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    setFlagsFromString("--expose-gc");
+    const gc = runInNewContext("gc") as () => void;
+    const held = () => {
+      gc();
+      return process.memoryUsage().arrayBuffers - before.arrayBuffers;
+    };
+    // What is on its way to the disk is let go of when it is there.
+    const limit = (mebibytes / 2) * 2 ** 20;
+    for (let look = 0; look < 200 && held() >= limit; look++) await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(held()).toBeLessThan(limit);
+    slow.stream.resume();
+    expect(await slow.ended).toBeUndefined();
+    const output = Buffer.concat(slow.events.filter((e) => e.event === "output").map((e) => e.output!.stdout));
+    expect([output.length, output.subarray(-4).toString()]).toEqual([mebibytes * 2 ** 20 + 4, "end\n"]);
+    expect(slow.events.at(-1)!.finished).toMatchObject({ status: "exited", exit_code: 0 });
+    expect(server.unreadBytes("default")).toBe(0);
+    const greedy = submit({ trajectory, command: ["sh", "-c", "cat /dev/zero"], max_output_bytes: 60 * 2 ** 20 });
+    greedy.stream.pause();
+    const cancelled = (): number => pool.statistics().tool?.cancelled ?? 0;
+    while (cancelled() === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    greedy.stream.resume();
+    expect(await greedy.ended).toMatchObject({
+      code: grpc.status.RESOURCE_EXHAUSTED,
+      details: expect.stringMatching(/have not read/),
+    });
+  });
+
+  test("GS2 a client whose connection went silent is found, and its action ends", async () => {
+    const { server, pool } = await serve({ keepaliveMs: 300 });
+    const proxy = createServer();
+    const sockets: Socket[] = [];
+    proxy.on("connection", (near) => {
+      const far = createConnection({ host: "127.0.0.1", port: server.port });
+      sockets.push(near, far);
+      for (const socket of [near, far]) socket.on("error", () => {});
+      near.pipe(far);
+      far.pipe(near);
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", () => resolve()));
+    cleanups.push(() => {
+      for (const socket of sockets) socket.destroy();
+      proxy.close();
+    });
+    const { call, submit } = connect((proxy.address() as AddressInfo).port);
+    const { trajectory } = await call("OpenTrajectory", {});
+    const run = submit({ trajectory, command: ["sleep", "74.5"] });
+    await run.until("started");
+    for (const socket of sockets) {
+      socket.unpipe();
+      socket.pause();
+    }
+    while (pool.numRunning > 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(pool.statistics().tool).toMatchObject({ cancelled: 1 });
+  });
+
+  test("GS5 a trajectory that nobody uses is closed, and what it reserved comes back; one with an action is not", async () => {
     // Memory for one at a time.
     const { server, pool } = await serve({ limits: { memoryBytes: 2 ** 30, idleMs: 500 } });
     const { call, submit } = connect(server.port);
@@ -146,7 +241,7 @@ describe("the actions service", () => {
     expect(pool.numWaiting).toBe(0);
   });
 
-  test("R1 a token is a tenant, and tenants do not reach each other's trajectories and actions", async () => {
+  test("GS1 a token is a tenant, and tenants do not reach each other's trajectories and actions", async () => {
     const { server } = await serve({
       tokens: new Map([
         ["t-a", "a"],
@@ -209,7 +304,7 @@ describe("the actions service", () => {
     });
   });
 
-  test("R3 closing ends what runs and every trajectory", async () => {
+  test("GS3 closing ends what runs and every trajectory", async () => {
     const { server } = await serve();
     const { call, submit } = connect(server.port);
     const { trajectory } = await call("OpenTrajectory", {});

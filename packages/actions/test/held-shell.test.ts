@@ -23,8 +23,11 @@ describe.skipIf(lacks !== undefined)(
     });
     afterAll(() => driver.close());
 
-    test("what an action leaves in the background ends with it", async () => {
+    test("SU3 what an action leaves in the background ends with it, before the next one begins", async () => {
       await shell.ask({ program: "sleep 74.25 >/dev/null 2>&1 & (setsid sleep 74.25 >/dev/null 2>&1 &)" });
+      const { output } = await shell.ask({ program: "cat /proc/[0-9]*/cmdline | tr '\\0' ' '" });
+      expect(text(output)).toContain("/bin/sh");
+      expect(text(output)).not.toContain("74.25");
       expect(await eventually(() => processesWith("74.25").length === 0)).toBe(true);
     });
 

@@ -109,7 +109,7 @@ describe("CPU manager", () => {
     memoryBytes: 100,
   };
 
-  test("M1 M2 cores are exclusive and what is free can be had, over random histories", () => {
+  test("MG1 MG2 cores are exclusive and what is free can be had, over random histories", () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(fc.integer({ min: 1, max: 5 }), fc.nat(3)), { maxLength: 40 }), (steps) => {
         const cpu = new CpuManager({ nodes: [twoNuma] });
@@ -200,7 +200,7 @@ describe("GPU manager", () => {
     return devices!;
   };
 
-  test("M1 M2 G1 G2 intervals are aligned and exclusive, and residents fit, over random histories", () => {
+  test("MG1 MG2 GP1 GP2 intervals are aligned and exclusive, and residents fit, over random histories", () => {
     fc.assert(
       fc.property(
         fc.array(fc.tuple(fc.constantFrom(1, 2, 4, 8), fc.constantFrom("judge", "teacher", "small"), fc.nat(2)), {
@@ -267,7 +267,7 @@ describe("GPU manager", () => {
     expect(start(gpu, "d", "judge", 2)).toMatchObject({ chunk: first.chunk, restore: false });
   });
 
-  test("G4 the least recently used goes first, and only as many as needed", () => {
+  test("GP4 the least recently used goes first, and only as many as needed", () => {
     const gpu = new GpuManager({ ...cluster(), devicesPerNode: 1 });
     for (const of of ["small", "judge"]) {
       start(gpu, of, of, 1);
@@ -278,7 +278,7 @@ describe("GPU manager", () => {
     expect(gpu.acquire("gpu", ask("t", "teacher"), 1)!.devices!.evict.map((r) => r.service)).toEqual(["judge"]);
   });
 
-  test("G3 nothing starts before the memory it needs was seen free", () => {
+  test("GP3 nothing starts before the memory it needs was seen free", () => {
     const gpu = new GpuManager(cluster());
     start(gpu, "a", "judge", 8);
     gpu.release("a");

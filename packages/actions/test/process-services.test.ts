@@ -1,3 +1,4 @@
+import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { systemClock } from "@treadle/transport";
 import { afterEach, describe, expect, test } from "vitest";
@@ -9,6 +10,7 @@ import {
   type ServiceInstance,
   servicePreparation,
 } from "../src/index.ts";
+import { eventually, processesWith } from "./support/processes.ts";
 
 const server = fileURLToPath(new URL("support/model-server.mjs", import.meta.url));
 const instance: ServiceInstance = { service: "judge", dop: 2, chunk: { node: 0, start: 2, size: 2 } };
@@ -43,7 +45,7 @@ const isAlive = (pid: number): boolean => {
 };
 
 describe("model services as processes", () => {
-  test("M1 M2 a service is restored when it answers, on its devices, and is gone after its eviction", async () => {
+  test("SV1 SV2 a service is restored when it answers, on its devices, and is gone after its eviction", async () => {
     const services = host();
     expect(() => services.url(instance)).toThrow(/is not restored/);
     await services.restore(instance, never);
@@ -69,7 +71,7 @@ describe("model services as processes", () => {
     expect(await ask(services)).toMatchObject({ pid, calls });
   });
 
-  test("M2 an engine that cannot be woken is replaced", async () => {
+  test("SV2 an engine that cannot be woken is replaced", async () => {
     const services = host({ memory: "sglang" }, "refuses-to-wake");
     await services.restore(instance, never);
     const { pid } = await ask(services);
@@ -99,6 +101,22 @@ describe("model services as processes", () => {
     process.kill((await ask(services)).pid, "SIGKILL");
     while (lost.length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
     expect(lost).toEqual([instance]);
+  });
+
+  test("SV3 after 'close' no service is left, and neither is one of a process that was killed", async () => {
+    const services = host();
+    const other = { ...instance, service: "other" };
+    await Promise.all([services.restore(instance, never), services.restore(other, never)]);
+    const { pid } = await ask(services);
+    await services.close();
+    expect(isAlive(pid)).toBe(false);
+    expect(() => services.url(other)).toThrow(/is not restored/);
+    const program = fileURLToPath(new URL("support/holds-a-service.ts", import.meta.url));
+    const holder = spawn(process.execPath, ["--import", "tsx", "--conditions=source", program], { stdio: "ignore" });
+    const running = () => processesWith("76.25").length;
+    expect(await eventually(() => running() >= 2)).toBe(true);
+    holder.kill("SIGKILL");
+    expect(await eventually(() => running() === 0)).toBe(true);
   });
 
   test("an action on devices finds its service restored, and another's evicted first", async () => {

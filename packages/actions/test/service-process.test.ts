@@ -128,7 +128,7 @@ limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
     });
     const top = ["actions", "top", service.address, "--count", "1", "--token-file", join(config, "../a.token")];
     const plain = await run(process.execPath, [treadle, ...top]);
-    expect(plain.stdout).toContain("1 running, 1 waiting (a 1+1), 2 trajectories open");
+    expect(plain.stdout).toContain("1 running, 1 waiting (a 1+1), 1 trajectory open");
     expect(plain.stdout).toContain("cpu: 1 of 1 held");
     const { stdout } = await run(process.execPath, [treadle, ...top, "--json"]);
     expect(JSON.parse(stdout).started[0]).toMatchObject({

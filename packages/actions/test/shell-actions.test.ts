@@ -18,7 +18,7 @@ const echo = { program: 'echo "$1"', args: ["hello"] };
 
 describe.each(["action", "trajectory"] as const)("scheduling by %s", (scheduling) => {
   describe.each(["slot", "trajectory"] as const)("with a sandbox for each %s", (sandboxes) => {
-    test("answers, and gives every core back when trajectories close (T3)", async () => {
+    test("answers, and gives every core back when trajectories close (SA3)", async () => {
       const shells = setUp({ scheduling, sandboxes });
       for (const name of ["a", "b", "c", "d"]) {
         shells.openTrajectory(name);
@@ -34,7 +34,7 @@ describe.each(["action", "trajectory"] as const)("scheduling by %s", (scheduling
       expect(shells.coreTime().heldSeconds).toBe(heldSeconds);
     });
 
-    test("closing a trajectory ends its action, whether it runs or waits, and lets others go on (T3)", async () => {
+    test("closing a trajectory ends its action, whether it runs or waits, and lets others go on (SA3)", async () => {
       const shells = setUp({ scheduling, sandboxes }, 1);
       shells.openTrajectory("runs");
       shells.openTrajectory("waits");
@@ -61,7 +61,7 @@ describe.each(["action", "trajectory"] as const)("scheduling by %s", (scheduling
   });
 });
 
-test("T1 by trajectory, a core stays with its trajectory while nothing runs; by action, it does not", async () => {
+test("SA1 by trajectory, a core stays with its trajectory while nothing runs; by action, it does not", async () => {
   const think = async (scheduling: "action" | "trajectory") => {
     const shells = setUp({ scheduling, sandboxes: "slot" }, 1);
     for (const name of ["first", "second"]) shells.openTrajectory(name);
@@ -82,7 +82,7 @@ test("T1 by trajectory, a core stays with its trajectory while nothing runs; by 
   expect(await think("action")).toBe(true);
 });
 
-test("T2 files are shared through a slot, and not between trajectories that have sandboxes of their own", async () => {
+test("SA2 files are shared through a slot, and not between trajectories that have sandboxes of their own", async () => {
   const leftBehind = async (sandboxes: "slot" | "trajectory") => {
     const shells = setUp({ scheduling: "action", sandboxes }, 1);
     shells.openTrajectory("first");

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { type AcceleratorTool, acceleratorTools, numaNodes } from "@treadle/runtime/runner";
 import pc from "picocolors";
+import { clusterValues } from "./cluster-folder.ts";
 import { type NatsInfo, natsInfo, natsProblem } from "./nats-probe.ts";
 import { padCells, wrap } from "./view/text.ts";
 
@@ -47,6 +48,8 @@ export type Probe = {
   readonly natsInfo: (url: string) => Promise<NatsInfo | undefined>;
   /** why this process could not use the server, in words; undefined when it could */
   readonly natsProblem: (url: string) => Promise<string | undefined>;
+  /** the servers of the folder that TREADLE_CLUSTER names */
+  readonly clusterUrl: () => Promise<string | undefined>;
 };
 
 type Remedies = { readonly debian: string; readonly macos: string };
@@ -155,7 +158,7 @@ async function sharing(probe: Probe): Promise<Finding[]> {
 async function natsServer(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
   const purpose = "the control plane of runs on many machines";
   const install = advise({ debian: "apt-get install nats-server", macos: "brew install nats-server" });
-  const url = probe.env["TREADLE_NATS_URL"];
+  const url = probe.env["TREADLE_NATS_URL"] ?? (await probe.clusterUrl());
   const version = firstLine(await probe.output("nats-server", "--version"))?.replace(/^nats-server:\s*/, "");
   const program: Finding = {
     name: "nats-server",
@@ -181,11 +184,17 @@ async function natsAt(probe: Probe, url: string): Promise<Finding> {
   const info = await probe.natsInfo(url);
   const problem = await probe.natsProblem(url);
   if (info === undefined) {
-    const remedy = problem ?? "start it with 'nats-server -js', or correct TREADLE_NATS_URL";
+    const remedy =
+      problem ??
+      "start it with 'nats-server -c .treadle/cluster/nats.conf' (after 'treadle cluster init'), or correct TREADLE_NATS_URL";
     return { ...finding, status: "missing", found: "no server answers", remedy };
   }
+  const open = info.isOpen
+    ? "it admits whoever reaches it, who can then start workers of every agent without keys; let 'treadle cluster init' write its configuration, or start it with '-a 127.0.0.1'"
+    : undefined;
   const found = `${info.version}, ${info.jetStream ? "with" : "without"} JetStream${info.cluster ? `, of cluster '${info.cluster}'` : ""}`;
-  return { ...finding, status: problem === undefined ? "ok" : "limited", found, remedy: problem };
+  const remedy = problem ?? open;
+  return { ...finding, status: remedy === undefined ? "ok" : "limited", found, remedy };
 }
 
 async function accelerators(probe: Probe): Promise<Finding[]> {
@@ -396,7 +405,13 @@ export const systemProbe: Probe = {
   numa: numaNodes(),
   env: process.env,
   natsInfo,
-  natsProblem,
+  natsProblem: (url) => natsProblem(url, process.env["TREADLE_CLUSTER"]),
+  clusterUrl: async () => {
+    const folder = process.env["TREADLE_CLUSTER"];
+    if (folder === undefined) return undefined;
+    const values = await clusterValues(folder, { role: "runner" }).catch(() => undefined);
+    return values && [values.url].flat().join(",");
+  },
   mappedMemory() {
     try {
       // koffi belongs to the transport, so it is looked for from there.

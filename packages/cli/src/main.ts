@@ -8,6 +8,9 @@ const { version } = JSON.parse(readFileSync(new URL("../package.json", import.me
   version: string;
 };
 
+// What runs, agents and keys write is their owner's alone, also what worker processes write, which inherit it.
+process.umask(0o077);
+
 const program = new Command("treadle")
   .description("reinforcement learning from cooperating worker processes")
   .version(version)
@@ -25,19 +28,25 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   profile: async () => (await import("./commands/measure.ts")).profileCommand(),
   compare: async () => (await import("./commands/compare.ts")).compareCommand(),
   runs: async () => (await import("./commands/runs.ts")).runsCommand(),
+  cluster: async () => (await import("./commands/cluster.ts")).clusterCommand(),
   node: async () => (await import("./commands/node.ts")).nodeCommand(),
   status: async () => (await import("./commands/status.ts")).statusCommand(),
   logs: async () => (await import("./commands/logs.ts")).logsCommand(),
   stop: async () => (await import("./commands/stop.ts")).stopCommand(),
+  replay: async () => (await import("./commands/replay.ts")).replayCommand(),
   trace: async () => (await import("./commands/trace.ts")).traceCommand(),
   actions: async () => (await import("./commands/actions.ts")).actionsCommand(),
   plan: async () => (await import("./commands/plan.ts")).planCommand(),
+  dashboard: async () => (await import("./commands/dashboard.ts")).dashboardCommand(),
   report: async () => (await import("./commands/report.ts")).reportCommand(),
   doctor: async () => (await import("./commands/doctor.ts")).doctorCommand(),
   simulate: async () => (await import("./commands/simulate.ts")).simulateCommand(),
   solve: async () => (await import("./commands/solve.ts")).solveCommand(),
   bench: async () => (await import("./commands/bench.ts")).benchCommand(),
 };
+
+/** One of its own: whoever restarts a node agent that ended must not restart this one (`deploy/systemd`). */
+const nameTakenCode = 3;
 
 // Help and misspelt commands need all of them.
 const asked = process.argv.slice(2).find((word) => !word.startsWith("-"));
@@ -59,6 +68,7 @@ try {
 function exitCodeOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   if (!(error instanceof TreadleError)) return 1;
+  if (error.code === "node.name-taken") return nameTakenCode;
   if (error.disposition === "misuse") return 2;
   return error.disposition === "cancelled" ? 130 : 1;
 }

@@ -3,14 +3,25 @@ import { connect } from "node:net";
 import { NatsConfig, TreadleError } from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { z } from "zod";
+import { clusterValues } from "./cluster-folder.ts";
 
 const Info = z.object({
   version: z.string().max(100),
   jetstream: z.boolean().default(false),
   cluster: z.string().max(200).optional(),
+  auth_required: z.boolean().default(false),
+  host: z.string().max(200).default(""),
 });
 
-export type NatsInfo = { readonly version: string; readonly jetStream: boolean; readonly cluster: string | undefined };
+export type NatsInfo = {
+  readonly version: string;
+  readonly jetStream: boolean;
+  readonly cluster: string | undefined;
+  /** it admits whoever reaches it */
+  readonly isOpen: boolean;
+  /** the address that it listens on */
+  readonly host: string;
+};
 
 const timeoutMs = 3000;
 const maxInfoBytes = 64 * 1024;
@@ -21,16 +32,26 @@ export async function natsInfo(urls: string): Promise<NatsInfo | undefined> {
     const line = await firstLineOf(url).catch(() => undefined);
     const info = Info.safeParse(parseInfo(line ?? ""));
     if (!info.success) continue;
-    const { version, jetstream, cluster } = info.data;
-    return { version, jetStream: jetstream, cluster };
+    const { version, jetstream, cluster, auth_required, host } = info.data;
+    return { version, jetStream: jetstream, cluster, isOpen: !auth_required, host };
   }
   return undefined;
 }
 
-/** Connects as a runner would, with TREADLE_NATS_USER, …_PASSWORD and …_TOKEN. */
-export async function natsProblem(urls: string): Promise<string | undefined> {
+const loopback = /^(127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)$/;
+
+/** What an agent without keys says of a server that is reached by others than processes of this machine. */
+export async function natsExposure(urls: string): Promise<string | undefined> {
+  const info = await natsInfo(urls);
+  if (info === undefined || !info.isOpen || loopback.test(info.host)) return undefined;
+  return `the NATS server listens on '${info.host}' and admits everybody: whoever reaches it can start modules of the project here; start it with '-a 127.0.0.1', or as 'treadle cluster init' configures it`;
+}
+
+/** Connects as a runner would: with the key of TREADLE_CLUSTER, or TREADLE_NATS_USER, …_PASSWORD and …_TOKEN. */
+export async function natsProblem(urls: string, cluster?: string): Promise<string | undefined> {
   try {
-    const nats = NatsConfig.parse({ url: urls.split(",") });
+    const values = cluster === undefined ? {} : await clusterValues(cluster, { role: "runner" });
+    const nats = NatsConfig.parse({ ...values, url: urls.split(",") });
     const plane = await openNatsControlPlane({ nats, name: "treadle doctor" });
     await plane.close();
     return undefined;

@@ -1,13 +1,9 @@
 import type { Plan } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
 import { wholeNumber } from "../src/commands/number-flags.ts";
-import {
-  type ComparedWorkload,
-  compareTable,
-  predictionTable,
-  type SimulatedPlan,
-  summariseComparison,
-} from "../src/view/compare-table.ts";
+import type { ComparedWorkload } from "../src/comparison/compared-workload.ts";
+import type { SimulatedPlan } from "../src/comparison/judge.ts";
+import { compareTable, drawnTable, predictionTable, summariseComparison } from "../src/view/compare-table.ts";
 
 const plan = (
   mode: Plan["mode"],
@@ -23,12 +19,15 @@ const plan = (
   simulated,
   devices: [],
   layout: `${mode} ${by}`,
+  lateMs: by === "default" ? 3 : 0.1,
   plan: {} as Plan,
 });
 
 const workload: ComparedWorkload = {
   name: "one",
   components: 3,
+  profileSeconds: 12,
+  profileLateMs: 0.2,
   profile: {} as ComparedWorkload["profile"],
   plans: [
     plan("temporal", "default", 4, { seconds: 4.4 }),
@@ -50,6 +49,19 @@ describe("a comparison of modes", () => {
   test("names the fastest mode, its lead over the next one, and how near automatic placement came", () => {
     expect(compareTable([workload])).toMatch(/2\.02 s \(spatial\).*1\.01.*spatial, 100 ?%/);
   });
+});
+
+test("drawn workloads are counted by what keeps within its limit, and what does not is named", () => {
+  const table = drawnTable([
+    { seed: 7, index: 0, configuration: "", compared: { ...workload, name: "7-0" } },
+    { seed: 7, index: 1, configuration: "", failure: "placement.impossible: no plan is possible" },
+  ]);
+  expect(table).toMatch(/auto within 3 % of the best mode \| 1 of 1, 100 % \| 1 of 1, 100 %/);
+  expect(table).toMatch(/simulated within 3 % \| 1 of 2, 50 % \| 1 of 1, 100 %/);
+  expect(table).toContain(
+    "- 7-0: temporal (default) is simulated off by 10.0 %, allowed are 3.0 %; the machine was disturbed: timers were 3.0 ms late",
+  );
+  expect(table).toContain("- 7-1 did not run: placement.impossible: no plan is possible");
 });
 
 test("a number of an option is refused with its option, its text and what was allowed", () => {

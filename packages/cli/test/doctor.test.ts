@@ -1,7 +1,7 @@
 import { startNatsServer } from "@treadle/transport/testing";
 import { expect, it } from "vitest";
 import { examineMachine, type Finding, type Probe, renderDoctor, systemProbe } from "../src/doctor.ts";
-import { natsInfo, natsProblem } from "../src/nats-probe.ts";
+import { natsExposure, natsInfo, natsProblem } from "../src/nats-probe.ts";
 
 const bare: Probe = {
   nodeVersion: "v18.19.0",
@@ -19,6 +19,7 @@ const bare: Probe = {
   env: {},
   natsInfo: async () => undefined,
   natsProblem: async () => "no NATS server answers",
+  clusterUrl: async () => undefined,
 };
 const answers: Record<string, string> = {
   "nats-server": "nats-server: v2.10.4",
@@ -41,8 +42,9 @@ const rich: Probe = {
   mappedMemory: () => true,
   numa: [0, 1].map((index) => ({ index, cpus: 8, memoryBytes: 64 * 1024 ** 3 })),
   env: { TREADLE_NATS_URL: "nats://a:4222" },
-  natsInfo: async () => ({ version: "2.11.3", jetStream: true, cluster: "treadle" }),
+  natsInfo: async () => ({ version: "2.11.3", jetStream: true, cluster: "treadle", isOpen: false, host: "127.0.0.1" }),
   natsProblem: async () => undefined,
+  clusterUrl: async () => undefined,
 };
 const named = (findings: readonly Finding[], name: string) => findings.find((finding) => finding.name === name);
 
@@ -104,8 +106,20 @@ it("asks a real NATS server what it is", async () => {
   });
   expect(await natsProblem(server.url)).toBeUndefined();
   await using closed = await startNatsServer({ args: ["--user", "me", "--pass", "secret"] });
-  expect(await natsInfo(closed.url)).toMatchObject({ jetStream: true });
+  expect(await natsInfo(server.url)).toMatchObject({ isOpen: true });
+  expect(await natsInfo(closed.url)).toMatchObject({ jetStream: true, isOpen: false });
+  const admits = await examineMachine({ ...rich, natsInfo: () => natsInfo(server.url) });
+  expect(named(admits, "NATS at TREADLE_NATS_URL")?.remedy).toMatch(/admits whoever reaches it/);
   expect(await natsProblem(closed.url)).toMatch(/refuses/);
+});
+
+it("says which servers others reach than processes of this machine", async () => {
+  await using wide = await startNatsServer({ host: "0.0.0.0" });
+  expect(await natsExposure(`nats://127.0.0.1:${wide.port}`)).toMatch(/listens on '0\.0\.0\.0' and admits everybody/);
+  await using closed = await startNatsServer({ host: "0.0.0.0", args: ["--user", "me", "--pass", "secret"] });
+  expect(await natsExposure(`nats://127.0.0.1:${closed.port}`)).toBeUndefined();
+  await using near = await startNatsServer();
+  expect(await natsExposure(near.url)).toBeUndefined();
 });
 
 it("advises with the package manager of the machine, and asks macOS for nothing that only Linux has", async () => {

@@ -1,4 +1,5 @@
 import { fromErrorRecord, TreadleError, toErrorRecord } from "@treadle/contracts";
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { renderError } from "../src/view/error.ts";
 
@@ -31,6 +32,37 @@ describe("an error, for a person", () => {
     expect(text).toMatch(/led to +a producer of channel 'episodes' failed\n +call 'actor.train' failed/);
     expect(text).toMatch(/remedy +use fewer ranks or more memory/);
     expect(text).not.toContain("actor/0");
+  });
+
+  it("keeps together what a message repeats of another, whatever stands in it", () => {
+    const clause = fc.array(fc.constantFrom("node 'a'", "is silent", "; ", ": ", "'x; y'", "more"), { maxLength: 6 });
+    const text = clause.map((words) => `what happened ${words.join(" ")}`);
+    fc.assert(
+      fc.property(text, fc.boolean(), (inner, isOwn) => {
+        // As a worker's code words it, and as Treadle repeats it.
+        const cause = isOwn ? new Error(inner) : new TreadleError("call.failed", inner);
+        const outer = new TreadleError("worker.gave-up", `'rollout' died too often, the last time since ${inner}`, {
+          cause,
+        });
+        const shown = renderError(new TreadleError("run.locked", "the end", { cause: outer }), {
+          ...view,
+          columns: 120,
+        });
+        const flat = shown.replace(/\s+/g, " ");
+        const whole = inner.replace(/\s+/g, " ").trim();
+        expect(flat).toContain(whole);
+        expect(flat).toContain(`died too often, the last time since ${whole}`);
+      }),
+    );
+    const nested = new TreadleError(
+      "control-plane.refused",
+      "the server keeps nothing: it is full; x; y; start another",
+      {
+        cause: new TreadleError("node.lost", "it is full; x; y"),
+      },
+    );
+    expect(renderError(nested, view)).toMatch(/led to +the server keeps nothing: it is full; x; y\n/);
+    expect(renderError(nested, view)).toMatch(/remedy[\s\S]*start another/);
   });
 
   it("reads the same after it has crossed a process boundary", () => {

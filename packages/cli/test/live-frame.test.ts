@@ -1,9 +1,9 @@
 import { stripVTControlCharacters } from "node:util";
+import { syntheticRun } from "@treadle/dashboard/testing";
+import { deviceRange, fold, initialState } from "@treadle/dashboard/view";
 import stringWidth from "string-width";
 import { describe, expect, it } from "vitest";
-import { deviceRange, renderFrame } from "../src/view/live-frame.ts";
-import { fold, initialState } from "../src/view/state.ts";
-import { syntheticRun } from "./synthetic-run.ts";
+import { renderFrame } from "../src/view/live-frame.ts";
 
 const events = syntheticRun({ steps: 40, killedInStep: 12 });
 const states = [initialState];

@@ -1,8 +1,8 @@
 import type { RunEvent } from "@treadle/contracts";
+import { syntheticRun } from "@treadle/dashboard/testing";
+import { fold, initialState } from "@treadle/dashboard/view";
 import { expect, it } from "vitest";
 import { PlainLines } from "../src/view/plain.ts";
-import { fold, initialState } from "../src/view/state.ts";
-import { syntheticRun } from "./synthetic-run.ts";
 
 function linesOf(events: readonly RunEvent[]): string[] {
   const plain = new PlainLines();
@@ -42,5 +42,15 @@ it("limits warnings and says how many it left out", () => {
   );
   const lines = linesOf(logs);
   expect(lines.length).toBeLessThan(70);
-  expect(lines.some((line) => /270 more warnings/.test(line))).toBe(true);
+  expect(lines.some((line) => /270 more warnings of workers are in their log files/.test(line))).toBe(true);
+});
+
+it("does not send a reader to the workers' log files for what the runner itself has said, as of strangers it refuses", () => {
+  const logs = Array.from({ length: 500 }, (_, i): RunEvent => {
+    const line = `a connection from '10.0.0.${i % 256}' was refused`;
+    return { type: "log", atMs: 1e6 + i * 200, worker: "runner", line, level: "warn" };
+  });
+  const lines = linesOf(logs);
+  expect(lines.some((line) => /270 more of the runner are in the run's 'events.jsonl'/.test(line))).toBe(true);
+  expect(lines.some((line) => line.includes("log files"))).toBe(false);
 });

@@ -1,8 +1,8 @@
 import { RunSummary } from "@treadle/contracts";
+import { syntheticRun } from "@treadle/dashboard/testing";
+import { fold, initialState } from "@treadle/dashboard/view";
 import { expect, it } from "vitest";
-import { fold, initialState } from "../src/view/state.ts";
 import { renderSummary } from "../src/view/summary.ts";
-import { syntheticRun } from "./synthetic-run.ts";
 
 const state = syntheticRun({ steps: 60, killedInStep: 30 }).reduce(fold, initialState);
 
@@ -16,6 +16,7 @@ it("has exactly the keys that scripts rely on", () => {
     "rewardFirst",
     "rewardLast",
     "evalBefore",
+    "evalAtStart",
     "evalAfter",
     "tokensPerSecond",
     "stepSeconds",

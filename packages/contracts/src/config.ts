@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-import { Granularity, PlacementMode } from "./plan.ts";
+import { Granularity, PlacementMode, PlacementWishes } from "./plan.ts";
 
 const GranularitySetting = z.union([z.literal("auto"), Granularity]);
 
@@ -13,8 +13,12 @@ export const NatsConfig = z.strictObject({
     .string()
     .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be letters, digits, '_' and '-'")
     .default("treadle"),
-  /** a credentials file of NATS (`.creds`); or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or TREADLE_NATS_TOKEN */
+  /** credentials of NATS (`.creds`) or a key (`.nk`); or TREADLE_NATS_USER and _PASSWORD, or TREADLE_NATS_TOKEN */
   credentialsFile: z.string().optional(),
+  /** the keys whose commands and nodes count; without it only processes of this machine may be reached */
+  trustFile: z.string().optional(),
+  /** this process's own key, by which others know it; default: the one in `credentialsFile` */
+  keyFile: z.string().optional(),
   /** certificate files; `cert` and `key` where the server wants to know its clients */
   tls: z
     .strictObject({ ca: z.string().optional(), cert: z.string().optional(), key: z.string().optional() })
@@ -54,18 +58,37 @@ export const Interpreter = z.strictObject({
 });
 export type Interpreter = z.infer<typeof Interpreter>;
 
+const variable = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+/**
+ * What a node agent allows runners to say of how worker processes are started on its machine, besides its own Node without
+ * flags. It is the agent's alone: nothing of it comes over the wire.
+ */
+export const WorkerPermissions = z.strictObject({
+  /** programs, as absolute paths */
+  interpreters: z.array(z.string().regex(/^\//, "must be an absolute path, as /opt/node-22/bin/node")).default([]),
+  /** each exactly as it is asked for */
+  flags: z.array(z.string().min(1)).default([]),
+  /** names of environment variables, besides those that say which devices a process sees and how many threads it has */
+  env: z.array(z.string().regex(variable, "must be the name of a variable")).default([]),
+});
+export type WorkerPermissions = z.infer<typeof WorkerPermissions>;
+
 /** Nodes that have something in common, and how worker processes are started there. */
 export const NodeGroupConfig = z.strictObject({
   /** nodes with all of these labels; without it, those that `nodeGroups` lists under the same name */
   labels: z.record(z.string(), z.string()).optional(),
-  /** environment of the worker processes there; no place for secrets, which nodes have in their own environment */
+  /** environment of the worker processes there; node agents must allow each. No place for secrets: nodes have their own */
   env: z.record(z.string(), z.string()).default({}),
-  /** another Node, or another build of it, or the same with other flags; it must be there on every node of the group */
+  /** another Node, or another build of it, or the same with other flags; every node agent of the group must allow it */
   interpreter: Interpreter.optional(),
 });
 
 export const ClusterConfig = z.strictObject({
-  /** `auto`: every accelerator found, or one device a CPU core when there is none; a number: that many CPU devices. */
+  /**
+   * `auto`: every accelerator found, and one CPU device a core beside them, for components whose `deviceKind` is `cpu`;
+   * those that name no kind take the accelerators where there are any. A number: that many CPU devices, and nothing else.
+   */
   devices: z.union([z.literal("auto"), z.int().positive().max(65536)]).default("auto"),
   /** memory of one CPU device; default: the machine's memory shared out evenly */
   memoryPerDeviceMiB: z.number().positive().optional(),
@@ -79,18 +102,22 @@ export const ClusterConfig = z.strictObject({
   nodeWaitMs: z.number().positive().default(15_000),
   /** ranks of a lost node wait so long for it to come back before they are moved to others */
   rejoinMs: z.number().nonnegative().default(3_000),
+  /** takes only node agents where no other run has workers, and keeps others from them while it has its own there */
+  exclusive: z.boolean().default(false),
   /** how the runner is reached by workers on other nodes */
   links: LinksConfig.prefault({}),
 });
 
 /** How `placement.mode: auto` finds its plan. */
 export const AutoPlacementConfig = z.strictObject({
-  /** file of the profile, from the project root; default: `.treadle/profiles/<workflow>.json` */
+  /** file of the profile, from the project root; default: `.treadle/profiles/<path of the workflow>.json` */
   profile: z.string().min(1).optional(),
   /** steps not counted under a new plan: engines compile, caches fill */
   warmupSteps: z.int().nonnegative().default(1),
   /** steps measured under each plan that is probed or tried */
   measuredSteps: z.int().positive().default(3),
+  /** a plan is probed for no more steps than take so long, but for one; what is tried is not bounded by it */
+  measuredSeconds: z.number().positive().default(60),
   /** a plan that may be the fastest is tried so many times, by turns with the others, until it is certain */
   trialRounds: z.int().positive().default(4),
   /** plans predicted to take longer than the best by more than this share are not tried */
@@ -111,6 +138,8 @@ export const PlacementConfig = z.strictObject({
   auto: AutoPlacementConfig.prefault({}),
   /** component (or comma list of components that share) to devices, as `rollout: 0-1` or `actor,inference: all` */
   components: z.record(z.string(), z.union([z.string(), z.int().nonnegative()])).default({}),
+  /** what every plan has to keep, the automatic one, too */
+  wishes: PlacementWishes.prefault({}),
   /** components whose number of ranks follows the nodes that are there, between steps, within these bounds */
   elastic: z.record(z.string(), ElasticConfig).default({}),
 });
@@ -170,7 +199,14 @@ export const OtlpConfig = z.strictObject({
 export type OtlpConfig = z.infer<typeof OtlpConfig>;
 
 /** Nothing listens and nothing is sent unless it is configured. */
-export const ObserveConfig = z.strictObject({ metrics: MetricsConfig.optional(), otlp: OtlpConfig.optional() });
+export const ObserveConfig = z.strictObject({
+  metrics: MetricsConfig.optional(),
+  otlp: OtlpConfig.optional(),
+  /** keeps every input of the runner's state machine in the run's folder, for 'treadle replay' */
+  record: z.boolean().default(false),
+  /** compressed; the recording ends when it has grown to so much */
+  recordMaxMiB: z.number().positive().default(1024),
+});
 export type ObserveConfig = z.infer<typeof ObserveConfig>;
 
 /** Keys that every workflow has; a workflow's own schema is added to these. */

@@ -1,14 +1,10 @@
-/**
- * Everything that runners, node agents and the command line say to each other over the control plane.
- *
- * runner → node agent   check, spawn, end, stop, release
- * node agent → runner   exited; topics `heartbeats.<run>`, `log.<run>`
- * anybody → runner      status, stop
- */
+/** What runners, node agents and the command line say over the control plane: the bodies and answers of protocol.ts. */
 import { z } from "zod";
 import { Interpreter } from "./config.ts";
 import { ErrorRecordShape } from "./events.ts";
 import { WorkerBoot } from "./messages.ts";
+import { ModulePath, NodeName, RunName, SegmentPrefix, WorkerName } from "./names.ts";
+import type { CommandSender, MemberKind } from "./ports.ts";
 
 const DeviceOffer = z.object({
   kind: z.string().min(1).max(64),
@@ -43,12 +39,14 @@ export const NodeInfo = z.object({
   isDraining: z.boolean().optional(),
   /** the worker processes there, by run */
   workers: z.record(z.string(), z.array(z.string())),
+  /** the run that has the node for itself */
+  exclusiveTo: RunName.optional(),
 });
 export type NodeInfo = z.infer<typeof NodeInfo>;
 
 /** What a runner says of its run. */
 export const RunInfo = z.object({
-  runId: z.string(),
+  runId: RunName,
   host: z.string(),
   pid: z.int(),
   startedAt: z.string(),
@@ -56,25 +54,35 @@ export const RunInfo = z.object({
 export type RunInfo = z.infer<typeof RunInfo>;
 
 /** Which runner of which run a command belongs to: an agent serves one at a time, and the newer one wins. */
-const RunSession = { run: z.string(), session: z.int().nonnegative() };
-const OneProcess = { ...RunSession, worker: z.string(), incarnation: z.int().nonnegative() };
+const RunSession = { run: RunName, session: z.int().nonnegative() };
+const OneProcess = { ...RunSession, worker: WorkerName, incarnation: z.int().nonnegative() };
 
-/** Whether the code below the node's project root is the runner's. */
-export const CheckReply = z.object({ codeHash: z.string() });
+/** Whether the code below the node's project root is the runner's, and runs on the same. */
+export const CheckReply = z.object({
+  codeHash: z.string(),
+  versions: z.object({ node: z.string().max(100), treadle: z.string().max(100) }),
+});
+/** What the files of code there hold: those after a path, in the order of paths, as many as a message takes. */
+export const FilesCommand = z.object({ after: z.string() });
+export const FilesReply = z.object({ files: z.array(z.tuple([z.string(), z.string()])), isLast: z.boolean() });
+export type FilesReply = z.infer<typeof FilesReply>;
 
 export const SpawnCommand = z.object({
   ...RunSession,
   /** without what only the node knows: itself, its folders, its addresses */
   boot: WorkerBoot.omit({ node: true, listenPath: true, segmentPrefix: true, remote: true }),
   /** begins the names of shared memory */
-  segmentPrefix: z.string(),
+  segmentPrefix: SegmentPrefix,
   /** module below the project's root, with forward slashes */
-  modulePath: z.string(),
+  modulePath: ModulePath,
   /** the runner's root as a file URL */
   projectRoot: z.string(),
   codeHash: z.string(),
+  /** of what is here and in `interpreter`, the node allows what its own configuration names */
   env: z.record(z.string(), z.string()),
   memoryLimitMiB: z.number().positive().optional(),
+  /** only where no other run has workers, and no other run while this one has */
+  exclusive: z.boolean().optional(),
   /** default: the Node that the node agent runs on */
   interpreter: Interpreter.optional(),
 });
@@ -84,6 +92,7 @@ export const SpawnReply = z.object({
   /** where the node keeps large items for processes of other nodes */
   depot: z.array(z.string()).optional(),
 });
+export type SpawnReply = z.infer<typeof SpawnReply>;
 
 export const EndCommand = z.object({ ...OneProcess, verdict: ErrorRecordShape.optional() });
 export const StopCommand = z.object({ ...OneProcess, graceMs: z.number().nonnegative() });
@@ -91,7 +100,7 @@ export const StopCommand = z.object({ ...OneProcess, graceMs: z.number().nonnega
 export const ReleaseCommand = z.object(RunSession);
 
 export const ExitReport = z.object({
-  worker: z.string(),
+  worker: WorkerName,
   incarnation: z.int().nonnegative(),
   pid: z.int().optional(),
   code: z.int().nullable(),
@@ -101,18 +110,18 @@ export const ExitReport = z.object({
   logTail: z.array(z.string()),
 });
 export type ExitReport = z.infer<typeof ExitReport>;
-export const ExitedCommand = z.object({ node: z.string(), report: ExitReport });
+export const ExitedCommand = z.object({ node: NodeName, report: ExitReport });
 
 /** Of every worker of a run on a node, once a second. */
 export const HeartbeatsEvent = z.object({
   session: z.int(),
-  beats: z.array(z.object({ worker: z.string(), incarnation: z.int(), busyMs: z.number(), rssBytes: z.number() })),
+  beats: z.array(z.object({ worker: WorkerName, incarnation: z.int(), busyMs: z.number(), rssBytes: z.number() })),
 });
 export type HeartbeatsEvent = z.infer<typeof HeartbeatsEvent>;
 
 export const LogEvent = z.object({
-  node: z.string(),
-  lines: z.array(z.object({ worker: z.string(), level: z.string(), line: z.string() })),
+  node: NodeName,
+  lines: z.array(z.object({ worker: WorkerName, level: z.string(), line: z.string() })),
 });
 export type LogEvent = z.infer<typeof LogEvent>;
 
@@ -146,3 +155,8 @@ export const RunRecord = RunInfo.extend({
   failure: z.string().optional(),
 });
 export type RunRecord = z.infer<typeof RunRecord>;
+
+/** Whose key a command must be signed by, where keys are given. */
+export function roleToCommand(kind: MemberKind, method: string): CommandSender["role"] {
+  return kind === "run" && method === "exited" ? "node" : "runner";
+}

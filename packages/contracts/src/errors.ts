@@ -32,6 +32,10 @@ export const errorCatalogue = {
   "call.unknown-method": { disposition: "misuse", meaning: "a method was called that the worker class does not have" },
   "channel.closed": { disposition: "misuse", meaning: "an item was put into a stream whose producers have all ended" },
   "channel.invalid-item": { disposition: "misuse", meaning: "an item does not fit the channel's schema" },
+  "channel.pick-failed": {
+    disposition: "misuse",
+    meaning: "a workflow's own pick policy threw, took too long, or chose what it was not given",
+  },
   "channel.producer-failed": {
     disposition: "fatal",
     meaning: "a producer of the stream failed; the cause is its error",
@@ -45,6 +49,12 @@ export const errorCatalogue = {
     meaning: "the NATS server refuses this process, or lacks what Treadle needs of it",
   },
   "control-plane.unreachable": { disposition: "retryable", meaning: "no NATS server answers" },
+  "control-plane.untrusted": {
+    disposition: "misuse",
+    meaning:
+      "a runner, a node agent or a kept run shows no key that the other was given, or none is given where strangers listen",
+  },
+  "dashboard.unavailable": { disposition: "misuse", meaning: "the dashboard cannot be served where it is asked for" },
   "device.memory-not-freed": {
     disposition: "retryable",
     meaning: "an evicted service did not give its device memory back in time",
@@ -82,10 +92,15 @@ export const errorCatalogue = {
     meaning: "a device lock was not granted in time; the message has the wait-for chain",
   },
   "metrics.unavailable": { disposition: "misuse", meaning: "metrics cannot be served where they are asked for" },
+  "node.forbidden": {
+    disposition: "misuse",
+    meaning: "a node agent's own configuration does not allow what a runner asks of it",
+  },
   "node.lost": {
     disposition: "retryable",
     meaning: "a node agent or a runner left the cluster, or went silent for longer than its lease",
   },
+  "node.name-taken": { disposition: "misuse", meaning: "a node agent of the same name is in the cluster" },
   "node.unavailable": { disposition: "misuse", meaning: "no node agent can or will run the workers of this run" },
   "placement.impossible": { disposition: "misuse", meaning: "the placement cannot be realised on these devices" },
   "placement.invalid": {
@@ -98,10 +113,19 @@ export const errorCatalogue = {
   },
   "profile.invalid": { disposition: "misuse", meaning: "a profile file does not hold a profile" },
   "profile.missing": { disposition: "misuse", meaning: "a workflow has not been profiled" },
+  "recording.invalid": {
+    disposition: "misuse",
+    meaning: "what a run recorded is of another version, cut short, altered, or decided differently now",
+  },
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },
+  "runner.unreachable": { disposition: "retryable", meaning: "a starting worker did not reach its runner in time" },
   "sandbox.failed": { disposition: "retryable", meaning: "a sandbox could not be created, or died" },
+  "sandbox.lost": {
+    disposition: "fatal",
+    meaning: "a trajectory's sandbox died, and with it the files that its actions had left",
+  },
   "sandbox.unavailable": { disposition: "misuse", meaning: "this machine lacks what a sandbox driver needs" },
   "service.failed": {
     disposition: "retryable",

@@ -32,7 +32,10 @@ export const RunSummary = z.strictObject({
   seconds: z.number().nonnegative(),
   rewardFirst: z.number().nullable(),
   rewardLast: z.number().nullable(),
+  /** of the untrained policy, where the workflow reports that; otherwise the first reported */
   evalBefore: z.number().nullable(),
+  /** the last before the first step, after what a workflow does once, such as an imitation */
+  evalAtStart: z.number().nullable(),
   evalAfter: z.number().nullable(),
   tokensPerSecond: z.number().nonnegative(),
   stepSeconds: z.strictObject({
@@ -137,6 +140,16 @@ export const RunEvent = z.discriminatedUnion("type", [
     worker: z.string(),
     pid: z.int().nonnegative().optional(),
     reason: z.string().optional(),
+    /** where the time went, in seconds, from its predecessor's last sign of life */
+    recovery: z
+      .object({
+        detection: z.number().nonnegative(),
+        placement: z.number().nonnegative(),
+        start: z.number().nonnegative(),
+        state: z.number().nonnegative(),
+        redone: z.number().nonnegative(),
+      })
+      .optional(),
   }),
   z.object({
     type: z.literal("queue"),

@@ -1,3 +1,5 @@
+export { answering, ask, type CommandHandlers, listenTo, publishTo } from "./commands.ts";
+export { CompletionRecord, completionFolder } from "./completion-record.ts";
 export {
   AutoPlacementConfig,
   CheckpointsConfig,
@@ -14,12 +16,15 @@ export {
   PlacementConfig,
   RuntimeConfig,
   SupervisionConfig,
+  WorkerPermissions,
 } from "./config.ts";
 export {
   CheckReply,
   EndCommand,
   ExitedCommand,
   ExitReport,
+  FilesCommand,
+  FilesReply,
   HeartbeatsEvent,
   LogEvent,
   NodeInfo,
@@ -27,6 +32,7 @@ export {
   RunInfo,
   RunRecord,
   RunStatus,
+  roleToCommand,
   SpawnCommand,
   SpawnReply,
   StopCommand,
@@ -52,6 +58,7 @@ export {
   FinishReason,
   type LossMetrics,
   type LossSpec,
+  maxLogRatio,
   Prompt,
   Sampling,
   type TrainBatch,
@@ -75,8 +82,10 @@ export {
   KeptItem,
   LockReply,
   LockRequest,
+  MessageEnvelope,
   OnloadReply,
   PackedItems,
+  PeerDiedMessage,
   PutRequest,
   ReadKeptReply,
   ReadKeptRequest,
@@ -92,12 +101,15 @@ export {
   WorkerBoot,
   WriteArtifactRequest,
 } from "./messages.ts";
+export { ComponentName, RunName } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
-export { DeviceSpec, FlowEdge, Granularity, PlacementMode, Plan, RankPlacement } from "./plan.ts";
+export { DeviceSpec, FlowEdge, Granularity, PlacementMode, PlacementWishes, Plan, RankPlacement } from "./plan.ts";
 export type {
   Announcement,
   Cancellation,
   Clock,
+  CommandHandler,
+  CommandSender,
   ControlPlane,
   Link,
   Member,
@@ -120,4 +132,40 @@ export {
   ProfileSample,
   TimeFit,
 } from "./profile.ts";
-export { isRefusalOf, readMessage } from "./read-message.ts";
+export {
+  type AnswerOf,
+  type AskVerb,
+  type BodyOf,
+  type Commands,
+  commands,
+  type Protocol,
+  type ReplyOf,
+  type RequestOf,
+  type RunProtocol,
+  runProtocol,
+  type TellVerb,
+  type Topics,
+  topics,
+  type Verb,
+} from "./protocol.ts";
+export { problemsOf, readMessage } from "./read-message.ts";
+export {
+  RecordedError,
+  RecordedItems,
+  RecordedOutcome,
+  RecordedTurn,
+  RecordingEnd,
+  RecordingHeader,
+  recordingFormat,
+} from "./recording.ts";
+export {
+  Attributes,
+  AttributeValue,
+  CounterRecord,
+  componentOf,
+  InstantRecord,
+  SpanBatch,
+  SpanCategory,
+  SpanRecord,
+  TraceRecord,
+} from "./span-record.ts";

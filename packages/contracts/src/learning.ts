@@ -18,19 +18,24 @@ export type FinishReason = z.infer<typeof FinishReason>;
 /**
  * One interaction, single- or multi-turn. `tokens` is prompt then everything after it; the parallel arrays have one
  * entry for every token of `tokens`. `mask` is 1 where the policy chose the token and 0 for prompt and tool tokens.
- * W1: `policyVersions` has the version that chose each token (-1 where the policy did not choose).
+ * W1 every episode has a policy version for each of its tokens: `policyVersions` has the version that chose each token (-1 where the policy did not choose).
  */
 export const Episode = z.object({
   promptId: z.string(),
   promptLength: z.int().nonnegative(),
   tokens: int32,
   mask: float32,
-  /** log-probability of each token under the policy that sampled it; 0 where mask is 0 */
+  /**
+   * log-probability of each token under the distribution that it was sampled from, which is the policy's at `temperature`;
+   * 0 where mask is 0
+   */
   logprobs: float32,
+  /** divides the logits wherever this episode is sampled, scored or trained on */
+  temperature: z.number().nonnegative(),
   policyVersions: int32,
   finishReason: FinishReason,
   reward: z.number(),
-  /** log-probabilities recomputed by inference; absent until then */
+  /** log-probabilities recomputed by inference, at `temperature` as the reference's are; absent until then */
   oldLogprobs: float32.optional(),
   refLogprobs: float32.optional(),
   /** a critic's estimate before each token of what the episode will still be worth; 0 where mask is 0 */
@@ -55,7 +60,10 @@ export type Sampling = z.infer<typeof Sampling>;
 /** What a generation engine returns for one prompt: the chosen tokens only. */
 export type Completion = {
   readonly tokens: Int32Array;
+  /** of the distribution that each token was sampled from; at temperature 0, which is certain, the model's own at 1 */
   readonly logprobs: Float32Array;
+  /** that the tokens were sampled at */
+  readonly temperature: number;
   readonly finishReason: FinishReason;
   readonly policyVersion: number;
 };
@@ -64,12 +72,14 @@ export type Completion = {
  * A rectangle of `rows` sequences padded to `columns` tokens, row-major. Entry `[r, t]` of `weights`, `advantages`,
  * `oldLogprobs`, `refLogprobs`, `returns` and `oldValues` belongs to the *prediction of token t* (so entry `[r, 0]` is
  * always unused). `weights` holds both the mask and the normalisation: an engine's loss is the plain sum of
- * `weights * term`, so partial batches accumulate exactly.
+ * `weights * term`, so partial batches accumulate exactly. Whatever stands at an entry of weight 0 is never used.
  */
 export type TrainBatch = {
   readonly rows: number;
   readonly columns: number;
   readonly tokens: Int32Array;
+  /** `[rows]`: the policy of a row is the softmax of its logits divided by this; absent means 1 */
+  readonly temperatures?: Float32Array | undefined;
   readonly weights: Float32Array;
   readonly advantages?: Float32Array | undefined;
   readonly oldLogprobs?: Float32Array | undefined;
@@ -84,19 +94,32 @@ export type LossSpec =
   | { readonly type: "cross-entropy" }
   | {
       readonly type: "policy-gradient";
-      /** `token`: one importance ratio a token (PPO, GRPO); `sequence`: exp(mean log-ratio) of the row (GSPO). */
-      readonly ratio: "token" | "sequence";
+      /**
+       * `token`: one importance ratio a token (PPO, GRPO); `sequence`: exp(mean log-ratio) of the row (GSPO);
+       * `sequence-product`: exp(sum of log-ratios), the row as one action (RLOO).
+       */
+      readonly ratio: "token" | "sequence" | "sequence-product";
+      /** `clipped` (default): PPO's; `cispo`: the clipped ratio, held constant, times the advantage and the log-probability */
+      readonly surrogate?: "clipped" | "cispo" | undefined;
       /** ratio is clipped to [1 - clipLow, 1 + clipHigh] */
       readonly clipLow: number;
       readonly clipHigh: number;
       /** PPO's lower bound for negative advantages (dual clip); absent means none */
       readonly dualClip?: number | undefined;
-      /** coefficient of the k3 estimator of KL(policy || reference); needs refLogprobs when positive */
+      /** coefficient of the estimate of KL(policy || reference); needs refLogprobs when positive */
       readonly klCoefficient: number;
+      /** with d = log π − log π_ref, `k2` is d² / 2 and `k3` (default) is exp(−d) − 1 + d */
+      readonly klEstimator?: "k2" | "k3" | undefined;
       readonly entropyCoefficient: number;
       /** trains the critic too; needs `returns` and `oldValues`, and a model with a value head */
       readonly value?: ValueLoss | undefined;
     };
+
+/**
+ * Log-ratios, and differences to the reference's log-probabilities, count as at most this far from 0, in nats, and have no
+ * gradient beyond: exp(20) is finite in float32 with every weight, and a ratio of e^20 says as much as a larger one.
+ */
+export const maxLogRatio = 20;
 
 /** Half the squared error between value and return, times `coefficient`. */
 export type ValueLoss = {

@@ -1,18 +1,11 @@
-/**
- * Everything that the runner and a worker, or two workers, say to each other over a link, with a schema for each.
- *
- * runner → worker   call, cancel (by the request's signal), onload, offload, peer-died, give-up, stop, segments.reuse
- * worker → runner   ready, configuration, channel.put, channel.take, segments.read, depots, lock.acquire, lock.release, resolve, state.save, artifact.write, telemetry
- * worker → worker   call, message
- * worker → depot    payload.keep, payload.read
- * runner → depot    payload.read, payload.free
- */
+/** What the processes of a run send to each other over links: the bodies and replies of protocol.ts. */
 import { z } from "zod";
 import { LinksConfig } from "./config.ts";
+import { ComponentName, ExportName, NodeName, RunName, SegmentPrefix } from "./names.ts";
 import { Granularity } from "./plan.ts";
 import { CallObservation } from "./profile.ts";
 
-const bytes = z.instanceof(Uint8Array);
+const bytes: z.ZodType<Uint8Array, Uint8Array> = z.instanceof(Uint8Array);
 
 /** How a worker reaches processes of other nodes, and is reached by them. */
 const RemoteLinks = LinksConfig.extend({
@@ -24,22 +17,21 @@ const RemoteLinks = LinksConfig.extend({
 
 /** What a worker process is told on its standard input before it connects. */
 export const WorkerBoot = z.object({
-  runId: z.string(),
-  component: z.string(),
+  runId: RunName,
+  component: ComponentName,
   rank: z.int().nonnegative(),
   worldSize: z.int().positive(),
   incarnation: z.int().nonnegative(),
   devices: z.array(z.string()),
-  node: z.string(),
+  node: NodeName,
   /** file URL of the module and the name that it exports the class under */
   module: z.string(),
-  exportName: z.string(),
+  exportName: ExportName,
   runnerAddresses: z.array(z.string()),
   /** path of the unix socket that the worker listens on */
   listenPath: z.string(),
   token: z.string(),
-  runFolder: z.string(),
-  segmentPrefix: z.string(),
+  segmentPrefix: SegmentPrefix,
   seed: z.int().nonnegative(),
   /** spans are recorded, and sent to the runner */
   trace: z.boolean(),
@@ -59,8 +51,8 @@ export const ChannelRef = z.object({
   key: z.string().optional(),
   weight: z.string().optional(),
   priority: z.string().optional(),
-  /** where the schema is exported; absent means that the home validates */
-  schema: z.object({ module: z.string(), exportName: z.string() }).optional(),
+  /** where the schema is exported, by which producers parse what they put */
+  schema: z.object({ module: z.string(), exportName: z.string() }),
   /** larger items stay with their producer */
   inlineLimitBytes: z.int().positive().optional(),
 });
@@ -102,6 +94,21 @@ export const CallReply = z.object({
 });
 export type CallReply = z.infer<typeof CallReply>;
 
+/** Without timers and files, as most replies are. */
+export function isPlainReply(body: unknown): boolean {
+  const reply = body as CallReply | null;
+  if (typeof reply !== "object" || reply === null || !Number.isFinite(reply.durationMs)) return false;
+  const { timers, savedPath, observation } = reply;
+  if (savedPath !== undefined || observation !== undefined) return false;
+  if (typeof timers !== "object" || timers === null) return false;
+  return Object.getPrototypeOf(timers) === Object.prototype && isEmpty(timers);
+}
+
+function isEmpty(fields: object): boolean {
+  for (const _ in fields) return false;
+  return true;
+}
+
 /** What a worker asks for first: what it is configured with, and its saved state: a file, or its contents. */
 export const Configuration = z.object({
   config: z.unknown(),
@@ -119,7 +126,11 @@ export const ReadyMessage = z.object({
   /** how it reached the runner */
   route: z.enum(["direct", "nats"]).optional(),
 });
+export type ReadyMessage = z.infer<typeof ReadyMessage>;
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
+/** Between two workers; `tag` tells streams of messages apart. */
+export const MessageEnvelope = z.object({ from: z.string(), tag: z.string(), value: z.unknown() });
+export const PeerDiedMessage = z.object({ worker: z.string() });
 /** A call that failed because of a peer and will not be made again. */
 export const GiveUpMessage = z.object({ call: z.string() });
 /** To ranks that go on while their group grows or shrinks. */
@@ -166,6 +177,7 @@ export const PackedItems = ItemBlock.extend({
 export type PackedItems = z.infer<typeof PackedItems>;
 
 export const PutRequest = z.object({ channel: z.string(), call: z.string(), items: PackedItems });
+export type PutRequest = z.infer<typeof PutRequest>;
 export const TakeRequest = z.object({
   channel: z.string(),
   call: z.string(),
@@ -178,8 +190,10 @@ export const TakeRequest = z.object({
   acknowledge: z.boolean(),
 });
 // Without `maxItems` and `maxWeight` a take waits for the end of the stream and gets this consumer's share of it.
+export type TakeRequest = z.infer<typeof TakeRequest>;
 /** `null` ends the stream. */
 export const TakeReply = z.union([z.null(), z.object({ blocks: z.array(ItemBlock) })]);
+export type TakeReply = z.infer<typeof TakeReply>;
 /** Segments: read to the end, from a consumer; free to be written again, to their producer. */
 export const SegmentsMessage = z.object({ segments: z.array(z.string()) });
 /** Where payloads can be copied to and read from: the depots of other nodes, those where the channel is consumed first. */

@@ -7,6 +7,25 @@ import { z } from "zod";
 export const PlacementMode = z.enum(["temporal", "spatial", "hybrid"]);
 export type PlacementMode = z.infer<typeof PlacementMode>;
 
+const components = z.array(z.string().min(1)).min(2);
+
+/** What is wanted of a plan, whatever its mode. What contradicts itself, or leaves no plan, is refused with the reason. */
+export const PlacementWishes = z.strictObject({
+  /** the modes that are wanted, such as `[temporal, spatial]` for no hybrids */
+  modes: z.array(PlacementMode).min(1).optional(),
+  /** no device stays idle, but for those that must stay free */
+  useAllDevices: z.boolean().optional(),
+  /** devices that must stay free, in the grammar of `placement.components` */
+  freeDevices: z.union([z.string(), z.int().nonnegative()]).transform(String).optional(),
+  /** by component */
+  maxRanks: z.record(z.string(), z.int().positive()).optional(),
+  /** components that take turns on the same devices */
+  together: z.array(components).optional(),
+  /** components that never share a device */
+  apart: z.array(components).optional(),
+});
+export type PlacementWishes = z.infer<typeof PlacementWishes>;
+
 /** Anything exclusive with memory. `index` is its number in placement expressions, unique among devices of a `kind`. */
 export const DeviceSpec = z.strictObject({
   id: z.string().min(1),

@@ -1,10 +1,15 @@
 /** The ports through which pure code meets the outside. Implementations live in mechanism packages. */
 
+import type { AnswerOf, AskVerb, BodyOf, Protocol, ReplyOf, RequestOf, RunProtocol, TellVerb } from "./protocol.ts";
+
 /** Time in milliseconds from an arbitrary origin; monotonic. Tests and simulations drive it by hand. */
 export interface Clock {
   now(): number;
-  /** Calls `run` after `delayMs`; the returned function cancels it. */
-  after(delayMs: number, run: () => void): () => void;
+  /**
+   * Calls `run` after `delayMs`; the returned function cancels it. A process that waits for nothing else ends before, unless
+   * `keepsAlive`: somebody is promised what `run` does.
+   */
+  after(delayMs: number, run: () => void, keepsAlive?: boolean): () => void;
 }
 
 /** Who is at the other end of a link: `runner`, or a worker as `rollout/0`, with the incarnation of its process. */
@@ -62,18 +67,24 @@ export type RequestContext = {
   readonly cancellation: Cancellation;
 };
 
-/** Requests, replies and notifications over a link. */
-export interface Peer {
+/** Requests, replies and notifications over a link, in the verbs of a protocol. */
+export interface Peer<P extends Protocol = RunProtocol> {
   readonly link: Link;
-  /** Rejects with the handler's error, `call.timeout`, `call.cancelled` (aborts the handler's signal), or `link.closed`. */
-  request<T = unknown>(
-    method: string,
-    body: unknown,
+  /**
+   * Rejects with the handler's error, `call.timeout`, `call.cancelled` (aborts the handler's signal), `link.closed`, or
+   * `link.protocol` when the reply does not fit the verb; `details.verb` names it then.
+   */
+  request<V extends AskVerb<P>>(
+    verb: V,
+    body: RequestOf<P, V>,
     options?: SendOptions & { signal?: Cancellation | undefined; timeoutMs?: number | undefined },
-  ): Promise<T>;
-  notify(method: string, body: unknown, options?: SendOptions): void;
-  /** One handler a method; a handler may answer synchronously. */
-  handle(method: string, handler: (body: unknown, context: RequestContext) => unknown): void;
+  ): Promise<ReplyOf<P, V>>;
+  notify<V extends TellVerb<P>>(verb: V, body: RequestOf<P, V>, options?: SendOptions): void;
+  /** One handler a verb; a handler may answer synchronously. A body that does not fit the verb never reaches it. */
+  handle<V extends keyof P & string>(
+    verb: V,
+    handler: (body: BodyOf<P, V>, context: RequestContext) => AnswerOf<P, V> | PromiseLike<AnswerOf<P, V>>,
+  ): void;
 }
 
 /** What takes part in a cluster: a node agent, or the runner of a run. */
@@ -87,6 +98,12 @@ export type Member = {
   /** What the member says of itself; from another process, so to be checked by whoever reads it. */
   readonly body: unknown;
 };
+
+/** Whose key signed a command, where keys are given. A `name` is that of the only node that may use the key. */
+export type CommandSender = { readonly role: "runner" | "node"; readonly name?: string | undefined };
+
+/** What a member does with a command. `sender` is absent where nobody has a key. */
+export type CommandHandler = (method: string, body: unknown, sender?: CommandSender) => unknown;
 
 /** `left` is final for everything that was asked of the member; when it joins again, that is to be asked anew. */
 export type MembershipChange =
@@ -111,18 +128,19 @@ export interface Announcement {
 export interface ControlPlane {
   readonly isConnected: boolean;
   onConnection(listener: (isConnected: boolean) => void): void;
-  /** Joins under a name, and answers commands from then on; what the handler throws reaches the one who asked. */
-  announce(
-    kind: MemberKind,
-    name: string,
-    body: unknown,
-    handler: (method: string, body: unknown) => unknown,
-  ): Promise<Announcement>;
+  /**
+   * Joins under a name, and answers commands from then on; what the handler throws reaches the one who asked. Rejects with
+   * `control-plane.untrusted` where others than this machine's processes could be heard, and none was given a key.
+   */
+  announce(kind: MemberKind, name: string, body: unknown, handler: CommandHandler): Promise<Announcement>;
   /** Those that are there now. */
   members(kind: MemberKind): readonly Member[];
   /** Called for every change from now on; the returned function ends it. */
   onMember(kind: MemberKind, listener: (change: MembershipChange) => void): () => void;
-  /** Rejects with the handler's error, `node.lost` when that incarnation is not there, `call.timeout`. */
+  /**
+   * Rejects with the handler's error, `node.lost` when that incarnation is not there, `call.timeout`, and
+   * `control-plane.untrusted` when keys are given and either side does not trust the other's.
+   */
   command(member: Member, method: string, body: unknown, options: { readonly timeoutMs: number }): Promise<unknown>;
   /** At most once, to whoever listens now. */
   publish(topic: string, body: unknown): void;
@@ -139,9 +157,9 @@ export interface ControlPlane {
  * The append-only log of a run. One process at a time writes it: whoever opened it last. The one before is told `run.locked`
  * at its next append, whatever became of clocks, locks and networks meanwhile, and nothing of that append is in the log.
  *
- * G1 an entry whose append resolved is in the log for everybody who opens it later, after all that resolved before it.
- * G2 an entry whose append rejected may be there or not, once; after that one the same opening appends nothing more.
- * G3 of two openings the later has every entry that the earlier was told is in it; none is in it twice.
+ * LG1 an entry whose append resolved is in the log for everybody who opens it later, after all that resolved before it.
+ * LG2 an entry whose append rejected may be there or not, once; after that one the same opening appends nothing more.
+ * LG3 of two openings the later has every entry that the earlier was told is in it; none is in it twice.
  */
 export interface RunLog {
   /** what is in it, oldest first, with what was appended since */

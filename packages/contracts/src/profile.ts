@@ -66,6 +66,8 @@ export const ProfileSample = z.strictObject({
   devices: count,
   /** items of the step's batch that it handled at a time, over all ranks; the whole batch when it was not chunked */
   items: z.number().positive(),
+  /** that they would be if every rank had as many as the busiest one, where that is more: ranks take whole items */
+  wholeItems: z.number().positive().optional(),
   /** median of what was accepted */
   seconds,
   /** median absolute deviation over the median */
@@ -89,7 +91,9 @@ export const TimeFit = z.strictObject({
   alpha: z.number(),
   /** of the longest item of a chunk, for each median length that it has; and of the longest of all in a step */
   longest: z.strictObject({ perLength: seconds, ofAll: seconds }).optional(),
-  /** the mean of |fitted - measured| / measured over the samples */
+  /** done once a step, outside of batches, of which a chunk has its share whatever else it costs; `batch`: items of a step */
+  once: z.strictObject({ seconds, batch: count }).optional(),
+  /** the mean of |fitted - measured| / measured over the samples, without what is done once */
   relativeError: z.number().nonnegative(),
 });
 export type TimeFit = z.infer<typeof TimeFit>;
@@ -112,6 +116,8 @@ export const ComponentProfile = z.strictObject({
   offloadSeconds: seconds,
   /** a step's calls that take from no channel, such as pulling weights; they overlap nothing */
   serialSeconds: seconds,
+  /** of a step, outside of batches, such as an optimiser step at the end; samples of chunks have their share of it */
+  onceSeconds: seconds.optional(),
   /** one take of items that are there, or a put that finds room; in `samples` as often as a chunk needs it */
   askSeconds: seconds.optional(),
   /** of processors, in a step's other calls, on all ranks together */

@@ -13,7 +13,7 @@ export interface Engine {
   readonly policyVersion: number;
   memory(): EngineMemory;
   /**
-   * Replaces all parameters at once (W3). Verifies names, shapes and checksum first and throws
+   * W3 nothing is generated on half-updated weights: all parameters are replaced at once. Verifies names, shapes and checksum first and throws
    * `engine.weights-mismatch` with the old parameters untouched. Completions that are running start again from
    * their prompts, so every completion comes from exactly one version.
    */
@@ -34,6 +34,11 @@ export type EngineMemory = {
 };
 
 export type GenerateOptions = {
+  /**
+   * What each completion's draws depend on beside the seed, uint32, one a prompt; default: its index in the call. Named by
+   * what a completion is, such as its prompt's id and which sample of it, its tokens are the same however calls are cut.
+   */
+  readonly keys?: readonly number[] | undefined;
   /** Rejects the call with `call.cancelled`; finished completions were already passed to `onCompletion`. */
   readonly signal?: AbortSignal | undefined;
   /** Called once for each prompt as soon as its completion ends, in order of finishing. */
@@ -49,8 +54,8 @@ export type GenerateOptions = {
 
 export interface GenerationEngine extends Engine {
   /**
-   * One completion a prompt, in the order of the prompts. The same weights, prompt, seed and index give the same
-   * tokens, whatever else is in the batch. Log-probabilities are the model's own (temperature 1).
+   * One completion a prompt, in the order of the prompts. The same weights, prompt, seed and key give the same tokens
+   * with the same log-probabilities, whatever else is in the call, and whatever calls beside it. Log-probabilities are those of the distribution sampled from (`Completion`).
    * Throws `engine.invalid-request` for an empty prompt, one longer than the context, or a token id out of range.
    */
   generate(prompts: readonly Int32Array[], sampling: Sampling, options?: GenerateOptions): Promise<Completion[]>;
@@ -85,7 +90,7 @@ export const lossMetricNames = [
 ] as const satisfies readonly (keyof LossMetrics)[];
 
 /** A rectangle of token rows: `[rows, columns]`, row-major, padded at the end with any valid token. */
-export type TokenRows = Pick<TrainBatch, "rows" | "columns" | "tokens">;
+export type TokenRows = Pick<TrainBatch, "rows" | "columns" | "tokens" | "temperatures">;
 
 /** The part of training that does not depend on what a batch is. */
 export interface Trainable extends Engine {
@@ -110,7 +115,7 @@ export interface TrainingEngine extends Trainable {
    * splitting a batch over several calls gives the same sum up to rounding.
    */
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics>;
-  /** Log-probability of each token given those before it, `[rows, columns]`; entry `[r, 0]` is 0. */
+  /** Log-probability of each token given those before it, at its row's temperature, `[rows, columns]`; entry `[r, 0]` is 0. */
   logprobs(rows: TokenRows): Promise<Float32Array>;
   /**
    * The critic's estimate, before each token, of what is still to come, `[rows, columns]`; entry `[r, 0]` is 0. Throws

@@ -1,7 +1,7 @@
 export { ActorCriticEngine } from "./embedded/actor-critic.ts";
 export { ActorCriticConfig } from "./embedded/actor-critic-config.ts";
 export { TransformerConfig } from "./embedded/transformer-config.ts";
-export { TransformerEngine, type WarmUp } from "./embedded/transformer-engine.ts";
+export { TransformerEngine } from "./embedded/transformer-engine.ts";
 export { EmulatedEngine } from "./emulated/emulated-engine.ts";
 export { EmulatedProfile } from "./emulated/profile.ts";
 export type {

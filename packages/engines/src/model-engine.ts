@@ -1,6 +1,6 @@
 import { TreadleError, type Weights } from "@treadle/contracts";
 import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
-import type { EngineMemory, OptimStep, Trainable } from "./engine.ts";
+import type { EngineMemory, GenerateOptions, OptimStep, Trainable } from "./engine.ts";
 import { Optimiser } from "./optimiser.ts";
 import { type ParameterShape, Parameters } from "./parameters.ts";
 
@@ -8,12 +8,17 @@ export function invalidRequest(message: string): TreadleError {
   return new TreadleError("engine.invalid-request", message);
 }
 
+export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOptions): void {
+  if (!keys || keys.length === prompts.length) return;
+  throw invalidRequest(`'${keys.length}' keys given for '${prompts.length}' prompts; give one a prompt, or none`);
+}
+
 /**
  * What engines whose parameters live in this process share: parameters, optimiser and version, the order of calls, and
  * release. An engine built on it adds what its model computes.
  *
- * E1 what reads or writes parameters across several turns of the event loop runs one call after another.
- * E3 calls on a released engine, running ones included, throw `engine.released`.
+ * ME1 what reads or writes parameters across several turns of the event loop runs one call after another.
+ * ME3 calls on a released engine, running ones included, throw `engine.released`.
  */
 export abstract class ModelEngine implements Trainable {
   protected readonly parameters: Parameters;
@@ -94,7 +99,7 @@ export abstract class ModelEngine implements Trainable {
     this.#policyVersion = weights.policyVersion;
   }
 
-  /** E1. A failure of one call is its caller's alone. */
+  /** ME1. A failure of one call is its caller's alone. */
   protected exclusively<T>(method: string, run: () => T | Promise<T>): Promise<T> {
     const turn = this.#last.then(() => {
       this.refuseReleased(method);
@@ -104,7 +109,7 @@ export abstract class ModelEngine implements Trainable {
     return turn;
   }
 
-  /** E3. */
+  /** ME3. */
   protected refuseReleased(method: string): void {
     if (!this.#released) return;
     throw new TreadleError("engine.released", `'${method}' was called on a released engine; call restore first`);

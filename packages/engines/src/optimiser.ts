@@ -53,6 +53,7 @@ export class Optimiser {
   step(options: OptimStep): { gradNorm: number } {
     const { learningRate, scale = 1, maxGradNorm = Number.POSITIVE_INFINITY } = options;
     const { beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8, weightDecay = 0 } = options;
+    checkStep({ learningRate, scale, maxGradNorm, beta1, beta2, epsilon, weightDecay });
     const { values } = this.#parameters;
     const gradients = this.#gradients;
     let squares = 0;
@@ -81,5 +82,23 @@ export class Optimiser {
     this.zero();
     this.#parameters.changes++;
     return { gradNorm };
+  }
+}
+
+/** Nothing of a step may make weights that are no numbers. */
+function checkStep(step: Required<OptimStep>): void {
+  const finite = (value: number) => Number.isFinite(value);
+  const rules: readonly [keyof OptimStep, (value: number) => boolean, string][] = [
+    ["learningRate", (value) => finite(value) && value >= 0, "a finite number from 0 on"],
+    ["scale", finite, "a finite number"],
+    ["maxGradNorm", (value) => value > 0, "a number above 0"],
+    ["beta1", (value) => value >= 0 && value < 1, "a number from 0 to below 1"],
+    ["beta2", (value) => value >= 0 && value < 1, "a number from 0 to below 1"],
+    ["epsilon", (value) => finite(value) && value > 0, "a finite number above 0"],
+    ["weightDecay", (value) => finite(value) && value >= 0, "a finite number from 0 on"],
+  ];
+  for (const [name, isAllowed, allowed] of rules) {
+    if (isAllowed(step[name] as number)) continue;
+    throw new TreadleError("engine.invalid-request", `${name} '${step[name]}' is not allowed in a step: ${allowed} is`);
   }
 }

@@ -22,6 +22,7 @@ export class Parameters {
   readonly layout: readonly Slot[];
   readonly size: number;
   readonly values: Float32Array;
+  readonly #offsets: ReadonlyMap<string, number>;
   /** Grows whenever `values` was written. */
   changes = 0;
 
@@ -34,10 +35,16 @@ export class Parameters {
       return slot;
     });
     this.size = offset;
+    this.#offsets = new Map(this.layout.map((slot) => [slot.name, slot.offset]));
     this.values = new Float32Array(offset);
     this.layout.forEach((slot, index) => {
       this.values.set(initial(slot, index), slot.offset);
     });
+  }
+
+  /** Where a parameter begins. */
+  offsetOf(name: string): number {
+    return this.#offsets.get(name)!;
   }
 
   export(policyVersion: number): Weights {

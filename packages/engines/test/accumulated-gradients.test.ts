@@ -20,6 +20,7 @@ function part(batch: Required<TrainBatch>, from: number, to: number): Required<T
     rows: to - from,
     columns: batch.columns,
     tokens: cut(batch.tokens),
+    temperatures: (batch.temperatures as Float32Array).slice(from, to),
     weights: cut(batch.weights as Float32Array),
     advantages: cut(batch.advantages as Float32Array),
     oldLogprobs: cut(batch.oldLogprobs as Float32Array),

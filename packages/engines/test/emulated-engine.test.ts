@@ -51,7 +51,7 @@ describe("an emulated engine", () => {
     expect(engine.policyVersion).toBe(1);
   });
 
-  test("runs training calls one after another (E1) and concurrent generations on one decoder", async () => {
+  test("runs training calls one after another (ME1) and concurrent generations on one decoder", async () => {
     const engine = EmulatedEngine.create(profile, { clock });
     const batch = randomBatch(2, 5, 1);
     const both = Promise.all([engine.logprobs(batch), engine.logprobs(batch)]);
@@ -107,7 +107,22 @@ describe("an emulated engine", () => {
     }
   });
 
-  test("abort, pause and cancellation act at the time they are called", async () => {
+  test("gives what a key names one length and the same tokens, on every rank and however calls are cut", async () => {
+    const varied = { ...profile, response: { medianTokens: 20, spread: 0.7 }, durationSpread: 0.5 };
+    const keys = [5, 6, 7, 8];
+    const ranks = [0, 1].map((rank) => EmulatedEngine.create(varied, { clock, seed: 3, rank }));
+    const together = ranks[0]!.generate(
+      keys.map(() => prompt),
+      sampling,
+      { keys },
+    );
+    const apart = Promise.all([8, 5, 7, 6].map((key) => ranks[1]!.generate([prompt], sampling, { keys: [key] })));
+    await settledAt(Promise.all([together, apart]));
+    const [a, b, c, d] = (await apart).map(([completion]) => completion);
+    expect(await together).toEqual([b, d, c, a]);
+  });
+
+  test("abort, pause and cancellation act at the time they are called (DE3)", async () => {
     const engine = EmulatedEngine.create(profile, { clock });
     const call = engine.generate([prompt], sampling);
     await clock.advance(3.5 * stepMs(1));
@@ -124,7 +139,7 @@ describe("an emulated engine", () => {
     await expect(cancelled).rejects.toMatchObject({ code: "call.cancelled" });
   });
 
-  test("takes weights, after which what runs begins again under the new version (E2)", async () => {
+  test("takes weights, after which what runs begins again under the new version (TE2)", async () => {
     const trainer = EmulatedEngine.create(profile, { clock, seed: 5 });
     await settledAt(trainer.optimStep({ learningRate: 0.1 }));
     const engine = EmulatedEngine.create(profile, { clock });
@@ -146,7 +161,7 @@ describe("an emulated engine", () => {
     await refused;
   });
 
-  test("release and restore take their time, free the memory, and refuse calls between (E3)", async () => {
+  test("release and restore take their time, free the memory, and refuse calls between (ME3)", async () => {
     const engine = EmulatedEngine.create(profile, { clock });
     const saved = engine.save();
     const running = expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
@@ -175,7 +190,7 @@ describe("an emulated engine", () => {
   });
 });
 
-test("the decoder finishes everything after exactly its steps, however time is cut (D1, D2)", () => {
+test("the decoder finishes everything after exactly its steps, however time is cut (DE1, DE2)", () => {
   const jobs = fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 1, maxLength: 12 });
   const cuts = fc.array(fc.double({ min: 0.01, max: 500, noNaN: true }), { maxLength: 20 });
   fc.assert(

@@ -1,5 +1,6 @@
 import type { Completion, Sampling } from "@treadle/contracts";
 import type { TransformerEngine } from "@treadle/engines";
+import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { referenceLogprobs } from "./reference-transformer.ts";
 import { smallConfig, smallTransformer } from "./small-transformer.ts";
@@ -16,20 +17,26 @@ beforeAll(async () => {
 afterAll(() => engine.close());
 
 describe("generation", () => {
-  test("gives log-probabilities equal to those of the full forward pass and of the float64 reference", async () => {
+  test("gives the log-probabilities of the distribution sampled from, equal to the full forward pass and the float64 reference", async () => {
     const weights = Object.fromEntries(
       engine.exportWeights().parameters.map(({ name, data }) => [name, Float64Array.from(data)]),
     );
-    const completions = await engine.generate(prompts, sampling);
-    for (const [index, completion] of completions.entries()) {
-      const tokens = Int32Array.of(...prompts[index]!, ...completion.tokens);
-      const scored = await engine.logprobs({ rows: 1, columns: tokens.length, tokens });
-      const reference = referenceLogprobs(smallConfig, weights, [...tokens]);
-      completion.tokens.forEach((token, i) => {
-        const position = prompts[index]!.length + i;
-        expect(completion.logprobs[i]).toBeCloseTo(scored[position]!, 5);
-        expect(completion.logprobs[i]).toBeCloseTo(reference[position - 1]![token]!, 4);
-      });
+    for (const temperature of [1, 0.5, 1.7]) {
+      const completions = await engine.generate(prompts, { ...sampling, temperature });
+      for (const [index, completion] of completions.entries()) {
+        expect(completion.temperature).toBe(temperature);
+        const tokens = Int32Array.of(...prompts[index]!, ...completion.tokens);
+        const temperatures = Float32Array.of(temperature);
+        const scored = await engine.logprobs({ rows: 1, columns: tokens.length, tokens, temperatures });
+        const reference = referenceLogprobs(smallConfig, weights, [...tokens]);
+        completion.tokens.forEach((token, i) => {
+          const position = prompts[index]!.length + i;
+          const sampledFrom = reference[position - 1]!.map((value) => Math.exp(value / temperature));
+          const expected = Math.log(sampledFrom[token]! / sampledFrom.reduce((a, b) => a + b));
+          expect(completion.logprobs[i]).toBeCloseTo(scored[position]!, temperature === 1 ? 5 : 4);
+          expect(completion.logprobs[i]).toBeCloseTo(expected, 4);
+        });
+      }
     }
   });
 
@@ -44,26 +51,45 @@ describe("generation", () => {
     expect(new Set(same.map(({ tokens }) => tokens.join())).size).toBeGreaterThan(3);
   });
 
-  test("chooses the same tokens with more, fewer or other prompts beside (G2), also when prompts wait for a slot (G1)", async () => {
-    const narrow = await smallTransformer({ slotBuckets: [2] });
+  test("chooses the same tokens with more, fewer or other prompts beside (SL2), also when prompts wait for a slot (SL1)", async () => {
+    const narrow = await smallTransformer({ slots: 2 });
     const all = await engine.generate(prompts, sampling);
-    expect((await engine.generate(prompts.slice(0, 3), sampling)).map(tokensOf)).toEqual(all.slice(0, 3).map(tokensOf));
-    expect((await narrow.generate(prompts, sampling)).map(tokensOf)).toEqual(all.map(tokensOf));
+    expect(await engine.generate(prompts.slice(0, 3), sampling)).toEqual(all.slice(0, 3));
+    expect(await narrow.generate(prompts, sampling)).toEqual(all);
     await narrow.close();
   });
 
-  test("chooses the same tokens when equal prompts are read once and shared", async () => {
-    const grouped = await smallTransformer({ slotBuckets: [4, 16] });
-    const groups = [[1, 2], [3], [4, 5, 6]].flatMap((tokens) => Array<Int32Array>(5).fill(Int32Array.from(tokens)));
-    const expected = await engine.generate(groups, sampling);
-    const shared = await grouped.generate(groups, sampling);
-    expect(shared.map(tokensOf)).toEqual(expected.map(tokensOf));
-    shared.forEach(({ logprobs }, index) => {
-      logprobs.forEach((logprob, i) => {
-        expect(logprob).toBeCloseTo(expected[index]!.logprobs[i]!, 5);
-      });
+  test("gives what a key names the same bits, however calls are cut, ordered and run beside each other (SL2)", async () => {
+    const named = prompts.map((prompt, key) => ({ prompt, key: 1000 + key }));
+    const complete = (some: typeof named, on: TransformerEngine) =>
+      on.generate(
+        some.map(({ prompt }) => prompt),
+        { ...sampling, temperature: 0.8 },
+        { keys: some.map(({ key }) => key) },
+      );
+    const expected = new Map((await complete(named, engine)).map((completion, i) => [named[i]!.key, completion]));
+    const narrow = await smallTransformer({ slots: 3 });
+    const cuts = fc.record({
+      order: fc.shuffledSubarray(named, { minLength: named.length }),
+      sizes: fc.array(fc.integer({ min: 1, max: 5 }), { minLength: named.length }),
+      isNarrow: fc.boolean(),
     });
-    await grouped.close();
+    await fc.assert(
+      fc.asyncProperty(cuts, async ({ order, sizes, isNarrow }) => {
+        const calls: (typeof named)[] = [];
+        for (let from = 0, call = 0; from < order.length; from += sizes[call++]!)
+          calls.push(order.slice(from, from + sizes[call]!));
+        const results = await Promise.all(calls.map((some) => complete(some, isNarrow ? narrow : engine)));
+        calls.forEach((some, call) => {
+          expect(results[call]).toEqual(some.map(({ key }) => expected.get(key)));
+        });
+      }),
+      { numRuns: 25 },
+    );
+    await narrow.close();
+    await expect(engine.generate(prompts, sampling, { keys: [1] })).rejects.toMatchObject({
+      code: "engine.invalid-request",
+    });
   });
 
   test("at temperature 0 chooses the likeliest token", async () => {
@@ -80,7 +106,7 @@ describe("generation", () => {
   });
 
   test("samples tokens as often as their probabilities say", async () => {
-    const wide = await smallTransformer({ slotBuckets: [256] });
+    const wide = await smallTransformer({ slots: 256 });
     const draws = 2048;
     const completions = await wide.generate(Array(draws).fill(Int32Array.of(3)), { ...sampling, maxTokens: 1 });
     const [probability] = [Math.exp(completions[0]!.logprobs[0]!)];
@@ -123,7 +149,7 @@ describe("generation", () => {
       const scored = await engine.logprobs({ rows: 1, columns: row.length, tokens: row });
       tokens.forEach((token, i) => {
         if (logprobs[i] === 0) expect(token).toBe(3);
-        else expect(logprobs[i]).toBeCloseTo(scored[prompts[index]!.length + i]!, 5);
+        else expect(logprobs[i]).toBe(scored[prompts[index]!.length + i]!);
       });
     }
   });
@@ -182,7 +208,3 @@ describe("generation", () => {
     });
   });
 });
-
-function tokensOf({ tokens }: Completion): number[] {
-  return [...tokens];
-}

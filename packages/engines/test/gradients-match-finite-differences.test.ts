@@ -14,7 +14,7 @@ const policy = (changes: object): LossSpec => ({
   ...changes,
 });
 
-const { refLogprobs: _, ...withoutReference } = randomBatch(5, 5, 11);
+const { refLogprobs: _, temperatures: ____, ...withoutReference } = randomBatch(5, 5, 11);
 const { oldLogprobs: __, ...onPolicy } = withoutReference;
 const complete = randomBatch(5, 5, 12);
 const { returns: ___, ...withoutReturns } = complete;
@@ -25,6 +25,14 @@ const cases: [name: string, loss: LossSpec, batch: TrainBatch][] = [
   ["token ratios, clipped on both sides", policy({}), withoutReference],
   ["token ratios, clipped asymmetrically", policy({ clipLow: 0.1, clipHigh: 0.5 }), withoutReference],
   ["sequence ratios", policy({ ratio: "sequence", clipLow: 0.3, clipHigh: 0.4 }), withoutReference],
+  [
+    "products of a sequence's ratios",
+    policy({ ratio: "sequence-product", clipLow: 0.8, clipHigh: 2 }),
+    withoutReference,
+  ],
+  ["clipped ratios held constant", policy({ surrogate: "cispo", clipLow: 0.1, clipHigh: 0.3 }), withoutReference],
+  ["half the square of the log-ratio to the reference", policy({ klCoefficient: 0.3, klEstimator: "k2" }), complete],
+  ["cross-entropy at several temperatures", { type: "cross-entropy" }, complete],
   ["dual clip", policy({ clipHigh: 3, dualClip: 1.2 }), withoutReference],
   ["a penalty on divergence from the reference", policy({ klCoefficient: 0.3 }), complete],
   ["an entropy bonus", policy({ entropyCoefficient: 0.2 }), withoutReference],

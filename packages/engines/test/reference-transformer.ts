@@ -23,6 +23,8 @@ function logSoftmax(x: number[]): number[] {
   return x.map((value) => value - total);
 }
 
+const within20 = (nats: number) => Math.min(Math.max(nats, -20), 20);
+
 /** Log-probabilities of the token after each position, `[positions][vocabSize]`. */
 export function referenceLogprobs(config: ReferenceConfig, weights: Matrices, tokens: readonly number[]): number[][] {
   return outputs(config, weights, tokens).map((x) => logSoftmax(product(x, weights["output.projection"]!)));
@@ -83,13 +85,19 @@ export function referenceLoss(
   for (let row = 0; row < batch.rows; row++) {
     const start = row * batch.columns;
     const tokens = [...batch.tokens.subarray(start, start + batch.columns)];
-    const now = referenceLogprobs(config, weights, tokens);
-    const before = referenceLogprobs(config, frozen, tokens);
+    const temperature = batch.temperatures?.[row] ?? 1;
+    const atTemperature = (all: number[][]) => all.map((own) => logSoftmax(own.map((value) => value / temperature)));
+    const now = atTemperature(referenceLogprobs(config, weights, tokens));
+    const before = atTemperature(referenceLogprobs(config, frozen, tokens));
     const values = spec.type === "policy-gradient" && spec.value && referenceValues(config, weights, tokens);
     const counted = tokens.map((_, t) => t).filter((t) => t > 0 && batch.weights[start + t] !== 0);
-    const logRatio = (t: number) =>
-      now[t - 1]![tokens[t]!]! - (batch.oldLogprobs ? batch.oldLogprobs[start + t]! : before[t - 1]![tokens[t]!]!);
-    const meanLogRatio = sum(counted.map(logRatio)) / Math.max(1, counted.length);
+    const ratioAt = (at: number[][], token: number) => {
+      const logRatio = (t: number) =>
+        at[t - 1]![tokens[t]!]! - (batch.oldLogprobs ? batch.oldLogprobs[start + t]! : before[t - 1]![tokens[t]!]!);
+      if (spec.type === "cross-entropy" || spec.ratio === "token") return Math.exp(within20(logRatio(token)));
+      const all = sum(counted.map(logRatio));
+      return Math.exp(within20(spec.ratio === "sequence" ? all / counted.length : all));
+    };
     for (const t of counted) {
       const weight = batch.weights[start + t]!;
       const chosen = now[t - 1]![tokens[t]!]!;
@@ -101,16 +109,20 @@ export function referenceLoss(
         continue;
       }
       const advantage = batch.advantages![start + t]!;
-      const ratio = Math.exp(spec.ratio === "sequence" ? meanLogRatio : logRatio(t));
-      const clipped = Math.min(Math.max(ratio, 1 - spec.clipLow), 1 + spec.clipHigh);
-      let objective = Math.min(ratio * advantage, clipped * advantage);
+      const bounded = (ratio: number) => Math.min(Math.max(ratio, 1 - spec.clipLow), 1 + spec.clipHigh);
+      const ratio = ratioAt(now, t);
+      let objective = Math.min(ratio * advantage, bounded(ratio) * advantage);
       let cut = objective < ratio * advantage;
-      if (spec.dualClip !== undefined && advantage < 0 && objective < spec.dualClip * advantage) {
+      if (spec.surrogate === "cispo") {
+        // What is held constant is that of the frozen weights.
+        objective = bounded(ratioAt(before, t)) * advantage * chosen;
+        cut = bounded(ratio) !== ratio;
+      } else if (spec.dualClip !== undefined && advantage < 0 && objective < spec.dualClip * advantage) {
         objective = spec.dualClip * advantage;
         cut = true;
       }
-      const difference = batch.refLogprobs ? batch.refLogprobs[start + t]! - chosen : 0;
-      const kl = Math.exp(difference) - difference - 1;
+      const difference = batch.refLogprobs ? within20(batch.refLogprobs[start + t]! - chosen) : 0;
+      const kl = spec.klEstimator === "k2" ? difference ** 2 / 2 : Math.exp(difference) - difference - 1;
       if (values && spec.value) {
         const [value, old, target] = [values[t - 1]!, batch.oldValues![start + t]!, batch.returns![start + t]!];
         const moved = old + Math.min(Math.max(value - old, -spec.value.clip), spec.value.clip);

@@ -1,7 +1,7 @@
 import type { Completion, Sampling } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { Slots } from "../src/embedded/slots.ts";
+import { type Reading, Slots } from "../src/embedded/slots.ts";
 
 const vocabSize = 5;
 const contextLength = 12;
@@ -14,24 +14,43 @@ function distribution(history: readonly number[], version: number): number[] {
   return scores.map((score) => score - total);
 }
 
+/** What to read next, after what it copies; no slot reads a prompt that another has read. */
+function take(slots: Slots, histories: number[][], chunk: number): readonly Reading[] {
+  const { copies, readings } = slots.next(chunk);
+  for (const { from, to, count } of copies) {
+    expect(histories[from]!.length, "what is copied was not read").toBeGreaterThanOrEqual(count);
+    histories[to] = histories[from]!.slice(0, count);
+  }
+  return readings;
+}
+
+/** What the model says after each reading; `histories` are what the slots' caches hold. */
+function read(readings: readonly Reading[], histories: number[][], version: number): Float32Array {
+  const logprobs = new Float32Array(readings.length * vocabSize);
+  readings.forEach(({ slot, from, tokens }, row) => {
+    expect(from, "a position was skipped").toBeLessThanOrEqual(histories[slot]!.length);
+    histories[slot] = [...histories[slot]!.slice(0, from), ...tokens];
+    logprobs.set(distribution(histories[slot]!, version), row * vocabSize);
+  });
+  return logprobs;
+}
+
 /** Drives the slots to the end; before step `restartAt` the model changes to version 1. */
-function run(size: number, prompts: readonly Int32Array[], sampling: Sampling, restartAt = Number.POSITIVE_INFINITY) {
+function run(
+  size: number,
+  prompts: readonly Int32Array[],
+  sampling: Sampling,
+  restartAt = Number.POSITIVE_INFINITY,
+  chunk = 3,
+) {
   const slots = new Slots(size, prompts, sampling, contextLength);
   const histories: number[][] = Array.from({ length: size }, () => []);
-  const tokens = new Int32Array(size);
-  const positions = new Int32Array(size);
   const completions = new Map<number, Completion>();
   for (let step = 0; !slots.done; step++) {
     if (step === restartAt) slots.restart();
     const version = step >= restartAt ? 1 : 0;
-    slots.feed(tokens, positions);
-    const logprobs = new Float32Array(size * vocabSize);
-    histories.forEach((history, slot) => {
-      expect(positions[slot]!, "a position was skipped").toBeLessThanOrEqual(history.length);
-      histories[slot] = [...history.slice(0, positions[slot]!), tokens[slot]!];
-      logprobs.set(distribution(histories[slot]!, version), slot * vocabSize);
-    });
-    for (const [index, completion] of slots.advance(logprobs, version)) {
+    const readings = take(slots, histories, chunk);
+    for (const [index, completion] of slots.advance(readings, read(readings, histories, version), version)) {
       expect(completions.has(index), "a prompt finished twice").toBe(false);
       completions.set(index, completion);
     }
@@ -52,27 +71,34 @@ const samplings = fc.record({
   seed: fc.integer({ min: 0, max: 1000 }),
 });
 
-test("every prompt finishes once, with the tokens it has alone, whatever the number of slots (G1, G2)", () => {
+test("every prompt finishes once, with the tokens it has alone, whatever the number of slots (SL1, SL2)", () => {
   fc.assert(
-    fc.property(promptLists, samplings, fc.integer({ min: 1, max: 12 }), (prompts, sampling, size) => {
-      const completions = run(size, prompts, sampling);
-      expect([...completions.keys()].sort((a, b) => a - b)).toEqual(prompts.map((_, index) => index));
-      expect(completions).toEqual(run(1, prompts, sampling));
-      for (const [index, { tokens, logprobs, finishReason }] of completions) {
-        const history = [...prompts[index]!];
-        tokens.forEach((token, i) => {
-          expect(logprobs[i]).toBeCloseTo(distribution(history, 0)[token]!, 5);
-          expect(sampling.stopTokens.includes(token)).toBe(finishReason === "stop" && i === tokens.length - 1);
-          history.push(token);
-        });
-        const full = tokens.length === sampling.maxTokens || history.length === contextLength;
-        if (finishReason === "length") expect(full).toBe(true);
-      }
-    }),
+    fc.property(
+      promptLists,
+      samplings,
+      fc.integer({ min: 1, max: 12 }),
+      fc.integer({ min: 1, max: 20 }),
+      (prompts, sampling, size, chunk) => {
+        const completions = run(size, prompts, sampling, Number.POSITIVE_INFINITY, chunk);
+        expect([...completions.keys()].sort((a, b) => a - b)).toEqual(prompts.map((_, index) => index));
+        expect(completions).toEqual(run(1, prompts, sampling));
+        for (const [index, { tokens, logprobs, finishReason }] of completions) {
+          const history = [...prompts[index]!];
+          tokens.forEach((token, i) => {
+            const scaled = distribution(history, 0).map((logprob) => Math.exp(logprob / (sampling.temperature || 1)));
+            expect(logprobs[i]).toBeCloseTo(Math.log(scaled[token]! / scaled.reduce((a, b) => a + b)), 5);
+            expect(sampling.stopTokens.includes(token)).toBe(finishReason === "stop" && i === tokens.length - 1);
+            history.push(token);
+          });
+          const full = tokens.length === sampling.maxTokens || history.length === contextLength;
+          if (finishReason === "length") expect(full).toBe(true);
+        }
+      },
+    ),
   );
 });
 
-test("after a restart each completion is wholly of the old or wholly of the new model (G3)", () => {
+test("after a restart each completion is wholly of the old or wholly of the new model (SL3)", () => {
   fc.assert(
     fc.property(promptLists, samplings, fc.integer({ min: 0, max: 15 }), (prompts, sampling, restartAt) => {
       const [old, renewed] = [run(3, prompts, sampling), run(3, prompts, sampling, 0)];
@@ -83,16 +109,20 @@ test("after a restart each completion is wholly of the old or wholly of the new 
   );
 });
 
-test("an extended sequence reads what is appended and goes on as if it had been its own, whoever waits beside it (G2, G4)", () => {
+test("an extended sequence reads what is appended and goes on as if it had been its own, whoever waits beside it (SL2, SL4)", () => {
   /** Appends the first stop token's neighbour twice, then ends. */
   const answer = (completion: Completion): Int32Array | undefined =>
     completion.tokens.filter((token) => token === 1).length <= 2 ? Int32Array.of(2, 4) : undefined;
-  const drive = (size: number, prompts: readonly Int32Array[], seed: number, delay: (index: number) => number) => {
+  const drive = (
+    size: number,
+    prompts: readonly Int32Array[],
+    seed: number,
+    delay: (index: number) => number,
+    chunk = 4,
+  ) => {
     const sampling: Sampling = { maxTokens: 6, temperature: 1, stopTokens: [1], seed };
-    const slots = new Slots(size, prompts, sampling, contextLength, 0, true);
+    const slots = new Slots(size, prompts, sampling, contextLength, true);
     const histories: number[][] = Array.from({ length: size }, () => []);
-    const tokens = new Int32Array(size);
-    const positions = new Int32Array(size);
     const completions = new Map<number, Completion>();
     const due: { atStep: number; act: () => [number, Completion][] }[] = [];
     const note = (finished: [number, Completion][]) => {
@@ -107,14 +137,8 @@ test("an extended sequence reads what is appended and goes on as if it had been 
         else due.push(item);
       }
       if (slots.done || slots.isHeld) continue;
-      slots.feed(tokens, positions);
-      const logprobs = new Float32Array(size * vocabSize);
-      histories.forEach((history, slot) => {
-        expect(positions[slot]!, "a position was skipped").toBeLessThanOrEqual(history.length);
-        histories[slot] = [...history.slice(0, positions[slot]!), tokens[slot]!];
-        logprobs.set(distribution(histories[slot]!, 0), slot * vocabSize);
-      });
-      note(slots.advance(logprobs, 0));
+      const readings = take(slots, histories, chunk);
+      note(slots.advance(readings, read(readings, histories, 0), 0));
       for (const held of slots.takeHeld()) {
         due.push({
           atStep: step + 1 + delay(held.index),
@@ -152,16 +176,30 @@ test("an extended sequence reads what is appended and goes on as if it had been 
   );
 });
 
-test("an answer for a sequence that has begun again is ignored (G4)", () => {
+test("samples of one prompt read it once, but for its last token (SL5)", () => {
+  const prompts = [[1, 2, 3, 4], [2, 2], [1, 2, 3, 4], [1, 2, 3, 4], [2, 2], [3]].map((one) => Int32Array.from(one));
+  const slots = new Slots(6, prompts, { maxTokens: 2, temperature: 1, stopTokens: [], seed: 0 }, contextLength);
+  const histories: number[][] = prompts.map(() => []);
+  let numRead = 0;
+  while (!slots.done) {
+    const readings = take(slots, histories, 100);
+    numRead += readings.reduce((sum, { tokens }) => sum + tokens.length, 0);
+    slots.advance(readings, read(readings, histories, 0), 0);
+  }
+  const [wholePrompts, lastTokens, chosen] = [4 + 2 + 1, 2 + 1, prompts.length];
+  expect(numRead).toBe(wholePrompts + lastTokens + chosen);
+});
+
+test("an answer for a sequence that has begun again is ignored (SL4)", () => {
   const sampling: Sampling = { maxTokens: 6, temperature: 0, stopTokens: [0, 1, 2, 3, 4], seed: 0 };
-  const slots = new Slots(1, [Int32Array.of(1)], sampling, contextLength, 0, true);
+  const slots = new Slots(1, [Int32Array.of(1)], sampling, contextLength, true);
   const logprobs = Float32Array.of(-1, -2, -2, -2, -2);
-  slots.advance(logprobs, 0);
+  slots.advance(slots.next(8).readings, logprobs, 0);
   const [early] = slots.takeHeld();
   slots.restart();
   expect(slots.isHeld).toBe(false);
   expect(slots.extend(early!, undefined, 0)).toEqual([]);
-  slots.advance(logprobs, 1);
+  slots.advance(slots.next(8).readings, logprobs, 1);
   const [late] = slots.takeHeld();
   expect(slots.isHeld).toBe(true);
   expect(slots.extend(late!, undefined, 1)).toMatchObject([[0, { finishReason: "stop", policyVersion: 1 }]]);

@@ -2,7 +2,7 @@ import type { TrainBatch } from "@treadle/contracts";
 import { type TransformerConfig, TransformerEngine } from "@treadle/engines";
 import type { z } from "zod";
 
-/** Small enough that a test compiles it in a fraction of a second. */
+/** Small enough that a test compiles its losses in a fraction of a second. */
 export const smallConfig = {
   vocabSize: 7,
   layers: 2,
@@ -11,7 +11,7 @@ export const smallConfig = {
   contextLength: 6,
   seed: 5,
   microBatchRows: 4,
-  slotBuckets: [8],
+  slots: 8,
 };
 
 export const smallTransformer = (changes: Partial<z.input<typeof TransformerConfig>> = {}) =>
@@ -38,6 +38,8 @@ export function randomBatch(rows: number, columns: number, seed: number): Requir
     rows,
     columns,
     tokens: Int32Array.from({ length: rows * columns }, () => Math.floor(random() * smallConfig.vocabSize)),
+    // exact in float32
+    temperatures: Float32Array.from({ length: rows }, (_, row) => [1, 0.5, 2][row % 3]!),
     weights,
     advantages: fill(() => 2 * random() - 1),
     oldLogprobs: fill(() => -2 + 1.2 * (random() - 0.5)),

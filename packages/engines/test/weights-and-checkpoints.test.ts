@@ -52,7 +52,7 @@ describe("weights", () => {
     await Promise.all([engine.close(), narrower.close()]);
   });
 
-  test("that arrive while completions run make these start over: each is of one version (W3, E2)", async () => {
+  test("that arrive while completions run make these start over: each is of one version (W3, TE2)", async () => {
     const engine = await smallTransformer();
     const old = await engine.generate(prompts, sampling);
     let finished = 0;
@@ -71,8 +71,8 @@ describe("weights", () => {
   });
 });
 
-test("weights that arrive while shared prompts are read make the reading start over (W3, E2)", async () => {
-  const engine = await smallTransformer({ slotBuckets: [2, 12] });
+test("weights that arrive while shared prompts are read make the reading start over (W3, TE2)", async () => {
+  const engine = await smallTransformer({ slots: 12 });
   const group = Array<Int32Array>(12).fill(Int32Array.of(1, 2, 3));
   const running = engine.generate(group, sampling);
   await engine.loadWeights(trained.exportWeights());
@@ -131,7 +131,7 @@ describe("release", () => {
     await Promise.all([engine.close(), straight.close()]);
   });
 
-  test("makes calls fail, those that run included (E3)", async () => {
+  test("makes calls fail, those that run included (TE3)", async () => {
     const engine = await smallTransformer();
     const running = engine.generate(prompts, sampling);
     const outcome = expect(running).rejects.toMatchObject({ code: "engine.released" });
@@ -161,4 +161,26 @@ test("equal configurations start equal, and a wrong one is refused with every pr
   await expect(wrong).rejects.toThrow(/layers/);
   await expect(wrong).rejects.toThrow(/vocabSize/);
   await expect(TransformerEngine.create({ ...smallConfig, heads: 3 })).rejects.toThrow(/heads/);
+});
+
+test("calls that read or write parameters run one after another, though nobody waits between them (TE1)", async () => {
+  const [waited, hurried] = await Promise.all([smallTransformer(), smallTransformer()]);
+  const weights = trained.exportWeights();
+  const batch = randomBatch(120, 6, 9); // many pieces, with turns of the event loop between them
+  const calls = (engine: TransformerEngine): (() => Promise<unknown>)[] => [
+    () => engine.forwardBackward(batch, { type: "cross-entropy" }),
+    () => engine.logprobs(batch),
+    () => engine.optimStep({ learningRate: 0.05, scale: 0.01 }),
+    () => engine.logprobs(batch),
+    () => engine.forwardBackward(batch, { type: "cross-entropy" }),
+    () => engine.optimStep({ learningRate: 0.05, scale: 0.01 }),
+    () => engine.logprobs(batch),
+    () => engine.loadWeights(weights),
+    () => engine.logprobs(batch),
+  ];
+  const expected: unknown[] = [];
+  for (const call of calls(waited)) expected.push(await call());
+  expect(await Promise.all(calls(hurried).map((call) => call()))).toEqual(expected);
+  expect(hurried.exportWeights()).toEqual(waited.exportWeights());
+  await Promise.all([waited.close(), hurried.close()]);
 });

@@ -20,7 +20,7 @@ export function oldLogprobsOf(episode: Episode): Float32Array {
 /**
  * Throws `learning.invalid-batch` unless the parallel arrays are as long as `tokens`, the mask is 0 or 1, nothing before
  * `promptLength` nor at token 0 (which has no context to be predicted from) is the policy's, numbers are finite where
- * they will be used, and token ids are in `[0, vocabularySize)`.
+ * they will be used, the temperature is finite and not 0, and token ids are in `[0, vocabularySize)`.
  */
 export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_INFINITY): void {
   const who = `episode of prompt '${episode.promptId}'`;
@@ -34,6 +34,11 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
     if (array !== undefined && array.length !== length) {
       throw invalid(`${who} has '${array.length}' ${name}: allowed is one for each of its '${length}' tokens`);
     }
+  }
+  if (!(episode.temperature > 0 && Number.isFinite(episode.temperature))) {
+    throw invalid(
+      `${who} has temperature '${episode.temperature}': allowed is a finite number > 0; greedy episodes are for evaluation`,
+    );
   }
   if (!Number.isFinite(episode.reward)) {
     throw invalid(`${who} has reward '${episode.reward}': allowed is a finite number; check the reward's plugin`);
@@ -57,10 +62,10 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
   }
 }
 
-/** Throws `learning.invalid-batch` unless `array` is finite where the mask is not 0; elsewhere it is never used. */
-export function checkFinite(array: Float32Array, mask: Float32Array, name: string, who: string): void {
+/** Throws `learning.invalid-batch` unless `array` is finite in float32 where the mask is not 0; elsewhere it is never used. */
+export function checkFinite(array: Float32Array | Float64Array, mask: Float32Array, name: string, who: string): void {
   for (let token = 0; token < array.length; token++) {
-    if (mask[token] !== 0 && !Number.isFinite(array[token])) {
+    if (mask[token] !== 0 && !Number.isFinite(Math.fround(array[token]!))) {
       throw invalid(`${who} has ${name} '${array[token]}' at token '${token}': allowed is a finite number`);
     }
   }

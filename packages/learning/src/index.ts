@@ -15,7 +15,15 @@ export {
 export { createAlgorithm } from "./algorithms/create.ts";
 export type { FilterResult } from "./algorithms/filter.ts";
 export { overlongReward } from "./algorithms/group-relative.ts";
-export { type AdvantageMoments, advantageMoments, normaliseAdvantages } from "./algorithms/normalise.ts";
+export {
+  advantageMoments,
+  type Moments,
+  mergeMoments,
+  momentsOf,
+  normaliseAdvantages,
+  standardiser,
+} from "./algorithms/normalise.ts";
+export { type ReferenceScores, type ReferenceStep, referenceStep } from "./algorithms/reference-step.ts";
 export { parseConfig } from "./config.ts";
 export { checkEpisode, countPolicyTokens } from "./episode.ts";
 export { type GaeOptions, generalisedAdvantages, type Rollouts } from "./gae.ts";
@@ -50,6 +58,7 @@ export {
 export {
   type Accuracy,
   type ArithmeticProblem,
+  type ArithmeticSplit,
   type ArithmeticTask,
   ArithmeticTaskConfig,
   arithmeticAlphabet,

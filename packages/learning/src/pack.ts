@@ -36,13 +36,14 @@ type Field = "advantages" | "oldLogprobs" | "refLogprobs" | "returns" | "oldValu
 type Row = {
   readonly tokens: Int32Array;
   readonly mask: ArrayLike<number>;
+  readonly temperature?: number;
   readonly tokenWeight: number;
   readonly divisor: number;
 } & { readonly [Name in Field]?: ArrayLike<number> | undefined };
 
 /**
  * Samples to rectangles for `forwardBackward`. Weights carry the mask and the normalisation (see `Normalisation`), and
- * are those of the whole step whichever chunk of it is packed. `oldLogprobs` are the recomputed ones where an episode has
+ * are those of the whole step whichever chunk of it is packed; temperatures are those that the episodes were sampled at. `oldLogprobs` are the recomputed ones where an episode has
  * them, else the sampler's. `refLogprobs` are packed when every sample has them.
  *
  * Throws `learning.invalid-batch`, and packs nothing, if a sequence is wider than every width, arrays disagree in length,
@@ -67,6 +68,7 @@ export function packSamples(
     return {
       tokens: episode.tokens,
       mask: episode.mask,
+      temperature: episode.temperature,
       ...sequenceWeight(options.normalisation, countPolicyTokens(episode)),
       advantages: sample.advantages,
       oldLogprobs: oldLogprobsOf(episode),
@@ -114,6 +116,7 @@ export function packForScoring(episodes: readonly Episode[], options: PackOption
     return {
       tokens: episode.tokens,
       mask: episode.mask,
+      temperature: episode.temperature,
       ...sequenceWeight({ type: "token-mean" }, countPolicyTokens(episode)),
     };
   });
@@ -183,6 +186,7 @@ function rectangle(
   const height = options.fixedRows ? options.maxRows : indexes.length;
   const tokens = new Int32Array(height * columns).fill(options.paddingToken);
   const weights = new Float32Array(height * columns);
+  const temperatures = new Float32Array(height).fill(1);
   const sampleIndexes = new Int32Array(height).fill(-1);
   const lengths = new Int32Array(height);
   let divisor = 0;
@@ -192,6 +196,7 @@ function rectangle(
     for (let token = 0; token < row.tokens.length; token++) {
       if (row.mask[token] !== 0) weights[at * columns + token] = row.tokenWeight;
     }
+    temperatures[at] = row.temperature ?? 1;
     sampleIndexes[at] = index;
     lengths[at] = row.tokens.length;
     divisor += row.divisor;
@@ -213,6 +218,7 @@ function rectangle(
     rows: height,
     columns,
     tokens,
+    temperatures,
     weights,
     advantages: fill("advantages"),
     oldLogprobs: fill("oldLogprobs"),

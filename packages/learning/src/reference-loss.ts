@@ -1,4 +1,4 @@
-import type { LossMetrics, LossSpec, TrainBatch } from "@treadle/contracts";
+import { type LossMetrics, type LossSpec, maxLogRatio, type TrainBatch } from "@treadle/contracts";
 import { invalid } from "./episode.ts";
 
 /**
@@ -12,26 +12,30 @@ import { invalid } from "./episode.ts";
  *
  * `policy-gradient`, with advantage A, and `old` and `ref` from the batch:
  *
- *     term = −surrogate + klCoefficient · k3 − entropyCoefficient · H + value.coefficient · error
+ *     term = −surrogate + klCoefficient · kl − entropyCoefficient · H + value.coefficient · error
  *
- *     ratio      token:    ρ = exp(new − old)
- *                sequence: ρ = exp(mean of (new − old) over the row's entries with weight)   the same for the whole row;
- *                          its gradient reaches every one of those entries
+ *     ratio      token:            ρ = exp(within(new − old))
+ *                sequence:         ρ = exp(within(mean of (new − old) over the row's entries with weight))
+ *                sequence-product: ρ = exp(within(sum of (new − old) over them))
+ *                                  the last two are the same for the whole row; the gradient reaches each of those entries
+ *     within     to ± 20 nats (`maxLogRatio`), as verl clamps log-ratios; beyond, the gradient is 0
  *     clipped    min(ρ A, clip(ρ, 1 − clipLow, 1 + clipHigh) A)                              PPO, arXiv:1707.06347
  *     surrogate  clipped; with dualClip c and A < 0: max(clipped, c A)                       arXiv:1912.09729
- *     k3         exp(ref − new) − 1 − (ref − new)      estimates KL(policy || reference), never negative
- *                                                      (Schulman, "Approximating KL Divergence", 2020)
+ *                cispo: clip(ρ, 1 − clipLow, 1 + clipHigh) A · new, the clipped ratio held constant   arXiv:2506.13585
+ *     kl         with d = within(new − ref): k3 is exp(−d) − 1 + d, never negative; k2 is d² / 2, whose gradient is that
+ *                of the KL on average           (Schulman, "Approximating KL Divergence", 2020)
  *
  *     error      ½ max((v − return)², (old value + clip(v − old value, ± value.clip) − return)²)   0 without `value`
  *
  * Without `oldLogprobs` the batch is on-policy: `old` is `new` held constant, so ρ is 1 and its gradient is that of
  * REINFORCE. The gradient of a clipped surrogate is 0; where both sides of a min or max are equal it is that of ρ A.
  *
- * Metrics are sums of `weight · x`: `kl` of k3 (0 without refLogprobs), `entropy` of H (0 if not given), `clipFraction` of
- * 1 where the surrogate differs from ρ A, else 0, `valueLoss` of the error. `weight` is the sum of the weights.
+ * Metrics are sums of `weight · x`: `kl` (0 without refLogprobs), `entropy` of H (0 if not given), `clipFraction` of 1
+ * where the surrogate differs from ρ A (cispo: where the clipped ratio differs from ρ), else 0, `valueLoss` of the error.
+ * `weight` is the sum of the weights.
  *
- * Throws `learning.invalid-batch` when the spec needs an array that is missing, an array has the wrong length, or a weight
- * is negative.
+ * Throws `learning.invalid-batch` when the spec needs an array that is missing, an array has the wrong length, a weight is
+ * negative or not finite, or a number with a weight is not finite.
  */
 export function referenceLoss(
   spec: LossSpec,
@@ -91,30 +95,33 @@ function policyGradient(
   for (let row = 0; row < rows; row++) {
     const entries: number[] = [];
     for (let entry = row * columns; entry < (row + 1) * columns; entry++) if (weights[entry] !== 0) entries.push(entry);
-    const rowRatio = Math.exp(entries.reduce((sum, entry) => sum + logRatio(entry), 0) / entries.length);
+    const rowSum = entries.reduce((sum, entry) => sum + logRatio(entry), 0);
+    const rowRatio = clampedRatio(spec.ratio === "sequence" ? rowSum / entries.length : rowSum);
     let rowGradient = 0;
 
     for (const entry of entries) {
       const weight = weights[entry]!;
       const advantage = batch.advantages![entry]!;
-      const ratio = spec.ratio === "sequence" ? rowRatio : Math.exp(logRatio(entry));
-      const surrogate = clippedSurrogate(spec, ratio, advantage);
+      const ratio = spec.ratio === "token" ? clampedRatio(logRatio(entry)) : rowRatio;
+      const surrogate =
+        spec.surrogate === "cispo"
+          ? cispoSurrogate(spec, ratio.value, advantage, newLogprobs[entry]!)
+          : clippedSurrogate(spec, ratio, advantage);
       sums.weight += weight;
       sums.loss -= weight * surrogate.value;
       sums.clipFraction += surrogate.clipped ? weight : 0;
-      if (!surrogate.clipped) {
-        // d ρ / d new is ρ; for a sequence it is ρ / n at each of its n entries.
-        if (spec.ratio === "sequence") rowGradient -= (weight * advantage * ratio) / entries.length;
-        else gradient[entry]! -= weight * advantage * ratio;
-      }
+      gradient[entry]! -= weight * surrogate.logprobSlope;
+      // d ρ / d new is ρ at every entry of a product, and ρ / n at each of the n of a mean.
+      const slope = weight * surrogate.ratioSlope * ratio.slope;
+      if (spec.ratio === "token") gradient[entry]! -= slope;
+      else rowGradient -= spec.ratio === "sequence" ? slope / entries.length : slope;
 
       if (refLogprobs !== undefined) {
-        const difference = refLogprobs[entry]! - newLogprobs[entry]!;
-        const k3 = Math.expm1(difference) - difference;
-        sums.kl += weight * k3;
+        const kl = klEstimate(spec.klEstimator ?? "k3", newLogprobs[entry]! - refLogprobs[entry]!);
+        sums.kl += weight * kl.value;
         if (spec.klCoefficient > 0) {
-          sums.loss += weight * spec.klCoefficient * k3;
-          gradient[entry]! -= weight * spec.klCoefficient * Math.expm1(difference);
+          sums.loss += weight * spec.klCoefficient * kl.value;
+          gradient[entry]! += weight * spec.klCoefficient * kl.slope;
         }
       }
 
@@ -136,7 +143,7 @@ function policyGradient(
         valueGradient[entry] = weight * spec.value.coefficient * error.slope;
       }
     }
-    if (spec.ratio === "sequence") for (const entry of entries) gradient[entry]! += rowGradient;
+    if (spec.ratio !== "token") for (const entry of entries) gradient[entry]! += rowGradient;
   }
   return { metrics: sums, gradient, entropyGradient, valueGradient };
 }
@@ -155,16 +162,48 @@ function clippedError(
   return { value: moved ** 2 / 2, slope: Math.abs(change) > clip ? 0 : moved };
 }
 
-function clippedSurrogate(
-  spec: { readonly clipLow: number; readonly clipHigh: number; readonly dualClip?: number | undefined },
-  ratio: number,
-  advantage: number,
-): { readonly value: number; readonly clipped: boolean } {
-  const plain = ratio * advantage;
-  const clippedRatio = Math.min(Math.max(ratio, 1 - spec.clipLow), 1 + spec.clipHigh);
-  let value = Math.min(plain, clippedRatio * advantage);
+/** A number, and its derivative by the log-ratio that it is a function of. */
+type Sloped = { readonly value: number; readonly slope: number };
+
+function clampedRatio(logRatio: number): Sloped {
+  const value = Math.exp(Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio));
+  return { value, slope: Math.abs(logRatio) > maxLogRatio ? 0 : value };
+}
+
+function klEstimate(estimator: "k2" | "k3", logRatio: number): Sloped {
+  const within = Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio);
+  const moves = Math.abs(logRatio) > maxLogRatio ? 0 : 1;
+  if (estimator === "k2") return { value: within ** 2 / 2, slope: moves * within };
+  return { value: Math.expm1(-within) + within, slope: -moves * Math.expm1(-within) };
+}
+
+type Surrogate = {
+  readonly value: number;
+  readonly clipped: boolean;
+  /** derivatives by the ratio, and by the new log-probability where the surrogate has it as a factor */
+  readonly ratioSlope: number;
+  readonly logprobSlope: number;
+};
+type Clip = { readonly clipLow: number; readonly clipHigh: number; readonly dualClip?: number | undefined };
+
+const clippedRatio = (spec: Clip, ratio: number) => Math.min(Math.max(ratio, 1 - spec.clipLow), 1 + spec.clipHigh);
+
+function clippedSurrogate(spec: Clip, ratio: Sloped, advantage: number): Surrogate {
+  const plain = ratio.value * advantage;
+  let value = Math.min(plain, clippedRatio(spec, ratio.value) * advantage);
   if (spec.dualClip !== undefined && advantage < 0) value = Math.max(value, spec.dualClip * advantage);
-  return { value, clipped: value !== plain };
+  const clipped = value !== plain;
+  return { value, clipped, ratioSlope: clipped ? 0 : advantage, logprobSlope: 0 };
+}
+
+function cispoSurrogate(spec: Clip, ratio: number, advantage: number, logprob: number): Surrogate {
+  const held = clippedRatio(spec, ratio);
+  return {
+    value: held * advantage * logprob,
+    clipped: held !== ratio,
+    ratioSlope: 0,
+    logprobSlope: held * advantage,
+  };
 }
 
 function check(
@@ -192,8 +231,16 @@ function check(
       throw invalid(`${name} has '${array.length}' entries: allowed is ${batch.rows} × ${batch.columns}`);
     }
   }
-  const negative = batch.weights.findIndex((weight) => !(weight >= 0));
+  const negative = batch.weights.findIndex((weight) => !(weight >= 0 && weight < Number.POSITIVE_INFINITY));
   if (negative >= 0) throw invalid(`weight '${batch.weights[negative]}' at '${negative}': allowed is a number >= 0`);
+  for (const [name, array] of arrays) {
+    for (let entry = 0; array !== undefined && entry < entries; entry++) {
+      if (batch.weights[entry] === 0 || Number.isFinite(array[entry])) continue;
+      throw invalid(
+        `${name} has '${array[entry]}' at '${entry}': allowed is a finite number where the weight is not 0`,
+      );
+    }
+  }
   if (spec.type === "cross-entropy") return;
   if (batch.advantages === undefined) throw invalid("the batch has no advantages: policy-gradient needs them");
   if (spec.klCoefficient > 0 && batch.refLogprobs === undefined) {

@@ -1,4 +1,4 @@
-import type { Episode, EpisodeGroup } from "@treadle/contracts";
+import { type Episode, type EpisodeGroup, maxLogRatio } from "@treadle/contracts";
 import type { TrainSample } from "./algorithms/algorithm.ts";
 import { invalid } from "./episode.ts";
 
@@ -55,6 +55,8 @@ function checkVersions(episode: Episode, currentVersion: number): void {
 
 export type TruncatedImportance = {
   readonly samples: TrainSample[];
+  /** policy tokens that were weighted */
+  readonly tokens: number;
   /** mean over policy tokens of the importance weight before truncation: 1 when sampler and trainer agree */
   readonly meanImportance: number;
   /** share of policy tokens whose weight was cut */
@@ -89,7 +91,8 @@ export function truncateImportance(samples: readonly TrainSample[], cap: number)
     }
     const advantages = sample.advantages.map((advantage, token) => {
       if (episode.mask[token] === 0) return 0;
-      const importance = Math.exp(oldLogprobs[token]! - episode.logprobs[token]!);
+      const logRatio = oldLogprobs[token]! - episode.logprobs[token]!;
+      const importance = Math.exp(Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio));
       tokens += 1;
       total += importance;
       if (importance > cap) truncated += 1;
@@ -99,6 +102,7 @@ export function truncateImportance(samples: readonly TrainSample[], cap: number)
   });
   return {
     samples: corrected,
+    tokens,
     meanImportance: tokens === 0 ? 1 : total / tokens,
     truncatedFraction: tokens === 0 ? 0 : truncated / tokens,
   };

@@ -1,7 +1,14 @@
 import type { EpisodeGroup } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { advantageMoments, algorithmNames, createAlgorithm, normaliseAdvantages, packSamples } from "../src/index.ts";
+import {
+  advantageMoments,
+  algorithmNames,
+  createAlgorithm,
+  mergeMoments,
+  normaliseAdvantages,
+  packSamples,
+} from "../src/index.ts";
 import { makeEpisode, makeGroup } from "../src/testing/index.ts";
 
 const reward = fc.double({ min: -10, max: 10, noNaN: true });
@@ -21,7 +28,7 @@ const group: fc.Arbitrary<EpisodeGroup> = fc
 
 const groupRelative = ["grpo", "dapo", "gspo", "rloo"] as const;
 /** The one advantage of a sample whose tokens all have the same. */
-const ofSample = (sample: { advantages: Float32Array }) => sample.advantages[1]!;
+const ofSample = (sample: { advantages: Float64Array }) => sample.advantages[1]!;
 
 describe("group-relative advantages", () => {
   test.each(groupRelative)("of %s sum to zero over a group", (name) => {
@@ -60,17 +67,12 @@ describe("group-relative advantages", () => {
   });
 });
 
-test("advantages scaled over a step have mean zero and deviation one, whatever parts its moments were summed from", () => {
+test("advantages scaled over a step have mean zero and deviation one, whatever parts its moments were merged from", () => {
   fc.assert(
     fc.property(fc.array(group, { minLength: 1, maxLength: 4 }), fc.nat(4), (groups, cut) => {
       const raw = createAlgorithm({ name: "reinforce++" }).advantages(groups);
-      const [one, two] = [advantageMoments(raw.slice(0, cut)), advantageMoments(raw.slice(cut))];
-      const moments = {
-        tokens: one.tokens + two.tokens,
-        sum: one.sum + two.sum,
-        squares: one.squares + two.squares,
-      };
-      const samples = normaliseAdvantages(raw, moments);
+      const moments = [advantageMoments(raw.slice(0, cut)), advantageMoments(raw.slice(cut))];
+      const samples = normaliseAdvantages(raw, mergeMoments(moments));
       const tokens = samples.flatMap(({ advantages, episode }) =>
         [...advantages].filter((_, token) => episode.mask[token] === 1),
       );
@@ -112,7 +114,7 @@ describe("streaming", () => {
 
   test("algorithms with statistics of the whole step say so", () => {
     const whole = algorithmNames.filter((name) => createAlgorithm({ name }).needsWholeBatch);
-    expect(whole).toEqual(["ppo", "reinforce++"]);
+    expect(whole).toEqual(["reinforce++", "reinforce++-baseline", "ppo"]);
   });
 });
 

@@ -47,10 +47,12 @@ describe("grpo", () => {
     expect(algorithm.loss).toEqual({
       type: "policy-gradient",
       ratio: "token",
+      surrogate: "clipped",
       clipLow: 0.2,
       clipHigh: 0.2,
       dualClip: 3,
       klCoefficient: 0.04,
+      klEstimator: "k3",
       entropyCoefficient: 0,
     });
     expect(algorithm).toMatchObject({ needsReference: true, needsWholeBatch: false, needsValues: false });
@@ -141,7 +143,7 @@ describe("reinforce++", () => {
   });
 
   test("may subtract the group's mean first", () => {
-    const algorithm = createAlgorithm({ name: "reinforce++", baseline: "group-mean", kl: { placement: "none" } });
+    const algorithm = createAlgorithm({ name: "reinforce++-baseline", kl: { placement: "none" } });
     // an easy and a hard prompt: 11 10 and 1 0 both become 0.5 −0.5, deviation 0.5
     const samples = normalised(algorithm.advantages([makeGroup([11, 10]), makeGroup([1, 0])]));
     expect(samples.map(({ advantages }) => round(advantages)[1])).toEqual([1, -1, 1, -1]);
@@ -170,6 +172,14 @@ describe("ppo", () => {
     const [sample] = algorithm.advantages(groups);
     expect(round(sample!.advantages)).toEqual([0, 0.65, 0.5]);
     expect(round(sample!.returns!)).toEqual([0, 0.9, 1]);
+  });
+
+  test("goes on from the value before the last token of a cut answer when asked", () => {
+    const options = { name: "ppo", lambda: 1, normaliseAdvantages: false, truncation: "bootstrap" };
+    const cut = [{ promptId: "prompt", episodes: [{ ...episode, finishReason: "length" as const }] }];
+    // 1 + 0.5 for both tokens; an answer that stopped is worth its reward
+    expect(round(createAlgorithm(options).advantages(cut)[0]!.returns!)).toEqual([0, 1.5, 1.5]);
+    expect(round(createAlgorithm(options).advantages(groups)[0]!.returns!)).toEqual([0, 1, 1]);
   });
 
   test("estimates the penalty with k3 when asked", () => {

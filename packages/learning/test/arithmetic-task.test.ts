@@ -1,5 +1,7 @@
+import { readFile } from "node:fs/promises";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { parse as parseYaml } from "yaml";
 import { createArithmeticTask, createCharacterTokenizer, measureAccuracy } from "../src/index.ts";
 
 const task = createArithmeticTask();
@@ -7,6 +9,11 @@ const textOf = (prompt: { tokens: Int32Array }) => task.tokenizer.decode(prompt.
 const parse = (text: string) => {
   const [, left, operator, right] = /^(\d+)([-+*])(\d+)=$/.exec(text)!;
   return { left: Number(left), operator: operator as "+" | "-" | "*", right: Number(right) };
+};
+
+const identityOf = (text: string) => {
+  const { left, right } = parse(text);
+  return `${Math.min(left, right)}+${Math.max(left, right)}`;
 };
 
 describe("problems", () => {
@@ -66,7 +73,8 @@ describe("problems", () => {
     const seen = new Set(small.problemsAt(0, 2000).map(textOf));
     let training = 0;
     for (let left = 0; left <= 9; left++) {
-      for (let right = 0; right <= 9; right++) if (!small.isHeldOut({ left, operator: "+", right })) training += 1;
+      for (let right = 0; right <= 9; right++)
+        if (small.splitOf({ left, operator: "+", right }) === "training") training += 1;
     }
     expect(seen.size).toBe(training);
   });
@@ -74,13 +82,13 @@ describe("problems", () => {
 
 describe("the split", () => {
   test("keeps training and held-out problems apart for every seed", () => {
-    const heldOut = new Set(task.heldOut(400).map(textOf));
-    expect(heldOut.size).toBe(400);
+    const heldOut = new Set(task.heldOut(300).map(textOf));
+    expect(heldOut.size).toBe(300);
     fc.assert(
       fc.property(fc.nat(), fc.nat(), (seed, step) => {
         for (const prompt of createArithmeticTask({ seed }).problemsAt(step, 30)) {
           expect(heldOut.has(textOf(prompt))).toBe(false);
-          expect(task.isHeldOut(parse(textOf(prompt)))).toBe(false);
+          expect(task.splitOf(parse(textOf(prompt)))).toBe("training");
         }
       }),
       { numRuns: 50 },
@@ -91,8 +99,8 @@ describe("the split", () => {
     expect(createArithmeticTask({ seed: 7 }).heldOut(50)).toEqual(task.heldOut(50));
     fc.assert(
       fc.property(fc.integer({ min: 10, max: 99 }), fc.integer({ min: 10, max: 99 }), (left, right) => {
-        const mirrored = task.isHeldOut({ left: right, operator: "+", right: left });
-        expect(task.isHeldOut({ left, operator: "+", right })).toBe(mirrored);
+        const mirrored = task.splitOf({ left: right, operator: "+", right: left });
+        expect(task.splitOf({ left, operator: "+", right })).toBe(mirrored);
       }),
     );
   });
@@ -100,11 +108,45 @@ describe("the split", () => {
   test("holds out about the fraction asked for", () => {
     let heldOut = 0;
     for (let left = 10; left < 100; left++) {
-      for (let right = 10; right < 100; right++) if (task.isHeldOut({ left, operator: "+", right })) heldOut += 1;
+      for (let right = 10; right < 100; right++)
+        if (task.splitOf({ left, operator: "+", right }) === "held-out") heldOut += 1;
     }
     // 4095 independent unordered pairs at 0.1: a standard deviation of about 0.0065 in this weighting
     expect(heldOut / 8100).toBeGreaterThan(0.07);
     expect(heldOut / 8100).toBeLessThan(0.13);
+  });
+
+  test("counts a sum and its mirror once, in each of the three sets, which never meet", () => {
+    const sets = [task.heldOut(300), task.validation(150), task.demonstrated(170)].map(
+      (prompts) => new Set(prompts.map((prompt) => identityOf(textOf(prompt)))),
+    );
+    expect(sets.map(({ size }) => size)).toEqual([300, 150, 170]);
+    expect(new Set(sets.flatMap((set) => [...set])).size).toBe(620);
+    expect(createArithmeticTask({ seed: 7 }).validation(50)).toEqual(task.validation(50));
+  });
+
+  test("demonstrates what it is asked for, both ways round, and of every seed other problems", () => {
+    const demonstrated = task.demonstrated(40);
+    expect(new Set(demonstrated.map(textOf)).size).toBe(demonstrated.length);
+    expect(demonstrated.length).toBeGreaterThan(70);
+    expect(demonstrated.every((prompt) => task.splitOf(parse(textOf(prompt))) === "training")).toBe(true);
+    expect(createArithmeticTask({ seed: 7 }).demonstrated(40)).not.toEqual(demonstrated);
+  });
+
+  test("of the main job leaves at most one trainable problem in twenty demonstrated", async () => {
+    const file = new URL("../../../workflows/reasoning-grpo/config.yaml", import.meta.url);
+    const config = parseYaml(await readFile(file, "utf8"));
+    const main = createArithmeticTask(config.task);
+    const trainable = new Set<string>();
+    for (let left = 10; left < 100; left++) {
+      for (let right = left; right < 100; right++) {
+        if (main.splitOf({ left, operator: "+", right }) === "training") trainable.add(`${left}+${right}`);
+      }
+    }
+    const shown = new Set(main.demonstrated(config.imitation.problems).map((prompt) => identityOf(textOf(prompt))));
+    expect(shown.size / trainable.size).toBeLessThanOrEqual(0.05);
+    expect(main.heldOut(config.evaluation.problems)).toHaveLength(config.evaluation.problems);
+    expect(main.validation(config.evaluation.validationProblems)).toHaveLength(config.evaluation.validationProblems);
   });
 
   test("says when it has too few problems", () => {

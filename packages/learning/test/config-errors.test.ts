@@ -5,12 +5,12 @@ const wrong: [string, () => unknown, string][] = [
   [
     "an unknown algorithm",
     () => createAlgorithm({ name: "grop" }),
-    "algorithm.name is 'grop': allowed is one of 'grpo', 'ppo', 'dapo', 'reinforce++', 'rloo', 'gspo'; did you mean 'grpo'",
+    "algorithm.name is 'grop': allowed is one of 'grpo', 'dr-grpo', 'dapo', 'gspo', 'cispo', 'rloo', 'reinforce++', 'reinforce++-baseline', 'ppo'; did you mean 'grpo'",
   ],
   [
     "no algorithm",
     () => createAlgorithm({}),
-    "algorithm.name is 'undefined': allowed is one of 'grpo', 'ppo', 'dapo', 'reinforce++', 'rloo', 'gspo'",
+    "algorithm.name is 'undefined': allowed is one of 'grpo', 'dr-grpo', 'dapo', 'gspo', 'cispo', 'rloo', 'reinforce++', 'reinforce++-baseline', 'ppo'",
   ],
   [
     "a value out of range",
@@ -29,8 +29,8 @@ const wrong: [string, () => unknown, string][] = [
   ],
   [
     "a wrong choice",
-    () => createAlgorithm({ name: "reinforce++", baseline: "mean" }),
-    "algorithm.baseline is 'mean': allowed is one of 'none', 'group-mean'",
+    () => createAlgorithm({ name: "rloo", action: "episode" }),
+    "algorithm.action is 'episode': allowed is one of 'sequence', 'token'",
   ],
   [
     "a KL where the algorithm has none",

@@ -135,9 +135,24 @@ describe("what a step minimises", () => {
     expect(lossOf({ name: "dapo" })).toBeCloseTo(0.55, 5);
   });
 
-  test("for rloo is the mean over sequences of the sum over tokens", () => {
+  test("for rloo is the mean over sequences of their products of ratios, each clipped as a whole", () => {
+    // ratio 1.1 for the good one, 1.1³ for the bad one, neither clipped: −(1.1 − 1.331) / 2 = 0.1155
+    expect(lossOf({ name: "rloo" })).toBeCloseTo(0.1155, 5);
+  });
+
+  test("for rloo whose actions are tokens is the mean over sequences of the sum over tokens", () => {
     // −(1.1 − 3 · 1.1) / 2 = 1.1
-    expect(lossOf({ name: "rloo" })).toBeCloseTo(1.1, 5);
+    expect(lossOf({ name: "rloo", action: "token" })).toBeCloseTo(1.1, 5);
+  });
+
+  test("for dr-grpo divides every sequence's sum by the budget", () => {
+    // advantages ±0.5: −(0.5 · 1.1 − 0.5 · 3.3) / 10 / 2 = 0.055
+    expect(lossOf({ name: "dr-grpo", maxTokens: 10 })).toBeCloseTo(0.055, 5);
+  });
+
+  test("for cispo weighs log-probabilities by clipped ratios", () => {
+    // −1.1 · (−1 + ln 1.1) · (1 − 3) / 4, where advantages are 1 and −1
+    expect(lossOf({ name: "cispo" })).toBeCloseTo((1.1 * (Math.log(1.1) - 1) * 2) / 4, 5);
   });
 
   test("for gspo clips the whole sequence", () => {

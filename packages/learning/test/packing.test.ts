@@ -18,7 +18,7 @@ function sample(given: Parameters<typeof makeEpisode>[0] = {}): TrainSample {
   const episode = makeEpisode(given);
   return {
     episode,
-    advantages: episode.tokens.reduce((array, _, at) => array.fill(at, at), new Float32Array(episode.tokens.length)),
+    advantages: episode.tokens.reduce((array, _, at) => array.fill(at, at), new Float64Array(episode.tokens.length)),
   };
 }
 
@@ -33,6 +33,7 @@ test("a rectangle by hand", () => {
       rows: 3,
       columns: 5,
       tokens: Int32Array.of(5, 6, 7, 0, 0, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0),
+      temperatures: Float32Array.of(1, 1, 1),
       weights: Float32Array.of(0, 0.5, 0.5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0),
       advantages: Float32Array.of(0, 1, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0),
       oldLogprobs: Float32Array.of(0, -1, -1, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0),
@@ -138,7 +139,7 @@ test("recomputed log-probabilities replace the sampler's, and reference ones com
 });
 
 test("a critic's targets are packed into the batch", () => {
-  const targets = { returns: Float32Array.of(0, 4, 5), oldValues: Float32Array.of(0, 2, 3) };
+  const targets = { returns: Float64Array.of(0, 4, 5), oldValues: Float32Array.of(0, 2, 3) };
   const [packed] = packSamples([{ ...sample(), ...targets }], { ...options, columns: 4 });
   expect(packed!.batch).toMatchObject({ returns: Float32Array.of(0, 4, 5, 0), oldValues: Float32Array.of(0, 2, 3, 0) });
 });
@@ -178,8 +179,10 @@ describe("packing refuses", () => {
     ["a fractional mask", sample({ mask: Float32Array.of(0, 0.5, 1) }), {}, /mask '0.5'/],
     ["short log-probabilities", sample({ logprobs: Float32Array.of(0) }), {}, /'1' logprobs.*'3' tokens/],
     ["infinite log-probabilities", sample({ logprobs: Float32Array.of(0, -Infinity, 0) }), {}, /logprobs '-Infinity'/],
-    ["short advantages", { ...sample(), advantages: new Float32Array(1) }, {}, /'1' advantages/],
-    ["advantages that are no numbers", { ...sample(), advantages: Float32Array.of(0, NaN, 0) }, {}, /advantages 'NaN'/],
+    ["short advantages", { ...sample(), advantages: new Float64Array(1) }, {}, /'1' advantages/],
+    ["advantages that are no numbers", { ...sample(), advantages: Float64Array.of(0, NaN, 0) }, {}, /advantages 'NaN'/],
+    ["advantages beyond float32", { ...sample(), advantages: Float64Array.of(0, 1e39, 0) }, {}, /advantages '1e\+39'/],
+    ["a temperature of 0", sample({ temperature: 0 }), {}, /temperature '0'/],
     ["no reference where the loss needs one", sample(), { loss: { ...loss, klCoefficient: 0.1 } }, /no refLogprobs/],
     ["no rows", sample(), { maxRows: 0 }, /maxRows is '0'/],
     ["no columns", sample(), { columns: [] }, /columns is '\[\]'/],

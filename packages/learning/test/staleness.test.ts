@@ -46,7 +46,7 @@ describe("truncated importance", () => {
     const oldLogprobs = Float32Array.of(0, -2 + Math.log(4), -2 + Math.log(0.5));
     const episode = makeEpisode({ logprobs, oldLogprobs });
     const { samples, meanImportance, truncatedFraction } = truncateImportance(
-      [{ episode, advantages: Float32Array.of(0, 3, 3) }],
+      [{ episode, advantages: Float64Array.of(0, 3, 3) }],
       2,
     );
     expect([...samples[0]!.advantages].map((value) => Math.round(value * 1e4) / 1e4)).toEqual([0, 6, 1.5]);
@@ -55,7 +55,7 @@ describe("truncated importance", () => {
   });
 
   test("needs recomputed log-probabilities", () => {
-    const sample = { episode: makeEpisode(), advantages: new Float32Array(3) };
+    const sample = { episode: makeEpisode(), advantages: new Float64Array(3) };
     expect(() => truncateImportance([sample], 2)).toThrow(/has no oldLogprobs: score it with inference/);
     expect(() => truncateImportance([], 0)).toThrow(/cap is '0'/);
   });

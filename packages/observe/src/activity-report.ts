@@ -1,5 +1,5 @@
 import type { UtilisationShares } from "@treadle/contracts";
-import { componentOf } from "./span-record.ts";
+import { componentOf } from "@treadle/contracts";
 import { readTrace } from "./trace-file.ts";
 import { surveyTrace } from "./trace-survey.ts";
 import { type Activity, activityOf, precedence } from "./utilisation.ts";

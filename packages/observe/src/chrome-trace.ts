@@ -3,8 +3,9 @@
  * component, a thread for every rank, and one process `devices` with a thread for every device, whose `switch` marks
  * are the moments when another worker's state is loaded. Two passes, one batch in memory.
  */
+
+import { componentOf, type InstantRecord, type SpanRecord } from "@treadle/contracts";
 import { Lanes } from "./lanes.ts";
-import { componentOf, type InstantRecord, type SpanRecord } from "./span-record.ts";
 import { writeTextFile } from "./text-output.ts";
 import { readTrace } from "./trace-file.ts";
 import { occupiesDevices, surveyTrace, type TraceSurvey } from "./trace-survey.ts";

@@ -1,6 +1,8 @@
 export { type ActivityReport, reportActivity } from "./activity-report.ts";
 export { toChromeTrace } from "./chrome-trace.ts";
-export { type TimelineOptions, toHtmlTimeline } from "./html-timeline.ts";
+export { EventWriter, parseEventLine } from "./event-file.ts";
+export { Lanes } from "./lanes.ts";
+export { LineTail, type TailedLine } from "./line-tail.ts";
 export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine } from "./logs.ts";
 export { type MetricsRow, MetricsWriter, readMetrics } from "./metrics.ts";
 export { type MetricsServer, parseMetricsAddress, serveMetrics } from "./metrics-server.ts";
@@ -11,17 +13,7 @@ export { isSpanExportWanted, type SpanSenderOptions } from "./otlp-sender.ts";
 export { recordProcessCounters, type TrafficCounters } from "./process-counters.ts";
 export { redactSecrets } from "./redact.ts";
 export { createRunRegistry, type Exposition, type RunRegistry } from "./registry.ts";
-export {
-  Attributes,
-  AttributeValue,
-  CounterRecord,
-  componentOf,
-  InstantRecord,
-  SpanBatch,
-  SpanCategory,
-  SpanRecord,
-  TraceRecord,
-} from "./span-record.ts";
+export { writeTextFile } from "./text-output.ts";
 export {
   acrossWorkers,
   quantile,
@@ -33,7 +25,7 @@ export {
   Timers,
 } from "./timers.ts";
 export { readTrace, TraceWriter } from "./trace-file.ts";
-export { surveyTrace, type TraceSurvey } from "./trace-survey.ts";
+export { durationClass, occupiesDevices, surveyTrace, type TraceSurvey } from "./trace-survey.ts";
 export {
   createTracer,
   type OpenSpan,

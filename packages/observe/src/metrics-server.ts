@@ -1,8 +1,8 @@
 /**
  * Serves one exposition over HTTP, on loopback unless told otherwise.
  *
- * V1 nothing but `GET /metrics` is answered, and with a token or client certificates only to who has them.
- * V2 a peer that is slow, silent or one of many holds no more than its connection, and that not for long.
+ * MV1 nothing but `GET /metrics` is answered, and with a token or client certificates only to who has them.
+ * MV2 a peer that is slow, silent or one of many holds no more than its connection, and that not for long.
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -16,8 +16,7 @@ export type MetricsServer = {
   close(): Promise<void>;
 };
 
-const requestTimeoutMs = 5000;
-const maxConnections = 64;
+const defaultLimits = { requestTimeoutMs: 5000, maxConnections: 64 };
 
 /**
  * With TREADLE_METRICS_TOKEN in the environment a scraper must send it as a bearer token. Rejects with
@@ -27,15 +26,21 @@ export async function serveMetrics(
   exposition: Exposition,
   config: MetricsConfig,
   env: NodeJS.ProcessEnv = process.env,
+  { requestTimeoutMs, maxConnections } = defaultLimits,
 ): Promise<MetricsServer> {
   const { host, port } = parseMetricsAddress(config.address);
   const answer = handler(exposition, env["TREADLE_METRICS_TOKEN"] || undefined);
   // Loaded here: worker processes never serve anything.
+  const limits = {
+    requestTimeout: requestTimeoutMs, // MV2
+    headersTimeout: requestTimeoutMs,
+    handshakeTimeout: requestTimeoutMs,
+    // By default Node looks for those that are late twice a minute only.
+    connectionsCheckingInterval: requestTimeoutMs / 2,
+  };
   const server = config.tls
-    ? (await import("node:https")).createServer(await readTls(config.tls), answer)
-    : (await import("node:http")).createServer(answer);
-  server.requestTimeout = requestTimeoutMs; // V2
-  server.headersTimeout = requestTimeoutMs;
+    ? (await import("node:https")).createServer({ ...(await readTls(config.tls)), ...limits }, answer)
+    : (await import("node:http")).createServer(limits, answer);
   server.maxConnections = maxConnections;
   await listen(server, host, port);
   server.unref();

@@ -3,13 +3,13 @@
  *
  * Owner of: what the agent has recorded and not yet sent, which is bounded, and the root of its own trace.
  *
- * What an agent does for a run is in the trace of that run, below its root (O1 in `otlp.ts`), whichever agent does it and
+ * What an agent does for a run is in the trace of that run, below its root (OT1 in `otlp.ts`), whichever agent does it and
  * wherever the runner is; what it does for itself, such as joining and draining, is in a trace of its own.
  */
 import { randomUUID } from "node:crypto";
+import type { Attributes, SpanCategory } from "@treadle/contracts";
 import { rootOf, sendRecords } from "./otlp.ts";
 import { openSpanSender, type SpanSenderOptions } from "./otlp-sender.ts";
-import type { Attributes, SpanCategory } from "./span-record.ts";
 import { createTracer, inertSpan, type Span, type Tracer, traceNow } from "./tracer.ts";
 
 export type NodeSpanOptions = {

@@ -1,15 +1,15 @@
 /**
  * The way to an OpenTelemetry collector: OTLP over HTTP, as JSON.
  *
- * Owner of: the queue of spans that wait to be sent, which is bounded, and the one notice that sending fails (O3 in
+ * Owner of: the queue of spans that wait to be sent, which is bounded, and the one notice that sending fails (OT3 in
  * `otlp.ts`).
  */
 import type { HrTime, Attributes as OtelAttributes, SpanContext } from "@opentelemetry/api";
 import type { Resource } from "@opentelemetry/resources";
 import type { BatchSpanProcessor, ReadableSpan } from "@opentelemetry/sdk-trace";
 import type { OtlpConfig } from "@treadle/contracts";
+import { componentOf } from "@treadle/contracts";
 import { redactSecrets } from "./redact.ts";
-import { componentOf } from "./span-record.ts";
 
 export interface SpanSender {
   send(span: SpanToSend): void;
@@ -64,7 +64,7 @@ export async function openSpanSender(options: SpanSenderOptions): Promise<SpanSe
   );
   let isFailing = false;
   const watched: ConstructorParameters<typeof BatchSpanProcessor>[0]["exporter"] = {
-    // O3: a failure is told here, so the library need not tell it to whoever watches all of the process.
+    // OT3: a failure is told here, so the library need not tell it to whoever watches all of the process.
     export: (spans, done) =>
       exporter.export(spans, (result) => {
         const hasFailed = result.code !== 0;

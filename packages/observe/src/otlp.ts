@@ -1,19 +1,18 @@
 /**
  * The spans of a run as a collector of OpenTelemetry gets them.
  *
- * O1 a step is a trace; its root is the runner's span of the step, and what a worker does in it is below the call that
+ * OT1 a step is a trace; its root is the runner's span of the step, and what a worker does in it is below the call that
  *    asked for it, in whatever process that was made. What belongs to no step is in the trace of the run.
- * O2 ids of traces and their roots follow from run and step alone, so that processes need not agree on them, and a run
+ * OT2 ids of traces and their roots follow from run and step alone, so that processes need not agree on them, and a run
  *    that is resumed goes on in its trace.
- * O3 a collector that is slow or away costs spans, never the run.
+ * OT3 a collector that is slow or away costs spans, never the run.
  */
 import { createHash } from "node:crypto";
 import type { Attributes as OtelAttributes, SpanContext } from "@opentelemetry/api";
 import type { Resource } from "@opentelemetry/resources";
-import type { RunEvent } from "@treadle/contracts";
+import type { InstantRecord, RunEvent, SpanBatch, SpanRecord } from "@treadle/contracts";
 import { openSpanSender, type SpanSender, type SpanSenderOptions, type SpanToSend } from "./otlp-sender.ts";
 import { redactSecrets } from "./redact.ts";
-import type { InstantRecord, SpanBatch, SpanRecord } from "./span-record.ts";
 
 export interface SpanExport {
   add(batch: SpanBatch): void;
@@ -136,7 +135,7 @@ function describe(
   };
 }
 
-/** O2. */
+/** OT2. */
 export function rootOf(runId: string, step: number | undefined): SpanContext {
   const name = step === undefined ? runId : `${runId}/${step}`;
   return { traceId: hex(`trace ${name}`, 32), spanId: hex(`root ${name}`, 16), traceFlags: sampled };

@@ -1,8 +1,8 @@
 /** Metrics of one run: what its events say, and what the spans and counters of its processes say. */
 import type { RunEvent, UtilisationShares } from "@treadle/contracts";
+import { componentOf, type SpanBatch, type SpanCategory, type SpanRecord } from "@treadle/contracts";
 import type { Counter } from "prom-client";
 import { processCounters, type TrafficCounters } from "./process-counters.ts";
-import { componentOf, type SpanBatch, type SpanCategory, type SpanRecord } from "./span-record.ts";
 
 /** Metrics for a Prometheus server to scrape. */
 export interface Exposition {

@@ -4,8 +4,7 @@
 import { closeSync, createReadStream, fstatSync, mkdirSync, openSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { createInterface } from "node:readline";
-import { TreadleError } from "@treadle/contracts";
-import { SpanBatch } from "./span-record.ts";
+import { SpanBatch, TreadleError } from "@treadle/contracts";
 
 /**
  * Appends span batches to a file of at most `maxBytes`. When that is full, later batches are counted and dropped: a

@@ -1,4 +1,4 @@
-import { componentOf, type SpanCategory, type SpanRecord } from "./span-record.ts";
+import { componentOf, type SpanCategory, type SpanRecord } from "@treadle/contracts";
 import { readTrace } from "./trace-file.ts";
 
 /** What a first pass over a trace tells, so that the second one can stream. */

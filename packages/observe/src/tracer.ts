@@ -3,14 +3,14 @@
  *
  * Owner: one worker (or the runner); nothing here is shared between processes. Crossing the boundary: `drain()` only.
  *
- * T1 off costs next to nothing: `span()` hands back one shared, inert span, and nothing is allocated or timed.
- * T2 memory is bounded: at most `capacity` records wait; the oldest give way and are counted in `dropped`.
- * T3 tracing never throws into the code that it watches, and an ended span ignores further calls.
- * T4 times of different processes of one host are comparable: each is the process's wall-clock origin plus a
+ * TC1 off costs next to nothing: `span()` hands back one shared, inert span, and nothing is allocated or timed.
+ * TC2 memory is bounded: at most `capacity` records wait; the oldest give way and are counted in `dropped`.
+ * TC3 tracing never throws into the code that it watches, and an ended span ignores further calls.
+ * TC4 times of different processes of one host are comparable: each is the process's wall-clock origin plus a
  *    monotonic reading, so they neither jump nor run backwards within a process.
  */
 import { randomBytes } from "node:crypto";
-import type { Attributes, SpanBatch, SpanCategory, TraceRecord } from "./span-record.ts";
+import type { Attributes, SpanBatch, SpanCategory, TraceRecord } from "@treadle/contracts";
 
 export type SpanOptions = {
   readonly attributes?: Attributes | undefined;
@@ -75,14 +75,14 @@ export type TracerOptions = {
 
 const origin = performance.timeOrigin;
 
-/** T4: the time that every span uses. */
+/** TC4: the time that every span uses. */
 export function traceNow(): number {
   return origin + performance.now();
 }
 
 export const inertSpan: Span = { id: undefined, set() {}, end() {}, [Symbol.dispose]() {} };
 
-/** T1: for processes that are not traced. */
+/** TC1: for processes that are not traced. */
 class InertTracer implements Tracer {
   readonly enabled = false;
   readonly #batch: SpanBatch;
@@ -236,7 +236,7 @@ class RingTracer implements Tracer {
       this.#ring.push(record);
       return;
     }
-    this.#ring[this.#oldest] = record; // T2
+    this.#ring[this.#oldest] = record; // TC2
     this.#oldest = this.#oldest + 1 === this.#capacity ? 0 : this.#oldest + 1;
     this.#dropped++;
   }
@@ -284,7 +284,7 @@ class RingSpan implements Span {
 
   end(attributes?: Attributes): void {
     const tracer = this.#tracer;
-    if (tracer === undefined) return; // T3
+    if (tracer === undefined) return; // TC3
     if (attributes) this.set(attributes);
     this.#tracer = undefined;
     tracer.openSpans.delete(this);

@@ -1,5 +1,5 @@
 import type { UtilisationShares } from "@treadle/contracts";
-import { componentOf, type SpanBatch, type SpanCategory, type SpanRecord } from "./span-record.ts";
+import { componentOf, type SpanBatch, type SpanCategory, type SpanRecord } from "@treadle/contracts";
 
 export type Activity = Exclude<keyof UtilisationShares, "idle">;
 

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { reportActivity, TraceWriter, utilisation } from "../src/index.ts";
-import { syntheticTrace } from "./synthetic-trace.ts";
+import { syntheticTrace } from "../src/testing/index.ts";
 
 it("agrees with the exact shares, over the run and per step", async () => {
   const folder = mkdtempSync(join(tmpdir(), "treadle-activity-"));

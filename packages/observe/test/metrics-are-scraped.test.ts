@@ -1,4 +1,10 @@
+import { execFileSync } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { request } from "node:http";
+import { request as secureRequest } from "node:https";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import parse from "parse-prometheus-text-format";
 import { afterEach, expect, it } from "vitest";
 import {
@@ -118,7 +124,7 @@ it("a port alone is on loopback; other interfaces are named", () => {
   }
 });
 
-it("with a token nobody else reads, and nothing but metrics is there", async () => {
+it("MV1: with a token nobody else reads, and nothing but metrics is there", async () => {
   const registry = await createRunRegistry({ runId: "r" });
   const { url } = await serve(registry, { address: "127.0.0.1:0" }, { TREADLE_METRICS_TOKEN: "let me in" });
   const status = async (authorization?: string) =>
@@ -144,6 +150,56 @@ it("says which address cannot be had, and why", async () => {
   });
   const tls = { cert: "/nonexistent.pem", key: "/nonexistent.pem" };
   await expect(serveMetrics(registry, { address: 0, tls }, {})).rejects.toThrow(/'\/nonexistent.pem'/);
+});
+
+it("MV1: with an authority only clients that have its certificate read", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-metrics-"));
+  const at = (name: string) => join(folder, name);
+  const make = (name: string) => {
+    const files = ["-keyout", at(`${name}.key`), "-out", at(`${name}.pem`)];
+    const subject = ["-subj", `/CN=${name}`, "-addext", "subjectAltName=IP:127.0.0.1"];
+    const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+    execFileSync("openssl", ["req", "-x509", ...key, ...subject, ...files], { stdio: "ignore" });
+  };
+  for (const name of ["ours", "other"]) make(name);
+  // Each certificate is its own authority.
+  const tls = { ca: at("ours.pem"), cert: at("ours.pem"), key: at("ours.key") };
+  const { url } = await serve(await createRunRegistry({ runId: "r" }), { address: 0, tls }, {});
+  const ca = await readFile(tls.ca);
+  const status = async (name?: string) => {
+    const own =
+      name === undefined ? {} : { cert: await readFile(at(`${name}.pem`)), key: await readFile(at(`${name}.key`)) };
+    return new Promise<unknown>((resolve) => {
+      secureRequest(url, { ca, ...own, agent: false }, (response) => resolve(response.resume().statusCode))
+        .on("error", () => resolve("refused"))
+        .end();
+    });
+  };
+  expect([await status(), await status("other"), await status("ours")]).toEqual(["refused", "refused", 200]);
+  await rm(folder, { recursive: true });
+});
+
+it("MV2: a peer that says nothing, or only a part, is let go of soon, and beyond their number nobody is let in", async () => {
+  const limits = { requestTimeoutMs: 600, maxConnections: 3 };
+  const { url } = await serve(await createRunRegistry({ runId: "r" }), { address: 0 }, {}, limits);
+  const { port } = new URL(url);
+  const openOne = async (text: string) => {
+    const socket = connect(Number(port), "127.0.0.1");
+    const ended = new Promise((resolve) => socket.once("close", resolve));
+    socket.on("error", () => {}).resume();
+    await new Promise((resolve) => socket.once("connect", resolve));
+    socket.write(text);
+    return { ended };
+  };
+  const slow: Awaited<ReturnType<typeof openOne>>[] = [];
+  for (const text of ["", "GET /met", "GET /metrics HTTP/1.1\r\nHost: a\r\n"]) slow.push(await openOne(text));
+  const isRefused = fetch(url).then(
+    () => false,
+    () => true,
+  );
+  expect(await isRefused).toBe(true);
+  await Promise.all(slow.map(({ ended }) => ended));
+  expect((await fetch(url)).status).toBe(200);
 });
 
 it("closes while a scraper holds its connection open", async () => {

@@ -63,7 +63,7 @@ const named = (name: string): Received => {
   return found;
 };
 
-it("a step is a trace, and a call in another process is below the span that made it", async () => {
+it("OT1, OT2: a step is a trace, and a call in another process is below the span that made it", async () => {
   const exported = await openSpanExport({ runId: "run-1", config: { endpoint }, onNotice: () => {} });
   exported.observe({
     type: "run-started",
@@ -128,7 +128,7 @@ it("no secret leaves in an attribute, and headers come from the environment", as
   expect(JSON.stringify(named("fetch"))).not.toContain("hunter2");
 });
 
-it("a collector that refuses costs the spans and one notice", async () => {
+it("OT3: a collector that refuses costs the spans and one notice", async () => {
   answer = 400;
   const notices: string[] = [];
   const exported = await openSpanExport({ runId: "r", config: { endpoint }, onNotice: (text) => notices.push(text) });
@@ -140,7 +140,7 @@ it("a collector that refuses costs the spans and one notice", async () => {
   expect(notices).toEqual([expect.stringMatching(/^spans cannot be exported, and are lost: /)]);
 });
 
-it("a collector that never answers does not hold the end of a run up", async () => {
+it("OT3: a collector that never answers does not hold the end of a run up", async () => {
   collector.removeAllListeners("request");
   const exported = await openSpanExport({ runId: "r", config: { endpoint }, onNotice: () => {} });
   const tracer = createTracer({ worker: "tool/0", spanIds: true });

@@ -1,5 +1,6 @@
+import { SpanBatch } from "@treadle/contracts";
 import { describe, expect, it } from "vitest";
-import { createTracer, SpanBatch } from "../src/index.ts";
+import { createTracer } from "../src/index.ts";
 import { traceNow } from "../src/tracer.ts";
 
 function clocked(options: { capacity?: number; enabled?: boolean } = {}) {
@@ -41,7 +42,7 @@ describe("a tracer that is on", () => {
     expect(tracer.drain().records).toMatchObject([{ name: "train", durationMs: 5 }]);
   });
 
-  it("counts the first end of a span only (T3)", () => {
+  it("counts the first end of a span only (TC3)", () => {
     const { clock, tracer } = clocked();
     const span = tracer.span("x", "call");
     span.end();
@@ -51,7 +52,7 @@ describe("a tracer that is on", () => {
     expect(tracer.drain().records).toMatchObject([{ durationMs: 0 }]);
   });
 
-  it("lets the oldest records go when nobody drains, and says how many (T2)", () => {
+  it("lets the oldest records go when nobody drains, and says how many (TC2)", () => {
     const { tracer } = clocked({ capacity: 3 });
     for (const name of ["a", "b", "c", "d", "e"]) tracer.instant(name, "failure");
     const batch = tracer.drain();
@@ -90,7 +91,7 @@ describe("a tracer that is on", () => {
 });
 
 describe("a tracer that is off", () => {
-  it("records nothing, and hands out one and the same span (T1)", () => {
+  it("records nothing, and hands out one and the same span (TC1)", () => {
     const { tracer } = clocked({ enabled: false });
     const span = tracer.span("a", "compute");
     expect(tracer.span("b", "call")).toBe(span);
@@ -102,7 +103,7 @@ describe("a tracer that is off", () => {
   });
 });
 
-it("tells wall-clock time that never runs backwards (T4)", () => {
+it("tells wall-clock time that never runs backwards (TC4)", () => {
   const times = Array.from({ length: 1000 }, traceNow);
   expect(times).toEqual([...times].sort((a, b) => a - b));
   expect(Math.abs(times[0]! - Date.now())).toBeLessThan(60_000);

@@ -1,7 +1,12 @@
-import { UtilisationShares } from "@treadle/contracts";
+import {
+  type SpanBatch,
+  type SpanCategory,
+  SpanCategory as SpanCategorySchema,
+  UtilisationShares,
+} from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { type SpanBatch, type SpanCategory, SpanCategory as SpanCategorySchema, utilisation } from "../src/index.ts";
+import { utilisation } from "../src/index.ts";
 
 type Stretch = [category: SpanCategory, startMs: number, durationMs: number];
 

@@ -14,7 +14,8 @@ export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/prof
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";
-export { evaluateSchedule, modeOf } from "./plan/evaluate.ts";
+export { withWishes } from "./placement-wishes.ts";
+export { evaluateSchedule } from "./plan/evaluate.ts";
 export { compileModel, type PlanModel } from "./plan/model.ts";
 export {
   ComponentTime,
@@ -28,9 +29,11 @@ export {
   type PlanStats,
   Schedule,
 } from "./plan/problem.ts";
+export { modeOf } from "./plan/schedule-mode.ts";
 export { type PlanMethod, planMethods } from "./plan/search-mode.ts";
 export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
+export { type KnownComponent, knownComponents } from "./profile/known-components.ts";
 export { expectedLongest, medianLongest } from "./profile/longest-item.ts";
 export { certaintyOf, describeCertainty, standardError } from "./profile/plan-trials.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";

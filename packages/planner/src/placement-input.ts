@@ -1,4 +1,4 @@
-import { DeviceSpec, FlowEdge, PlacementMode, TreadleError } from "@treadle/contracts";
+import { DeviceSpec, FlowEdge, PlacementMode, PlacementWishes, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 
 const positiveInt = z.int().positive();
@@ -44,6 +44,7 @@ export const PlacementInput = z.strictObject({
     ])
     .optional(),
   maxStaleness: z.int().nonnegative(),
+  wishes: PlacementWishes.optional(),
 });
 export type PlacementInput = z.infer<typeof PlacementInput>;
 

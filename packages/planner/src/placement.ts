@@ -4,6 +4,7 @@ import { formatDeviceNumbers } from "./placement-grammar.ts";
 import { checkPlacementInput, type PlacementInput } from "./placement-input.ts";
 import { type DeviceSets, defaultDeviceSets } from "./placement-modes.ts";
 import { layRanks, type RankRequest } from "./placement-ranks.ts";
+import { brokenWishes, withWishes } from "./placement-wishes.ts";
 
 /** What `placement.impossible` carries as `details.nearest`: settings that do work, in the words of the configuration. */
 export type NearestPlacement = { readonly mode: PlacementMode; readonly components: Readonly<Record<string, string>> };
@@ -16,9 +17,16 @@ export type NearestPlacement = { readonly mode: PlacementMode; readonly componen
  * `details.nearest` (a `NearestPlacement`, or null) say what would.
  */
 export function resolvePlacement(input: unknown): Plan {
-  const checked = checkPlacementInput(input);
+  const checked = withWishes(checkPlacementInput(input));
   try {
-    return place(checked);
+    const plan = place(checked);
+    const broken = brokenWishes(plan, checked.wishes, checked.devices);
+    if (broken.length === 0) return plan;
+    throw new TreadleError(
+      "placement.impossible",
+      `placement.mode '${checked.mode}' does not keep placement.wishes: ${broken.join("; ")}; choose placement.mode=auto, which looks for a plan that keeps them, or say in placement.components which devices each component gets`,
+      { details: { broken } },
+    );
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== "placement.impossible") throw error;
     const nearest = nearestPlacement(checked);
@@ -128,7 +136,7 @@ function nearestPlacement(input: PlacementInput): NearestPlacement | undefined {
   ];
   for (const attempt of attempts) {
     try {
-      place(attempt);
+      if (brokenWishes(place(attempt), attempt.wishes, attempt.devices).length > 0) continue;
       if (attempt.explicit) return { mode: attempt.mode, components: attempt.explicit };
       return { mode: attempt.mode, components: writeSets(defaultDeviceSets(attempt, attempt.mode)) };
     } catch (error) {

@@ -18,7 +18,7 @@ export function bruteForce(model: PlanModel): Map<string, number> {
   };
   const ids = dag.components.map((component) => component.id);
   const best = new Map<string, number>();
-  for (const schedule of schedules(space, ids, problem.devices, problem.batch)) {
+  for (const schedule of schedules(space, ids, problem.devices - problem.reserved, problem.batch)) {
     const { time } = evaluateSchedule(model, schedule);
     if (time === null) continue;
     for (const kind of ["any", modeOf(schedule)])

@@ -28,6 +28,8 @@ export type WorkerContext<C> = {
   /** spans of the worker's own, beside those of its calls and timers */
   readonly tracer: Tracer;
   readonly artifacts: Artifacts;
+  /** the step that the call under way belongs to */
+  readonly step?: () => number | undefined;
 };
 
 /** The class of a worker, as `cluster.launch` takes it. */
@@ -103,6 +105,11 @@ export abstract class Worker<C = unknown> {
   /** How many ranks the group has. */
   get worldSize(): number {
     return this.#context.worldSize;
+  }
+
+  /** The step that the call under way belongs to; undefined outside of steps. */
+  get step(): number | undefined {
+    return this.#context.step?.();
   }
 
   /** Runs once before any call. */

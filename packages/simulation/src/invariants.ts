@@ -3,10 +3,22 @@
  * device lock. A violation is a bug of Treadle and ends the simulation with the invariant's label. L5's remedy, the chain
  * of who waits for whom, is what a standstill reports.
  */
-import type { ItemView } from "@treadle/runtime/state-machines";
-import { type ChannelEnd, keyOf, type SimulatedItem } from "./simulated-channels.ts";
+import type { ChannelEnd, ItemView } from "@treadle/core";
 
-type StreamAccount = { put: number; delivered: number; producers: number; lastDelivery: number };
+/** What is known of an item: its place among those that were put into its stream. */
+export type SimulatedItem = { readonly ordinal: number; isStaged: boolean; isDelivered: boolean };
+
+export const keyOf = (end: ChannelEnd): string => `${end.channel}\n${end.stream}`;
+
+type StreamAccount = {
+  put: number;
+  delivered: number;
+  producers: number;
+  consumers: number;
+  /** the newest item that each call has */
+  readonly newest: Map<string, number>;
+  hasEnded: boolean;
+};
 
 export type JudgedCall = {
   readonly call: string;
@@ -40,35 +52,49 @@ export class Invariants {
   // Channels.
 
   opened(end: ChannelEnd): void {
-    if (end.role === "sink") this.#streamOf(end).producers++;
+    this.#streamOf(end)[end.role === "sink" ? "producers" : "consumers"]++;
   }
 
   closed(end: ChannelEnd): void {
-    if (end.role === "sink") this.#streamOf(end).producers--;
+    const stream = this.#streamOf(end);
+    stream[end.role === "sink" ? "producers" : "consumers"]--;
+    const { consumers, hasEnded, put, delivered } = stream;
+    if (hasEnded && consumers === 0 && delivered !== put)
+      fail("C3", `'${end.channel}' ended with ${delivered} of ${put} items delivered`);
   }
 
   put(end: ChannelEnd, count: number): void {
     this.#streamOf(end).put += count;
   }
 
-  delivered(end: ChannelEnd, deliveries: readonly ItemView[], items: readonly SimulatedItem[], most: number): void {
+  delivered(
+    call: string,
+    end: ChannelEnd,
+    deliveries: readonly ItemView[],
+    items: readonly SimulatedItem[],
+    most: number,
+  ): void {
     const stream = this.#streamOf(end);
     if (items.length > most) fail("C2", `${items.length} items of '${end.channel}' came where ${most} were asked for`);
+    let newest = stream.newest.get(call) ?? 0;
     for (const [i, item] of items.entries()) {
       const { delivery } = deliveries[i] as ItemView;
       if (item.isDelivered) fail("C1", `item ${item.ordinal} of '${end.channel}' was delivered twice`);
       if (item.isStaged) fail("C6", `item ${item.ordinal} of '${end.channel}' was delivered before its commit`);
-      if (delivery <= stream.lastDelivery) fail("C2", `item ${item.ordinal} of '${end.channel}' overtook another`);
+      if (delivery <= newest)
+        fail("C2", `item ${item.ordinal} of '${end.channel}' overtook another on its way to '${call}'`);
       item.isDelivered = true;
-      stream.lastDelivery = delivery;
+      newest = delivery;
     }
+    stream.newest.set(call, newest);
     stream.delivered += items.length;
   }
 
+  /** Others may have items coming to them until the last consumer is done: those wait for devices that they lent. */
   ended(end: ChannelEnd): void {
-    const { producers, put, delivered } = this.#streamOf(end);
-    if (producers > 0) fail("C4", `'${end.channel}' ended while ${producers} calls produced`);
-    if (delivered !== put) fail("C3", `'${end.channel}' ended with ${delivered} of ${put} items delivered`);
+    const stream = this.#streamOf(end);
+    if (stream.producers > 0) fail("C4", `'${end.channel}' ended while ${stream.producers} calls produced`);
+    stream.hasEnded = true;
   }
 
   // Device lock.
@@ -94,10 +120,13 @@ export class Invariants {
     if (account) account.hasHadTurn = true;
   }
 
-  granted(call: string, token: number, isReclaimed: boolean): void {
+  /** Without a token: the devices that it had lent are its again. */
+  granted(call: string, token: number | undefined): void {
     const account = this.#calls.get(call) as CallAccount;
-    if (token <= this.#lastToken) fail("L3", `'${account.worker}' got token ${token} after ${this.#lastToken}`);
-    this.#lastToken = token;
+    if (token !== undefined) {
+      if (token <= this.#lastToken) fail("L3", `'${account.worker}' got token ${token} after ${this.#lastToken}`);
+      this.#lastToken = token;
+    }
     if (account.devices.length > 0 && !this.#loaded.has(account.worker))
       fail("L4", `'${account.worker}' was granted its devices before it was loaded`);
     for (const device of account.devices) {
@@ -108,7 +137,7 @@ export class Invariants {
       addTo(this.#holders, device, account);
     }
     account.isHolding = true;
-    if (this.#isOrderPlain && !isReclaimed) this.#judgeOrder(account);
+    if (this.#isOrderPlain && token !== undefined) this.#judgeOrder(account);
   }
 
   /** Lent, or released: then the call has had its turn. */
@@ -164,7 +193,7 @@ export class Invariants {
     const key = keyOf(end);
     let stream = this.#streams.get(key);
     if (!stream) {
-      stream = { put: 0, delivered: 0, producers: 0, lastDelivery: 0 };
+      stream = { put: 0, delivered: 0, producers: 0, consumers: 0, newest: new Map(), hasEnded: false };
       this.#streams.set(key, stream);
     }
     return stream;

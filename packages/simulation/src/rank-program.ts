@@ -3,7 +3,7 @@
  * loop over batches: take, compute, put; it holds its devices from first to last, as `await using` at its top does.
  */
 import type { Durations } from "./durations.ts";
-import type { SimulatedItem } from "./simulated-channels.ts";
+import type { SimulatedItem } from "./invariants.ts";
 import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
 export type Command =
@@ -66,8 +66,11 @@ export function methodProgram(context: ProgramContext): RankProgram {
 
 /** Takes from its channels in turn until all of them have ended. */
 function* flowProgram(context: ProgramContext): RankProgram {
-  const { model, method, progress } = context;
+  const { model, method, progress, component } = context;
   yield { op: "lock" };
+  // What is done once follows the last chunk; a whole batch was measured with it.
+  const onceMs = 1000 * method.share * (component.profile.onceSeconds ?? 0);
+  let isChunked = false;
   const open = new Set(method.takes);
   while (open.size > 0) {
     for (const flow of open) {
@@ -77,11 +80,21 @@ function* flowProgram(context: ProgramContext): RankProgram {
         open.delete(flow);
         continue;
       }
-      yield { op: "work", ms: batchMs(context, flow, batch) };
+      const chunkShare = chunkShareOf(context, flow, batch.length);
+      isChunked ||= chunkShare < 1;
+      const ms = batchMs(context, flow, batch) - (chunkShare < 1 ? onceMs * chunkShare : 0);
+      yield { op: "work", ms: Math.max(0, ms) };
       const share = batch.length / Math.max(1, flow.items) / method.takes.length;
       for (const { channel, items } of progress.advance(share, method.puts)) yield { op: "put", channel, items };
     }
   }
+  if (isChunked && onceMs > 0) yield { op: "work", ms: onceMs };
+}
+
+/** Of what a rank takes in all, in one take; 1 where it takes its part at once. */
+function chunkShareOf({ component, method }: ProgramContext, flow: Flow, items: number): number {
+  const ofRank = Math.ceil(flow.items / component.ranks.length);
+  return items >= ofRank ? 1 : items / Math.max(1, ofRank) / method.takes.length;
 }
 
 /** Makes items of nothing: its part of what the step needs, in batches as its consumers take them. */

@@ -1,11 +1,11 @@
 import type { Clock } from "@treadle/contracts";
 
-/** Real time. Its timers never keep a process alive. */
+/** Real time. */
 export const systemClock: Clock = {
   now: () => performance.now(),
-  after(delayMs, run) {
+  after(delayMs, run, keepsAlive = false) {
     const timer = setTimeout(run, delayMs);
-    timer.unref();
+    if (!keepsAlive) timer.unref();
     return () => clearTimeout(timer);
   },
 };

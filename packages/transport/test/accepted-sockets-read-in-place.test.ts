@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import net from "node:net";
 import { expect, test } from "vitest";
-import { adoptSocket } from "../src/adopt-socket.ts";
+import { adoptSocket } from "../src/link/adopt-socket.ts";
 
 test("what comes to an accepted socket is read into memory of ours; half-closing and the server's end work as ever", async () => {
   const memory = Buffer.alloc(1000);

@@ -1,10 +1,10 @@
 import { TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type FrameHandler, FrameReader, frameKind, headBytes, writeHead } from "../src/frame.ts";
-import { Handshake } from "../src/handshake.ts";
+import { buffersOf, readMessageHead } from "../src/codec/message-head.ts";
 import { Decoder, decodeItem, Encoder, encodeItem } from "../src/index.ts";
-import { buffersOf, readMessageHead } from "../src/message-head.ts";
+import { type FrameHandler, FrameReader, frameKind, headBytes, writeHead } from "../src/link/frame.ts";
+import { Handshake } from "../src/link/handshake.ts";
 
 const typedArray = fc.oneof(
   fc.float32Array(),

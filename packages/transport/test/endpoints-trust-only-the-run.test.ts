@@ -35,7 +35,7 @@ describe("endpoint", () => {
     return { server: opened, links, path };
   }
 
-  it("keeps its socket to its user, and removes it (E3, E4)", async () => {
+  it("keeps its socket to its user, and removes it (EP3, EP4)", async () => {
     const { server: opened, path } = await server();
     expect((await stat(path)).mode & 0o777).toBe(0o600);
     expect((await stat(join(where.path, "inner"))).mode & 0o777).toBe(0o700);
@@ -43,7 +43,7 @@ describe("endpoint", () => {
     await expect(stat(path)).rejects.toMatchObject({ code: "ENOENT" });
   });
 
-  it("listens on loopback unless told otherwise (E3)", async () => {
+  it("listens on loopback unless told otherwise (EP3)", async () => {
     const opened = await endpoint("t", { tcp: { port: 0 } });
     expect(opened.addresses[0]).toMatch(/^tcp:127\.0\.0\.1:\d+$/);
   });
@@ -52,7 +52,7 @@ describe("endpoint", () => {
     ["another token", { token: "some other token entirely" }, {}, /does not hold the token/],
     ["another run", { runId: "another-run" }, {}, /belongs to run/],
     ["another name than expected", {}, { expect: "someone" }, /'server' answers where 'someone' was expected/],
-  ])("refuses %s, at both ends (E1)", async (_what, options, connect, message) => {
+  ])("refuses %s, at both ends (EP1)", async (_what, options, connect, message) => {
     const { server: opened, links } = await server();
     const stranger = await endpoint("stranger", options);
     await expect(stranger.connect(opened.addresses, connect)).rejects.toMatchObject({
@@ -62,7 +62,7 @@ describe("endpoint", () => {
     expect(links).toEqual([]);
   });
 
-  it("does not believe an acceptor that lacks the token (H1)", async () => {
+  it("does not believe an acceptor that lacks the token (HK1)", async () => {
     const { server: opened } = await server({ token: "some other token entirely" });
     const dialler = await endpoint("dialler");
     await expect(dialler.connect(opened.addresses)).rejects.toMatchObject({ code: "link.unauthorized" });
@@ -72,7 +72,7 @@ describe("endpoint", () => {
     "GET / HTTP/1.1\r\n\r\n",
     "\x10\x00\x00\x00\x02\x00\x00\x00sixteen bytes of",
     "\xff\xff\xff\xff\x01\x00\x00\x00",
-  ])("hangs up on a stranger that says %j, and goes on (H2)", async (garbage) => {
+  ])("hangs up on a stranger that says %j, and goes on (HK2)", async (garbage) => {
     const { server: opened, links, path } = await server();
     const stranger = net.connect(path);
     stranger.on("error", () => {});
@@ -85,7 +85,7 @@ describe("endpoint", () => {
     expect(link.remote).toBe("server");
   });
 
-  it("ends a handshake that never comes, at either end (E2)", async () => {
+  it("ends a handshake that never comes, at either end (EP2)", async () => {
     const { path } = await server({ handshakeTimeoutMs: 50 });
     const silent = net.connect(path);
     silent.resume();
@@ -101,7 +101,7 @@ describe("endpoint", () => {
     mute.close();
   });
 
-  it("closes a link whose other side turns to garbage after the handshake, with link.protocol (K2)", async () => {
+  it("closes a link whose other side turns to garbage after the handshake, with link.protocol (SK2)", async () => {
     const { server: opened, links } = await server();
     const dialler = await endpoint("dialler");
     const connect = net.Socket.prototype.connect;

@@ -1,14 +1,18 @@
+import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import net from "node:net";
 import { join } from "node:path";
 import tls from "node:tls";
-import type { LinkTls, TreadleError } from "@treadle/contracts";
+import type { LinkTls } from "@treadle/contracts";
 import { createPeer, type EndpointOptions, openEndpoint, parseAddress } from "@treadle/transport";
+import { openProtocol } from "@treadle/transport/testing";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { makeCertificates } from "./support/certificates.ts";
 import { folder, joined, runId, token } from "./support/endpoints.ts";
 import { linkContract } from "./support/link-contract.ts";
 import { until } from "./support/until.ts";
+
+const words = openProtocol(["who", "size"]);
 
 let where: Awaited<ReturnType<typeof folder>>;
 let ours: LinkTls;
@@ -39,8 +43,8 @@ linkContract(
 
 describe("an endpoint with certificates", () => {
   /** Calls `dial` with the address of an endpoint that has our certificates; returns what it refused. */
-  async function refusalsOf(dial: (address: string) => Promise<unknown>): Promise<TreadleError[]> {
-    const refused: TreadleError[] = [];
+  async function refusalsOf(dial: (address: string) => Promise<unknown>): Promise<string[]> {
+    const refused: string[] = [];
     const server = await openEndpoint({
       name: "server",
       runId,
@@ -48,9 +52,9 @@ describe("an endpoint with certificates", () => {
       tcp: { port: 0 },
       tls: ours,
       handshakeTimeoutMs: 300,
-      onRefused: (error) => refused.push(error),
+      onRefused: (line) => refused.push(line),
     });
-    server.onLink((link) => createPeer(link).handle("who", () => link.remote));
+    server.onLink((link) => createPeer(link, words).handle("who", () => link.remote));
     try {
       await dial(server.addresses[0] as string);
       return refused;
@@ -61,7 +65,7 @@ describe("an endpoint with certificates", () => {
   const dialWith = (options: Partial<EndpointOptions>) => async (address: string) => {
     const client = await openEndpoint({ name: "client", runId, token, ...options });
     try {
-      return await createPeer(await client.connect(address)).request("who", {}, { timeoutMs: 5000 });
+      return await createPeer(await client.connect(address), words).request("who", {}, { timeoutMs: 5000 });
     } finally {
       await client.close();
     }
@@ -83,7 +87,7 @@ describe("an endpoint with certificates", () => {
       await closed(tls.connect({ host, port, rejectUnauthorized: false }));
     });
     await until(() => refused.length > 0);
-    for (const error of refused) expect(error.code).toBe("link.unauthorized");
+    for (const line of refused) expect(line).toMatch(/'127\.0\.0\.1' (was|were) refused.* certificate .* not accepted/);
   });
 
   test("is not fooled by plain text, and hangs on nobody who says nothing", async () => {
@@ -108,24 +112,57 @@ describe("an endpoint with certificates", () => {
 });
 
 test("garbage on a plain port is cut off and reported, and others are served meanwhile", async () => {
-  const refused: [code: string, from: string][] = [];
-  const onRefused = (error: TreadleError, from: string) => refused.push([error.code, from]);
+  const refused: string[] = [];
+  const onRefused = (line: string) => void refused.push(line);
   const server = await openEndpoint({ name: "server", runId, token, tcp: { port: 0 }, onRefused });
-  server.onLink((link) => createPeer(link).handle("who", () => link.remote));
+  server.onLink((link) => createPeer(link, words).handle("who", () => link.remote));
   const client = await openEndpoint({ name: "client", runId, token });
   try {
     const { host, port } = parseAddress(server.addresses[0] as string) as { host: string; port: number };
     const stranger = net.connect(port, host, () => stranger.write("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     const cutOff = closed(stranger);
-    const peer = createPeer(await client.connect(server.addresses));
+    const peer = createPeer(await client.connect(server.addresses), words);
     expect(await peer.request("who", {}, { timeoutMs: 5000 })).toBe("client");
     await cutOff;
-    expect(refused).toEqual([["link.protocol", "127.0.0.1"]]);
+    expect(refused).toEqual([expect.stringMatching(/^a connection from '127\.0\.0\.1' was refused: .*frame/)]);
   } finally {
     await client.close();
     await server.close();
   }
 });
+
+test.each(["tcp", "tls"] as const)(
+  "EP2: idle connections, however many, keep nobody out of a %s port",
+  async (kind) => {
+    const refused: string[] = [];
+    const encryption = kind === "tls" ? { tls: ours } : {};
+    const onRefused = (line: string) => void refused.push(line);
+    const own = { runId, token, ...encryption };
+    const server = await openEndpoint({
+      name: "server",
+      tcp: { port: 0 },
+      handshakeTimeoutMs: 60_000,
+      onRefused,
+      ...own,
+    });
+    server.onLink((link) => createPeer(link, words).handle("who", () => link.remote));
+    const client = await openEndpoint({ name: "client", ...own });
+    const { host, port } = parseAddress(server.addresses[0] as string) as { host: string; port: number };
+    const idle: net.Socket[] = [];
+    try {
+      for (let i = 0; i < 300; i++) idle.push(net.connect(port, host).on("error", () => {}));
+      await Promise.all(idle.map((socket) => once(socket, "connect")));
+      const peer = createPeer(await client.connect(server.addresses), words);
+      expect(await peer.request("who", {}, { timeoutMs: 20_000 })).toBe("client");
+      await until(() => refused.length > 0);
+      expect(refused).toHaveLength(1);
+    } finally {
+      for (const socket of idle) socket.destroy();
+      await client.close();
+      await server.close();
+    }
+  },
+);
 
 test("an advertised address is what others are told, and memory is shared within one scope only", async () => {
   const pair = async (scopes: [string, string]) => {
@@ -140,7 +177,7 @@ test("an advertised address is what others are told, and memory is shared within
     const server = await open("server", scopes[0]);
     const client = await open("client", scopes[1]);
     let release = 0;
-    server.onLink((link) => createPeer(link).handle("size", (body) => (body as Uint8Array).length));
+    server.onLink((link) => createPeer(link, words).handle("size", (body) => (body as Uint8Array).length));
     try {
       expect(server.addresses[0]).toMatch(/^tcp:localhost:\d+$/);
       const link = await client.connect(server.addresses);

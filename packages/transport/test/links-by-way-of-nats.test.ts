@@ -120,7 +120,7 @@ test("whom nobody serves cannot be reached, and a line that names nobody is refu
   toClose.push(() => world.dispose());
   const left = await openEndpoint({ name: "left", runId, token, relayPath: world.paths.left });
   toClose.push(() => left.close());
-  for (const address of ["relay:right/missing", "relay:nobody/s"]) {
+  for (const address of ["relay:right/missing", "relay:nobody/s", "relay:right/toString"]) {
     await expect(left.connect(address)).rejects.toMatchObject({ code: "link.refused" });
   }
   for (const line of ["right ../s\n", "x".repeat(1000), "\n"]) {
@@ -136,7 +136,7 @@ test("whom nobody serves cannot be reached, and a line that names nobody is refu
   expect(error).toMatchObject({ code: "link.refused", message: expect.stringContaining("no relay") });
 });
 
-test("V2: a side that does not read stops the sender; what was sent then arrives whole and in order", async () => {
+test("TU2: a side that does not read stops the sender; what was sent then arrives whole and in order", async () => {
   const world = await machines();
   toClose.push(() => world.dispose());
   let accepted: Socket | undefined;
@@ -170,7 +170,7 @@ test("V2: a side that does not read stops the sender; what was sent then arrives
   accepted?.destroy();
 }, 180_000);
 
-test("V1, V4: a NATS server that goes away ends the link on both sides", async () => {
+test("TU1, TU4: a NATS server that goes away ends the link on both sides", async () => {
   await using other = await startNatsServer();
   const pair = await joinedByRelay(other.url);
   toClose.push(() => pair.dispose());

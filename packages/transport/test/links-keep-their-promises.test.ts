@@ -35,7 +35,7 @@ describe("socket link", () => {
     }
   }
 
-  it("lets urgent messages overtake a streaming array, in their own order (O1, O3)", () =>
+  it("lets urgent messages overtake a streaming array, in their own order (OB1, OB3)", () =>
     withPair(async ({ left, right }) => {
       const received = inbox(right);
       left.send({ bulk: new Uint8Array(64 * 1024 * 1024) });

@@ -1,13 +1,45 @@
-import { type Link, type Peer, TreadleError } from "@treadle/contracts";
+import { CallReply, type Link, type Peer, runProtocol, TreadleError } from "@treadle/contracts";
 import { ManualClock } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { createPeer, memoryLinkPair } from "../src/index.ts";
+import { openProtocol } from "../src/testing/index.ts";
 import { joined } from "./support/endpoints.ts";
 
-function peers(clock = new ManualClock()): { asker: Peer; answerer: Peer; clock: ManualClock; links: [Link, Link] } {
+const words = openProtocol(
+  [
+    "bad details",
+    "echo",
+    "fine",
+    "function",
+    "hang",
+    "large",
+    "later",
+    "m",
+    "now",
+    "rejects",
+    "slow",
+    "throws",
+    "unheard of",
+    "wait",
+  ],
+  ["bad", "note", "nobody handles this"],
+);
+type Words = typeof words;
+
+function peers(clock = new ManualClock()): {
+  asker: Peer<Words>;
+  answerer: Peer<Words>;
+  clock: ManualClock;
+  links: [Link, Link];
+} {
   const links = memoryLinkPair(["asker", "answerer"]);
-  return { asker: createPeer(links[0], { clock }), answerer: createPeer(links[1], { clock }), clock, links };
+  return {
+    asker: createPeer(links[0], words, { clock }),
+    answerer: createPeer(links[1], words, { clock }),
+    clock,
+    links,
+  };
 }
 
 const settle = () => new Promise((resolve) => setTimeout(resolve, 5));
@@ -26,7 +58,7 @@ describe("peer", () => {
     expect(await later[0]).toBe(1);
   });
 
-  it("turns throws and rejections into errors with code, details and cause (P3)", async () => {
+  it("turns throws and rejections into errors with code, details and cause (PE3)", async () => {
     const { asker, answerer } = peers();
     answerer.handle("throws", () => {
       throw new TreadleError("engine.released", "no memory", { details: { device: 3 }, cause: new Error("deep") });
@@ -53,7 +85,7 @@ describe("peer", () => {
     expect(() => answerer.handle("m", () => 0)).toThrow(/already has a handler/);
   });
 
-  it("gives up at the deadline, tells the handler, and ignores the late answer (P1, P2)", async () => {
+  it("gives up at the deadline, tells the handler, and ignores the late answer (PE1, PE2)", async () => {
     const { asker, answerer, clock } = peers();
     let aborted: unknown;
     let answer = (_: number) => {};
@@ -90,7 +122,7 @@ describe("peer", () => {
     expect(clock.armed).toBe(1);
   });
 
-  it("cancels with the caller's signal (P2)", async () => {
+  it("cancels with the caller's signal (PE2)", async () => {
     const { asker, answerer } = peers();
     const aborted = new Promise((resolve) => {
       answerer.handle("wait", (_body, { signal }) => {
@@ -124,7 +156,7 @@ describe("peer", () => {
     expect(look?.()).toBe(true);
   });
 
-  it("rejects every pending request and aborts every handler when the link ends (P4)", async () => {
+  it("rejects every pending request and aborts every handler when the link ends (PE4)", async () => {
     const { asker, answerer, links } = peers();
     let aborted = 0;
     answerer.handle("hang", (_body, { signal }) => {
@@ -138,10 +170,10 @@ describe("peer", () => {
     await Promise.all(failures);
     expect(aborted).toBe(2);
     await expect(asker.request("hang", 3)).rejects.toMatchObject({ code: "link.closed" });
-    expect(() => asker.notify("hang", 3)).toThrow(expect.objectContaining({ code: "link.closed" }));
+    expect(() => asker.notify("note", 3)).toThrow(expect.objectContaining({ code: "link.closed" }));
   });
 
-  it("closes the link on any malformed envelope, and never throws into it (P5)", async () => {
+  it("closes the link on any malformed envelope, and never throws into it (PE5)", async () => {
     const envelope = fc.oneof(
       fc.anything(),
       fc.tuple(fc.integer({ min: -1, max: 6 }), fc.anything(), fc.anything()),
@@ -157,7 +189,7 @@ describe("peer", () => {
     await fc.assert(
       fc.asyncProperty(envelope, async (message) => {
         const [left, right] = memoryLinkPair();
-        createPeer(right).handle("m", () => 1);
+        createPeer(right, words).handle("m", () => 1);
         left.onMessage(() => {});
         let cause: Error | undefined;
         right.onClose((error) => (cause = error));
@@ -179,10 +211,67 @@ describe("peer", () => {
     );
   });
 
-  it("answers with an error when the answer cannot be sent (P3)", async () => {
+  it("gives a handler nothing that does not fit its verb, whatever the verb (PE5)", async () => {
+    const verbs = Object.keys(runProtocol) as (keyof typeof runProtocol)[];
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom(...verbs),
+        fc.anything({ maxDepth: 2 }),
+        fc.boolean(),
+        async (verb, body, told) => {
+          const [left, right] = memoryLinkPair();
+          const reached: unknown[] = [];
+          createPeer(right, runProtocol).handle(verb, (got) => {
+            reached.push(got);
+            throw new TreadleError("engine.released", "enough was seen");
+          });
+          left.onMessage(() => {});
+          let cause: Error | undefined;
+          right.onClose((error) => (cause = error));
+          left.send(told ? [4, verb, body] : [0, 1, verb, body]);
+          await new Promise((resolve) => setImmediate(resolve));
+          const fits = runProtocol[verb].request.safeParse(body);
+          expect(reached).toEqual(fits.success ? [fits.data] : []);
+          if (!fits.success) expect(cause).toMatchObject({ code: "link.protocol" });
+        },
+      ),
+      { numRuns: 400 },
+    );
+  });
+
+  it("gives a caller no reply that does not fit its verb, and goes on (PE5)", async () => {
+    const [left, right] = memoryLinkPair(["asker", "answerer"]);
+    const asker = createPeer(left, runProtocol);
+    const answers: unknown[] = [{ token: 0 }, null, "7", { token: 7, more: 1 }];
+    const answerer = createPeer(right, openProtocol(["lock.acquire"]));
+    answerer.handle("lock.acquire", () => answers.shift());
+    for (let wrong = 0; wrong < 3; wrong++) {
+      await expect(asker.request("lock.acquire", { call: "1/0" })).rejects.toMatchObject({
+        code: "link.protocol",
+        details: { verb: "lock.acquire" },
+        message: expect.stringMatching(/^'answerer' answered 'lock.acquire' with what is no reply: /),
+      });
+    }
+    expect(await asker.request("lock.acquire", { call: "1/0" })).toEqual({ token: 7 });
+  });
+
+  it("takes a call's reply at a look only when its schema would (PE5)", () => {
+    const part = fc.constantFrom(undefined, null, 0, 1.5, Number.NaN, "x", {}, { a: 1 }, [], new Date());
+    fc.assert(
+      fc.property(
+        fc.record({ value: part, durationMs: part, timers: part, savedPath: part, observation: part }),
+        (reply) => {
+          if (runProtocol.call.isPlainReply(reply)) expect(CallReply.safeParse(reply).success).toBe(true);
+        },
+      ),
+      { numRuns: 2000 },
+    );
+  });
+
+  it("answers with an error when the answer cannot be sent (PE3)", async () => {
     const pair = await joined("unix", { limits: { maxFrameBytes: 100_000 } });
     try {
-      const [asker, answerer] = [createPeer(pair.left), createPeer(pair.right)];
+      const [asker, answerer] = [createPeer(pair.left, words), createPeer(pair.right, words)];
       answerer.handle("function", () => ({ f: () => 1 }));
       answerer.handle("large", () => "x".repeat(200_000));
       answerer.handle("bad details", () => {

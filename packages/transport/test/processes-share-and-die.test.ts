@@ -6,8 +6,9 @@ import { fileURLToPath } from "node:url";
 import type { Link, Peer } from "@treadle/contracts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createPeer, type Endpoint, openEndpoint, removeSegments } from "../src/index.ts";
-import { sharedMemory } from "../src/shared-memory.ts";
+import { sharedMemory } from "../src/memory/shared-memory.ts";
 import { folder, token } from "./support/endpoints.ts";
+import { farWords } from "./support/far-words.ts";
 
 const runId = `transport-processes-${process.pid}`;
 const prefix = `treadle-${runId}-`;
@@ -24,7 +25,7 @@ describe.skipIf(sharedMemory() === undefined)("two processes on one host", () =>
   let where: Awaited<ReturnType<typeof folder>>;
   let near: Endpoint;
   let far: ChildProcess;
-  let peer: Peer;
+  let peer: Peer<typeof farWords>;
 
   beforeEach(async () => {
     where = await folder();
@@ -33,13 +34,13 @@ describe.skipIf(sharedMemory() === undefined)("two processes on one host", () =>
     const script = fileURLToPath(new URL("support/far-process.ts", import.meta.url));
     const args = ["--import", "tsx", "--conditions=source", script, near.addresses[0]!, runId, token];
     far = spawn(process.execPath, args, { stdio: ["ignore", "inherit", "inherit"] });
-    peer = createPeer(await accepted);
+    peer = createPeer(await accepted, farWords);
   });
   afterEach(async () => {
     far.kill("SIGKILL");
     if (far.exitCode === null && far.signalCode === null) await once(far, "exit");
     await near.close();
-    expect(segmentFiles().filter((name) => name.startsWith(`${prefix}${process.pid}-`))).toEqual([]); // G3
+    expect(segmentFiles().filter((name) => name.startsWith(`${prefix}${process.pid}-`))).toEqual([]); // SP3
     removeSegments(prefix);
     await where.dispose();
   });
@@ -48,18 +49,18 @@ describe.skipIf(sharedMemory() === undefined)("two processes on one host", () =>
     const data = new Float32Array(bulk).fill(0.5);
     expect(await peer.request("sum", data)).toBe(bulk / 2);
     expect(segmentFiles().length).toBeGreaterThan(0);
-    const made = await peer.request<Float32Array>("make", bulk);
+    const made = (await peer.request("make", bulk)) as Float32Array;
     expect(made.length).toBe(bulk);
     expect(allOnes(made)).toBe(true);
-    const echoed = await peer.request<{ list: [Float32Array, string] }>("echo", {
+    const echoed = (await peer.request("echo", {
       list: [made.subarray(0, medium), "x"],
-    });
+    })) as { list: [Float32Array, string] };
     expect(echoed.list[0].length).toBe(medium);
     expect(allOnes(echoed.list[0])).toBe(true);
     expect(echoed.list[1]).toBe("x");
   });
 
-  it("never write over arrays that are still reachable (X1, X2)", async () => {
+  it("never write over arrays that are still reachable (SX1, SX2)", async () => {
     const rounds = [1, 2, 3, 4];
     for (const round of rounds) await peer.request("keep", new Float32Array(bulk).fill(round));
     for (const round of rounds) await peer.request("keep", new Float32Array(medium).fill(round));
@@ -69,7 +70,7 @@ describe.skipIf(sharedMemory() === undefined)("two processes on one host", () =>
     ]);
   });
 
-  it("reuse the memory of released arrays, which are empty from then on (R1)", async () => {
+  it("reuse the memory of released arrays, which are empty from then on (RA1)", async () => {
     for (let round = 1; round <= 5; round++) {
       const data = new Float32Array(bulk).fill(round);
       expect(await peer.request("sum and release", data)).toEqual([round * bulk, 0]);
@@ -78,7 +79,7 @@ describe.skipIf(sharedMemory() === undefined)("two processes on one host", () =>
     expect(segmentFiles().filter((name) => name.includes(`-${process.pid}-`)).length).toBeLessThanOrEqual(3);
   });
 
-  it("leave a message that was cut off undelivered, and report the death (K4)", async () => {
+  it("leave a message that was cut off undelivered, and report the death (SK4)", async () => {
     const messages: unknown[] = [];
     peer.link.onMessage((message) => messages.push(message));
     const cause = new Promise((resolve) => peer.link.onClose(resolve));
@@ -96,8 +97,8 @@ describe.skipIf(sharedMemory() === undefined)("two processes on one host", () =>
     expect(segmentFiles().filter((name) => name.includes(`-${process.pid}-`))).toEqual([]);
   });
 
-  it("keep received arrays valid after their sender died and its files were removed (X3)", async () => {
-    const made = await peer.request<Float32Array>("make", bulk);
+  it("keep received arrays valid after their sender died and its files were removed (SX3)", async () => {
+    const made = (await peer.request("make", bulk)) as Float32Array;
     const gone = new Promise((resolve) => peer.link.onClose(resolve));
     far.kill("SIGKILL");
     await gone;

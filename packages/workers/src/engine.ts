@@ -16,13 +16,17 @@ export const EngineConfig = z.strictObject({
 });
 export type EngineConfig = z.infer<typeof EngineConfig>;
 
-/** An engine for generation and training; an emulated one is as fast as `numDevices` devices make it. */
+/**
+ * An engine for generation and training; an emulated one is as fast as `numDevices` devices make it. Ranks of one seed
+ * answer alike; how long they take varies by rank.
+ */
 export async function createEngine(
   config: EngineConfig,
   numDevices: number,
   seed: number,
+  rank = 0,
 ): Promise<GenerationEngine & TrainingEngine> {
   if (!config.emulated) return TransformerEngine.create(config.model);
   const { vocabSize, contextLength } = config.model;
-  return EmulatedEngine.create({ ...config.emulated, devices: numDevices, vocabSize, contextLength }, { seed });
+  return EmulatedEngine.create({ ...config.emulated, devices: numDevices, vocabSize, contextLength }, { seed, rank });
 }

@@ -1,38 +1,65 @@
 /** Ranks of an actor are replicas: together they take the step that one would take on all episodes. */
 import type { EpisodeGroup, Weights } from "@treadle/contracts";
-import { createRandom } from "@treadle/learning";
+import { createRandom, momentsOf, standardiser } from "@treadle/learning";
 import { makeEpisode } from "@treadle/learning/testing";
 import type { Source, WorkerContext } from "@treadle/runtime";
+import fc from "fast-check";
 import { expect, test } from "vitest";
+import { momentsOverRanks } from "../src/actor/rank-moments.ts";
 import { ActorConfig, ActorWorker } from "../src/index.ts";
 
 const contextLength = 6;
 const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength, microBatchRows: 8, valueHead: true };
 
-/** Adds up what as many callers as there are ranks bring. */
-function allReduce(worldSize: number): (values: Float32Array) => Promise<Float32Array> {
-  let round: { readonly brought: Float32Array[]; readonly done: ((sum: Float32Array) => void)[] } = {
-    brought: [],
-    done: [],
-  };
-  return (values) =>
-    new Promise((resolve) => {
-      round.brought.push(values);
-      round.done.push(resolve);
-      if (round.brought.length < worldSize) return;
-      const { brought, done } = round;
-      round = { brought: [], done: [] };
-      const sum = values.map((_, at) => brought.reduce((total, own) => total + (own[at] as number), 0));
-      for (const each of done) each(sum);
+type Brought = { readonly rank: number; readonly value: unknown };
+
+/** The messages of a group in one process: each collective ends when as many ranks as there are have come. */
+class Group {
+  readonly #worldSize: number;
+  #brought: Brought[] = [];
+  #waiting: ((all: readonly Brought[]) => void)[] = [];
+
+  constructor(worldSize: number) {
+    this.#worldSize = worldSize;
+  }
+
+  messagesOf(rank: number) {
+    const meet = async <T>(value: T): Promise<T[]> => {
+      const all = await this.#meet({ rank, value });
+      return [...all].sort((a, b) => a.rank - b.rank).map((one) => one.value as T);
+    };
+    return {
+      allReduceSum: async (values: Float32Array) => {
+        const parts = await meet(values);
+        return values.map((_, at) => parts.reduce((total, own) => total + (own[at] as number), 0));
+      },
+      gather: async <T>(value: T) => {
+        const parts = await meet(value);
+        return rank === 0 ? parts : undefined;
+      },
+      broadcast: async <T>(value: T) => (await meet(value))[0] as T,
+    };
+  }
+
+  #meet(brought: Brought): Promise<readonly Brought[]> {
+    return new Promise((resolve) => {
+      this.#brought.push(brought);
+      this.#waiting.push(resolve);
+      if (this.#brought.length < this.#worldSize) return;
+      const [all, waiting] = [this.#brought, this.#waiting];
+      this.#brought = [];
+      this.#waiting = [];
+      for (const each of waiting) each(all);
     });
+  }
 }
 
-async function actor(config: object, rank: number, worldSize: number, sum: ReturnType<typeof allReduce>) {
+async function actor(config: object, rank: number, worldSize: number, group = new Group(worldSize)) {
   const context = {
     config: ActorConfig.parse({ model, learningRate: 0.01, ...config }),
     ...{ component: "actor", rank, worldSize, seed: 1 },
     devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }) },
-    messages: { allReduceSum: sum },
+    messages: group.messagesOf(rank),
     timer: () => ({ [Symbol.dispose]: () => {} }),
   } as unknown as WorkerContext<ActorConfig>;
   const worker = new ActorWorker(context);
@@ -68,11 +95,11 @@ test.each([
   { algorithm: { name: "reinforce++" } },
   { algorithm: { name: "rloo", kl: { placement: "reward", coefficient: 0.1 } } },
 ])("$algorithm.name: one rank and two, in whatever chunks, take the same step and report the same", async (config) => {
-  const alone = await actor(config, 0, 1, allReduce(1));
+  const alone = await actor(config, 0, 1);
   const before = flat(await alone.weights());
   const expected = await alone.train(sourceOf([groups]));
-  const sum = allReduce(2);
-  const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, sum)));
+  const group = new Group(2);
+  const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, group)));
   const shares = [sourceOf([groups.slice(0, 2), groups.slice(2, 5)]), sourceOf([groups.slice(5)])];
   const reported = await Promise.all(ranks.map((rank, index) => rank.train(shares[index] as Source<EpisodeGroup>)));
   const [first, second] = await Promise.all(ranks.map(async (rank) => flat(await rank.weights())));
@@ -89,9 +116,9 @@ test.each([
 });
 
 test("epochs and minibatches take so many optimiser steps on every rank, though one of them got nothing", async () => {
-  const sum = allReduce(2);
+  const group = new Group(2);
   const config = { algorithm: { name: "ppo" }, epochs: 2, minibatches: 3 };
-  const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, sum)));
+  const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, group)));
   const shares = [sourceOf([groups]), sourceOf([])];
   const reported = await Promise.all(ranks.map((rank, index) => rank.train(shares[index] as Source<EpisodeGroup>)));
   for (const { policyVersion } of reported) expect(policyVersion).toBe(6);
@@ -101,8 +128,124 @@ test("epochs and minibatches take so many optimiser steps on every rank, though 
 
 test("W2: with several optimiser steps a call, staleness is still counted in calls", async () => {
   const config = { algorithm: { name: "ppo" }, epochs: 2, minibatches: 1, maxStaleness: 1 };
-  const alone = await actor(config, 0, 1, allReduce(1));
+  const alone = await actor(config, 0, 1);
   await alone.train(sourceOf([groups]));
   await alone.train(sourceOf([groups])); // two versions old, one call
   await expect(alone.train(sourceOf([groups]))).rejects.toMatchObject({ code: "learning.invalid-batch" });
+});
+
+test("any number of ranks scales advantages as one does, small beside their mean as they may be", async () => {
+  const draw = fc.record({
+    mean: fc.constantFrom(0, 1, 100, 1e3, 1e6),
+    deviation: fc.constantFrom(1e-3, 0.1, 1),
+    parts: fc.array(fc.array(fc.double({ min: -1, max: 1, noNaN: true }), { maxLength: 8 }), {
+      minLength: 1,
+      maxLength: 6,
+    }),
+  });
+  await fc.assert(
+    fc.asyncProperty(draw, async ({ mean, deviation, parts }) => {
+      const values = parts.map((part) => part.map((value) => mean + deviation * value));
+      const group = new Group(parts.length);
+      const merged = await Promise.all(
+        values.map((own, rank) => momentsOverRanks(group.messagesOf(rank), parts.length, momentsOf(own))),
+      );
+      const all = values.flat();
+      const alone = standardiser(momentsOf(all));
+      const center = all.reduce((sum, value) => sum + value, 0) / Math.max(1, all.length);
+      const squares = all.reduce((sum, value) => sum + (value - center) ** 2, 0) / Math.max(1, all.length);
+      // Of a value that far from 0 float64 keeps this much, in deviations.
+      const kept = (mean * 1e-15) / (Math.sqrt(squares) + 1e-6);
+      for (const moments of merged) {
+        expect(moments).toEqual(merged[0]);
+        const standardise = standardiser(moments);
+        for (const value of all) {
+          const expected = (value - center) / (Math.sqrt(squares) + 1e-6);
+          expect(Math.abs(standardise(value) - alone(value))).toBeLessThan(1e-6 + kept);
+          expect(Math.abs(standardise(value) - expected)).toBeLessThan(1e-6 + kept);
+        }
+      }
+    }),
+  );
+});
+
+test("rewards of 1000 ± 0.1 on two ranks have the advantages that they have on one", async () => {
+  const config = { algorithm: { name: "reinforce++", kl: { placement: "none" } } };
+  const far = groups.map(({ promptId, episodes }, index) => ({
+    promptId,
+    episodes: episodes.map((episode, at) => ({ ...episode, reward: 1000 + ((index + at) % 3 === 0 ? 0.1 : -0.1) })),
+  }));
+  const alone = await actor(config, 0, 1);
+  const { gradNorm } = await alone.train(sourceOf([far]));
+  const group = new Group(2);
+  const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, group)));
+  const shares = [sourceOf([far.slice(0, 3)]), sourceOf([far.slice(3)])];
+  const reported = await Promise.all(ranks.map((rank, index) => rank.train(shares[index] as Source<EpisodeGroup>)));
+  for (const own of reported) expect(own.gradNorm).toBeCloseTo(gradNorm as number, 4);
+  expect(gradNorm).toBeGreaterThan(0.01);
+});
+
+test("what inference has rescored is weighted, cut at the cap, and the share of that is reported", async () => {
+  // Ratios 4 and 1/2: the first is cut to 2.
+  const rescored = groups.map(({ promptId, episodes }) => ({
+    promptId,
+    episodes: episodes.map((episode) => ({
+      ...episode,
+      oldLogprobs: episode.logprobs.map((logprob, token) => logprob + Math.log(token === 1 ? 4 : 0.5)),
+    })),
+  }));
+  const tokens = rescored.flatMap(({ episodes }) => episodes.map(({ mask }) => mask.length - 1));
+  const all = tokens.reduce((sum, count) => sum + count, 0);
+  const config = { algorithm: { name: "grpo", dropEqualRewards: false } };
+  const capped = await (await actor(config, 0, 1)).train(sourceOf([rescored]));
+  expect(capped.truncated).toBeCloseTo(tokens.length / all, 6);
+  expect(capped.importance).toBeCloseTo((4 * tokens.length + 0.5 * (all - tokens.length)) / all, 4);
+  const uncapped = await (await actor({ ...config, importanceCap: 10 }, 0, 1)).train(sourceOf([rescored]));
+  expect(uncapped.truncated).toBe(0);
+  expect(uncapped.gradNorm).not.toBeCloseTo(capped.gradNorm as number, 3);
+  const fresh = await (await actor(config, 0, 1)).train(sourceOf([groups]));
+  expect(fresh).not.toHaveProperty("importance");
+});
+
+test.each([
+  ["a reward that is no number", { reward: Number.NaN }, "reward 'NaN'"],
+  ["an infinite reward", { reward: Number.POSITIVE_INFINITY }, "reward 'Infinity'"],
+  ["a log-probability that is no number", { logprobs: Float32Array.of(0, Number.NaN, -1) }, "logprobs 'NaN'"],
+  ["a temperature of 0", { temperature: 0 }, "temperature '0'"],
+  ["a negative temperature", { temperature: -1 }, "temperature '-1'"],
+])("%s is refused before it reaches a weight", async (_, spoiled, message) => {
+  const worker = await actor({ algorithm: { name: "grpo" } }, 0, 1);
+  const before = flat(await worker.weights());
+  const bad = { promptId: "bad", episodes: [makeEpisode({ reward: 1 }), makeEpisode({ reward: 0, ...spoiled })] };
+  await expect(worker.train(sourceOf([groups, [bad]]))).rejects.toMatchObject({
+    code: "learning.invalid-batch",
+    message: expect.stringContaining(message),
+  });
+  expect(flat(await worker.weights())).toEqual(before);
+  // Nor does what came before it count in the next call.
+  const { gradNorm } = await worker.train(sourceOf([groups]));
+  const fresh = await (await actor({ algorithm: { name: "grpo" } }, 0, 1)).train(sourceOf([groups]));
+  expect(gradNorm).toBe(fresh.gradNorm);
+});
+
+test.each([Number.NaN, -1, Number.POSITIVE_INFINITY])("a learning rate of %s is refused", async (learningRate) => {
+  const worker = await actor({ algorithm: { name: "grpo" } }, 0, 1);
+  const before = flat(await worker.weights());
+  await expect(worker.train(sourceOf([groups]), { learningRate })).rejects.toMatchObject({
+    code: "engine.invalid-request",
+    message: expect.stringContaining(`learningRate '${learningRate}'`),
+  });
+  expect(flat(await worker.weights())).toEqual(before);
+});
+
+test("groups of unequal size, of one, and empty completions train what can be trained", async () => {
+  const odd = [
+    { promptId: "one", episodes: [makeEpisode({ reward: 1 })] },
+    { promptId: "empty", episodes: [makeEpisode({ policyTokens: 0, reward: 1 }), makeEpisode({ reward: 0 })] },
+    { promptId: "five", episodes: [1, 0, 0, 1, 0].map((reward) => makeEpisode({ reward })) },
+  ];
+  const worker = await actor({ algorithm: { name: "grpo" } }, 0, 1);
+  const { trainedGroups } = await worker.train(sourceOf([odd]));
+  expect(trainedGroups).toBeCloseTo(1 / 3, 6);
+  expect(flat(await worker.weights()).every(Number.isFinite)).toBe(true);
 });

@@ -6,7 +6,7 @@ import type { Trajectory } from "../src/simulator/items.ts";
 import { contextOf } from "./support/context.ts";
 
 const model = ActorCriticConfig.parse({ observationSize: 1, actionSize: 1, hidden: [4], microBatchRows: 8 });
-const configOf = (maxStaleness: number) =>
+const configOf = (maxStaleness: number, others: object = {}) =>
   ControlActorConfig.parse({
     model,
     epochs: 1,
@@ -19,6 +19,7 @@ const configOf = (maxStaleness: number) =>
     valueCoefficient: 0.5,
     entropyCoefficient: 0,
     maxStaleness,
+    ...others,
   });
 
 const trajectory = (environment: number, policyVersion: number): Trajectory => ({
@@ -42,8 +43,8 @@ const sourceOf = (...batches: Trajectory[][]): Source<Trajectory> =>
     },
   }) as unknown as Source<Trajectory>;
 
-async function started(maxStaleness: number): Promise<ControlActorWorker> {
-  const worker = new ControlActorWorker(contextOf(configOf(maxStaleness), "control-actor"));
+async function started(maxStaleness: number, others: object = {}): Promise<ControlActorWorker> {
+  const worker = new ControlActorWorker(contextOf(configOf(maxStaleness, others), "control-actor"));
   await worker.setup();
   return worker;
 }
@@ -65,4 +66,16 @@ test("the order in which trajectories come does not change what is learnt", asyn
   await first.train(sourceOf([trajectory(0, 0), trajectory(1, 0)], [trajectory(2, 0)]));
   await second.train(sourceOf([trajectory(2, 0)], [trajectory(1, 0), trajectory(0, 0)]));
   expect(await second.weights()).toEqual(await first.weights());
+});
+
+test("beta2 reaches the optimiser: two steps of different gradients end elsewhere with the papers' 0.999", async () => {
+  const after = async (others: object) => {
+    const worker = await started(0, others);
+    await worker.train(sourceOf([trajectory(0, 0), trajectory(3, 0)]));
+    return worker.weights();
+  };
+  const usual = await after({});
+  expect(await after({ beta2: 0.99 })).toEqual(usual);
+  expect(await after({ beta2: 0.999 })).not.toEqual(usual);
+  expect(() => configOf(0, { beta2: 1 })).toThrow("beta2");
 });

@@ -74,7 +74,7 @@ describe("calls of many trajectories at once", () => {
   });
 });
 
-test("a call that hangs, forks in the background, prints without end or fails is answered so, beside others that go on (O2)", async () => {
+test("a call that hangs, forks in the background, prints without end or fails is answered so, beside others that go on (TW2)", async () => {
   const tool = await start({ timeoutMs: 400, maxOutputBytes: 1000, cores: 1 });
   await tool.open("rollout/0");
   const calls = {
@@ -122,7 +122,7 @@ test("the text of a call is data to a program that does not evaluate it", async 
 });
 
 describe("a rank's session", () => {
-  test("that is opened again ends what the one before had left (O1)", async () => {
+  test("that is opened again ends what the one before had left (TW1)", async () => {
     const tool = await start({ timeoutMs: 60_000, cores: 1 });
     await tool.open("rollout/0");
     await tool.submit("rollout/0", [{ trajectory: "left", text: "sleep 92.25" }], []);
@@ -135,7 +135,7 @@ describe("a rank's session", () => {
     expect((await collectAll(tool, "rollout/0", 1)).get("left")?.output).toBe("again\n");
   });
 
-  test("does not exist in a new process, which says so with a retryable error (O3)", async () => {
+  test("does not exist in a new process, which says so with a retryable error (TW3)", async () => {
     const tool = await start();
     const error = await tool.submit("rollout/0", [], []).catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ code: "sandbox.failed", disposition: "retryable" });

@@ -4,6 +4,9 @@ import { TreadleError } from "@treadle/contracts";
 import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 
+/** Stands alone, as small items do. */
+export const Item = z.object({ id: z.number(), cost: z.number().default(1) });
+export const Numbers = z.number().meta({ module: import.meta.url, exportName: "Numbers" });
 export const Nested = z.object({
   id: z.string(),
   arrays: z.object({ f: z.instanceof(Float32Array), i: z.array(z.instanceof(Int32Array)) }),
@@ -108,9 +111,10 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     this.log.info(`${kept.length}`);
   }
 
-  /** Starts a process that keeps this one's pipes open, then dies. */
-  async leaveChild(): Promise<number> {
-    const child = spawn("sleep", ["600"], { stdio: "inherit" });
+  /** Starts a process that keeps this one's pipes open; in a session of its own if `detached`, or run by a shell. */
+  async leaveChild(detached = false, script = "exec sleep 600"): Promise<number> {
+    const child = spawn("sh", ["-c", script], { stdio: "inherit", detached });
+    if (detached) child.unref();
     return child.pid as number;
   }
 
@@ -217,6 +221,11 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     }
     return isSound;
   }
+  /** Takes its devices and never gives them back. */
+  async keepDevices(hangs = false): Promise<void> {
+    await this.devices.lock();
+    if (hangs) await this.hang();
+  }
   async produceLocked(sink: Sink<number>, items: readonly number[]): Promise<void> {
     await using _ = await this.devices.lock();
     for (const item of items) await sink.put(item);
@@ -251,4 +260,14 @@ export class ProbeWorker extends Worker<ProbeConfig> {
 /** Ranks that hold one state together. */
 export class TogetherWorker extends ProbeWorker {
   static override readonly restart = "group";
+}
+
+/** Its notes are its state, which takes a while to save. */
+export class SlowlySavingWorker extends ProbeWorker {
+  static override readonly saves = ["note"];
+
+  override async checkpoint(): Promise<Uint8Array> {
+    await pause(200);
+    return Buffer.from(this.notes.join());
+  }
 }

@@ -2,13 +2,13 @@
  * One decision of the scheduler over all resources (ARL-Tangram Algorithm 1). Pure: queue and resource states in,
  * who starts with what out.
  *
- * D1 first come, first served on every resource: whoever is selected leaves no earlier action waiting for a resource it
+ * DC1 first come, first served on every resource: whoever is selected leaves no earlier action waiting for a resource it
  *    takes, but for one that a policy lets wait for more units of its own; that one is passed only by actions that do
  *    not scale on the same resource. With `order: "prefix"` the selected actions are the first of the whole queue.
- * D2 every allocation is allowed, and together they fit into every resource; what a policy lets wait would fit beside
+ * DC2 every allocation is allowed, and together they fit into every resource; what a policy lets wait would fit beside
  *    the least that the selected ask for: it waits for the sake of those who get more than that.
- * D3 nothing starves: while an action cannot start, nobody behind it takes what it waits for, so what runs there
- *    drains; an action that could start does so at the latest after it has waited as long as it would have run (P4).
+ * DC3 nothing starves: while an action cannot start, nobody behind it takes what it waits for, so what runs there
+ *    drains; an action that could start does so at the latest after it has waited as long as it would have run (PL4).
  */
 import { arrangeGroupPriced, type Group, groupOf } from "./group.ts";
 import { decideGroup, type Policy, type PolicyOptions } from "./policies.ts";
@@ -38,6 +38,11 @@ export type Decision = {
   readonly objective: number;
   readonly candidates: number;
   readonly evaluations: number;
+  /**
+   * Seconds until one that could start will have waited long enough (PL4): who decides only when something ends has to decide
+   * again then, because what runs may take longer than was thought. Undefined when nobody could start.
+   */
+  readonly againInSeconds: number | undefined;
 };
 
 /** `waiting` is in queue order. A resource that is not in `resources` has no units. */
@@ -82,7 +87,24 @@ export function decide(
     const action = waiting[position]!;
     if (action.elastic === undefined) objective += action.seconds ?? 0;
   }
-  return { selected, objective, candidates: candidates.length, evaluations };
+  return {
+    selected,
+    objective,
+    candidates: candidates.length,
+    evaluations,
+    againInSeconds: patience(waiting, dropped),
+  };
+}
+
+/** PL4. One whose duration is not known never waits for more units. */
+function patience(waiting: readonly QueuedAction[], dropped: ReadonlySet<number>): number | undefined {
+  let least: number | undefined;
+  for (const position of dropped) {
+    const { waitedSeconds = 0, seconds } = waiting[position]!;
+    if (seconds !== undefined)
+      least = Math.min(least ?? Number.POSITIVE_INFINITY, Math.max(0, seconds - waitedSeconds));
+  }
+  return least;
 }
 
 function arrangeAgain(group: Group, policy: Policy, before: Int32Array): Int32Array {
@@ -171,7 +193,7 @@ function countOthers(waiting: readonly QueuedAction[], candidates: readonly numb
   return others;
 }
 
-/** Candidates up to the last one that has waited as long as it would have run on its least units (P4). */
+/** Candidates up to the last one that has waited as long as it would have run on its least units (PL4). */
 function countImpatient(waiting: readonly QueuedAction[], positions: readonly number[], numCandidates: number): number {
   for (let i = numCandidates; i > 0; i--) {
     const { waitedSeconds = 0, seconds = Number.POSITIVE_INFINITY } = waiting[positions[i - 1]!]!;

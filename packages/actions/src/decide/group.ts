@@ -18,7 +18,7 @@ export type Group = {
   /** units that starting actions which do not scale here take out of the chunks */
   readonly fixed: readonly number[];
   readonly busy: readonly Busy[];
-  /** this many of the first have waited long enough (P4) */
+  /** this many of the first have waited long enough (PL4) */
   readonly impatient: number;
   /** waiting actions that take of the resource without scaling on it, and do not start now */
   readonly others: number;

@@ -1,10 +1,10 @@
 /**
  * Who starts now, and on how many units, among the actions that scale on one resource.
  *
- * P1 the actions that start are the first of the group, in queue order.
- * P2 on a resource where nothing runs, the first action starts: nothing waits for a completion that cannot come.
- * P3 each gets an allowed number of units, and together they fit.
- * P4 no action is left waiting for more units longer than it would have taken on its least (`waitedSeconds`).
+ * PL1 the actions that start are the first of the group, in queue order.
+ * PL2 on a resource where nothing runs, the first action starts: nothing waits for a completion that cannot come.
+ * PL3 each gets an allowed number of units, and together they fit.
+ * PL4 no action is left waiting for more units longer than it would have taken on its least (`waitedSeconds`).
  */
 import { UnitConvexArrangement } from "../arrange/marginal-gain.ts";
 import { PrefixTable } from "../arrange/prefix-table.ts";
@@ -44,7 +44,7 @@ const evictionsBeforeTable = 32;
  * ARL-Tangram Algorithm 1, lines 8-13: evict the last candidate while that lowers the estimated sum.
  *
  * Repairs: the arrangement is exact and of at most the free units (Algorithm 3 demands exactly n); all evictions
- * share one arrangement, since what stays is a prefix; and the first candidate is never evicted (P2), where the
+ * share one arrangement, since what stays is a prefix; and the first candidate is never evicted (PL2), where the
  * pseudo code may evict everything on an idle machine.
  */
 function decideByEviction(group: Group, depth: number): GroupDecision {
@@ -107,7 +107,7 @@ function prefixArrangement(group: Group): (length: number) => PrefixResult {
  * With q actions left behind and a capacity of c units, a unit held for a second delays them by q/c seconds in sum.
  * Under that price every action has a DoP of its own beyond which it costs the others more than it gains; the prefix
  * that fits at these DoPs, all candidates, and a few between are compared by what they and the rest will take
- * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (P2).
+ * (`UnitEstimate`). Where something runs, starting nothing and waiting for it is compared as well (PL2).
  * Those who will come while it runs are delayed by it, too. By Little's law they are as many as run now, so the units of
  * those who start are arranged under that price as well; there, whoever waits or runs on the resource counts, scaling or
  * not, against all of its units: a tool call waits for a unit as a reward does, and each trajectory makes many. Of those who
@@ -192,7 +192,7 @@ function fittingAtOwnDop({ actions, candidates, free }: Group, capacity: number)
   return candidates;
 }
 
-/** The largest allowed number of units up to `dop`; whoever does not get it waits, unless nothing runs (P2). */
+/** The largest allowed number of units up to `dop`; whoever does not get it waits, unless nothing runs (PL2). */
 function decideFixed(group: Group, dop: number): GroupDecision {
   const { actions, candidates, free, chunks, fixed, busy } = group;
   const room = new Room({ free, chunks });

@@ -4,13 +4,13 @@
  * Owned here: the session's control groups, one folder on disk, one reaper; a sandbox owns its holder (a bubblewrap that
  * keeps the namespaces) and its commands. A command enters the namespaces as an unprivileged user.
  *
- * B1 a command ends with everything it started (its own control group), a sandbox with every command.
- * B2 cores belong to a command, memory and the number of processes to a sandbox.
- * B3 the holder is ended through its control group, never by killing the outer bubblewrap, which leaks the inside.
- * B4 a command finds its control group joined and its namespaces entered: the kernel takes up to 20 ms to move a process
+ * CG1 a command ends with everything it started (its own control group), a sandbox with every command.
+ * CG2 cores belong to a command, memory and the number of processes to a sandbox.
+ * CG3 the holder is ended through its control group, never by killing the outer bubblewrap, which leaks the inside.
+ * CG4 a command finds its control group joined and its namespaces entered: the kernel takes up to 20 ms to move a process
  *    into a group on an idle machine, so what enters them waits from one command to the next. It waits only while
  *    nothing runs in the sandbox, so that no command can touch what the next one becomes.
- * B5 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
+ * CG5 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
  *    reaper be killed as well, the next driver on the machine does it.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
@@ -30,30 +30,36 @@ import {
   sessionName,
 } from "./cgroup.ts";
 import { runCommand, signalProcess, spawnCommand } from "./command.ts";
-import { quoted, type ShellProcess } from "./held-shell.ts";
+import { HeldShell, quoted, type RunProgram } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
 import {
   baseEnvironment,
   type ExecRequest,
   type ExecResult,
+  refuseContainer,
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
+import { Supervisor } from "./supervisor.ts";
 
 export type CgroupDriverOptions = {
   /** a folder that becomes the root of every sandbox, read-only; the host's system folders when absent */
   readonly rootFolder?: string | undefined;
   /** version 2: the group to work under, without processes of its own */
   readonly cgroupParent?: string | undefined;
-  /** whom commands run as */
-  readonly userId?: number | undefined;
+  /** of the 65,536 from here each sandbox has one, so that none is anybody else's; default: by the number of this process */
+  readonly firstUserId?: number | undefined;
 };
 
-const defaultUserId = 65534;
+const numUserIds = 65_536;
+/** So that drivers of different processes do not meet. */
+const firstUserIdOf = (pid: number): number => 1_000_000_000 + (pid % 8192) * numUserIds;
 const defaultMaxProcesses = 256;
+/** bubblewrap, its inner init, and what it holds; a supervisor, and what waits for its command */
+const ownProcesses = 5;
 const startTimeoutMs = 10_000;
 
 /** What this machine lacks for the driver; undefined when it lacks nothing. */
@@ -87,6 +93,9 @@ export class CgroupDriver implements SandboxDriver {
   readonly #reaper: Reaper;
   readonly #ready: Promise<void>;
   readonly #sandboxes = new Set<HeldSandbox>();
+  readonly #firstUserId: number;
+  readonly #userIds = new Set<number>();
+  #opened = 0;
 
   /** Throws `sandbox.unavailable` with what is missing. */
   constructor(options: CgroupDriverOptions = {}) {
@@ -99,9 +108,10 @@ export class CgroupDriver implements SandboxDriver {
     const place = locate(options);
     if (place.version === undefined) throw new TreadleError("sandbox.unavailable", place.reason);
     this.#options = options;
+    this.#firstUserId = options.firstUserId ?? firstUserIdOf(process.pid);
     const session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
     this.#tree = place.version === 1 ? new CgroupV1(place, session) : new CgroupV2(place.base, session);
-    this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as user ${options.userId ?? defaultUserId} without capabilities`;
+    this.isolation = `control groups (version ${place.version}) and namespaces for files, processes, network and ipc, as a user of its own without capabilities`;
     const bases = place.version === 1 ? [place.pids, place.cpuset, place.memory] : [place.base];
     this.#folder = join(tmpdir(), session);
     this.#reaper = new Reaper(this.#tree.roots, [this.#folder]);
@@ -111,14 +121,14 @@ export class CgroupDriver implements SandboxDriver {
   }
 
   async open(options: SandboxOptions = {}): Promise<Sandbox> {
+    refuseContainer(this.name, options);
     await this.#ready;
-    const sandbox = new HeldSandbox(
-      this.#tree,
-      join(this.#folder, randomUUID().slice(0, 12)),
-      this.#options,
-      options,
-      () => this.#sandboxes.delete(sandbox),
-    );
+    const userId = this.#userId();
+    const folder = join(this.#folder, randomUUID().slice(0, 12));
+    const sandbox = new HeldSandbox(this.#tree, folder, { ...this.#options, userId }, options, () => {
+      this.#sandboxes.delete(sandbox);
+      this.#userIds.delete(userId);
+    });
     this.#sandboxes.add(sandbox);
     try {
       await sandbox.start();
@@ -127,6 +137,20 @@ export class CgroupDriver implements SandboxDriver {
       throw error;
     }
     return sandbox;
+  }
+
+  /** One that no open sandbox has. */
+  #userId(): number {
+    for (let tries = 0; tries < numUserIds; tries++) {
+      const userId = this.#firstUserId + (this.#opened++ % numUserIds);
+      if (this.#userIds.has(userId)) continue;
+      this.#userIds.add(userId);
+      return userId;
+    }
+    throw new TreadleError(
+      "sandbox.failed",
+      `${numUserIds} sandboxes are open, each with a user of its own; close some`,
+    );
   }
 
   async close(): Promise<void> {
@@ -146,11 +170,13 @@ type Entered = { readonly exec: string; readonly running: ReturnType<typeof spaw
 /** Reads its own text by its length, not byte by byte, and leaves the rest of its input to the command. */
 const becomeWhatIsTold = 'read -r bytes && eval "$(head -c "$bytes")"';
 
+type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number };
+
 class HeldSandbox extends OpenSandbox {
   readonly id: string;
   readonly #tree: CgroupTree;
   readonly #folder: string;
-  readonly #driver: CgroupDriverOptions;
+  readonly #driver: HeldSandboxOptions;
   readonly #options: SandboxOptions;
   #holder: ChildProcess | undefined;
   #insidePid = 0;
@@ -161,7 +187,7 @@ class HeldSandbox extends OpenSandbox {
   constructor(
     tree: CgroupTree,
     folder: string,
-    driver: CgroupDriverOptions,
+    driver: HeldSandboxOptions,
     options: SandboxOptions,
     forget: () => void,
   ) {
@@ -175,15 +201,19 @@ class HeldSandbox extends OpenSandbox {
 
   async start(): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
-    const userId = this.#driver.userId ?? defaultUserId;
-    await mkdir(this.#folder, { recursive: true });
-    await chown(this.#folder, userId, userId);
-    // The holder itself takes three: bubblewrap, its inner init, and what it holds.
-    await this.#tree.createSandbox(this.id, { memoryBytes, maxProcesses: maxProcesses + 3 });
-    const join = await this.#tree.createExec(this.id, holdingExec);
+    const { userId } = this.#driver;
+    await mkdir(join(this.#folder, "work"), { recursive: true });
+    await chown(join(this.#folder, "work"), userId, userId);
+    await writeFile(
+      join(this.#folder, "passwd"),
+      `root:x:0:0::/:/bin/sh\nsandbox:x:${userId}:${userId}::/tmp:/bin/sh\n`,
+    );
+    await writeFile(join(this.#folder, "group"), `root:x:0:\nsandbox:x:${userId}:\n`);
+    await this.#tree.createSandbox(this.id, { memoryBytes, maxProcesses: maxProcesses + ownProcesses });
+    const joining = await this.#tree.createExec(this.id, holdingExec);
     const holder = spawn(
       "/bin/sh",
-      joinThen(join, [
+      joinThen(joining, [
         "bwrap",
         ...[
           "--unshare-pid",
@@ -210,32 +240,50 @@ class HeldSandbox extends OpenSandbox {
       await writeFile(`/proc/${pid}/oom_score_adj`, "-1000").catch(() => {});
   }
 
-  protected override hasDied(): boolean {
+  protected override lossOf(): string | undefined {
     const holder = this.#holder;
-    return holder === undefined || holder.exitCode !== null || holder.signalCode !== null;
+    if (holder !== undefined && holder.exitCode === null && holder.signalCode === null) return undefined;
+    const { memoryBytes } = this.#options;
+    if (memoryBytes !== undefined && this.#tree.outOfMemoryKills(this.id) > 0)
+      return `it ran out of memory: its processes and its files in /tmp and /dev/shm may have ${memoryBytes} bytes`;
+    return `what held it ended with ${holder?.signalCode ?? holder?.exitCode ?? "nothing"}`;
   }
 
-  protected override async startShell(): Promise<ShellProcess> {
-    await this.#dropSpare();
-    const exec = `shell-${this.#execs++}`;
-    const join = await this.#tree.createExec(this.id, exec);
-    const child = spawn("/bin/sh", this.#entering(join, baseEnvironment, ["/bin/sh"]), {
-      stdio: ["pipe", "pipe", "pipe"],
-      env: { PATH: process.env.PATH ?? baseEnvironment.PATH },
-      detached: true,
-    });
-    let memoryKills = this.#tree.outOfMemoryKills(this.id);
-    return {
-      child,
-      setCores: async (cores) => void (await this.#tree.setCores(this.id, exec, cores)),
-      countProcesses: async () => (await this.#tree.processes(this.id, exec)).length,
-      ranOutOfMemory: () => {
-        const before = memoryKills;
-        memoryKills = this.#tree.outOfMemoryKills(this.id);
-        return memoryKills > before;
-      },
-      kill: () => this.#tree.killExec(this.id, exec),
+  override usedBytes(): number | undefined {
+    return this.#tree.usedBytes(this.id);
+  }
+
+  /** A supervisor outside of the namespaces starts its actions; one that was lost is replaced by the next action. */
+  protected override makeShell(): HeldShell {
+    let supervisor: Supervisor | undefined;
+    let exec = "";
+    const run: RunProgram = async (program, request) => {
+      this.refuse();
+      if (supervisor === undefined || supervisor.hasEnded) {
+        await supervisor?.kill();
+        await this.#dropSpare();
+        exec = `shell-${this.#execs++}`;
+        supervisor = await this.#supervisor(exec);
+      }
+      if (request.cores !== undefined) await this.#tree.setCores(this.id, exec, request.cores);
+      const memoryKills = this.#tree.outOfMemoryKills(this.id);
+      const ranOutOfMemory = (): boolean => this.#tree.outOfMemoryKills(this.id) > memoryKills;
+      return runCommand({ ...supervisor.host(program), ranOutOfMemory }, request);
     };
+    return new HeldShell(run, async () => supervisor?.kill());
+  }
+
+  async #supervisor(exec: string): Promise<Supervisor> {
+    const files = await this.#tree.createExec(this.id, exec);
+    return new Supervisor({
+      joining: (command) => joinThen(files, command),
+      entering: this.#entering(["/bin/sh"]),
+      path: process.env.PATH ?? baseEnvironment.PATH,
+      group: {
+        numTasks: () => this.#tree.numTasks(this.id, exec),
+        kill: () => this.#tree.killExec(this.id, exec),
+      },
+    });
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
@@ -281,7 +329,7 @@ class HeldSandbox extends OpenSandbox {
     }
   }
 
-  /** B4. What waits may have died for lack of memory, or of processes that it needs. */
+  /** CG4. What waits may have died for lack of memory, or of processes that it needs. */
   async #enter(): Promise<Entered> {
     const spare = this.#spare;
     this.#spare = undefined;
@@ -294,7 +342,13 @@ class HeldSandbox extends OpenSandbox {
   }
 
   #prepare(): void {
-    if (this.isClosed || this.hasDied() || this.#numRunning > 0 || this.#spare !== undefined || this.holdsShells)
+    if (
+      this.isClosed ||
+      this.loss !== undefined ||
+      this.#numRunning > 0 ||
+      this.#spare !== undefined ||
+      this.holdsShells
+    )
       return;
     this.#spare = this.#startEntering().catch(() => undefined);
   }
@@ -307,8 +361,8 @@ class HeldSandbox extends OpenSandbox {
 
   async #startEntering(): Promise<Entered> {
     const exec = `exec-${this.#execs++}`;
-    const join = await this.#tree.createExec(this.id, exec);
-    const args = this.#entering(join, baseEnvironment, ["/bin/sh", "-c", becomeWhatIsTold]);
+    const files = await this.#tree.createExec(this.id, exec);
+    const args = joinThen(files, this.#entering(["/bin/sh", "-c", becomeWhatIsTold]));
     const path = { PATH: process.env.PATH ?? baseEnvironment.PATH };
     const running = spawnCommand({ program: "/bin/sh", args, environment: path });
     // Whoever takes it asks whether it lives.
@@ -316,21 +370,17 @@ class HeldSandbox extends OpenSandbox {
     return { exec, running };
   }
 
-  /** Arguments of a shell that joins the control groups and the namespaces, and gives up its rights. */
-  #entering(
-    join: readonly string[],
-    environment: Readonly<Record<string, string>>,
-    command: readonly string[],
-  ): string[] {
-    const user = String(this.#driver.userId ?? defaultUserId);
+  /** What enters the namespaces, gives up its rights and its session, and becomes the command. */
+  #entering(command: readonly string[]): string[] {
+    const user = String(this.#driver.userId);
     const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net"];
     const rights = ["--reuid", user, "--regid", user, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
-    const variables = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
-    return joinThen(join, [
-      ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--"],
+    const variables = Object.entries(baseEnvironment).map(([name, value]) => `${name}=${value}`);
+    return [
+      ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--", "setsid"],
       ...["setpriv", ...rights, "--no-new-privs", "--"],
       ...["env", "-i", "-C", "/work", ...variables, ...command],
-    ]);
+    ];
   }
 
   writeFile(path: string, data: string | Uint8Array): Promise<void> {
@@ -359,8 +409,6 @@ class HeldSandbox extends OpenSandbox {
       "/lib64",
       "/etc/alternatives",
       "/etc/ld.so.cache",
-      "/etc/passwd",
-      "/etc/group",
       "/etc/ssl",
     ];
     const forNetwork = network ? ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"] : [];
@@ -372,23 +420,33 @@ class HeldSandbox extends OpenSandbox {
             ...[...system, ...forNetwork].filter((p) => existsSync(p)).flatMap((p) => ["--ro-bind", p, p]),
           ]
         : ["--ro-bind", rootFolder, "/"];
+    const users = ["passwd", "group"]
+      .filter((file) => rootFolder === undefined || existsSync(join(rootFolder, "etc", file)))
+      .flatMap((file) => ["--ro-bind", join(this.#folder, file), `/etc/${file}`]);
+    // Their files are of the sandbox's memory: beyond this, a process would be ended for what another wrote.
+    const { memoryBytes } = this.#options;
+    const upTo = (share: number): string[] =>
+      memoryBytes === undefined ? [] : ["--size", String(Math.max(4096, Math.floor(memoryBytes * share)))];
     return [
       ...root,
+      ...users,
       "--dev",
       "/dev",
       // Semaphores of parallel test runners live here.
+      ...upTo(0.25),
       "--perms",
       "1777",
       "--tmpfs",
       "/dev/shm",
       "--proc",
       "/proc",
+      ...upTo(0.5),
       "--perms",
       "1777",
       "--tmpfs",
       "/tmp",
       "--bind",
-      this.#folder,
+      join(this.#folder, "work"),
       "/work",
       "--chdir",
       "/work",

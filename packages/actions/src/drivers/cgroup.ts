@@ -19,8 +19,11 @@ export interface CgroupTree {
   /** Applies to what runs, at once. */
   setCores(sandbox: string, exec: string, cores: readonly number[]): Promise<void>;
   processes(sandbox: string, exec: string): Promise<number[]>;
+  /** every task that was started in the group and was not yet waited for */
+  numTasks(sandbox: string, exec: string): number;
   /** Ends every process, also against a fork bomb, and removes the command's groups. */
   killExec(sandbox: string, exec: string): Promise<void>;
+  usedBytes(sandbox: string): number | undefined;
   /** times the kernel ended a process of the sandbox for lack of memory */
   outOfMemoryKills(sandbox: string): number;
   removeSandbox(sandbox: string): Promise<void>;
@@ -132,9 +135,17 @@ export class CgroupV1 implements CgroupTree {
     return readProcesses(join(this.#pids, sandbox, exec));
   }
 
+  numTasks(sandbox: string, exec: string): number {
+    return readNumber(join(this.#pids, sandbox, exec, "pids.current")) ?? 0;
+  }
+
   async killExec(sandbox: string, exec: string): Promise<void> {
     await killAll(join(this.#pids, sandbox, exec));
     await Promise.all([removeFolder(join(this.#pids, sandbox, exec)), removeFolder(join(this.#cpuset, sandbox, exec))]);
+  }
+
+  usedBytes(sandbox: string): number | undefined {
+    return readNumber(join(this.#memory, sandbox, "memory.usage_in_bytes"));
   }
 
   outOfMemoryKills(sandbox: string): number {
@@ -200,10 +211,18 @@ export class CgroupV2 implements CgroupTree {
     return readProcesses(join(this.#session, sandbox, exec));
   }
 
+  numTasks(sandbox: string, exec: string): number {
+    return readNumber(join(this.#session, sandbox, exec, "pids.current")) ?? 0;
+  }
+
   async killExec(sandbox: string, exec: string): Promise<void> {
     const folder = join(this.#session, sandbox, exec);
     await killAll(folder, join(folder, "cgroup.kill"));
     await removeFolder(folder);
+  }
+
+  usedBytes(sandbox: string): number | undefined {
+    return readNumber(join(this.#session, sandbox, "memory.current"));
   }
 
   outOfMemoryKills(sandbox: string): number {
@@ -216,6 +235,15 @@ export class CgroupV2 implements CgroupTree {
 
   removeSession(): Promise<void> {
     return removeTree(this.#session);
+  }
+}
+
+/** Of a file that holds one; undefined when it is gone. */
+export function readNumber(file: string): number | undefined {
+  try {
+    return Number(readFileSync(file, "utf8"));
+  } catch {
+    return undefined;
   }
 }
 
@@ -268,7 +296,11 @@ export function findCgroups(
   return { version: 2, base: below(v2, own.get("")) };
 }
 
-const below = (mount: string, own = "/"): string => (own === "/" ? mount : join(mount, own));
+/** A worker's own group ends with its process, and may switch no controller on: its sandboxes are beside it. */
+function below(mount: string, own = "/"): string {
+  const outer = own.replace(/\/treadle-worker-[^/]*$/, "");
+  return outer === "" || outer === "/" ? mount : join(mount, outer);
+}
 
 /** A name by which others can see whether its process still lives: ids come again, start times do not. */
 export function sessionName(pid: number): string {

@@ -27,11 +27,11 @@ export type CommandHost = {
 /**
  * Runs one command within its limits.
  *
- * X1 it settles once, after everything the command started has ended, whether it ignores SIGTERM, forks or hides.
- * X2 what is kept of its output never exceeds the limit; the command that exceeds it is ended.
- * X3 SIGTERM first, because a test run may write its report; SIGKILL after `graceMs`, because it may never end.
+ * CD1 it settles once, after everything the command started has ended, whether it ignores SIGTERM, forks or hides.
+ * CD2 what is kept of its output never exceeds the limit; the command that exceeds it is ended.
+ * CD3 its end is asked for first (SIGTERM), because a test run may write its report, and made after `graceMs` (SIGKILL).
  */
-export async function runCommand(host: CommandHost, request: ExecRequest): Promise<ExecResult> {
+export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "command">): Promise<ExecResult> {
   const timeoutMs = request.timeoutMs ?? defaultLimits.timeoutMs;
   const graceMs = request.graceMs ?? defaultLimits.graceMs;
   const maxOutputBytes = request.maxOutputBytes ?? defaultLimits.maxOutputBytes;
@@ -61,7 +61,7 @@ export async function runCommand(host: CommandHost, request: ExecRequest): Promi
       const room = maxOutputBytes - bytes;
       if (room > 0) {
         const part = chunk.length > room ? chunk.subarray(0, room) : chunk;
-        kept[stream].push(part);
+        if (request.keepsOutput !== false) kept[stream].push(part);
         request.onOutput?.(stream, part);
       }
       bytes += chunk.length;
@@ -126,8 +126,14 @@ export function spawnCommand({
   return { child, stdin: child.stdin, stdout: child.stdout, stderr: child.stderr, exited };
 }
 
-function closed(stream: Readable): Promise<void> {
-  return stream.closed ? Promise.resolve() : new Promise((resolve) => stream.once("close", () => resolve()));
+/** Of a process that escaped its driver, and may hold the output open for as long as it likes. */
+const escapedMs = 1000;
+
+async function closed(stream: Readable): Promise<void> {
+  if (stream.closed) return;
+  const cut = setTimeout(() => stream.destroy(), escapedMs);
+  await new Promise((resolve) => stream.once("close", resolve));
+  clearTimeout(cut);
 }
 
 /** A negative id names a process group. */

@@ -1,7 +1,7 @@
 import { accessSync, constants, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { counter, findCgroups, killAll, readProcesses, removeFolder } from "./cgroup.ts";
+import { counter, findCgroups, killAll, readNumber, readProcesses, removeFolder } from "./cgroup.ts";
 
 /**
  * The control group of a container, seen and written from the host, which needs the engine on this machine and root.
@@ -12,12 +12,14 @@ export class ContainerGroup {
   readonly #cores: string;
   readonly #lists: string;
   readonly #outOfMemory: string;
+  readonly #used: string;
   readonly #version: 1 | 2;
 
   private constructor(version: 1 | 2, folders: { cpuset: string; pids: string; memory: string }) {
     this.#version = version;
     this.#cores = join(folders.cpuset, "cpuset.cpus");
     this.#lists = folders.pids;
+    this.#used = join(folders.memory, version === 1 ? "memory.usage_in_bytes" : "memory.current");
     this.#outOfMemory = join(folders.memory, version === 1 ? "memory.oom_control" : "memory.events");
   }
 
@@ -68,6 +70,10 @@ export class ContainerGroup {
     const folder = join(this.#lists, exec);
     await killAll(folder, this.#version === 2 ? join(folder, "cgroup.kill") : undefined);
     await removeFolder(folder);
+  }
+
+  usedBytes(): number | undefined {
+    return readNumber(this.#used);
   }
 
   /** times the kernel ended a process of the container for lack of memory */

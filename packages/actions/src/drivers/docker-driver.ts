@@ -3,16 +3,15 @@
  *
  * Owned here: the session's containers, one connection to each that keeps it alive, one stream of the engine's events.
  *
- * E1 a command ends with everything it started, a sandbox with every command. Where the engine is on this machine and we
+ * DK1 a command ends with everything it started, a sandbox with every command. Where the engine is on this machine and we
  *    are root, a command has a list of its processes in the kernel; elsewhere its descendants are found in the container,
  *    and those that left their parents end when nothing else runs there. A container in which that fails is removed.
- * E2 cores belong to the container: commands that run in it at once share theirs. On the fast path they are written to its
+ * DK2 cores belong to the container: commands that run in it at once share theirs. On the fast path they are written to its
  *    control group, and the engine's record follows (`ContainerCores`).
- * E3 when this process dies of anything, its connection to a container ends, on which the container's first process
+ * DK3 when this process dies of anything, its connection to a container ends, on which the container's first process
  *    ends, and with it the container; what was made but never started is removed by the next driver, by its label.
  */
 import { randomUUID } from "node:crypto";
-import { EventEmitter } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import type { Duplex, PassThrough } from "node:stream";
@@ -26,7 +25,6 @@ import { ContainerCores } from "./container-cores.ts";
 import { ContainerGroup } from "./container-group.ts";
 import { DockerEngine, type EngineExec } from "./docker-engine.ts";
 import { DockerOptions } from "./docker-options.ts";
-import type { ShellProcess } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import {
   baseEnvironment,
@@ -44,7 +42,7 @@ const watchMs = 25;
 /** of the container itself: its first process, what keeps it, and one that ends others */
 const ownProcesses = 4;
 
-/** Ends when its input does (E3), and meanwhile takes in what has lost its parents. */
+/** Ends when its input does (DK3), and meanwhile takes in what has lost its parents. */
 const holderScript =
   'mkdir -p /work /tmp && chmod 1777 /work /tmp && exec 3<&0 && { cat <&3 >/dev/null & } && echo ready && wait "$!"';
 
@@ -142,10 +140,11 @@ class ContainerSandbox extends OpenSandbox {
   async start(labels: Record<string, string>): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
     const engine = this.#engine;
+    const image = await allowedImage(engine, this.#driver, this.#options.container?.image);
     const container = await engine.call(
       "create",
       engine.docker.createContainer({
-        Image: this.#driver.image,
+        Image: image,
         Labels: labels,
         Entrypoint: ["/bin/sh", "-c", holderScript],
         Cmd: [],
@@ -177,7 +176,7 @@ class ContainerSandbox extends OpenSandbox {
     await engine.call("start", container.start());
     const first = await firstLine(stdout, startTimeoutMs);
     if (first !== "ready")
-      throw new TreadleError("sandbox.failed", `a container of '${this.#driver.image}' did not start: ${first}`);
+      throw new TreadleError("sandbox.failed", `a container of '${image}' did not start: ${first}`);
     stdout.resume();
     (keeping as { unref?: () => void }).unref?.();
     if (this.#driver.fastPath) {
@@ -189,6 +188,33 @@ class ContainerSandbox extends OpenSandbox {
     this.#cores = new ContainerCores(this.#group, async (list) => {
       await engine.call("update", container.update({ CpusetCpus: list }));
     });
+    if (this.#options.container?.user !== undefined) await this.#proveUser(image);
+  }
+
+  /** So that one that the image lacks is told before anything is run. */
+  async #proveUser(image: string): Promise<void> {
+    const user = this.#user;
+    const proof = this.#engine.exec(this.#container!, { Cmd: ["/bin/sh", "-c", ":"], User: user, WorkingDir: "/" });
+    await proof
+      .then(async ({ stdin, exited }) => {
+        stdin.end();
+        if ((await exited) !== 0) throw new Error("a shell does not start as it");
+      })
+      .catch((cause: Error) => {
+        throw new TreadleError(
+          "sandbox.unavailable",
+          `user '${user}' cannot be used in image '${image}': ${cause.message}; name one of its /etc/passwd, or give a number`,
+          { cause },
+        );
+      });
+  }
+
+  get #user(): string {
+    return this.#options.container?.user ?? `${this.#driver.userId}:${this.#driver.userId}`;
+  }
+
+  get #workingFolder(): string {
+    return this.#options.container?.workingFolder ?? "/work";
   }
 
   writeFile(path: string, data: string | Uint8Array): Promise<void> {
@@ -199,8 +225,12 @@ class ContainerSandbox extends OpenSandbox {
     return readThrough(this, path, maxBytes);
   }
 
-  protected override hasDied(): boolean {
-    return this.#hasDied;
+  protected override lossOf(): string | undefined {
+    return this.#hasDied ? "its container has ended" : undefined;
+  }
+
+  override usedBytes(): number | undefined {
+    return this.#group?.usedBytes();
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {
@@ -233,42 +263,17 @@ class ContainerSandbox extends OpenSandbox {
     }
   }
 
-  protected override async startShell(): Promise<ShellProcess> {
-    const started = await this.#start(baseEnvironment, ["sh"]);
-    const group = this.#group;
-    let memoryKills = group?.outOfMemoryKills() ?? 0;
-    const child = Object.assign(new EventEmitter(), started);
-    started.stdout.once("close", () => child.emit("close"));
-    void started.exited.then(
-      () => child.emit("close"),
-      (error) => child.emit("error", error),
-    );
-    return {
-      child,
-      setCores: async (cores) => void (await this.#cores.set(cores)),
-      sharesCores: true,
-      countProcesses: async () => (group === undefined ? undefined : group.processes(started.name).length),
-      ranOutOfMemory: () => {
-        const before = memoryKills;
-        memoryKills = group?.outOfMemoryKills() ?? 0;
-        return memoryKills > before;
-      },
-      kill: () => this.#kill(started),
-    };
-  }
-
-  /** Its first process waits until it is on its list (E1). */
+  /** Its first process waits until it is on its list (DK1). */
   async #start(environment: Readonly<Record<string, string>>, command: readonly string[]): Promise<Started> {
     const name = `treadle-${this.#execs++}`;
     const group = this.#group;
     const begin = group === undefined ? "echo $$ >&2" : "read -r _";
     const variables = Object.entries(environment).map(([key, value]) => `${key}=${value}`);
     await group?.createExec(name);
-    const user = `${this.#driver.userId}:${this.#driver.userId}`;
     const started = await this.#engine.exec(this.#container!, {
       Cmd: ["/bin/sh", "-c", `${begin}; exec env -i "$@"`, "sh", ...variables, ...command],
-      User: user,
-      WorkingDir: "/work",
+      User: this.#user,
+      WorkingDir: this.#workingFolder,
     });
     if (group === undefined) {
       const insidePid = Number(await firstLine(started.stderr, startTimeoutMs));
@@ -310,7 +315,7 @@ class ContainerSandbox extends OpenSandbox {
     const alone = [...this.#inside].every((pid) => pid === insidePid);
     const { stdout, exited, stdin } = await this.#engine.exec(this.#container!, {
       Cmd: ["/bin/sh", "-c", signalScript, "sh", signal, alone ? "1" : "0", String(insidePid)],
-      User: `${this.#driver.userId}:${this.#driver.userId}`,
+      User: this.#user,
     });
     stdin.end();
     const left = Number(await firstLine(stdout, startTimeoutMs));
@@ -380,6 +385,46 @@ count=0
 for pid in $hit; do kill -$signal $pid 2>/dev/null && count=$((count+1)); done
 echo $count
 `;
+
+/** The one to start; throws `sandbox.unavailable` where it may not be had, or is not. */
+async function allowedImage(
+  { docker }: DockerEngine,
+  { image: own, images, pull }: z.infer<typeof DockerOptions>,
+  asked: string = own,
+): Promise<string> {
+  const allowed = [own, ...images];
+  if (!allowed.some((one) => one === asked || (one.endsWith("*") && asked.startsWith(one.slice(0, -1)))))
+    throw new TreadleError(
+      "sandbox.unavailable",
+      `image '${asked}' is not allowed here; allowed are ${allowed.map((one) => `'${one}'`).join(", ")}; add it to docker.images`,
+    );
+  const found = await docker
+    .getImage(asked)
+    .inspect()
+    .then(
+      () => true,
+      (error: { statusCode?: number }) => {
+        if (error.statusCode !== 404) throw error;
+        return false;
+      },
+    );
+  if (found) return asked;
+  if (pull === "never")
+    throw new TreadleError(
+      "sandbox.unavailable",
+      `the Docker engine has no image '${asked}'; fetch it with 'docker pull ${asked}', or set docker.pull: missing`,
+    );
+  try {
+    const progress = (await docker.pull(asked)) as NodeJS.ReadableStream;
+    await new Promise<void>((resolve, reject) => {
+      docker.modem.followProgress(progress, (error) => (error ? reject(error) : resolve()));
+    });
+    return asked;
+  } catch (cause) {
+    const why = (cause as Error).message.trim();
+    throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${why}`, { cause });
+  }
+}
 
 function isAlive(pid: number): boolean {
   try {

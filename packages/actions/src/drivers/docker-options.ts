@@ -3,6 +3,10 @@ import { z } from "zod";
 export const DockerOptions = z.strictObject({
   /** of every sandbox; must be on the engine, with a POSIX shell, `env`, `cat` and `mkdir` */
   image: z.string().min(1),
+  /** that trajectories may name besides, each as it is written or ending in `*`; on the engine, or pulled */
+  images: z.array(z.string().min(1)).default([]),
+  /** what to do with an allowed image that the engine lacks; registries and credentials are the engine's */
+  pull: z.enum(["never", "missing"]).default("never"),
   /** as DOCKER_HOST: `unix:///path` or `tcp://host:port`; default DOCKER_HOST, then /var/run/docker.sock */
   socket: z.string().min(1).optional(),
   /** whom commands run as */

@@ -1,6 +1,6 @@
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
-import { CgroupDriver, cgroupDriverLacks } from "./cgroup-driver.ts";
+import { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./cgroup-driver.ts";
 import { DockerOptions } from "./docker-options.ts";
 import { ProcessDriver } from "./process-driver.ts";
 import type { SandboxDriver, SandboxOptions } from "./sandbox.ts";
@@ -11,11 +11,22 @@ export const driverChoice = {
   drivers: z.array(z.enum(["cgroup", "docker", "process"])).min(1),
   /** for the driver `docker` */
   docker: DockerOptions.optional(),
+  /** for the driver `cgroup` */
+  cgroup: z
+    .strictObject({
+      /** version 2: the group to work under, without processes of its own, such as that of a unit with `Delegate=yes` */
+      cgroupParent: z.string().min(1).optional(),
+      /** what becomes the root of every sandbox, read-only; the system's folders when absent */
+      rootFolder: z.string().min(1).optional(),
+      firstUserId: z.int().positive().max(2_000_000_000).optional(),
+    })
+    .optional(),
 } as const;
 
 export type DriverChoice = {
   readonly drivers: readonly ("cgroup" | "docker" | "process")[];
   readonly docker?: DockerOptions | undefined;
+  readonly cgroup?: CgroupDriverOptions | undefined;
 };
 
 /** For `superRefine` of a configuration with the keys of `driverChoice`. */
@@ -53,18 +64,21 @@ export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions =
   );
 }
 
-async function lacksOf(name: DriverChoice["drivers"][number], { docker }: DriverChoice): Promise<string | undefined> {
+async function lacksOf(
+  name: DriverChoice["drivers"][number],
+  { docker, cgroup }: DriverChoice,
+): Promise<string | undefined> {
   if (name === "process") return undefined;
-  if (name === "cgroup") return cgroupDriverLacks();
+  if (name === "cgroup") return cgroupDriverLacks(cgroup);
   if (docker === undefined) return "it needs an image";
   const { dockerDriverLacks } = await import("./docker-engine.ts");
   return dockerDriverLacks(docker.image, docker.socket);
 }
 
 /** A client of Docker is loaded only where one is asked for. */
-async function make(name: DriverChoice["drivers"][number], { docker }: DriverChoice): Promise<SandboxDriver> {
+async function make(name: DriverChoice["drivers"][number], { docker, cgroup }: DriverChoice): Promise<SandboxDriver> {
   if (name === "process") return new ProcessDriver();
-  if (name === "cgroup") return new CgroupDriver();
+  if (name === "cgroup") return new CgroupDriver(cgroup);
   const { DockerDriver } = await import("./docker-driver.ts");
   return new DockerDriver(docker!);
 }

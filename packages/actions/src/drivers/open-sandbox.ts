@@ -1,5 +1,5 @@
 import { TreadleError } from "@treadle/contracts";
-import { HeldShell, type ShellProcess } from "./held-shell.ts";
+import { HeldShell, wholeProgram } from "./held-shell.ts";
 import { type ExecRequest, type ExecResult, refuseUnspeakable, type Sandbox } from "./sandbox.ts";
 
 /** What is the same in every driver's sandbox: it refuses once it is over, and what runs in it ends before it goes. */
@@ -19,11 +19,10 @@ export abstract class OpenSandbox implements Sandbox {
   abstract writeFile(path: string, data: string | Uint8Array): Promise<void>;
   abstract readFile(path: string, maxBytes?: number): Promise<Buffer>;
 
-  /** What holds it has ended, though nobody closed it. */
-  protected abstract hasDied(): boolean;
+  /** Why what holds it has ended. */
+  protected abstract lossOf(): string | undefined;
   /** The request's signal ends with the sandbox, too. */
   protected abstract run(request: ExecRequest): Promise<ExecResult>;
-  protected abstract startShell(): Promise<ShellProcess>;
   /** Nothing runs in it any more. */
   protected abstract remove(): Promise<void>;
 
@@ -35,8 +34,16 @@ export abstract class OpenSandbox implements Sandbox {
     return this.#closed !== undefined;
   }
 
+  get loss(): string | undefined {
+    return this.isClosed ? undefined : this.lossOf();
+  }
+
+  usedBytes(): number | undefined {
+    return undefined;
+  }
+
   async exec(request: ExecRequest): Promise<ExecResult> {
-    this.#refuse();
+    this.refuse();
     refuseUnspeakable(request);
     const signals = [this.#closing.signal, request.signal].filter((signal) => signal !== undefined);
     const run = this.run({ ...request, signal: AbortSignal.any(signals) });
@@ -49,13 +56,17 @@ export abstract class OpenSandbox implements Sandbox {
   }
 
   holdShell(): HeldShell {
-    this.#refuse();
-    const shell = new HeldShell(async () => {
-      this.#refuse();
-      return this.startShell();
-    });
+    this.refuse();
+    const shell = this.makeShell();
     this.#shells.add(shell);
     return shell;
+  }
+
+  /** Each program as a command of its own, where a driver has no faster way. */
+  protected makeShell(): HeldShell {
+    return new HeldShell((program, request) =>
+      this.exec({ ...request, command: ["sh"], stdin: wholeProgram(program) }),
+    );
   }
 
   close(): Promise<void> {
@@ -68,8 +79,11 @@ export abstract class OpenSandbox implements Sandbox {
     return this.#closed;
   }
 
-  #refuse(): void {
+  /** Throws `sandbox.failed` once it is over. */
+  protected refuse(): void {
     if (this.isClosed) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' is closed`);
-    if (this.hasDied()) throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died; open another`);
+    const { loss } = this;
+    if (loss !== undefined)
+      throw new TreadleError("sandbox.failed", `sandbox '${this.id}' has died: ${loss}; open another`);
   }
 }

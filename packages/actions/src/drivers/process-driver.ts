@@ -1,19 +1,21 @@
-import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve, sep } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
 import { runCommand, spawnCommand } from "./command.ts";
-import { quoted, type ShellProcess } from "./held-shell.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
-import { baseEnvironment, type ExecRequest, type ExecResult, type Sandbox, type SandboxDriver } from "./sandbox.ts";
-
-/** A process that left its group may hold the output open for as long as it likes. */
-const escapedMs = 1000;
+import {
+  baseEnvironment,
+  type ExecRequest,
+  type ExecResult,
+  refuseContainer,
+  type Sandbox,
+  type SandboxDriver,
+  type SandboxOptions,
+} from "./sandbox.ts";
 
 /** Absent outside of Linux, where commands run on whatever cores the system gives them. */
 const taskset = (process.env.PATH ?? baseEnvironment.PATH)
@@ -28,8 +30,8 @@ const pinned = (cores: readonly number[]): [program: string, ...args: string[]] 
 /**
  * Runs commands as plain processes of the current user, for trusted code and machines without control groups. Cores
  * are an affinity that a command may change back; memory and process limits are ignored. A process that starts a
- * session of its own (`setsid`) escapes the end of its command, and what an action of a held shell leaves in the background
- * ends with the shell, not with the action.
+ * session of its own (`setsid`) escapes the end of its command; and where the kernel lets a user trace its own processes, a
+ * command can change this one.
  */
 export class ProcessDriver implements SandboxDriver {
   readonly name = "process";
@@ -43,7 +45,8 @@ export class ProcessDriver implements SandboxDriver {
     this.#reaper = this.#root.then((root) => new Reaper([], [root]));
   }
 
-  async open(): Promise<Sandbox> {
+  async open(options: SandboxOptions = {}): Promise<Sandbox> {
+    refuseContainer(this.name, options);
     const id = randomUUID();
     const folder = join(await this.#root, id);
     await mkdir(folder, { recursive: true });
@@ -71,8 +74,8 @@ class ProcessSandbox extends OpenSandbox {
     this.#reaper = reaper;
   }
 
-  protected override hasDied(): boolean {
-    return false;
+  protected override lossOf(): string | undefined {
+    return existsSync(this.#folder) ? undefined : "its folder was removed";
   }
 
   protected override run(request: ExecRequest): Promise<ExecResult> {
@@ -97,32 +100,6 @@ class ProcessSandbox extends OpenSandbox {
       },
       request,
     );
-  }
-
-  protected override async startShell(): Promise<ShellProcess> {
-    const child = spawn("/bin/sh", [], {
-      cwd: this.#folder,
-      env: { ...baseEnvironment },
-      stdio: ["pipe", "pipe", "pipe"],
-      detached: true,
-    });
-    const group = child.pid;
-    if (group !== undefined) this.#reaper.watch(group);
-    // The last process of the group that ends closes its output.
-    const closed = new Promise((resolve) => child.once("close", resolve));
-    return {
-      child,
-      // The shell does it itself: a fork of its own costs half of one of this process, and no way there and back.
-      setCores: async (cores) => taskset && `${quoted(taskset)} -pc ${cores.join()} $$ >/dev/null 2>&1\n`,
-      countProcesses: async () => undefined,
-      ranOutOfMemory: () => false,
-      kill: async () => {
-        signalGroup(group, "SIGKILL");
-        if (group === undefined) return;
-        await Promise.race([closed, delay(escapedMs, undefined, { ref: false })]);
-        this.#reaper.forget(group);
-      },
-    };
   }
 
   async writeFile(path: string, data: string | Uint8Array): Promise<void> {

@@ -11,7 +11,8 @@ export class Reaper {
   readonly #shell: ChildProcess;
 
   constructor(cgroups: readonly string[] = [], folders: readonly string[] = []) {
-    this.#shell = spawn("/bin/sh", ["-c", script, "treadle-reaper", cgroups.join("\n"), folders.join("\n")], {
+    const lists = [cgroups.join("\n"), folders.join("\n"), process.env["TREADLE_WORKER_GROUP"] ?? ""];
+    this.#shell = spawn("/bin/sh", ["-c", script, "treadle-reaper", ...lists], {
       detached: true,
       stdio: ["pipe", "ignore", "ignore"],
       env: { PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" },
@@ -43,8 +44,10 @@ export class Reaper {
   }
 }
 
+/** A worker's control group ends with the worker, before this could do anything: it leaves that group first. */
 const script = `
 trap '' HUP INT TERM
+[ -n "$3" ] && echo $$ > "$3/../cgroup.procs" 2>/dev/null
 groups=" "
 while read -r line; do
   n="\${line#?}"
@@ -53,7 +56,7 @@ while read -r line; do
     -*) groups="\${groups%% $n *} \${groups#* $n }" ;;
   esac
 done
-for g in $groups; do kill -9 -- "-$g" 2>/dev/null; done
+for g in $groups; do kill -s KILL -- "-$g" 2>/dev/null; done
 tries=0
 while [ $tries -lt 200 ]; do
   left=""

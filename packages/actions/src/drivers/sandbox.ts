@@ -18,11 +18,37 @@ export type SandboxOptions = {
   readonly maxProcesses?: number | undefined;
   /** default off */
   readonly network?: boolean | undefined;
+  /** refused by drivers without images */
+  readonly container?: ContainerOptions | undefined;
 };
+
+export type ContainerOptions = {
+  /** the driver's own when absent */
+  readonly image?: string | undefined;
+  /** as the image knows it: a name, a number, or `user:group` */
+  readonly user?: string | undefined;
+  /** where commands begin, and relative paths; default /work */
+  readonly workingFolder?: string | undefined;
+};
+
+/** Throws `sandbox.unavailable` where a driver cannot give what was asked for. */
+export function refuseContainer(driver: string, { container }: SandboxOptions): void {
+  const asked = Object.entries(container ?? {}).filter(([, value]) => value !== undefined);
+  if (asked.length === 0) return;
+  const [key, value] = asked[0]!;
+  throw new TreadleError(
+    "sandbox.unavailable",
+    `the driver '${driver}' has no images: ${key} '${value}' was asked for; leave it out, or serve with the driver 'docker'`,
+  );
+}
 
 /** One trajectory's environment: its files stay from command to command, its processes do not. */
 export interface Sandbox {
   readonly id: string;
+  /** Why it is over with all its files, though nobody closed it; undefined while it is not. */
+  readonly loss: string | undefined;
+  /** of all its processes and files in memory; undefined where the driver cannot tell */
+  usedBytes(): number | undefined;
   /** Ends with everything the command started; never rejects because of what the command did. */
   exec(request: ExecRequest): Promise<ExecResult>;
   /** A shell that is kept for many actions; it starts with the first, and ends with the sandbox. */
@@ -47,6 +73,8 @@ export type ExecRequest = {
   readonly maxOutputBytes?: number | undefined;
   readonly signal?: AbortSignal | undefined;
   readonly onOutput?: ((stream: "stdout" | "stderr", chunk: Buffer) => void) | undefined;
+  /** false: what `onOutput` was given is not in the result as well */
+  readonly keepsOutput?: boolean | undefined;
 };
 
 /** Why a command ended. `killed`: by a signal that was not ours. */

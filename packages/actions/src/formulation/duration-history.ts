@@ -15,21 +15,25 @@ export class DurationHistory {
   }
 
   /** Samples taken while others used the same cores mislead; the caller leaves those out. */
-  observe(kind: string, seconds: number, units = 1, elasticity?: Elasticity): void {
+  observe(kind: string, seconds: number, units = 1, elasticity?: Elasticity, tenant?: string): void {
     const efficiency = elasticity === undefined ? 1 / units : (efficiencyAt(elasticity, units) ?? 1 / units);
     const oneUnit = seconds * efficiency * units;
-    const past = this.#past.get(kind) ?? { count: 0, mean: 0 };
+    const key = keyOf(kind, tenant);
+    const past = this.#past.get(key) ?? { count: 0, mean: 0 };
     past.count++;
     past.mean += (oneUnit - past.mean) / Math.min(past.count, this.#window);
-    this.#past.set(kind, past);
+    this.#past.set(key, past);
   }
 
   /** Seconds on one unit; undefined before the first sample. */
-  estimate(kind: string): number | undefined {
-    return this.#past.get(kind)?.mean;
+  estimate(kind: string, tenant?: string): number | undefined {
+    return this.#past.get(keyOf(kind, tenant))?.mean;
   }
 
-  count(kind: string): number {
-    return this.#past.get(kind)?.count ?? 0;
+  count(kind: string, tenant?: string): number {
+    return this.#past.get(keyOf(kind, tenant))?.count ?? 0;
   }
 }
+
+/** What one tenant calls a kind says nothing of what another does. */
+const keyOf = (kind: string, tenant = "default"): string => `${tenant}\0${kind}`;

@@ -20,7 +20,7 @@ export function formulate(
     typeof spec.duration === "number"
       ? spec.duration
       : spec.duration === "history"
-        ? history.estimate(spec.kind)
+        ? history.estimate(spec.kind, spec.tenant)
         : undefined;
   const { key, elasticity } = spec;
   const demands = Object.entries(spec.cost)

@@ -53,18 +53,27 @@ export const SubmitMessage = z.object({
 });
 export type SubmitMessage = z.infer<typeof SubmitMessage>;
 
+export const AcquireMessage = SubmitMessage.pick({
+  kind: true,
+  cost: true,
+  key: true,
+  elasticity: true,
+  duration_seconds: true,
+  priority: true,
+  deadline_ms: true,
+}).extend({ tenant: z.string(), service: z.string(), lease: z.string() });
+export const ReleaseMessage = z.object({
+  lease: z.string().min(1),
+  http_status: z.number(),
+  retry_after: z.string(),
+});
+
+/** What both have that ask for units. */
+type AskingMessage = Omit<z.infer<typeof AcquireMessage>, "tenant" | "service" | "lease">;
+
 /** The `ActionSpec` in a message; what is empty on the wire is absent. */
-export function specOf(message: SubmitMessage, tenant: string, id: string): object {
-  const {
-    kind,
-    cost,
-    key,
-    elasticity,
-    duration_seconds: seconds,
-    priority,
-    deadline_ms: deadlineMs,
-    retries,
-  } = message;
+export function specOf(message: AskingMessage, tenant: string, id: string, retries = 0) {
+  const { kind, cost, key, elasticity, duration_seconds: seconds, priority, deadline_ms: deadlineMs } = message;
   return {
     id,
     kind,
@@ -85,6 +94,12 @@ export const OpenTrajectoryMessage = z.object({
   memory_bytes: z.number(),
   max_processes: z.number().max(mostProcesses),
   network: z.boolean(),
+  prepare: z.array(z.object({ words: z.array(z.string()).min(1, "names a program") })).max(64),
+  restorable: z.boolean(),
+  image: z.string().max(500),
+  user: z.string().max(200),
+  working_folder: z.union([z.literal(""), z.string().startsWith("/", "is an absolute path")]),
+  environment: z.record(z.string(), z.string()),
 });
 export const TrajectoryMessage = z.object({ trajectory: z.string().min(1) });
 export const WriteFileMessage = TrajectoryMessage.extend({ path: z.string().min(1), data: z.instanceof(Uint8Array) });

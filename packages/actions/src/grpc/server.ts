@@ -1,11 +1,12 @@
 /**
  * The gRPC door to `CommandActions` (protos/actions/v1).
  *
- * R1 a tenant sees and touches its own trajectories and actions only; where tokens are given, a tenant is its token.
- * R2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled.
- * R3 after `close` no call is open and no trajectory is left.
- * R4 a tenant's trajectories and actions never exceed its limits, so that one cannot take the others' memory of the server.
- * R5 a trajectory that no call has used for `limits.idleMs` is closed: its client may have died without a word.
+ * GS1 a tenant sees and touches its own trajectories and actions only; where tokens are given, a tenant is its token.
+ * GS2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled.
+ * GS3 after `close` no call is open and no trajectory is left.
+ * GS4 a tenant's trajectories and actions never exceed its limits, so that one cannot take the others' memory of the server.
+ *    What its clients have not read of its output is bounded, too, and is in a file, not in memory (`OutputSpool`).
+ * GS5 a trajectory that no call has used for `limits.idleMs` is closed: its client may have died without a word.
  */
 import { randomUUID } from "node:crypto";
 import { performance } from "node:perf_hooks";
@@ -13,19 +14,22 @@ import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
 import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
-import type { ExecResult } from "../drivers/sandbox.ts";
-import type { ActionHandle } from "../pool/action-record.ts";
+import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
+import { Leases } from "./leases.ts";
 import {
+  AcquireMessage,
   CancelMessage,
   maxMessageBytes,
   OpenTrajectoryMessage,
   ReadFileMessage,
+  ReleaseMessage,
   SubmitMessage,
   specOf,
   TrajectoryMessage,
   WriteFileMessage,
 } from "./messages.ts";
+import { OutputSpool, UnreadBudget } from "./output-spool.ts";
 import { serviceDefinition } from "./service-definition.ts";
 
 export type ActionServerOptions = {
@@ -38,7 +42,23 @@ export type ActionServerOptions = {
   /** tenant by token, sent as `authorization: Bearer <token>`; without it clients name their tenant themselves */
   readonly tokens?: ReadonlyMap<string, string> | undefined;
   readonly limits?: ActionServerLimits | undefined;
+  /** of the pool's, those that only commands get */
+  readonly commandResources?: readonly string[] | undefined;
+  /** model services, and where one answers that an allocation was granted */
+  readonly services?:
+    | {
+        readonly names: readonly string[];
+        urlOf(service: string, allocation: ActionContext["allocation"]): string;
+      }
+    | undefined;
+  /** what a trajectory may ask for; default `none` */
+  readonly network?: "none" | "host" | undefined;
+  /** how long a connection may say nothing before it is asked */
+  readonly keepaliveMs?: number | undefined;
 };
+
+const defaultKeepaliveMs = 20_000;
+const defaultUnreadBytes = 256 * 2 ** 20;
 
 /** What one tenant may ask for. */
 export type ActionServerLimits = {
@@ -46,16 +66,20 @@ export type ActionServerLimits = {
   readonly trajectories?: number | undefined;
   /** waiting and running at once */
   readonly actions?: number | undefined;
+  /** of output that its clients have not read */
+  readonly unreadBytes?: number | undefined;
   /** of a trajectory that states nothing */
   readonly memoryBytes?: number | undefined;
   /** the most that a trajectory may state */
   readonly maxMemoryBytes?: number | undefined;
-  /** how long a trajectory stays open without a call (R5) */
+  /** how long a trajectory stays open without a call (GS5) */
   readonly idleMs?: number | undefined;
 };
 
 export type ActionServer = {
   readonly port: number;
+  /** of output that the tenant's clients have not read */
+  unreadBytes(tenant: string): number;
   /** Refuses what is new, and waits for what is queued and runs; resolves with how many that still are after `timeoutMs`. */
   drain(timeoutMs: number): Promise<number>;
   close(): Promise<void>;
@@ -68,12 +92,22 @@ type Call = grpc.ServerUnaryCall<unknown, unknown> | grpc.ServerWritableStream<u
 
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
   const trajectories = new Map<string, OwnedTrajectory>();
-  const running = new Map<string, Owned & { handle: ActionHandle<ExecResult> }>();
+  const running = new Map<string, Owned & { handle: ActionHandle<unknown> }>();
+  const unread = new Map<string, UnreadBudget>();
+  const unreadOf = (tenant: string): UnreadBudget => {
+    let budget = unread.get(tenant);
+    if (budget === undefined) {
+      for (const [name, one] of unread) if (one.usedBytes === 0) unread.delete(name);
+      budget = new UnreadBudget(options.limits?.unreadBytes ?? defaultUnreadBytes);
+      unread.set(tenant, budget);
+    }
+    return budget;
+  };
   const { tokens, tls, limits = {} } = options;
   const beganMs = performance.now();
   let isDraining = false;
 
-  /** R4 */
+  /** GS4 */
   const admit = (what: "trajectories" | "actions", tenant: string, owned: Iterable<Owned>): void => {
     if (isDraining)
       throw new StatusError(grpc.status.UNAVAILABLE, "the server is about to end and takes nothing new; try another");
@@ -104,7 +138,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       );
     return tenant;
   };
-  /** R1 */
+  /** GS1 */
   const ownTrajectory = (call: Call, trajectory: string): OwnedTrajectory => {
     const tenant = tenantOf(call);
     const owned = trajectories.get(trajectory);
@@ -117,7 +151,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       );
     return owned;
   };
-  /** R5 */
+  /** GS5 */
   const using = async <Result>(owned: OwnedTrajectory, run: Promise<Result>): Promise<Result> => {
     owned.calls++;
     try {
@@ -148,14 +182,22 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const name = message.action === "" ? randomUUID() : message.action;
     const key = `${tenant}/${name}`;
     const [program, ...args] = message.command as [string, ...string[]];
+    const budget = unreadOf(tenant);
+    const spool = new OutputSpool(call, budget);
+    let isOverBudget = false;
     const handle = actions.submit(
       message.trajectory,
-      specOf(message, tenant, key),
+      specOf(message, tenant, key, message.retries),
       {
         command: [program, ...args],
         environment: message.environment,
         stdin: message.stdin,
-        onOutput: (stream, chunk) => void call.write({ output: { [stream]: chunk } }),
+        keepsOutput: false,
+        onOutput: (stream, chunk) => {
+          if (isOverBudget || spool.give(stream, chunk)) return;
+          isOverBudget = true;
+          handle.cancel("its client does not read what it prints");
+        },
         ...(message.timeout_ms > 0 ? { timeoutMs: message.timeout_ms } : {}),
         ...(message.max_output_bytes > 0 ? { maxOutputBytes: message.max_output_bytes } : {}),
       },
@@ -164,17 +206,20 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]),
         );
         const cores = Object.values(allocation).flatMap((grant) => grant.cores ?? []);
-        call.write({ started: { allocation: units, cores, attempt, why } });
+        spool.tell({ started: { allocation: units, cores, attempt, why } });
       },
     );
     running.set(key, { tenant, handle });
-    call.on("cancelled", () => handle.cancel("its caller went away"));
-    call.write({ queued: { action: name } });
+    call.on("cancelled", () => {
+      handle.cancel("its caller went away");
+      spool.discard();
+    });
+    spool.tell({ queued: { action: name } });
     using(owned, handle.result)
       .then(
         ({ status, exitCode }) => {
           const { queueingSeconds, overheadSeconds, executionSeconds } = handle;
-          call.write({
+          spool.tell({
             finished: {
               status,
               ...(exitCode === null ? {} : { exit_code: exitCode }),
@@ -183,8 +228,53 @@ export async function serveActions(actions: CommandActions, options: ActionServe
               execution_seconds: executionSeconds,
             },
           });
-          call.end();
+          spool.end();
         },
+        (error: unknown) => {
+          spool.discard();
+          const why = new StatusError(
+            grpc.status.RESOURCE_EXHAUSTED,
+            `tenant '${tenant}' has ${budget.limitBytes} bytes of output that its clients have not read, which is its limit; read it, or raise limits.unreadMib`,
+          );
+          call.emit("error", toStatus(isOverBudget ? why : error));
+        },
+      )
+      .finally(() => running.delete(key));
+  };
+
+  const leases = new Leases(actions.pool);
+  const acquire = (call: grpc.ServerWritableStream<unknown, unknown>): void => {
+    const message = read(AcquireMessage, call.request);
+    const tenant = tenantOf(call) ?? (message.tenant || "default");
+    admit("actions", tenant, running.values());
+    const { service } = message;
+    const known = [...(options.services?.names ?? [])];
+    if (service !== "" && !known.includes(service))
+      throw new StatusError(
+        grpc.status.INVALID_ARGUMENT,
+        `service: '${service}' is not served; served are ${known.map((name) => `'${name}'`).join(", ") || "none"}`,
+      );
+    for (const resource of Object.keys(message.cost))
+      if (options.commandResources?.includes(resource))
+        throw new StatusError(
+          grpc.status.INVALID_ARGUMENT,
+          `cost.${resource}: is for commands, which run where it is; submit one, or ask for something else`,
+        );
+    const name = message.lease === "" ? randomUUID() : message.lease;
+    // Commands of the tenant may have the same names.
+    const key = `${tenant}/lease/${name}`;
+    const spec = { ...specOf(message, tenant, key), ...(service === "" ? {} : { service }) };
+    const handle = leases.acquire(spec, ({ allocation, why }) => {
+      const units = Object.fromEntries(Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]));
+      const url = service === "" ? "" : options.services!.urlOf(service, allocation);
+      call.write({ granted: { allocation: units, url, why } });
+    });
+    running.set(key, { tenant, handle });
+    call.on("cancelled", () => handle.cancel("its caller went away"));
+    call.write({ queued: { lease: name } });
+    handle.result
+      .then(
+        () => call.end(),
         (error: unknown) => call.emit("error", toStatus(error)),
       )
       .finally(() => running.delete(key));
@@ -206,8 +296,22 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const tenant = tenantOf(call) ?? (message.tenant || "default");
       const trajectory = message.trajectory || randomUUID();
       admit("trajectories", tenant, trajectories.values());
+      if (message.network && options.network !== "host")
+        throw new StatusError(
+          grpc.status.PERMISSION_DENIED,
+          "network: this server gives sandboxes none; leave it out, or set network: host in the server's configuration",
+        );
       actions.openTrajectory(trajectory, {
+        tenant,
         network: message.network,
+        prepare: message.prepare.map(({ words }) => words as [string, ...string[]]),
+        isRestorable: message.restorable,
+        environment: message.environment,
+        container: {
+          image: message.image || undefined,
+          user: message.user || undefined,
+          workingFolder: message.working_folder || undefined,
+        },
         memoryBytes: memoryOf(message.memory_bytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
@@ -221,6 +325,25 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         call.emit("error", toStatus(error));
       }
     },
+    Acquire: (call: grpc.ServerWritableStream<unknown, unknown>) => {
+      try {
+        acquire(call);
+      } catch (error) {
+        call.emit("error", toStatus(error));
+      }
+    },
+    Release: unary(ReleaseMessage, ({ lease, http_status: httpStatus, retry_after: retryAfter }, call) => {
+      const tenant = tenantOf(call);
+      const keys =
+        tenant === undefined
+          ? [...running.keys()].filter((key) => key.endsWith(`/lease/${lease}`))
+          : [`${tenant}/lease/${lease}`];
+      if (keys.some((key) => leases.release(key, { httpStatus, retryAfter }))) return {};
+      throw new StatusError(
+        grpc.status.NOT_FOUND,
+        `lease '${lease}' is not held: it was released, or ended with its call; acquire another`,
+      );
+    }),
     Cancel: unary(CancelMessage, ({ action }, call) => {
       const tenant = tenantOf(call);
       // Without tokens tenants are names that clients give; the action's own name decides.
@@ -246,10 +369,10 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }),
     GetStatistics: unary(OpenTrajectoryMessage.partial(), (_, call) => {
       const tenant = tenantOf(call);
-      /** R1 */
+      /** GS1 */
       const isVisible = (of: string): boolean => tenant === undefined || of === tenant;
       const kinds = Object.fromEntries(
-        Object.entries(actions.pool.statistics()).map(([kind, s]) => [
+        Object.entries(actions.pool.statistics(tenant)).map(([kind, s]) => [
           kind,
           {
             submitted: s.submitted,
@@ -265,11 +388,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           },
         ]),
       );
-      const { numWaiting, numRunning, policy } = actions.pool;
+      const tenants = Object.entries(actions.pool.tenants()).filter(([name]) => isVisible(name));
+      const total = (of: "waiting" | "running"): number => tenants.reduce((sum, [, load]) => sum + load[of], 0);
       return {
         kinds,
-        waiting: numWaiting,
-        running: numRunning,
+        waiting: total("waiting"),
+        running: total("running"),
         isolation: actions.driver.isolation,
         resources: Object.fromEntries(
           Object.entries(actions.pool.usage()).map(([resource, { units, held, heldSeconds, timeline }]) => [
@@ -291,16 +415,19 @@ export async function serveActions(actions: CommandActions, options: ActionServe
                 why: start.why,
               },
         ),
-        tenants: Object.fromEntries(Object.entries(actions.pool.tenants()).filter(([name]) => isVisible(name))),
-        policy,
+        tenants: Object.fromEntries(tenants),
+        policy: actions.pool.policy,
         uptime_seconds: (performance.now() - beganMs) / 1000,
-        trajectories: trajectories.size,
+        trajectories: [...trajectories.values()].filter((one) => isVisible(one.tenant)).length,
         draining: isDraining,
       };
     }),
   };
 
   const server = new grpc.Server({
+    // A client whose connection died without a word is found, and its actions end (GS2).
+    "grpc.keepalive_time_ms": options.keepaliveMs ?? defaultKeepaliveMs,
+    "grpc.keepalive_timeout_ms": Math.min(options.keepaliveMs ?? defaultKeepaliveMs, 10_000),
     "grpc.max_receive_message_length": maxMessageBytes,
     "grpc.max_send_message_length": maxMessageBytes,
   });
@@ -346,6 +473,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   let closing: Promise<void> | undefined;
   return {
     port,
+    unreadBytes: (tenant) => unread.get(tenant)?.usedBytes ?? 0,
     drain,
     close() {
       closing ??= close();
@@ -383,6 +511,10 @@ function toStatus(error: unknown): Partial<grpc.ServiceError> & { code: grpc.sta
     fatal: grpc.status.INTERNAL,
     cancelled: grpc.status.CANCELLED,
   } as const;
-  const code = error.code === "action.deadline" ? grpc.status.DEADLINE_EXCEEDED : byDisposition[error.disposition];
+  const byCode: Partial<Record<typeof error.code, grpc.status>> = {
+    "action.deadline": grpc.status.DEADLINE_EXCEEDED,
+    "sandbox.lost": grpc.status.DATA_LOSS,
+  };
+  const code = byCode[error.code] ?? byDisposition[error.disposition];
   return { code, details: error.message, metadata };
 }

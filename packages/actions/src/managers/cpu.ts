@@ -1,3 +1,4 @@
+import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import type { Grant, ResourceManager, ResourceRequest } from "./manager.ts";
 
@@ -67,8 +68,33 @@ export class CpuManager implements ResourceManager {
 
   /** States what a trajectory will need; without it the default is reserved at its first action. */
   openTrajectory(trajectory: string, memoryBytes: number = this.#defaultBytes): void {
-    if (!this.#trajectories.has(trajectory))
-      this.#trajectories.set(trajectory, { node: undefined, bytes: memoryBytes });
+    if (this.#trajectories.has(trajectory)) return;
+    const most = Math.max(...this.#nodes.map((node) => this.#reservable(node)));
+    if (memoryBytes > most)
+      throw new TreadleError(
+        "action.impossible",
+        `trajectory '${trajectory}' reserves ${memoryBytes} bytes of memory, a node has ${most}; ask for less, or raise overcommit`,
+        { details: { trajectory, memoryBytes, most } },
+      );
+    this.#trajectories.set(trajectory, { node: undefined, bytes: memoryBytes });
+  }
+
+  whyNever({ trajectory, minimum, actionId }: ResourceRequest): string | undefined {
+    const home = trajectory === undefined ? undefined : this.#trajectories.get(trajectory);
+    if (home === undefined) return undefined;
+    const possible = home.node ? [home.node] : this.#nodes.filter((node) => home.bytes <= this.#reservable(node));
+    const most = Math.max(0, ...possible.map((node) => node.numaOf.size));
+    if (minimum <= most) return undefined;
+    const place = home.node
+      ? `its trajectory is on node '${home.node.id}'`
+      : `its trajectory needs ${home.bytes} bytes`;
+    return `action '${actionId}' needs ${minimum} of '${this.resource}': ${place}, and there are ${most} at most; ask for less`;
+  }
+
+  reservedShare(trajectory: string): number {
+    const home = this.#trajectories.get(trajectory);
+    if (home?.node === undefined) return 0;
+    return home.bytes / this.#nodes.reduce((sum, node) => sum + this.#reservable(node), 0);
   }
 
   home(trajectory: string): string | undefined {
@@ -120,9 +146,9 @@ export class CpuManager implements ResourceManager {
 
   /**
    * Who has to go when a node runs out of memory. `usedBytes` is measured, by trajectory. Those furthest above what
-   * they reserved go first, until the rest fits into the node's memory; nobody goes while it fits.
+   * they reserved go first, until the rest fits into `budgetBytes`, by default the node's memory; nobody goes while it fits.
    */
-  outOfMemory(nodeId: string, usedBytes: ReadonlyMap<string, number>): string[] {
+  outOfMemory(nodeId: string, usedBytes: ReadonlyMap<string, number>, budgetBytes?: number): string[] {
     const node = this.#nodes.find((n) => n.id === nodeId);
     if (node === undefined) return [];
     const here = [...usedBytes].filter(([t]) => this.#trajectories.get(t)?.node === node);
@@ -130,11 +156,25 @@ export class CpuManager implements ResourceManager {
     const excess = ([t, bytes]: [string, number]): number => bytes - this.#trajectories.get(t)!.bytes;
     const victims: string[] = [];
     for (const entry of here.sort((a, b) => excess(b) - excess(a))) {
-      if (total <= node.memoryBytes) break;
+      if (total <= (budgetBytes ?? node.memoryBytes)) break;
       victims.push(entry[0]);
       total -= entry[1];
     }
     return victims;
+  }
+
+  /** The same figures by the id of the node on which each trajectory is; those that are on none are left out. */
+  byNode(ofTrajectories: ReadonlyMap<string, number>): Map<string, Map<string, number>> {
+    const nodes = new Map<string, Map<string, number>>();
+    for (const [trajectory, figure] of ofTrajectories) {
+      const id = this.#trajectories.get(trajectory)?.node?.id;
+      if (id !== undefined) nodes.set(id, (nodes.get(id) ?? new Map()).set(trajectory, figure));
+    }
+    return nodes;
+  }
+
+  #reservable({ memoryBytes }: Node): number {
+    return memoryBytes * this.#overcommit;
   }
 
   #poolOf(node: Node | undefined): string | undefined {
@@ -147,7 +187,7 @@ export class CpuManager implements ResourceManager {
     const share = (n: Node): number => n.reservedBytes / n.memoryBytes;
     for (const node of this.#nodes) {
       if (node.free.size < cores || node.numaOf.size < everCores) continue;
-      if (node.reservedBytes + bytes > node.memoryBytes * this.#overcommit) continue;
+      if (node.reservedBytes + bytes > this.#reservable(node)) continue;
       if (
         best === undefined ||
         share(node) < share(best) ||

@@ -30,10 +30,11 @@ type Held = {
  * The GPU manager, evict-on-execution (§5.3). An action gets an aligned interval of devices to itself; services stay in
  * device memory after their action until another one needs the room.
  *
- * G1 a device runs one action at a time. G2 what is resident on a device never exceeds its memory.
- * G3 an action starts only after `verifyFreed` has seen the memory it needs: a process that was told to go may keep
+ * GP1 a device runs one action at a time.
+ * GP2 what is resident on a device never exceeds its memory.
+ * GP3 an action starts only after `verifyFreed` has seen the memory it needs: a process that was told to go may keep
  *    its memory, so counting it as freed is not enough.
- * G4 least recently used goes first, and only from the devices of the new action.
+ * GP4 least recently used goes first, and only from the devices of the new action.
  */
 export class GpuManager implements ResourceManager {
   readonly resource: string;
@@ -71,6 +72,15 @@ export class GpuManager implements ResourceManager {
 
   preparationSeconds({ service }: ResourceRequest, units: number): number {
     return service === undefined ? 0 : this.restoreSeconds(service, units);
+  }
+
+  whyNever({ service, minimum }: ResourceRequest): string | undefined {
+    if (service === undefined || this.#variant(service, minimum) !== undefined) return undefined;
+    const variants = this.#services.get(service)?.map(({ dop }) => dop);
+    const known = [...this.#services.keys()].map((name) => `'${name}'`).join(", ") || "none";
+    return variants === undefined
+      ? `service '${service}' is not known to '${this.resource}', which has ${known}`
+      : `service '${service}' does not run on ${minimum} devices of '${this.resource}', but on ${variants.join(", ")}; ask for one of these`;
   }
 
   /** Seconds to add to an action's duration at this degree: zero where a free interval holds the service already. */
@@ -180,7 +190,7 @@ export class GpuManager implements ResourceManager {
     return best;
   }
 
-  /** Least recently used first, among those on a device that still lacks room (G4). */
+  /** Least recently used first, among those on a device that still lacks room (GP4). */
   #toEvict(chunk: Chunk, neededBytes: number): Resident[] {
     const here = this.#residents.filter((r) => overlaps(r.chunk, chunk)).sort((a, b) => a.usedAt - b.usedAt);
     const evicting: Resident[] = [];

@@ -41,8 +41,8 @@ export type DeviceGrant = {
  * One resource type. A manager divides it into pools that are scheduled apart (the nodes of a CPU cluster), says what
  * each has free, and turns a number of units into particular ones. Pure state: time comes in as `nowMs`.
  *
- * M1 what is granted and not released is granted to nobody else.
- * M2 `acquire` of at most what `pools` said is free succeeds, when larger requests of one decision come first.
+ * MG1 what is granted and not released is granted to nobody else.
+ * MG2 `acquire` of at most what `pools` said is free succeeds, when larger requests of one decision come first.
  */
 export interface ResourceManager {
   readonly resource: string;
@@ -55,8 +55,12 @@ export interface ResourceManager {
   pools(nowMs: number): ReadonlyMap<string, Pick<ResourceState, "free" | "chunks">>;
   acquire(pool: string, request: ResourceRequest, units: number, nowMs: number): Grant | undefined;
   release(actionId: string, nowMs: number): void;
-  /** states what a trajectory will need, before its first action */
+  /** States what a trajectory will need, before its first action. Throws `action.impossible` when that never exists. */
   openTrajectory?(trajectory: string, memoryBytes?: number): void;
+  /** why the action will never get its least units where its trajectory is or could be, in words */
+  whyNever?(request: ResourceRequest): string | undefined;
+  /** of what may be reserved in all, what is for the trajectory since it has a place */
+  reservedShare?(trajectory: string): number;
   endTrajectory(trajectory: string): void;
   /** ms until something becomes free without a release; undefined when only a release can do it */
   nextChangeMs(nowMs: number): number | undefined;

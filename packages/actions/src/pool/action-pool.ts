@@ -4,19 +4,20 @@
  * Owned here: the records of all unsettled actions and the open trajectories. Managers own units, `decide` chooses,
  * the clock is handed in. A decision runs once per microtask, whatever the number of submissions and completions.
  *
- * A1 an action settles exactly once; with `action.cancelled` or `action.deadline` at once, even while it still runs.
- * A2 what an action was granted is released once, when its execution has ended: an aborted execution that still runs
+ * PO1 an action settles exactly once; with `action.cancelled` or `action.deadline` at once, even while it still runs.
+ * PO2 what an action was granted is released once, when its execution has ended: an aborted execution that still runs
  *    keeps its cores.
- * A3 every action that can ever fit starts, unless it is cancelled or late first (D3, F2).
- * A4 after `close` nothing runs, no timer is armed, and every trajectory's end was told to every manager.
+ * PO3 every action that can ever fit starts, unless it is cancelled or late first (DC3, FQ2).
+ * PO4 after `close` nothing runs, no timer is armed, and every trajectory's end was told to every manager.
  */
 import { type Clock, TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { type DecideOptions, decide, defaultDecideOptions } from "../decide/decide.ts";
+import { FairShares } from "../decide/fair-shares.ts";
 import type { Policy } from "../decide/policies.ts";
 import type { QueuedAction } from "../decide/queued-action.ts";
 import type { Busy, ResourceState } from "../decide/resource-state.ts";
-import { ActionSpec, leastUnits } from "../formulation/action-spec.ts";
+import { ActionSpec, allowedUnits, leastUnits, longestTimerMs } from "../formulation/action-spec.ts";
 import { DurationHistory } from "../formulation/duration-history.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
@@ -41,6 +42,8 @@ export type ActionPoolOptions = {
 };
 
 export type TrajectoryOptions = {
+  /** whose share what it reserves counts against */
+  readonly tenant?: string | undefined;
   /** to reserve on the node it goes to */
   readonly memoryBytes?: number | undefined;
   /** runs after its last action has ended */
@@ -51,16 +54,21 @@ export type TrajectoryOptions = {
 const window = 4096;
 const longestBackoffMs = 60_000;
 const keptStarts = 32;
+/** of an action of which nothing is known yet */
+const unknownSeconds = 1;
 
 export class ActionPool {
   readonly #managers: ReadonlyMap<string, ResourceManager>;
   readonly #clock: Clock;
   readonly #decide: DecideOptions;
   readonly #history: DurationHistory;
+  readonly #shares: FairShares;
   readonly #queue: FairQueue<ActionRecord>;
   readonly #records = new Map<string, ActionRecord>();
   readonly #running = new Set<ActionRecord>();
   readonly #trajectories = new Map<string, TrajectoryOptions>();
+  /** what open trajectories have reserved of each resource, as shares charged to their tenants */
+  readonly #reserved = new Map<string, ReadonlyMap<string, number>>();
   readonly #statistics = new ActionStatistics();
   readonly #usage: ResourceUsage;
   readonly #starts: StartedAction[] = [];
@@ -76,27 +84,41 @@ export class ActionPool {
     this.#clock = options.clock ?? systemClock;
     this.#decide = { ...defaultDecideOptions, ...options.decide };
     this.#history = options.history ?? new DurationHistory();
-    this.#queue = new FairQueue(options.tenantWeights);
+    const nowMs = this.#clock.now();
+    const capacities = [...this.#managers].map(([resource, manager]) => {
+      let all = 0;
+      for (const { free } of manager.pools(nowMs).values()) all += free;
+      return [resource, all] as const;
+    });
+    this.#shares = new FairShares(new Map(capacities), options.tenantWeights);
+    this.#queue = new FairQueue(this.#shares);
     this.#priorityLevelMs = options.priorityLevelMs ?? 60_000;
     this.#prepare = options.prepare;
-    this.#usage = new ResourceUsage(this.#managers.keys(), this.#clock.now());
+    this.#usage = new ResourceUsage(this.#managers.keys(), nowMs);
   }
 
-  /** Optional: an action may name a trajectory that was never opened. Opening twice keeps the first options. */
+  /**
+   * Optional: an action may name a trajectory that was never opened. Opening twice keeps the first options. Throws
+   * `action.impossible` when it reserves more than there ever is.
+   */
   openTrajectory(trajectory: string, options: TrajectoryOptions = {}): void {
     if (this.#trajectories.has(trajectory)) return;
-    this.#trajectories.set(trajectory, options);
     for (const manager of this.#managers.values()) manager.openTrajectory?.(trajectory, options.memoryBytes);
+    this.#trajectories.set(trajectory, options);
   }
 
-  /** Cancels its actions, waits until none runs, and gives back what it held. */
-  async closeTrajectory(trajectory: string): Promise<void> {
+  /** Cancels its actions, or fails them with `why`, waits until none runs, and gives back what it held. */
+  async closeTrajectory(trajectory: string, why?: TreadleError): Promise<void> {
     const own = [...this.#records.values(), ...this.#running].filter((r) => r.spec.trajectory === trajectory);
-    for (const record of own) this.#stop(record, cancelled(record.id, `trajectory '${trajectory}' was closed`));
+    for (const record of own) this.#stop(record, why ?? cancelled(record.id, `trajectory '${trajectory}' was closed`));
     await Promise.all(own.map((r) => r.running));
     const options = this.#trajectories.get(trajectory);
     this.#trajectories.delete(trajectory);
     for (const manager of this.#managers.values()) manager.endTrajectory(trajectory);
+    const tenant = options?.tenant ?? "default";
+    for (const [resource, share] of this.#reserved.get(trajectory) ?? [])
+      this.#shares.change(tenant, resource, -share, this.#clock.now());
+    this.#reserved.delete(trajectory);
     await options?.onClose?.();
     this.#wake();
   }
@@ -112,15 +134,17 @@ export class ActionPool {
     });
     // A caller that only cancels need not listen.
     result.catch(() => {});
-    const { trajectory, deadlineMs } = record.spec;
-    if (trajectory !== undefined) this.openTrajectory(trajectory);
+    const { trajectory, deadlineMs, tenant } = record.spec;
+    if (trajectory !== undefined) this.openTrajectory(trajectory, { tenant });
+    const why = this.#whyNever(record);
+    if (why !== undefined) throw why;
     if (deadlineMs !== undefined) {
       const late = (): void => this.#stop(record, new TreadleError("action.deadline", lateMessage(record, deadlineMs)));
       record.disarm.push(this.#clock.after(deadlineMs, late));
     }
     this.#records.set(record.id, record);
-    this.#queue.add(record);
-    this.#statistics.count(record.spec.kind, "submitted");
+    this.#queue.add(record, this.#clock.now());
+    this.#statistics.count(record.spec, "submitted");
     this.#wake();
     const seconds = (from: number | undefined, to: number | undefined): number | undefined =>
       from === undefined || to === undefined ? undefined : (to - from) / 1000;
@@ -151,9 +175,14 @@ export class ActionPool {
     return this.#running.size;
   }
 
-  /** By kind of action. */
-  statistics(): Record<string, KindStatistics> {
-    return this.#statistics.report();
+  /** By kind of action; of one tenant, or of all together. */
+  statistics(tenant?: string): Record<string, KindStatistics> {
+    return this.#statistics.report(tenant);
+  }
+
+  /** What a tenant was served so far: seconds of all of its dominant resource, by its weight. */
+  serviceOf(tenant: string): number {
+    return this.#shares.serviceOf(tenant, this.#clock.now());
   }
 
   /** By resource; `units` is what is held or free, in all pools together. */
@@ -186,7 +215,7 @@ export class ActionPool {
     return this.#decide.policy;
   }
 
-  /** Cancels everything, waits until nothing runs, and closes every trajectory (A4). */
+  /** Cancels everything, waits until nothing runs, and closes every trajectory (PO4). */
   async close(): Promise<void> {
     this.#closed = true;
     for (const record of [...this.#records.values()]) this.#stop(record, cancelled(record.id, "the pool was closed"));
@@ -225,14 +254,15 @@ export class ActionPool {
         );
     }
     const now = this.#clock.now();
-    const cost = Object.values(spec.cost).reduce<number>((sum, amount) => sum + leastUnits(amount), 0);
+    const least = Object.entries(spec.cost).map(([resource, amount]) => [resource, leastUnits(amount)] as const);
     return {
       id,
       spec,
       execute,
       tenant: spec.tenant,
       rank: now - spec.priority * this.#priorityLevelMs,
-      cost: Math.max(1, cost),
+      share: this.#shares.shareOf(least),
+      demand: 0,
       submittedMs: now,
       abort: new AbortController(),
       settle: { resolve: () => {}, reject: () => {} },
@@ -263,30 +293,50 @@ export class ActionPool {
   #runDecisions(): void {
     this.#disarmWake?.();
     this.#disarmWake = undefined;
-    while (this.#queue.size > 0 && this.#startSome()) {}
-    if (this.#queue.size === 0) return;
-    const now = this.#clock.now();
     let nextMs = Number.POSITIVE_INFINITY;
+    let now = this.#clock.now();
+    for (let started = true; started && this.#queue.size > 0; ) {
+      let againInSeconds: number | undefined;
+      now = this.#clock.now();
+      ({ started, againInSeconds } = this.#startSome(now));
+      nextMs = (againInSeconds ?? Number.POSITIVE_INFINITY) * 1000;
+    }
+    if (this.#queue.size === 0) return;
+    // As of the decision: what has become free since would be no change any more, and nobody would look again.
     for (const manager of this.#managers.values()) nextMs = Math.min(nextMs, manager.nextChangeMs(now) ?? nextMs);
-    // Quotas free units by time alone; everything else wakes the pool itself.
+    // Quotas free units by time alone, and patience ends with it (PL4); everything else wakes the pool itself.
     if (Number.isFinite(nextMs))
-      this.#disarmWake = this.#clock.after(Math.max(1, Math.ceil(nextMs)), () => this.#wake());
+      this.#disarmWake = this.#clock.after(
+        Math.min(longestTimerMs, Math.max(1, Math.ceil(nextMs))),
+        () => this.#wake(),
+        true,
+      );
   }
 
-  #startSome(): boolean {
-    const now = this.#clock.now();
+  #startSome(now: number): { started: boolean; againInSeconds?: number | undefined } {
     const records: ActionRecord[] = [];
     const waiting: QueuedAction[] = [];
     const binding = new PoolBinding(this.#managers, this.#history, now);
-    for (const record of this.#queue.order(window)) {
+    const impossible: [ActionRecord, TreadleError][] = [];
+    const homes = new Set<string>();
+    for (const record of this.#queue.order(window, now)) {
       const queued = binding.bind(record);
       if (queued === undefined) continue;
+      const why = this.#whyNever(record);
+      if (why !== undefined) {
+        impossible.push([record, why]);
+        continue;
+      }
+      if (record.spec.trajectory !== undefined) homes.add(record.spec.trajectory);
+      record.demand = record.share * (queued.seconds ?? unknownSeconds);
       records.push(record);
       waiting.push({ ...queued, waitedSeconds: (now - record.submittedMs) / 1000 });
     }
-    if (waiting.length === 0) return false;
+    for (const [record, why] of impossible) this.#stop(record, why);
+    this.#chargeReservations(homes, now);
+    if (waiting.length === 0) return { started: false };
     const states = this.#resourceStates(now);
-    const { selected, candidates } = decide(waiting, states, this.#decide);
+    const { selected, candidates, againInSeconds } = decide(waiting, states, this.#decide);
     const view: DecisionView = {
       policy: this.#decide.policy,
       waiting: waiting.length,
@@ -297,10 +347,45 @@ export class ActionPool {
     const byId = new Map(records.map((r) => [r.id, r]));
     const most = (allocation: Readonly<Record<string, number>>): number => Math.max(0, ...Object.values(allocation));
     let started = false;
-    // Largest first: managers that cut intervals rely on it (M2).
+    // Largest first: managers that cut intervals rely on it (MG2).
     for (const { id, allocation, seconds } of [...selected].sort((a, b) => most(b.allocation) - most(a.allocation)))
       started = this.#start(byId.get(id)!, allocation, seconds, view, now) || started;
-    return started;
+    return { started, againInSeconds };
+  }
+
+  /** Where its trajectory is or could be it will never fit, or its service does not run on as much as it asks for. */
+  #whyNever(record: ActionRecord): TreadleError | undefined {
+    const { trajectory, service, key, cost } = record.spec;
+    if (trajectory === undefined && service === undefined) return undefined;
+    for (const [resource, amount] of Object.entries(cost)) {
+      const manager = this.#managers.get(resource)!;
+      // A service has to run on whatever it may be given.
+      const units =
+        service !== undefined && resource === key
+          ? allowedUnits(amount).filter((count) => count <= manager.capacity)
+          : [leastUnits(amount)];
+      for (const count of units) {
+        const why = manager.whyNever?.(requestOf(record, count));
+        if (why !== undefined) return new TreadleError("action.impossible", why, { details: { id: record.id } });
+      }
+    }
+    return undefined;
+  }
+
+  /** Of trajectories that went to a node since the last time. */
+  #chargeReservations(trajectories: Iterable<string>, now: number): void {
+    for (const trajectory of trajectories) {
+      if (this.#reserved.has(trajectory)) continue;
+      const tenant = this.#trajectories.get(trajectory)?.tenant ?? "default";
+      const shares = new Map<string, number>();
+      for (const [resource, manager] of this.#managers) {
+        const share = manager.reservedShare?.(trajectory) ?? 0;
+        if (share > 0) shares.set(`memory of ${resource}`, share);
+      }
+      if (shares.size === 0) continue;
+      this.#reserved.set(trajectory, shares);
+      for (const [resource, share] of shares) this.#shares.change(tenant, resource, share, now);
+    }
   }
 
   /** By resource, in all its pools. */
@@ -318,7 +403,8 @@ export class ActionPool {
     for (const record of this.#running) {
       const elapsed = (now - (record.grantedMs ?? now)) / 1000;
       // Late already, or unknown: as long again as it has taken so far.
-      const expected = record.expectedSeconds ?? this.#history.estimate(record.spec.kind) ?? 1;
+      const expected =
+        record.expectedSeconds ?? this.#history.estimate(record.spec.kind, record.tenant) ?? unknownSeconds;
       const endsInSeconds = expected > elapsed ? expected - elapsed : Math.max(elapsed, 0.001);
       for (const { resource, pool, units } of Object.values(record.allocation ?? {})) {
         const fixed = record.formulated?.queued.elastic?.resource !== resource;
@@ -352,8 +438,7 @@ export class ActionPool {
         grants[resource] = grant;
       }
     }
-    this.#queue.remove(record);
-    this.#queue.charge(record.tenant, record.cost);
+    this.#queue.remove(record, now);
     record.state = "running";
     record.allocation = grants;
     record.grantedMs = now;
@@ -361,7 +446,12 @@ export class ActionPool {
     record.endedMs = undefined;
     record.expectedSeconds = seconds;
     const units = Object.fromEntries(Object.values(grants).map((grant) => [grant.resource, grant.units]));
-    for (const [resource, held] of Object.entries(units)) this.#usage.change(resource, held, now);
+    for (const [resource, held] of Object.entries(units)) {
+      this.#usage.change(resource, held, now);
+      this.#shares.change(record.tenant, resource, held, now);
+    }
+    const claim = { share: this.#shares.shareOf(Object.entries(units)), expectedSeconds: seconds ?? unknownSeconds };
+    this.#shares.begins(record.id, { tenant: record.tenant, ...claim }, now);
     const start = describeStart(record, view, units, now);
     this.#starts.push(start);
     if (this.#starts.length > keptStarts) this.#starts.shift();
@@ -371,12 +461,24 @@ export class ActionPool {
   }
 
   async #run(record: ActionRecord, allocation: Record<string, Grant>, why: string): Promise<void> {
+    let isCut = false;
+    let isRefused = false;
     const context: ActionContext = {
       id: record.id,
       allocation,
       why,
       signal: record.abort.signal,
       attempt: record.attempt,
+      begin: () => {
+        record.startedMs = this.#clock.now();
+      },
+      wasCut: () => {
+        isCut = true;
+      },
+      wasRefused: () => {
+        isCut = true;
+        isRefused = true;
+      },
       throttled: (resource, retryAfterMs) => this.#managers.get(resource)?.throttled?.(this.#clock.now(), retryAfterMs),
     };
     let outcome: { ok: true; value: unknown } | { ok: false; error: unknown };
@@ -392,25 +494,33 @@ export class ActionPool {
     for (const [resource, { units }] of Object.entries(allocation)) {
       this.#managers.get(resource)!.release(record.id, record.endedMs);
       this.#usage.change(resource, -units, record.endedMs);
+      this.#shares.change(record.tenant, resource, -units, record.endedMs);
     }
+    this.#shares.ends(record.id, record.tenant);
     this.#wake();
     if (record.state === "settled") return;
-    if (outcome.ok) this.#succeed(record, allocation, outcome.value);
+    if (outcome.ok) this.#succeed(record, allocation, outcome.value, isCut, isRefused);
     else this.#retryOrFail(record, outcome.error);
   }
 
-  #succeed(record: ActionRecord, allocation: Record<string, Grant>, value: unknown): void {
+  #succeed(
+    record: ActionRecord,
+    allocation: Record<string, Grant>,
+    value: unknown,
+    isCut: boolean,
+    isRefused: boolean,
+  ): void {
     const { spec, submittedMs, grantedMs, startedMs, endedMs } = record;
     const executionSeconds = (endedMs! - startedMs!) / 1000;
     const units = spec.key === undefined ? 1 : (allocation[spec.key]?.units ?? 1);
-    this.#history.observe(spec.kind, executionSeconds, units, spec.elasticity);
+    if (!isCut) this.#history.observe(spec.kind, executionSeconds, units, spec.elasticity, spec.tenant);
     this.#statistics.completed(
-      spec.kind,
+      spec,
       (grantedMs! - submittedMs) / 1000,
       (startedMs! - grantedMs!) / 1000,
       executionSeconds,
     );
-    for (const resource of Object.keys(allocation)) this.#managers.get(resource)!.succeeded?.();
+    if (!isRefused) for (const resource of Object.keys(allocation)) this.#managers.get(resource)!.succeeded?.();
     this.#forget(record);
     record.settle.resolve(value);
   }
@@ -418,20 +528,20 @@ export class ActionPool {
   #retryOrFail(record: ActionRecord, error: unknown): void {
     const { spec } = record;
     if (error instanceof TreadleError && error.disposition === "retryable" && record.attempt < spec.retries.limit) {
-      this.#statistics.count(spec.kind, "retried");
+      this.#statistics.count(spec, "retried");
       const waitMs = Math.min(longestBackoffMs, spec.retries.backoffMs * 2 ** record.attempt++);
       record.state = "backoff";
       const again = (): void => {
         if (record.state !== "backoff") return;
         record.state = "waiting";
         // Its rank is its old one: a retry keeps its place.
-        this.#queue.add(record);
+        this.#queue.add(record, this.#clock.now());
         this.#wake();
       };
-      record.disarm.push(this.#clock.after(waitMs, again));
+      record.disarm.push(this.#clock.after(waitMs, again, true));
       return;
     }
-    this.#statistics.count(spec.kind, "failed");
+    this.#statistics.count(spec, "failed");
     this.#forget(record);
     record.settle.reject(
       error instanceof TreadleError
@@ -444,11 +554,11 @@ export class ActionPool {
     );
   }
 
-  /** Settles an action at once with an error; what runs is aborted and keeps its units until it has ended (A1, A2). */
+  /** Settles an action at once with an error; what runs is aborted and keeps its units until it has ended (PO1, PO2). */
   #stop(record: ActionRecord, error: TreadleError): void {
     if (record.state === "settled") return;
-    this.#queue.remove(record);
-    this.#statistics.count(record.spec.kind, error.code === "action.cancelled" ? "cancelled" : "failed");
+    this.#queue.remove(record, this.#clock.now());
+    this.#statistics.count(record.spec, error.code === "action.cancelled" ? "cancelled" : "failed");
     this.#forget(record);
     record.settle.reject(error);
     record.abort.abort(error);

@@ -14,6 +14,12 @@ export type ActionContext = {
   readonly signal: AbortSignal;
   /** 0 at the first attempt */
   readonly attempt: number;
+  /** What was before was overhead, such as starting a sandbox: the execution begins now. */
+  begin(): void;
+  /** It was ended before it was done, as by a time limit: its duration says nothing of its kind. */
+  wasCut(): void;
+  /** The service refused: its duration says nothing, and its quotas learn nothing good of it. */
+  wasRefused(): void;
   /** Tells a quota that its service refused the call; then throw a retryable error. */
   throttled(resource: string, retryAfterMs?: number): void;
 };
@@ -35,7 +41,11 @@ export type ActionHandle<Result> = {
 export type ActionState = "waiting" | "backoff" | "running" | "settled";
 
 /** One action from submission to settlement; owned by the pool. */
-export type ActionRecord = QueueEntry & {
+export type ActionRecord = Omit<QueueEntry, "demand"> & {
+  /** dominant share of its least units */
+  readonly share: number;
+  /** that, times the seconds that are expected of it */
+  demand: number;
   readonly id: string;
   readonly spec: ActionSpec;
   readonly execute: (context: ActionContext) => Promise<unknown>;

@@ -16,14 +16,17 @@ export type KindStatistics = {
 
 type Sums = { -readonly [key in keyof KindStatistics]: number };
 
-export class ActionStatistics {
-  readonly #kinds = new Map<string, Sums>();
+type Of = { readonly kind: string; readonly tenant: string };
 
-  count(kind: string, what: "submitted" | "failed" | "cancelled" | "retried"): void {
+/** By tenant and kind. */
+export class ActionStatistics {
+  readonly #tenants = new Map<string, Map<string, Sums>>();
+
+  count(kind: Of, what: "submitted" | "failed" | "cancelled" | "retried"): void {
     this.#of(kind)[what]++;
   }
 
-  completed(kind: string, queueingSeconds: number, overheadSeconds: number, executionSeconds: number): void {
+  completed(kind: Of, queueingSeconds: number, overheadSeconds: number, executionSeconds: number): void {
     const sums = this.#of(kind);
     const actSeconds = queueingSeconds + overheadSeconds + executionSeconds;
     sums.completed++;
@@ -34,9 +37,20 @@ export class ActionStatistics {
     sums.longestActSeconds = Math.max(sums.longestActSeconds, actSeconds);
   }
 
-  report(): Record<string, KindStatistics> {
+  /** Of one tenant, or of all together. */
+  report(tenant?: string): Record<string, KindStatistics> {
+    const kinds = new Map<string, Sums>();
+    for (const [name, own] of this.#tenants) {
+      if (tenant !== undefined && name !== tenant) continue;
+      for (const [kind, sums] of own) {
+        const all = kinds.get(kind) ?? nothing();
+        for (const key of Object.keys(sums) as (keyof Sums)[])
+          all[key] = key === "longestActSeconds" ? Math.max(all[key], sums[key]) : all[key] + sums[key];
+        kinds.set(kind, all);
+      }
+    }
     return Object.fromEntries(
-      [...this.#kinds].map(([kind, sums]) => {
+      [...kinds].map(([kind, sums]) => {
         const n = Math.max(1, sums.completed);
         return [
           kind,
@@ -44,31 +58,35 @@ export class ActionStatistics {
             ...sums,
             actSeconds: sums.actSeconds / n,
             queueingSeconds: sums.queueingSeconds / n,
-            overheadSeconds: sums.overheadSeconds / n,
             executionSeconds: sums.executionSeconds / n,
+            overheadSeconds: sums.overheadSeconds / n,
           },
         ];
       }),
     );
   }
 
-  #of(kind: string): Sums {
-    let sums = this.#kinds.get(kind);
-    if (sums === undefined) {
-      sums = {
-        submitted: 0,
-        completed: 0,
-        failed: 0,
-        cancelled: 0,
-        retried: 0,
-        actSeconds: 0,
-        queueingSeconds: 0,
-        executionSeconds: 0,
-        overheadSeconds: 0,
-        longestActSeconds: 0,
-      };
-      this.#kinds.set(kind, sums);
+  #of({ kind, tenant }: Of): Sums {
+    let own = this.#tenants.get(tenant);
+    if (own === undefined) {
+      own = new Map();
+      this.#tenants.set(tenant, own);
     }
+    const sums = own.get(kind) ?? nothing();
+    own.set(kind, sums);
     return sums;
   }
 }
+
+const nothing = (): Sums => ({
+  submitted: 0,
+  completed: 0,
+  failed: 0,
+  cancelled: 0,
+  retried: 0,
+  actSeconds: 0,
+  queueingSeconds: 0,
+  executionSeconds: 0,
+  overheadSeconds: 0,
+  longestActSeconds: 0,
+});

@@ -64,7 +64,7 @@ export class PoolBinding {
 
   #formulated(record: ActionRecord): QueuedAction {
     const { spec, id, formulated } = record;
-    const estimate = spec.duration === "history" ? this.#history.estimate(spec.kind) : undefined;
+    const estimate = spec.duration === "history" ? this.#history.estimate(spec.kind, spec.tenant) : undefined;
     // The residency of a service changes from decision to decision.
     const fresh =
       formulated !== undefined &&

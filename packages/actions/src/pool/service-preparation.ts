@@ -20,7 +20,7 @@ export type ServicePreparationOptions = {
 
 /**
  * Evict-on-execution (ARL-Tangram §5.3) as a `prepare` of the pool: evicts, waits until the memory was measured to be
- * free (G3), then restores. Throws `device.memory-not-freed` when it never is.
+ * free (GP3), then restores. Throws `device.memory-not-freed` when it never is.
  */
 export function servicePreparation(
   manager: GpuManager,

@@ -3,12 +3,13 @@
  *
  * Owned here: the shells and their sandboxes, the reservations of trajectories, the count of core time.
  *
- * T1 with scheduling `action`, cores belong to an action while it runs (allocate-on-execution, ARL-Tangram §5.2); with
+ * SA1 with scheduling `action`, cores belong to an action while it runs (allocate-on-execution, ARL-Tangram §5.2); with
  *    `trajectory`, the baseline, to a trajectory from its first action to its end, also while its model thinks.
- * T2 with sandboxes by `slot`, whoever is granted some cores uses the sandbox of those cores, so nobody shares one at a
+ * SA2 with sandboxes by `slot`, whoever is granted some cores uses the sandbox of those cores, so nobody shares one at a
  *    time, and files outlive trajectories: for tools that keep nothing. By `trajectory`, each has its own from its first
  *    action to its end.
- * T3 after `closeTrajectory` nothing of it runs or is held; after `close`, nothing at all.
+ *    One whose sandbox died with the files of its actions ends with `sandbox.lost`; nothing else is put in its place.
+ * SA3 after `closeTrajectory` nothing of it runs or is held; after `close`, nothing at all.
  */
 import { type Clock, TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
@@ -58,6 +59,9 @@ type Trajectory = {
   readonly closing: AbortController;
   readonly running: Set<Promise<unknown>>;
   shell: Promise<Shell> | undefined;
+  /** something was run in its sandbox */
+  hasState: boolean;
+  lost: TreadleError | undefined;
   reservation: Reservation | undefined;
 };
 
@@ -88,6 +92,8 @@ export class ShellActions {
       closing: new AbortController(),
       running: new Set(),
       shell: undefined,
+      hasState: false,
+      lost: undefined,
       reservation: undefined,
     });
     if (this.#options.sandboxes === "trajectory") {
@@ -109,15 +115,18 @@ export class ShellActions {
     let grantedMs = submittedMs;
     let cores: readonly number[] = [];
     let why = "its trajectory holds them";
-    const execute = async (allocation: Allocation, signal?: AbortSignal): Promise<ShellResult> => {
+    const execute = async (allocation: Allocation, context?: ActionContext): Promise<ShellResult> => {
       grantedMs = clock.now();
       cores = coresOf(allocation);
-      const signals = [state.closing.signal, request.signal, signal].filter((one) => one !== undefined);
+      const signals = [state.closing.signal, request.signal, context?.signal].filter((one) => one !== undefined);
       const environment = { TREADLE_UNITS_CPU: String(cores.length), ...request.environment };
-      const asked = this.#ask(state, { ...request, environment, cores, signal: AbortSignal.any(signals) });
+      const told = { ...request, environment, cores, signal: AbortSignal.any(signals) };
+      const asked = this.#ask(state, told, () => context?.begin());
       state.running.add(asked);
       try {
-        return await asked;
+        const result = await asked;
+        if (result.status !== "exited") context?.wasCut();
+        return result;
       } finally {
         state.running.delete(asked);
       }
@@ -131,7 +140,7 @@ export class ShellActions {
       const handle = pool.submit(tied, (context) =>
         this.#holding(context, () => {
           why = context.why;
-          return execute(context.allocation, context.signal);
+          return execute(context.allocation, context);
         }),
       );
       const cancel = (): void => handle.cancel(`trajectory '${trajectory}' was closed`);
@@ -153,7 +162,7 @@ export class ShellActions {
     };
   }
 
-  /** T3. Waiting and running actions of the trajectory end with `action.cancelled` or as cancelled. */
+  /** SA3. Waiting and running actions of the trajectory end with `action.cancelled` or as cancelled. */
   async closeTrajectory(trajectory: string): Promise<void> {
     const state = this.#stateOf(trajectory);
     this.#trajectories.delete(trajectory);
@@ -193,7 +202,7 @@ export class ShellActions {
     throw new TreadleError("action.invalid", `trajectory '${trajectory}' is not open; open it first`);
   }
 
-  /** T1: an action of its own in the pool, which lasts as long as the trajectory. */
+  /** SA1: an action of its own in the pool, which lasts as long as the trajectory. */
   #reserve(spec: z.input<typeof ActionSpec>): Reservation {
     let release: (() => void) | undefined;
     let grant: (allocation: Allocation) => void = () => {};
@@ -226,21 +235,45 @@ export class ShellActions {
     }
   }
 
-  async #ask(state: Trajectory, request: ShellRequest): Promise<ShellResult> {
+  /** `begin` runs once there is a shell to be told. */
+  async #ask(state: Trajectory, request: ShellRequest, begin: () => void): Promise<ShellResult> {
     const own = this.#options.sandboxes === "trajectory";
     const slot = request.cores?.join() ?? "";
+    if (state.lost !== undefined) throw state.lost;
     const opening = (own ? state.shell : this.#slots.get(slot)) ?? this.#open();
     if (own) state.shell = opening;
     else this.#slots.set(slot, opening);
-    try {
-      return await (await opening).shell.ask(request);
-    } catch (error) {
-      // It did not open, or has died: the next action gets another.
-      if (own) state.shell = undefined;
-      else this.#slots.delete(slot);
-      await (await opening.catch(() => undefined))?.sandbox.close();
+    const shell = await opening.catch((error: unknown) => {
+      this.#drop(state, slot, opening);
       throw error;
+    });
+    begin();
+    let failure: unknown;
+    const result = await shell.shell.ask(request).catch((error: unknown) => {
+      failure = error;
+      return undefined;
+    });
+    const { loss } = shell.sandbox;
+    if (loss !== undefined && (result === undefined || (result.status !== "exited" && result.status !== "cancelled"))) {
+      this.#drop(state, slot, opening);
+      await shell.sandbox.close();
+      if (own && state.hasState)
+        state.lost = new TreadleError(
+          "sandbox.lost",
+          `a trajectory lost its sandbox and its files: ${loss}; open another, with more of what it lacked`,
+          { details: { cause: loss } },
+        );
+      throw state.lost ?? new TreadleError("sandbox.failed", `a sandbox died: ${loss}; the next attempt gets another`);
     }
+    state.hasState = true;
+    if (result === undefined) throw failure;
+    return result;
+  }
+
+  /** The next action gets another. */
+  #drop(state: Trajectory, slot: string, shell: Promise<Shell>): void {
+    if (state.shell === shell) state.shell = undefined;
+    if (this.#slots.get(slot) === shell) this.#slots.delete(slot);
   }
 
   async #open(): Promise<Shell> {

@@ -3,7 +3,9 @@ import { policies } from "../decide/policies.ts";
 import { checkDriverChoice, driverChoice } from "../drivers/open-driver.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 import { CpuNode } from "../managers/cpu.ts";
+import { GpuCluster } from "../managers/gpu.ts";
 import { Quota } from "../managers/quota.ts";
+import { ModelService } from "../services/process-services.ts";
 
 const mebibytes = z.number().positive();
 const name = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "is made of letters, digits, '_', '.' and '-'");
@@ -22,6 +24,30 @@ const QuotaResource = z.strictObject({
   windows: Quota.shape.windows,
 });
 
+/** Devices, evict-on-execution, with the services that may be on them. */
+const GpuResource = z.strictObject({
+  type: z.literal("gpu"),
+  devices: GpuCluster.shape.devicesPerNode,
+  memoryMibPerDevice: mebibytes,
+  /** without accelerators: a device is a part of the main memory, and free is what the services do not use */
+  mainMemory: z.boolean().default(false),
+  services: z.record(
+    name,
+    ModelService.extend({
+      variants: z
+        .array(
+          z.strictObject({
+            dop: z.int().positive().max(8),
+            /** on every device */
+            memoryMib: z.number().nonnegative(),
+            restoreSeconds: z.number().nonnegative(),
+          }),
+        )
+        .min(1),
+    }),
+  ),
+});
+
 const Tenant = z.strictObject({
   /** of what is contended, as a weight against the others' */
   share: z.number().positive().default(1),
@@ -37,10 +63,13 @@ export const ActionServiceConfig = z
     ...driverChoice,
     drivers: driverChoice.drivers.default(["cgroup"]),
     resources: z
-      .record(name, z.discriminatedUnion("type", [CpuResource, QuotaResource]))
+      .record(name, z.discriminatedUnion("type", [CpuResource, QuotaResource, GpuResource]))
       .default({ cpu: { type: "cpu", overcommit: 1 } })
       .refine((r) => Object.values(r).filter(({ type }) => type === "cpu").length <= 1, {
         message: "one resource of type 'cpu' is allowed: two would grant the same cores twice",
+      })
+      .refine((r) => Object.values(r).filter(({ type }) => type === "gpu").length <= 1, {
+        message: "one resource of type 'gpu' is allowed: two would grant the same devices twice",
       })
       .refine(
         (r) =>
@@ -49,6 +78,8 @@ export const ActionServiceConfig = z
           ),
         { message: "a quota gives concurrency, windows, or both" },
       ),
+    /** What trajectories may ask for. `host`: the machine's own, its loopback included; in Docker, the engine's bridge. */
+    network: z.enum(["none", "host"]).default("none"),
     policy: z.enum(policies).default("unit-aware"),
     /** units that the policy 'fixed-dop' gives */
     dop: z.int().positive().default(4),
@@ -58,6 +89,8 @@ export const ActionServiceConfig = z
       .strictObject({
         trajectories: z.int().positive().default(4096),
         actions: z.int().positive().default(65_536),
+        /** of output that a tenant's clients have not read; it is kept in files below the folder for temporary ones */
+        unreadMib: mebibytes.default(256),
         /** of a trajectory that states nothing: reserved, and its limit */
         trajectoryMemoryMib: mebibytes.default(512),
         /** the most that a trajectory may state */

@@ -3,16 +3,22 @@
  * closed together.
  */
 import { readFile } from "node:fs/promises";
+import { totalmem } from "node:os";
 import { resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { systemClock } from "@treadle/transport";
 import { openDriver } from "../drivers/open-driver.ts";
 import { type ActionServer, serveActions } from "../grpc/server.ts";
 import { CpuManager } from "../managers/cpu.ts";
+import { GpuManager } from "../managers/gpu.ts";
 import { describeHost } from "../managers/host.ts";
 import type { ResourceManager } from "../managers/manager.ts";
 import { QuotaManager } from "../managers/quota.ts";
 import { ActionPool } from "../pool/action-pool.ts";
 import { CommandActions } from "../pool/command-actions.ts";
+import { guardMemory } from "../pool/memory-guard.ts";
+import { servicePreparation } from "../pool/service-preparation.ts";
+import { ProcessServices } from "../services/process-services.ts";
 import type { ActionServiceConfig } from "./service-config.ts";
 
 export type ActionService = {
@@ -51,26 +57,44 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     clientAuthority: tls.clientAuthority && (await read(tls.clientAuthority, "tls.clientAuthority")),
   };
   const managers = managersOf(config);
+  const devices = servicesOf(config, managers);
   const driver = await openDriver(config);
   const pool = new ActionPool({
     managers,
+    prepare: devices && servicePreparation(devices.manager, devices.services, systemClock),
     decide: { policy: config.policy, dop: config.dop },
     tenantWeights: new Map(Object.entries(tenants).map(([tenant, { share }]) => [tenant, share])),
   });
   const actions = new CommandActions(pool, driver);
+  const reserveBytes = Math.min(totalmem() * 0.05, 2 ** 30);
+  const cpu = managers.find((manager) => manager instanceof CpuManager);
+  const unguard = cpu === undefined ? () => {} : guardMemory({ actions, cpu, clock: systemClock, reserveBytes });
   const server = await serveActions(actions, {
     address: listen,
     tls: certificates && { ...certificates, clientAuthority: certificates.clientAuthority || undefined },
     tokens: tokens.size > 0 ? tokens : undefined,
+    network: config.network,
+    commandResources: managers.filter((manager) => manager instanceof CpuManager).map(({ resource }) => resource),
+    services: devices && {
+      names: devices.names,
+      urlOf: (service, allocation) => {
+        const grant = allocation[devices.manager.resource];
+        const chunk = grant?.devices?.chunk;
+        return chunk === undefined ? "" : devices.services.url({ service, dop: grant!.units, chunk });
+      },
+    },
     limits: {
       trajectories: limits.trajectories,
       actions: limits.actions,
+      unreadBytes: limits.unreadMib * 2 ** 20,
       memoryBytes: limits.trajectoryMemoryMib * 2 ** 20,
       maxMemoryBytes: limits.maxTrajectoryMemoryMib * 2 ** 20,
       idleMs: limits.idleSeconds * 1000,
     },
   }).catch(async (error: unknown) => {
+    unguard();
     await actions.close();
+    await devices?.services.close();
     throw error;
   });
   return {
@@ -80,16 +104,47 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     capacities: Object.fromEntries(managers.map(({ resource, capacity }) => [resource, capacity])),
     drain: server.drain,
     async close() {
+      unguard();
       await server.close();
       await actions.close();
+      await devices?.services.close();
     },
   };
+}
+
+function servicesOf({ resources }: ActionServiceConfig, managers: readonly ResourceManager[]) {
+  const manager = managers.find((one) => one instanceof GpuManager);
+  const resource = Object.values(resources).find(({ type }) => type === "gpu");
+  if (manager === undefined || resource?.type !== "gpu") return undefined;
+  const services = new ProcessServices({
+    services: Object.fromEntries(
+      Object.entries(resource.services).map(([service, { variants: _, ...model }]) => [service, model]),
+    ),
+    mainMemoryBytes: resource.mainMemory ? resource.memoryMibPerDevice * 2 ** 20 : undefined,
+    onLost: (instance) => manager.lost(instance),
+  });
+  return { manager, services, names: Object.keys(resource.services) };
 }
 
 function managersOf({ resources, limits }: ActionServiceConfig): ResourceManager[] {
   return Object.entries(resources).map(([name, resource]) => {
     if (resource.type === "quota")
       return new QuotaManager(name, { windows: resource.windows, concurrency: resource.concurrency });
+    if (resource.type === "gpu") {
+      const services = Object.entries(resource.services).map(([service, { variants }]) => {
+        const sized = variants.map(({ memoryMib, ...variant }) => ({ ...variant, memoryBytes: memoryMib * 2 ** 20 }));
+        return [service, sized] as const;
+      });
+      return new GpuManager(
+        {
+          nodes: 1,
+          devicesPerNode: resource.devices,
+          memoryBytesPerDevice: resource.memoryMibPerDevice * 2 ** 20,
+          services: Object.fromEntries(services),
+        },
+        name,
+      );
+    }
     const host = describeHost();
     const known = new Set(host.numa.flat());
     const unknown = (resource.numa ?? []).flat().filter((core) => !known.has(core));

@@ -3,9 +3,9 @@
  *
  * Owned here: the processes, whether each is awake, the ports. Which service goes where and when is the manager's.
  *
- * M1 after `evict` a service holds no device memory: its process has ended, or it has confirmed that it let go of it.
- * M2 `restore` returns when the service answers; one that does not in time, or that cannot be woken, is ended.
- * M3 after `close`, or any death of this process, no service is left.
+ * SV1 after `evict` a service holds no device memory: its process has ended, or it has confirmed that it let go of it.
+ * SV2 `restore` returns when the service answers; one that does not in time, or that cannot be woken, is ended.
+ * SV3 after `close`, or any death of this process, no service is left.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { readFile } from "node:fs/promises";
@@ -94,7 +94,7 @@ export class ProcessServices implements ServiceHost {
         asleep.isAwake = true;
         return;
       } catch {
-        // A wake that failed half-way keeps memory: only a new process is sure to be whole (M2).
+        // A wake that failed half-way keeps memory: only a new process is sure to be whole (SV2).
         await this.#end(asleep);
         signal.throwIfAborted();
       }
@@ -115,7 +115,7 @@ export class ProcessServices implements ServiceHost {
     running.isAwake = false;
     const { memory } = this.#service(instance);
     if (memory === "process") return this.#end(running);
-    // M1: what does not confirm is ended.
+    // SV1: what does not confirm is ended.
     await post(running.url + calls[memory].evict).catch(() => this.#end(running));
   }
 

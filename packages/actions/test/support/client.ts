@@ -30,6 +30,26 @@ export function connectActions(
         (error, reply) => (error === null ? resolve(reply) : reject(error)),
       );
     });
+  type LeaseEvent = { event: string; granted?: { allocation: Record<string, number>; url: string; why: string } };
+  const acquire = (message: object) => {
+    const stream = (client.Acquire as (m: object, md: grpc.Metadata) => grpc.ClientReadableStream<LeaseEvent>).call(
+      client,
+      { kind: "call", ...message },
+      metadata,
+    );
+    let granted: (event: LeaseEvent["granted"]) => void = () => {};
+    const grant = new Promise<LeaseEvent["granted"]>((resolve) => {
+      granted = resolve;
+    });
+    const ended = new Promise<grpc.ServiceError | undefined>((resolve) => {
+      stream.on("data", (event: LeaseEvent) => {
+        if (event.event === "granted") granted(event.granted);
+      });
+      stream.on("end", () => resolve(undefined));
+      stream.on("error", (error: grpc.ServiceError) => resolve(error));
+    });
+    return { stream, grant, ended };
+  };
   const submit = (message: object, options: grpc.CallOptions = {}) => {
     const stream = (
       client.Submit as (m: object, md: grpc.Metadata, o: grpc.CallOptions) => grpc.ClientReadableStream<Event>
@@ -45,5 +65,5 @@ export function connectActions(
     };
     return { stream, events, ended, until };
   };
-  return { call, submit, close: () => client.close() };
+  return { call, submit, acquire, close: () => client.close() };
 }

@@ -51,7 +51,7 @@ export function describeDriver(name: string, make: () => SandboxDriver, missing?
         await expect(sandbox.readFile("copy", 3)).rejects.toMatchObject({ code: "sandbox.failed" });
       });
 
-      test("X1 X3 a command that ignores SIGTERM ends at its time limit, with its children", async () => {
+      test("CD1 CD3 a command that ignores SIGTERM ends at its time limit, with its children", async () => {
         const result = await sandbox.exec({
           command: ["sh", "-c", `trap '' TERM; sleep ${pause(1)} & while :; do sleep 0.05; done`],
           timeoutMs: 150,
@@ -62,7 +62,7 @@ export function describeDriver(name: string, make: () => SandboxDriver, missing?
         expect(await eventually(() => processesWith(pause(1)).length === 0)).toBe(true);
       });
 
-      test("X3 a command that heeds SIGTERM may finish what it does", async () => {
+      test("CD3 a command that heeds SIGTERM may finish what it does", async () => {
         const result = await sandbox.exec({
           command: ["sh", "-c", "trap 'echo report; exit 0' TERM; while :; do sleep 0.02; done"],
           timeoutMs: 1500,
@@ -71,12 +71,12 @@ export function describeDriver(name: string, make: () => SandboxDriver, missing?
         expect([result.status, result.stdout.toString()]).toEqual(["timeout", "report\n"]);
       });
 
-      test("X2 endless output ends the command and keeps no more than the limit", async () => {
+      test("CD2 endless output ends the command and keeps no more than the limit", async () => {
         const result = await sandbox.exec({ command: ["yes"], maxOutputBytes: 10_000 });
         expect([result.status, result.stdout.length]).toEqual(["output-limit", 10_000]);
       });
 
-      test("X1 what a command leaves in the background ends with it", async () => {
+      test("CD1 what a command leaves in the background ends with it", async () => {
         const result = await sandbox.exec({ command: ["sh", "-c", `sleep ${pause(2)} & echo started`] });
         expect([result.status, result.exitCode]).toEqual(["exited", 0]);
         expect(await eventually(() => processesWith(pause(2)).length === 0)).toBe(true);

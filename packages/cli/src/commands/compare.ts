@@ -1,16 +1,11 @@
 /** `treadle compare`: one workflow in every mode, by one or several configurations, as a table. */
 import { basename } from "node:path";
-import type { Profile, RunEvent } from "@treadle/contracts";
-import { type ComparedPlan, type CompareOptions, compareModes } from "@treadle/runtime/runner";
-import { simulate } from "@treadle/simulation";
+import { TreadleError } from "@treadle/contracts";
+import type { CompareOptions } from "@treadle/runtime/runner";
 import { Command } from "commander";
-import {
-  type ComparedWorkload,
-  compareTable,
-  predictionTable,
-  type SimulatedPlan,
-  summariseComparison,
-} from "../view/compare-table.ts";
+import { type ComparedWorkload, compareWorkload } from "../comparison/compared-workload.ts";
+import { compareDrawn, type DrawnResult } from "../comparison/drawn-workloads.ts";
+import { compareTable, drawnTable, predictionTable, summariseComparison } from "../view/compare-table.ts";
 import { interruptible } from "./interruptible.ts";
 import { wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
@@ -21,6 +16,12 @@ type CompareFlags = {
   readonly set: readonly string[];
   readonly steps: string;
   readonly json?: boolean;
+  readonly random?: string;
+  readonly seed: readonly string[];
+  readonly parallel: string;
+  readonly repeats: string;
+  readonly shrink: string;
+  readonly results?: string;
 };
 
 export function compareCommand(): Command {
@@ -29,8 +30,15 @@ export function compareCommand(): Command {
     .argument("<workflow>", "folder of the workflow")
     .option("--config <files...>", "configuration files, one workload each (default: config.yaml of the workflow)", [])
     .option("--steps <count>", "steps measured under each plan", "8")
+    .option("--random <count>", "draws so many workloads instead, as the workflow's draw.ts does, and judges them")
+    .option("--seed <numbers...>", "of what is drawn; so many are drawn of each", ["0"])
+    .option("--parallel <count>", "drawn workloads that are measured at once", "1")
+    .option("--repeats <count>", "times that a plan is measured again where other work disturbed it", "0")
+    .option("--shrink <tries>", "smaller workloads that are tried where a drawn one misses a limit", "8")
+    .option("--results <file>", "keeps what was drawn and measured; what it has is not measured again")
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflow: string, flags: CompareFlags) => {
+      if (flags.random !== undefined) return compareRandom(workflow, flags, flags.random);
       const workloads: ComparedWorkload[] = [];
       try {
         await interruptible(async (signals) => {
@@ -46,44 +54,60 @@ export function compareCommand(): Command {
 
 /** A step is measured in real time, so nobody waits for more. */
 const mostSteps = 10_000;
-/** Virtual steps cost next to nothing, and the median of few says little where steps differ. */
-const leastSimulatedSteps = 40;
+const mostDrawn = 10_000;
+const mostParallel = 64;
 
-async function* compareAll(
-  workflow: string,
-  flags: CompareFlags,
-  signals: Pick<CompareOptions, "stop" | "kill">,
-): AsyncGenerator<ComparedWorkload> {
-  const steps = wholeNumber("--steps", flags.steps, { least: 1, most: mostSteps });
+type Signals = Pick<CompareOptions, "stop" | "kill">;
+
+const optionsOf = (workflow: string, flags: CompareFlags, signals: Signals) => ({
+  workflow,
+  overrides: flags.set,
+  projectRoot: findProjectRoot(),
+  steps: wholeNumber("--steps", flags.steps, { least: 1, most: mostSteps }),
+  repeats: wholeNumber("--repeats", flags.repeats),
+  ...signals,
+});
+
+async function* compareAll(workflow: string, flags: CompareFlags, signals: Signals): AsyncGenerator<ComparedWorkload> {
+  const options = optionsOf(workflow, flags, signals);
   for (const configFile of flags.config.length > 0 ? flags.config : [undefined]) {
     const name = configFile ? basename(configFile).replace(/\.ya?ml$/, "") : basename(workflow);
-    const { plans, profile } = await compareModes({
-      workflow,
-      configFile,
-      overrides: flags.set,
-      projectRoot: findProjectRoot(),
-      steps,
-      onEvent: warnings,
-      onPlan: (plan) => process.stderr.write(`${name}: ${plan}\n`),
-      ...signals,
-    });
-    const simulated = plans.map((each) => ({ ...each, simulated: simulateOne(each, profile, steps) }));
-    const workload = { name, components: Object.keys(profile.components).length, plans: simulated, profile };
+    const workload = await compareWorkload(name, { ...options, configFile });
     if (!flags.json) process.stderr.write(`${summariseComparison(workload)}\n`);
     yield workload;
   }
 }
 
-/** A plan that cannot be simulated is told of in its row; the others are none the worse for it. */
-function simulateOne({ plan, devices }: ComparedPlan, profile: Profile, steps: number): SimulatedPlan["simulated"] {
+async function compareRandom(workflow: string, flags: CompareFlags, random: string): Promise<void> {
+  if (flags.config.length > 0)
+    throw new TreadleError(
+      "problem.invalid",
+      "--random draws its workloads: leave out --config, or leave out --random",
+    );
+  const results: DrawnResult[] = [];
+  const count = wholeNumber("--random", random, { least: 1, most: mostDrawn });
+  const seeds = [...new Set(flags.seed.map((seed) => wholeNumber("--seed", seed)))];
+  const parallel = wholeNumber("--parallel", flags.parallel, { least: 1, most: mostParallel });
+  const mostShrinks = wholeNumber("--shrink", flags.shrink);
   try {
-    const { stepSeconds } = simulate({ plan, devices, profile, steps: Math.max(steps, leastSimulatedSteps), seed: 0 });
-    return { seconds: stepSeconds.p50 };
-  } catch (error) {
-    return { failure: error instanceof Error ? error.message : String(error) };
+    await interruptible((signals) =>
+      compareDrawn(
+        {
+          ...optionsOf(workflow, flags, signals),
+          ...{ count, seeds, parallel, mostShrinks, resultsFile: flags.results },
+          print: (text) => process.stderr.write(`${text}\n`),
+        },
+        (result) => {
+          results.push(result);
+          const { compared, failure, seed, index } = result;
+          process.stderr.write(
+            `${compared ? summariseComparison(compared) : `${seed}-${index} did not run: ${failure}`}\n`,
+          );
+        },
+      ),
+    );
+  } finally {
+    results.sort((a, b) => seeds.indexOf(a.seed) - seeds.indexOf(b.seed) || a.index - b.index);
+    if (results.length > 0) process.stdout.write(`${flags.json ? JSON.stringify(results) : drawnTable(results)}\n`);
   }
-}
-
-function warnings(event: RunEvent): void {
-  if (event.type === "log" || event.type === "worker-died") process.stderr.write(`${JSON.stringify(event)}\n`);
 }

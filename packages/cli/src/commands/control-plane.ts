@@ -4,6 +4,8 @@ import { validateConfig } from "@treadle/runtime/runner";
 import { openNatsControlPlane } from "@treadle/transport";
 import { type Command, Option } from "commander";
 import type { z } from "zod";
+import { clusterValues } from "../cluster-folder.ts";
+import { clusterOption } from "./settings.ts";
 
 /** Those that are given. */
 export const given = (values: Readonly<Record<string, unknown>>): Record<string, unknown> | undefined => {
@@ -11,26 +13,62 @@ export const given = (values: Readonly<Record<string, unknown>>): Record<string,
   return entries.length === 0 ? undefined : Object.fromEntries(entries);
 };
 
-/** The flags by which any command finds the control plane; `needed: false` where it does without one, too. */
-export function withNatsFlags(command: Command, { needed = true } = {}): Command {
+/**
+ * The flags by which any command finds the control plane; `needed: false` where it does without one, too. `node`: the
+ * command is a node's, and `--name` is which.
+ */
+export function withNatsFlags(command: Command, { needed = true, node = false } = {}): Command {
   return command
+    .addOption(clusterOption())
     .addOption(
-      new Option("--nats <address>", "NATS server, as nats://host:4222; several of one cluster with commas")
-        .env("TREADLE_NATS_URL")
-        .makeOptionMandatory(needed),
+      new Option("--nats <address>", "NATS server, as nats://host:4222; several of one cluster with commas").env(
+        "TREADLE_NATS_URL",
+      ),
     )
     .option("--subject-prefix <name>", "the project's own; the same for runs and nodes that belong together")
-    .option("--credentials <file>", "credentials file of NATS; or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD")
+    .option("--credentials <file>", "credentials or key of NATS; or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD")
+    .option("--trust <file>", "the keys whose commands and nodes count; needed beyond this machine")
+    .option("--key <file>", "this process's own key, where it is not in the credentials")
     .option("--nats-ca <file>", "authority of the NATS server's certificate")
     .option("--nats-cert <file>", "certificate for the NATS server")
     .option("--nats-key <file>", "its key")
-    .option("--replicas <count>", "NATS servers that keep what must survive: 3 in a cluster of three");
+    .option("--replicas <count>", "NATS servers that keep what must survive: 3 in a cluster of three")
+    .hook("preAction", async (_, used) => {
+      const flags = used.opts<Partial<NatsFlags> & { name?: string }>();
+      if (flags.cluster !== undefined) {
+        const sender = node ? ({ role: "node", name: flags.name } as const) : ({ role: "runner" } as const);
+        const { url, credentialsFile, trustFile, subjectPrefix, replicas, tls } = await clusterValues(
+          flags.cluster,
+          sender,
+        );
+        const values = {
+          nats: [url].flat().join(","),
+          credentials: credentialsFile,
+          trust: trustFile,
+          subjectPrefix,
+          replicas: String(replicas),
+          natsCa: tls?.ca,
+        };
+        const known = used.opts<Record<string, unknown>>();
+        for (const [name, value] of Object.entries(values)) {
+          if (known[name] === undefined) used.setOptionValue(name, value);
+        }
+      } else if (needed && flags.nats === undefined) {
+        throw new TreadleError(
+          "config.invalid",
+          `'treadle ${used.name()}' asks a NATS server; say where with --cluster <folder> or --nats <address> (TREADLE_CLUSTER, TREADLE_NATS_URL)`,
+        );
+      }
+    });
 }
 
 export type NatsFlags = {
   readonly nats: string;
+  readonly cluster?: string;
   readonly subjectPrefix?: string;
   readonly credentials?: string;
+  readonly trust?: string;
+  readonly key?: string;
   readonly natsCa?: string;
   readonly natsCert?: string;
   readonly natsKey?: string;
@@ -43,6 +81,8 @@ export const natsValues = (flags: NatsFlags): z.input<typeof NatsConfig> => ({
   ...given({
     subjectPrefix: flags.subjectPrefix,
     credentialsFile: flags.credentials,
+    trustFile: flags.trust,
+    keyFile: flags.key,
     replicas: flags.replicas === undefined ? undefined : Number(flags.replicas),
     tls: given({ ca: flags.natsCa, cert: flags.natsCert, key: flags.natsKey }),
   }),

@@ -1,13 +1,25 @@
-/** Ctrl-C once stops after the step under way, twice ends at once; SIGTERM is like Ctrl-C. */
+/** How long whatever is ended at once may take to clean up. */
+const lastMs = 10_000;
+const interruptedCode = 130;
+
+/**
+ * Ctrl-C once stops after the step under way, twice ends at once; SIGTERM is like Ctrl-C. Whatever hangs, the process ends
+ * soon after the second signal, and with the third.
+ */
 export async function interruptible<T>(
   act: (signals: { readonly stop: AbortSignal; readonly kill: AbortSignal }) => Promise<T>,
   onStop: () => void = () => {},
 ): Promise<T> {
   const stop = new AbortController();
   const kill = new AbortController();
+  let last: NodeJS.Timeout | undefined;
+  const exit = () => process.exit(interruptedCode); // workers of this machine end with this process
   const onSignal = () => {
-    if (stop.signal.aborted) kill.abort();
-    else {
+    if (kill.signal.aborted) exit();
+    else if (stop.signal.aborted) {
+      last = setTimeout(exit, lastMs);
+      kill.abort();
+    } else {
       stop.abort();
       onStop();
     }
@@ -17,6 +29,7 @@ export async function interruptible<T>(
   try {
     return await act({ stop: stop.signal, kill: kill.signal });
   } finally {
+    clearTimeout(last);
     process.off("SIGINT", onSignal);
     process.off("SIGTERM", onSignal);
   }

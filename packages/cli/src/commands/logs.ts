@@ -3,6 +3,7 @@ import { basename, join } from "node:path";
 import { StringDecoder } from "node:string_decoder";
 import { TreadleError } from "@treadle/contracts";
 import { Command } from "commander";
+import { printable } from "../view/text.ts";
 import { chooseRun } from "./project.ts";
 
 const pollMs = 300;
@@ -23,7 +24,8 @@ export function logsCommand(): Command {
         for (const file of await logFiles(logs, worker)) {
           const reader = read.get(file) ?? new LogReader(join(logs, file));
           read.set(file, reader);
-          for (const line of await reader.fresh()) process.stdout.write(`${workerOf(file).padEnd(14)} ${line}\n`);
+          for (const line of await reader.fresh())
+            process.stdout.write(`${workerOf(file).padEnd(14)} ${printable(line)}\n`);
         }
       };
       await look();

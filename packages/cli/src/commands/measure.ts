@@ -1,10 +1,12 @@
 /** `treadle profile` and `treadle graph`: run a workflow for as long as it takes to learn what it costs, or does. */
+
 import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import type { RunEvent } from "@treadle/contracts";
+import { drawFlow } from "@treadle/dashboard";
 import { type MeasureOptions, profilePath, profileWorkflow, readProfile, traceWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
-import { describeFlow, drawFlow } from "../view/flow-drawing.ts";
+import { describeFlow } from "../view/flow-text.ts";
 import { createMeasuringLines } from "../view/measuring.ts";
 import { describeProfile } from "../view/profile-table.ts";
 import { interruptible } from "./interruptible.ts";
@@ -40,7 +42,7 @@ export function graphCommand(): Command {
     .action(async (workflow: string, flags: MeasureFlags & { profile?: boolean; svg?: string }) => {
       const name = basename(resolve(workflow));
       const graph = flags.profile
-        ? readProfile(profilePath(findProjectRoot(), name), name).graph
+        ? readProfile(profilePath(findProjectRoot(), workflow), name).graph
         : await watched(workflow, flags, traceWorkflow);
       if (flags.json) {
         process.stdout.write(`${JSON.stringify(graph)}\n`);

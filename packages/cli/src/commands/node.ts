@@ -1,9 +1,11 @@
-import { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, TreadleError } from "@treadle/contracts";
-import { openNode, validateConfig } from "@treadle/runtime/runner";
+import { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, WorkerPermissions } from "@treadle/contracts";
+import { nameTaken, openNode, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
+import { natsExposure } from "../nats-probe.ts";
 import { given, type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { findProjectRoot } from "./project.ts";
+import { repeated } from "./settings.ts";
 
 const Flags = z.strictObject({
   nats: NatsConfig,
@@ -12,6 +14,7 @@ const Flags = z.strictObject({
     .regex(/^[A-Za-z0-9_-]{1,60}$/, "must be letters, digits, '_' and '-'")
     .optional(),
   links: LinksConfig,
+  permissions: WorkerPermissions,
   labels: z.record(z.string(), z.string()),
   devices: z.record(
     z.string().regex(/^[a-z][a-z0-9-]*$/, "must be lower case"),
@@ -30,6 +33,9 @@ type RawFlags = NatsFlags & {
   readonly linkCa?: string;
   readonly linkCert?: string;
   readonly linkKey?: string;
+  readonly allowInterpreter: readonly string[];
+  readonly allowFlag: readonly string[];
+  readonly allowEnv: readonly string[];
   readonly labels: Readonly<Record<string, string>>;
   readonly devices: Readonly<Record<string, string>>;
   readonly metrics?: string;
@@ -52,14 +58,22 @@ const collectPairs = (value: string, previous: Readonly<Record<string, string>>)
 };
 
 export function nodeCommand(): Command {
-  return withNatsFlags(new Command("node"))
+  return withNatsFlags(new Command("node"), { node: true })
     .description("offers this machine to runs that use the same NATS server, until SIGTERM")
-    .option("--name <name>", "how runs call this node (default: the machine's name)")
+    .option("--name <name>", "how runs call this node (default: the machine's, made unique)")
     .option("--bind <address>", "where its workers listen for other nodes (default: 127.0.0.1)")
     .option("--advertise <address>", "where other nodes dial them, if that is another")
     .option("--link-ca <file>", "authority of every machine's certificate: links are encrypted")
     .option("--link-cert <file>", "this machine's certificate")
     .option("--link-key <file>", "its key")
+    .option(
+      "--allow-interpreter <path>",
+      "a program that runs may choose for workers here, besides this Node",
+      repeated,
+      [],
+    )
+    .option("--allow-flag <flag>", "a flag that they may give it, as --allow-flag=--expose-gc", repeated, [])
+    .option("--allow-env <name>", "a variable that they may set for workers here", repeated, [])
     .option("--labels <k=v>", "what runs may choose nodes by", collectPairs, {})
     .option("--devices <kind=count>", "devices of its own kind, as robot=2", collectPairs, {})
     .option("--metrics <address>", "serves metrics for Prometheus: 9464 on loopback, 0.0.0.0:9464 for others")
@@ -71,34 +85,37 @@ export function nodeCommand(): Command {
     .option("--drain <seconds>", "at SIGTERM, how long its runs have to finish a step and move on", "20")
     .option("--project <folder>", "only modules below it are run (default: the project here)")
     .action(async (raw: RawFlags) => {
-      const { nats, name, links, labels, devices, metrics, otlp, limitSeconds, drainSeconds } = validateConfig(Flags, {
-        nats: natsValues(raw),
-        ...given({ name: raw.name }),
-        links: {
+      const { nats, name, links, permissions, labels, devices, metrics, otlp, limitSeconds, drainSeconds } =
+        validateConfig(Flags, {
+          nats: natsValues(raw),
+          ...given({ name: raw.name }),
+          links: {
+            ...given({
+              bind: raw.bind,
+              advertise: raw.advertise,
+              tls: given({ ca: raw.linkCa, cert: raw.linkCert, key: raw.linkKey }),
+            }),
+          },
+          permissions: { interpreters: raw.allowInterpreter, flags: raw.allowFlag, env: raw.allowEnv },
+          labels: raw.labels,
+          devices: raw.devices,
           ...given({
-            bind: raw.bind,
-            advertise: raw.advertise,
-            tls: given({ ca: raw.linkCa, cert: raw.linkCert, key: raw.linkKey }),
+            metrics: given({
+              address: raw.metrics,
+              tls: given({ cert: raw.metricsCert, key: raw.metricsKey, ca: raw.metricsCa }),
+            }),
+            otlp: given({ endpoint: raw.otlp }),
           }),
-        },
-        labels: raw.labels,
-        devices: raw.devices,
-        ...given({
-          metrics: given({
-            address: raw.metrics,
-            tls: given({ cert: raw.metricsCert, key: raw.metricsKey, ca: raw.metricsCa }),
-          }),
-          otlp: given({ endpoint: raw.otlp }),
-        }),
-        limitSeconds: raw.limit,
-        drainSeconds: raw.drain,
-      });
+          limitSeconds: raw.limit,
+          drainSeconds: raw.drain,
+        });
       const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
       const node = await openNode({
         nats,
         name,
         projectRoot: raw.project ?? findProjectRoot(),
         links,
+        permissions,
         labels,
         devices,
         metrics,
@@ -109,6 +126,13 @@ export function nodeCommand(): Command {
       print(
         `node '${node.name}' is ready for runs at ${[nats.url].flat().join(", ")} (incarnation ${node.incarnation})`,
       );
+      if (nats.trustFile === undefined) {
+        print(
+          "no keys are given: every user of this machine can start modules of the project; see 'treadle cluster init'",
+        );
+        const exposure = await natsExposure([nats.url].flat().join(","));
+        if (exposure !== undefined) print(exposure);
+      }
       const asked = new Promise<"asked">((resolve) => {
         let isAsked = false;
         const onSignal = () => {
@@ -127,9 +151,6 @@ export function nodeCommand(): Command {
         return;
       }
       await node.close("it was replaced");
-      throw new TreadleError(
-        "node.unavailable",
-        `another node agent has announced itself as '${node.name}', and counts from now on; give each a name of its own with --name`,
-      );
+      throw nameTaken(node.name);
     });
 }

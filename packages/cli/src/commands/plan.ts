@@ -1,12 +1,13 @@
 /** `treadle plan`: the best way to run a workflow by its profile, here or on another cluster; runs nothing. */
+
 import { writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
 import { type DeviceSpec, type Profile, TreadleError } from "@treadle/contracts";
+import { type PlannedCase, planPage } from "@treadle/dashboard";
 import { type PlanFromProfile, planFromProfile } from "@treadle/planner";
 import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
-import { planPage } from "../view/plan-page.ts";
-import { type PlannedCase, renderPlan } from "../view/plan-text.ts";
+import { renderPlan } from "../view/plan-text.ts";
 import { describeMismatch } from "../view/profile-match.ts";
 import { wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
@@ -49,7 +50,7 @@ export function planCommand(): Command {
     .action(async (workflow: string, flags: PlanFlags) => {
       const name = basename(resolve(workflow));
       const projectRoot = findProjectRoot();
-      const profile = readProfile(flags.profile ?? profilePath(projectRoot, name), name);
+      const profile = readProfile(flags.profile ?? profilePath(projectRoot, workflow), name);
       const deadlineMs = positive("--deadline-ms", flags.deadlineMs);
       const cases: PlannedCase[] = [];
       const plans: PlanFromProfile[] = [];
@@ -58,7 +59,10 @@ export function planCommand(): Command {
         configFile: flags.config,
         overrides: flags.set,
         projectRoot,
-        decide: ({ components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness }, { placement }) => {
+        decide: (
+          { components, devices, nodeGroups, explicit: pinned, batchItems, maxStaleness, wishes },
+          { placement },
+        ) => {
           const { trialTolerance } = placement.auto;
           const here = flags.devices === undefined ? devices : resize(devices, positive("--devices", flags.devices));
           const asIs = { devices: here, batch: batchItems ?? profile.graph.batch, maxStaleness };
@@ -67,7 +71,7 @@ export function planCommand(): Command {
             const startedMs = performance.now();
             const limits = { deadlineMs, nowMs: () => performance.now() };
             const found = planFromProfile(profile, {
-              ...{ components, nodeGroups, pinned, trialTolerance },
+              ...{ components, nodeGroups, pinned, trialTolerance, wishes },
               ...target,
               ...limits,
             });

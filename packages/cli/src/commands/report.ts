@@ -1,6 +1,6 @@
 import { join } from "node:path";
+import { writeReport } from "@treadle/dashboard";
 import { Command } from "commander";
-import { writeReport } from "../view/report.ts";
 import { chooseRun } from "./project.ts";
 
 export function reportCommand(): Command {

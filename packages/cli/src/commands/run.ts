@@ -1,12 +1,13 @@
 import type { RunEvent } from "@treadle/contracts";
 import { type RunResult, resumeRun, runWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
+import { startDashboardProcess } from "../view/dashboard-process.ts";
 import { startView } from "../view/start-view.ts";
 import { renderSummary } from "../view/summary.ts";
 import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { interruptible } from "./interruptible.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
-import { withSettings } from "./settings.ts";
+import { withOverrides, withSettings } from "./settings.ts";
 
 type RunFlags = {
   readonly set: readonly string[];
@@ -15,17 +16,19 @@ type RunFlags = {
   readonly json?: boolean;
   readonly plain?: boolean;
   readonly checkpoint?: string;
+  readonly dashboard?: boolean;
 };
 
 function withRunFlags(command: Command): Command {
-  return withSettings(command)
+  return command
     .option("--runs <folder>", "where runs keep their folders (default: runs/ of the project)")
+    .option("--dashboard", "serves the live page of 'treadle dashboard' while it runs")
     .option("--plain", "plain lines instead of the live view")
     .option("--json", "prints one summary object on standard output and nothing else there");
 }
 
 export function runCommand(): Command {
-  return withRunFlags(new Command("run"))
+  return withRunFlags(withSettings(new Command("run")))
     .description("runs a workflow")
     .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
     .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
@@ -35,7 +38,7 @@ export function runCommand(): Command {
 }
 
 export function resumeCommand(): Command {
-  return withNatsFlags(withRunFlags(new Command("resume")), { needed: false })
+  return withNatsFlags(withRunFlags(withOverrides(new Command("resume"))), { needed: false })
     .description("goes on with a run after its last finished step; with --nats, of any machine that kept it there")
     .argument("<run>", "id of the run, as 'treadle runs' lists them")
     .option("--checkpoint <name>", "states of a checkpoint instead of the last step's, as step-000040")
@@ -59,12 +62,14 @@ type Common = {
 async function execute(flags: RunFlags, start: (common: Common) => Promise<RunResult>): Promise<void> {
   const projectRoot = findProjectRoot();
   const view = startView({ json: flags.json === true, plain: flags.plain === true });
+  const runsRoot = flags.runs ?? defaultRunsRoot(projectRoot);
+  const dashboard = flags.dashboard ? startDashboardProcess(runsRoot, view.notice) : undefined;
   try {
     const { summary, stopped } = await interruptible(
       (signals) =>
         start({
           overrides: flags.set,
-          runsRoot: flags.runs ?? defaultRunsRoot(projectRoot),
+          runsRoot,
           projectRoot,
           onEvent: view.onEvent,
           ...signals,
@@ -80,5 +85,6 @@ async function execute(flags: RunFlags, start: (common: Common) => Promise<RunRe
     if (stopped) process.exitCode = 130;
   } finally {
     view.close();
+    dashboard?.close();
   }
 }

@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { NatsConfig, RunSummary, TreadleError } from "@treadle/contracts";
 import { keptRuns, listRunIds, RunFolder, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
+import { singleLine } from "../view/text.ts";
 import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 
@@ -43,7 +44,7 @@ async function atServers({ nats: address, ...flags }: Flags): Promise<void> {
   const kept = await keptRuns(nats, flags.forget);
   if (flags.json) process.stdout.write(`${JSON.stringify(kept)}\n`);
   else if (kept.length === 0) process.stdout.write("no runs are kept there\n");
-  for (const runId of flags.json ? [] : kept) process.stdout.write(`${runId}\n`);
+  for (const runId of flags.json ? [] : kept) process.stdout.write(`${singleLine(runId)}\n`);
 }
 
 const percent = (share: number | null): string => (share === null ? "unknown" : `${(share * 100).toFixed(1)} %`);

@@ -1,5 +1,7 @@
 /** `treadle simulate actions`: action-level scheduling against pods, fixed degrees and dedicated GPUs, on virtual time. */
+
 import { writeFile } from "node:fs/promises";
+import { actionComparisonPage } from "@treadle/dashboard";
 import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
 import {
   ActionScenario,
@@ -11,7 +13,6 @@ import {
   type ServiceComparison,
 } from "@treadle/simulation";
 import { Command } from "commander";
-import { actionComparisonPage } from "../view/action-comparison-page.ts";
 import { codingHeader, codingRow, paperTable, serviceHeader, serviceRow } from "../view/action-comparison-table.ts";
 
 type Flags = {

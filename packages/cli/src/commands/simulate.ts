@@ -3,7 +3,8 @@ import { mkdtemp, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { type DeviceSpec, PlacementMode, Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { TraceWriter, toHtmlTimeline } from "@treadle/observe";
+import { toHtmlTimeline } from "@treadle/dashboard";
+import { TraceWriter } from "@treadle/observe";
 import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime/runner";
 import { planVirtualCluster, type SimulationResult, simulate } from "@treadle/simulation";
 import { Command, Option } from "commander";
@@ -42,7 +43,7 @@ export function simulateCommand(): Command {
     .addOption(new Option("--mode <mode>", "default: auto").choices([...PlacementMode.options, "auto"]))
     .option("--max-staleness <steps>", "by which steps may overlap; default: 0")
     .option("--device-memory-mib <number>", "of each device; without it everything fits")
-    .option("--profile <file>", "default: .treadle/profiles/<workflow>.json")
+    .option("--profile <file>", "default: .treadle/profiles/<path of the workflow>.json")
     .option("--tail <component=spread,…>", "standard deviation of the logarithm of its items' lengths, as rollout=0.8")
     .option("--steps <count>", "steps to run", "10")
     .option("--seed <number>", "equal seeds give equal runs", "0")
@@ -84,8 +85,7 @@ type Simulated = {
 };
 
 async function planWorkflow(folder: string, flags: SimulateFlags): Promise<Simulated> {
-  const name = basename(resolve(folder));
-  const profile = readProfile(profilePath(findProjectRoot(), name, flags.profile), name);
+  const profile = readProfile(profilePath(findProjectRoot(), folder, flags.profile), basename(resolve(folder)));
   const profiled = Object.values(profile.components).flatMap(({ samples }) => samples.map((each) => each.devices));
   const options = {
     devices:
@@ -147,8 +147,8 @@ async function readPlan(path: string, flags: SimulateFlags): Promise<Simulated> 
       `'${path}' is in no run's folder, so its workflow is not known; name the profile with --profile`,
     );
   }
-  const name = workflow ?? basename(flags.profile as string, ".json");
-  const profile = readProfile(profilePath(findProjectRoot(), name, flags.profile), name);
+  const folder = workflow ?? basename(flags.profile as string, ".json");
+  const profile = readProfile(profilePath(findProjectRoot(), folder, flags.profile), basename(folder));
   const memoryBytes = memoryOf(flags);
   const ids = new Set(Object.values(plan.components).flatMap(({ ranks }) => ranks.flatMap((rank) => rank.devices)));
   const devices =
@@ -163,7 +163,7 @@ async function workflowOfRun(folder: string): Promise<string | undefined> {
   const file = join(folder, "config.json");
   if (!(await stat(file).catch(() => undefined))) return undefined;
   const parsed = z.object({ workflow: z.string() }).safeParse(JSON.parse(await readFile(file, "utf8")));
-  return parsed.success ? basename(parsed.data.workflow) : undefined;
+  return parsed.success ? parsed.data.workflow : undefined;
 }
 
 async function writePage(file: string, traces: SimulationResult["traces"], title: string): Promise<void> {

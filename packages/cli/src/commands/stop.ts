@@ -1,3 +1,4 @@
+import { ask } from "@treadle/contracts";
 import { Command } from "commander";
 import { chooseMember, type NatsFlags, withControlPlane, withNatsFlags } from "./control-plane.ts";
 
@@ -10,7 +11,7 @@ export function stopCommand(): Command {
     .action((runId: string | undefined, flags: NatsFlags) =>
       withControlPlane(flags, async (plane) => {
         const run = chooseMember(plane, runId);
-        await plane.command(run, "stop", {}, { timeoutMs });
+        await ask(plane, "run", run, "stop", {}, { timeoutMs });
         process.stdout.write(
           `run '${run.name}' ends after the step under way; go on with 'treadle resume ${run.name}'\n`,
         );

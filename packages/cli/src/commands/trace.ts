@@ -1,7 +1,8 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { toChromeTrace, toHtmlTimeline } from "@treadle/observe";
+import { toHtmlTimeline } from "@treadle/dashboard";
+import { toChromeTrace } from "@treadle/observe";
 import { Command } from "commander";
 import { chooseRun } from "./project.ts";
 

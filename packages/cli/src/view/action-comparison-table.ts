@@ -1,4 +1,5 @@
 /** The simulated comparison of action scheduling as lines of Markdown tables. */
+import { describePaper, describeWorkload } from "@treadle/dashboard";
 import {
   type ActionScenario,
   bestFixed,
@@ -7,13 +8,7 @@ import {
   type ServiceComparison,
 } from "@treadle/simulation";
 import { markdownTable, tableHeader, tableRow } from "./markdown-table.ts";
-import { formatPercent, significant } from "./text.ts";
-
-export const describeWorkload = ({ workload }: CodingComparison): string => {
-  const { turns, tools, rewardMedianSeconds, serialShare } = workload;
-  const shares = serialShare.map((share) => formatPercent(share, 1)).join("–");
-  return `${turns} turns, tools ${tools.meanSeconds} s, rewards ${rewardMedianSeconds} s, serial ${shares}`;
-};
+import { significant } from "./text.ts";
 
 export const codingHeader = ({ fixedDegrees, pods }: ActionScenario): string =>
   tableHeader([
@@ -70,9 +65,6 @@ export function serviceRow({ workload, dedicated, pooled, fewestGpus }: ServiceC
     fewestGpus === null ? `more than ${gpus}` : `${fewestGpus} of ${gpus}`,
   ]);
 }
-
-export const describePaper = ({ paper }: Pick<PaperFigure, "paper">): string =>
-  paper === null ? "–" : [...new Set(paper)].map(significant).join(" to ");
 
 export function paperTable(figures: readonly PaperFigure[]): string {
   const rows = figures.map(({ name, paper, here }) => [

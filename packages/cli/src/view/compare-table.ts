@@ -1,21 +1,10 @@
 /** What modes take, beside each other, as a table in Markdown. */
-import type { Profile } from "@treadle/contracts";
-import type { ComparedPlan } from "@treadle/runtime/runner";
+import { mostLateMs } from "@treadle/runtime/runner";
+import type { ComparedWorkload } from "../comparison/compared-workload.ts";
+import { type DrawnResult, describeMiss } from "../comparison/drawn-workloads.ts";
+import { isMissed, judge, type SimulatedPlan, tally } from "../comparison/judge.ts";
 import { markdownTable } from "./markdown-table.ts";
 import { formatPercent, formatSeconds } from "./text.ts";
-
-export type SimulatedPlan = ComparedPlan & {
-  /** the median step on virtual time, or why there is none */
-  readonly simulated: { readonly seconds: number } | { readonly failure: string };
-};
-
-export type ComparedWorkload = {
-  readonly name: string;
-  readonly components: number;
-  readonly plans: readonly SimulatedPlan[];
-  /** what predictions and simulations rest on */
-  readonly profile: Profile;
-};
 
 const modes = ["temporal", "spatial", "hybrid"] as const;
 
@@ -55,6 +44,66 @@ export function predictionTable(workloads: readonly ComparedWorkload[]): string 
     ]),
   );
   return markdownTable(["workload", "plan", "measured", "known to", "predicted", "simulated"], rows);
+}
+
+/** One row a drawn workload, what could not run, how many kept within each limit, and what did not. */
+export function drawnTable(results: readonly DrawnResult[]): string {
+  const compared = results.flatMap((result) => (result.compared ? [{ ...result, compared: result.compared }] : []));
+  const header = [
+    "workload",
+    "stages",
+    "devices",
+    ...modes,
+    "auto",
+    "auto / best",
+    "predicted",
+    "simulated",
+    "profile",
+    "timers late",
+  ];
+  const rows = compared.map(({ compared: { name, components, plans, profileSeconds, profileLateMs } }) => {
+    const best = fastest(plans.filter((plan) => plan.by !== "auto"));
+    const auto = plans.find((plan) => plan.by === "auto");
+    const judged = judge(plans);
+    return [
+      name,
+      String(components),
+      String(plans[0]?.devices.length ?? 0),
+      ...modes.map((mode) => cell(plans, mode)),
+      auto ? `${formatSeconds(auto.stepSeconds)} (${auto.mode})` : "–",
+      auto && best ? (auto.stepSeconds / best.stepSeconds).toFixed(3) : "–",
+      worst(judged.filter(({ of }) => of === "predicted")),
+      worst(judged.filter(({ of }) => of === "simulated")),
+      formatSeconds(profileSeconds),
+      `${Math.max(profileLateMs, ...plans.map(({ lateMs }) => lateMs)).toFixed(1)} ms`,
+    ];
+  });
+  const judged = compared.flatMap(({ compared: { name, plans, profileLateMs } }) =>
+    judge(plans).map((one) => ({ name, lateMs: Math.max(profileLateMs, one.plan.lateMs), ...one })),
+  );
+  const share = ({ within: count, all }: { readonly within: number; readonly all: number }): string =>
+    all > 0 ? `${count} of ${all}, ${formatPercent(count / all, 0)}` : "–";
+  const calm = tally(judged.filter(({ lateMs }) => lateMs <= mostLateMs));
+  const within = tally(judged).map((kept, i) => [kept.what, share(kept), share(calm[i] ?? { within: 0, all: 0 })]);
+  const missed = judged
+    .filter(isMissed)
+    .map((one) => `- ${one.name}: ${describeMiss(one)}${one.lateMs > mostLateMs ? disturbed(one.lateMs) : ""}`);
+  const failed = results.flatMap(({ seed, index, failure }) =>
+    failure === undefined ? [] : [`- ${seed}-${index} did not run: ${failure}`],
+  );
+  return [
+    markdownTable(header, rows),
+    markdownTable(["promise", "kept", "where nothing disturbed it"], within),
+    [...missed, ...failed].join("\n") || "nothing is beyond its limit",
+  ].join("\n\n");
+}
+
+const disturbed = (lateMs: number): string => `; the machine was disturbed: timers were ${lateMs.toFixed(1)} ms late`;
+
+/** With its plan's mode. */
+function worst(judged: readonly { readonly off: number; readonly plan: SimulatedPlan }[]): string {
+  const [first] = judged.toSorted((a, b) => Math.abs(b.off) - Math.abs(a.off));
+  return first ? `${deviation(1, 1 + first.off)} (${first.plan.mode})` : "–";
 }
 
 /** A line for each plan of one workload. */

@@ -21,12 +21,13 @@ export function renderError(error: unknown, view: ErrorView): string {
   const innermost = known.at(-1);
   const origin = mergeOrigins(known);
   const message = messageOf(root);
+  const split = (error: unknown) => splitRemedy(error, causes(error).slice(1).map(messageOf));
   const rows: [string, string[]][] = [];
 
   const problems = problemsOf(innermost);
   const repeats = innermost !== undefined && problems.some((problem) => message.includes(problem));
   // Each of the listed problems says what was allowed and what it got.
-  const { what, remedy } = repeats ? { what: message, remedy: undefined } : splitRemedy(message);
+  const { what, remedy } = repeats ? { what: message, remedy: undefined } : split(root);
   const headline = repeats ? catalogueMeaning(innermost) : what;
   if (innermost && problems.length === 0) rows.push(["what", [`${catalogueMeaning(innermost)} (${innermost.code})`]]);
   if (problems.length > 0) rows.push(["problems", problems]);
@@ -37,13 +38,14 @@ export function renderError(error: unknown, view: ErrorView): string {
   const consequences = chain
     .slice(0, -1)
     .reverse()
-    .map((each) => singleLine(splitRemedy(messageOf(each)).what))
+    .map((each) => singleLine(split(each).what))
     .filter((text, i, all) => text !== "" && text !== singleLine(what) && all.indexOf(text) === i);
   if (consequences.length > 0) rows.push(["led to", consequences]);
   const tail = (origin.logTail ?? []).slice(-maxTailLines);
   if (tail.length > 0) rows.push([`log`, tail.map((line) => c.dim(`│ ${singleLine(line)}`))]);
   const hasStack = root instanceof Error && innermost?.disposition !== "misuse";
-  const advice = remedies(remedy, outermost, innermost);
+  const outer = outermost === innermost || !outermost ? undefined : split(outermost).remedy;
+  const advice = remedies(remedy, outer, outermost);
   if (hasStack && !view.verbose) advice.push("add --verbose for the stack traces");
   if (advice.length > 0) rows.push(["remedy", advice]);
 
@@ -81,10 +83,19 @@ function messageOf(error: unknown): string {
   return error.name;
 }
 
-/** By the catalogue's wording the remedy is what follows the last semicolon. */
-function splitRemedy(message: string): { what: string; remedy: string | undefined } {
+/**
+ * By the catalogue's wording the remedy is what follows the last semicolon. Not of messages that others have worded, nor of
+ * those that a message repeats from its causes: their semicolons say nothing.
+ */
+function splitRemedy(error: unknown, nested: readonly string[]): { what: string; remedy: string | undefined } {
+  const message = messageOf(error);
+  if (!(error instanceof TreadleError) || error.code === "call.failed") return { what: message, remedy: undefined };
+  const masked = nested.reduce(
+    (text, inner) => (inner === "" ? text : text.replaceAll(inner, "_".repeat(inner.length))),
+    message,
+  );
   // Values stand in quotes and may hold anything, so what they hold does not count.
-  const unquoted = message.replace(/(?<![a-z])'[^']*'/g, (quoted) => "_".repeat(quoted.length));
+  const unquoted = masked.replace(/(?<![a-z])'[^']*'/g, (quoted) => "_".repeat(quoted.length));
   const at = unquoted.lastIndexOf("; ");
   return at < 0 ? { what: message, remedy: undefined } : { what: message.slice(0, at), remedy: message.slice(at + 2) };
 }
@@ -132,11 +143,10 @@ function ownFrame(error: unknown): string | undefined {
 
 function remedies(
   remedy: string | undefined,
+  outer: string | undefined,
   outermost: TreadleError | undefined,
-  innermost: TreadleError | undefined,
 ): string[] {
   const advice = remedy === undefined ? [] : [remedy];
-  const outer = outermost === innermost || !outermost ? undefined : splitRemedy(outermost.message).remedy;
   if (outer !== undefined && outer !== remedy) advice.push(outer);
   if (advice.length === 0 && outermost?.disposition === "retryable")
     advice.push("run it again; 'treadle resume' goes on");

@@ -1,9 +1,16 @@
 /** One frame of the live view: a pure function of the run's state, the time and the terminal's size. */
 import type { UtilisationShares } from "@treadle/contracts";
+import {
+  type Curve,
+  deviceRange,
+  drawnPoints,
+  type Notice,
+  type RunState,
+  recentTokensPerSecond,
+  secondsLeft,
+} from "@treadle/dashboard/view";
 import pc from "picocolors";
-import { type Curve, drawnPoints } from "./curve.ts";
 import { apportion, bar, dotPlot, sparkline } from "./plot.ts";
-import { type Notice, type RunState, recentTokensPerSecond, secondsLeft } from "./state.ts";
 import {
   fit,
   formatClock,
@@ -77,19 +84,6 @@ function placement(state: RunState, columns: number, c: Colours): string[] {
     return `${component} ${c.dim(`${deviceRange(devices)}${chunk}`)}`;
   });
   return [fit(cells.join(c.dim("  ·  ")), columns)];
-}
-
-/** `cpu:0 cpu:1 cpu:2` → `cpu:0-2` */
-export function deviceRange(devices: readonly string[]): string {
-  const parts: string[] = [];
-  for (let i = 0; i < devices.length; ) {
-    const [, prefix, number] = /^(.*?)(\d+)$/.exec(devices[i]!) ?? [];
-    let length = 1;
-    while (prefix !== undefined && devices[i + length] === `${prefix}${Number(number) + length}`) length++;
-    parts.push(length > 1 ? `${devices[i]}-${Number(number) + length - 1}` : devices[i]!);
-    i += length;
-  }
-  return parts.join(" ");
 }
 
 function progress(state: RunState, nowMs: number, columns: number, c: Colours): string {

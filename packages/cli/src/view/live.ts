@@ -2,8 +2,8 @@
  * The live view: draws frames over one another on a terminal.
  *
  * Owner of: the terminal's last lines while it is open, and one timer. What is drawn is its caller's.
- * N1 at most one frame in `frameMs`, so a burst of events costs one drawing.
- * N2 the cursor is shown again however the process ends, a signal or an uncaught error included.
+ * LV1 at most one frame in `frameMs`, so a burst of events costs one drawing.
+ * LV2 the cursor is shown again however the process ends, a signal or an uncaught error included.
  */
 import { createLogUpdate } from "log-update";
 import type { Frame } from "./live-frame.ts";
@@ -41,13 +41,13 @@ export function openLiveView(
     const { columns = 80, rows = 24 } = stream;
     draw(render({ columns: columns - 1, rows: Math.max(3, rows - 1), nowMs, colour: true }).join("\n"));
   };
-  const timer = setInterval(drawFrame, frameMs); // N1
+  const timer = setInterval(drawFrame, frameMs); // LV1
   timer.unref();
   const onResize = () => {
     isDirty = true;
   };
   stream.on("resize", onResize);
-  process.on("exit", restore); // N2
+  process.on("exit", restore); // LV2
   drawFrame();
 
   return {

@@ -1,7 +1,6 @@
 /** Lines for a log file or a pipe: one a step, aligned, and few enough to read after thousands of steps. */
 import type { RunEvent } from "@treadle/contracts";
-import { deviceRange } from "./live-frame.ts";
-import { type RunState, secondsLeft } from "./state.ts";
+import { deviceRange, type RunState, secondsLeft } from "@treadle/dashboard/view";
 import { formatClock, formatCount, formatPercent, formatSeconds, formatTime, significant, singleLine } from "./text.ts";
 
 export type PlainOptions = {
@@ -22,7 +21,7 @@ export class PlainLines {
   readonly #lastLineMs = new Map<string, number>();
   #logWindowMs = 0;
   #logsInWindow = 0;
-  #droppedLogs = 0;
+  readonly #dropped = { workers: 0, runner: 0 };
   #phase = "";
 
   constructor(options: PlainOptions = {}) {
@@ -76,7 +75,11 @@ export class PlainLines {
         return this.#logLine(event);
       case "waiting":
         return event.seconds >= 10
-          ? this.#limited(`${event.who} has waited ${formatSeconds(event.seconds)} on ${event.on}`, event.atMs)
+          ? this.#limited(
+              `${event.who} has waited ${formatSeconds(event.seconds)} on ${event.on}`,
+              event.atMs,
+              "runner",
+            )
           : [];
       case "run-failed":
         return [`failed: ${singleLine(event.error.message)}`];
@@ -112,19 +115,22 @@ export class PlainLines {
 
   #logLine(event: Extract<RunEvent, { type: "log" }>): string[] {
     if (event.level === "trace" || event.level === "debug" || event.level === "info") return [];
-    return this.#limited(`${event.level}  ${event.worker}: ${singleLine(event.line)}`, event.atMs);
+    const from = event.worker === "runner" ? "runner" : "workers";
+    return this.#limited(`${event.level}  ${event.worker}: ${singleLine(event.line)}`, event.atMs, from);
   }
 
-  #limited(text: string, atMs: number): string[] {
+  #limited(text: string, atMs: number, from: "workers" | "runner"): string[] {
     const lines: string[] = [];
+    const dropped = this.#dropped;
     if (atMs - this.#logWindowMs >= 60_000) {
-      if (this.#droppedLogs > 0) lines.push(`${this.#droppedLogs} more warnings are in the workers' log files`);
+      if (dropped.workers > 0) lines.push(`${dropped.workers} more warnings of workers are in their log files`);
+      if (dropped.runner > 0) lines.push(`${dropped.runner} more of the runner are in the run's 'events.jsonl'`);
       this.#logWindowMs = atMs;
       this.#logsInWindow = 0;
-      this.#droppedLogs = 0;
+      Object.assign(dropped, { workers: 0, runner: 0 });
     }
     if (this.#logsInWindow >= this.#logsPerMinute) {
-      this.#droppedLogs++;
+      dropped[from]++;
       return lines;
     }
     this.#logsInWindow++;

@@ -1,25 +1,9 @@
 /** Plans on a terminal: lanes of devices over the time of one step, and what the best of each mode would take. */
-import type { DeviceSpec } from "@treadle/contracts";
-import {
-  certaintyOf,
-  describeCertainty,
-  type PlanFromProfile,
-  type PlannedMode,
-  type PlanTimeline,
-  standardError,
-  type TimelineSegment,
-} from "@treadle/planner";
+import { componentsOf, describeDevices, experience, helpOf, type PlannedCase, standing } from "@treadle/dashboard";
+import { colourSlots } from "@treadle/dashboard/view";
+import type { PlanTimeline, TimelineSegment } from "@treadle/planner";
 import pc from "picocolors";
 import { fit, formatPercent, formatSeconds, padCells, plural, wrap } from "./text.ts";
-
-export type PlannedCase = {
-  readonly title: string;
-  readonly devices: readonly DeviceSpec[];
-  readonly batch: number;
-  readonly maxStaleness: number;
-  readonly found: PlanFromProfile;
-  readonly searchMs: number;
-};
 
 export type PlanTextOptions = { readonly columns: number; readonly colour?: boolean };
 
@@ -32,7 +16,7 @@ export function renderPlan(
   before: PlannedCase | undefined,
   { columns, colour = pc.isColorSupported }: PlanTextOptions,
 ): string[] {
-  const { predicted, alternatives, moreDevices, boundSeconds } = found;
+  const { predicted, alternatives, boundSeconds } = found;
   const [best] = alternatives;
   const bold = (text: string): string => (colour ? pc.bold(text) : text);
   const dim = (text: string): string => (colour ? pc.dim(text) : text);
@@ -62,40 +46,22 @@ export function renderPlan(
     if (!alternatives.some((alternative) => alternative.mode === mode))
       lines.push(`  ${padCells(mode, 10)}${dim("no plan of this mode that is different or possible")}`);
   }
-  const helpful = moreDevices.filter(({ savedSeconds }) => savedSeconds > 0.001 * predicted.stepSeconds);
+  const { helpful, limits } = helpOf(found);
   lines.push("", bold("  what would help"));
   for (const { components, devices: count, savedSeconds } of helpful) {
     const names = components.map((name) => `'${name}'`).join(", ");
     const share = formatPercent(savedSeconds / predicted.stepSeconds);
     lines.push(...text(`${plural(count, "more device")} for ${names}: ${formatSeconds(savedSeconds)} less, ${share}`));
   }
-  if (helpful.length === 0) lines.push("  no part would gain from a few more devices");
+  for (const limit of limits) lines.push(...text(limit));
   const least = Math.min(...alternatives.map(({ stepSeconds }) => stepSeconds));
   if (boundSeconds < least * (1 - 1e-6)) {
     const gap = formatPercent(1 - boundSeconds / least);
     lines.push(...text(`the search ended early: no plan takes less than ${formatSeconds(boundSeconds)}, ${gap} less`));
   }
-  const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("not measured"));
+  const notes = found.explanation.filter((line) => line.includes("extrapolated") || line.includes("measured"));
   for (const note of notes) lines.push(...text(note).map(dim));
   return [...lines, ""];
-}
-
-/** How a plan compares with the chosen one, by prediction. */
-export function standing(plan: PlannedMode, [chosen]: readonly PlannedMode[]): string {
-  return plan === chosen ? "chosen" : `${(plan.stepSeconds / chosen!.stepSeconds).toFixed(2)} times as long`;
-}
-
-/** What a run has seen of a plan, where one has tried it. */
-export function experience(plan: PlannedMode, [chosen, ...others]: readonly PlannedMode[]): string[] {
-  const { measured } = plan;
-  if (measured === undefined) return [];
-  const { seconds, samples } = measured;
-  const seen = `measured: ${formatSeconds(seconds)} a step ± ${formatPercent(standardError(measured))}, ${plural(samples, "step")}`;
-  const rivals = others.flatMap((other) => (other.measured ? [certaintyOf(measured, other.measured)] : []));
-  if (plan !== chosen || rivals.length === 0) return [seen];
-  return [
-    `${seen}: the fastest of those that are predicted near the best, with ${describeCertainty(Math.min(...rivals))}`,
-  ];
 }
 
 const ratio = (value: number): string =>
@@ -104,22 +70,17 @@ const ratio = (value: number): string =>
 const nameWidth = (placement: Readonly<Record<string, string>>): number =>
   Math.max(...Object.keys(placement).map((name) => name.length));
 
-export function describeDevices(devices: readonly DeviceSpec[]): string {
-  const kinds = new Map<string, number>();
-  for (const { kind } of devices) kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
-  return [...kinds].map(([kind, count]) => `${count} ${kind}`).join(" and ");
-}
-
 /** Lanes of equal time; a cell shows who has most of it. Without colours a letter says who; with them, both do. */
 export function renderTimeline(timeline: PlanTimeline, columns: number, colour: boolean): string[] {
   const names = componentsOf(timeline);
+  const slots = colourSlots(names.flatMap((name) => name.split("+")));
   const letters = lettersOf(names);
   const lanes = timeline.lanes.slice(0, mostLanes);
   const labels = lanes.map((lane) => `${fit(lane.label, 22)}${lane.numDevices > 1 ? ` ×${lane.numDevices}` : ""}`);
   const labelWidth = Math.max(...labels.map((label) => label.length));
   const width = Math.max(20, columns - labelWidth - 6);
   const paint = (name: string, text: string): string =>
-    colour ? backgrounds[names.indexOf(name) % backgrounds.length]!(pc.black(text)) : text;
+    colour ? backgrounds[(slots.get(name.split("+")[0] as string) ?? 0) % backgrounds.length]!(pc.black(text)) : text;
   const rows = lanes.map((lane, i) => {
     const cells = Array.from({ length: width }, (_, column) =>
       cellOf(lane.segments, (column / width) * timeline.seconds, ((column + 1) / width) * timeline.seconds),
@@ -144,14 +105,6 @@ export function renderTimeline(timeline: PlanTimeline, columns: number, colour: 
     `${" ".repeat(labelWidth)}  0${" ".repeat(Math.max(1, width - 1 - end.length))}${end}`,
     `${legend}${swaps ? `   ${colour ? "░" : "%"} swap` : ""}${colour ? "" : "   · idle"}`,
   ];
-}
-
-export function componentsOf({ lanes }: PlanTimeline): string[] {
-  const segments = lanes.flatMap((lane) => lane.segments).filter((segment) => segment.kind === "run");
-  const starts = new Map<string, number>();
-  for (const { component, startSeconds } of segments)
-    starts.set(component, Math.min(startSeconds, starts.get(component) ?? Number.POSITIVE_INFINITY));
-  return [...starts].sort((a, b) => a[1] - b[1]).map(([name]) => name);
 }
 
 /** The first letter of each, or the next that nobody has yet. */

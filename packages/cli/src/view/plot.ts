@@ -1,5 +1,5 @@
 /** Curves and bars in characters; each one cell wide. */
-import type { CurvePoint } from "./curve.ts";
+import type { CurvePoint } from "@treadle/dashboard/view";
 
 const eighths = " ▁▂▃▄▅▆▇█";
 

@@ -1,5 +1,5 @@
 /** A profile as lines: what each component costs on how many devices, and how well a law fits it. */
-import type { Profile } from "@treadle/contracts";
+import type { ComponentProfile, Profile } from "@treadle/contracts";
 import { formatCount, formatPercent, formatSeconds, padCells, plural } from "./text.ts";
 
 export function describeProfile(profile: Profile): string[] {
@@ -18,11 +18,11 @@ export function describeProfile(profile: Profile): string[] {
   );
   const table = alignColumns([["component", "devices", "items", "seconds", "spread", "measured", ""], ...rows]);
   const fits = Object.entries(profile.components).flatMap(
-    ([name, { fit, onloadSeconds, offloadSeconds, serialSeconds, memory }]) => {
+    ([name, { fit, samples, onloadSeconds, offloadSeconds, serialSeconds, memory }]) => {
       const largest = Math.max(0, ...memory.map(({ bytesPerDevice }) => bytesPerDevice));
       return [
         fit
-          ? `${name}: ${formatSeconds(fit.base)} + ${formatSeconds(fit.perItem)} an item / devices^${fit.alpha.toFixed(2)}, off by ${formatPercent(fit.relativeError)} on average`
+          ? `${name}: ${formatSeconds(fit.base)} + ${formatSeconds(fit.perItem)} an item / ${shareOf(samples, fit.alpha)}${fit.once ? ` + ${formatSeconds(fit.once.seconds)} once a step` : ""}, off by ${formatPercent(fit.relativeError)} on average`
           : `${name}: no fit`,
         `  ${[
           largest > 0 ? `${formatCount(largest)}B a device` : "",
@@ -53,4 +53,11 @@ function alignColumns(rows: readonly (readonly string[])[]): string[] {
       .join("")
       .trimEnd(),
   );
+}
+
+/** How work spreads over devices is known only of what was measured on several counts of them. */
+function shareOf(samples: ComponentProfile["samples"], alpha: number): string {
+  const [first, ...others] = [...new Set(samples.map(({ devices }) => devices))];
+  if (others.length > 0) return `devices^${alpha.toFixed(2)}`;
+  return `device (measured on ${first} only; on others work is taken to split evenly)`;
 }

@@ -1,9 +1,9 @@
 /** Chooses how a run is shown: live on a terminal, else plain lines; nothing on standard output under `--json`. */
 import type { RunEvent } from "@treadle/contracts";
+import { fold, initialState, type RunState } from "@treadle/dashboard/view";
 import { openLiveView } from "./live.ts";
 import { renderFrame } from "./live-frame.ts";
 import { PlainLines } from "./plain.ts";
-import { fold, initialState, type RunState } from "./state.ts";
 
 export interface View {
   readonly onEvent: (event: RunEvent) => void;

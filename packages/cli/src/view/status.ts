@@ -1,18 +1,7 @@
 /** What `treadle status` prints. */
-import type { NodeInfo, RunInfo, RunRecord, RunStatus } from "@treadle/contracts";
-
-export type ClusterStatus = {
-  readonly nodes: readonly { readonly name: string; readonly incarnation: number; readonly info: NodeInfo }[];
-  readonly runs: readonly {
-    readonly runId: string;
-    readonly info: RunInfo | undefined;
-    /** absent when its runner did not answer */
-    readonly status: RunStatus | undefined;
-    readonly problem: string | undefined;
-  }[];
-  /** oldest first */
-  readonly ended: readonly RunRecord[];
-};
+import type { RunRecord } from "@treadle/contracts";
+import type { ClusterStatus } from "@treadle/dashboard/view";
+import { printable } from "./text.ts";
 
 const maxEnded = 5;
 
@@ -27,7 +16,8 @@ export function renderStatus({ nodes, runs, ended }: ClusterStatus): string {
 
 const section = (title: string, lines: readonly string[], otherwise: string): string[] => [
   title,
-  ...(lines.length === 0 ? [otherwise] : lines).map((line) => `  ${line}`),
+  // Much of it comes from afar.
+  ...(lines.length === 0 ? [otherwise] : lines).map((line) => `  ${printable(line)}`),
 ];
 
 function nodeLine({ name, incarnation, info }: ClusterStatus["nodes"][number]): string {
@@ -39,10 +29,18 @@ function nodeLine({ name, incarnation, info }: ClusterStatus["nodes"][number]): 
   const devices = [...kinds].map(([what, count]) => `${count} ${what}`);
   const numa = (info.numa?.length ?? 0) > 1 ? ` on ${info.numa?.length} NUMA nodes` : "";
   const labels = Object.entries(info.labels).map(([key, value]) => `${key}=${value}`);
-  const workers = Object.values(info.workers).flat().length;
   const parts = [`${info.cpus} cores${numa}`, gibibytes(info.memoryBytes), ...devices, ...labels];
   if (info.isDraining) parts.push("drains");
-  return `${name.padEnd(16)} ${parts.join(", ")}; ${workers} workers (incarnation ${incarnation})`;
+  return `${name.padEnd(16)} ${parts.join(", ")}; ${workersOf(info)} (incarnation ${incarnation})`;
+}
+
+function workersOf({ workers, exclusiveTo }: ClusterStatus["nodes"][number]["info"]): string {
+  const runs = Object.entries(workers).filter(([, list]) => list.length > 0);
+  const all = `${runs.flatMap(([, list]) => list).length} workers`;
+  if (exclusiveTo !== undefined) return `${all}, for run '${exclusiveTo}' alone`;
+  if (runs.length < 2) return all;
+  const each = runs.map(([run, list]) => `${list.length} of '${run}'`).join(", ");
+  return `${all} of ${runs.length} runs that share its cores: ${each}`;
 }
 
 const gibibytes = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;

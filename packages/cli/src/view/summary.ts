@@ -1,8 +1,9 @@
 /** What is said when a run has ended. */
+
+import type { RunState } from "@treadle/dashboard/view";
+import { drawnPoints } from "@treadle/dashboard/view";
 import pc from "picocolors";
-import { drawnPoints } from "./curve.ts";
 import { sparkline } from "./plot.ts";
-import type { RunState } from "./state.ts";
 import { formatCount, formatPercent, formatSeconds, significant } from "./text.ts";
 
 export type SummaryOptions = {
@@ -16,11 +17,24 @@ export function renderSummary(state: RunState, options: SummaryOptions): string 
   const c = pc.createColors(options.colour);
   const { summary } = state;
   if (!summary) return `run ${state.runId} has no summary: it did not come to an end`;
-  const { steps, seconds, rewardFirst, rewardLast, evalBefore, evalAfter, tokensPerSecond, stepSeconds, restarts } =
-    summary;
+  const {
+    steps,
+    seconds,
+    rewardFirst,
+    rewardLast,
+    evalBefore,
+    evalAtStart,
+    evalAfter,
+    tokensPerSecond,
+    stepSeconds,
+    restarts,
+  } = summary;
   const rows: [string, string][] = [];
   if (evalBefore !== null && evalAfter !== null) {
-    rows.push(["accuracy", change(formatPercent(evalBefore), formatPercent(evalAfter), evalAfter - evalBefore, c)]);
+    const started =
+      evalAtStart === null || evalAtStart === evalBefore ? "" : `  ${formatPercent(evalAtStart)} at the first step`;
+    const text = change(formatPercent(evalBefore), formatPercent(evalAfter), evalAfter - evalBefore, c);
+    rows.push(["accuracy", `${text}${started}`]);
   }
   if (rewardFirst !== null && rewardLast !== null) {
     const curve = c.dim(sparkline(drawnPoints(state.reward), 24));

@@ -1,8 +1,8 @@
 import { lax, numpy as np } from "@jax-js/jax";
+import { maxLogRatio } from "@treadle/contracts";
 import type { ControlLoss } from "../engine.ts";
 import { type ActorCriticConfig, layerNames, logDeviationName } from "./actor-critic-config.ts";
 import type { Tree } from "./device.ts";
-import { clippedSquares } from "./policy-loss.ts";
 
 /** `observations` `[rows, observationSize]`, `actions` `[rows, actionSize]`, `coefficients` `[5]`, the rest `[rows]`. */
 export type ControlInputs = {
@@ -53,7 +53,7 @@ export function controlLoss(
   const constant = 0.5 * Math.log(2 * Math.PI) * config.actionSize;
   const logprobs = np.square(scaled).sum(-1).mul(-0.5).sub(logDeviation.ref.sum()).sub(constant);
   const mask = weights.ref.notEqual(0).astype(np.float32);
-  const logRatio = logprobs.sub(oldLogprobs).mul(mask);
+  const logRatio = clampRatio(logprobs.sub(oldLogprobs), maxLogRatio).mul(mask);
   const kl = np.exp(logRatio.ref).sub(1).sub(logRatio.ref);
   const ratio = np.exp(logRatio);
   const plain = ratio.ref.mul(advantages.ref);
@@ -76,4 +76,16 @@ export function controlLoss(
   const metrics = np.stack([loss.ref, weight, total(kl), entropy, total(cut), valueLoss]);
   weights.dispose();
   return [loss, lax.stopGradient(metrics)];
+}
+
+/** Within ± `bound`; beyond, the gradient is 0. */
+function clampRatio(x: np.Array, bound: number): np.Array {
+  return np.minimum(np.maximum(x, -bound), bound);
+}
+
+/** PPO's value error: the larger of the squared errors of the value and of the old value moved by at most `clip`. */
+function clippedSquares(values: np.Array, returns: np.Array, oldValues: np.Array, clip: np.Array): np.Array {
+  const plain = np.square(values.ref.sub(returns.ref));
+  const change = np.minimum(np.maximum(values.sub(oldValues.ref), clip.ref.neg()), clip);
+  return np.maximum(plain, np.square(oldValues.add(change).sub(returns)));
 }

@@ -29,7 +29,7 @@ const columnNames = ["weights", "advantages", "oldLogprobs", "returns", "oldValu
 /**
  * A small actor-critic for continuous control in this process. `act` runs on the host, for any number of rows without
  * compiling: up to about 16 rows, a simulator's usual step, it is also the faster way (README has the measurement).
- * Training is compiled. E1, E3 as in ModelEngine.
+ * Training is compiled. ME1, ME3 as in ModelEngine.
  */
 export class ActorCriticEngine extends ModelEngine implements ControlEngine {
   readonly config: ActorCriticConfig;

@@ -22,10 +22,6 @@ export function floats(data: Float32Array, shape: readonly number[]): np.Array {
   return np.array(data, { shape: [...shape], dtype: np.float32 });
 }
 
-export function integers(data: Int32Array, shape: readonly number[]): np.Array {
-  return np.array(data, { shape: [...shape], dtype: np.int32 });
-}
-
 /** Lets timers, sockets and cancellations through between two pieces of synchronous work. */
 export function breathe(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));

@@ -1,124 +1,175 @@
-import { lax, nn, numpy as np } from "@jax-js/jax";
-import type { LossSpec } from "@treadle/contracts";
+import { type LossMetrics, type LossSpec, maxLogRatio, type TrainBatch } from "@treadle/contracts";
+import { lossMetricNames } from "../engine.ts";
 import type { Outputs } from "./transformer-model.ts";
 
-/** Arrays `[rows, columns]`, already shifted: entry `[r, t]` is about predicting `targets[r, t]` from position t. */
-export type LossInputs = {
-  targets: np.Array;
-  weights: np.Array;
-  advantages: np.Array;
-  oldLogprobs: np.Array;
-  refLogprobs: np.Array;
-  returns: np.Array;
-  oldValues: np.Array;
-  /** those of `coefficientsOf`: an array, so new values need no new program */
-  coefficients: np.Array;
+export type LossGradient = {
+  readonly metrics: LossMetrics;
+  /** with respect to the model's outputs, of the same shapes */
+  readonly logprobs: Float32Array;
+  readonly values: Float32Array | undefined;
 };
 
-/** What of a loss is compiled in. */
-export type LossShape = {
-  readonly type: LossSpec["type"];
-  readonly ratio: "token" | "sequence";
-  readonly dualClip: boolean;
-  readonly kl: boolean;
-  readonly onPolicy: boolean;
-  readonly value: boolean;
-};
+type PolicyGradient = Extract<LossSpec, { type: "policy-gradient" }>;
 
-export const numCoefficients = 7;
-
-/** clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient, and the value's coefficient and clip. */
-export function coefficientsOf(loss: LossSpec): Float32Array {
-  if (loss.type === "cross-entropy") return new Float32Array(numCoefficients);
-  const { clipLow, clipHigh, dualClip = 0, klCoefficient, entropyCoefficient, value } = loss;
-  const critic = [value?.coefficient ?? 0, value?.clip ?? 0];
-  return Float32Array.of(clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient, ...critic);
-}
+/** A number, and its derivative. */
+type Sloped = { readonly value: number; readonly slope: number };
 
 /**
- * The loss, a weighted sum, and its metrics `[6]` in the order of `lossMetricNames`, from a forward pass.
- * Entries of weight 0 contribute exactly nothing, to value and gradient: log-ratios are masked before they are
- * exponentiated, so no infinity meets a zero.
+ * The loss of `rows` rows of a batch, a weighted sum, with its metrics and its gradient with respect to what the model
+ * says of them: `outputs` are of the tokens that predict another, `[rows, columns - 1]`. In float64.
+ *
+ * Entries of weight 0 are not looked at, so they contribute exactly nothing, whatever they hold.
  */
-export function weightedLoss(
-  shape: LossShape,
-  { logprobs, values }: Outputs,
-  inputs: LossInputs,
-): [loss: np.Array, metrics: np.Array] {
-  const { targets, weights, advantages, oldLogprobs, refLogprobs, returns, oldValues, coefficients } = inputs;
-  const [rows, columns] = targets.shape as [number, number];
-  const vocabSize = logprobs.shape[1]!;
-  const all = logprobs.reshape([rows, columns, vocabSize]);
-  const chosen = all.ref.mul(nn.oneHot(targets, vocabSize)).sum(-1);
-  const entropy = np.exp(all.ref).mul(all).sum(-1).neg();
-  const total = (term: np.Array) => weights.ref.mul(term).sum();
-  const weight = weights.ref.sum();
-  if (shape.type === "cross-entropy") {
-    for (const unused of [advantages, oldLogprobs, refLogprobs, returns, oldValues, coefficients, values])
-      unused?.dispose();
-    const loss = total(chosen.neg());
-    const metrics = np.stack([loss.ref, weight, np.zeros([]), total(entropy), np.zeros([]), np.zeros([])]);
-    weights.dispose();
-    return [loss, lax.stopGradient(metrics)];
+export function lossGradient(
+  loss: LossSpec,
+  batch: TrainBatch,
+  firstRow: number,
+  rows: number,
+  outputs: Outputs,
+): LossGradient {
+  const predictions = batch.columns - 1;
+  const vocabSize = outputs.logprobs.length / (rows * predictions);
+  const sums = Object.fromEntries(lossMetricNames.map((name) => [name, 0])) as Record<keyof LossMetrics, number>;
+  const logprobs = new Float32Array(outputs.logprobs.length);
+  const trainsValues = loss.type === "policy-gradient" && loss.value !== undefined;
+  const values = trainsValues ? new Float32Array(rows * predictions) : undefined;
+  const entropyCoefficient = loss.type === "policy-gradient" ? loss.entropyCoefficient : 0;
+  for (let row = 0; row < rows; row++) {
+    const entries: Entry[] = [];
+    for (let t = 0; t < predictions; t++) {
+      const at = (firstRow + row) * batch.columns + t + 1;
+      const weight = batch.weights[at]!;
+      if (weight === 0) continue;
+      const place = row * predictions + t;
+      const chosen = place * vocabSize + batch.tokens[at]!;
+      entries.push({ at, place, weight, chosen, logprob: outputs.logprobs[chosen]! });
+      sums.weight += weight;
+      const start = place * vocabSize;
+      const entropy = addEntropy(outputs.logprobs, logprobs, start, vocabSize, weight * entropyCoefficient);
+      sums.entropy += weight * entropy;
+      sums.loss -= weight * entropyCoefficient * entropy;
+    }
+    if (loss.type === "cross-entropy") {
+      for (const { weight, chosen, logprob } of entries) {
+        sums.loss -= weight * logprob;
+        logprobs[chosen]! -= weight;
+      }
+    } else {
+      addPolicyGradient(loss, batch, entries, logprobs, sums);
+      if (loss.value && values) addValueGradient(loss.value, batch, entries, outputs.values!, values, sums);
+    }
   }
-  const [clipLow, clipHigh, dualClip, klCoefficient, entropyCoefficient, valueCoefficient, valueClip] = np
-    .split(coefficients, numCoefficients)
-    .map((coefficient) => coefficient.reshape([])) as [
-    np.Array,
-    np.Array,
-    np.Array,
-    np.Array,
-    np.Array,
-    np.Array,
-    np.Array,
-  ];
-  const mask = weights.ref.notEqual(0).astype(np.float32);
+  return { metrics: sums, logprobs, values };
+}
 
-  if (shape.onPolicy) oldLogprobs.dispose();
-  const old = shape.onPolicy ? lax.stopGradient(chosen.ref) : oldLogprobs;
-  let logRatio = chosen.ref.sub(old).mul(mask.ref);
-  if (shape.ratio === "sequence") {
-    const length = np.maximum(mask.ref.sum(-1, { keepdims: true }), 1);
-    logRatio = np.broadcastTo(logRatio.sum(-1, { keepdims: true }).div(length), [rows, columns]);
+/** One prediction that counts. */
+type Entry = {
+  /** its place in the batch's arrays */
+  readonly at: number;
+  /** which of the model's outputs it is */
+  readonly place: number;
+  readonly weight: number;
+  /** the place of its token's log-probability */
+  readonly chosen: number;
+  readonly logprob: number;
+};
+
+type Sums = Record<keyof LossMetrics, number>;
+
+/** Returns the entropy; adds the gradient of minus `coefficient` times it. */
+function addEntropy(
+  logprobs: Float32Array,
+  gradient: Float32Array,
+  start: number,
+  vocabSize: number,
+  coefficient: number,
+): number {
+  let entropy = 0;
+  for (let i = start; i < start + vocabSize; i++) {
+    const logprob = logprobs[i]!;
+    const probability = Math.exp(logprob);
+    entropy -= probability * logprob;
+    if (coefficient !== 0) gradient[i]! += coefficient * probability * (logprob + 1);
   }
-  const ratio = np.exp(logRatio);
-  const plain = ratio.ref.mul(advantages.ref);
-  const lowest = np.array(1).sub(clipLow);
-  const highest = np.array(1).add(clipHigh);
-  const clipped = np.minimum(np.maximum(ratio, lowest), highest).mul(advantages.ref);
-  let cut = clipped.ref.less(plain.ref);
-  let objective = np.minimum(plain, clipped);
-  if (shape.dualClip) {
-    const bound = advantages.ref.mul(dualClip);
-    const below = advantages.less(0).mul(objective.ref.less(bound.ref));
-    cut = np.logicalOr(cut, below.ref);
-    objective = np.where(below, bound, objective);
-  } else {
-    dualClip.dispose();
-    advantages.dispose();
+  return entropy;
+}
+
+function addPolicyGradient(
+  loss: PolicyGradient,
+  batch: TrainBatch,
+  entries: readonly Entry[],
+  gradient: Float32Array,
+  sums: Sums,
+): void {
+  const { oldLogprobs, refLogprobs } = batch;
+  const logRatio = ({ at, logprob }: Entry) => (oldLogprobs ? logprob - oldLogprobs[at]! : 0);
+  const isOfRow = loss.ratio !== "token";
+  const sharers = loss.ratio === "sequence" ? entries.length : 1;
+  const ofRow = isOfRow
+    ? ratioOf(entries.reduce((sum, entry) => sum + logRatio(entry), 0) / sharers)
+    : { value: 1, slope: 1 };
+  let rowSlope = 0;
+  for (const entry of entries) {
+    const { at, weight, chosen, logprob } = entry;
+    const advantage = batch.advantages![at]!;
+    const ratio = isOfRow ? ofRow : ratioOf(logRatio(entry));
+    const bounded = Math.min(Math.max(ratio.value, 1 - loss.clipLow), 1 + loss.clipHigh);
+    if (loss.surrogate === "cispo") {
+      sums.loss -= weight * bounded * advantage * logprob;
+      if (bounded !== ratio.value) sums.clipFraction += weight;
+      gradient[chosen]! -= weight * bounded * advantage;
+    } else {
+      const plain = ratio.value * advantage;
+      let objective = Math.min(plain, bounded * advantage);
+      if (loss.dualClip !== undefined && advantage < 0) objective = Math.max(objective, loss.dualClip * advantage);
+      sums.loss -= weight * objective;
+      if (objective !== plain) sums.clipFraction += weight;
+      else if (isOfRow) rowSlope += (weight * advantage * ratio.slope) / sharers;
+      else gradient[chosen]! -= weight * advantage * ratio.slope;
+    }
+    if (!refLogprobs) continue;
+    const kl = klOf(loss.klEstimator ?? "k3", logprob - refLogprobs[at]!);
+    sums.kl += weight * kl.value;
+    sums.loss += weight * loss.klCoefficient * kl.value;
+    gradient[chosen]! += weight * loss.klCoefficient * kl.slope;
   }
-  let kl = np.zeros([rows, columns]);
-  if (shape.kl) {
-    const difference = refLogprobs.sub(chosen).mul(mask);
-    kl = np.exp(difference.ref).sub(difference).sub(1);
-  } else {
-    for (const unused of [refLogprobs, chosen, mask]) unused.dispose();
-  }
-  let squared = np.zeros([rows, columns]);
-  if (shape.value) squared = clippedSquares(values!.reshape([rows, columns]), returns, oldValues, valueClip);
-  else for (const unused of [values, returns, oldValues, valueClip]) unused?.dispose();
-  const valueLoss = squared.mul(0.5);
-  const penalty = kl.ref.mul(klCoefficient).sub(entropy.ref.mul(entropyCoefficient));
-  const loss = total(penalty.add(valueLoss.ref.mul(valueCoefficient)).sub(objective));
-  const parts = [total(kl), total(entropy), total(cut.astype(np.float32)), total(valueLoss)];
-  const metrics = np.stack([loss.ref, weight, ...parts]);
-  weights.dispose();
-  return [loss, lax.stopGradient(metrics)];
+  // What a row's ratio says reaches every one of its entries.
+  if (rowSlope !== 0) for (const { chosen } of entries) gradient[chosen]! -= rowSlope;
 }
 
 /** PPO's value error: the larger of the squared errors of the value and of the old value moved by at most `clip`. */
-export function clippedSquares(values: np.Array, returns: np.Array, oldValues: np.Array, clip: np.Array): np.Array {
-  const plain = np.square(values.ref.sub(returns.ref));
-  const change = np.minimum(np.maximum(values.sub(oldValues.ref), clip.ref.neg()), clip);
-  return np.maximum(plain, np.square(oldValues.add(change).sub(returns)));
+function addValueGradient(
+  { coefficient, clip }: NonNullable<PolicyGradient["value"]>,
+  batch: TrainBatch,
+  entries: readonly Entry[],
+  values: Float32Array,
+  gradient: Float32Array,
+  sums: Sums,
+): void {
+  for (const { at, place, weight } of entries) {
+    const [value, old, target] = [values[place]!, batch.oldValues![at]!, batch.returns![at]!];
+    const plain = value - target;
+    const moved = old + within(value - old, clip) - target;
+    const isPlain = plain ** 2 >= moved ** 2;
+    const error = (isPlain ? plain : moved) ** 2 / 2;
+    const slope = isPlain ? plain : Math.abs(value - old) > clip ? 0 : moved;
+    sums.valueLoss += weight * error;
+    sums.loss += weight * coefficient * error;
+    gradient[place] = weight * coefficient * slope;
+  }
+}
+
+const within = (x: number, bound: number): number => Math.min(Math.max(x, -bound), bound);
+
+/** Both as functions of a log-ratio, which beyond ± `maxLogRatio` nats counts as that, without a slope. */
+function ratioOf(logRatio: number): Sloped {
+  const value = Math.exp(within(logRatio, maxLogRatio));
+  return { value, slope: Math.abs(logRatio) > maxLogRatio ? 0 : value };
+}
+
+function klOf(estimator: "k2" | "k3", logRatio: number): Sloped {
+  const d = within(logRatio, maxLogRatio);
+  const moves = Math.abs(logRatio) > maxLogRatio ? 0 : 1;
+  if (estimator === "k2") return { value: d ** 2 / 2, slope: moves * d };
+  return { value: Math.expm1(-d) + d, slope: -moves * Math.expm1(-d) };
 }

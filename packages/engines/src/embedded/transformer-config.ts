@@ -15,12 +15,10 @@ export const TransformerConfig = z
     valueHead: z.boolean().default(false),
     /** Seeds the initial parameters: equal configurations start equal, on every rank. */
     seed: z.int().nonnegative().default(0),
-    /** Rows that one compiled training program takes; other numbers are split and padded. */
+    /** Rows that workers give to one call of a training engine. */
     microBatchRows: z.int().positive().default(64),
-    /** Token columns that training is compiled for; rows are padded to the next. Default: the whole context. */
-    columnBuckets: z.array(z.int().min(2)).min(1).optional(),
-    /** Completions computed at once; a call uses the smallest bucket that holds its prompts, or the largest. */
-    slotBuckets: z.array(z.int().positive()).min(1).default([16, 64, 256]),
+    /** Completions of one call that are computed at once; others wait for a place. */
+    slots: z.int().positive().default(256),
   })
   .refine((config) => config.width % config.heads === 0, { path: ["heads"], message: "must divide width" });
 export type TransformerConfig = z.infer<typeof TransformerConfig>;

@@ -15,95 +15,55 @@ import {
   type TokenRows,
   type TrainingEngine,
 } from "../engine.ts";
-import { invalidRequest, ModelEngine } from "../model-engine.ts";
-import { checkArrays, checkRows, microBatches } from "./batches.ts";
-import { breathe, DeviceParameters, startDevice } from "./device.ts";
+import { checkKeys, invalidRequest, ModelEngine } from "../model-engine.ts";
+import { checkArrays, checkRows, predictingTokens } from "./batches.ts";
+import { breathe } from "./device.ts";
 import { Gate } from "./gate.ts";
-import { bucketFor, Generation } from "./generation.ts";
+import { Generation } from "./generation.ts";
+import { lossGradient } from "./policy-loss.ts";
 import { initialTransformer, TransformerConfig, transformerShapes } from "./transformer-config.ts";
-import { TransformerPrograms } from "./transformer-programs.ts";
+import { TransformerModel } from "./transformer-model.ts";
 
-/** What `warmUp` compiles; omitted parts stay uncompiled until first used. */
-export type WarmUp = {
-  /** Numbers of prompts that will be generated at once; `distinct` when groups of them are equal. */
-  readonly prompts?: readonly { readonly count: number; readonly distinct?: number }[];
-  /** Columns of the batches that will be scored by `logprobs`. */
-  readonly logprobColumns?: readonly number[];
-  /** Losses that will be trained, with the columns of their batches and the arrays these have. */
-  readonly losses?: readonly {
-    readonly loss: LossSpec;
-    readonly columns: number;
-    readonly oldLogprobs?: boolean;
-    readonly refLogprobs?: boolean;
-  }[];
-};
+/** Tokens computed at once, so that what layers keep of them fits into a core's cache. */
+const scoredTokens = 512;
+const trainedTokens = 192;
+
+const rowsOf = (columns: number, tokens: number): number => Math.max(1, Math.floor(tokens / columns));
 
 /**
  * A small transformer in this process, for generation and training.
  *
  * Owns its parameters and device arrays; nobody else touches them. Every computation is synchronous between two turns
- * of the event loop: one position of all slots, or one micro-batch.
- * E1 what reads or writes parameters across several turns (training, scoring, loading) runs one call after another.
- * E2 generations run beside them and beside each other; parameters change only between two of their tokens, and then
- *    they start over from their prompts (W3, G3).
- * E3 a released engine holds no device array; calls that were running throw `engine.released` at their next turn.
+ * of the event loop: one token of every sequence, a piece of a prompt, or some rows of a batch.
+ * TE1 what reads or writes parameters across several turns (training, scoring, loading) runs one call after another.
+ * TE2 generations run beside them and beside each other; parameters change only between two of their tokens, and then
+ *    they start over from their prompts (W3, SL3).
+ * TE3 a released engine holds no device array; calls that were running throw `engine.released` at their next turn.
  */
 export class TransformerEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   readonly config: TransformerConfig;
-  readonly #device: DeviceParameters;
-  readonly #programs: TransformerPrograms;
   readonly #gate = new Gate();
-  readonly #columnBuckets: readonly number[];
-  readonly #slotBuckets: readonly number[];
   readonly #calls = new Set<Promise<unknown>>();
   readonly #running = new Set<Generation>();
+  #loaded: TransformerModel | undefined;
   #aborts = 0;
 
   private constructor(config: TransformerConfig) {
     super(transformerShapes(config), (shape, index) => initialTransformer(config, shape, index));
     this.config = config;
-    const ascending = (values: readonly number[]) => [...values].sort((a, b) => a - b);
-    this.#columnBuckets = ascending([
-      ...(config.columnBuckets ?? []).filter((n) => n < config.contextLength),
-      config.contextLength,
-    ]);
-    this.#slotBuckets = ascending(config.slotBuckets);
-    this.#device = new DeviceParameters(this.parameters);
-    this.#programs = new TransformerPrograms(config);
   }
 
-  /** Throws `config.invalid` with every problem. Programs compile on first use, or in `warmUp`. */
+  /** Throws `config.invalid` with every problem. */
   static async create(config: z.input<typeof TransformerConfig>): Promise<TransformerEngine> {
     const parsed = TransformerConfig.safeParse(config);
     if (!parsed.success) {
       throw new TreadleError("config.invalid", `transformer configuration refused: ${z.prettifyError(parsed.error)}`);
     }
-    await startDevice();
     return new TransformerEngine(parsed.data);
   }
 
   override memory(): EngineMemory {
-    const cacheBytes = [...this.#running].reduce((sum, generation) => sum + generation.cacheBytes, 0);
-    return { ...super.memory(), residentBytes: this.#device.residentBytes + cacheBytes };
-  }
-
-  /** Compiles ahead of time; accumulated gradients and parameters stay as they are. */
-  async warmUp(shapes: WarmUp): Promise<void> {
-    this.refuseReleased("warmUp");
-    for (const { count, distinct = count } of shapes.prompts ?? []) {
-      const buckets = [bucketFor(this.#slotBuckets, count), bucketFor(this.#slotBuckets, distinct)] as const;
-      this.#programs.warmUpDecoding(this.#device.tree(), ...buckets);
-      await breathe();
-    }
-    for (const columns of shapes.logprobColumns ?? []) {
-      await this.logprobs({ rows: 1, columns, tokens: new Int32Array(columns) });
-    }
-    for (const { loss, columns, oldLogprobs = false, refLogprobs = false } of shapes.losses ?? []) {
-      const zeros = () => new Float32Array(columns);
-      const batch = { rows: 1, columns, tokens: new Int32Array(columns), weights: zeros(), advantages: zeros() };
-      const optional = { ...(oldLogprobs && { oldLogprobs: zeros() }), ...(refLogprobs && { refLogprobs: zeros() }) };
-      await this.forwardBackward({ ...batch, ...optional }, loss);
-    }
+    return { ...super.memory(), residentBytes: this.#loaded?.residentBytes ?? 0 };
   }
 
   async generate(
@@ -119,6 +79,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
         throw invalidRequest("a prompt has '0' tokens where at least one was expected; start prompts with a token");
       checkRows({ rows: 1, columns: tokens.length, tokens }, contextLength - 1, vocabSize);
     }
+    checkKeys(prompts, options);
     const running = this.#generate(prompts, resolved, options);
     this.#calls.add(running);
     try {
@@ -145,10 +106,9 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     return this.exclusively("forwardBackward", async () => {
       checkRows(batch, this.config.contextLength, this.config.vocabSize);
       checkArrays(batch);
-      const present = { old: batch.oldLogprobs !== undefined, ref: batch.refLogprobs !== undefined };
       if (loss.type === "policy-gradient") {
         if (!batch.advantages) throw invalidRequest("a policy-gradient batch has no 'advantages'; compute them first");
-        if (loss.klCoefficient > 0 && !present.ref) {
+        if (loss.klCoefficient > 0 && !batch.refLogprobs) {
           throw invalidRequest(
             `klCoefficient is '${loss.klCoefficient}' and the batch has no 'refLogprobs'; score it with the reference model or set the coefficient to 0`,
           );
@@ -163,11 +123,9 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
         }
       }
       const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
-      const offsets = new Map(this.parameters.layout.map(({ name, offset }) => [name, offset]));
-      for (const part of microBatches(batch, this.config.microBatchRows, this.#columns(batch.columns))) {
-        const metrics = this.#programs.gradients(this.#device.tree(), part, loss, present, (name, gradient) =>
-          this.optimiser.accumulate(gradient, offsets.get(name)!),
-        );
+      const rowsAtOnce = rowsOf(batch.columns, trainedTokens);
+      for (let firstRow = 0; firstRow < batch.rows && batch.columns > 1; firstRow += rowsAtOnce) {
+        const metrics = this.#accumulate(batch, loss, firstRow, Math.min(rowsAtOnce, batch.rows - firstRow));
         for (const name of lossMetricNames) sums[name] += metrics[name];
         await breathe();
         this.refuseReleased("forwardBackward");
@@ -189,17 +147,12 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     const released = super.release();
     this.#wake();
     await Promise.allSettled([released, ...this.#calls]);
-    this.#device.drop();
+    this.#loaded = undefined;
   }
 
   override async restore(): Promise<void> {
     await super.restore();
-    this.#device.tree();
-  }
-
-  override async close(): Promise<void> {
-    await super.close();
-    this.#programs.dispose();
+    this.#model();
   }
 
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
@@ -214,14 +167,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     options.signal?.addEventListener("abort", wake);
     const aborts = this.#aborts;
     let changes = this.parameters.changes;
-    const generation = new Generation(
-      this.#programs,
-      this.config,
-      this.#slotBuckets,
-      prompts,
-      sampling,
-      options.extend,
-    );
+    const generation = new Generation(this.config, prompts, sampling, options);
     this.#running.add(generation);
     try {
       while (!generation.done) {
@@ -244,13 +190,13 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
           generation.restart();
           changes = this.parameters.changes;
         }
-        deliver(generation.step(this.#device.tree(), this.policyVersion));
+        deliver(generation.step(this.#model(), this.policyVersion));
         await (generation.idle() ?? breathe());
       }
       return completions;
     } finally {
       options.signal?.removeEventListener("abort", wake);
-      generation.dispose();
+      if (this.#loaded) generation.dispose(this.#loaded);
       this.#running.delete(generation);
     }
   }
@@ -260,17 +206,38 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       checkRows(rows, this.config.contextLength, this.config.vocabSize);
       const result = new Float32Array(rows.rows * rows.columns);
       const predictions = rows.columns - 1;
-      for (const part of microBatches(rows, this.config.microBatchRows, this.#columns(rows.columns))) {
-        const all = this.#programs[output](this.#device.tree(), part);
-        for (let row = 0; row < part.realRows; row++) {
-          const real = all.subarray(row * part.columns, row * part.columns + predictions);
-          result.set(real, (part.firstRow + row) * rows.columns + 1);
+      const { vocabSize } = this.config;
+      const rowsAtOnce = rowsOf(rows.columns, scoredTokens);
+      for (let firstRow = 0; firstRow < rows.rows && predictions > 0; firstRow += rowsAtOnce) {
+        const some = Math.min(rowsAtOnce, rows.rows - firstRow);
+        const temperatures = rows.temperatures?.subarray(firstRow, firstRow + some);
+        const outputs = this.#model().score(some, predictions, predictingTokens(rows, firstRow, some), temperatures);
+        for (let place = 0; place < some * predictions; place++) {
+          const at = (firstRow + Math.floor(place / predictions)) * rows.columns + 1 + (place % predictions);
+          result[at] =
+            output === "values" ? outputs.values![place]! : outputs.logprobs[place * vocabSize + rows.tokens[at]!]!;
         }
         await breathe();
         this.refuseReleased(output);
       }
       return result;
     });
+  }
+
+  #accumulate(batch: TrainBatch, loss: LossSpec, firstRow: number, rows: number): LossMetrics {
+    const model = this.#model();
+    const temperatures = batch.temperatures?.subarray(firstRow, firstRow + rows);
+    const tokens = predictingTokens(batch, firstRow, rows);
+    const outputs = model.forward(rows, batch.columns - 1, tokens, temperatures);
+    const gradient = lossGradient(loss, batch, firstRow, rows, outputs);
+    this.optimiser.accumulate(model.backward(gradient.logprobs, gradient.values), 0);
+    return gradient.metrics;
+  }
+
+  /** What holds the device's memory; nothing does between a release and the next use after it. */
+  #model(): TransformerModel {
+    this.#loaded ??= new TransformerModel(this.config, this.parameters);
+    return this.#loaded;
   }
 
   #requireValueHead(): void {
@@ -282,9 +249,5 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   #wake(): void {
     this.#gate.wake();
     for (const generation of this.#running) generation.wake();
-  }
-
-  #columns(columns: number): number {
-    return this.#columnBuckets.find((bucket) => bucket >= columns)! - 1;
   }
 }

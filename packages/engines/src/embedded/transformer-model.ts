@@ -1,146 +1,479 @@
-import { nn, numpy as np } from "@jax-js/jax";
-import type { Tree } from "./device.ts";
+import type { Parameters } from "../parameters.ts";
+import { Kernels, Scratch } from "./kernels.ts";
 import { type TransformerConfig, valueHeadName } from "./transformer-config.ts";
 
-/**
- * The transformer as functions over device arrays, to be compiled. Arrays are owned: a function consumes its arguments,
- * and `.ref` is what lets an array be used once more.
- */
-
-/**
- * Receives every intermediate result. When these are outputs of a compiled program, the compiler materialises them
- * instead of recomputing a normalisation for each column of the matrix product it feeds (measured: 1.3 times faster).
- */
-export type Observe = (intermediate: np.Array) => np.Array;
-
 const normEpsilon = 1e-5;
-const blocked = -1e9;
+/** Tokens to read into a cache, whose earlier positions were read before. */
+export type Part = {
+  readonly tokens: Int32Array;
+  /** position of the first of them */
+  readonly from: number;
+  /** of `openCache` */
+  readonly cache: number;
+};
 
-function rmsNorm(x: np.Array, gain: np.Array): np.Array {
-  const meanSquare = np.mean(np.square(x.ref), -1, { keepdims: true });
-  return x.mul(np.reciprocal(np.sqrt(meanSquare.add(normEpsilon)))).mul(gain);
-}
-
-function mlp(x: np.Array, parameters: Tree, layer: number, observe: Observe): np.Array {
-  const normed = observe(rmsNorm(x.ref, parameters[`layer${layer}.mlp.norm`]!));
-  const hidden = observe(np.square(nn.relu(np.matmul(normed, parameters[`layer${layer}.mlp.input`]!))));
-  return observe(x.add(np.matmul(hidden, parameters[`layer${layer}.mlp.output`]!)));
-}
-
-function logSoftmaxHead(normed: np.Array, parameters: Tree, observe: Observe): np.Array {
-  return nn.logSoftmax(observe(np.matmul(normed, parameters["output.projection"]!)), -1);
-}
-
-/** What a forward pass says about each position. */
+/** What a forward pass says about each token it read: views, valid until the next computation. */
 export type Outputs = {
-  /** `[rows * columns, vocabSize]`, of the token after it */
-  logprobs: np.Array;
-  /** `[rows * columns]`, of the tokens up to it; absent without a value head */
-  values?: np.Array;
+  /** `[tokens, vocabSize]`, of the token after it */
+  readonly logprobs: Float32Array;
+  /** `[tokens]`, of what is to come; absent without a value head */
+  readonly values?: Float32Array;
+};
+
+/** Pointers to what one layer reads and writes; `x`, `middle` and `next` are one array where nothing is kept. */
+type LayerBuffers = Record<
+  | "x"
+  | "inverse1"
+  | "normed1"
+  | "qkv"
+  | "shares"
+  | "merged"
+  | "middle"
+  | "inverse2"
+  | "normed2"
+  | "hidden"
+  | "active"
+  | "next",
+  number
+>;
+
+type Attended = {
+  readonly table: number;
+  readonly keys: number;
+  readonly values: number;
+  readonly sharesRow: number;
+  /** keys and values go to where the table says; else they already stand there */
+  readonly isCached: boolean;
+};
+
+type HeadBuffers = Record<"x" | "inverse" | "normed" | "logprobs" | "values" | "sums", number>;
+
+type Kept = {
+  readonly rows: number;
+  readonly columns: number;
+  readonly tokens: number;
+  readonly positions: number;
+  readonly layers: readonly LayerBuffers[];
+  readonly head: HeadBuffers;
+  readonly temperatures: Float32Array | undefined;
 };
 
 /**
- * The outputs at each position of `tokens` `[rows, columns]`. Padding belongs at the end of a row, where causality keeps it from every earlier position.
+ * The transformer on the kernels: forward passes for reading with caches, scoring and training, and the gradient.
+ *
+ * A token's outputs are the same bits in all three, whatever is computed beside it.
  */
-export function forward(
-  config: TransformerConfig,
-  parameters: Tree,
-  tokens: np.Array,
-  observe: Observe = (x) => x,
-): Outputs {
-  const [rows, columns] = tokens.shape as [number, number];
-  const { vocabSize, width, heads } = config;
-  const headWidth = width / heads;
-  const positions = parameters["embedding.position"]!.slice([0, columns]);
-  const embedded = np.matmul(nn.oneHot(tokens.reshape([rows * columns]), vocabSize), parameters["embedding.token"]!);
-  let x = observe(
-    embedded
-      .reshape([rows, columns, width])
-      .add(positions)
-      .reshape([rows * columns, width]),
-  );
-  for (let layer = 0; layer < config.layers; layer++) {
-    const normed = observe(rmsNorm(x.ref, parameters[`layer${layer}.attention.norm`]!));
-    const projected = observe(np.matmul(normed, parameters[`layer${layer}.attention.input`]!));
-    const [query, key, value] = np
-      .split(projected.reshape([rows, columns, 3, heads, headWidth]), 3, 2)
-      .map((part) => part.reshape([rows, columns, heads, headWidth]).transpose([0, 2, 1, 3])) as [
-      np.Array,
-      np.Array,
-      np.Array,
+export class TransformerModel {
+  readonly #config: TransformerConfig;
+  readonly #host: Parameters;
+  readonly #kernels = new Kernels();
+  readonly #scratch = new Scratch(this.#kernels);
+  readonly #parameters: number;
+  readonly #freeCaches: number[] = [];
+  #gradients = 0;
+  #transposed: ReadonlyMap<string, number> | undefined;
+  #uploaded = -1;
+  #kept: Kept | undefined;
+
+  constructor(config: TransformerConfig, host: Parameters) {
+    this.#config = config;
+    this.#host = host;
+    this.#parameters = this.#kernels.reserve(4 * host.size);
+  }
+
+  /** Parameters, caches and room to compute; only a new model has less. */
+  get residentBytes(): number {
+    return this.#kernels.sizeBytes;
+  }
+
+  /** Room for the keys and values of one sequence of at most `contextLength` tokens. */
+  openCache(): number {
+    return this.#freeCaches.pop() ?? this.#kernels.reserve(this.#config.layers * this.#layerCacheBytes);
+  }
+
+  closeCache(cache: number): void {
+    this.#freeCaches.push(cache);
+  }
+
+  /** Makes the first `positions` of one cache those of another, too. */
+  copyCache(from: number, to: number, positions: number): void {
+    const memory = this.#kernels.floats(0, this.#kernels.sizeBytes / 4);
+    const part = this.#layerCacheBytes / 8;
+    for (let i = 0; i < 2 * this.#config.layers; i++) {
+      const start = from / 4 + i * part;
+      memory.copyWithin(to / 4 + i * part, start, start + positions * this.#config.width);
+    }
+  }
+
+  /** Log-probabilities `[parts, vocabSize]` of what follows the last token of each part. */
+  read(parts: readonly Part[]): Float32Array {
+    this.#upload();
+    const { layers, width, vocabSize } = this.#config;
+    const count = parts.reduce((sum, { tokens }) => sum + tokens.length, 0);
+    const numParts = parts.length;
+    const words = count * (2 + 3) + this.#bufferWords(count) + numParts * (2 * width + vocabSize + 4);
+    this.#scratch.begin(words + this.#config.contextLength + vocabSize, 20);
+    const [tokens, positions, table] = [this.#take(count), this.#take(count), this.#take(3 * count)];
+    const last = this.#take(numParts);
+    const buffers = this.#sharedBuffers(count, this.#config.contextLength);
+    const lastX = this.#take(numParts * width);
+    const head = this.#headBuffers(numParts, lastX);
+    const tokenView = this.#kernels.integers(tokens, count);
+    const positionView = this.#kernels.integers(positions, count);
+    const tableView = this.#kernels.integers(table, 3 * count);
+    const lastView = this.#kernels.integers(last, numParts);
+    let index = 0;
+    parts.forEach((part, which) => {
+      tokenView.set(part.tokens, index);
+      for (let i = 0; i < part.tokens.length; i++, index++) {
+        positionView[index] = part.from + i;
+        tableView[3 * index] = part.cache;
+        tableView[3 * index + 1] = part.from + i;
+        tableView[3 * index + 2] = width;
+      }
+      lastView[which] = index - 1;
+    });
+    this.#embed(count, tokens, positions, buffers.x);
+    for (let layer = 0; layer < layers; layer++) {
+      const keys = layer * this.#layerCacheBytes;
+      const values = keys + this.#layerCacheBytes / 2;
+      this.#layer(layer, count, buffers, { table, keys, values, sharesRow: 0, isCached: true });
+    }
+    this.#kernels.call.gather(numParts, width, buffers.x, last, lastX);
+    this.#head(numParts, head);
+    return this.#kernels.floats(head.logprobs, numParts * vocabSize);
+  }
+
+  /** The outputs for `tokens` `[rows, columns]`. */
+  score(rows: number, columns: number, tokens: Int32Array, temperatures?: Float32Array): Outputs {
+    this.#upload();
+    const count = rows * columns;
+    this.#scratch.begin(5 * count + this.#bufferWords(count) + columns + this.#headWords(count), 20);
+    const buffers = this.#sharedBuffers(count, columns);
+    const head = this.#headBuffers(count, buffers.x);
+    const inputs = this.#inputs(rows, columns, tokens, buffers.qkv);
+    this.#embed(count, inputs.tokens, inputs.positions, buffers.x);
+    const attended = { table: inputs.table, ...this.#besideQueries(0), sharesRow: 0, isCached: false };
+    for (let layer = 0; layer < this.#config.layers; layer++) this.#layer(layer, count, buffers, attended);
+    this.#head(count, head, temperatures);
+    return this.#outputs(count, head);
+  }
+
+  /** The outputs for `tokens` `[rows, columns]`, and all that `backward` needs of them. */
+  forward(rows: number, columns: number, tokens: Int32Array, temperatures?: Float32Array): Outputs {
+    this.#upload();
+    const { layers, width, heads } = this.#config;
+    const count = rows * columns;
+    const keptWords = layers * (16 * width + 2 + heads * columns) + width;
+    const gradientWords = 9 * width + this.#config.vocabSize + 1;
+    this.#scratch.begin(count * (5 + keptWords + gradientWords) + this.#headWords(count) + columns, 11 * layers + 20);
+    const all = this.#take(layers * count * 3 * width);
+    const kept: LayerBuffers[] = [];
+    let x = this.#take(count * width);
+    for (let layer = 0; layer < layers; layer++) {
+      const take = (words: number) => this.#take(count * words);
+      const buffers = {
+        x,
+        inverse1: take(1),
+        normed1: take(width),
+        qkv: all + 4 * layer * count * 3 * width,
+        shares: take(heads * columns),
+        merged: take(width),
+        middle: take(width),
+        inverse2: take(1),
+        normed2: take(width),
+        hidden: take(4 * width),
+        active: take(4 * width),
+        next: take(width),
+      };
+      kept.push(buffers);
+      x = buffers.next;
+    }
+    const head = this.#headBuffers(count, x);
+    const inputs = this.#inputs(rows, columns, tokens, all);
+    this.#embed(count, inputs.tokens, inputs.positions, kept[0]!.x);
+    kept.forEach((buffers, layer) => {
+      const beside = this.#besideQueries(layer * count);
+      this.#layer(layer, count, buffers, { table: inputs.table, ...beside, sharesRow: columns, isCached: false });
+    });
+    this.#head(count, head, temperatures);
+    this.#kept = { rows, columns, ...inputs, layers: kept, head, temperatures };
+    return this.#outputs(count, head);
+  }
+
+  /**
+   * The gradient, flat in the order of the parameters, of what has these gradients with respect to the outputs of the
+   * last `forward`; a view, valid until the next computation.
+   */
+  backward(dLogprobs: Float32Array, dValues: Float32Array | undefined): Float32Array {
+    const kept = this.#kept;
+    if (!kept) throw new Error("backward without a forward pass before it");
+    this.#kept = undefined;
+    const { vocabSize, width, heads, valueHead } = this.#config;
+    const { call } = this.#kernels;
+    const count = kept.rows * kept.columns;
+    const size = this.#host.size;
+    if (this.#gradients === 0) this.#gradients = this.#kernels.reserve(4 * size);
+    this.#kernels.floats(this.#gradients, size).fill(0);
+    const transposed = this.#transposes();
+    const [dLogits, dx, dNormed] = [
+      this.#take(count * vocabSize),
+      this.#take(count * width),
+      this.#take(count * width),
     ];
-    const future = np.tri(columns, columns).sub(1).mul(-blocked);
-    const scores = np
-      .matmul(query, key.transpose([0, 1, 3, 2]))
-      .mul(1 / Math.sqrt(headWidth))
-      .add(future);
-    const attended = np.matmul(observe(nn.softmax(observe(scores), -1)), value).transpose([0, 2, 1, 3]);
-    const merged = observe(attended.reshape([rows * columns, width]));
-    x = observe(x.add(np.matmul(merged, parameters[`layer${layer}.attention.output`]!)));
-    x = mlp(x, parameters, layer, observe);
+    const [dHidden, dQkv, scores] = [
+      this.#take(count * 4 * width),
+      this.#take(count * 3 * width),
+      this.#take(kept.columns),
+    ];
+    const dValue = this.#take(count);
+    this.#kernels.floats(dLogits, count * vocabSize).set(dLogprobs);
+    this.#kernels.floats(dx, count * width).fill(0);
+
+    /** `into += input^T output`, in pieces of rows that fit into a core's cache */
+    const weights = (name: string, inputs: number, outputs: number, input: number, output: number) => {
+      const into = this.#gradients + this.#offset(name);
+      for (let row = 0; row < count; row += 128) {
+        const some = Math.min(128, count - row);
+        call.matmul(
+          inputs,
+          outputs,
+          some,
+          input + 4 * row * inputs,
+          1,
+          inputs,
+          output + 4 * row * outputs,
+          outputs,
+          into,
+          outputs,
+          1,
+        );
+      }
+    };
+    const back = (name: string, inputs: number, outputs: number, output: number, into: number, add = 0) =>
+      call.matmul(count, inputs, outputs, output, outputs, 1, transposed.get(name)!, inputs, into, inputs, add);
+    const norm = (name: string, x: number, inverse: number) =>
+      call.rmsNormBackward(count, width, x, this.#at(name), inverse, dNormed, dx, this.#gradients + this.#offset(name));
+
+    const { head } = kept;
+    call.logSoftmaxBackward(count, vocabSize, head.logprobs, dLogits);
+    this.#temper(count, dLogits, kept.temperatures);
+    weights("output.projection", width, vocabSize, head.normed, dLogits);
+    back("output.projection", width, vocabSize, dLogits, dNormed);
+    if (valueHead && dValues) {
+      this.#kernels.floats(dValue, count).set(dValues);
+      weights(valueHeadName, width, 1, head.normed, dValue);
+      back(valueHeadName, width, 1, dValue, dNormed, 1);
+    }
+    norm("output.norm", head.x, head.inverse);
+    for (let layer = this.#config.layers - 1; layer >= 0; layer--) {
+      const own = kept.layers[layer]!;
+      const name = `layer${layer}`;
+      weights(`${name}.mlp.output`, 4 * width, width, own.active, dx);
+      back(`${name}.mlp.output`, 4 * width, width, dx, dHidden);
+      call.squaredReluBackward(count * 4 * width, own.hidden, dHidden);
+      weights(`${name}.mlp.input`, width, 4 * width, own.normed2, dHidden);
+      back(`${name}.mlp.input`, width, 4 * width, dHidden, dNormed);
+      norm(`${name}.mlp.norm`, own.middle, own.inverse2);
+      weights(`${name}.attention.output`, width, width, own.merged, dx);
+      back(`${name}.attention.output`, width, width, dx, dNormed);
+      this.#kernels.floats(dQkv, count * 3 * width).fill(0);
+      call.attentionBackward(kept.rows, kept.columns, heads, width / heads, own.qkv, own.shares, dNormed, dQkv, scores);
+      weights(`${name}.attention.input`, width, 3 * width, own.normed1, dQkv);
+      back(`${name}.attention.input`, width, 3 * width, dQkv, dNormed);
+      norm(`${name}.attention.norm`, own.x, own.inverse1);
+    }
+    const [tokenRows, positionRows] = [this.#offset("embedding.token"), this.#offset("embedding.position")];
+    call.embedBackward(
+      count,
+      width,
+      kept.tokens,
+      kept.positions,
+      dx,
+      this.#gradients + tokenRows,
+      this.#gradients + positionRows,
+    );
+    return this.#kernels.floats(this.#gradients, size);
   }
-  const normed = observe(rmsNorm(x, parameters["output.norm"]!));
-  if (!config.valueHead) return { logprobs: logSoftmaxHead(normed, parameters, observe) };
-  const values = np.matmul(normed.ref, parameters[valueHeadName]!).reshape([rows * columns]);
-  return { logprobs: logSoftmaxHead(normed, parameters, observe), values };
-}
 
-/** Keys and values of every position so far, `[slots, heads, contextLength, headWidth]` each, a pair a layer. */
-export type Cache = [keys: np.Array, values: np.Array][];
-
-export function emptyCache(config: TransformerConfig, slots: number): Cache {
-  const shape = [slots, config.heads, config.contextLength, config.width / config.heads];
-  return Array.from({ length: config.layers }, () => [np.zeros(shape), np.zeros(shape)]);
-}
-
-/**
- * One position of every slot: `tokens` and `positions` are `[slots]`. Returns log-probabilities `[slots, vocabSize]` of
- * the next tokens and the cache with this position written. A slot attends to positions up to its own, so a slot
- * that starts over at position 0 sees nothing of its previous sequence.
- */
-export function decode(
-  config: TransformerConfig,
-  parameters: Tree,
-  tokens: np.Array,
-  positions: np.Array,
-  cache: Cache,
-  observe: Observe,
-): [logprobs: np.Array, cache: Cache] {
-  const slots = tokens.shape[0]!;
-  const { vocabSize, width, heads, contextLength } = config;
-  const headWidth = width / heads;
-  const later = np
-    .arange(contextLength)
-    .reshape([1, contextLength])
-    .greater(positions.ref.reshape([slots, 1]));
-  const hidden = observe(later.astype(np.float32).mul(blocked).reshape([slots, 1, contextLength]));
-  const here = observe(nn.oneHot(positions, contextLength));
-  const write = here.ref.reshape([slots, 1, contextLength, 1]);
-  const keep = np.array(1).sub(write.ref);
-  const embedded = np.matmul(nn.oneHot(tokens, vocabSize), parameters["embedding.token"]!);
-  let x = observe(embedded.add(np.matmul(here, parameters["embedding.position"]!)));
-  const next: Cache = [];
-  for (let layer = 0; layer < config.layers; layer++) {
-    const normed = observe(rmsNorm(x.ref, parameters[`layer${layer}.attention.norm`]!));
-    const projected = observe(np.matmul(normed, parameters[`layer${layer}.attention.input`]!));
-    const [query, key, value] = np
-      .split(projected.reshape([slots, 3, heads, headWidth]), 3, 1)
-      .map((part) => part.reshape([slots, heads, 1, headWidth])) as [np.Array, np.Array, np.Array];
-    const [oldKeys, oldValues] = cache[layer]!;
-    const keys = oldKeys.mul(keep.ref).add(key.mul(write.ref));
-    const values = oldValues.mul(keep.ref).add(value.mul(write.ref));
-    next.push([keys.ref, values.ref]);
-    const scores = query
-      .mul(keys)
-      .sum(-1)
-      .mul(1 / Math.sqrt(headWidth))
-      .add(hidden.ref);
-    const shares = observe(nn.softmax(scores, -1)).reshape([slots, heads, contextLength, 1]);
-    const merged = observe(shares.mul(values).sum(2)).reshape([slots, width]);
-    x = observe(x.add(np.matmul(merged, parameters[`layer${layer}.attention.output`]!)));
-    x = mlp(x, parameters, layer, observe);
+  get #layerCacheBytes(): number {
+    return 2 * 4 * this.#config.contextLength * this.#config.width;
   }
-  for (const array of [hidden, write, keep]) array.dispose();
-  parameters[valueHeadName]?.dispose();
-  return [logSoftmaxHead(observe(rmsNorm(x, parameters["output.norm"]!)), parameters, observe), next];
+
+  #take(words: number): number {
+    return this.#scratch.take(words);
+  }
+
+  #offset(name: string): number {
+    return 4 * this.#host.offsetOf(name);
+  }
+
+  #at(name: string): number {
+    return this.#parameters + this.#offset(name);
+  }
+
+  #upload(): void {
+    if (this.#uploaded === this.#host.changes) return;
+    this.#kernels.floats(this.#parameters, this.#host.size).set(this.#host.values);
+    this.#uploaded = this.#host.changes;
+    for (const { name, shape } of this.#host.layout) {
+      const to = this.#transposed?.get(name);
+      if (to !== undefined) this.#kernels.call.transpose(shape[0]!, shape[1]!, this.#at(name), to);
+    }
+  }
+
+  /** Of the matrices that a gradient goes back through, made when the first one does. */
+  #transposes(): ReadonlyMap<string, number> {
+    if (this.#transposed) return this.#transposed;
+    const isMatrix = ({ name, shape }: { name: string; shape: readonly number[] }) =>
+      shape.length === 2 && !name.startsWith("embedding");
+    this.#transposed = new Map(
+      this.#host.layout.filter(isMatrix).map(({ name, size }) => [name, this.#kernels.reserve(4 * size)]),
+    );
+    this.#uploaded = -1;
+    this.#upload();
+    return this.#transposed;
+  }
+
+  #bufferWords(count: number): number {
+    return count * (this.#config.width * 10 + 2) + this.#config.contextLength;
+  }
+
+  #headWords(count: number): number {
+    return count * (this.#config.width + this.#config.vocabSize + 2) + this.#config.vocabSize;
+  }
+
+  /** What one layer after another writes over. */
+  #sharedBuffers(count: number, columns: number): LayerBuffers {
+    const { width } = this.#config;
+    const x = this.#take(count * width);
+    const normed = this.#take(count * width);
+    const inverse = this.#take(count);
+    const hidden = this.#take(count * 4 * width);
+    return {
+      x,
+      inverse1: inverse,
+      normed1: normed,
+      qkv: this.#take(count * 3 * width),
+      shares: this.#take(columns),
+      merged: this.#take(count * width),
+      middle: x,
+      inverse2: inverse,
+      normed2: normed,
+      hidden,
+      active: hidden,
+      next: x,
+    };
+  }
+
+  #headBuffers(count: number, x: number): HeadBuffers {
+    const { width, vocabSize } = this.#config;
+    return {
+      x,
+      inverse: this.#take(count),
+      normed: this.#take(count * width),
+      logprobs: this.#take(count * vocabSize),
+      values: this.#take(count),
+      sums: this.#take(vocabSize),
+    };
+  }
+
+  /** Tokens, their positions, and a table for attention to rows whose keys stand in `qkv`. */
+  #inputs(rows: number, columns: number, given: Int32Array, qkv: number) {
+    const count = rows * columns;
+    const row = 3 * this.#config.width;
+    const inputs = { tokens: this.#take(count), positions: this.#take(count), table: this.#take(3 * count) };
+    this.#kernels.integers(inputs.tokens, count).set(given);
+    const positions = this.#kernels.integers(inputs.positions, count);
+    const table = this.#kernels.integers(inputs.table, 3 * count);
+    for (let index = 0; index < count; index++) {
+      const position = index % columns;
+      positions[index] = position;
+      table[3 * index] = qkv + 4 * row * (index - position);
+      table[3 * index + 1] = position;
+      table[3 * index + 2] = row;
+    }
+    return inputs;
+  }
+
+  /** Where keys and values stand in a `qkv` that begins `tokensBefore` tokens further on than the table says. */
+  #besideQueries(tokensBefore: number): { keys: number; values: number } {
+    const { width } = this.#config;
+    const keys = 4 * width * (3 * tokensBefore + 1);
+    return { keys, values: keys + 4 * width };
+  }
+
+  #embed(count: number, tokens: number, positions: number, x: number): void {
+    const [tokenRows, positionRows] = [this.#at("embedding.token"), this.#at("embedding.position")];
+    this.#kernels.call.embed(count, this.#config.width, tokens, positions, tokenRows, positionRows, x);
+  }
+
+  #layer(layer: number, count: number, buffers: LayerBuffers, attended: Attended): void {
+    const { width, heads } = this.#config;
+    const { call } = this.#kernels;
+    const { x, qkv, merged, middle, hidden, active, next, normed1, normed2 } = buffers;
+    const { table, keys, values, sharesRow, isCached } = attended;
+    const at = (name: string) => this.#at(`layer${layer}.${name}`);
+    const multiply = (inputs: number, outputs: number, input: number, name: string, into: number, add: 0 | 1) =>
+      call.matmul(count, outputs, inputs, input, inputs, 1, at(name), outputs, into, outputs, add);
+
+    call.rmsNorm(count, width, normEpsilon, x, at("attention.norm"), normed1, buffers.inverse1);
+    multiply(width, 3 * width, normed1, "attention.input", qkv, 0);
+    if (isCached) {
+      call.scatter(count, width, qkv + 4 * width, 3 * width, table, keys);
+      call.scatter(count, width, qkv + 8 * width, 3 * width, table, values);
+    }
+    call.attention(count, heads, width / heads, qkv, 3 * width, table, keys, values, merged, buffers.shares, sharesRow);
+    this.#copy(count * width, x, middle);
+    multiply(width, width, merged, "attention.output", middle, 1);
+    call.rmsNorm(count, width, normEpsilon, middle, at("mlp.norm"), normed2, buffers.inverse2);
+    multiply(width, 4 * width, normed2, "mlp.input", hidden, 0);
+    call.squaredRelu(count * 4 * width, hidden, active);
+    this.#copy(count * width, middle, next);
+    multiply(4 * width, width, active, "mlp.output", next, 1);
+  }
+
+  #copy(words: number, from: number, to: number): void {
+    if (from !== to) this.#kernels.floats(to, words).set(this.#kernels.floats(from, words));
+  }
+
+  #head(count: number, buffers: HeadBuffers, temperatures?: Float32Array): void {
+    const { x, inverse, normed, logprobs, values, sums } = buffers;
+    const { width, vocabSize, valueHead } = this.#config;
+    const { call } = this.#kernels;
+    call.rmsNorm(count, width, normEpsilon, x, this.#at("output.norm"), normed, inverse);
+    call.matmul(
+      count,
+      vocabSize,
+      width,
+      normed,
+      width,
+      1,
+      this.#at("output.projection"),
+      vocabSize,
+      logprobs,
+      vocabSize,
+      0,
+    );
+    this.#temper(count, logprobs, temperatures);
+    call.logSoftmax(count, vocabSize, logprobs, sums);
+    if (valueHead) call.matmul(count, 1, width, normed, width, 1, this.#at(valueHeadName), 1, values, 1, 0);
+  }
+
+  /** Divides logits, or what a gradient says of them, by the temperatures of as many rows of tokens. */
+  #temper(count: number, logits: number, temperatures: Float32Array | undefined): void {
+    if (!temperatures) return;
+    const perRow = (count / temperatures.length) * this.#config.vocabSize;
+    temperatures.forEach((temperature, row) => {
+      if (temperature === 1) return;
+      const view = this.#kernels.floats(logits + 4 * row * perRow, perRow);
+      for (let i = 0; i < perRow; i++) view[i]! /= temperature;
+    });
+  }
+
+  #outputs(count: number, head: HeadBuffers): Outputs {
+    const logprobs = this.#kernels.floats(head.logprobs, count * this.#config.vocabSize);
+    if (!this.#config.valueHead) return { logprobs };
+    return { logprobs, values: this.#kernels.floats(head.values, count) };
+  }
 }

@@ -2,9 +2,9 @@
  * Sequences that advance together, one step at a time, on a shared device: a pure state machine over time in
  * milliseconds. How long a step takes depends on how many sequences run, so a finish speeds up those that stay.
  *
- * D1 at most `slots` sequences run; others wait in the order they came.
- * D2 a sequence finishes after exactly its number of steps, counted over all the speeds it ran at.
- * D3 while paused nothing advances and nothing is lost.
+ * DE1 at most `slots` sequences run; others wait in the order they came.
+ * DE2 a sequence finishes after exactly its number of steps, counted over all the speeds it ran at.
+ * DE3 while paused nothing advances and nothing is lost.
  */
 export class Decoder {
   readonly #stepMs: (running: number) => number;

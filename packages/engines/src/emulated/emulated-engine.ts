@@ -19,7 +19,7 @@ import type {
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { invalidRequest, ModelEngine } from "../model-engine.ts";
+import { checkKeys, invalidRequest, ModelEngine } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { Decoder } from "./decoder.ts";
 import { type Cost, costSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
@@ -27,6 +27,7 @@ import { type Cost, costSeconds, type EmulatedProfile, parseProfile } from "./pr
 type Running = {
   readonly prompt: Int32Array;
   readonly tokens: Int32Array;
+  readonly temperature: number;
   readonly finishReason: FinishReason;
   readonly prefillSteps: number;
   end(completion: Completion): void;
@@ -38,12 +39,14 @@ type Running = {
  * scale no machine here has. Its policy is uniform over the vocabulary; its completions, weights, metrics and
  * checkpoints are well-formed and deterministic by seed. Time comes from the clock alone, which tests drive by hand.
  *
- * Generations share one decoder (D1-D3), so concurrent calls slow each other. E1-E3 hold as for embedded engines.
+ * Generations share one decoder (DE1-D3), so concurrent calls slow each other. ME1-E3 hold as for embedded engines.
  */
 export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   readonly profile: EmulatedProfile;
   readonly #clock: Clock;
   readonly #seed: number;
+  /** of how long things take, which differs by rank where responses do not */
+  readonly #durationSeed: number;
   readonly #decoder: Decoder;
   readonly #running = new Map<number, Running>();
   #nextId = 0;
@@ -51,11 +54,12 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   #resident = true;
   #cancelTimer: () => void = () => {};
 
-  private constructor(profile: EmulatedProfile, clock: Clock, seed: number) {
+  private constructor(profile: EmulatedProfile, clock: Clock, seed: number, rank: number) {
     super([{ name: "emulated", shape: [2, 2] }], () => Float32Array.from({ length: 4 }, (_, i) => uniform(seed, i)));
     this.profile = profile;
     this.#clock = clock;
     this.#seed = seed;
+    this.#durationSeed = mix(seed, rank);
     const stepMs = (running: number) => 1000 * costSeconds(profile.decode, running, profile);
     this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
   }
@@ -63,9 +67,14 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   /** Throws `config.invalid` with every problem of the profile. */
   static create(
     profile: z.input<typeof EmulatedProfile>,
-    options: { clock?: Clock; seed?: number } = {},
+    options: { clock?: Clock; seed?: number; rank?: number } = {},
   ): EmulatedEngine {
-    return new EmulatedEngine(parseProfile(profile), options.clock ?? systemClock, options.seed ?? 0);
+    return new EmulatedEngine(
+      parseProfile(profile),
+      options.clock ?? systemClock,
+      options.seed ?? 0,
+      options.rank ?? 0,
+    );
   }
 
   override memory(): EngineMemory {
@@ -90,10 +99,11 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
         `a prompt has '${prompt.length}' tokens where 1 to ${this.profile.contextLength - 1} were expected; cut it or raise contextLength`,
       );
     }
+    checkKeys(prompts, options);
     const ids: number[] = [];
     const ended = prompts.map((prompt, index) => {
       return new Promise<Completion>((resolve, reject) => {
-        const response = this.#response(prompt, index, resolved);
+        const response = this.#response(prompt, options.keys?.[index] ?? index, resolved);
         const end = (completion: Completion) => {
           options.onCompletion?.(index, completion);
           resolve(completion);
@@ -120,7 +130,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   abort(): void {
     this.#stop([...this.#running.keys()], (running, id) => {
       const chosen = Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(running.prefillSteps));
-      running.end(this.#completion(running.tokens.slice(0, chosen), "abort"));
+      running.end(this.#completion(running, "abort", running.tokens.slice(0, chosen)));
     });
   }
 
@@ -214,9 +224,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   }
 
   /** Length, tokens and reason are drawn when a sequence starts; only the time to them passes. */
-  #response(prompt: Int32Array, index: number, sampling: Sampling) {
+  #response(prompt: Int32Array, key: number, sampling: Sampling) {
     const { response, vocabSize, contextLength, prefillSteps } = this.profile;
-    const stream = mix(this.#seed, sampling.seed, index);
+    const stream = mix(this.#seed, sampling.seed, key);
     const drawn = Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
     const limit = Math.min(sampling.maxTokens, contextLength - prompt.length);
     const finishReason: FinishReason = drawn > limit ? "length" : "stop";
@@ -228,7 +238,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     });
     const [stop] = sampling.stopTokens;
     if (finishReason === "stop" && stop !== undefined) tokens[tokens.length - 1] = stop;
-    return { tokens, finishReason, prefillSteps: prefillSteps * prompt.length };
+    return { tokens, temperature: sampling.temperature, finishReason, prefillSteps: prefillSteps * prompt.length };
   }
 
   #start(running: Running): number {
@@ -257,7 +267,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     for (const id of this.#decoder.advance(this.#clock.now())) {
       const running = this.#running.get(id)!;
       this.#running.delete(id);
-      running.end(this.#completion(running.tokens, running.finishReason));
+      running.end(this.#completion(running, running.finishReason));
     }
   }
 
@@ -271,16 +281,16 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     });
   }
 
-  /** E2: a completion is of one version, so what runs begins again under the new one. */
+  /** TE2: a completion is of one version, so what runs begins again under the new one. */
   #restartSequences(): void {
     this.#advance();
     this.#decoder.restart();
     this.#schedule();
   }
 
-  #completion(tokens: Int32Array, finishReason: FinishReason): Completion {
+  #completion({ temperature, tokens: all }: Running, finishReason: FinishReason, tokens = all): Completion {
     const logprobs = new Float32Array(tokens.length).fill(-Math.log(this.profile.vocabSize));
-    return { tokens, logprobs, finishReason, policyVersion: this.policyVersion };
+    return { tokens, logprobs, temperature, finishReason, policyVersion: this.policyVersion };
   }
 
   #spendSeconds(baseSeconds: number): Promise<void> {
@@ -289,7 +299,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   #spend(cost: Cost, units: number): Promise<void> {
     const spread = this.profile.durationSpread;
-    const factor = Math.exp(spread * normal(this.#seed, this.#durations++) - spread ** 2 / 2);
+    const factor = Math.exp(spread * normal(this.#durationSeed, this.#durations++) - spread ** 2 / 2);
     const delayMs = 1000 * factor * costSeconds(cost, units, this.profile);
     return new Promise((resolve) => {
       this.#clock.after(delayMs, resolve);

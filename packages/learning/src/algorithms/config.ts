@@ -4,14 +4,18 @@ import { parseConfig, parseName } from "../config.ts";
 const nonNegative = z.number().nonnegative();
 const clip = { clipLow: z.number().nonnegative().max(1), clipHigh: nonNegative };
 
-/** KL(policy || reference) as the k3 term of the loss; see `referenceLoss`. */
-const klInLoss = z.strictObject({ placement: z.literal("loss"), coefficient: z.number().positive() });
-
 /**
- * KL(policy || reference) taken off the reward, token by token, estimated from the token that was sampled, with
- * d = log π(token) − log π_ref(token): `k1` is d, unbiased; `k3` is exp(−d) − 1 + d, never negative, less variance
- * (Schulman, "Approximating KL Divergence", 2020).
+ * KL(policy || reference) as a term of the loss, estimated from the token that was sampled with d = log π(token) −
+ * log π_ref(token) (Schulman, "Approximating KL Divergence", 2020): `k3` is exp(−d) − 1 + d (GRPO), `k2` is d² / 2, whose
+ * gradient is that of the KL on average (REINFORCE++ with a baseline).
  */
+const klInLoss = z.strictObject({
+  placement: z.literal("loss"),
+  coefficient: z.number().positive(),
+  estimator: z.enum(["k2", "k3"]).default("k3"),
+});
+
+/** KL(policy || reference) taken off the reward, token by token: `k1` is d, unbiased; `k3` is never negative. */
 const klInReward = z.strictObject({
   placement: z.literal("reward"),
   coefficient: z.number().positive(),
@@ -30,10 +34,19 @@ const normalisation = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("constant"), tokens: z.number().positive() }),
 ]);
 
+const entropyCoefficient = nonNegative.default(0);
+
 const common = {
   /** PPO's bound for negative advantages, as a multiple of the advantage */
   dualClip: z.number().gt(1).optional(),
-  entropyCoefficient: nonNegative.default(0),
+  entropyCoefficient,
+};
+
+const groupDeviation = {
+  /** false leaves advantages in units of reward, as Dr. GRPO does */
+  divideByStd: z.boolean().default(true),
+  /** divides squared distances by n, or by n − 1 as TRL and verl do */
+  deviation: z.enum(["population", "sample"]).default("population"),
 };
 
 const grpo = z.strictObject({
@@ -41,11 +54,38 @@ const grpo = z.strictObject({
   clipLow: clip.clipLow.default(0.2),
   clipHigh: clip.clipHigh.default(0.2),
   ...common,
-  /** false leaves advantages in units of reward, as Dr. GRPO does */
-  divideByStd: z.boolean().default(true),
+  ...groupDeviation,
   normalisation: normalisation.default({ type: "sequence-mean" }),
   kl: lossKl.default({ placement: "none" }),
-  /** groups that teach nothing would only dilute the step; false is the paper's own behaviour */
+  /**
+   * groups of equal rewards, whose advantages are all 0, would only dilute the step; false is the paper's own behaviour.
+   * With a KL or an entropy in the loss they stay for those terms.
+   */
+  dropEqualRewards: z.boolean().default(true),
+});
+
+const drGrpo = z.strictObject({
+  name: z.literal("dr-grpo"),
+  clipLow: clip.clipLow.default(0.2),
+  clipHigh: clip.clipHigh.default(0.2),
+  ...common,
+  /**
+   * a sequence's sum over tokens is divided by this, whatever its length: in the paper the generation budget. All terms are,
+   * so an optimiser that does not depend on the gradient's scale only sees it through `maxGradNorm`.
+   */
+  maxTokens: z.int().positive().default(1),
+  kl: lossKl.default({ placement: "none" }),
+  dropEqualRewards: z.boolean().default(false),
+});
+
+const cispo = z.strictObject({
+  name: z.literal("cispo"),
+  /** 1 is no lower bound, as in the paper */
+  clipLow: clip.clipLow.default(1),
+  clipHigh: clip.clipHigh.default(4),
+  entropyCoefficient,
+  ...groupDeviation,
+  kl: lossKl.default({ placement: "none" }),
   dropEqualRewards: z.boolean().default(true),
 });
 
@@ -54,6 +94,7 @@ const dapo = z.strictObject({
   clipLow: clip.clipLow.default(0.2),
   clipHigh: clip.clipHigh.default(0.28),
   ...common,
+  deviation: groupDeviation.deviation,
   kl: lossKl.default({ placement: "none" }),
   /** soft overlong punishment; absent means none */
   overlong: z
@@ -75,7 +116,7 @@ const gspo = z.strictObject({
   clipLow: clip.clipLow.default(3e-4),
   clipHigh: clip.clipHigh.default(4e-4),
   ...common,
-  divideByStd: z.boolean().default(true),
+  ...groupDeviation,
   kl: lossKl.default({ placement: "none" }),
   dropEqualRewards: z.boolean().default(true),
 });
@@ -85,7 +126,8 @@ const rloo = z.strictObject({
   clipLow: clip.clipLow.default(0.2),
   clipHigh: clip.clipHigh.default(0.2),
   ...common,
-  normalisation: normalisation.default({ type: "constant", tokens: 1 }),
+  /** what the ratio and the clip are of: the paper's whole sequence, or each token as in PPO */
+  action: z.enum(["sequence", "token"]).default("sequence"),
   kl: anyKl.default({ placement: "none" }),
   dropEqualRewards: z.boolean().default(true),
 });
@@ -105,22 +147,55 @@ const ppo = z.strictObject({
   normaliseAdvantages: z.boolean().default(true),
   normalisation: normalisation.default({ type: "token-mean" }),
   kl: anyKl.default({ placement: "none" }),
+  /**
+   * an answer cut at its limit: `terminal`, its reward has judged it as it stands; or `bootstrap`, it would have gone on, worth
+   * what the critic said before its last token, the nearest that is scored
+   */
+  truncation: z.enum(["terminal", "bootstrap"]).default("terminal"),
 });
 
-const reinforcePlusPlus = z.strictObject({
-  name: z.literal("reinforce++"),
+const reinforce = {
   clipLow: clip.clipLow.default(0.2),
   clipHigh: clip.clipHigh.default(0.2),
   ...common,
-  /** `group-mean` subtracts the mean reward of the prompt first (the paper's variant for several samples a prompt) */
-  baseline: z.enum(["none", "group-mean"]).default("none"),
   normalisation: normalisation.default({ type: "token-mean" }),
+};
+
+const reinforcePlusPlus = z.strictObject({
+  name: z.literal("reinforce++"),
+  ...reinforce,
   kl: anyKl.default({ placement: "reward", coefficient: 0.01, estimator: "k1" }),
 });
 
-const schemas = { grpo, ppo, dapo, "reinforce++": reinforcePlusPlus, rloo, gspo };
+const reinforcePlusPlusBaseline = z.strictObject({
+  name: z.literal("reinforce++-baseline"),
+  ...reinforce,
+  kl: anyKl.default({ placement: "loss", coefficient: 0.01, estimator: "k2" }),
+});
 
-export const AlgorithmConfig = z.discriminatedUnion("name", [grpo, ppo, dapo, reinforcePlusPlus, rloo, gspo]);
+const schemas = {
+  grpo,
+  "dr-grpo": drGrpo,
+  dapo,
+  gspo,
+  cispo,
+  rloo,
+  "reinforce++": reinforcePlusPlus,
+  "reinforce++-baseline": reinforcePlusPlusBaseline,
+  ppo,
+};
+
+export const AlgorithmConfig = z.discriminatedUnion("name", [
+  grpo,
+  drGrpo,
+  dapo,
+  gspo,
+  cispo,
+  rloo,
+  reinforcePlusPlus,
+  reinforcePlusPlusBaseline,
+  ppo,
+]);
 export type AlgorithmConfig = z.infer<typeof AlgorithmConfig>;
 export type AlgorithmName = AlgorithmConfig["name"];
 export type AlgorithmConfigOf<Name extends AlgorithmName> = Extract<AlgorithmConfig, { name: Name }>;

@@ -1,6 +1,6 @@
 import type { Algorithm } from "./algorithm.ts";
 import { parseAlgorithmConfig } from "./config.ts";
-import { dapo, grpo, gspo, rloo } from "./group-relative.ts";
+import { cispo, dapo, drGrpo, grpo, gspo, rloo } from "./group-relative.ts";
 import { ppo, reinforcePlusPlus } from "./per-token.ts";
 
 /** The algorithm of a configuration, for example `{ name: "grpo" }`. Throws `config.invalid`; `path` is where it stands. */
@@ -9,15 +9,20 @@ export function createAlgorithm(value: unknown, path = "algorithm"): Algorithm {
   switch (config.name) {
     case "grpo":
       return grpo(config);
-    case "ppo":
-      return ppo(config);
+    case "dr-grpo":
+      return drGrpo(config);
     case "dapo":
       return dapo(config);
-    case "reinforce++":
-      return reinforcePlusPlus(config);
-    case "rloo":
-      return rloo(config);
     case "gspo":
       return gspo(config);
+    case "cispo":
+      return cispo(config);
+    case "rloo":
+      return rloo(config);
+    case "reinforce++":
+    case "reinforce++-baseline":
+      return reinforcePlusPlus(config);
+    case "ppo":
+      return ppo(config);
   }
 }

@@ -7,12 +7,14 @@ export const equalRewardTolerance = 1e-8;
 export type FilterRule = {
   /** smallest group that the algorithm can use */
   readonly minEpisodes: number;
-  /** drop groups whose rewards are all equal: their group-relative advantages are all zero */
-  readonly dropEqualRewards: boolean;
+  /** what becomes of groups whose rewards are all equal, and so their group-relative advantages all zero */
+  readonly equalRewards: "train" | "drop" | "keep-other-terms";
 };
 
 export type FilterResult = {
   readonly kept: EpisodeGroup[];
+  /** of the groups kept, those that stay for the loss's KL and entropy alone, their rewards being equal */
+  readonly withoutPolicyTerm: number;
   /** groups dropped, by reason */
   readonly droppedGroups: { readonly "equal-rewards": number; readonly "too-few-episodes": number };
   /** episodes taken out before the groups were judged, by reason */
@@ -22,11 +24,13 @@ export type FilterResult = {
 /**
  * Which groups to train on. Aborted episodes have no meaningful reward and those without a token of the policy nothing
  * to learn from; both leave their groups first. Then groups too small for the algorithm, or (DAPO's dynamic sampling,
- * arXiv:2503.14476 §3.2, applied to any reward) with all rewards equal, are dropped. Rewards are compared as they were
- * given, before any shaping. Groups that lose nothing are returned as they are.
+ * arXiv:2503.14476 §3.2, applied to any reward) with all rewards equal, are dropped: the latter only from the policy's
+ * term of the loss, where it has others. Rewards are compared as they were given, before any shaping. Groups that lose
+ * nothing are returned as they are.
  */
 export function filterGroups(groups: readonly EpisodeGroup[], rule: FilterRule): FilterResult {
   const kept: EpisodeGroup[] = [];
+  let withoutPolicyTerm = 0;
   const droppedGroups = { "equal-rewards": 0, "too-few-episodes": 0 };
   const droppedEpisodes = { aborted: 0, "no-policy-tokens": 0 };
   for (const group of groups) {
@@ -37,13 +41,20 @@ export function filterGroups(groups: readonly EpisodeGroup[], rule: FilterRule):
       return false;
     });
     if (episodes.length < rule.minEpisodes) droppedGroups["too-few-episodes"] += 1;
-    else if (rule.dropEqualRewards && rewardsAreEqual(episodes)) droppedGroups["equal-rewards"] += 1;
-    else kept.push(episodes.length === group.episodes.length ? group : { ...group, episodes });
+    else {
+      const isFlat = rule.equalRewards !== "train" && rewardsAreEqual(episodes);
+      if (isFlat && rule.equalRewards === "drop") {
+        droppedGroups["equal-rewards"] += 1;
+        continue;
+      }
+      if (isFlat) withoutPolicyTerm += 1;
+      kept.push(episodes.length === group.episodes.length ? group : { ...group, episodes });
+    }
   }
-  return { kept, droppedGroups, droppedEpisodes };
+  return { kept, withoutPolicyTerm, droppedGroups, droppedEpisodes };
 }
 
-function rewardsAreEqual(episodes: readonly Episode[]): boolean {
+export function rewardsAreEqual(episodes: readonly Episode[]): boolean {
   const rewards = episodes.map((episode) => episode.reward);
   return Math.max(...rewards) - Math.min(...rewards) <= equalRewardTolerance;
 }

@@ -1,8 +1,14 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
 import { checkGroups, countPolicyTokens, invalid } from "../episode.ts";
-import { type Algorithm, type Normalisation, policyTokenPositions, spreadOverTokens } from "./algorithm.ts";
+import {
+  type Algorithm,
+  type Normalisation,
+  type PolicyGradientLoss,
+  policyTokenPositions,
+  spreadOverTokens,
+} from "./algorithm.ts";
 import type { AlgorithmConfigOf } from "./config.ts";
-import { filterGroups } from "./filter.ts";
+import { filterGroups, rewardsAreEqual } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
 import { mean, standardDeviation, stdEpsilon } from "./statistics.ts";
 
@@ -11,16 +17,50 @@ import { mean, standardDeviation, stdEpsilon } from "./statistics.ts";
  *
  *     A_i = (r_i − mean(r)) / (std(r) + 1e-6)    over the rewards r of the prompt's group, the same for every token
  *
- * The loss is PPO's clipped one, averaged over a sequence and then over sequences. `divideByStd: false` with
- * `normalisation: constant` is Dr. GRPO ("Understanding R1-Zero-Like Training", arXiv:2503.20783), which removes GRPO's
- * biases for easy questions and short answers.
+ * The loss is PPO's clipped one, averaged over a sequence and then over sequences.
  */
 export function grpo(config: AlgorithmConfigOf<"grpo">): Algorithm {
   return groupRelative(config, config.normalisation, {
     rewardOf: (episode) => episode.reward,
-    credit: (rewards) => relativeToMean(rewards, config.divideByStd),
+    credit: (rewards) => relativeToMean(rewards, config),
     dropEqualRewards: config.dropEqualRewards,
   });
+}
+
+/**
+ * Dr. GRPO: "Understanding R1-Zero-Like Training: A Critical Perspective", arXiv:2503.20783. GRPO without its biases for
+ * easy questions (no division by the deviation) and short answers (a sequence's sum over tokens is divided by a constant,
+ * the generation budget).
+ */
+export function drGrpo(config: AlgorithmConfigOf<"dr-grpo">): Algorithm {
+  return groupRelative(
+    config,
+    { type: "constant", tokens: config.maxTokens },
+    {
+      rewardOf: (episode) => episode.reward,
+      credit: (rewards) => relativeToMean(rewards, { divideByStd: false, deviation: "population" }),
+      dropEqualRewards: config.dropEqualRewards,
+    },
+  );
+}
+
+/**
+ * CISPO: "MiniMax-M1", arXiv:2506.13585. Advantages as GRPO; a token's importance ratio is clipped and held constant, and
+ * multiplies the advantage and the log-probability, so that no token's gradient vanishes:
+ *
+ *     term = −clip(ρ, 1 − clipLow, 1 + clipHigh) · A · log π        averaged over the tokens of the step
+ */
+export function cispo(config: AlgorithmConfigOf<"cispo">): Algorithm {
+  return groupRelative(
+    config,
+    { type: "token-mean" },
+    {
+      rewardOf: (episode) => episode.reward,
+      credit: (rewards) => relativeToMean(rewards, config),
+      dropEqualRewards: config.dropEqualRewards,
+      loss: { surrogate: "cispo" },
+    },
+  );
 }
 
 /**
@@ -34,9 +74,9 @@ export function gspo(config: AlgorithmConfigOf<"gspo">): Algorithm {
     { type: "sequence-mean" },
     {
       rewardOf: (episode) => episode.reward,
-      credit: (rewards) => relativeToMean(rewards, config.divideByStd),
+      credit: (rewards) => relativeToMean(rewards, config),
       dropEqualRewards: config.dropEqualRewards,
-      ratio: "sequence",
+      loss: { ratio: "sequence" },
     },
   );
 }
@@ -61,7 +101,7 @@ export function dapo(config: AlgorithmConfigOf<"dapo">): Algorithm {
     {
       rewardOf: (episode) =>
         episode.reward + (overlong === undefined ? 0 : overlongReward(countPolicyTokens(episode), overlong)),
-      credit: (rewards) => relativeToMean(rewards, true),
+      credit: (rewards) => relativeToMean(rewards, { divideByStd: true, deviation: config.deviation }),
       dropEqualRewards: true,
       maskTruncated: config.maskTruncated,
     },
@@ -85,11 +125,15 @@ export function overlongReward(
  *
  *     A_i = r_i − (sum of r − r_i) / (n − 1)
  *
- * With the KL in the reward, r_i is the reward minus the sum of the episode's KL penalties. The paper's gradient sums over
- * a sequence's tokens (`constant`, 1 token); the clip only matters when several steps are taken on the same episodes.
+ * With the KL in the reward, r_i is the reward minus the sum of the episode's KL penalties. A sequence is one action, as in
+ * the paper and TRL: its ratio is the product of its tokens' and is clipped as a whole, and each sequence counts once.
+ * `action: token` has PPO's ratio and clip for each token, summed over the sequence's tokens; on fresh episodes, where
+ * every ratio is 1, both have the same gradient.
  */
 export function rloo(config: AlgorithmConfigOf<"rloo">): Algorithm {
-  return groupRelative(config, config.normalisation, {
+  const bySequence = config.action === "sequence";
+  return groupRelative(config, bySequence ? { type: "sequence-mean" } : { type: "constant", tokens: 1 }, {
+    loss: { ratio: bySequence ? "sequence-product" : "token" },
     rewardOf: (episode) =>
       klPenalties(episode, policyTokenPositions(episode), config.kl).reduce(
         (reward, penalty) => reward - penalty,
@@ -104,9 +148,12 @@ export function rloo(config: AlgorithmConfigOf<"rloo">): Algorithm {
   });
 }
 
-function relativeToMean(rewards: readonly number[], divideByStd: boolean): number[] {
+function relativeToMean(
+  rewards: readonly number[],
+  { divideByStd, deviation }: { readonly divideByStd: boolean; readonly deviation: "population" | "sample" },
+): number[] {
   const center = mean(rewards);
-  const scale = divideByStd ? standardDeviation(rewards, center) + stdEpsilon : 1;
+  const scale = divideByStd ? standardDeviation(rewards, center, deviation) + stdEpsilon : 1;
   return rewards.map((reward) => (reward - center) / scale);
 }
 
@@ -117,25 +164,28 @@ type GroupRule = {
   readonly credit: (rewards: readonly number[]) => number[];
   readonly dropEqualRewards: boolean;
   readonly maskTruncated?: boolean;
-  readonly ratio?: "token" | "sequence";
+  readonly loss?: Partial<Pick<PolicyGradientLoss, "ratio" | "surrogate">>;
 };
 
 /** Below two episodes there is nothing to be relative to. */
 const minEpisodes = 2;
 
 function groupRelative(
-  config: AlgorithmConfigOf<"grpo" | "gspo" | "dapo" | "rloo">,
+  config: AlgorithmConfigOf<"grpo" | "dr-grpo" | "gspo" | "cispo" | "dapo" | "rloo">,
   normalisation: Normalisation,
   rule: GroupRule,
 ): Algorithm {
+  const loss = lossOf(config, rule.loss);
+  const hasOtherTerms = loss.klCoefficient > 0 || loss.entropyCoefficient > 0;
+  const equalRewards = !rule.dropEqualRewards ? "train" : hasOtherTerms ? "keep-other-terms" : "drop";
   return {
     config,
-    loss: lossOf(config, rule.ratio),
+    loss,
     normalisation,
     needsWholeBatch: false,
     needsReference: config.kl.placement !== "none",
     needsValues: false,
-    filter: (groups) => filterGroups(groups, { minEpisodes, dropEqualRewards: rule.dropEqualRewards }),
+    filter: (groups) => filterGroups(groups, { minEpisodes, equalRewards }),
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
       return groups.flatMap(({ promptId, episodes }) => {
@@ -145,7 +195,8 @@ function groupRelative(
               `for ${config.name}; sample more per prompt, or pass groups through filter first`,
           );
         }
-        const advantages = rule.credit(episodes.map(rule.rewardOf));
+        const isFlat = equalRewards === "keep-other-terms" && rewardsAreEqual(episodes);
+        const advantages = isFlat ? episodes.map(() => 0) : rule.credit(episodes.map(rule.rewardOf));
         return episodes.flatMap((episode, index) =>
           rule.maskTruncated && episode.finishReason === "length"
             ? []

@@ -8,7 +8,7 @@ import { klPenalties, lossOf } from "./kl-penalty.ts";
 import { mean } from "./statistics.ts";
 
 /** Groups only say which episodes share a prompt here: one is enough, and equal rewards still teach. */
-const filterRule = { minEpisodes: 1, dropEqualRewards: false };
+const filterRule = { minEpisodes: 1, equalRewards: "train" } as const;
 
 /**
  * PPO: "Proximal Policy Optimization Algorithms", arXiv:1707.06347, over the tokens that the policy chose. A step is one
@@ -18,8 +18,8 @@ const filterRule = { minEpisodes: 1, dropEqualRewards: false };
  *
  *     valueCoefficient / 2 · max((v − R)², (v_old + clip(v − v_old, ±valueClip) − R)²)
  *
- * An episode cut at its length limit counts as terminated,
- * because its reward judged it as it stands.
+ * An episode cut at its length limit counts as terminated, because its reward judged it as it stands, unless `truncation` says
+ * `bootstrap`: then what would have followed counts, too, at the critic's value before the last token.
  *
  * `normaliseAdvantages` wants advantages scaled over all policy tokens of the step; returns are never scaled.
  */
@@ -51,6 +51,8 @@ function estimate(episode: Episode, config: AlgorithmConfigOf<"ppo">): TrainSamp
   const values = Float64Array.from(positions, (token) => oldValues[token]!);
   const rewards = klPenalties(episode, positions, config.kl).map((penalty) => -penalty);
   const last = positions.length - 1;
+  const goesOn = config.truncation === "bootstrap" && episode.finishReason === "length";
+  const atLast = (is: boolean) => Uint8Array.from(positions, (_, step) => (is && step === last ? 1 : 0));
   if (last >= 0) rewards[last]! += episode.reward;
   const estimated = generalisedAdvantages(
     {
@@ -58,8 +60,9 @@ function estimate(episode: Episode, config: AlgorithmConfigOf<"ppo">): TrainSamp
       environments: 1,
       rewards,
       values,
-      terminated: Uint8Array.from(positions, (_, step) => (step === last ? 1 : 0)),
-      truncated: new Uint8Array(positions.length),
+      terminated: atLast(!goesOn),
+      truncated: atLast(goesOn),
+      finalValues: values,
       lastValues: [0],
     },
     config,
@@ -79,9 +82,10 @@ function estimate(episode: Episode, config: AlgorithmConfigOf<"ppo">): TrainSamp
  *
  *     G_t = r − sum over s ≥ t of kl_s        A_t = (G_t − mean(G)) / (std(G) + 1e-6)
  *
- * with PPO's clipped loss. With `baseline: group-mean`, r is the reward less its group's mean.
+ * with PPO's clipped loss. With a baseline (the paper's variant for several samples a prompt) r is the reward less its
+ * group's mean, and the KL is a term of the loss, estimated by k2, unless it is configured to be in the reward.
  */
-export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++">): Algorithm {
+export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++" | "reinforce++-baseline">): Algorithm {
   return {
     config,
     loss: lossOf(config),
@@ -93,7 +97,7 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++">): Alg
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
       return groups.flatMap(({ episodes }) => {
-        const baseline = config.baseline === "none" ? 0 : mean(episodes.map((episode) => episode.reward));
+        const baseline = config.name === "reinforce++" ? 0 : mean(episodes.map((episode) => episode.reward));
         return episodes.map((episode) => {
           const positions = policyTokenPositions(episode);
           const credit = klPenalties(episode, positions, config.kl);
@@ -110,8 +114,8 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++">): Alg
 }
 
 /** Puts values of the policy's tokens back where those tokens stand. */
-function place(episode: Episode, positions: Int32Array, values: Float64Array): Float32Array {
-  const placed = new Float32Array(episode.tokens.length);
+function place(episode: Episode, positions: Int32Array, values: Float64Array): Float64Array {
+  const placed = new Float64Array(episode.tokens.length);
   for (let step = 0; step < positions.length; step++) placed[positions[step]!] = values[step]!;
   return placed;
 }

@@ -6,9 +6,14 @@ export function mean(values: readonly number[]): number {
 }
 
 /**
- * Standard deviation with divisor n, not n − 1: the values are the whole population that is normalised. (Libraries whose
- * default divides by n − 1 give advantages smaller by sqrt((n − 1) / n).)
+ * Standard deviation with divisor n: the values are the whole population that is normalised. With `sample` it is n − 1,
+ * whose advantages are smaller by sqrt((n − 1) / n).
  */
-export function standardDeviation(values: readonly number[], center = mean(values)): number {
-  return Math.sqrt(values.reduce((sum, value) => sum + (value - center) ** 2, 0) / values.length);
+export function standardDeviation(
+  values: readonly number[],
+  center = mean(values),
+  of: "population" | "sample" = "population",
+): number {
+  const divisor = of === "population" ? values.length : Math.max(1, values.length - 1);
+  return Math.sqrt(values.reduce((sum, value) => sum + (value - center) ** 2, 0) / divisor);
 }

@@ -20,6 +20,14 @@ export const ArithmeticTaskConfig = z
     reverseAnswer: z.boolean().default(false),
     /** share of problems kept for evaluation */
     heldOutFraction: z.number().min(0).lt(1).default(0.1),
+    /** another number parts the problems into training, validation and held-out ones in another way */
+    split: z.int().nonnegative().default(0),
+    /** share of problems kept for choosing among policies, apart from those that judge the chosen one */
+    validationFraction: z.number().min(0).lt(1).default(0.05),
+  })
+  .refine((value) => value.heldOutFraction + value.validationFraction < 1, {
+    path: ["validationFraction"],
+    error: "a number that leaves problems to train on beside heldOutFraction",
   })
   .refine((value) => value.minOperand <= value.maxOperand, {
     path: ["maxOperand"],
@@ -39,8 +47,9 @@ export type ArithmeticProblem = {
 /**
  * Arithmetic problems as prompts, one token a character.
  *
- * Whether a problem is for training or held out is decided by a hash of the problem alone (of its operands in order of
- * size where they commute, so 12+34 and 34+12 fall together): the two sets are disjoint for every seed, step and process.
+ * Whether a problem is for training, for validation or held out is decided by a hash of the problem and `split` alone: the sets are
+ * disjoint for every seed, step and process. Where operands commute, both orders are one problem: 12+34 and 34+12 fall
+ * together, and count once.
  */
 export interface ArithmeticTask {
   readonly config: ArithmeticTaskConfig;
@@ -53,12 +62,18 @@ export interface ArithmeticTask {
    * are a prefix of more, so a resumed run asks for the same step and gets the same prompts.
    */
   problemsAt(step: number, count: number): Prompt[];
-  /** `count` different held-out prompts, the same for every seed. Throws `config.invalid` if there are not so many. */
+  /** Prompts of `count` different held-out problems of the split, the same for every seed. Throws `config.invalid` if there are not so many. */
   heldOut(count: number): Prompt[];
-  isHeldOut(problem: Pick<ArithmeticProblem, "left" | "operator" | "right">): boolean;
+  /** The same of the validation problems. */
+  validation(count: number): Prompt[];
+  /** Prompts of `count` different training problems, in either order of operands; which depends on the seed alone. */
+  demonstrated(count: number): Prompt[];
+  splitOf(problem: Pick<ArithmeticProblem, "left" | "operator" | "right">): ArithmeticSplit;
   /** Prompt, answer and stop token, learned from the answer on: for a supervised warm-up. */
   demonstration(prompt: Prompt): { tokens: Int32Array; mask: Float32Array };
 }
+
+export type ArithmeticSplit = "training" | "validation" | "held-out";
 
 /** Every character of a problem and its answer. */
 export const arithmeticAlphabet = "0123456789+-*=";
@@ -72,9 +87,11 @@ export function createArithmeticTask(value: unknown = {}, path = "task"): Arithm
   const tokenizer = createCharacterTokenizer(arithmeticAlphabet);
   const training = createRandom(config.seed).split("arithmetic/training");
 
-  const isHeldOut: ArithmeticTask["isHeldOut"] = ({ left, operator, right }) => {
-    const [first, second] = operator !== "-" && left > right ? [right, left] : [left, right];
-    return hashString(`${first}${operator}${second}`) < config.heldOutFraction * 2 ** 32;
+  const splitOf: ArithmeticTask["splitOf"] = (problem) => {
+    const identity = identityOf(problem);
+    const share = hashString(config.split === 0 ? identity : `${config.split} ${identity}`) / 2 ** 32;
+    if (share < config.heldOutFraction) return "held-out";
+    return share < config.heldOutFraction + config.validationFraction ? "validation" : "training";
   };
 
   const draw = (random: Random, wanted: (problem: ArithmeticProblem) => boolean, what: string): ArithmeticProblem => {
@@ -84,9 +101,20 @@ export function createArithmeticTask(value: unknown = {}, path = "task"): Arithm
     }
     throw new TreadleError(
       "config.invalid",
-      `no ${what} found with heldOutFraction '${config.heldOutFraction}' and operands '${config.minOperand}' to ` +
-        `'${config.maxOperand}': widen the operands' range, change ${path}.heldOutFraction, or ask for fewer`,
+      `no ${what} found with heldOutFraction '${config.heldOutFraction}', validationFraction ` +
+        `'${config.validationFraction}' and operands '${config.minOperand}' to '${config.maxOperand}': widen the ` +
+        `operands' range, change ${path}.heldOutFraction or ${path}.validationFraction, or ask for fewer`,
     );
+  };
+
+  const different = (split: ArithmeticSplit, random: Random, count: number): ArithmeticProblem[] => {
+    const seen = new Set<string>();
+    return Array.from({ length: count }, (_, index) => {
+      const fresh = (candidate: ArithmeticProblem) => splitOf(candidate) === split && !seen.has(identityOf(candidate));
+      const problem = draw(random, fresh, `${split} problem number '${index + 1}' of '${count}'`);
+      seen.add(identityOf(problem));
+      return problem;
+    });
   };
 
   const promptOf = (problem: ArithmeticProblem, occurrence: string): Prompt => ({
@@ -100,22 +128,27 @@ export function createArithmeticTask(value: unknown = {}, path = "task"): Arithm
     tokenizer,
     maxPromptTokens: 2 * String(config.maxOperand).length + 2,
     maxAnswerTokens: longestAnswer(config) + 1,
-    isHeldOut,
+    splitOf,
     problemsAt(step, count) {
       const random = training.split(step);
       return Array.from({ length: count }, (_, index) => {
-        const problem = draw(random, (candidate) => !isHeldOut(candidate), "training problem");
+        const problem = draw(random, (candidate) => splitOf(candidate) === "training", "training problem");
         return promptOf(problem, `@${step}.${index}`);
       });
     },
     heldOut(count) {
-      const random = createRandom("arithmetic/held-out");
-      const seen = new Set<string>();
-      return Array.from({ length: count }, (_, index) => {
-        const fresh = (candidate: ArithmeticProblem) => isHeldOut(candidate) && !seen.has(candidate.text);
-        const problem = draw(random, fresh, `held-out problem number '${index + 1}' of '${count}'`);
-        seen.add(problem.text);
-        return promptOf(problem, `@held-out.${index}`);
+      const problems = different("held-out", createRandom("arithmetic/held-out"), count);
+      return problems.map((problem, index) => promptOf(problem, `@held-out.${index}`));
+    },
+    validation(count) {
+      const problems = different("validation", createRandom("arithmetic/validation"), count);
+      return problems.map((problem, index) => promptOf(problem, `@validation.${index}`));
+    },
+    demonstrated(count) {
+      const problems = different("training", createRandom(config.seed).split("arithmetic/demonstrated"), count);
+      return problems.flatMap((problem, index) => {
+        const turned = commuted(problem);
+        return [problem, ...(turned ? [turned] : [])].map((order) => promptOf(order, `@demonstrated.${index}`));
       });
     },
     demonstration(prompt) {
@@ -144,6 +177,19 @@ export function measureAccuracy(
     (prompt, index) => prompt.answer !== undefined && tokenizer.decode(completions[index]!.tokens) === prompt.answer,
   ).length;
   return { correct, total: prompts.length, accuracy: prompts.length === 0 ? 0 : correct / prompts.length };
+}
+
+/** One text for both orders of operands that commute. */
+function identityOf({ left, operator, right }: Pick<ArithmeticProblem, "left" | "operator" | "right">): string {
+  const [first, second] = operator !== "-" && left > right ? [right, left] : [left, right];
+  return `${first}${operator}${second}`;
+}
+
+/** The same problem with its operands in the other order, where that is another text. */
+function commuted(problem: ArithmeticProblem): ArithmeticProblem | undefined {
+  const { left, operator, right } = problem;
+  if (operator === "-" || left === right) return undefined;
+  return { ...problem, left: right, right: left, text: `${right}${operator}${left}=` };
 }
 
 function drawProblem(random: Random, config: ArithmeticTaskConfig): ArithmeticProblem {

@@ -17,6 +17,7 @@ export function makeEpisode(given: Partial<Episode> & { readonly policyTokens?: 
     mask,
     logprobs: Float32Array.from(mask, (chosen) => -chosen),
     policyVersions: Int32Array.from(mask, (chosen) => (chosen === 0 ? -1 : 0)),
+    temperature: 1,
     finishReason: "stop",
     reward: 0,
     ...fields,

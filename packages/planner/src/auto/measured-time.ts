@@ -2,6 +2,7 @@
 import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
 import { fittedSeconds } from "../profile/time-fit.ts";
+import { sharedOut } from "../profile/whole-items.ts";
 
 /** How far the planner looks: more devices or items than these do not occur. */
 export type Range = {
@@ -90,24 +91,13 @@ function mergeSamples(profile: ComponentProfile, range: Where): Measured[] {
     if (better) byPoint.set(point, sample);
   }
   return [...byPoint.values()].map((sample) => {
-    const expected = profile.fit ? fittedAt(profile, range, sample.devices, sample.items, range.measuredBatch) : 0;
+    const { devices, items, wholeItems = items } = sample;
+    const isWhole = items >= range.measuredBatch;
+    // As the fit was made: of what the busiest rank had.
+    const expected = fittedSeconds(profile, { devices, items: wholeItems, isWhole }) ?? 0;
     const isComparable = expected > 0 && sample.seconds > 0;
     return { ...sample, ...(isComparable ? { offBy: Math.log(sample.seconds / expected) } : {}) };
   });
-}
-
-/** Ranks share out whole items, so the busiest of them has no less than one, and what it has decides. */
-function shareOut(
-  { devicesPerRank }: ComponentProfile,
-  { takenPerItem }: Pick<Range, "takenPerItem">,
-  devices: number,
-  items: number,
-): { devices: number; items: number } {
-  const taken = Math.max(1, Math.round(items * takenPerItem));
-  if (!Number.isFinite(taken)) return { devices, items };
-  const ranks = Math.min(taken, Math.max(1, Math.floor(devices / devicesPerRank)));
-  const busiest = (Math.ceil(taken / ranks) * ranks) / takenPerItem;
-  return { devices: ranks * devicesPerRank, items: Math.max(items, busiest) };
 }
 
 function secondsAt(
@@ -137,7 +127,8 @@ function secondsAt(
 
 /** `batch`: of the step that the items are of. */
 function fittedAt(profile: ComponentProfile, range: Where, devices: number, items: number, batch: number): number {
-  return fittedSeconds(profile, { ...shareOut(profile, range, devices, items), isWhole: items >= batch })!;
+  const shared = sharedOut({ devices, items }, profile.devicesPerRank, range.takenPerItem);
+  return fittedSeconds(profile, { ...shared, isWhole: items >= batch })!;
 }
 
 /**

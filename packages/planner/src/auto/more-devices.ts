@@ -1,4 +1,5 @@
 /** What would help: the seconds that a few more devices for one part of a schedule would save, all else left as it is. */
+import { mostDevices } from "../plan/component-time.ts";
 import { evaluateSchedule } from "../plan/evaluate.ts";
 import { compileModel } from "../plan/model.ts";
 import type { PlanProblem, Schedule } from "../plan/problem.ts";
@@ -9,6 +10,8 @@ export type MoreDevices = {
   readonly components: readonly string[];
   readonly devices: number;
   readonly savedSeconds: number;
+  /** of these components the ranks that they may have are all there, so that no device helps them */
+  readonly atMostRanks: readonly string[];
 };
 
 /** Devices that are tried in addition, relative to those there are. */
@@ -35,7 +38,9 @@ export function moreDevices(costs: PlanProblem, real: PlanProblem, schedule: Sch
           : { ...problem, pools: { ...problem.pools, [pool]: grown(problem.pools[pool]!, devices) } };
       const wider = widen(schedule, path, devices, (id) => nodeOf.get(id)!.pool === pool);
       const after = evaluateSchedule(compileModel(larger), wider).time ?? before;
-      return { components, devices, savedSeconds: Math.max(0, before - after) };
+      const own = at(schedule, path).devices;
+      const atMostRanks = components.filter((id) => mostDevices(nodeOf.get(id)!) <= own);
+      return { components, devices, savedSeconds: Math.max(0, before - after), atMostRanks };
     })
     .sort((a, b) => b.savedSeconds / b.devices - a.savedSeconds / a.devices);
 }

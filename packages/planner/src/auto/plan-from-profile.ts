@@ -2,6 +2,7 @@
 import {
   type DeviceSpec,
   type PlacementMode,
+  type PlacementWishes,
   type Plan,
   type Profile,
   type SolveOptions,
@@ -9,6 +10,7 @@ import {
 } from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
+import { brokenWishes, withWishes } from "../placement-wishes.ts";
 import { residentMemory } from "../plan/component-time.ts";
 import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
 import { limitsOf } from "../plan/explain.ts";
@@ -24,6 +26,8 @@ import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
 import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
 import { capacityOf, expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
+import { stepWithEnds } from "./stream-ends.ts";
+import { replaySwaps, type Turn, turnSeconds } from "./turn-replay.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
   readonly components: readonly PlacementComponent[];
@@ -35,6 +39,8 @@ export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "max
    * without it predictions alone count
    */
   readonly trialTolerance?: number | undefined;
+  /** `placement.wishes` */
+  readonly wishes?: PlacementWishes | undefined;
 } & Pick<SolveOptions, "deadlineMs" | "nowMs">;
 
 /** One way to run the workflow. */
@@ -72,18 +78,31 @@ export type PlanFromProfile = {
  * Pure. Throws as `planProblemOf` and `resolvePlacement` do, and `placement.impossible` where no schedule fits the
  * devices and their memory.
  */
-export function planFromProfile(profile: Profile, options: PlanFromProfileOptions): PlanFromProfile {
+export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
+  const options: PlanFromProfileOptions = { ...asked, ...withWishes(wantingOf(asked)) };
+  const { wishes } = options;
   const { devices, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } = options;
   const pins = pinsOf(pinned ?? {}, { components, devices, nodeGroups });
-  const question = planProblemOf(profile, { devices, batch, maxStaleness, components, pins });
+  const target = { batch, maxStaleness, components, pins, wishes };
+  const question = planProblemOf(profile, { ...target, devices });
   const answer = solvePlan(question.problem, { deadlineMs, nowMs });
   if (answer.schedule === null) {
     throw new TreadleError("placement.impossible", `no plan is possible: ${answer.explanation.join("; ")}`, {
       details: { explanation: answer.explanation },
     });
   }
-  const alternatives = answer.alternatives
-    .map(({ mode, schedule }) => place(profile, options, question, { mode, schedule }))
+  const placed = answer.alternatives.map((found) => place(profile, options, question, found));
+  const broken = placed.map(({ plan }) => brokenWishes(plan, wishes, devices));
+  if (broken.every((reasons) => reasons.length > 0)) {
+    const reasons = placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`);
+    throw new TreadleError(
+      "placement.impossible",
+      `no plan that was found keeps placement.wishes: ${reasons.join("; ")}; drop or loosen one of them`,
+      { details: { reasons } },
+    );
+  }
+  const alternatives = placed
+    .filter((_, i) => broken[i]!.length === 0)
     // Where the cores that slots share bound several of them alike, the one that would be faster without.
     .sort((a, b) => a.stepSeconds - b.stepSeconds || a.timeline.seconds - b.timeline.seconds);
   const best = fastest(alternatives, trialTolerance);
@@ -96,13 +115,20 @@ export function planFromProfile(profile: Profile, options: PlanFromProfileOption
     limits: best.limits,
     explanation,
     moreDevices: moreDevices(
-      planProblemOf(profile, { devices: twice(devices), batch, maxStaleness, components, pins }).problem,
+      planProblemOf(profile, { ...target, devices: twice(devices) }).problem,
       question.problem,
       best.schedule,
     ),
     boundSeconds: Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds,
   };
 }
+
+const wantingOf = ({ components, devices, nodeGroups, wishes }: PlanFromProfileOptions) => ({
+  components: [...components],
+  devices: [...devices],
+  nodeGroups,
+  wishes,
+});
 
 /** What a run would choose, or try first. */
 function fastest(alternatives: readonly PlannedMode[], tolerance: number | undefined): PlannedMode {
@@ -162,7 +188,12 @@ function place(
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
   const cost = costSchedule(compileModel(asPlaced), schedule);
-  const time = overlapped(asPlaced, cost.step, cost.busy);
+  const inTurn = maxStaleness === 0 && profile.graph.cycles.length === 0 ? turnSeconds(cost, batch) : undefined;
+  const time =
+    inTurn === undefined
+      ? overlapped(asPlaced, stepWithEnds(cost, profile, batch), cost.busy)
+      : inTurn +
+        replaySwaps(turnsOf(plan, profile, memory), new Map(devices.map((each) => [each.id, each.memoryBytes])));
   const capacity = capacityOf(schedule, batch, profile.graph);
   const atLeast = processorBoundOf(profile, devices, problem, cost);
   const shared =
@@ -187,6 +218,15 @@ function place(
     plan: placed,
     measured: measuredSteps(profile, placed, batch),
   };
+}
+
+/** In the order of their first calls. */
+function turnsOf(plan: Plan, { graph, components }: Profile, memory: ReadonlyMap<string, number>): Turn[] {
+  return Object.keys(graph.components).flatMap((name) => {
+    const ranks = plan.components[name]?.ranks ?? [];
+    const { onloadSeconds = 0, offloadSeconds = 0 } = components[name] ?? {};
+    return ranks.length > 0 ? [{ ranks, bytes: memory.get(name) ?? 0, onloadSeconds, offloadSeconds }] : [];
+  });
 }
 
 /** Who takes turns does so one after the other. */

@@ -1,5 +1,5 @@
 import type { DeviceSpec, Profile } from "@treadle/contracts";
-import { leastSeconds } from "../plan/component-time.ts";
+import { leastSeconds, usedDevices } from "../plan/component-time.ts";
 import { type Cost, overlapped } from "../plan/evaluate.ts";
 import type { PlanProblem } from "../plan/problem.ts";
 
@@ -51,9 +51,7 @@ function workInChunks(profile: Profile, problem: PlanProblem, { schedule, parts,
   const members = problem.nodes.filter(({ id }) => names.includes(id));
   const limits = { batch, memoryPerDevice: Number.POSITIVE_INFINITY };
   const wholeStep = leastSeconds(members, devices, batch, limits);
-  const ranks = Math.max(
-    ...members.map(({ unit, maxDevices }) => Math.floor(Math.min(devices, maxDevices ?? devices) / unit)),
-  );
+  const ranks = Math.max(...members.map((node) => usedDevices(node, devices) / node.unit));
   const busySeconds = (seconds: number, taken: number): number => seconds * Math.max(1, Math.min(ranks, taken));
   const growth = ((batch / items) * busySeconds(step, items)) / busySeconds(wholeStep, batch);
   return whole * Math.max(1, growth);

@@ -1,8 +1,15 @@
 /** From a measured profile and a cluster to a problem that `solvePlan` reads. */
-import { type ComponentProfile, type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
+import {
+  type ComponentProfile,
+  type DeviceSpec,
+  type PlacementWishes,
+  Profile,
+  TreadleError,
+} from "@treadle/contracts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { formatBytes, rankBounds } from "../placement-ranks.ts";
-import type { PlanNode, PlanProblem } from "../plan/problem.ts";
+import { type PlanNode, type PlanProblem, planModes } from "../plan/problem.ts";
+import { takenPerItem } from "../profile/whole-items.ts";
 import { memoryFormula, timeTable } from "./measured-time.ts";
 import { type Pin, type Pool, poolsOf } from "./pools.ts";
 
@@ -16,6 +23,8 @@ export type PlanTarget = {
   readonly components?: readonly PlacementComponent[] | undefined;
   /** components whose devices are given */
   readonly pins?: readonly Pin[] | undefined;
+  /** devices and ranks are without what these take away already */
+  readonly wishes?: PlacementWishes | undefined;
 };
 
 export type ProfileProblem = {
@@ -61,7 +70,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
         maxDevices,
         batch: target.batch,
         measuredBatch: profile.graph.batch,
-        takenPerItem: takenPerItem(name, profile),
+        takenPerItem: takenPerItem(name, profile.graph) || Number.POSITIVE_INFINITY,
         isWhole: profile.graph.cycles.some((members) => members.includes(name)),
       }),
       stream: false,
@@ -86,6 +95,11 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     residency: "lazy",
     swaps: "round",
     maxStaleness: target.maxStaleness,
+    modes: target.wishes?.modes ?? [...planModes],
+    reserved: 0,
+    together: target.wishes?.together ?? [],
+    apart: target.wishes?.apart ?? [],
+    useAll: target.wishes?.useAllDevices ?? false,
     pools: Object.fromEntries(
       pools
         .filter((p) => p !== main)
@@ -99,12 +113,6 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     profile.overheadSeconds,
   );
   return { problem, pools, serialSeconds, notes };
-}
-
-function takenPerItem(name: string, { graph }: Profile): number {
-  const takes = Object.values(graph.components[name]!.methods).flatMap((method) => method.takes);
-  const taken = takes.map((channel) => (graph.channels[channel]?.itemsPerStep ?? 0) / graph.batch);
-  return Math.max(0, ...taken) || Number.POSITIVE_INFINITY;
 }
 
 const refresh = (workflow: string): string => `measure again with 'treadle profile ${workflow}'`;
@@ -250,6 +258,10 @@ function notesOn(name: string, profile: ComponentProfile, maxDevices: number, ba
   if (beyond !== "" && fit === null)
     notes.push(
       `'${name}' was not measured ${beyond}, and there are too few samples to extrapolate: more devices are taken to bring it nothing`,
+    );
+  else if (beyond !== "" && new Set(devices).size === 1 && maxDevices > most)
+    notes.push(
+      `'${name}' was measured on ${most} ${most === 1 ? "device" : "devices"} only, so nothing is known of how its work splits over more: it is taken to split evenly`,
     );
   else if (beyond !== "" || (fit !== null && fit.relativeError > noteworthyError))
     notes.push(

@@ -1,7 +1,7 @@
 /** From a schedule to devices by name: the input of `resolvePlacement`, and how finely each channel is chunked. */
 import type { DeviceSpec, FlowGraph, PlacementMode, Plan } from "@treadle/contracts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
-import { exactSeconds } from "../plan/component-time.ts";
+import { exactSeconds, mostDevices } from "../plan/component-time.ts";
 import type { PlanNode, PlanProblem, Schedule } from "../plan/problem.ts";
 import type { Pool } from "./pools.ts";
 
@@ -71,7 +71,7 @@ export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readon
   return shares;
 }
 
-const useful = ({ maxDevices }: PlanNode, devices: number): number => Math.min(devices, maxDevices ?? devices);
+const useful = (node: PlanNode, devices: number): number => Math.min(devices, mostDevices(node));
 
 const wholeUnits = ({ unit }: PlanNode, devices: number): number => Math.floor(devices / unit) * unit;
 

@@ -2,8 +2,13 @@ import type { ComponentTime, PlanNode } from "./problem.ts";
 
 /** Devices a node uses when it is given `devices`, or 0 where it cannot run. */
 export function usedDevices(node: PlanNode, devices: number): number {
-  const used = Math.floor(Math.min(devices, node.maxDevices ?? devices) / node.unit) * node.unit;
+  const used = Math.floor(Math.min(devices, mostDevices(node)) / node.unit) * node.unit;
   return used >= 1 && used >= node.minDevices ? used : 0;
+}
+
+/** That a node can use, however many there are. */
+export function mostDevices({ unit, maxDevices = Number.POSITIVE_INFINITY, maxRanks }: PlanNode): number {
+  return Math.min(maxDevices, maxRanks === undefined ? Number.POSITIVE_INFINITY : maxRanks * unit);
 }
 
 type FormulaTime = Extract<ComponentTime, { type: "formula" }>;

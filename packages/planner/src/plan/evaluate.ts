@@ -2,14 +2,9 @@ import { readProblem, type SolveOptions } from "@treadle/contracts";
 import { leastSeconds } from "./component-time.ts";
 import { bitsOf, hasEdgeBetween } from "./graph.ts";
 import { chunkAllowed, compileModel, type PlanModel } from "./model.ts";
-import {
-  type EvalAnswer,
-  EvalProblem,
-  type PlanMode,
-  type PlanNode,
-  type PlanProblem,
-  type Schedule,
-} from "./problem.ts";
+import { idleIn, usableDevices } from "./plan-wishes.ts";
+import { type EvalAnswer, EvalProblem, type PlanNode, type PlanProblem, type Schedule } from "./problem.ts";
+import { modeOf } from "./schedule-mode.ts";
 import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
 
 class Illegal extends Error {
@@ -45,12 +40,18 @@ export function costSchedule(model: PlanModel, schedule: Schedule): Cost {
   requireItems("schedule", schedule, problem.batch);
   const whole = cost(model, schedule, "schedule", problem.swaps === "round");
   const { mask, used } = whole;
-  if ((mask & ~model.freeMask) !== 0) requireAtMost("schedule", schedule.devices, problem.devices);
+  if ((mask & ~model.freeMask) !== 0) requireAtMost("schedule", schedule.devices, usableDevices(problem));
+  const mode = modeOf(schedule);
+  // What runs as one shares nothing, so it is any mode.
+  if (schedule.op !== "node" && !problem.modes.includes(mode))
+    throw new Illegal("schedule", `is ${mode}, and wanted is ${problem.modes.map((one) => `'${one}'`).join(" or ")}`);
   for (const [pool, { devices }] of Object.entries(problem.pools)) {
     const count = used.get(pool) ?? 0;
     if (count > devices) throw new Illegal("schedule", `uses ${count} devices of pool '${pool}', which has ${devices}`);
   }
   const missing = model.dag.components.filter((_, i) => (mask & (1 << i)) === 0);
+  const [idle] = problem.useAll ? idleIn(problem, schedule) : [];
+  if (idle !== undefined) throw new Illegal("schedule", idle);
   if (missing.length > 0) throw new Illegal("schedule", `does not run ${missing.map((c) => `'${c.id}'`).join(", ")}`);
   return whole;
 }
@@ -96,6 +97,8 @@ function cost(model: PlanModel, schedule: Schedule, path: string, comesRound: bo
     requireOrder(model, a.mask, b.mask, path);
     const cycle = dag.cycles.find((c) => (c.mask & a.mask) !== 0 && (c.mask & b.mask) !== 0);
     if (cycle) throw new Illegal(path, "has members of a cycle take turns; run the cycle as one node, or own devices");
+    if (!model.wishes.mayTakeTurns(a.mask, b.mask))
+      throw new Illegal(path, "has components take turns that are to be kept apart");
     const { swap, swapBack } = turnSeconds(model, a.mask, b.mask, comesRound, ({ id, pool }) =>
       pool === undefined ? devices : own.get(id)!,
     );
@@ -114,6 +117,7 @@ function cost(model: PlanModel, schedule: Schedule, path: string, comesRound: bo
   if (!problem.parallelIndependent) throw new Illegal(path, "'parallel' needs parallelIndependent");
   requireSplit(model, sides, [a, b], devices, path);
   requireOrder(model, a.mask, b.mask, path);
+  requireOwnDevices(model, a.mask, b.mask, path);
   const inCycle = dag.cycles.some((c) => (c.mask & a.mask) !== 0 && (c.mask & b.mask) !== 0);
   if (inCycle || hasEdgeBetween(dag, a.mask, b.mask))
     throw new Illegal(path, "the sides of 'parallel' depend on each other");
@@ -146,6 +150,8 @@ function costNode(model: PlanModel, schedule: Extract<Schedule, { op: "node" }>,
     throw new Illegal(`${path}.node`, `'${schedule.node}' is not a component; known are ${known}`);
   }
   const { members } = component;
+  if (!model.wishes.mayBeOne(component))
+    throw new Illegal(path, `'${schedule.node}' runs components that are to be kept apart`);
   const { pool } = members[0]!;
   if (pool !== undefined && problem.pools[pool]!.shared && devices !== problem.pools[pool]!.devices) {
     const all = problem.pools[pool]!.devices;
@@ -178,7 +184,7 @@ function turnSeconds(
     if (a === 0 || b === 0) continue;
     const members = [...bitsOf(a | b)].flatMap((bit) => dag.components[bit]!.members);
     if (problem.residency === "lazy" && fitTogether(problem, members, devicesOf)) continue;
-    const mostOf = (node: PlanNode): number => (pool === undefined ? problem.devices : devicesOf(node));
+    const mostOf = (node: PlanNode): number => (pool === undefined ? usableDevices(problem) : devicesOf(node));
     const { swap, swapBack } = turnSwap({ problem, dag }, a, b, comesRound, mostOf);
     if (swap + swapBack > slowest.swap + slowest.swapBack) slowest = { swap, swapBack };
   }
@@ -208,6 +214,7 @@ function costPipeline(model: PlanModel, schedule: Extract<Schedule, { op: "pipel
     mask |= part.mask;
     costs.push(part);
   }
+  for (const part of costs) requireOwnDevices(model, part.mask, mask & ~part.mask, path);
   requireSplit(model, stages, costs, devices, path);
   const [slowest, busiest] = [Math.max(...costs.map((c) => c.step)), Math.max(...costs.map((c) => c.busy))];
   const count = items / chunk;
@@ -249,6 +256,11 @@ function requireSplit(
   if (odd) throw new Illegal(path, `a part of ${odd.devices} devices is not a multiple of ${splits.multipleOf}`);
 }
 
+function requireOwnDevices({ wishes }: PlanModel, first: number, second: number, path: string): void {
+  if (!wishes.mayOwnDevices(first, second))
+    throw new Illegal(path, "splits devices of components that are to be kept together");
+}
+
 /** What comes first may not need, directly or not, anything of what comes second. */
 function requireOrder(model: PlanModel, first: number, second: number, path: string): void {
   if ((first & second) !== 0) {
@@ -257,21 +269,6 @@ function requireOrder(model: PlanModel, first: number, second: number, path: str
   }
   if (hasEdgeBetween(model.dag, second, first))
     throw new Illegal(path, "its first part needs what its second part produces");
-}
-
-/** The name for what a schedule does: take turns, own devices, or both. */
-export function modeOf(schedule: Schedule): PlanMode {
-  let temporal = false;
-  let spatial = false;
-  const visit = (part: Schedule): void => {
-    if (part.op === "node") return;
-    if (part.op === "temporal") temporal = true;
-    else spatial = true;
-    for (const side of "stages" in part ? part.stages : [part.first, part.second]) visit(side);
-  };
-  visit(schedule);
-  if (temporal && spatial) return "hybrid";
-  return spatial ? "spatial" : "temporal";
 }
 
 /** `{"op":"eval"}` of the problem `plan`: its answer for one given schedule. */

@@ -2,7 +2,8 @@ import { exactSeconds } from "./component-time.ts";
 import { type Cost, costSchedule } from "./evaluate.ts";
 import { bitsOf } from "./graph.ts";
 import type { PlanModel } from "./model.ts";
-import type { PlanAlternative, PlanStats, Schedule } from "./problem.ts";
+import { usableDevices } from "./plan-wishes.ts";
+import { type PlanAlternative, type PlanProblem, type PlanStats, planModes, type Schedule } from "./problem.ts";
 import { memoryOfPool } from "./turn-swap.ts";
 
 const seconds = (value: number): string => `${Number(value.toPrecision(4))} s`;
@@ -21,7 +22,7 @@ export function explainPlan(
   const [best] = alternatives;
   const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
   const lines = [
-    `${best!.mode}: ${problem.batch} items on ${problem.devices} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(schedule)}`,
+    `${best!.mode}: ${problem.batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(schedule)}`,
     ...limitsOf(cost),
   ];
   if (problem.maxStaleness > 0) {
@@ -36,12 +37,15 @@ export function explainPlan(
     );
   }
   for (const other of alternatives.slice(1)) {
+    const takes = `takes ${seconds(other.time)}, ${(other.time / best!.time).toFixed(2)} times as long: ${describe(other.schedule)}`;
     lines.push(
-      `the best ${other.mode} schedule takes ${seconds(other.time)}, ${(other.time / best!.time).toFixed(2)} times as long: ${describe(other.schedule)}`,
+      other.proven
+        ? `the best ${other.mode} schedule ${takes}`
+        : `the best ${other.mode} schedule that was found ${takes}; it is not proven to be the best, which takes at least ${seconds(other.bound)}`,
     );
   }
   for (const mode of ["temporal", "spatial"] as const) {
-    if (alternatives.some((a) => a.mode === mode)) continue;
+    if (alternatives.some((a) => a.mode === mode) || !problem.modes.includes(mode)) continue;
     lines.push(
       `no ${mode} schedule is feasible${mode === "spatial" && model.dag.components.length > model.levels ? ": there are more components than devices to give" : ""}`,
     );
@@ -101,7 +105,7 @@ function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
     if (model.items.some((_, i) => Number.isFinite(model.leafSeconds(index, i)[model.levels]!))) continue;
     const { pool } = members[0]!;
     const free = { batch: problem.batch, memoryPerDevice: Number.POSITIVE_INFINITY };
-    const devices = pool === undefined ? problem.devices : problem.pools[pool]!.devices;
+    const devices = pool === undefined ? usableDevices(problem) : problem.pools[pool]!.devices;
     const runs = Array.from({ length: devices }, (_, i) => i + 1).some((d) =>
       Number.isFinite(exactSeconds(members, d, 1, free)),
     );
@@ -114,8 +118,21 @@ function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
   if (lines.length === 0)
     lines.push(
       stats.exact
-        ? "every component can run, but no schedule gives all of them enough devices and memory"
+        ? `every component can run, but no schedule gives all of them enough devices and memory${wishesOf(problem)}`
         : "no feasible schedule was found before the deadline",
     );
   return lines;
+}
+
+/** What was asked for, where that is why nothing fits. */
+function wishesOf({ modes, together, apart, reserved }: PlanProblem): string {
+  const quoted = (groups: readonly (readonly string[])[]): string =>
+    groups.map((ids) => ids.map((id) => `'${id}'`).join(" and ")).join(", ");
+  const wishes = [
+    ...(modes.length < planModes.length ? [`is ${modes.join(" or ")}`] : []),
+    ...(together.length > 0 ? [`keeps ${quoted(together)} together`] : []),
+    ...(apart.length > 0 ? [`keeps ${quoted(apart)} apart`] : []),
+    ...(reserved > 0 ? [`leaves ${reserved} devices free`] : []),
+  ];
+  return wishes.length === 0 ? "" : ` and ${wishes.join(", and ")}; drop one of these wishes`;
 }

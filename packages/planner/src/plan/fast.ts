@@ -33,6 +33,8 @@ export type FastOptions = {
   readonly limit?: number;
   /** of the grids of bounds, the coarsest first */
   readonly shapes?: readonly GridShape[];
+  /** splits looked at, after which it ends as at a deadline */
+  readonly mostWork?: number;
 };
 
 /**
@@ -44,7 +46,7 @@ export function solveFast(
   model: PlanModel,
   operations: Operations,
   checkDeadline: () => void,
-  { limit = Number.POSITIVE_INFINITY, shapes = gridShapes }: FastOptions = {},
+  { limit = Number.POSITIVE_INFINITY, shapes = gridShapes, mostWork = Number.POSITIVE_INFINITY }: FastOptions = {},
 ): FastResult {
   // Taking turns alone is soon searched, and nothing slower than its best is worth a look.
   const turns = { temporal: true, spatial: false };
@@ -58,12 +60,16 @@ export function solveFast(
     const isLast = i === shapes.length - 1 || grid.length === model.levels;
     let isSpent = false;
     const checkBoth = (): void => {
-      checkDeadline();
+      checkWork();
       const most = fewCandidates + bounds.evaluations * candidatesByEvaluation;
       isSpent = !isLast && search.candidates > most;
       if (isSpent) throw new DeadlinePassed();
     };
-    const bounds = new Bounds(model, operations, grid, checkDeadline, { limit: within });
+    const checkWork = (): void => {
+      checkDeadline();
+      if (bounds.evaluations + search.candidates + candidates > mostWork) throw new DeadlinePassed();
+    };
+    const bounds = new Bounds(model, operations, grid, checkWork, { limit: within });
     const search = new Search(model, bounds, operations, checkBoth);
     try {
       const found = search.run(within * (1 + limitSlack));
@@ -100,41 +106,65 @@ export const nothingFound: FastResult = {
 export const mostRefinedLevels = 2048;
 
 /** Up to so many levels times components a search is done about as soon as its bounds are. */
-const mostProven = 1024;
+const mostRough = 1024;
+
+/** Splits that a proof of a runner-up may look at: about a tenth of a second. */
+const mostProofWork = 6_000_000;
+/** With a schedule near the best at hand, coarse bounds would only be made to be made finer. */
+const proofShapes = gridShapes.slice(2);
+
+export type RunnerUp = {
+  /** the model, or of it only the schedules that count */
+  readonly model: PlanModel;
+  readonly operations: Operations;
+  /** a good schedule, soon */
+  readonly roughly: (limit: number) => FastResult;
+  /** seconds that no schedule is below */
+  readonly least: number;
+};
 
 /**
- * A good schedule without a search that proves it: what the bounds find on few levels, with its splits made
- * the best for what it does. For the purely spatial runner-up, whose last few percent decide nothing. `least`: seconds
- * that no schedule is below, as far as is known.
+ * The best schedule of a mode that is not the best of all: proven where that is soon done, else the best found, with what
+ * no schedule of the mode is below. The proof looks only for what is faster than what was found roughly.
  */
-export function solveNearly(
-  model: PlanModel,
-  operations: Operations,
-  rough: Rough,
-  checkDeadline: () => void,
-  least = Number.POSITIVE_INFINITY,
-): FastResult {
+export function solveRunnerUp({ model, operations, roughly, least }: RunnerUp, checkDeadline: () => void): FastResult {
   let found = nothingFound;
-  for (const limit of limitsAbove(least)) {
-    found = nearlyWithin(model, operations, rough, checkDeadline, limit);
-    if (found.schedule !== null) break;
+  if (model.levels * model.dag.components.length > mostRough) {
+    for (const limit of limitsAbove(least)) {
+      found = roughly(limit);
+      if (found.schedule !== null) break;
+    }
+  }
+  const known = Number.isFinite(least) ? least : 0;
+  const limits = found.schedule === null ? limitsAbove(least) : [found.time];
+  const shapes = found.schedule === null ? gridShapes : proofShapes;
+  try {
+    for (const limit of limits) {
+      const proof = solveFast(model, operations, checkDeadline, { limit, shapes, mostWork: mostProofWork });
+      const better = proof.time < found.time ? proof : found;
+      const counts = { states: found.states + proof.states, candidates: found.candidates + proof.candidates };
+      found = { ...better, ...counts, bound: Math.min(better.time, Math.max(known, proof.bound)) };
+      if (found.schedule !== null) break;
+    }
+  } catch (error) {
+    if (!(error instanceof DeadlinePassed)) throw error;
+    found = { ...found, bound: Math.min(found.time, Math.max(known, coarseBound(model, operations, found.time))) };
   }
   return found;
 }
 
-function nearlyWithin(
-  model: PlanModel,
-  operations: Operations,
-  rough: Rough,
-  checkDeadline: () => void,
-  limit: number,
-): FastResult {
-  if (model.levels * model.dag.components.length <= mostProven)
-    return solveFast(model, operations, checkDeadline, { limit });
+/** What no schedule is below, by coarse bounds alone, which are soon made. */
+function coarseBound(model: PlanModel, operations: Operations, limit: number): number {
+  const { dense, ratio } = gridShapes[0]!;
+  const bounds = new Bounds(model, operations, makeGrid(model.levels, dense, ratio), () => {}, { limit });
+  return bounds.lowerAt(model.all, 0, model.levels);
+}
+
+/** On few levels, with splits then made the best for what the schedule does. */
+export function solveRoughly(model: PlanModel, rough: Rough, limit: number): FastResult {
   const { bounds, search } = rough.way("spatial", limit);
   const found = bounds.upperAt(model.all, 0, model.levels) <= limit ? search.first() : null;
-  if (found === null && limit < Number.POSITIVE_INFINITY) return nothingFound;
-  if (found === null) return solveFast(model, operations, checkDeadline);
+  if (found === null) return nothingFound;
   const timeOf = (one: Schedule): number => evaluateSchedule(model, one)[model.objective] ?? Number.POSITIVE_INFINITY;
   const refined = model.levels <= mostRefinedLevels ? refineSplits(model, found) : found;
   const [before, after] = [timeOf(found), timeOf(refined)];

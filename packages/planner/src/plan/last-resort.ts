@@ -3,6 +3,7 @@ import type { FastResult } from "./fast.ts";
 import { bitsOf, topologicalOrder } from "./graph.ts";
 import type { Operations, PlanModel } from "./model.ts";
 import { nodeSchedule } from "./node-schedule.ts";
+import { usableDevices } from "./plan-wishes.ts";
 import type { Schedule } from "./problem.ts";
 
 /**
@@ -25,7 +26,7 @@ export function lastResort(model: PlanModel, operations: Operations): FastResult
     const leaf = cycle === undefined ? component : model.leaves.indexOf(cycle);
     if (!leaves.includes(leaf)) leaves.push(leaf);
   }
-  const whole = { devices: problem.devices, items: problem.batch };
+  const whole = { devices: usableDevices(problem), items: problem.batch };
   let schedule: Schedule;
   if (operations.temporal || leaves.length === 1) {
     schedule = leaves

@@ -1,10 +1,11 @@
 import { restOf } from "./candidate.ts";
-import { evaluateSchedule, modeOf } from "./evaluate.ts";
-import { type FastResult, limitsAbove, mostRefinedLevels, nothingFound } from "./fast.ts";
+import { evaluateSchedule } from "./evaluate.ts";
+import { type FastResult, mostRefinedLevels, nothingFound } from "./fast.ts";
 import { type PlanModel, type PlanSet, spatialSeconds, swapAt } from "./model.ts";
 import type { Schedule } from "./problem.ts";
 import { refineSplits } from "./refine.ts";
 import type { Rough, RoughWay } from "./rough.ts";
+import { modeOf } from "./schedule-mode.ts";
 
 type Candidate = { readonly time: number; readonly compose: () => Schedule };
 
@@ -12,21 +13,11 @@ type Candidate = { readonly time: number; readonly compose: () => Schedule };
 const mostComposed = 6;
 
 /**
- * The best schedule found that both takes turns and owns devices, where that is not the best of all: of two parts, each
- * of which only takes turns or only owns devices. With three components that is every hybrid there is; with more it is a
- * runner-up without a proof. Splits are found on a grid, and then made the best for what the schedule does.
- * `least`: seconds that no schedule is below, as far as is known.
+ * A good schedule that both takes turns and owns devices, soon: of two parts, each of which only takes turns or only owns
+ * devices. With three components that is every hybrid there is. Splits are found on a grid, and then made the best for
+ * what the schedule does. Nothing is looked for above `limit` seconds.
  */
-export function solveMixed(model: PlanModel, rough: Rough, least = Number.POSITIVE_INFINITY): FastResult {
-  let found = nothingFound;
-  for (const limit of limitsAbove(least)) {
-    found = mixedWithin(model, rough, limit);
-    if (found.time <= limit && found.schedule !== null) break;
-  }
-  return found;
-}
-
-function mixedWithin(model: PlanModel, rough: Rough, limit: number): FastResult {
+export function solveMixed(model: PlanModel, rough: Rough, limit: number): FastResult {
   const ways = { turns: rough.way("temporal", limit), beside: rough.way("spatial", limit) };
   const candidates = [...inTurn(model, ways), ...sideBySide(model, ways)].sort((a, b) => a.time - b.time);
   let [time, schedule] = [Number.POSITIVE_INFINITY, null as Schedule | null];
@@ -36,6 +27,7 @@ function mixedWithin(model: PlanModel, rough: Rough, limit: number): FastResult 
   };
   for (const { compose } of candidates.slice(0, mostComposed)) offer(compose());
   if (schedule !== null && model.levels <= mostRefinedLevels) offer(refineSplits(model, schedule));
+  if (time > limit) return nothingFound;
   const rows = ways.turns.bounds.numRows() + ways.beside.bounds.numRows();
   return { time, schedule, bound: 0, states: rows, candidates: candidates.length };
 }

@@ -1,5 +1,6 @@
 import { leastSeconds, leastSecondsByLevel } from "./component-time.ts";
 import { bitsOf, type Component, collapseCycles, type Dag, downClosedParts, hasEdgeBetween } from "./graph.ts";
+import { type CompiledWishes, compileWishes, usableDevices } from "./plan-wishes.ts";
 import { type Allocation, wholePools } from "./pool-allocation.ts";
 import type { PlanMode, PlanNode, PlanProblem } from "./problem.ts";
 import { fitTogether, memoryOfPool, turnSwap } from "./turn-swap.ts";
@@ -42,6 +43,11 @@ export type PlanSet = {
   readonly cuts: readonly Cut[];
 };
 
+/** What a schedule of a subgraph has to do, whatever else it does: take turns, own devices, or both. */
+type Need = { readonly turns: boolean; readonly beside: boolean };
+
+const nothing: Need = { turns: false, beside: false };
+
 /** What is minimised: the seconds of one step alone, or the seconds a step that the busiest devices work. */
 export type Objective = "step" | "busy";
 
@@ -55,6 +61,7 @@ export type PlanModel = {
   readonly dag: Dag;
   /** the components, then the cycles that may be collapsed or split */
   readonly leaves: readonly Component[];
+  readonly wishes: CompiledWishes;
   /** components that use no devices but those of their pools */
   readonly freeMask: number;
   /** devices of each of these */
@@ -72,6 +79,8 @@ export type PlanModel = {
   /** the subgraph of a mask, with its cuts; memoised */
   set(mask: number): PlanSet;
   readonly all: PlanSet;
+  /** the same, of which only schedules count that both take turns and own devices; undefined of a single component */
+  mixed(): PlanSet | undefined;
   numSets(): number;
 };
 
@@ -98,8 +107,10 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
   const { objective = "step", allocation = wholePools(problem) } = options;
   const dag = collapseCycles(problem);
   const multiple = problem.splits === "all" ? 1 : problem.splits.multipleOf;
-  const step = problem.devices % multiple === 0 ? multiple : problem.devices;
-  const levels = problem.devices / step;
+  const usable = usableDevices(problem);
+  const step = usable % multiple === 0 ? multiple : usable;
+  const levels = usable / step;
+  const wishes = compileWishes(problem, dag);
 
   const items = divisorsOf(problem.batch)
     .filter((chunk) => chunkAllowed(problem, problem.batch, chunk))
@@ -122,7 +133,8 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
       const { members } = leaves[leaf]!;
       const { pool } = members[0]!;
       const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, pool) };
-      if (pool === undefined) row = leastSecondsByLevel(members, levels, step, items[itemsIndex]!, limits);
+      if (!wishes.mayBeOne(leaves[leaf]!)) row = new Float64Array(levels + 1).fill(Number.POSITIVE_INFINITY);
+      else if (pool === undefined) row = leastSecondsByLevel(members, levels, step, items[itemsIndex]!, limits);
       else {
         const devices = Math.min(...members.map(({ id }) => allocation.devices.get(id)!));
         row = new Float64Array(levels + 1).fill(leastSeconds(members, devices, items[itemsIndex]!, limits));
@@ -166,7 +178,7 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
   const membersOf = (mask: number): PlanNode[] => [...bitsOf(mask)].flatMap((bit) => dag.components[bit]!.members);
 
   const lazy = problem.residency === "lazy";
-  const { devices } = problem;
+  const devices = usable;
   const swaps = (first: number, second: number, comesRound: boolean): Pick<Cut, "swap" | "calmSwap" | "calmLevel"> => {
     let [own, others] = [0, 0];
     for (const [pool, poolMask] of poolMasks) {
@@ -184,34 +196,54 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
   };
 
   const sets = new Map<number, PlanSet>();
-  const setOf = (mask: number, comesRound: boolean): PlanSet => {
-    const key = mask * 2 + (comesRound ? 1 : 0);
+  const setOf = (mask: number, comesRound: boolean, need = nothing): PlanSet => {
+    const key = mask * 8 + (comesRound ? 4 : 0) + (need.turns ? 2 : 0) + (need.beside ? 1 : 0);
     const known = sets.get(key);
     if (known !== undefined) return known;
-    const single = (mask & (mask - 1)) === 0;
+    const single = isSingle(mask);
+    const isFree = !need.turns && !need.beside;
     let cuts: Cut[] | undefined;
     const created: PlanSet = {
       index: sets.size,
       mask,
-      leaf: single ? [...bitsOf(mask)][0]! : (leafOfCycle.get(mask) ?? -1),
+      leaf: single ? [...bitsOf(mask)][0]! : isFree ? (leafOfCycle.get(mask) ?? -1) : -1,
       single,
       // Cuts appear when first looked at: a search that stops early never lists those of every subgraph.
       get cuts() {
-        cuts ??= downClosedParts(dag, mask).map((first) => {
+        cuts ??= downClosedParts(dag, mask).flatMap((first) => {
           const second = mask & ~first;
           const cutsCycle = dag.cycles.some((c) => (c.mask & first) !== 0 && (c.mask & second) !== 0);
-          const round = problem.swaps === "round";
-          return {
-            first: setOf(first, round),
-            second: setOf(second, round),
-            turnFirst: setOf(first, false),
-            turnSecond: setOf(second, false),
-            turns: !cutsCycle,
-            beside: [...bitsOf(first & freeMask)].every((bit) => (conflicts[bit]! & second) === 0),
+          const shape = {
             free: (first & ~freeMask) === 0 || (second & ~freeMask) === 0,
             ...swaps(first, second, comesRound),
             independent: !cutsCycle && !hasEdgeBetween(dag, first, second),
           };
+          const turns = !cutsCycle && wishes.mayTakeTurns(first, second);
+          const beside =
+            wishes.mayOwnDevices(first, second) &&
+            [...bitsOf(first & freeMask)].every((bit) => (conflicts[bit]! & second) === 0);
+          const parts = (ofFirst: Need, ofSecond: Need) => {
+            const round = problem.swaps === "round";
+            return {
+              first: setOf(first, round, ofFirst),
+              second: setOf(second, round, ofSecond),
+              turnFirst: setOf(first, false, ofFirst),
+              turnSecond: setOf(second, false, ofSecond),
+            };
+          };
+          if (isFree) return [{ ...parts(nothing, nothing), turns, beside, ...shape }];
+          // What the cut does itself is done; either part does the rest.
+          const waysToDo = (rest: Need, does: Pick<Cut, "turns" | "beside">): Cut[] => {
+            if (!rest.turns && !rest.beside) return [{ ...parts(nothing, nothing), ...does, ...shape }];
+            return [
+              ...(isSingle(first) ? [] : [{ ...parts(rest, nothing), ...does, ...shape }]),
+              ...(isSingle(second) ? [] : [{ ...parts(nothing, rest), ...does, ...shape }]),
+            ];
+          };
+          return [
+            ...(turns ? waysToDo({ ...need, turns: false }, { turns: true, beside: false }) : []),
+            ...(beside ? waysToDo({ ...need, beside: false }, { turns: false, beside: true }) : []),
+          ];
         });
         return cuts;
       },
@@ -220,12 +252,31 @@ export function compileModel(problem: PlanProblem, options: ModelOptions = {}): 
     return created;
   };
   const set = (mask: number): PlanSet => setOf(mask, problem.swaps === "round");
-  const all = set(2 ** dag.components.length - 1);
+  const everything = 2 ** dag.components.length - 1;
+  const all = set(everything);
+  const mixed = (): PlanSet | undefined =>
+    isSingle(everything) ? undefined : setOf(everything, problem.swaps === "round", { turns: true, beside: true });
   const kway = problem.pipeline === "kway" && objective === "step";
   const numSets = (): number => sets.size;
   const size = { step, levels, items, chunkings, kway };
-  return { problem, objective, dag, leaves, freeMask, allocation, ...size, leafSeconds, set, all, numSets };
+  return {
+    problem,
+    objective,
+    dag,
+    leaves,
+    freeMask,
+    allocation,
+    wishes,
+    ...size,
+    leafSeconds,
+    set,
+    all,
+    mixed,
+    numSets,
+  };
 }
+
+const isSingle = (mask: number): boolean => (mask & (mask - 1)) === 0;
 
 /** Which operations a search may use; `hybrid` stands for all of them. */
 export type Operations = { readonly temporal: boolean; readonly spatial: boolean };

@@ -1,4 +1,8 @@
 import { z } from "zod";
+import { contradiction, joinedGroups } from "../wishes.ts";
+
+/** Without any of the three, a schedule is `temporal`, `spatial` or `hybrid` by what it does. */
+export const planModes = ["temporal", "spatial", "hybrid"] as const;
 
 const finite = z.number();
 const seconds = finite.nonnegative();
@@ -54,6 +58,8 @@ export const PlanNode = z.strictObject({
   minDevices: count.default(1),
   /** more than these bring nothing */
   maxDevices: count.optional(),
+  /** more ranks than these, of `unit` devices each, are not wanted */
+  maxRanks: count.optional(),
   /** devices are used in multiples of this */
   unit: count.default(1),
   /** runs on these devices alone; without it on the problem's own `devices` */
@@ -107,6 +113,20 @@ export const PlanProblem = z
      */
     maxStaleness: z.int().nonnegative().default(0),
     pools: z.record(z.string().min(1), DevicePool).default({}),
+    /** the modes that are wanted */
+    modes: z
+      .array(z.enum(planModes))
+      .min(1)
+      .refine((modes) => new Set(modes).size === modes.length, "expected each mode once")
+      .default([...planModes]),
+    /** so many of `devices` stay free */
+    reserved: z.int().nonnegative().default(0),
+    /** nodes that have the same devices, so they take turns */
+    together: z.array(z.array(z.string()).min(2)).default([]),
+    /** nodes that never share a device */
+    apart: z.array(z.array(z.string()).min(2)).default([]),
+    /** only schedules that leave no device idle, but for the reserved ones */
+    useAll: z.boolean().default(false),
     nodes: z.array(PlanNode).min(1).max(mostNodes),
     edges: z.array(z.tuple([z.string(), z.string()])).default([]),
   })
@@ -130,6 +150,27 @@ export const PlanProblem = z
         const message = `expected at least minDevices ${node.minDevices} and unit ${node.unit}`;
         context.addIssue({ code: "custom", path: ["nodes", i, "maxDevices"], message });
       }
+    }
+    if (problem.reserved >= problem.devices) {
+      const message = `expected fewer than the ${problem.devices} devices: none would be left`;
+      context.addIssue({ code: "custom", path: ["reserved"], message });
+    }
+    for (const key of ["together", "apart"] as const) {
+      for (const [i, group] of problem[key].entries()) {
+        for (const [j, id] of group.entries()) {
+          const message = ids.has(id)
+            ? group.indexOf(id) < j && "expected a node that is not in it before"
+            : `expected one of the nodes ${[...ids].map((one) => `'${one}'`).join(", ")}`;
+          if (message) context.addIssue({ code: "custom", path: [key, i, j], message });
+        }
+      }
+    }
+    const joined = joinedGroups(problem.together);
+    for (const [i, group] of problem.apart.entries()) {
+      const [a, b] = contradiction(joined, group) ?? [];
+      if (a === undefined) continue;
+      const message = `'${a}' and '${b}' cannot be kept both apart and together`;
+      context.addIssue({ code: "custom", path: ["apart", i], message });
     }
     const known = `expected one of the nodes ${[...ids].map((id) => `'${id}'`).join(", ")}`;
     for (const [i, edge] of problem.edges.entries()) {
@@ -187,7 +228,7 @@ export const Schedule: z.ZodType<Schedule> = z.union([
 export const EvalProblem = z.strictObject({ op: z.literal("eval"), input: PlanProblem, schedule: Schedule });
 export type EvalProblem = z.infer<typeof EvalProblem>;
 
-export type PlanMode = "temporal" | "spatial" | "hybrid";
+export type PlanMode = (typeof planModes)[number];
 
 export type PlanStats = {
   readonly milliseconds: number;
@@ -204,7 +245,15 @@ export type PlanStats = {
   readonly candidates: number;
 };
 
-export type PlanAlternative = { readonly mode: PlanMode; readonly time: number; readonly schedule: Schedule };
+export type PlanAlternative = {
+  readonly mode: PlanMode;
+  readonly time: number;
+  readonly schedule: Schedule;
+  /** whether it is proven to be the best of its mode */
+  readonly proven: boolean;
+  /** no schedule of its mode takes less */
+  readonly bound: number;
+};
 
 export type PlanAnswer = {
   readonly feasible: boolean;

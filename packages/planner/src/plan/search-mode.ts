@@ -1,13 +1,14 @@
 /** One search for one mode: over the allocations of pools, and over both objectives where steps overlap. */
 import { DeadlinePassed } from "./bounds.ts";
 import { evaluateSchedule, overlapped } from "./evaluate.ts";
-import { type FastResult, nothingFound, solveFast, solveNearly } from "./fast.ts";
+import { type FastResult, nothingFound, solveFast, solveRoughly, solveRunnerUp } from "./fast.ts";
+import { solveFullUse } from "./full-use.ts";
 import { lastResort } from "./last-resort.ts";
 import { solveMixed } from "./mixed.ts";
-import { compileModel, type Objective, type Operations, type PlanModel } from "./model.ts";
+import { compileModel, type Objective, operationsOf, type PlanModel } from "./model.ts";
 import { solveNaive } from "./naive.ts";
 import { type Allocation, allocationsOf, hasEverySplit, wholePools } from "./pool-allocation.ts";
-import type { PlanProblem } from "./problem.ts";
+import type { PlanMode, PlanProblem } from "./problem.ts";
 import { Rough } from "./rough.ts";
 
 /** The first is the default. */
@@ -15,15 +16,13 @@ export const planMethods = ["fast", "naive"] as const;
 export type PlanMethod = (typeof planMethods)[number];
 
 export type SearchOptions = {
-  readonly operations: Operations;
+  /** `hybrid`: only schedules that both take turns and own devices */
+  readonly mode: PlanMode | "any";
   readonly method: PlanMethod;
-  /**
-   * `least`: proven to be the least. `nearly`: as good as can be found without proving it, where proving takes long.
-   * `mixed`: only schedules that both take turns and own devices, as good as can be found.
-   */
-  readonly aim: "least" | "nearly" | "mixed";
-  /** seconds of the best there is, where that is known: runners-up are looked for from there */
+  /** seconds that no schedule is below, where this is about a runner-up: one that need not be proven */
   readonly least?: number | undefined;
+  /** only schedules that leave none of the problem's own devices idle; `least` then bounds them from below */
+  readonly full?: boolean | undefined;
   readonly checkDeadline: () => void;
 };
 
@@ -94,20 +93,27 @@ function searchOverlap(models: Models, allocation: Allocation, how: SearchOption
 }
 
 function searchOnce(
-  model: PlanModel,
+  whole: PlanModel,
   rough: Rough,
-  { operations, method, aim, least, checkDeadline }: SearchOptions,
+  { mode, method, least, full = false, checkDeadline }: SearchOptions,
 ): FastResult {
-  if (method === "naive" && aim !== "mixed") {
-    const found = solveNaive(model, operations);
+  const all = mode === "hybrid" ? (whole.mixed() ?? (least === undefined ? whole.all : undefined)) : whole.all;
+  if (all === undefined) return { ...nothingFound, bound: Number.POSITIVE_INFINITY };
+  const model = { ...whole, all };
+  const operations = operationsOf(mode === "any" ? "hybrid" : mode);
+  if (method === "naive") {
+    const found = solveNaive(model, operations, full);
     return { ...found, bound: found.time };
   }
+  if (full) return solveFullUse(model, operations, least ?? Number.POSITIVE_INFINITY, checkDeadline);
   try {
-    if (aim === "mixed") return solveMixed(model, rough, least);
-    if (aim === "nearly") return solveNearly(model, operations, rough, checkDeadline, least);
-    return solveFast(model, operations, checkDeadline);
+    if (least === undefined || mode === "any" || mode === "temporal")
+      return solveFast(model, operations, checkDeadline);
+    const roughly = (limit: number): FastResult =>
+      mode === "spatial" ? solveRoughly(whole, rough, limit) : solveMixed(whole, rough, limit);
+    return solveRunnerUp({ model, operations, roughly, least }, checkDeadline);
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
-    return aim === "mixed" ? nothingFound : lastResort(model, operations);
+    return mode === "hybrid" ? nothingFound : lastResort(whole, operations);
   }
 }

@@ -67,7 +67,7 @@ export class Search {
     const bound = row.lower[levels]!;
     if (row.exact[levels] === 0 || bound === Number.POSITIVE_INFINITY)
       return { time: Number.POSITIVE_INFINITY, schedule: null, bound };
-    return { time: bound, schedule: this.#schedule(all, levels, 0), bound };
+    return { time: bound, schedule: this.schedule(all, levels, 0), bound };
   }
 
   /** What the upper bounds alone have found, without a search; null where they found nothing or no schedule of it. */
@@ -366,7 +366,14 @@ export class Search {
     return { devices: level * this.#model.step, items: this.#model.items[itemsIndex]! };
   }
 
-  #schedule(set: PlanSet, level: number, itemsIndex: number): Schedule {
+  /** The least seconds of a subgraph, where they are below `limit`; `schedule` then has what takes them. */
+  secondsBelow(set: PlanSet, level: number, itemsIndex: number, limit: number): number | undefined {
+    this.#solve(set, level, itemsIndex, limit, false);
+    const { exact, lower } = this.#bounds.row(set, itemsIndex);
+    return exact[level] === 1 && lower[level]! < limit ? lower[level]! : undefined;
+  }
+
+  schedule(set: PlanSet, level: number, itemsIndex: number): Schedule {
     if (set.single) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
     return this.#compose(this.#choices.get(this.#key(set, level, itemsIndex))!, set, level, itemsIndex);
   }
@@ -374,7 +381,7 @@ export class Search {
   #compose(choice: Choice, set: PlanSet, level: number, itemsIndex: number): Schedule {
     if ("asOne" in choice) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
     const size = this.#size(level, itemsIndex);
-    const parts = stagesOf(choice).map((stage) => this.#schedule(stage.set, stage.level, choice.itemsIndex));
+    const parts = stagesOf(choice).map((stage) => this.schedule(stage.set, stage.level, choice.itemsIndex));
     const [first, second] = [parts[0]!, parts[1]!];
     if (choice.count < 0) return { op: "temporal", ...size, first, second };
     if (choice.count === 0) return { op: "parallel", ...size, first, second };
@@ -387,7 +394,7 @@ export class Search {
   scheduleAt(set: PlanSet, level: number, itemsIndex: number): Schedule {
     if (set.single) return nodeSchedule(this.#model, set.leaf, level, itemsIndex);
     const { levels } = this.#bounds.grid;
-    if (this.#choices.has(this.#key(set, level, itemsIndex))) return this.#schedule(set, level, itemsIndex);
+    if (this.#choices.has(this.#key(set, level, itemsIndex))) return this.schedule(set, level, itemsIndex);
     let best = Number.POSITIVE_INFINITY;
     let compose: (() => Schedule) | undefined;
     const offer = (time: number, make: () => Schedule): void => {

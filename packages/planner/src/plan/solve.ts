@@ -1,19 +1,20 @@
 import { type Problem, readProblem, type SolveOptions, TreadleError, unknownMethod } from "@treadle/contracts";
 import { z } from "zod";
 import { DeadlinePassed } from "./bounds.ts";
-import { costSchedule, modeOf, solveEval } from "./evaluate.ts";
+import { costSchedule, solveEval } from "./evaluate.ts";
 import { explainPlan, limitsOf } from "./explain.ts";
-import type { FastResult } from "./fast.ts";
-import { operationsOf } from "./model.ts";
+import { type FastResult, nothingFound } from "./fast.ts";
+import { idleIn } from "./plan-wishes.ts";
 import {
   type EvalAnswer,
   EvalProblem,
   type PlanAlternative,
   type PlanAnswer,
-  type PlanMode,
   PlanProblem,
   type PlanStats,
+  planModes,
 } from "./problem.ts";
+import { modeOf } from "./schedule-mode.ts";
 import { Models, planMethods, type SearchOptions, searchMode } from "./search-mode.ts";
 
 /**
@@ -33,19 +34,36 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     if (nowMs !== undefined && deadlineMs !== undefined && nowMs() - startedMs > deadlineMs) throw new DeadlinePassed();
   };
   const models = new Models(problem);
-  const search = (mode: PlanMode, aim: SearchOptions["aim"], least?: number): FastResult =>
-    searchMode(models, { operations: operationsOf(mode), method, aim, least, checkDeadline });
-  const whole = search("hybrid", "least");
-  const modeOfWhole = whole.schedule === null ? undefined : modeOf(whole.schedule);
-  // What is the best of all is the best of its mode; of the runners-up only the temporal one, which is cheap, is proven.
-  const found = [whole];
-  if (modeOfWhole !== "spatial") found.push(search("spatial", "nearly", whole.time));
-  if (modeOfWhole !== "temporal") found.push(search("temporal", "least"));
-  if (modeOfWhole !== "hybrid" && whole.schedule !== null) found.push(search("hybrid", "mixed", whole.time));
+  const search = (mode: SearchOptions["mode"], least?: number, full = false): FastResult =>
+    searchMode(models, { mode, method, least, full, checkDeadline });
+  const found: FastResult[] = [];
+  const reasons: string[] = [];
+  const isEach = problem.useAll || problem.modes.length < planModes.length;
+  if (problem.useAll) {
+    const anything = new Models({ ...problem, useAll: false });
+    for (const mode of problem.modes) {
+      const free = searchMode(anything, { mode, method, checkDeadline });
+      const idle = free.schedule === null ? [] : idleIn(problem, free.schedule);
+      reasons.push(...idle);
+      found.push(idle.length === 0 ? free : search(mode, Math.max(free.bound, Number.MIN_VALUE), true));
+    }
+  } else if (isEach) for (const mode of problem.modes) found.push(search(mode));
+  else {
+    // What is the best of all is the best of its mode.
+    const any = search("any");
+    const modeOfAny = any.schedule === null ? undefined : modeOf(any.schedule);
+    found.push(any);
+    for (const mode of planModes) {
+      if (mode === modeOfAny || (mode === "hybrid" && any.schedule === null)) continue;
+      found.push(search(mode, any.bound));
+    }
+  }
   const milliseconds = (nowMs?.() ?? 0) - startedMs;
 
-  const best = found.reduce((a, b) => (b.time < a.time ? b : a));
-  const { bound } = whole;
+  const kept = found.filter(({ schedule }) => !schedule || !problem.useAll || idleIn(problem, schedule).length === 0);
+  const none = { ...nothingFound, bound: Number.POSITIVE_INFINITY };
+  const best = kept.reduce((a, b) => (b.time < a.time ? b : a), none);
+  const bound = isEach ? Math.min(...found.map((each) => each.bound)) : found[0]!.bound;
   const stats: PlanStats = {
     milliseconds,
     method,
@@ -57,19 +75,21 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   };
   const model = models.of(models.relaxed, "step");
   if (best.schedule === null) {
-    const explanation = explainPlan(model, null, [], stats);
+    const explanation = reasons.length > 0 ? reasons : explainPlan(model, null, [], stats);
     const none = { time: null, schedule: null, mode: null, alternatives: [], limits: [] };
     return { feasible: false, ...none, explanation, stats };
   }
   const { time, schedule } = best;
   const alternatives: PlanAlternative[] = [];
-  for (const result of found) {
+  for (const result of kept) {
     if (result.schedule === null) continue;
     const mode = modeOf(result.schedule);
     const known = alternatives.findIndex((a) => a.mode === mode);
     if (known >= 0 && alternatives[known]!.time <= result.time) continue;
     if (known >= 0) alternatives.splice(known, 1);
-    alternatives.push({ mode, time: result.time, schedule: result.schedule });
+    const { time: seconds, schedule: own } = result;
+    const least = Math.min(seconds, Math.max(result.bound, bound));
+    alternatives.push({ mode, time: seconds, schedule: own, proven: least >= seconds, bound: least });
   }
   alternatives.sort((a, b) => a.time - b.time);
   const explanation = explainPlan(model, schedule, alternatives, stats);

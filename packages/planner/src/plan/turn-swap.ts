@@ -42,15 +42,28 @@ export function turnSwap(
   const stays = staying(dag, both, memoryOf, limit);
   const moving = (part: number): number => part & ~stays;
   const isTogether = (part: number): boolean => memoryOf(part | stays) <= limit;
+  /** What stays loaded while such a part takes its turns, and so is swapped with the part as a whole. */
+  const kept = (part: number): number => staying(dag, part, memoryOf, limit) & moving(part);
+  const offloadOf = (mask: number): number =>
+    Math.max(0, ...[...swappedTogether(dag, mask, "offload")].map(({ seconds }) => seconds));
+  const onloadOf = (mask: number): number =>
+    [...swappedTogether(dag, mask, "onload")].reduce((sum, { seconds }) => sum + seconds, 0);
   const out = (part: number): number => {
-    if (!isTogether(part)) return swapSeconds(dag, moving(part), 0);
-    return Math.max(0, ...[...swappedTogether(dag, moving(part), "offload")].map(({ seconds }) => seconds));
+    if (isTogether(part)) return offloadOf(moving(part));
+    return Math.max(swapSeconds(dag, moving(part), 0), offloadOf(kept(part)));
   };
   const into = (part: number): number => {
-    if (!isTogether(part)) return swapSeconds(dag, 0, moving(part));
-    return [...swappedTogether(dag, moving(part), "onload")].reduce((sum, { seconds }) => sum + seconds, 0);
+    if (isTogether(part)) return onloadOf(moving(part));
+    return swapSeconds(dag, 0, moving(part)) + onloadOf(kept(part) & ~sourcesOf(dag, moving(part)));
   };
-  return { swap: out(first) + into(second), swapBack: comesRound ? out(second) + into(first) : 0 };
+  // Of a first part within others, whoever takes it in counts what starts it; the rest is loaded at its turns.
+  const later = comesRound || !isTogether(first) ? 0 : onloadOf(moving(first) & ~sourcesOf(dag, moving(first)));
+  return { swap: out(first) + into(second) + later, swapBack: comesRound ? out(second) + into(first) : 0 };
+}
+
+/** Those of a part that need nothing of it. */
+function sourcesOf(dag: Dag, part: number): number {
+  return [...bitsOf(part)].reduce((all, bit) => ((dag.predecessors[bit]! & part) === 0 ? all | (1 << bit) : all), 0);
 }
 
 /** The smallest components, as many as fit beside the largest; of a split cycle all or none. */

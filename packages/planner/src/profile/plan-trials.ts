@@ -1,10 +1,11 @@
 /**
  * Which plan to try next, and how certain it is that one is faster than another. Pure.
  *
- * T0 a plan is tried that is predicted within a tolerance of the best prediction, or of what the fastest plan really took:
+ * PT0 a plan is tried that is predicted within a tolerance of the best prediction, or of what the fastest plan really took:
  *    where plans take longer than predicted, those that were predicted to be slower get their turn.
- * T1 a plan is tried again as long as it may be faster than the fastest one by more than `worthwhile`, at `confidence`.
- * T2 none is tried for more than so many steps; those with the fewest come first, so that plans alternate and what else a
+ * PT1 a plan is tried again as long as it may be faster than the fastest one by more than `worthwhile`, at `confidence`.
+ *    One that took longer than the fastest by more than the tolerance is not, whatever was predicted of it.
+ * PT2 none is tried for more than so many steps; those with the fewest come first, so that plans alternate and what else a
  *    machine does meanwhile meets all of them.
  */
 import { median } from "@treadle/contracts";
@@ -45,7 +46,7 @@ export type TriedPlan = { readonly predictedSeconds: number; readonly times: Ste
 export type TrialOptions = {
   /** steps that a plan is tried for at most */
   readonly mostSamples: number;
-  /** a share of the best (T0) */
+  /** a share of the best (PT0) */
   readonly tolerance: number;
   /** the place of the plan that has just run, which among equals goes on, as it costs no change */
   readonly last?: number | undefined;
@@ -59,16 +60,18 @@ export function nextTrial(
   const fastest = fastestOf(plans.flatMap(({ times }) => times ?? []));
   const best = Math.max(Math.min(...plans.map(({ predictedSeconds }) => predictedSeconds)), fastest?.seconds ?? 0);
   const untried = plans.findIndex(
-    ({ times, predictedSeconds }) => !times && predictedSeconds <= best * (1 + tolerance), // T0
+    ({ times, predictedSeconds }) => !times && predictedSeconds <= best * (1 + tolerance), // PT0
   );
   if (untried >= 0) return untried;
   if (fastest === undefined) return undefined;
   const open = [...plans.entries()].flatMap(([at, { times }]) => {
-    if (!times || (times !== fastest && certaintyOf(fastest, times, worthwhile) >= confidence)) return []; // T1
+    if (!times) return [];
+    const isSlow = times.samples > 1 && times.seconds > fastest.seconds * (1 + tolerance);
+    if (times !== fastest && (isSlow || certaintyOf(fastest, times, worthwhile) >= confidence)) return []; // PT1
     return [{ at, ...times }];
   });
   if (open.length === 1) return undefined;
-  const left = open.filter(({ samples }) => samples < mostSamples); // T2
+  const left = open.filter(({ samples }) => samples < mostSamples); // PT2
   const fewest = Math.min(...left.map(({ samples }) => samples));
   const next = left.filter(({ samples }) => samples === fewest).map(({ at }) => at);
   return last !== undefined && next.includes(last) ? last : next[0];

@@ -5,6 +5,7 @@ import { robustMedian } from "./robust-median.ts";
 import { type RunningLayout, usedBy } from "./running-layout.ts";
 import { asksPerTurn, costsOfStep, type StepCosts } from "./step-samples.ts";
 import { fitTime } from "./time-fit.ts";
+import { sharedOut, takenPerItem } from "./whole-items.ts";
 
 /** What a component is, whatever it costs. */
 export type ComponentTraits = Pick<
@@ -72,7 +73,7 @@ export class ProfileBuilder {
     });
     const components: Profile["components"] = {};
     for (const [name, own] of traits) {
-      components[name] = profileOf(name, own, costs, graph.batch, this.#swaps.get(name));
+      components[name] = profileOf(name, own, costs, graph, this.#swaps.get(name));
     }
     return {
       version: 1,
@@ -122,6 +123,11 @@ export class ProfileBuilder {
   }
 }
 
+const asShared = <T extends { readonly items: number; readonly wholeItems?: number | undefined }>(sample: T): T => ({
+  ...sample,
+  items: sample.wholeItems ?? sample.items,
+});
+
 /** One component after the other. */
 function secondsInTurn(costs: StepCosts): number {
   const { samples, serialSeconds, onloadSeconds, offloadSeconds, askSeconds } = costs;
@@ -137,9 +143,11 @@ function profileOf(
   name: string,
   traits: ComponentTraits,
   costs: readonly StepCosts[],
-  batch: number,
+  graph: FlowGraph,
   swap: SwapCost | undefined,
 ): ComponentProfile {
+  const { batch } = graph;
+  const perItem = graph.cycles.some((members) => members.includes(name)) ? 0 : takenPerItem(name, graph);
   const own = costs.flatMap((cost) => cost.samples.filter((sample) => sample.component === name));
   const byPoint = new Map<string, typeof own>();
   for (const sample of own) {
@@ -154,9 +162,11 @@ function profileOf(
       const { median: seconds, spread, accepted, rejected } = robustMedian(used.map((sample) => sample.seconds));
       const contended = free.length === 0;
       const processorShare = median(used.map((sample) => sample.processorShare));
+      const wholeItems = perItem > 0 ? sharedOut({ devices, items }, traits.devicesPerRank, perItem).items : items;
       return {
         devices,
         items,
+        ...(wholeItems > items ? { wholeItems } : {}),
         seconds,
         spread,
         accepted,
@@ -194,13 +204,19 @@ function profileOf(
     cost.samples.some((sample) => sample.component === name && sample.items === largest);
   const lengthSpread = middle((cost) => cost.lengthSpread.get(name));
   const isUnequal = lengthSpread > smallestSpread;
+  const onceSeconds = middle((cost) => cost.onceSeconds.get(name));
   return {
     ...traits,
     samples,
-    fit: fitTime(samples, isUnequal ? { lengthSpread, devicesPerRank: traits.devicesPerRank, batch } : undefined),
+    fit: fitTime(
+      samples.map(asShared),
+      isUnequal ? { lengthSpread, devicesPerRank: traits.devicesPerRank, batch } : undefined,
+      { seconds: onceSeconds, batch },
+    ),
     memory: [...bytes].map(([devices, bytesPerDevice]) => ({ devices, bytesPerDevice })),
     onloadSeconds: swap?.onloadSeconds ?? middle((cost) => cost.onloadSeconds.get(name)),
     offloadSeconds: swap?.offloadSeconds ?? middle((cost) => cost.offloadSeconds.get(name)),
+    onceSeconds,
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
     askSeconds: middle((cost) => cost.askSeconds.get(name)),
     processorSeconds: middle((cost) => (isLargest(cost) ? cost.processorSeconds.get(name) : undefined)),

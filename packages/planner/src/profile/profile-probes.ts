@@ -1,9 +1,9 @@
 import type { DeviceSpec, FlowGraph } from "@treadle/contracts";
 import type { PlacementComponent } from "../placement-input.ts";
 
-/** One layout to measure: all components in turn on the first devices of each kind, chunked or not. */
+/** One layout to measure: each component in turn with the others on the first devices of its kind, chunked or not. */
 export type Probe = {
-  /** of each kind, the first so many */
+  /** of each component, the first so many of its kind */
   readonly devices: Readonly<Record<string, number>>;
   /** items that a rank takes at a time */
   readonly granularity: number | "all";
@@ -11,13 +11,15 @@ export type Probe = {
 
 /** Chunks that the chunked probes divide each rank's part of the batch into: what a chunk costs besides its items shows. */
 const probeChunks = [4, 16];
-/** Halvings of the device count; each is a restart of every process. */
+/** Where no rank has so many items. */
+const fewestChunks = 2;
+/** Halvings of the ranks; each is a restart of every process. */
 const mostHalvings = 3;
 
 /**
  * The layouts that tell components apart (RLinf §3.4 measures at a few device counts and batch sizes): everything in turn
- * on all devices, on a half, a quarter and an eighth of them where that changes anybody's ranks, and in chunks of two
- * sizes. Pure.
+ * on all devices, then each component on a half, a quarter and an eighth of the ranks that it can have, and in chunks of
+ * two sizes. What can use few devices is so measured on fewer than those, too. Pure.
  *
  * `graph` is known once a step has run; until then whether chunks make sense is not, and they are left out.
  */
@@ -25,34 +27,60 @@ export function planProbes(input: {
   readonly devices: readonly DeviceSpec[];
   readonly components: readonly PlacementComponent[];
   readonly graph: FlowGraph | undefined;
+  /** of these nothing is to be found out */
+  readonly isKnown?: (name: string) => boolean;
 }): Probe[] {
-  const totals = new Map<string, number>();
-  for (const { kind } of input.devices) totals.set(kind, (totals.get(kind) ?? 0) + 1);
-  const firstKind = input.devices[0]?.kind ?? "cpu";
-  const probes: Probe[] = [];
-  const seen = new Set<string>();
-  for (let halving = 0; halving <= mostHalvings; halving++) {
-    const devices = Object.fromEntries([...totals].map(([kind, count]) => [kind, Math.max(1, count >> halving)]));
-    const used = input.components.map((component) =>
-      usableDevices(
-        component,
-        devices[component.deviceKind ?? firstKind] ?? 0,
-        totals.get(component.deviceKind ?? firstKind),
-      ),
-    );
-    if (used.some((count) => count === undefined)) break;
-    if (seen.has(used.join())) continue;
-    seen.add(used.join());
-    probes.push({ devices, granularity: "all" });
+  const { devices, components, graph, isKnown = () => false } = input;
+  const unknown = components.filter(({ name }) => !isKnown(name));
+  const firstKind = devices[0]?.kind ?? "cpu";
+  const ofKind = ({ deviceKind = firstKind }: PlacementComponent) => devices.filter(({ kind }) => kind === deviceKind);
+  const all = Object.fromEntries(
+    components.map((component) => [component.name, Math.max(1, ofKind(component).length)]),
+  );
+  const probes: Probe[] = [{ devices: all, granularity: "all" }];
+  const seen = new Set([ranksOf(0).join()]);
+  for (let halving = 1; halving <= mostHalvings; halving++) {
+    const ranks = ranksOf(halving);
+    if (seen.has(ranks.join())) break;
+    seen.add(ranks.join());
+    const fewer = components.map((component, i): [string, number] => {
+      const isWhole = component.ranks?.fixed !== undefined || isKnown(component.name);
+      const { devicesPerRank = 1 } = component;
+      const needed = isWhole ? undefined : firstOf(ofKind(component), ranks[i] as number, devicesPerRank);
+      return [component.name, needed ?? (all[component.name] as number)];
+    });
+    probes.push({ devices: Object.fromEntries(fewer), granularity: "all" });
   }
-  const widest = probes[0];
-  if (widest && input.graph) {
-    const { graph, components } = input;
-    const chunked = probeChunks.map((count) => chunkOf(count, graph, components, widest.devices, firstKind));
-    const sizes = new Set(chunked.filter((size) => size !== undefined));
-    probes.splice(1, 0, ...[...sizes].map((granularity) => ({ ...widest, granularity })));
+  if (graph) {
+    const chunked = probeChunks.map((count) => chunkOf(count, graph, unknown, all));
+    const found = chunked.filter((size) => size !== undefined);
+    const fewest = chunkOf(fewestChunks, graph, unknown, all);
+    const sizes = new Set(found.length > 0 ? found : fewest === undefined ? [] : [fewest]);
+    probes.splice(1, 0, ...[...sizes].map((granularity) => ({ devices: all, granularity })));
   }
   return probes;
+
+  function ranksOf(halving: number): number[] {
+    return components.map((component) => {
+      const { devicesPerRank = 1, ranks: { min = 1, fixed } = {} } = component;
+      if (fixed !== undefined || isKnown(component.name)) return fixed ?? 0;
+      const most = (usableDevices(component, ofKind(component).length) ?? devicesPerRank) / devicesPerRank;
+      return Math.max(min, 1, Math.floor(most) >> halving);
+    });
+  }
+}
+
+/** How many of the first devices hold so many ranks, none of which crosses nodes; undefined where there are too few. */
+function firstOf(devices: readonly DeviceSpec[], ranks: number, devicesPerRank: number): number | undefined {
+  const onNode = new Map<string, number>();
+  let held = 0;
+  for (const [i, { node }] of devices.entries()) {
+    const count = (onNode.get(node) ?? 0) + 1;
+    onNode.set(node, count);
+    if (count % devicesPerRank === 0) held++;
+    if (held === ranks) return i + 1;
+  }
+  return undefined;
 }
 
 /**
@@ -74,13 +102,12 @@ function chunkOf(
   graph: FlowGraph,
   components: readonly PlacementComponent[],
   devices: Readonly<Record<string, number>>,
-  firstKind: string,
 ): number | undefined {
   const inCycle = new Set(graph.cycles.flat());
   const chunks = components
     .filter((component) => !inCycle.has(component.name))
     .flatMap((component) => {
-      const used = usableDevices(component, devices[component.deviceKind ?? firstKind] ?? 0) ?? 1;
+      const used = usableDevices(component, devices[component.name] ?? 0) ?? 1;
       const ranks = Math.max(1, used / (component.devicesPerRank ?? 1));
       const items = Object.values(graph.components[component.name]?.methods ?? {})
         .flatMap((method) => method.takes)

@@ -26,10 +26,21 @@ export function scaleProfile(older: Profile, newer: Profile, createdAt: string):
         ...fresh.samples,
       ].toSorted((a, b) => a.devices - b.devices || a.items - b.items);
       const { lengthSpread, devicesPerRank } = component;
-      const fit = fitTime(samples, lengthSpread === undefined ? undefined : { lengthSpread, devicesPerRank, batch });
+      const onceSeconds = (component.onceSeconds ?? 0) * ratio;
+      const fit = fitTime(samples, lengthSpread === undefined ? undefined : { lengthSpread, devicesPerRank, batch }, {
+        seconds: onceSeconds,
+        batch,
+      });
       return [
         name,
-        { ...component, samples, fit, serialSeconds: fresh.serialSeconds, processorSeconds: fresh.processorSeconds },
+        {
+          ...component,
+          samples,
+          fit,
+          onceSeconds,
+          serialSeconds: fresh.serialSeconds,
+          processorSeconds: fresh.processorSeconds,
+        },
       ];
     }),
   );

@@ -2,16 +2,18 @@
  * What `placement.mode: auto` does between steps: measure, plan, try, and plan again when steps drift. Pure: steps and
  * their observations in, plans out.
  *
- * P1 without a profile the first steps run all components in turn, on several device counts and once in chunks; with
- *    one that matches nothing is measured again.
- * P2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
+ * RP1 without a profile the first steps run all components in turn, on several device counts and once in chunks; with
+ *    one that matches nothing is measured again. Components that other workflows have measured are not probed: once the
+ *    first layout has shown the flow, only what tells the others apart is.
+ * RP2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
  *    measured already, and by turns again as long as it is not certain which is the fastest, up to `trialRounds` times
  *    each (`plan-trials.ts`). The fastest as measured stays.
- * P3 when steps drift from what the chosen plan took, its components are measured once more. Where they have left their
- *    proportions, the profile is scaled to what they take now, and P2 decides again. Where all of them changed alike, or
+ * RP3 when steps drift from what the chosen plan took, its components are measured once more. Where they have left their
+ *    proportions, the profile is scaled to what they take now, and RP2 decides again. Where all of them changed alike, or
  *    none did, the machine is busier or less so, which makes no other plan the best: the run stays with its plan, and
  *    compares with what steps take now.
- * P4 the first steps under every plan are not counted: engines compile and caches fill.
+ * RP4 the first steps under every plan are not counted: engines compile and caches fill.
+ * RP5 what measuring costs is bounded: a layout whose steps are long is probed for fewer of them.
  */
 import {
   type DeviceSpec,
@@ -25,6 +27,7 @@ import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { type ComponentDrift, componentDrifts, disproportion } from "./component-drift.ts";
 import { DriftDetector } from "./drift-detector.ts";
+import { type KnownComponent, knownIn, withKnown } from "./known-components.ts";
 import { certaintyOf, describeCertainty, fastestOf, nextTrial, type StepTimes, standardError } from "./plan-trials.ts";
 import { type ComponentTraits, ProfileBuilder, type ProfileHeader, type SwapCost } from "./profile-builder.ts";
 import { type Probe, planProbes } from "./profile-probes.ts";
@@ -36,6 +39,8 @@ export type ReplannerOptions = {
   readonly warmupSteps: number;
   /** steps measured under each layout that is probed or tried */
   readonly measuredSteps: number;
+  /** a layout is probed for no more steps than take so long, but for one */
+  readonly measuredSeconds: number;
   /** times that a plan is tried at most */
   readonly trialRounds: number;
   /** plans predicted to take longer than the best by more than this share are not tried */
@@ -64,6 +69,8 @@ export type ReplannerInput = {
   readonly header: ProfileHeader;
   /** of an earlier run, where it matches */
   readonly profile?: Profile | undefined;
+  /** components that other workflows have measured, where no profile matches as a whole */
+  readonly known?: ReadonlyMap<string, KnownComponent> | undefined;
   /** the best plan of each mode that a profile allows, best first */
   readonly propose: (profile: Profile) => readonly PlanCandidate[];
   readonly options: ReplannerOptions;
@@ -106,6 +113,7 @@ export class ReplannerState {
   /** by layout, what its components took when it was measured last */
   readonly #measured = new Map<string, ProfileBuilder>();
   #news: string | undefined;
+  #known: ReadonlyMap<string, KnownComponent> = new Map();
 
   constructor(input: ReplannerInput) {
     this.#input = input;
@@ -145,7 +153,7 @@ export class ReplannerState {
 
   /** The first plan. */
   start(): PlanChange {
-    if (this.#profile) return this.#choose(["the profile of an earlier run matches, so nothing is measured again"], []); // P1
+    if (this.#profile) return this.#choose(["the profile of an earlier run matches, so nothing is measured again"], []); // RP1
     const { devices, components } = this.#input;
     const [first] = planProbes({ devices, components, graph: undefined });
     return this.#change(first ? this.#probePlan(first) : this.#place({}), "profiling", [
@@ -157,8 +165,8 @@ export class ReplannerState {
   step(seconds: number, calls: readonly ObservedCall[]): PlanChange | undefined {
     this.#numSteps++;
     this.#news = undefined;
-    const { warmupSteps, measuredSteps } = this.#input.options;
-    if (this.#numSteps <= warmupSteps) return undefined; // P4
+    const { warmupSteps, measuredSteps, measuredSeconds } = this.#input.options;
+    if (this.#numSteps <= warmupSteps) return undefined; // RP4
     if (this.#phase.type === "settled") return this.#watch(this.#phase.drift, seconds);
     this.#seconds.push(seconds);
     const step = { layout: this.#layout, seconds, calls };
@@ -167,7 +175,8 @@ export class ReplannerState {
       this.#builder.add(step);
       this.#measuredOf(this.#layout.name).add(step);
     }
-    if (this.#seconds.length < measuredSteps) return undefined;
+    const isProbed = this.#phase.type === "probing" && sum(this.#seconds) >= measuredSeconds; // RP5
+    if (this.#seconds.length < measuredSteps && !isProbed) return undefined;
     switch (this.#phase.type) {
       case "probing":
         return this.#probeNext(this.#phase);
@@ -180,17 +189,22 @@ export class ReplannerState {
 
   #probeNext(phase: Extract<Phase, { type: "probing" }>): PlanChange {
     if (!phase.hasAll) {
-      const { devices, components } = this.#input;
-      phase.queue.push(...planProbes({ devices, components, graph: this.#builder.graph() }).slice(1));
+      const { devices, components, known = new Map() } = this.#input;
+      const graph = this.#builder.graph();
+      this.#known = knownIn(graph, known);
+      const isKnown = (name: string): boolean => this.#known.has(name);
+      phase.queue.push(...planProbes({ devices, components, graph, isKnown }).slice(1));
       phase.hasAll = true;
     }
     const next = phase.queue.shift();
     if (next) return this.#change(this.#probePlan(next), "profiling", [describeProbe(next)]);
-    this.#profile = this.#builder.build(this.#input.header, this.#input.traits);
-    return this.#choose([`measured ${this.#builder.numSteps} steps`], []);
+    const { header, traits } = this.#input;
+    this.#profile = withKnown(this.#builder.build(header, traits), this.#known, traits);
+    const reused = [...this.#known].map(([name, { workflow }]) => `'${name}' was measured by '${workflow}'`);
+    return this.#choose([`measured ${this.#builder.numSteps} steps`, ...reused], []);
   }
 
-  /** P2. */
+  /** RP2. */
   #choose(why: readonly string[], alreadyTried: readonly Trial[]): PlanChange {
     const profile = this.#profile as Profile;
     const proposed = this.#input.propose(profile);
@@ -252,7 +266,7 @@ export class ReplannerState {
     return this.#change(plan, "chosen", [...why, `chosen: ${plan.mode}${expected}`]);
   }
 
-  /** P3. */
+  /** RP3. */
   #watch(drift: DriftDetector, seconds: number): PlanChange | undefined {
     const ratio = drift.observe(seconds);
     if (ratio === undefined || !this.#profile) return undefined;
@@ -309,20 +323,25 @@ export class ReplannerState {
     return { plan, phase, why };
   }
 
-  #probePlan(probe: Probe): Plan {
-    const { components, devices, pinned } = this.#input;
-    const firstKind = devices[0]?.kind ?? "cpu";
-    const sets = Object.fromEntries(
-      components.map(({ name, deviceKind }) => [name, `0-${(probe.devices[deviceKind ?? firstKind] ?? 1) - 1}`]),
-    );
+  #probePlan({ devices, granularity }: Probe): Plan {
+    const { pinned } = this.#input;
+    const sets = Object.fromEntries(Object.entries(devices).map(([name, count]) => [name, `0-${count - 1}`]));
     // Why it runs so is to measure; that its layout is an explicit one explains nothing.
-    return { ...this.#place({ explicit: { ...sets, ...pinned }, granularity: probe.granularity }), explanation: [] };
+    const isUneven = new Set(Object.values(devices)).size > 1;
+    return { ...this.#place({ explicit: { ...sets, ...pinned }, granularity, isUneven }), explanation: [] };
   }
 
-  #place(how: { explicit?: Readonly<Record<string, string>>; granularity?: number | "all" }): Plan {
+  #place({
+    isUneven = false,
+    ...how
+  }: {
+    explicit?: Readonly<Record<string, string>>;
+    granularity?: number | "all";
+    isUneven?: boolean;
+  }): Plan {
     const { components, devices, nodeGroups, batch, maxStaleness, pinned } = this.#input;
     return resolvePlacement({
-      mode: pinned ? "hybrid" : "temporal",
+      mode: pinned || isUneven ? "hybrid" : "temporal",
       components,
       devices,
       ...(nodeGroups ? { nodeGroups } : {}),
@@ -333,9 +352,11 @@ export class ReplannerState {
   }
 }
 
+const sum = (values: readonly number[]): number => values.reduce((total, each) => total + each, 0);
+
 function describeProbe({ devices, granularity }: Probe): string {
-  const on = Object.entries(devices).map(([kind, count]) => `${count} ${kind}`);
-  return `measuring all components in turn on ${on.join(" and ")}, ${granularity === "all" ? "whole batches" : `${granularity} items at a time`}`;
+  const on = Object.entries(devices).map(([name, count]) => `'${name}' on ${count}`);
+  return `measuring all components in turn, ${on.join(", ")}, ${granularity === "all" ? "whole batches" : `${granularity} ${granularity === 1 ? "item" : "items"} at a time`}`;
 }
 
 function describeTrial({ candidate, times }: Trial, trials: readonly Trial[]): string[] {

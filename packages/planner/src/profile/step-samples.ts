@@ -30,6 +30,8 @@ export type StepCosts = {
    * compilers and collectors in threads of their own
    */
   readonly processorSeconds: ReadonlyMap<string, number>;
+  /** by component: seconds outside of the batches of such calls */
+  readonly onceSeconds: ReadonlyMap<string, number>;
   /** by component: seconds in calls that use no channel */
   readonly serialSeconds: ReadonlyMap<string, number>;
   /** by component, where it was swapped: seconds of one swap */
@@ -67,6 +69,7 @@ export function costsOfStep(
   const samples: StepSample[] = [];
   const askSeconds = new Map<string, number>();
   const processorSeconds = new Map<string, number>();
+  const onceSeconds = new Map<string, number>();
   const serialSeconds = new Map<string, number>();
   const onloadSeconds = new Map<string, number>();
   const offloadSeconds = new Map<string, number>();
@@ -93,6 +96,7 @@ export function costsOfStep(
     const isContended = ofTime < 1;
     const common = { component, devices: layout.devices, processorShare, isContended };
     const isInCycle = inCycle.has(component);
+    if (!isInCycle) onceSeconds.set(component, (busiest(flowing.map(besidesBatches)) * ofTime) / 1000);
     const chunk = isInCycle ? undefined : chunkOf(flowing, layout, graph);
     const { items, seconds } = chunk ?? { items: graph.batch, seconds: busiest(flowing) / 1000 };
     // In a pipeline its bottleneck asks for every chunk, and passes it on; in a cycle everybody waits for every message.
@@ -106,6 +110,7 @@ export function costsOfStep(
     samples,
     askSeconds,
     processorSeconds,
+    onceSeconds,
     serialSeconds,
     onloadSeconds,
     offloadSeconds,
@@ -133,8 +138,9 @@ function busiest(calls: readonly ObservedCall[]): number {
 }
 
 /**
- * One chunk, where ranks took the batch in several: its busy time, with its share of what the calls cost besides.
- * Chunks of the size that carried most items count; the last ones may be smaller.
+ * One chunk, where ranks took the batch in several: its busy time, with its share of what the calls cost besides, so that
+ * all chunks together have all of it. Of each channel whose batches they are, chunks of the size that carried most items
+ * count, and smaller ones for no more than those; methods that follow different channels each have their part.
  */
 function chunkOf(
   calls: readonly ObservedCall[],
@@ -142,23 +148,57 @@ function chunkOf(
   graph: FlowGraph,
 ): { items: number; seconds: number } | undefined {
   const batches = calls.flatMap((call) => call.batches);
-  if (batches.reduce((sum, { times }) => sum + times, 0) <= layout.ranks) return undefined;
-  const bySize = new Map<string, { channel: string; items: number; times: number; busyMs: number }>();
-  for (const { channel, items, times, busyMs } of batches) {
-    const key = `${items} ${channel}`;
-    const found = bySize.get(key) ?? { channel, items, times: 0, busyMs: 0 };
-    bySize.set(key, { ...found, times: found.times + times, busyMs: found.busyMs + busyMs });
-  }
-  const [common] = [...bySize.values()].toSorted((a, b) => b.items * b.times - a.items * a.times);
-  const itemsPerStep = common && graph.channels[common.channel]?.itemsPerStep;
-  if (!common || !itemsPerStep) return undefined;
-  const items = Math.min(graph.batch, (common.items * layout.ranks * graph.batch) / itemsPerStep);
-  const besidesMs = Math.max(
-    0,
-    ...calls.map((call) => call.busyMs - call.batches.reduce((sum, { busyMs }) => sum + busyMs, 0)),
+  const channels = [...new Set(batches.map(({ channel }) => channel))];
+  const parts = channels.map((channel) =>
+    commonChunk(
+      batches.filter((batch) => batch.channel === channel),
+      graph.channels[channel]?.itemsPerStep ?? 0,
+      layout.ranks,
+    ),
   );
-  const chunkMs = common.busyMs / common.times + (besidesMs * items) / graph.batch;
-  return { items, seconds: chunkMs / 1000 };
+  if (parts.length === 0 || parts.some((part) => part === undefined)) return undefined;
+  const known = parts as CommonChunk[];
+  if (known.every(({ times }) => times <= layout.ranks)) return undefined;
+  const share = Math.min(...known.map((part) => part.share));
+  const chunksMs = known.reduce((sum, part) => sum + (part.busyMs * share) / part.share, 0);
+  const leftMs = known.reduce((sum, part) => sum + part.leftMs, 0) / layout.ranks;
+  const besides = calls.map(besidesBatches);
+  return { items: share * graph.batch, seconds: (chunksMs + (leftMs + busiest(besides)) * share) / 1000 };
+}
+
+/** What of a call is in none of its batches; nothing where it has none. */
+function besidesBatches(call: ObservedCall): ObservedCall {
+  if (call.batches.length === 0) return { ...call, busyMs: 0 };
+  return { ...call, busyMs: Math.max(0, call.busyMs - call.batches.reduce((sum, { busyMs }) => sum + busyMs, 0)) };
+}
+
+/**
+ * `times`: all batches, on all ranks. `share`: of the step's items, in one chunk over all ranks. `busyMs`: of a chunk.
+ * `leftMs`: what other batches took beyond what chunks of their size take, on all ranks together.
+ */
+type CommonChunk = {
+  readonly times: number;
+  readonly share: number;
+  readonly busyMs: number;
+  readonly leftMs: number;
+};
+
+function commonChunk(batches: ObservedCall["batches"], itemsPerStep: number, ranks: number): CommonChunk | undefined {
+  const bySize = new Map<number, { items: number; times: number; busyMs: number }>();
+  for (const { items, times, busyMs } of batches) {
+    const found = bySize.get(items) ?? { items, times: 0, busyMs: 0 };
+    bySize.set(items, { items, times: found.times + times, busyMs: found.busyMs + busyMs });
+  }
+  const [common, ...others] = [...bySize.values()].toSorted((a, b) => b.items * b.times - a.items * a.times);
+  if (!common || itemsPerStep === 0) return undefined;
+  const busyMs = common.busyMs / common.times;
+  const asCommon = ({ items, times }: typeof common): number => times * busyMs * Math.max(1, items / common.items);
+  return {
+    times: [common, ...others].reduce((sum, { times }) => sum + times, 0),
+    share: Math.min(1, (common.items * ranks) / itemsPerStep),
+    busyMs,
+    leftMs: others.reduce((sum, other) => sum + Math.max(0, other.busyMs - asCommon(other)), 0),
+  };
 }
 
 /** One take of items that are there, or a put that finds room, to each end of a channel. */

@@ -1,4 +1,4 @@
-import type { ComponentProfile, TimeFit } from "@treadle/contracts";
+import { type ComponentProfile, median, type TimeFit } from "@treadle/contracts";
 import { expectedLongest } from "./longest-item.ts";
 
 type Point = { readonly devices: number; readonly items: number; readonly seconds: number };
@@ -21,9 +21,30 @@ const noise = 0.04;
  * Where items are unequal, a batch may wait for its longest. That of a chunk is expected by the spread of lengths; that of
  * a whole step is a length of its own, for a few hundred items may well lack the longest that they were to have.
  */
-export function fitTime(points: readonly Point[], unequal?: UnequalItems): TimeFit | null {
+export function fitTime(all: readonly Point[], unequal?: UnequalItems, once?: OnceAStep): TimeFit | null {
+  const points = all.map((point) => ({ ...point, seconds: point.seconds - ofOnce(once, point.items) }));
+  const fit = fitWork(points, unequal);
+  return fit && once && once.seconds > 0 ? { ...fit, once } : fit;
+}
+
+/** What a component does once a step: chunks have their share of it, whatever they cost besides. */
+type OnceAStep = NonNullable<TimeFit["once"]>;
+
+const ofOnce = (once: OnceAStep | undefined, items: number): number =>
+  once === undefined ? 0 : once.seconds * Math.min(1, items / once.batch);
+
+function fitWork(points: readonly Point[], unequal: UnequalItems | undefined): TimeFit | null {
   const usable = points.filter((point) => point.seconds > 0);
-  if (usable.length === 0) return null;
+  const [first] = usable;
+  if (first === undefined) return null;
+  // One point tells nothing apart: all of it is taken to be work, which splits evenly.
+  if (usable.every(({ devices, items }) => devices === first.devices && items === first.items))
+    return {
+      base: 0,
+      perItem: (median(usable.map(({ seconds }) => seconds)) * first.devices) / first.items,
+      alpha: 1,
+      relativeError: 0,
+    };
   const plain = fitBy(usable, undefined);
   if (unequal === undefined || usable.length < 5 || plain.fit.relativeError < noise) return plain.fit;
   const tailed = fitBy(usable, unequal);
@@ -39,7 +60,8 @@ type Fitted = Pick<ComponentProfile, "fit" | "lengthSpread" | "devicesPerRank">;
 export function fittedSeconds(profile: Fitted, point: FittedPoint): number | undefined {
   const { fit } = profile;
   if (!fit) return undefined;
-  return fit.base + (fit.perItem * point.items) / point.devices ** fit.alpha + longestSeconds(profile, point);
+  const work = fit.base + (fit.perItem * point.items) / point.devices ** fit.alpha;
+  return work + longestSeconds(profile, point) + ofOnce(fit.once, point.items);
 }
 
 /** What of these is the longest item's: none of a chunk's is longer than the longest of all. */

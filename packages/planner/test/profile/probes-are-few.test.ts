@@ -15,20 +15,37 @@ const devicesOf = (count: number, kind = "cpu"): DeviceSpec[] =>
   }));
 
 describe("what is measured first", () => {
-  test("is every halving of the devices that changes anybody's ranks", () => {
-    const components = [{ name: "rollout", ranks: { max: 2 } }, { name: "actor" }];
+  test("is every halving of the ranks of each, of those that can use few devices too", () => {
+    const components = [{ name: "rollout", ranks: { max: 2 } }, { name: "actor" }, { name: "wide", devicesPerRank: 4 }];
     const probes = planProbes({ devices: devicesOf(8), components, graph: undefined });
-    expect(probes.map(({ devices }) => devices["cpu"])).toEqual([8, 4, 2, 1]);
-    const narrow = [{ name: "rollout", ranks: { max: 2 } }];
+    expect(probes.map(({ devices }) => devices)).toEqual([
+      { rollout: 8, actor: 8, wide: 8 },
+      { rollout: 1, actor: 4, wide: 4 },
+      { rollout: 1, actor: 2, wide: 4 },
+      { rollout: 1, actor: 1, wide: 4 },
+    ]);
     expect(
-      planProbes({ devices: devicesOf(8), components: narrow, graph: undefined }).map(({ devices }) => devices["cpu"]),
-    ).toEqual([8, 1]);
+      planProbes({ devices: devicesOf(8), components: [{ name: "one", ranks: { max: 1 } }], graph: undefined }),
+    ).toHaveLength(1);
+  });
+
+  test("does not cross nodes with a rank", () => {
+    const devices = devicesOf(6).map((device) => ({ ...device, node: `node:${Math.floor(device.index / 3)}` }));
+    const probes = planProbes({
+      devices,
+      components: [{ name: "a", devicesPerRank: 2, ranks: { min: 2 } }],
+      graph: undefined,
+    });
+    expect(probes.at(-1)?.devices["a"]).toBeGreaterThanOrEqual(5);
   });
 
   test("is chunks of two sizes too, once it is known what flows", () => {
     const graph = traceFlow([observed({ component: "rollout" }, { takes: [{ channel: "prompts", items: 32 }] })], 32);
     const probes = planProbes({ devices: devicesOf(2), components: [{ name: "rollout" }], graph });
     expect(probes.map(({ granularity }) => granularity)).toEqual(["all", 4, 1, "all"]);
+    const few = traceFlow([observed({ component: "rollout" }, { takes: [{ channel: "prompts", items: 11 }] })], 11);
+    const narrow = { devices: devicesOf(4), components: [{ name: "rollout", ranks: { max: 4 } }], graph: few };
+    expect(planProbes(narrow).map(({ granularity }) => granularity)).toEqual(["all", 1, "all", "all"]);
   });
 
   test("never makes ranks share a device that need not", () => {
@@ -40,7 +57,7 @@ describe("what is measured first", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 32 }), component, (count, asked) => {
         for (const { devices } of planProbes({ devices: devicesOf(count), components: [asked], graph: undefined })) {
-          const given = devices["cpu"] as number;
+          const given = devices["c"] as number;
           if (given < count) expect(given).toBeGreaterThanOrEqual(asked.ranks.fixed * asked.devicesPerRank);
         }
       }),

@@ -18,6 +18,7 @@ const components = [{ name: "rollout" }, { name: "inference" }, { name: "actor" 
 const options = {
   warmupSteps: 1,
   measuredSteps: 2,
+  measuredSeconds: 60,
   trialRounds: 3,
   trialTolerance: 0.5,
   driftThreshold: 0.5,
@@ -101,7 +102,7 @@ function goOn(
 }
 
 describe("a run that is planned automatically", () => {
-  test("measures first, then tries what is predicted to be near the best, then chooses (P1, P2)", () => {
+  test("measures first, then tries what is predicted to be near the best, then chooses (RP1, RP2)", () => {
     const world = {
       actual: { temporal: 4, spatial: 2, hybrid: 3 },
       predicted: { temporal: 9, spatial: 2.2, hybrid: 2 },
@@ -137,7 +138,23 @@ describe("a run that is planned automatically", () => {
     );
   });
 
-  test("measures nothing again with the profile of an earlier run, and tries nothing that it tried (P1)", () => {
+  test("probes layouts whose steps are long for fewer of them, and tries plans all the same (RP5)", () => {
+    const numProbed = (seconds: number): number[] => {
+      const state = replanner({ actual, predicted: { temporal: 9, spatial: 2, hybrid: 9 } });
+      const changes = run(state, () => seconds, state.start());
+      const probed = new Set(
+        changes.filter(({ phase }) => phase === "profiling").map(({ plan }) => layoutOf(plan).name),
+      );
+      return (state.profile?.steps ?? []).flatMap(({ layout, samples }) =>
+        probed.has(layout) && layout !== layoutOf(planOf("temporal")).name ? [samples] : [],
+      );
+    };
+    const actual = { temporal: 1, spatial: 1, hybrid: 1 };
+    expect(new Set(numProbed(1))).toEqual(new Set([options.measuredSteps]));
+    expect(new Set(numProbed(options.measuredSeconds))).toEqual(new Set([1]));
+  });
+
+  test("measures nothing again with the profile of an earlier run, and tries nothing that it tried (RP1)", () => {
     const world = {
       actual: { temporal: 4, spatial: 2, hybrid: 3 },
       predicted: { temporal: 2, spatial: 2, hybrid: 2 },
@@ -148,7 +165,7 @@ describe("a run that is planned automatically", () => {
     expect(again).toMatchObject({ phase: "chosen", plan: { mode: "spatial" } });
   });
 
-  test("plans again when steps drift, and stays where nothing is better (P3)", () => {
+  test("plans again when steps drift, and stays where nothing is better (RP3)", () => {
     const actual = { temporal: 4, spatial: 2, hybrid: 3 };
     const world = { actual, predicted: { temporal: 2, spatial: 2, hybrid: 2 } };
     const state = replanner(world);
@@ -164,7 +181,7 @@ describe("a run that is planned automatically", () => {
     expect(plan.mode).toBe("hybrid");
   });
 
-  test("stays with its plan, and says so, when all components slow alike or processors are only shared (P3)", () => {
+  test("stays with its plan, and says so, when all components slow alike or processors are only shared (RP3)", () => {
     const slowdowns = fc.array(fc.double({ min: 0.2, max: 6, noNaN: true }), { minLength: 1, maxLength: 6 });
     // By component: what share of its time a processor works for it when it is alone.
     const shares = fc.tuple(...components.map(() => fc.constantFrom(0, 0.05, 0.95, 1)));
@@ -193,7 +210,7 @@ describe("a run that is planned automatically", () => {
     );
   });
 
-  test("plans again whichever component becomes slower or faster by itself, on a machine of any load (P3)", () => {
+  test("plans again whichever component becomes slower or faster by itself, on a machine of any load (RP3)", () => {
     const factors = fc.constantFrom(0.3, 2.5, 4);
     fc.assert(
       fc.property(
@@ -219,7 +236,7 @@ describe("a run that is planned automatically", () => {
     );
   });
 
-  test("does not count the first steps under a plan (P4)", () => {
+  test("does not count the first steps under a plan (RP4)", () => {
     const state = replanner({
       actual: { temporal: 1, spatial: 1, hybrid: 1 },
       predicted: { temporal: 1, spatial: 1, hybrid: 1 },

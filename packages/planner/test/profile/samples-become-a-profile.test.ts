@@ -44,6 +44,33 @@ describe("a profile", () => {
     expect(components["rollout"]?.samples).toMatchObject([{ devices: 1, items: 2, seconds: 0.025 }]);
   });
 
+  test("knows that ranks take whole items: odd counts do not bend the law that is fitted", () => {
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 9, max: 80 }),
+        fc.double({ min: 1, max: 50, noNaN: true }),
+        fc.integer({ min: 0, max: 40 }),
+        (batch, perItemMs, baseMs) => {
+          const steps = [2, 3, 5, 7].map((ranks, step) => {
+            const calls = Array.from({ length: ranks }, (_, rank) => {
+              const items = Math.floor(((rank + 1) * batch) / ranks) - Math.floor((rank * batch) / ranks);
+              const busyMs = baseMs + perItemMs * items;
+              return observed({ component: "rollout", rank, busyMs, step }, { takes: [{ channel: "prompts", items }] });
+            });
+            return { layout: layout(ranks, ranks), seconds: 1, calls };
+          });
+          const wide = new Map([["rollout", { key: "r", devicesPerRank: 1, minDevices: 1, maxDevices: 7 }]]);
+          const builder = new ProfileBuilder(batch);
+          for (const step of steps) builder.add(step);
+          const { components } = builder.build(header, wide);
+          expect(components["rollout"]?.fit?.relativeError).toBeLessThan(0.002);
+          expect(components["rollout"]?.fit?.alpha).toBe(1);
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
   test("has what it costs to ask in every sample, by the rank that waited for nothing, and by itself", () => {
     const flow = { takes: [{ channel: "prompts", items: 4 }], puts: [{ channel: "episodes", items: 4 }] };
     const calls = [3, 50].map((askMs, rank) => {
@@ -160,6 +187,21 @@ test("a fit finds the law that made the points", () => {
       expect(beyond / at(8, 64)).toBeCloseTo(1, 3);
     }),
   );
+});
+
+test("a single point is taken for work that splits evenly, of items as of devices", () => {
+  const fit = fitTime([{ devices: 3, items: 12, seconds: 0.6 }]);
+  expect(fit).toMatchObject({ base: 0, alpha: 1 });
+  expect(fittedSeconds({ fit, devicesPerRank: 1 }, { devices: 1, items: 4, isWhole: false })).toBeCloseTo(0.6);
+});
+
+test("what is done once a step is no cost of every chunk", () => {
+  const once = { seconds: 0.2, batch: 16 };
+  // Whole batches alone: without it, the law would take the optimiser's step for a base.
+  const points = [1, 2, 4].map((devices) => ({ devices, items: 16, seconds: 16 / devices + 0.2 }));
+  const fit = fitTime(points, undefined, once);
+  const seconds = fittedSeconds({ fit, devicesPerRank: 1 }, { devices: 2, items: 4, isWhole: false });
+  expect(seconds).toBeCloseTo(4 / 2 + 0.2 / 4, 6);
 });
 
 test("a fit is never negative, whatever the points", () => {

@@ -39,7 +39,7 @@ function race(actual: readonly number[], deviation: number, noise: readonly numb
 describe("trials of plans", () => {
   const actual = fc.array(fc.double({ min: 1, max: 1.2, noNaN: true }), { minLength: 1, maxLength: 3 });
 
-  test("end, whatever is measured, and none is tried for longer than it may be (T2)", () => {
+  test("end, whatever is measured, and none is tried for longer than it may be (PT2)", () => {
     fc.assert(
       fc.property(actual, fc.double({ min: 0, max: 0.3, noNaN: true }), noises, (seconds, deviation, noise) => {
         const { visits, seen } = race(seconds, deviation, noise);
@@ -49,7 +49,7 @@ describe("trials of plans", () => {
     );
   });
 
-  test("go on by turns among those that may be the fastest (T1, T2)", () => {
+  test("go on by turns among those that may be the fastest (PT1, PT2)", () => {
     const { visits } = race(
       [1, 1],
       0.1,
@@ -58,7 +58,7 @@ describe("trials of plans", () => {
     expect(visits).toEqual([0, 1, 1, 0, 0, 1, 1, 0]);
   });
 
-  test("end at once where one is clearly slower, and where the difference is not worth finding (T1)", () => {
+  test("end at once where one is clearly slower, and where the difference is not worth finding (PT1)", () => {
     expect(race([1, 2], 0.02, [1, -1, 0, 1, -1, 0]).visits).toEqual([0, 1]);
     const alike = [1, 1.001].map((seconds) => ({
       predictedSeconds: 1,
@@ -67,7 +67,29 @@ describe("trials of plans", () => {
     expect(nextTrial(alike, { mostSamples: 100, tolerance: 0.25 })).toBeUndefined();
   });
 
-  test("leave out what is predicted to be slow, until what was predicted to be fast turns out to be slower (T0)", () => {
+  test("leave out what was measured to be slow, whatever was predicted of it (PT1)", () => {
+    // On one machine a hybrid plan was predicted at 166 ms, took 430 with much noise, and was tried again.
+    const plans = [
+      { predictedSeconds: 0.3, times: { seconds: 0.28, deviation: 0.35, samples: 3 } },
+      { predictedSeconds: 0.166, times: { seconds: 0.43, deviation: 0.35, samples: 3 } },
+    ];
+    expect(certaintyOf(plans[0]!.times, plans[1]!.times)).toBeLessThan(0.95);
+    expect(nextTrial(plans, { mostSamples, tolerance: 0.25 })).toBeUndefined();
+    fc.assert(
+      fc.property(
+        fc.array(fc.record({ predictedSeconds: fc.double({ min: 0.1, max: 10, noNaN: true }), times })),
+        (all) => {
+          const next = nextTrial(all, { mostSamples, tolerance: 0.25 });
+          if (next === undefined) return;
+          const least = Math.min(...all.map((plan) => plan.times.seconds));
+          const { samples, seconds } = all[next]!.times;
+          if (samples > 1) expect(seconds).toBeLessThanOrEqual(1.25 * least);
+        },
+      ),
+    );
+  });
+
+  test("leave out what is predicted to be slow, until what was predicted to be fast turns out to be slower (PT0)", () => {
     const untried = { times: undefined };
     const took = (seconds: number) => ({ times: { seconds, deviation: 0.001, samples: 3 } });
     const slow = { predictedSeconds: 1.4, ...untried };

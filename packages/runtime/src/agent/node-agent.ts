@@ -3,18 +3,21 @@
  *
  * Owner of: every worker process it started, their log files, their heartbeat pipes.
  *
- * N1 a worker runs in a process group of its own; ending it ends whatever it started.
- * N2 only modules below the project root are run.
- * N3 `exited` settles exactly once for every process started, with its last log lines and the failure that it wrote.
+ * NA1 a worker runs in a process group of its own; ending it ends whatever it started, also what has left that group.
+ * NA2 only modules below the project root are run.
+ * NA3 `exited` settles exactly once for every process started, within moments of its end whoever holds its pipes, with its
+ *    last log lines and the failure that it wrote.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { access, constants, realpath } from "node:fs/promises";
 import { sep } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
 import { LogTail, parseLogLine } from "@treadle/observe";
+import { Descendants, removeEmptyGroups } from "./descendants.ts";
 import { openLogFile } from "./log-file.ts";
 import { failureMark, type Heartbeat, parseFailure, parseHeartbeat } from "./worker-lines.ts";
 
@@ -33,17 +36,28 @@ export type AgentListener = {
 };
 
 const maxLineLength = 4096;
+/** From a worker's end until its pipes are closed from this side, if whoever holds them has not. */
+const lastLinesMs = 1000;
 
 export class WorkerProcess {
   readonly worker: string;
   readonly incarnation: number;
   readonly exited: Promise<ExitReport>;
   readonly #child: ChildProcess;
+  readonly #descendants: Descendants;
   #alive = true;
   #verdict: ErrorRecord | undefined;
 
-  constructor(child: ChildProcess, request: SpawnRequest, logs: string | undefined, listener: AgentListener) {
+  constructor(
+    child: ChildProcess,
+    descendants: Descendants,
+    request: SpawnRequest,
+    logs: string | undefined,
+    listener: AgentListener,
+  ) {
     const { boot, memoryLimitMiB } = request;
+    this.#descendants = descendants;
+    if (child.pid !== undefined) descendants.adopt(child.pid);
     this.worker = `${boot.component}/${boot.rank}`;
     this.incarnation = boot.incarnation;
     this.#child = child;
@@ -86,10 +100,15 @@ export class WorkerProcess {
         const { worker, incarnation } = this;
         resolve({ worker, incarnation, pid: child.pid, code, signal, failure, logTail: tail.lines() });
       };
-      // N1: what the worker had started may hold its pipes open, and with them back the news of its end.
-      child.on("exit", () => this.#signalGroup("SIGKILL"));
-      child.on("close", (code, signal) => settle(code, signal));
-      child.on("error", (cause) => settle(null, null, cause));
+      const closed = new Promise<void>((resolveClosed) => child.once("close", () => resolveClosed()));
+      child.once("exit", async (code, signal) => {
+        this.#signalGroup("SIGKILL"); // NA1
+        await descendants.end();
+        await Promise.race([closed, delay(lastLinesMs, undefined, { ref: false })]);
+        settle(code, signal); // NA3
+        for (const stream of child.stdio) stream?.destroy();
+      });
+      child.once("error", (cause) => void descendants.end().then(() => settle(null, null, cause)));
     });
   }
 
@@ -106,6 +125,12 @@ export class WorkerProcess {
     this.#verdict ??= verdict;
     // A stopped process (SIGSTOP) takes SIGKILL at once; nothing gentler reaches it.
     this.#signalGroup("SIGKILL");
+  }
+
+  /** Ends it and whatever it has started before this returns, as this process is about to exit. */
+  endNow(): void {
+    this.end();
+    this.#descendants.endNow();
   }
 
   /** Waits for an orderly end, then ends it. */
@@ -140,7 +165,8 @@ export class NodeAgent {
     this.#projectRoot = options.projectRoot;
     this.#logs = options.logs;
     this.#listener = options.listener;
-    process.once("exit", this.#endAll);
+    removeEmptyGroups();
+    process.once("exit", this.#endAllNow);
   }
 
   async spawn(request: SpawnRequest): Promise<WorkerProcess> {
@@ -150,13 +176,15 @@ export class NodeAgent {
     await this.#checkInterpreter(interpreter);
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
     const flags = [...interpreter.flags, ...heap, ...loaderFlags];
+    const descendants = new Descendants();
+    const own = { TREADLE_DEVICES: boot.devices.join(","), ...descendants.environment };
     const child = spawn(interpreter.command, [...flags, hostEntry.path], {
-      detached: true, // N1: leader of its own process group
+      detached: true, // NA1: leader of its own process group
       stdio: ["pipe", "pipe", "pipe", "pipe"],
-      env: { ...withoutSecrets(process.env), ...request.env, TREADLE_DEVICES: boot.devices.join(",") },
+      env: { ...withoutSecrets(process.env), ...request.env, ...own },
       cwd: this.#projectRoot,
     });
-    const started = new WorkerProcess(child, request, this.#logs, this.#listener);
+    const started = new WorkerProcess(child, descendants, request, this.#logs, this.#listener);
     this.#processes.add(started);
     void started.exited.then(() => this.#processes.delete(started));
     return started;
@@ -165,13 +193,13 @@ export class NodeAgent {
   /** Ends every process that is left. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#endAll();
+    for (const started of this.#processes) started.end();
     await Promise.all([...this.#processes].map((started) => started.exited));
-    process.off("exit", this.#endAll);
+    process.off("exit", this.#endAllNow);
   }
 
-  readonly #endAll = (): void => {
-    for (const started of this.#processes) started.end();
+  readonly #endAllNow = (): void => {
+    for (const started of this.#processes) started.endNow();
   };
 
   async #checkInterpreter({ command }: Interpreter): Promise<void> {
@@ -184,7 +212,7 @@ export class NodeAgent {
     });
   }
 
-  /** N2. */
+  /** NA2. */
   async #checkModule(module: string): Promise<void> {
     const path = await realpath(fileURLToPath(module)).catch((cause) => {
       throw new TreadleError("worker.load-failed", `module '${module}' does not exist; give the path of a module`, {

@@ -4,35 +4,41 @@
  * Owner of: the announcement, the sessions, the accelerators and custom devices that each holds, exits not yet reported.
  * It talks to runners over the control plane alone.
  *
- * A1 a device that is not a CPU slot is held by one run at a time, and by the newest runner of a run.
- * A2 when a runner leaves, or this node is cut off from the control plane for longer than its limit, its workers end.
- * A3 a worker's exit is reported until its runner has heard it, or is gone.
- * A4 where the runner is elsewhere, only code that hashes as the runner's is run.
+ * NS1 a device that is not a CPU slot is held by one run at a time, and by the newest runner of a run.
+ * NS2 when a runner leaves, or this node is cut off from the control plane for longer than its limit, its workers end.
+ * NS3 a worker's exit is reported until its runner has heard it, or is gone.
+ * NS4 where the runner is elsewhere, only code that hashes as the runner's is run, in no other way than this node's own
+ *    configuration allows, and nothing outside of the run's own names is touched.
+ * NS5 of two agents of one name the older stays, as long as it is heard.
+ * NS6 beside a run that wants the node for itself no other has workers here.
  */
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
   type Announcement,
+  answering,
+  ask,
+  type CommandHandlers,
   type ControlPlane,
-  EndCommand,
   type ExitReport,
   type LinksConfig,
   type Member,
   type MembershipChange,
   type NodeInfo,
-  ReleaseCommand,
-  readMessage,
-  SpawnCommand,
-  StopCommand,
+  publishTo,
+  type SpawnCommand,
+  type SpawnReply,
   TreadleError,
+  type WorkerPermissions,
 } from "@treadle/contracts";
+import { kindOf } from "@treadle/core";
 import { inertNodeSpans, type NodeRegistry, type NodeSpans, type Span } from "@treadle/observe";
 import type { Relay, RelayOptions } from "@treadle/transport";
 import { localPorts } from "../cluster/relay-addresses.ts";
-import { kindOf } from "../cluster/relocate.ts";
-import { codeHash } from "./code-hash.ts";
+import { codeVersions, ProjectCode } from "./code-hash.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
+import { checkWorkerStart } from "./worker-permissions.ts";
 
 /** A node on the runner's own machine shares its folders; one on a machine of its own has links to the others. */
 export type NodePlace =
@@ -40,6 +46,7 @@ export type NodePlace =
   | {
       readonly kind: "machine";
       readonly links: LinksConfig;
+      readonly permissions: WorkerPermissions;
       readonly openFolder: (segmentPrefix: string) => Promise<{ readonly path: string; close(): Promise<void> }>;
       /** reaches, by way of NATS, processes that cannot be dialled */
       readonly openRelay?: (options: Omit<RelayOptions, "nats">) => Promise<Relay>;
@@ -53,7 +60,7 @@ export type NodeObserver = Pick<NodeRegistry, "workers" | "beat" | "exited">;
 export type NodeServiceOptions = {
   readonly name: string;
   readonly plane: ControlPlane;
-  readonly info: Omit<NodeInfo, "workers" | "isDraining">;
+  readonly info: Omit<NodeInfo, "workers" | "isDraining" | "exclusiveTo">;
   readonly projectRoot: string;
   readonly place: NodePlace;
   /** whoever measures this node */
@@ -71,15 +78,20 @@ const tickMs = 500;
 const unseenMs = 15_000;
 const reportTimeoutMs = 3000;
 const retryMs = 300;
+/** Paths and hashes of so many take less than half of what a message may. */
+const filesAPage = 2000;
 const maxReportAttempts = 30;
 
 export class NodeService {
   readonly name: string;
   readonly #options: NodeServiceOptions;
   readonly #spans: NodeSpans;
+  readonly #code: ProjectCode;
   readonly #sessions = new Map<string, Promise<RunSession>>();
   /** device to run */
   readonly #held = new Map<string, string>();
+  /** the run that has this node for itself */
+  #exclusiveTo: string | undefined;
   #announcement: Announcement | undefined;
   #cutOff: NodeJS.Timeout | undefined;
   #ticker: NodeJS.Timeout | undefined;
@@ -90,6 +102,7 @@ export class NodeService {
 
   constructor(options: NodeServiceOptions) {
     this.#options = options;
+    this.#code = new ProjectCode(options.projectRoot);
     this.#spans = options.spans ?? inertNodeSpans;
     this.name = options.name;
   }
@@ -98,14 +111,16 @@ export class NodeService {
     return this.#announcement?.incarnation ?? 0;
   }
 
-  /** Joins the cluster. `onReplaced`: another agent of this name has come; this one has ended its workers. */
+  /**
+   * Joins the cluster. Rejects with `node.name-taken` while another agent of this name is heard. `onReplaced`: one has come
+   * all the same, while this one was silent; this one has ended its workers.
+   */
   async start(onReplaced: () => void = () => {}): Promise<void> {
     const { plane, place } = this.#options;
     using joining = this.#spans.span("join", "call");
+    if (plane.members("node").some(({ name }) => name === this.name)) throw nameTaken(this.name); // NS5
     this.#ends.push(plane.onMember("run", (change) => this.#onRun(change)));
-    const announcement = await plane.announce("node", this.name, this.#info([]), (method, body) =>
-      this.#command(method, body),
-    );
+    const announcement = await plane.announce("node", this.name, this.#info([]), answering("node", this.#answers));
     this.#announcement = announcement;
     joining.set({ incarnation: announcement.incarnation });
     announcement.onReplaced(() => {
@@ -122,7 +137,7 @@ export class NodeService {
       this.#cutOff = setTimeout(() => {
         this.#notice(`cut off from the control plane for ${place.cutOffMs} ms: ends its workers`);
         away?.set({ endsWorkersAfterMs: place.cutOffMs });
-        void this.#closeSessions(() => true); // A2
+        void this.#closeSessions(() => true); // NS2
       }, place.cutOffMs);
     });
     this.#ticker = setInterval(() => this.#dropUnseen(), tickMs);
@@ -159,32 +174,29 @@ export class NodeService {
     await this.#closeSessions(() => true);
   }
 
-  async #command(method: string, body: unknown): Promise<unknown> {
-    switch (method) {
-      case "check": {
+  get #answers(): CommandHandlers<"node"> {
+    return {
+      ping: () => undefined,
+      check: async () => {
         using _ = this.#spans.span("check code", "call");
-        return { codeHash: await codeHash(this.#options.projectRoot) };
-      }
-      case "spawn":
-        return this.#spawn(readMessage(SpawnCommand, body));
-      case "end": {
-        const command = readMessage(EndCommand, body);
-        return (await this.#sessionOf(command))?.end(command);
-      }
-      case "stop": {
-        const command = readMessage(StopCommand, body);
-        return (await this.#sessionOf(command))?.stop(command);
-      }
-      case "release": {
-        const { run, session } = readMessage(ReleaseCommand, body);
-        return this.#closeSessions((each) => each.run === run && each.session <= session);
-      }
-      default:
-        throw new TreadleError("call.unknown-method", `node '${this.name}' knows no command '${method}'`);
-    }
+        return { codeHash: (await this.#code.current()).hash, versions: codeVersions };
+      },
+      files: async ({ after }) => {
+        const all = [...(await this.#code.current()).files];
+        const from = all.findIndex(([path]) => path > after);
+        const files = from < 0 ? [] : all.slice(from, from + filesAPage);
+        return { files, isLast: from < 0 || from + filesAPage >= all.length };
+      },
+      spawn: (command) => this.#spawn(command),
+      end: async (command) => (await this.#sessionOf(command))?.end(command),
+      stop: async (command) => (await this.#sessionOf(command))?.stop(command),
+      release: ({ run, session }) => this.#closeSessions((each) => each.run === run && each.session <= session),
+    };
   }
 
-  async #spawn(command: SpawnCommand): Promise<unknown> {
+  async #spawn(command: SpawnCommand): Promise<SpawnReply> {
+    this.#checkStart(command); // NS4
+    this.#takeAlone(command); // NS6
     const session = await this.#openSession(command);
     this.#hold(command);
     const started = await session.spawn(command);
@@ -205,7 +217,7 @@ export class NodeService {
       if (this.#sessions.has(run)) continue; // another command was faster
       const opening = this.#makeSession(command);
       this.#sessions.set(run, opening);
-      opening.catch(() => this.#sessions.delete(run));
+      opening.catch(() => this.#forget(run));
       return opening;
     }
   }
@@ -214,7 +226,7 @@ export class NodeService {
     const { plane, projectRoot, place } = this.#options;
     const { run, session } = command;
     using _ = this.#spans.span("open run", "call", { run, attributes: { session } });
-    if (place.kind === "machine") await this.#checkCode(command); // A4
+    if (place.kind === "machine") await this.#checkCode(command); // NS4
     const isHome = place.kind === "runner";
     const segmentPrefix = isHome ? command.segmentPrefix : `${command.segmentPrefix}${this.name}-`;
     const { runId, token } = command.boot;
@@ -253,9 +265,9 @@ export class NodeService {
       },
       onBeats: (event) => {
         for (const beat of event.beats) this.#options.observer?.beat(run, beat);
-        plane.publish(`heartbeats.${run}`, event);
+        publishTo(plane, "heartbeats", run, event);
       },
-      onLog: (event) => plane.publish(`log.${run}`, event),
+      onLog: (event) => publishTo(plane, "log", run, event),
     });
   }
 
@@ -277,9 +289,27 @@ export class NodeService {
     };
   }
 
+  #forget(run: string): void {
+    this.#sessions.delete(run);
+    if (this.#exclusiveTo === run) this.#exclusiveTo = undefined;
+  }
+
+  #checkStart(command: SpawnCommand): void {
+    const { place } = this.#options;
+    const { run, boot, segmentPrefix } = command;
+    if (boot.runId !== run || !segmentPrefix.startsWith(`treadle-${run}-`)) {
+      throw new TreadleError(
+        "node.forbidden",
+        `a command for run '${run}' names run '${boot.runId}' and shared memory '${segmentPrefix}'; both must be the run's own`,
+        { origin: { node: this.name } },
+      );
+    }
+    if (place.kind === "machine") checkWorkerStart(command, place.permissions, this.name);
+  }
+
   async #checkCode(command: SpawnCommand): Promise<void> {
     const { projectRoot } = this.#options;
-    if ((await codeHash(projectRoot)) === command.codeHash) return;
+    if ((await this.#code.current()).hash === command.codeHash) return;
     throw new TreadleError(
       "node.unavailable",
       `the code in '${projectRoot}' of node '${this.name}' is not the runner's; bring both to the same version`,
@@ -287,7 +317,7 @@ export class NodeService {
     );
   }
 
-  /** A1. */
+  /** NS1. */
   #hold({ run, boot }: SpawnCommand): void {
     const devices = boot.devices.filter((device) => device.startsWith(`${this.name}/`) && kindOf(device) !== "cpu");
     for (const device of devices) {
@@ -300,6 +330,22 @@ export class NodeService {
       );
     }
     for (const device of devices) this.#held.set(device, run);
+  }
+
+  /** NS6. Before anything is waited for, so of two commands the first decides. */
+  #takeAlone({ run, exclusive = false }: SpawnCommand): void {
+    const other =
+      this.#exclusiveTo ?? (exclusive ? [...this.#sessions.keys()].find((each) => each !== run) : undefined);
+    if (other !== undefined && other !== run) {
+      throw new TreadleError(
+        "node.unavailable",
+        exclusive
+          ? `run '${other}' is on node '${this.name}', and cluster.exclusive of run '${run}' wants nodes without others; wait for its end, or give one of them other nodes`
+          : `run '${other}' has node '${this.name}' for itself (cluster.exclusive); wait for its end, or give run '${run}' other nodes`,
+        { origin: { node: this.name }, details: { takenBy: other } },
+      );
+    }
+    if (exclusive) this.#exclusiveTo = run;
   }
 
   async #sessionOf(command: { readonly run: string; readonly session: number }): Promise<RunSession | undefined> {
@@ -316,7 +362,7 @@ export class NodeService {
         if (this.#sessions.get(run) !== opening) return; // whoever else has closed it has done the rest
         // Its devices are free only now that nobody uses them.
         for (const [device, holder] of this.#held) if (holder === run) this.#held.delete(device);
-        this.#sessions.delete(run);
+        this.#forget(run);
         this.#notice(`has ended run '${run}' here`);
         this.#announceSoon();
       }),
@@ -326,7 +372,7 @@ export class NodeService {
   #onRun(change: MembershipChange): void {
     if (change.type !== "left") return;
     const { name, incarnation } = change.member;
-    void this.#closeSessions((session) => session.run === name && session.session <= incarnation); // A2
+    void this.#closeSessions((session) => session.run === name && session.session <= incarnation); // NS2
   }
 
   #dropUnseen(): void {
@@ -338,13 +384,13 @@ export class NodeService {
     void this.#closeSessions(isGone);
   }
 
-  /** A3. */
+  /** NS3. */
   async #reportExit(run: string, session: number, report: ExitReport): Promise<void> {
     const { plane } = this.#options;
     const runner: Member = { kind: "run", name: run, incarnation: session, body: undefined };
     for (let attempt = 0; attempt < maxReportAttempts; attempt++) {
       try {
-        await plane.command(runner, "exited", { node: this.name, report }, { timeoutMs: reportTimeoutMs });
+        await ask(plane, "run", runner, "exited", { node: this.name, report }, { timeoutMs: reportTimeoutMs });
         return;
       } catch {
         if (this.#isClosing) return; // leaving says the same
@@ -366,10 +412,19 @@ export class NodeService {
   #info(sessions: readonly RunSession[]): NodeInfo {
     const workers = Object.fromEntries(sessions.map((session) => [session.run, session.workers.sort()]));
     this.#options.observer?.workers(workers);
-    return { ...this.#options.info, workers, isDraining: this.#isDraining };
+    const exclusive = this.#exclusiveTo === undefined ? {} : { exclusiveTo: this.#exclusiveTo };
+    return { ...this.#options.info, workers, isDraining: this.#isDraining, ...exclusive };
   }
 
   #notice(text: string): void {
     this.#options.onNotice?.(text);
   }
+}
+
+export function nameTaken(name: string): TreadleError {
+  return new TreadleError(
+    "node.name-taken",
+    `a node agent called '${name}' is in the cluster already, and stays; give each a name of its own with --name`,
+    { origin: { node: name } },
+  );
 }

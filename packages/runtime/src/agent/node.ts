@@ -1,7 +1,6 @@
 /** This machine as a node of a cluster, in a process of its own: what `treadle node` runs. */
 import { realpath } from "node:fs/promises";
-import { hostname } from "node:os";
-import type { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig } from "@treadle/contracts";
+import type { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, WorkerPermissions } from "@treadle/contracts";
 import {
   createNodeRegistry,
   inertNodeSpans,
@@ -15,15 +14,18 @@ import { openNatsControlPlane, openRelay } from "@treadle/transport";
 import { machineDevices } from "../cluster/devices.ts";
 import { openSocketFolder, removeDeadSocketFolders } from "../cluster/socket-folder.ts";
 import { machineFacts } from "./machine-facts.ts";
+import { defaultNodeName } from "./node-name.ts";
 import { NodeService } from "./node-service.ts";
 
 export type NodeOptions = {
   readonly nats: NatsConfig;
-  /** default: this machine's name */
+  /** default: the machine's name, and what tells it from its clones */
   readonly name?: string | undefined;
   /** only modules below it are run */
   readonly projectRoot: string;
   readonly links: LinksConfig;
+  /** what runners may say of how workers are started here */
+  readonly permissions: WorkerPermissions;
   readonly labels?: Readonly<Record<string, string>>;
   /** custom devices, as `{ robot: 2 }` */
   readonly devices?: Readonly<Record<string, number>>;
@@ -50,14 +52,10 @@ export type Node = {
 /** How long a node that leaves waits for its last spans to be taken. */
 const lastSpansMs = 5000;
 
-/** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid` or `metrics.unavailable`. */
+/** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid`, `metrics.unavailable` or `node.name-taken`. */
 export async function openNode(options: NodeOptions): Promise<Node> {
-  const { nats, links, labels = {}, devices = {}, cutOffMs, onNotice } = options;
-  const name =
-    options.name ??
-    hostname()
-      .split(".")[0]!
-      .replace(/[^A-Za-z0-9_-]/g, "-");
+  const { nats, links, permissions, labels = {}, devices = {}, cutOffMs, onNotice } = options;
+  const name = options.name ?? defaultNodeName();
   await removeDeadSocketFolders();
   const info = { ...machineFacts(), devices: machineDevices(devices), labels: { ...labels } };
   const projectRoot = await realpath(options.projectRoot);
@@ -83,6 +81,7 @@ export async function openNode(options: NodeOptions): Promise<Node> {
     place: {
       kind: "machine",
       links,
+      permissions,
       openFolder: openSocketFolder,
       openRelay: (relay) => openRelay({ ...relay, nats }),
       cutOffMs,

@@ -4,14 +4,7 @@
  * Owner of: the copies that others have sent. Items that the node's own workers keep are read here too, whether or not
  * those workers are busy, or live. Who may read what, and when a segment is free, the channel's home decides.
  */
-import {
-  KeepRequest,
-  type LinksConfig,
-  type Peer,
-  ReadKeptRequest,
-  readMessage,
-  SegmentsMessage,
-} from "@treadle/contracts";
+import { type LinksConfig, type Peer, runProtocol } from "@treadle/contracts";
 import type { NodeSpans } from "@treadle/observe";
 import {
   createPeer,
@@ -21,7 +14,7 @@ import {
   releaseArrays,
   removeSegment,
 } from "@treadle/transport";
-import { keptPrefix } from "../channel/kept-payloads.ts";
+import { keptPrefix } from "../channel/kept-prefix.ts";
 
 export type PayloadDepotOptions = {
   readonly runId: string;
@@ -52,26 +45,24 @@ export async function openPayloadDepot(options: PayloadDepotOptions): Promise<Pa
     tls,
   });
   const serve = (peer: Peer): void => {
-    peer.handle("payload.keep", (body) => {
-      const { data } = readMessage(KeepRequest, body);
+    peer.handle("payload.keep", ({ data }) => {
       using _ = spans.span("keep item", "transfer", { run: runId, attributes: { sizeBytes: data.byteLength } });
       const segment = store.write({ sizeBytes: data.byteLength, writeTo: (target) => target.set(data) });
       releaseArrays(data);
       return segment === undefined ? {} : { segment };
     });
-    peer.handle("payload.read", (body) => {
-      const { segment, sizeBytes } = readMessage(ReadKeptRequest, body);
+    peer.handle("payload.read", ({ segment, sizeBytes }) => {
       using _ = spans.span("read item", "transfer", { run: runId, attributes: { sizeBytes } });
       return reader.readBytes(segment, sizeBytes);
     });
-    peer.handle("payload.free", (body) => {
-      for (const segment of readMessage(SegmentsMessage, body).segments) {
+    peer.handle("payload.free", ({ segments }) => {
+      for (const segment of segments) {
         if (segment.startsWith(ownPrefix)) store.reuse([segment]);
         else if (segment.startsWith(keptHere) && !segment.includes("/")) removeSegment(segment);
       }
     });
   };
-  endpoint.onLink((link) => serve(createPeer(link)));
+  endpoint.onLink((link) => serve(createPeer(link, runProtocol)));
   return {
     addresses: [...endpoint.addresses],
     close: async () => {

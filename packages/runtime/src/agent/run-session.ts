@@ -4,8 +4,8 @@
  * Owner of: the node agent of that runner, the folder of sockets, the names of shared memory, the beats and lines that
  * wait to be sent.
  *
- * Q1 a command that arrives twice acts once: processes are known by worker and incarnation.
- * Q2 when the session has closed, no process, socket and shared memory of it is left here (S4).
+ * RU1 a command that arrives twice acts once: processes are known by worker and incarnation.
+ * RU2 when the session has closed, no process, socket and shared memory of it is left here (S4).
  */
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -109,7 +109,7 @@ export class RunSession {
     const { component, rank, incarnation } = command.boot;
     const worker = `${component}/${rank}`;
     const key = keyOf(worker, incarnation);
-    let process = this.#processes.get(key); // Q1
+    let process = this.#processes.get(key); // RU1
     if (process === undefined) {
       this.#spans.starting(worker, incarnation);
       process = this.#agent.spawn({
@@ -146,7 +146,7 @@ export class RunSession {
     void process.stop(graceMs);
   }
 
-  /** Q2. */
+  /** RU2. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
       const { spans, run } = this.#options;

@@ -1,5 +1,5 @@
 /**
- * Both ends of a channel on the side of whoever uses it. Items are validated and encoded once here; the home keeps them
+ * Both ends of a channel on the side of whoever uses it. Items are parsed and encoded once here, and nowhere else; the home keeps them
  * as opaque bytes, and of large ones only where they are. No await per item: a `put` of many items is one message, a
  * batch is one message.
  */
@@ -8,8 +8,7 @@ import {
   type ItemBlock,
   type PackedItems,
   type PutRequest,
-  readMessage,
-  TakeReply,
+  type TakeReply,
   type TakeRequest,
   TreadleError,
 } from "@treadle/contracts";
@@ -23,13 +22,14 @@ import {
 } from "@treadle/transport";
 import type { z } from "zod";
 import type { ChannelWait } from "../host/call-meter.ts";
+import { WhenAwaited } from "../host/when-awaited.ts";
 import type { BatchOptions, Sink, Source } from "./channel.ts";
 import type { DistantPayloads, ReadKept } from "./distant-payloads.ts";
 
 /** How a client reaches the home: over the runner's link from a worker, directly within the runner. */
 export type HomePort = {
-  put(request: z.infer<typeof PutRequest>): Promise<unknown>;
-  take(request: z.infer<typeof TakeRequest>): Promise<unknown>;
+  put(request: PutRequest): Promise<void>;
+  take(request: TakeRequest): Promise<TakeReply>;
   /** what is put travels as a copy, so that its memory is free once the put is answered */
   readonly isRemote?: boolean | undefined;
   /** where this process keeps large items; without it all of them travel through the home */
@@ -48,7 +48,7 @@ export type Payloads = {
 export class SinkClient<T> implements Sink<T> {
   readonly name: string;
   readonly #ref: ChannelRef;
-  readonly #schema: z.ZodType<T> | undefined;
+  readonly #schema: z.ZodType<T>;
   readonly #port: HomePort;
   readonly #call: () => string;
   readonly #waiting: () => ChannelWait;
@@ -58,7 +58,7 @@ export class SinkClient<T> implements Sink<T> {
 
   constructor(
     ref: ChannelRef,
-    schema: z.ZodType<T> | undefined,
+    schema: z.ZodType<T>,
     port: HomePort,
     call: () => string,
     waiting: () => ChannelWait = unwatched,
@@ -71,10 +71,15 @@ export class SinkClient<T> implements Sink<T> {
     this.#waiting = waiting;
   }
 
-  async put(...items: readonly T[]): Promise<void> {
-    if (items.length === 0) return;
+  put(...items: readonly T[]): Promise<void> {
+    if (items.length === 0) return Promise.resolve();
+    const wait = this.#waiting();
+    return new WhenAwaited(this.#put(items, wait), () => wait.awaited());
+  }
+
+  async #put(items: readonly T[], asked: ChannelWait): Promise<void> {
+    using wait = asked;
     const packing = this.#pack(items);
-    using wait = this.#waiting();
     const packed = packing instanceof Promise ? await packing : packing;
     await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
     wait.moved([packed]);
@@ -84,9 +89,7 @@ export class SinkClient<T> implements Sink<T> {
   /** At once, except where items go to another node first: then after all puts before, so that their order is kept (C2). */
   #pack(items: readonly T[]): PackedItems | Promise<PackedItems> {
     const { store, distant } = this.#port.payloads ?? {};
-    // What the home has to validate, it needs to see.
-    const kept = distant && !this.#ref.schema ? undefined : store;
-    const packed = packItems(items, this.#ref, this.#schema, this.#encoder, kept);
+    const packed = packItems(items, this.#ref, this.#schema, this.#encoder, store);
     const before = this.#copying;
     if (!distant || (before === undefined && !packed.kept)) return packed;
     const packing = this.#copyKept(items, packed, before).finally(() => {
@@ -128,20 +131,22 @@ export class SourceClient<T> implements Source<T> {
     this.#waiting = waiting;
   }
 
-  async take(options: BatchOptions = {}): Promise<T[] | undefined> {
+  take(options: BatchOptions = {}): Promise<T[] | undefined> {
+    const wait = this.#waiting();
+    return new WhenAwaited(this.#take(options, wait), () => wait.awaited());
+  }
+
+  async #take(options: BatchOptions, asked: ChannelWait): Promise<T[] | undefined> {
+    using wait = asked;
     const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
-    using wait = this.#waiting();
-    const reply = readMessage(
-      TakeReply,
-      await this.#port.take({
-        channel: this.name,
-        call: this.#call(),
-        acknowledge: options.acknowledge !== "call",
-        ...(most === undefined ? {} : { maxItems: most, minItems: most }),
-        ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
-        ...(options.key === undefined ? {} : { key: options.key }),
-      }),
-    );
+    const reply = await this.#port.take({
+      channel: this.name,
+      call: this.#call(),
+      acknowledge: options.acknowledge !== "call",
+      ...(most === undefined ? {} : { maxItems: most, minItems: most }),
+      ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
+      ...(options.key === undefined ? {} : { key: options.key }),
+    });
     if (reply === null) return undefined;
     const { reader, distant } = this.#port.payloads ?? {};
     const kept = reply.blocks.flatMap((block) => block.kept ?? []);
@@ -166,17 +171,17 @@ export class SourceClient<T> implements Source<T> {
   }
 }
 
-const unwatched = (): ChannelWait => ({ moved() {}, [Symbol.dispose]() {} });
+const unwatched = (): ChannelWait => ({ awaited() {}, moved() {}, [Symbol.dispose]() {} });
 
-/** Validates and encodes; throws `channel.invalid-item` that names the item, the path and what was allowed. */
+/** Parses and encodes what came out; throws `channel.invalid-item` that names the item, the path and what was allowed. */
 export function packItems<T>(
   items: readonly T[],
   ref: ChannelRef,
-  schema: z.ZodType<T> | undefined,
+  schema: z.ZodType<T>,
   encoder = new ItemEncoder(),
   store?: PayloadStore,
 ): PackedItems {
-  const checked = schema ? items.map((item, i) => validateItem(item, schema, ref.$channel, i)) : items;
+  const checked = items.map((item, i) => parseItem(item, schema, ref.$channel, i));
   const fields = checked as readonly Record<string, unknown>[];
   const { key, weight, priority, $channel } = ref;
   const numbers = (field: string) => Float64Array.from(fields, (item, i) => numberField(item, field, $channel, i));
@@ -198,7 +203,7 @@ export function packItems<T>(
 
 const defaultInlineLimitBytes = 64 * 1024;
 
-export function validateItem<T>(item: unknown, schema: z.ZodType<T>, channel: string, index: number): T {
+function parseItem<T>(item: unknown, schema: z.ZodType<T>, channel: string, index: number): T {
   const parsed = schema.safeParse(item);
   if (parsed.success) return parsed.data;
   const issues = parsed.error.issues.map(
@@ -214,9 +219,10 @@ export function validateItem<T>(item: unknown, schema: z.ZodType<T>, channel: st
 function numberField(fields: Record<string, unknown>, field: string, channel: string, index: number): number {
   const value = fields[field];
   if (typeof value === "number" && Number.isFinite(value)) return value;
+  if (Array.isArray(value) || (ArrayBuffer.isView(value) && "length" in value)) return Number(value.length);
   throw new TreadleError(
     "channel.invalid-item",
-    `item '${index}' put into channel '${channel}' has '${String(value)}' in '${field}'; a finite number was expected`,
+    `item '${index}' put into channel '${channel}' has '${String(value)}' in '${field}'; a finite number or an array was expected`,
   );
 }
 

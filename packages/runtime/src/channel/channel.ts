@@ -1,4 +1,5 @@
 /** The two ends of a channel as workers and workflows see them. The schema of the channel is the type `T`. */
+import type { PickFunction, PolicyName } from "@treadle/core";
 
 export type BatchOptions = {
   /** items a batch holds at most; default: the plan's granularity for this channel */
@@ -33,12 +34,17 @@ export interface Sink<T> {
 export type ChannelOptions<T> = {
   /** FIFO holds for items of one key (C2) */
   readonly key?: Extract<keyof T, string> | undefined;
-  /** what load balance and batch weights count; a number, 1 by default */
+  /** what load balance and batch weights count: a number, or an array of which the length counts; 1 by default */
   readonly weight?: Extract<keyof T, string> | undefined;
   /** highest first, with `pick: "priority"` */
   readonly priority?: Extract<keyof T, string> | undefined;
-  /** which waiting item or consumer goes first (C5) */
-  readonly pick?: "fifo" | "priority" | "least-loaded" | undefined;
+  /**
+   * Which waiting item or consumer goes first (C5). `fifo`: in put order. `least-loaded`: items go to the consumer with
+   * the least weight so far; `weight`: and the heaviest go first. Or a function of the workflow's module, which chooses
+   * for one take among the items that are there, in put order, by answering with their indices; with none, the take waits.
+   * It must depend on nothing but its arguments; it runs in the runner, and everybody waits for it.
+   */
+  readonly pick?: PolicyName | PickFunction | undefined;
   /** items; overrides `flow.capacity` */
   readonly capacity?: number | undefined;
 };

@@ -3,21 +3,19 @@
  *
  * Owner of: this process's links to the depots of other nodes.
  *
- * D1 before the home learns of an item, its bytes lie on two nodes: the producer's and another one, of a consumer if
+ * DP1 before the home learns of an item, its bytes lie on two nodes: the producer's and another one, of a consumer if
  *    there is one. Either may be lost, and the item is delivered all the same; without a second node it is no kept item.
- * D2 a consumer reads the bytes on its own node where they are there, else it asks one node after the other.
+ * DP2 a consumer reads the bytes on its own node where they are there, else it asks one node after the other.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import {
   type Cancellation,
   type DepotsReply,
-  KeepReply,
   type KeptCopy,
   type KeptItem,
   type Link,
   type Peer,
-  ReadKeptReply,
-  readMessage,
+  runProtocol,
   TreadleError,
 } from "@treadle/contracts";
 import { createPeer, decodeItem, type PayloadReader, type PayloadStore } from "@treadle/transport";
@@ -52,7 +50,7 @@ export class DistantPayloads {
     this.#ports = ports;
   }
 
-  /** D1: the items with where else they are now; undefined when not all of them could be copied. */
+  /** DP1: the items with where else they are now; undefined when not all of them could be copied. */
   async copy(channel: string, kept: readonly KeptItem[], store: PayloadStore): Promise<KeptItem[] | undefined> {
     const depots = await this.#ports.depots(channel);
     const consuming = depots.filter(({ consumes }) => consumes);
@@ -69,7 +67,7 @@ export class DistantPayloads {
     return undefined;
   }
 
-  /** D2: resolves when everything is here, with what reads it. */
+  /** DP2: resolves when everything is here, with what reads it. */
   async locate(channel: string, kept: readonly KeptItem[], reader: PayloadReader | undefined): Promise<ReadKept> {
     const { node, letGo } = this.#ports;
     const here = new Map<string, string>();
@@ -107,8 +105,9 @@ export class DistantPayloads {
 
   async #copyTo({ node, addresses }: DepotsReply[number], item: KeptItem, store: PayloadStore): Promise<KeptItem> {
     const data = store.bytesOf(item.segment, item.sizeBytes);
+    if (data === undefined) return item;
     const peer = await this.#connect(addresses);
-    const { segment } = readMessage(KeepReply, await peer.request("payload.keep", { data }, this.#limits()));
+    const { segment } = await peer.request("payload.keep", { data }, this.#limits());
     if (segment === undefined) return item;
     return { ...item, node: this.#ports.node, copy: { node, segment } };
   }
@@ -124,7 +123,7 @@ export class DistantPayloads {
         try {
           const peer = await this.#connect(depot.addresses);
           const request = { segment, sizeBytes: item.sizeBytes };
-          return readMessage(ReadKeptReply, await peer.request("payload.read", request, this.#limits()));
+          return await peer.request("payload.read", request, this.#limits());
         } catch (error) {
           if (error instanceof TreadleError && error.disposition === "cancelled") throw error;
           cause = error;
@@ -149,7 +148,7 @@ export class DistantPayloads {
     if (!peer) {
       peer = this.#ports.connect(addresses).then((link) => {
         link.onClose(() => this.#peers.delete(key));
-        return createPeer(link);
+        return createPeer(link, runProtocol);
       });
       this.#peers.set(key, peer);
       peer.catch(() => this.#peers.delete(key));

@@ -1,6 +1,6 @@
 /** Blocks of items taken apart at a channel's home, and the items of a batch put together again. Pure; bytes stay opaque. */
 import { type ItemBlock, type KeptItem, type PackedItems, TreadleError } from "@treadle/contracts";
-import type { ItemList, ItemView, PutItem } from "./channel-messages.ts";
+import type { ItemList, ItemView, PutItem } from "@treadle/core";
 
 /** Where an item's bytes are: in the block that it came with, or kept by its producer. */
 export class StoredItem implements PutItem {
@@ -26,8 +26,8 @@ export class StoredItem implements PutItem {
   get sizeBytes(): number {
     return this.kept?.sizeBytes ?? this.length;
   }
-  get isKept(): boolean {
-    return this.kept !== undefined;
+  get segment(): string | undefined {
+    return this.kept?.segment;
   }
   get key(): string | undefined {
     return this.block.keys?.[this.index];

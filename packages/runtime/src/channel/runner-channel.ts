@@ -1,10 +1,9 @@
 /** A channel as the workflow holds it: its two ends to hand out, and put and take from the workflow itself. */
 import type { ChannelRef } from "@treadle/contracts";
 import type { z } from "zod";
+import type { ChannelDesk } from "../runner/channel-desk.ts";
 import type { BatchOptions, Channel, Sink, Source } from "./channel.ts";
 import { SinkClient, SourceClient } from "./channel-client.ts";
-import type { ChannelHomes } from "./channel-homes.ts";
-import { runnerName } from "./channel-messages.ts";
 
 /** One end of a channel, to be passed to a worker's method. It works only there. */
 export class ChannelEndpoint {
@@ -26,7 +25,7 @@ export class RunnerChannel<T> implements Channel<T> {
   readonly source: Source<T>;
   readonly sink: Sink<T>;
   readonly #schema: z.ZodType<T>;
-  readonly #homes: ChannelHomes;
+  readonly #desk: ChannelDesk;
   readonly #reference: (role: "source" | "sink") => ChannelRef;
   readonly #stream: () => string;
   #numCalls = 0;
@@ -34,13 +33,13 @@ export class RunnerChannel<T> implements Channel<T> {
   constructor(
     name: string,
     schema: z.ZodType<T>,
-    homes: ChannelHomes,
+    desk: ChannelDesk,
     reference: (role: "source" | "sink") => ChannelRef,
     stream: () => string,
   ) {
     this.name = name;
     this.#schema = schema;
-    this.#homes = homes;
+    this.#desk = desk;
     this.#reference = reference;
     this.#stream = stream;
     // In the worker that receives an end there stands a client of that type in its place.
@@ -52,11 +51,9 @@ export class RunnerChannel<T> implements Channel<T> {
   async put(...items: readonly T[]): Promise<void> {
     const call = this.#open("sink");
     try {
-      await new SinkClient(this.#reference("sink"), this.#schema, this.#homes, () => call).put(...items);
-      this.#homes.close(call, { ok: true });
-    } catch (error) {
-      this.#homes.close(call, { ok: true });
-      throw error;
+      await new SinkClient(this.#reference("sink"), this.#schema, this.#desk, () => call).put(...items);
+    } finally {
+      this.#desk.close(call);
     }
   }
 
@@ -67,11 +64,11 @@ export class RunnerChannel<T> implements Channel<T> {
 
   async *batches(options: BatchOptions = {}): AsyncGenerator<T[]> {
     const call = this.#open("source");
-    const client = new SourceClient<T>(this.#reference("source"), this.#homes, () => call);
+    const client = new SourceClient<T>(this.#reference("source"), this.#desk, () => call);
     try {
       yield* client.batches(options);
     } finally {
-      this.#homes.close(call, { ok: true });
+      this.#desk.close(call);
     }
   }
 
@@ -81,7 +78,7 @@ export class RunnerChannel<T> implements Channel<T> {
 
   #open(role: "source" | "sink"): string {
     const call = `runner:${this.name}:${++this.#numCalls}`;
-    this.#homes.open(call, runnerName, [{ channel: this.name, role, stream: this.#stream() }]);
+    this.#desk.open(call, this.name, role, this.#stream());
     return call;
   }
 }

@@ -1,15 +1,15 @@
 /**
  * What becomes of a plan when nodes have come, gone, or want to leave. Pure.
  *
- * E1 every rank is on devices that are there, unless there is no place for it, or no plan at all.
- * E2 a component that is not elastic keeps its number of ranks, and those of its ranks whose devices are there stay where
+ * AD1 every rank is on devices that are there, unless there is no place for it, or no plan at all.
+ * AD2 a component that is not elastic keeps its number of ranks, and those of its ranks whose devices are there stay where
  *    they are, unless the mode has everybody take turns on everything, or nothing else is possible.
- * E3 an elastic component has as many ranks as the devices that others leave allow, within its bounds.
+ * AD3 an elastic component has as many ranks as the devices that others leave allow, within its bounds.
  */
 import { type DeviceSpec, type Plan, type RankPlacement, TreadleError } from "@treadle/contracts";
+import { relocate } from "@treadle/core";
 import { resolvePlacement } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "./placement-facts.ts";
-import { relocate } from "./relocate.ts";
 
 type Ranks = readonly RankPlacement[];
 type Placed = Readonly<Record<string, { readonly ranks: Ranks }>>;
@@ -56,11 +56,11 @@ function resize(current: Plan, stays: Placed, facts: PlacementFacts, elastic: Re
     return resolvePlacement({ ...anew, explicit });
   } catch (error) {
     if (!(error instanceof TreadleError)) throw error;
-    return resolvePlacement(anew); // E2: everybody makes room
+    return resolvePlacement(anew); // AD2: everybody makes room
   }
 }
 
-/** E1, for ranks whose devices are not there any more. */
+/** AD1, for ranks whose devices are not there any more. */
 function moveAway(components: Placed, devices: readonly DeviceSpec[]): Placed {
   const present = new Set(devices.map(({ id }) => id));
   const isThere = (rank: RankPlacement) => rank.devices.every((id) => present.has(id));

@@ -1,5 +1,5 @@
 /** What a cluster is made with. */
-import type { RunEvent, RuntimeConfig } from "@treadle/contracts";
+import type { RunEvent, RuntimeConfig, SpanBatch } from "@treadle/contracts";
 import type { Nodes } from "./nodes.ts";
 import type { PlacementFacts, PlannedChange } from "./placement-facts.ts";
 
@@ -16,7 +16,7 @@ export type ClusterOptions = {
   readonly stateFolder: string;
   readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
   readonly onEvent: (event: RunEvent) => void;
-  readonly onSpans: (batch: unknown) => void;
+  readonly onSpans: (batch: SpanBatch) => void;
   /** who takes the spans wants more of them than a trace does */
   readonly telemetry?: Telemetry | undefined;
   /** somebody asks over the control plane for an end after the step under way */

@@ -1,59 +1,54 @@
 import { join } from "node:path";
-import * as contracts from "@treadle/contracts";
-import {
-  type ChannelRef,
-  type ObservedCall,
-  type Plan,
-  type RunEvent,
-  type RunStatus,
-  TreadleError,
-} from "@treadle/contracts";
+import { type ChannelRef, type ObservedCall, type Plan, type RunStatus, TreadleError } from "@treadle/contracts";
+import { type ChannelEnd, type ComponentTraits, runnerName } from "@treadle/core";
 import { resolvePlacement, type SwapCost } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../channel/channel.ts";
-import { type ChannelEnd, ChannelHomes } from "../channel/channel-homes.ts";
-import { runnerName } from "../channel/channel-messages.ts";
 import { RunnerChannel } from "../channel/runner-channel.ts";
-import { LockService } from "../device-lock/lock-service.ts";
-import { createGroup, type WorkerGroup } from "../group/group.ts";
+import { userPolicy } from "../channel/user-policy.ts";
+import { createGroup, describeGroup, type WorkerGroup } from "../group/group.ts";
 import type { CallHandle } from "../group/handle.ts";
 import { mapArguments } from "../host/call-arguments.ts";
-import { locateExport } from "../host/module-loader.ts";
-import { SupervisorState } from "../supervisor/supervisor-state.ts";
+import { CallDesk } from "../runner/call-desk.ts";
+import { ChannelDesk } from "../runner/channel-desk.ts";
+import { Fleet, type ServeWorker } from "../runner/fleet.ts";
+import { RecordingWriter } from "../runner/recording.ts";
+import { RunnerLoop } from "../runner/runner-loop.ts";
 import { type AnyWorkerClass, type ConfigOf, methodNames, type WorkerClass } from "../worker.ts";
 import { adaptPlan } from "./adapt-plan.ts";
 import type { ClusterOptions } from "./cluster-options.ts";
-import { type Component, componentName, type LaunchOptions } from "./component.ts";
-import { Fleet } from "./fleet.ts";
-import { GroupCalls } from "./group-calls.ts";
+import { type Component, checkedName, componentName, type LaunchOptions } from "./component.ts";
 import { openLocalNode } from "./local-node.ts";
 import type { Nodes } from "./nodes.ts";
 import { elasticOf, type PlacementFacts, type PlannedChange, placementFacts } from "./placement-facts.ts";
 import { planEvent } from "./plan-event.ts";
-import type { Rank } from "./rank.ts";
-import { RunWatch } from "./run-watch.ts";
+import { RunnerLinks } from "./runner-links.ts";
 import { RunnerPayloads } from "./runner-payloads.ts";
-import { SavedStates } from "./saved-states.ts";
-import { channelWaits } from "./standstill.ts";
-import { encodeArgument, locateClass } from "./workflow-references.ts";
+import { RunnerSockets } from "./socket-folder.ts";
+import { serveWorker } from "./worker-service.ts";
+import { encodeArgument, locateClass, locateSchema } from "./workflow-references.ts";
 
+/**
+ * The processes, channels and devices of one run, as its workflow uses them.
+ *
+ * - S4 the end is clean after any failure: no process, file, lock or subject of the run is left anywhere.
+ */
 export class Cluster {
+  /** what decides about this run; steps and reports use it, too */
+  readonly loop: RunnerLoop;
   readonly #options: ClusterOptions;
   readonly #components = new Map<string, Component>();
-  readonly #homes: ChannelHomes;
   readonly #nodes: Nodes;
-  readonly #payloads: RunnerPayloads;
-  readonly #locks: LockService;
-  readonly #calls: GroupCalls;
-  readonly #supervisor: SupervisorState;
   readonly #fleet: Fleet;
-  readonly #watch: RunWatch;
-  readonly #states = new SavedStates();
+  readonly #payloads: RunnerPayloads;
+  readonly #desk: ChannelDesk;
+  readonly #calls: CallDesk;
   readonly #stateTag = crypto.randomUUID().slice(0, 8);
+  #recording: RecordingWriter | undefined;
   #planned: PlannedChange | undefined;
   #started: Promise<void> | undefined;
-  #failure: TreadleError | undefined;
+  #adopted: (() => void) | undefined;
   #closing = false;
   #step: number | undefined;
   #lastStep: number | undefined;
@@ -64,70 +59,47 @@ export class Cluster {
 
   constructor(options: ClusterOptions) {
     this.#options = options;
-    const { supervision } = options.config;
-    this.#supervisor = new SupervisorState(supervision, performance.now());
+    const { config, projectRoot, logs, onEvent, runId, runFolder } = options;
+    const { supervision, cluster, flow, observe } = config;
     // S4: what a killed runner of this run and its workers left; before the workflow puts anything
     if (!options.dryRun) removeSegments(this.#runPrefix);
-    const { config, projectRoot, logs } = options;
-    const socketFolder = () => this.#fleet.socketFolder;
-    this.#nodes = options.nodes ?? openLocalNode({ cluster: config.cluster, projectRoot, logs, socketFolder });
-    this.#payloads = new RunnerPayloads({
-      nodes: this.#nodes,
-      fleet: () => this.#fleet,
-      segmentPrefix: this.#segmentPrefix,
-      onRead: (segment) => this.#homes.read(runnerName, { segments: [segment] }),
-    });
-    const progress = () => this.#supervisor.progress(performance.now());
-    this.#homes = new ChannelHomes({
-      now: () => performance.now(),
-      plannedCapacity: (channel) => this.#planned?.plan.capacity?.[channel],
-      onProgress: progress,
-      onEnqueued: (call) => this.#locks.enqueued(call),
-      onWait: (call, end, on) => this.#locks.waits(call, end, on),
-      payloads: this.#payloads.ends,
-      onFreed: (effect) => this.#payloads.freed(effect),
-    });
-    this.#locks = new LockService({
-      timeoutMs: supervision.lockTimeoutMs,
-      onProgress: progress,
-      onload: (worker) => this.#fleet.onload(worker),
-      offload: (worker) => this.#fleet.offload(worker),
-      channelWaits: () => channelWaits(this.#homes.snapshots()),
-    });
-    this.#calls = new GroupCalls({
-      homes: this.#homes,
-      locks: this.#locks,
+    const { rejoinMs } = cluster;
+    const warn = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
+    const { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs } = supervision;
+    const limits = { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs };
+    const machine = { supervision: limits, rejoinMs, maxStaleness: flow.maxStaleness };
+    const record = (startMs: number) => {
+      const header = { runId, startMs, options: machine };
+      this.#recording = new RecordingWriter({ folder: runFolder, maxMiB: observe.recordMaxMiB, header, warn });
+      return this.#recording;
+    };
+    const loop = new RunnerLoop(machine, observe.record && !options.dryRun ? record : undefined);
+    this.loop = loop;
+    const sockets = new RunnerSockets();
+    const nodes = options.nodes ?? openLocalNode({ cluster, projectRoot, logs, sockets });
+    this.#nodes = nodes;
+    const links = new RunnerLinks({ cluster: options, nodes, sockets, segmentPrefix: this.#segmentPrefix, warn });
+    const fleet = new Fleet({ cluster: options, nodes, links, loop, components: this.#components });
+    this.#fleet = fleet;
+    const onRead = (segment: string) => loop.feed({ type: "read", worker: runnerName, segments: [segment] });
+    const payloads = new RunnerPayloads({ nodes, fleet, links, onRead });
+    this.#payloads = payloads;
+    this.#desk = new ChannelDesk({ loop, payloads: payloads.ends, onFreed: (effect) => payloads.freed(effect) });
+    this.#calls = new CallDesk({
+      loop,
       timeoutMs: supervision.callTimeoutMs,
-      groupSize: (component) => this.#fleet.ranksOf(component).length,
+      peerOf: (worker) => fleet.peerOf(worker),
       // Sequences begin anew with each runner; the files that the journal of an earlier one refers to stay as they are.
       savePath: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}.state`),
-      onSaved: (component, path, step) => this.#states.save(component, path, step),
       onObserved: (call) => this.observer?.(call),
-      onProgress: progress,
-      onFailure: (error) => this.#noteFailure(error),
     });
-    this.#fleet = new Fleet({
-      cluster: options,
-      nodes: this.#nodes,
-      segmentPrefix: this.#segmentPrefix,
-      components: this.#components,
-      homes: this.#homes,
-      locks: this.#locks,
-      calls: this.#calls,
-      supervisor: this.#supervisor,
-      states: this.#states,
-      onCommand: (method) => this.#command(method),
-      isOver: () => this.#failure !== undefined,
-      onFatal: (error) => this.#fail(error),
-    });
-    this.#watch = new RunWatch({
-      homes: this.#homes,
-      locks: this.#locks,
-      calls: this.#calls,
-      fleet: this.#fleet,
-      supervisor: this.#supervisor,
-      onEvent: options.onEvent,
-      onFatal: (error) => this.#fail(error),
+    loop.on("adopted", () => this.#adopted?.());
+    loop.on("waiting", ({ who, on, seconds }) => onEvent({ type: "waiting", atMs: Date.now(), who, on, seconds }));
+    loop.on("failed", ({ error }) => {
+      if (this.#closing) return;
+      // Calls that are open still learn their own reasons, such as that their producer failed (C4).
+      if (!loop.state.hasOpenCalls) fleet.fail(error);
+      this.#failureListener(error); // S1
     });
   }
 
@@ -150,43 +122,30 @@ export class Cluster {
     this.#lastStep = step ?? this.#lastStep;
   }
 
-  get plan(): Plan | undefined {
-    return this.#planned?.plan;
-  }
   get failure(): TreadleError | undefined {
-    return this.#failure;
+    return this.loop.state.failure;
   }
   get restarts(): number {
-    return this.#fleet.restarts;
+    return this.loop.state.restarts;
   }
-  /** The saved states of the components: file paths. */
-  get states(): SavedStates {
-    return this.#states;
+  /** The file of the newest saved state of each component. */
+  get newestStates(): Readonly<Record<string, string>> {
+    return this.loop.state.newestStates;
   }
   /** Bytes over the runner's links so far. */
   get traffic(): LinkTraffic {
     return this.#fleet.traffic;
   }
   get channelDepths(): { channel: string; depth: number }[] {
-    return this.#homes.names.map((channel) => ({ channel, depth: this.#homes.depth(channel) }));
+    return this.loop.state.channels;
   }
 
   /**
    * Declares a component; its processes start together with all others at the first call, because only then is it known
-   * who shares the devices. The class must be exported by the workflow module, or say its `module`.
+   * who shares the devices. One that is launched later joins them at once, and moves nobody (RLinf §3.5). The class must be exported by the workflow module, or say its `module`.
    */
-  launch<W>(
-    workerClass: WorkerClass<W>,
-    config: NoInfer<ConfigOf<W>>,
-    options: LaunchOptions = {},
-  ): Promise<WorkerGroup<W>> {
-    const name = options.name ?? componentName(workerClass.name);
-    if (this.#started) {
-      throw new TreadleError(
-        "workflow.invalid",
-        `component '${name}' was launched after the first call; launch every component before, so that they are placed together`,
-      );
-    }
+  launch<W>(workerClass: WorkerClass<W>, config: NoInfer<ConfigOf<W>>, options: LaunchOptions = {}): WorkerGroup<W> {
+    const name = checkedName(options.name) ?? componentName(workerClass.name);
     if (this.#components.has(name)) {
       throw new TreadleError(
         "workflow.invalid",
@@ -204,24 +163,52 @@ export class Cluster {
       exportName: found.exportName,
       methods: methodNames(anyClass),
     });
-    return Promise.resolve(this.#group<W>(name));
+    const { restart, resizes, replays } = anyClass;
+    if (this.#started) this.#join(name, { restart, resizes, replays });
+    else this.loop.feed({ type: "add-component", component: name, restart, resizes, replays });
+    return this.#group<W>(name);
   }
 
-  /** Defines a channel; its schema is its type. */
+  /**
+   * Ends the processes of a group, in order; its devices are free, and so is its name. Between steps only: throws
+   * `workflow.invalid` while a call is open.
+   */
+  async end(group: WorkerGroup<unknown>): Promise<void> {
+    const name = describeGroup(group)?.name ?? "";
+    const current = this.#currentPlan();
+    if (!current?.components[name] || !this.#components.has(name)) {
+      const known = [...this.#components.keys()].join(", ") || "none";
+      throw new TreadleError(
+        "workflow.invalid",
+        `'${name}' cannot be ended: no group of that name runs; this run has ${known}`,
+      );
+    }
+    if (this.loop.state.hasOpenCalls)
+      throw new TreadleError("workflow.invalid", `'${name}' cannot be ended while a call is open; await it first`);
+    const components = Object.fromEntries(Object.entries(current.components).filter(([each]) => each !== name));
+    const sharing = current.sharing.map((each) => ({
+      ...each,
+      components: each.components.filter((component) => component !== name),
+    }));
+    const plan = { ...current, components, sharing: sharing.filter((each) => each.components.length > 1) };
+    this.#components.delete(name);
+    await this.adopt({ plan, why: [`'${name}' has ended`] });
+  }
+
+  /**
+   * Defines a channel; its schema is its type. Whoever puts parses each item, once, and sends what came out. So the schema
+   * must be exported by the workflow module or `@treadle/contracts`, or say where it is: throws `workflow.invalid` else.
+   */
   channel<T>(name: string, schema: z.ZodType<T>, options: ChannelOptions<T> = {}): Channel<T> {
     const { workflowModule, config } = this.#options;
-    const modules = [
-      ...(workflowModule ? [workflowModule] : []),
-      { url: "@treadle/contracts", exports: contracts as unknown as Record<string, unknown> },
-    ];
-    const located = locateExport(schema, modules);
+    const located = locateSchema(name, schema, workflowModule);
     // S3: from the first channel on, since the workflow can wait for one before it calls anybody.
-    if (!this.#options.dryRun) this.#watch.start();
-    this.#homes.define({
+    if (!this.#options.dryRun) this.loop.start();
+    this.#desk.define({
       name,
       capacity: options.capacity ?? config.flow.capacity,
-      pick: options.pick ?? "fifo",
-      schema: located ? undefined : schema,
+      pick:
+        typeof options.pick === "function" ? userPolicy(name, options.pick, workflowModule) : (options.pick ?? "fifo"),
     });
     const reference = (role: "source" | "sink"): ChannelRef => ({
       $channel: name,
@@ -230,15 +217,15 @@ export class Cluster {
       ...(options.key ? { key: options.key } : {}),
       ...(options.weight ? { weight: options.weight } : {}),
       ...(options.priority ? { priority: options.priority } : {}),
-      ...(located ? { schema: located } : {}),
+      schema: located,
       inlineLimitBytes: config.flow.inlineLimitKiB * 1024,
     });
-    return new RunnerChannel<T>(name, schema, this.#homes, reference, () => this.#stream());
+    return new RunnerChannel<T>(name, schema, this.#desk, reference, () => this.#stream());
   }
 
   /** Uses saved states, of a run that is resumed or of a checkpoint, for components that are about to start. */
   restoreStates(states: Readonly<Record<string, string>>): void {
-    for (const [component, path] of Object.entries(states)) this.#states.save(component, path, undefined);
+    this.loop.feed({ type: "restore", states });
   }
 
   /** Decides where everything runs; starts nothing. Throws `placement.impossible` with the nearest possible one. */
@@ -253,11 +240,12 @@ export class Cluster {
     }
     const { mode } = config.placement;
     const facts = this.placementFacts;
-    this.#planned = this.#options.plan?.(facts) ?? {
+    const planned = this.#options.plan?.(facts) ?? {
       plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
       why: [],
     };
-    return this.#planned.plan;
+    this.#plan(planned);
+    return planned.plan;
   }
 
   /** What every component is to `profiles`: all that its times depend on. */
@@ -276,12 +264,15 @@ export class Cluster {
    * change end in order and start again from their component's saved state.
    */
   async adopt(planned: PlannedChange): Promise<boolean> {
-    if (this.#calls.open.length > 0) return false;
-    this.#planned = planned;
+    if (this.loop.state.hasOpenCalls) return false;
+    this.#plan(planned);
     if (!this.#started) return true;
-    this.#fleet.addDevices(this.#nodes.devices());
-    this.#emit(planEvent(planned));
-    await this.#fleet.adopt(planned.plan);
+    this.#options.onEvent(planEvent(planned));
+    const adopted = new Promise<void>((resolve) => {
+      this.#adopted = resolve;
+    });
+    this.loop.feed({ type: "adopt", components: planned.plan.components });
+    await adopted;
     return true;
   }
 
@@ -297,29 +288,57 @@ export class Cluster {
 
   /** The plan as the nodes that are there now want it; undefined when that is the present one. */
   adapt(): PlannedChange | undefined {
-    const current = this.#planned?.plan;
-    if (!current || !this.#started) return undefined;
+    const current = this.#currentPlan();
+    if (!current) return undefined;
+    const elastic = elasticOf(this.components, this.#options.config);
+    return adaptPlan({ current, facts: this.placementFacts, elastic });
+  }
+
+  /** With the places that ranks have gone to since; undefined before the start. */
+  #currentPlan(): Plan | undefined {
+    const plan = this.#planned?.plan;
+    if (!plan || !this.#started) return undefined;
     const components = Object.fromEntries(
-      Object.keys(current.components).map((name) => [
+      Object.keys(plan.components).map((name) => [
         name,
-        { ranks: this.#fleet.ranksOf(name).map(({ node, devices }) => ({ node, devices: [...devices] })) },
+        { ranks: this.loop.state.ranksOf(name).map(({ place }) => ({ ...place, devices: [...place.devices] })) },
       ]),
     );
-    const facts = this.placementFacts;
-    const elastic = elasticOf(this.components, this.#options.config);
-    return adaptPlan({ current: { ...current, components }, facts, elastic });
+    return { ...plan, components };
+  }
+
+  /** A component that was launched after the start gets its place beside the others, as it would take turns with them. */
+  #join(name: string, traits: Pick<ComponentTraits, "restart" | "resizes" | "replays">): void {
+    const current = this.#currentPlan() as Plan;
+    try {
+      const placed = resolvePlacement({ ...this.placementFacts, mode: "temporal" });
+      const own = placed.components[name] as Plan["components"][string];
+      const devices = new Set(own.ranks.flatMap((rank) => rank.devices));
+      const sharing = current.sharing.map((each) =>
+        each.devices.some((device) => devices.has(device)) ? { ...each, components: [...each.components, name] } : each,
+      );
+      const plan = { ...current, components: { ...current.components, [name]: own }, sharing };
+      this.#planned = { plan, why: [`'${name}' has joined`] };
+      this.loop.feed({ type: "add-component", component: name, ...traits });
+      this.loop.feed({ type: "lay-out", components: { [name]: own } });
+      this.#options.onEvent(planEvent(this.#planned));
+    } catch (error) {
+      this.#components.delete(name);
+      throw error;
+    }
   }
 
   /** Places and starts everything that was launched; calls do it by themselves. */
   start(): Promise<void> {
     if (!this.#started) {
       const plan = this.place();
-      this.#fleet.addDevices(this.#nodes.devices());
-      this.#fleet.layOut(plan);
-      this.#emit(planEvent(this.#planned as PlannedChange));
-      this.#watch.start();
-      this.#started = this.#fleet.start();
-      this.#started.catch((error) => this.#fail(error));
+      this.#options.onEvent(planEvent(this.#planned as PlannedChange));
+      this.loop.start();
+      // Calls have somewhere to wait from here on; nodes are there once the run is announced to them.
+      this.loop.feed({ type: "nodes", present: [], places: this.#nodes.places() });
+      this.loop.feed({ type: "lay-out", components: plan.components });
+      this.#started = this.#open();
+      this.#started.catch((error) => this.abort(error));
     }
     return this.#started;
   }
@@ -327,8 +346,8 @@ export class Cluster {
   /** What it takes to free and to load each component that is loaded now; while no call is open. */
   async measureSwaps(): Promise<Map<string, SwapCost>> {
     const costs = new Map<string, SwapCost>();
-    if (this.#calls.open.length > 0) return costs;
-    const loaded = new Map(this.#locks.snapshot().workers.map(({ worker, residency }) => [worker, residency]));
+    if (this.loop.state.hasOpenCalls) return costs;
+    const loaded = new Map(this.loop.state.lockSnapshot().workers.map(({ worker, residency }) => [worker, residency]));
     for (const name of this.#components.keys()) {
       const worker = `${name}/0`;
       if (loaded.get(worker) === "loaded") costs.set(name, await this.#fleet.measureSwap(worker));
@@ -338,63 +357,68 @@ export class Cluster {
 
   /** Fails everything that is under way. */
   abort(error: unknown): void {
-    this.#fail(error);
+    this.loop.feed({ type: "fail", error });
   }
 
   async close(): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
-    this.#watch.stop();
-    const ended = new TreadleError("run.stopped", "the run has ended");
-    await this.#fleet.close(!this.#failure, this.#started);
-    this.#calls.fail(ended);
-    this.#homes.fail(ended);
-    this.#locks.fail(ended);
+    this.loop.stop();
+    // From here on exits do not count.
+    this.loop.feed({ type: "end", error: new TreadleError("run.stopped", "the run has ended") });
+    await this.#fleet.close(!this.failure, this.#started);
     this.#payloads.close();
     removeSegments(this.#segmentPrefix);
+    await this.#recording?.close();
   }
 
-  /** What anybody on the control plane may ask of this run. */
-  #command(method: string): unknown {
-    if (method === "status") return this.status();
-    if (method !== "stop") {
-      throw new TreadleError("call.unknown-method", `run '${this.#options.runId}' knows no command '${method}'`);
-    }
-    this.#options.onStopAsked?.();
-    return undefined;
-  }
-
+  /** How the run goes. */
   status(): RunStatus {
     return {
       ...(this.#lastStep === undefined ? {} : { step: this.#lastStep }),
       restarts: this.restarts,
-      workers: this.#fleet.all.map(({ name, node, devices, process, peer, route }) => ({
-        worker: name,
-        node,
-        devices: [...devices],
-        ...(process?.pid === undefined ? {} : { pid: process.pid }),
-        isReady: peer !== undefined,
-        ...(route === undefined ? {} : { route }),
-      })),
+      workers: this.loop.state.ranks.map(({ worker, place, phase }) => {
+        const { pid, route } = this.#fleet.end(worker);
+        return {
+          worker,
+          node: place.node,
+          devices: [...place.devices],
+          ...(pid === undefined ? {} : { pid }),
+          isReady: phase === "ready",
+          ...(route === undefined ? {} : { route }),
+        };
+      }),
       channels: this.channelDepths,
-      waits: this.#watch.standstill().waits.map(({ who, on }) => ({ who, on })),
+      waits: this.loop.state.standstill().waits.map(({ who, on }) => ({ who, on })),
     };
   }
 
-  /** S1: the first failure is kept. */
-  #noteFailure(error: unknown): void {
-    if (this.#failure || this.#closing) return;
-    const failure =
-      error instanceof TreadleError ? error : new TreadleError("call.failed", String(error), { cause: error });
-    if (failure.disposition === "cancelled") return;
-    this.#failure = failure;
-    this.#failureListener(failure);
+  /** Everything that a worker may ask of the runner; the run is announced, and its processes start. */
+  async #open(): Promise<void> {
+    const { stateFolder, onSpans } = this.#options;
+    const serve: ServeWorker = (peer, of, component) => {
+      const node = this.#fleet.nodeOf(of.worker) as string;
+      serveWorker(peer, {
+        of,
+        component,
+        desk: this.#desk,
+        loop: this.loop,
+        isRemote: node !== this.#nodes.home,
+        stateFolder,
+        artifacts: this.#fleet.artifacts,
+        statePath: () => this.loop.state.newestState(component.name),
+        onSpans,
+        resolve: (worker) => this.#fleet.resolve(worker, node),
+        depots: (channel) => this.#fleet.depots(channel, node),
+      });
+    };
+    await this.#fleet.open(serve, { onStatus: () => this.status(), onStop: () => this.#options.onStopAsked?.() });
+    await this.#fleet.ready();
   }
 
-  #fail(error: unknown): void {
-    this.#noteFailure(error);
-    for (const rank of this.#fleet.all) rank.fail(error);
-    this.#calls.fail(error);
+  #plan(planned: PlannedChange): void {
+    this.#planned = planned;
+    this.loop.feed({ type: "limit-channels", capacity: planned.plan.capacity ?? {} });
   }
 
   #group<W>(name: string): WorkerGroup<W> {
@@ -417,6 +441,9 @@ export class Cluster {
     method: string,
     args: readonly unknown[],
   ): CallHandle<unknown> {
+    if (this.#components.get(component.name) !== component) {
+      throw new TreadleError("workflow.invalid", `'${component.name}.${method}' was called after the group had ended`);
+    }
     if (this.#options.dryRun) {
       this.place();
       this.#options.dryRun();
@@ -426,11 +453,10 @@ export class Cluster {
     this.start().catch(() => {});
     const ends: ChannelEnd[] = [];
     const encodedArgs = args.map((arg) => mapArguments(arg, (value) => encodeArgument(value, this.#stream(), ends)));
-    const all = this.#fleet.ranksOf(component.name);
-    const chosen = ranks ? ranks.map((index) => all[index] as Rank) : all;
+    const size = this.place().components[component.name]?.ranks.length ?? 0;
     const handle = this.#calls.call({
       component,
-      ranks: chosen,
+      ranks: ranks ?? Array.from({ length: size }, (_, index) => index),
       method,
       args: encodedArgs,
       ends,
@@ -459,9 +485,5 @@ export class Cluster {
   /** What is this runner's: one that was suspended while another took the run must not clean up after that one. */
   get #segmentPrefix(): string {
     return `${this.#runPrefix}${this.#stateTag}-`;
-  }
-
-  #emit(event: RunEvent): void {
-    this.#options.onEvent(event);
   }
 }

@@ -1,5 +1,5 @@
 /** What `cluster.launch` was asked for, before and after it runs. */
-import { TreadleError } from "@treadle/contracts";
+import { ComponentName, TreadleError } from "@treadle/contracts";
 import type { AnyWorkerClass } from "../worker.ts";
 
 export type LaunchOptions = {
@@ -44,5 +44,14 @@ export function componentName(className: string): string {
   throw new TreadleError(
     "workflow.invalid",
     `no component name can be made from class '${className}'; give one with launch(…, { name })`,
+  );
+}
+
+/** Names become parts of paths. */
+export function checkedName(name: string | undefined): string | undefined {
+  if (name === undefined || ComponentName.safeParse(name).success) return name;
+  throw new TreadleError(
+    "workflow.invalid",
+    `a component cannot be called '${name}': letters, digits, '_', '.' and '-' are allowed, 100 at most, with no '.' or '-' in front`,
   );
 }

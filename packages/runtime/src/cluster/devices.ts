@@ -5,6 +5,7 @@ import { findAccelerators } from "./accelerators.ts";
 
 /** The variable by which the runtime of each kind of accelerator hides the others from a process. */
 const visibleBy = { cuda: "CUDA_VISIBLE_DEVICES", rocm: "ROCR_VISIBLE_DEVICES" } as const;
+export const deviceVariables: readonly string[] = Object.values(visibleBy);
 
 /**
  * `auto` gives every accelerator and one CPU device a core, accelerators first; a number gives so many CPU devices. These

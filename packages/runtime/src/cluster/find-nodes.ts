@@ -25,6 +25,7 @@ export async function connectNodes(
   config: RuntimeConfig,
   projectRoot: string,
   onNotice: (text: string) => void,
+  runId?: string,
 ): Promise<Nodes | undefined> {
   const { cluster } = config;
   if (cluster.nats === undefined) return undefined;
@@ -32,5 +33,5 @@ export async function connectNodes(
   plane.onConnection((isConnected) =>
     onNotice(isConnected ? "the control plane is back" : "the control plane is away; calls and data go on meanwhile"),
   );
-  return new Nodes({ plane, cluster, projectRoot, onNotice });
+  return new Nodes({ plane, cluster, projectRoot, runId, onNotice });
 }

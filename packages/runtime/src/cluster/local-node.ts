@@ -5,6 +5,7 @@ import { machineFacts } from "../agent/machine-facts.ts";
 import { NodeService } from "../agent/node-service.ts";
 import { localDevices } from "./devices.ts";
 import { Nodes } from "./nodes.ts";
+import type { RunnerSockets } from "./socket-folder.ts";
 
 const name = "node:0";
 
@@ -12,11 +13,10 @@ export type LocalNodeOptions = {
   readonly cluster: RuntimeConfig["cluster"];
   readonly projectRoot: string;
   readonly logs: string;
-  /** the runner's own, which its workers share */
-  readonly socketFolder: () => string;
+  readonly sockets: RunnerSockets;
 };
 
-export function openLocalNode({ cluster, projectRoot, logs, socketFolder }: LocalNodeOptions): Nodes {
+export function openLocalNode({ cluster, projectRoot, logs, sockets }: LocalNodeOptions): Nodes {
   const planes = localControlPlanes();
   const service = new NodeService({
     name,
@@ -24,7 +24,7 @@ export function openLocalNode({ cluster, projectRoot, logs, socketFolder }: Loca
     // Its devices are the runner's own knowledge.
     info: { ...machineFacts(), devices: [], labels: {} },
     projectRoot,
-    place: { kind: "runner", socketFolder, logs },
+    place: { kind: "runner", socketFolder: () => sockets.path, logs },
   });
   void service.start();
   return new Nodes({

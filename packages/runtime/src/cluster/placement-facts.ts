@@ -41,6 +41,7 @@ export function placementFacts(
     batchItems: config.batch,
     granularity: typeof granularity === "object" ? withoutAuto(granularity) : granularity,
     maxStaleness,
+    wishes: config.placement.wishes,
   };
 }
 

@@ -14,6 +14,12 @@ export type LaunchedWorker = {
   stop(graceMs: number): Promise<ExitReport>;
 };
 
+type RemoteWorkerPorts = {
+  command(verb: "end", body: { readonly verdict?: ErrorRecord }): void;
+  command(verb: "stop", body: { readonly graceMs: number }): void;
+  ended(): void;
+};
+
 /** A node may be cut off just now; its processes end by themselves then, without anybody who could say so. */
 const reportMs = 3000;
 
@@ -22,18 +28,13 @@ export class RemoteWorker implements LaunchedWorker {
   readonly incarnation: number;
   readonly node: string;
   readonly exited: Promise<ExitReport>;
-  readonly #ports: { command(method: string, body: object): void; ended(): void };
+  readonly #ports: RemoteWorkerPorts;
   #settle!: (report: ExitReport) => void;
   #verdict: ErrorRecord | undefined;
   pid: number | undefined;
   alive = true;
 
-  constructor(
-    worker: string,
-    incarnation: number,
-    node: string,
-    ports: { command(method: string, body: object): void; ended(): void },
-  ) {
+  constructor(worker: string, incarnation: number, node: string, ports: RemoteWorkerPorts) {
     this.worker = worker;
     this.incarnation = incarnation;
     this.node = node;
@@ -61,7 +62,7 @@ export class RemoteWorker implements LaunchedWorker {
     return report;
   }
 
-  /** B1: the first report counts. */
+  /** ND1: the first report counts. */
   settle(node: string, report: ExitReport): void {
     if (!this.alive || node !== this.node) return;
     this.alive = false;

@@ -1,22 +1,22 @@
 /**
  * How the runner and its workers reach each other.
  *
- * Owner of: the runner's endpoint, the folder of its sockets, and the relay for workers that can dial nobody here, nor be
+ * Owner of: the runner's endpoint, and the relay for workers that can dial nobody here, nor be
  * dialled.
  */
-import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type Link, TreadleError } from "@treadle/contracts";
 import { type Endpoint, type LinkTraffic, openEndpoint, openRelay, type Relay } from "@treadle/transport";
 import type { ClusterOptions } from "./cluster-options.ts";
 import type { Nodes } from "./nodes.ts";
 import { localPorts, runnerMember, withRelay, workerTarget } from "./relay-addresses.ts";
-import { makeSocketFolder, removeDeadSocketFolders, runnerSocket } from "./socket-folder.ts";
+import { type RunnerSockets, runnerSocket } from "./socket-folder.ts";
 
 export type RunnerLinksOptions = {
   readonly cluster: ClusterOptions;
   readonly nodes: Nodes;
   readonly segmentPrefix: string;
+  readonly sockets: RunnerSockets;
   readonly warn: (line: string) => void;
 };
 
@@ -26,7 +26,6 @@ export class RunnerLinks {
   readonly token = crypto.randomUUID();
   #endpoint: Endpoint | undefined;
   #relay: Relay | undefined;
-  #socketFolder = "";
 
   constructor(options: RunnerLinksOptions) {
     this.#options = options;
@@ -36,28 +35,25 @@ export class RunnerLinks {
     return this.#endpoint?.traffic ?? { sentBytes: 0, receivedBytes: 0 };
   }
 
-  /** Which workers on the runner's node share; empty where none can be there. */
-  get socketFolder(): string {
-    return this.#socketFolder;
+  /** How the names of all shared memory of this runner begin. */
+  get segmentPrefix(): string {
+    return this.#options.segmentPrefix;
   }
 
   async open(onLink: (link: Link) => void): Promise<void> {
-    const { nodes, segmentPrefix, cluster, warn } = this.#options;
+    const { nodes, segmentPrefix, cluster, sockets, warn } = this.#options;
     const { bind, advertise, tls } = cluster.config.cluster.links;
     // No worker is on the runner's node unless the runner is a node itself.
-    if (nodes.isLocal) {
-      await removeDeadSocketFolders();
-      this.#socketFolder = await makeSocketFolder(segmentPrefix);
-    }
+    if (nodes.isLocal) await sockets.open(segmentPrefix);
     this.#endpoint = await openEndpoint({
       name: "runner",
       runId: cluster.runId,
       token: this.token,
       segments: { prefix: segmentPrefix, scope: nodes.home },
       ...(nodes.isLocal
-        ? { unixPath: join(this.#socketFolder, runnerSocket) }
+        ? { unixPath: join(sockets.path, runnerSocket) }
         : { tcp: { host: bind, port: 0, advertise }, tls }),
-      onRefused: (error, from) => warn(`a connection from '${from}' was refused: ${error.message}`),
+      onRefused: warn,
     });
     this.#endpoint.onLink(onLink);
     this.#relay = await this.#openRelay(this.#endpoint);
@@ -66,7 +62,7 @@ export class RunnerLinks {
   async close(): Promise<void> {
     await this.#endpoint?.close();
     await this.#relay?.close();
-    if (this.#socketFolder) await rm(this.#socketFolder, { recursive: true, force: true });
+    await this.#options.sockets.close();
   }
 
   connect(addresses: readonly string[]): Promise<Link> {

@@ -2,19 +2,21 @@
  * Large items as the runner has to do with them: those that it puts and takes itself, and the memory of those that are
  * used up, wherever it is.
  */
-import type { Peer } from "@treadle/contracts";
+import type { PayloadEffect } from "@treadle/core";
+import { runnerName } from "@treadle/core";
 import { PayloadReader, PayloadStore, removeSegment } from "@treadle/transport";
 import type { Payloads } from "../channel/channel-client.ts";
-import { runnerName } from "../channel/channel-messages.ts";
 import { DistantPayloads } from "../channel/distant-payloads.ts";
-import { keptPrefix, type PayloadEffect } from "../channel/kept-payloads.ts";
-import type { Fleet } from "./fleet.ts";
+import { keptPrefix } from "../channel/kept-prefix.ts";
+import { tell } from "../runner/call-desk.ts";
+import type { Fleet } from "../runner/fleet.ts";
 import type { Nodes } from "./nodes.ts";
+import type { RunnerLinks } from "./runner-links.ts";
 
 export type RunnerPayloadsPorts = {
   readonly nodes: Nodes;
-  readonly fleet: () => Pick<Fleet, "connect" | "depots" | "rank">;
-  readonly segmentPrefix: string;
+  readonly fleet: Pick<Fleet, "depots" | "peerOf">;
+  readonly links: Pick<RunnerLinks, "connect" | "segmentPrefix">;
   /** the runner has read an item to its end */
   readonly onRead: (segment: string) => void;
 };
@@ -26,7 +28,8 @@ export class RunnerPayloads {
 
   constructor(ports: RunnerPayloadsPorts) {
     this.#ports = ports;
-    const { nodes, segmentPrefix, onRead, fleet } = ports;
+    const { nodes, links, onRead, fleet } = ports;
+    const { segmentPrefix } = links;
     this.ends = nodes.isLocal
       ? {
           store: new PayloadStore(keptPrefix(segmentPrefix, runnerName, 0)),
@@ -35,8 +38,8 @@ export class RunnerPayloads {
       : {
           distant: new DistantPayloads({
             node: nodes.home,
-            connect: (addresses) => fleet().connect(addresses),
-            depots: async (channel) => fleet().depots(channel, nodes.home),
+            connect: (addresses) => links.connect(addresses),
+            depots: async (channel) => fleet.depots(channel, nodes.home),
             letGo: onRead,
           }),
         };
@@ -47,19 +50,11 @@ export class RunnerPayloads {
     const segments = [effect.segment];
     if (effect.type === "remove") this.#remove(effect);
     else if (effect.producer === runnerName) this.ends.store?.reuse(segments);
-    else this.#tell(this.#ports.fleet().rank(effect.producer)?.control, segments);
+    else tell(this.#ports.fleet.peerOf(effect.producer), "segments.reuse", { segments });
   }
 
   close(): void {
     this.ends.store?.close();
-  }
-
-  #tell(producer: Peer | undefined, segments: readonly string[]): void {
-    try {
-      producer?.notify("segments.reuse", { segments });
-    } catch {
-      // its link has just ended; the run's end removes the segment
-    }
   }
 
   #remove({ node, segment }: Extract<PayloadEffect, { type: "remove" }>): void {

@@ -21,7 +21,25 @@ export const runnerSocket = "runner";
 /** The file in it that says how the names of the run's shared memory begin, and when the folder was made. */
 const segmentsFile = "segments";
 
-export async function makeSocketFolder(segmentPrefix: string): Promise<string> {
+/** The folder of the runner's own sockets, which workers on its node share; no path where none can be there. */
+export class RunnerSockets {
+  #path = "";
+
+  get path(): string {
+    return this.#path;
+  }
+
+  async open(segmentPrefix: string): Promise<void> {
+    await removeDeadSocketFolders();
+    this.#path = await makeSocketFolder(segmentPrefix);
+  }
+
+  async close(): Promise<void> {
+    if (this.#path) await rm(this.#path, { recursive: true, force: true });
+  }
+}
+
+async function makeSocketFolder(segmentPrefix: string): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), prefix));
   await writeFile(join(folder, segmentsFile), `${segmentPrefix}\n${monotonicMs()}`);
   return folder;

@@ -1,29 +1,18 @@
 /** What a worker may ask of the runner, request by request. Each request is checked before anything acts on it. */
 import { dirname } from "node:path";
-import {
-  type DepotsReply,
-  DepotsRequest,
-  LockRequest,
-  type Peer,
-  ResolveRequest,
-  readMessage,
-  SaveStateRequest,
-  TreadleError,
-  UnlockRequest,
-  WriteArtifactRequest,
-} from "@treadle/contracts";
-import type { ChannelHomes } from "../channel/channel-homes.ts";
-import type { LockService } from "../device-lock/lock-service.ts";
+import { type DepotsReply, type Peer, type SpanBatch, TreadleError } from "@treadle/contracts";
 import { readState, writeState } from "../host/state-file.ts";
+import type { ChannelDesk } from "../runner/channel-desk.ts";
+import type { RunnerLoop } from "../runner/runner-loop.ts";
+import type { WorkerEnd } from "../runner/worker-end.ts";
 import type { ArtifactFolder } from "./artifact-folder.ts";
 import type { Component } from "./component.ts";
-import type { Rank } from "./rank.ts";
 
 export type WorkerServicePorts = {
-  readonly rank: Rank;
+  readonly of: WorkerEnd;
   readonly component: Component;
-  readonly homes: ChannelHomes;
-  readonly locks: LockService;
+  readonly desk: ChannelDesk;
+  readonly loop: RunnerLoop;
   /** it cannot read the run's folder */
   readonly isRemote: boolean;
   readonly stateFolder: string;
@@ -32,43 +21,40 @@ export type WorkerServicePorts = {
   readonly statePath: () => string | undefined;
   readonly resolve: (worker: string) => Promise<{ addresses: string[]; incarnation: number }>;
   readonly depots: (channel: string) => DepotsReply;
-  readonly onReady: (body: unknown) => void;
-  readonly onSpans: (batch: unknown) => void;
+  readonly onSpans: (batch: SpanBatch) => void;
 };
 
 export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
-  const { rank, component, homes, locks } = ports;
+  const { of: end, component, desk, loop } = ports;
+  // The process of this link, whatever comes after it.
+  const from = { worker: end.worker, incarnation: end.incarnation };
   peer.handle("configuration", async () => {
     const statePath = ports.statePath();
     if (!ports.isRemote || statePath === undefined) return { config: component.config, statePath };
     return { config: component.config, state: await readState(statePath) };
   });
-  peer.handle("state.save", async (body) => {
-    const { path, state } = readMessage(SaveStateRequest, body);
+  peer.handle("state.save", async ({ path, state }) => {
     if (dirname(path) !== ports.stateFolder) {
-      throw new TreadleError("link.protocol", `'${rank.name}' wants its state saved at '${path}', outside of its run`);
+      throw new TreadleError("link.protocol", `'${end.worker}' wants its state saved at '${path}', outside of its run`);
     }
     await writeState(path, state);
   });
-  peer.handle("artifact.write", (body) => {
-    const { name, data } = readMessage(WriteArtifactRequest, body);
-    return ports.artifacts.write(rank.name, name, data);
+  peer.handle("artifact.write", ({ name, data }) => ports.artifacts.write(end.worker, name, data));
+  peer.handle("resolve", ({ worker }) => ports.resolve(worker));
+  peer.handle("telemetry", (batch) => ports.onSpans(batch));
+  peer.handle("channel.put", (request) => desk.put(request, from));
+  peer.handle("channel.take", (request) => desk.take(request, from));
+  peer.handle("segments.read", ({ segments }) => desk.read(end.worker, segments));
+  peer.handle("depots", ({ channel }) => ports.depots(channel));
+  peer.handle("lock.acquire", async ({ call }) => {
+    const answer = await loop.ask({ type: "acquire", from, call });
+    if (answer.type === "token") return { token: answer.token };
+    throw new TreadleError(
+      "link.protocol",
+      `the device lock answered '${call}' with '${answer.type}', not with a token`,
+    );
   });
-  peer.handle("ready", (body) => {
-    ports.onReady(body);
-  });
-  peer.handle("resolve", (body) => ports.resolve(readMessage(ResolveRequest, body).worker));
-  peer.handle("telemetry", (body) => ports.onSpans(body));
-  peer.handle("channel.put", (body) => homes.put(body));
-  peer.handle("channel.take", (body) => homes.take(body));
-  peer.handle("segments.read", (body) => homes.read(rank.name, body));
-  peer.handle("depots", (body) => ports.depots(readMessage(DepotsRequest, body).channel));
-  peer.handle("lock.acquire", (body) => {
-    const { call } = readMessage(LockRequest, body);
-    return locks.acquire({ call, worker: rank.name });
-  });
-  peer.handle("lock.release", (body) => {
-    const { call, token } = readMessage(UnlockRequest, body);
-    locks.release({ call, worker: rank.name, token });
+  peer.handle("lock.release", async ({ call, token }) => {
+    await loop.ask({ type: "release", from, call, token });
   });
 }

@@ -1,6 +1,8 @@
 /** What of a workflow has to be found again in other processes: the ends and groups that it passes, the classes it launches. */
+import * as contracts from "@treadle/contracts";
 import { TreadleError } from "@treadle/contracts";
-import type { ChannelEnd } from "../channel/channel-homes.ts";
+import type { ChannelEnd } from "@treadle/core";
+import { z } from "zod";
 import { ChannelEndpoint, RunnerChannel } from "../channel/runner-channel.ts";
 import { describeGroup, groupRef } from "../group/group.ts";
 import { locateExport } from "../host/module-loader.ts";
@@ -23,6 +25,28 @@ export function encodeArgument(value: object, stream: string, ends: ChannelEnd[]
   const group = describeGroup(value);
   return group && groupRef(group);
 }
+
+/**
+ * Where producers in other processes find a channel's schema: where it says itself, else where the workflow's module or
+ * `@treadle/contracts` exports it. Throws `workflow.invalid` for one that they could not import: nobody else parses.
+ */
+export function locateSchema(
+  channel: string,
+  schema: z.ZodType,
+  workflowModule: ClusterOptions["workflowModule"],
+): { module: string; exportName: string } {
+  const said = SchemaPlace.safeParse(schema.meta());
+  if (said.success) return said.data;
+  const modules = [...(workflowModule ? [workflowModule] : []), { url: "@treadle/contracts", exports: contracts }];
+  const located = locateExport(schema, modules);
+  if (located) return located;
+  throw new TreadleError(
+    "workflow.invalid",
+    `the schema of channel '${channel}' cannot be found by the workers that put into it; export it from the workflow's module, or add '.meta({ module: import.meta.url, exportName: "…" })' where another module exports it`,
+  );
+}
+
+const SchemaPlace = z.object({ module: z.string(), exportName: z.string() });
 
 /** Throws `worker.load-failed` for a class that no other process can import. */
 export function locateClass(

@@ -1,5 +1,5 @@
 /** A worker's side of the device lock. The decision is the lock service's; this only asks, counts and returns. */
-import { type Cancellation, LockReply, type Peer, readMessage } from "@treadle/contracts";
+import type { Cancellation, Peer } from "@treadle/contracts";
 import type { Tracer } from "@treadle/observe";
 import { currentCall, requireCall } from "../host/call-context.ts";
 
@@ -62,8 +62,8 @@ export class DeviceLock {
   async #acquire(call: string, signal: Cancellation): Promise<Held> {
     using _ = this.#tracer.span("device lock", "lock-wait");
     using _wait = currentCall()?.meter?.lockWait();
-    const reply = await this.#runner.request("lock.acquire", { call }, { signal });
-    return { token: readMessage(LockReply, reply).token, count: 1 };
+    const { token } = await this.#runner.request("lock.acquire", { call }, { signal });
+    return { token, count: 1 };
   }
 
   async #releaseOnce(call: string): Promise<void> {

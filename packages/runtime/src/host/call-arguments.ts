@@ -6,7 +6,7 @@ import { createGroup, describeGroup, type GroupCaller, groupRef } from "../group
 import { CallHandle, type RankReply } from "../group/handle.ts";
 import { requireCall } from "./call-context.ts";
 import type { ChannelWait } from "./call-meter.ts";
-import { findExport } from "./module-loader.ts";
+import { loadSchema } from "./module-loader.ts";
 
 const maxDepth = 4;
 
@@ -50,29 +50,26 @@ export type ArgumentPorts = {
 };
 
 export async function decodeArguments(args: readonly unknown[], ports: ArgumentPorts): Promise<unknown[]> {
-  const schemas = new Map<ChannelRef, z.ZodType | undefined>();
-  const refs: ChannelRef[] = [];
+  const schemas = new Map<string, z.ZodType>();
+  const sinks: ChannelRef[] = [];
   const collect = (value: object) => {
     const ref = ChannelRef.safeParse(value);
-    if (ref.success && ref.data.role === "sink") refs.push(ref.data);
+    if (ref.success && ref.data.role === "sink") sinks.push(ref.data);
     return undefined;
   };
   for (const arg of args) mapArguments(arg, collect);
-  for (const ref of refs) {
-    if (ref.schema)
-      schemas.set(ref, (await findExport(ports.moduleHere(ref.schema.module), ref.schema.exportName)) as z.ZodType);
+  for (const { $channel, schema } of sinks) {
+    schemas.set($channel, await loadSchema(ports.moduleHere(schema.module), schema.exportName));
   }
-  const schemaOf = (name: string) => {
-    for (const [ref, schema] of schemas) if (ref.$channel === name) return schema;
-    return undefined;
-  };
   const replace = (value: object): unknown => {
     if ("$channel" in value) {
       const ref = ChannelRef.parse(value);
       const call = () => requireCall(`channel '${ref.$channel}' was used`).call;
       return ref.role === "source"
         ? new SourceClient(ref, ports.home, call, () => ports.waiting(ref.$channel, "source"))
-        : new SinkClient(ref, schemaOf(ref.$channel), ports.home, call, () => ports.waiting(ref.$channel, "sink"));
+        : new SinkClient(ref, schemas.get(ref.$channel) as z.ZodType, ports.home, call, () =>
+            ports.waiting(ref.$channel, "sink"),
+          );
     }
     if ("$group" in value) return remoteGroup(GroupRef.parse(value), ports);
     return undefined;

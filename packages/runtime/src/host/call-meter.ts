@@ -1,18 +1,23 @@
 /**
  * What one observed call costs this rank: busy time, and time spent waiting for devices, items and credit.
  *
- * Owner of: the readings of one call. Waits may nest and overlap; the call is busy while none is under way.
+ * Owner of: the readings of one call.
+ *
+ * CM1 the call is busy while it awaits nothing that it has asked for: waits may nest and overlap, and one counts from when
+ *     it is awaited, so that a call which asks ahead, or puts without awaiting it, is busy with what it does meanwhile.
+ * CM2 batches are those of the first channel that brought items. What else the call takes, puts, sends or locks belongs
+ *     to the batch that is open, so that work which follows a second take is not lost.
  */
 import { type CallObservation, type ChannelObservation, type ItemBlock, median } from "@treadle/contracts";
 import { queuedMs } from "./run-queue.ts";
 
-/** A wait for items or credit, under way. */
+/** A wait for items or credit that was asked for. */
 export type ChannelWait = Disposable & {
+  /** From now on the call does nothing else (CM1). */
+  awaited(): void;
   /** What came, or went: counted when the wait has brought something. */
   moved(blocks: readonly ItemBlock[]): void;
 };
-
-type Batch = { readonly channel: string; readonly items: number; busyMs: number };
 
 export type MeterReadings = {
   readonly now: () => number;
@@ -38,7 +43,7 @@ export class CallMeter {
   readonly #readings: MeterReadings;
   readonly #cpuAtStartMs: number;
   readonly #channels = new Map<string, MeteredChannel>();
-  readonly #batches = new Map<string, { channel: string; items: number; times: number; busyMs: number }>();
+  readonly #batches = new Map<number, CallObservation["batches"][number]>();
   readonly #peers = new Map<string, CallObservation["peers"][number]>();
   #numWaits = 0;
   #busyMs = 0;
@@ -47,8 +52,9 @@ export class CallMeter {
   /** undefined where nobody counts them */
   #queuedSinceMs: number | undefined;
   #lockWaitMs = 0;
-  #batch: Batch | undefined;
-  #batchFromMs = 0;
+  /** CM2 */
+  #batchChannel: string | undefined;
+  #batch: { readonly items: number; readonly fromMs: number } | undefined;
 
   constructor(given: MeterReadings = readings) {
     this.#readings = given;
@@ -67,24 +73,32 @@ export class CallMeter {
     };
   }
 
-  /** Waiting for a channel's items (`source`) or credit (`sink`). */
+  /** Waiting for a channel's items (`source`) or credit (`sink`), once that is awaited. */
   channelWait(channel: string, role: ChannelObservation["role"]): ChannelWait {
-    const startedMs = this.#pause();
-    if (role === "source") this.#closeBatch();
-    let isOver = false;
     const { total, waits } = this.#channel(channel, role);
+    let awaitedMs: number | undefined;
+    let items = 0;
+    let isOver = false;
+    /** The caller has what it asked for, or knows that there is none. */
+    const handOver = (waitedMs: number) => {
+      total.waitMs += waitedMs;
+      waits.push(waitedMs);
+      if (role === "source") this.#handOver(channel, items);
+    };
     const end = () => {
       if (isOver) return;
       isOver = true;
-      const waitedMs = this.#goOn() - startedMs;
-      total.waitMs += waitedMs;
-      waits.push(waitedMs);
+      if (awaitedMs !== undefined) handOver(this.#goOn() - awaitedMs);
     };
     return {
+      awaited: () => {
+        if (awaitedMs !== undefined) return;
+        awaitedMs = isOver ? this.#readings.now() : this.#pause();
+        if (isOver) handOver(0);
+      },
       moved: (blocks) => {
-        end();
         const itemBytes = blocks.flatMap(sizesOf);
-        const items = itemBytes.length;
+        items = itemBytes.length;
         total.items += items;
         total.times++;
         const logs = total.logBytes as [number, number];
@@ -94,9 +108,7 @@ export class CallMeter {
           logs[0] += log;
           logs[1] += log * log;
         }
-        if (role !== "source" || items === 0) return;
-        this.#batch = { channel, items, busyMs: 0 };
-        this.#batchFromMs = this.#busyMs;
+        end();
       },
       [Symbol.dispose]: end,
     };
@@ -153,15 +165,26 @@ export class CallMeter {
     return nowMs;
   }
 
+  /** CM2. */
+  #handOver(channel: string, items: number): void {
+    if (items > 0) this.#batchChannel ??= channel;
+    if (channel !== this.#batchChannel) return;
+    this.#closeBatch();
+    if (items > 0) this.#batch = { items, fromMs: this.#busyNowMs() };
+  }
+
   #closeBatch(): void {
-    const batch = this.#batch;
-    if (!batch) return;
+    const [batch, channel] = [this.#batch, this.#batchChannel];
+    if (!batch || channel === undefined) return;
     this.#batch = undefined;
-    const key = `${batch.items} ${batch.channel}`;
-    const found = this.#batches.get(key) ?? { channel: batch.channel, items: batch.items, times: 0, busyMs: 0 };
+    const found = this.#batches.get(batch.items) ?? { channel, items: batch.items, times: 0, busyMs: 0 };
     found.times++;
-    found.busyMs += this.#busyMs - this.#batchFromMs;
-    this.#batches.set(key, found);
+    found.busyMs += this.#busyNowMs() - batch.fromMs;
+    this.#batches.set(batch.items, found);
+  }
+
+  #busyNowMs(): number {
+    return this.#busyMs + (this.#numWaits > 0 ? 0 : this.#readings.now() - this.#busySinceMs);
   }
 }
 

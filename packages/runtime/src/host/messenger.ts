@@ -5,11 +5,9 @@
  * sender wait, so memory stays bounded whoever is slow. When a worker dies, whoever waits for a message of it fails with
  * `worker.died`, and what it had sent before is dropped with it.
  */
-import { type Peer, readMessage, TreadleError } from "@treadle/contracts";
-import { z } from "zod";
+import { type MessageEnvelope, type Peer, TreadleError } from "@treadle/contracts";
+import type { z } from "zod";
 import { currentCall } from "./call-context.ts";
-
-export const MessageEnvelope = z.object({ from: z.string(), tag: z.string(), value: z.unknown() });
 
 type Slot = { readonly queue: { value: unknown; taken: () => void }[]; readonly waiting: Waiter[] };
 type Waiter = { resolve: (value: unknown) => void; reject: (error: Error) => void };
@@ -101,8 +99,7 @@ export class Messenger {
   }
 
   /** Called by the host for each message that arrives; the promise settles when the sender may go on. */
-  deliver(body: unknown): Promise<void> | undefined {
-    const { from, tag, value } = readMessage(MessageEnvelope, body);
+  deliver({ from, tag, value }: z.infer<typeof MessageEnvelope>): Promise<void> | undefined {
     const slot = this.#slot(from, tag);
     const waiter = slot.waiting.shift();
     if (waiter) {

@@ -1,5 +1,6 @@
 /** Loads worker classes and schemas by module, and finds where an object is exported, by identity. */
 import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
 import { type AnyWorkerClass, Worker } from "../worker.ts";
 
 /** Sources run in a process that has a loader already. */
@@ -39,7 +40,7 @@ async function importModule(module: string): Promise<Record<string, unknown>> {
   }
 }
 
-export async function findExport(module: string, exportName: string): Promise<unknown> {
+async function findExport(module: string, exportName: string): Promise<unknown> {
   return (await loadModule(module))[exportName];
 }
 
@@ -51,6 +52,15 @@ export async function loadWorkerClass(module: string, exportName: string): Promi
   throw new TreadleError(
     "worker.load-failed",
     `module '${module}' does not export a worker class '${exportName}'; export the class from there`,
+  );
+}
+
+export async function loadSchema(module: string, exportName: string): Promise<z.ZodType> {
+  const exported = await findExport(module, exportName);
+  if (exported instanceof z.ZodType) return exported;
+  throw new TreadleError(
+    "worker.load-failed",
+    `module '${module}' does not export a schema '${exportName}'; export the channel's schema from there`,
   );
 }
 

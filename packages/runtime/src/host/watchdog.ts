@@ -1,12 +1,13 @@
 /**
  * A thread beside the worker's main thread, with two duties that must not wait for the main thread:
- * it ends the whole process group when the parent process is gone, so no orphan stays whatever the main thread computes,
- * and removes the sockets and the shared memory of the run that the parent can remove no more (S4);
+ * it ends the process and whatever it has started when the parent process is gone, so no orphan stays whatever the main
+ * thread computes, and removes the sockets and the shared memory of the run that the parent can remove no more (S4);
  * and it writes a heartbeat a second to the parent, with how long, at least, the main thread has not turned its event loop.
  * The parent's end of the heartbeat pipe closes with the parent, which is seen here at once and without asking: on many
  * ranks that do nothing, asking would cost more than their work. The thread's source is a string so that it starts without a loader.
  */
 import { Worker as Thread } from "node:worker_threads";
+import { groupVariable, markVariable } from "../agent/descendants.ts";
 
 /** File descriptor of the pipe to the parent, the fourth of `stdio`. */
 const heartbeatFd = 3;
@@ -16,16 +17,23 @@ const stampIntervalMs = 500;
 
 const source = `
 const { workerData } = require("node:worker_threads");
-const { readdirSync, rmSync, writeSync } = require("node:fs");
+const { readdirSync, readFileSync, rmSync, writeFileSync, writeSync } = require("node:fs");
 const { Socket } = require("node:net");
-const { turn, fd, intervalMs, stampMs, leftovers } = workerData;
+const { turn, fd, intervalMs, stampMs, leftovers, mark, group } = workerData;
 const end = () => {
+  if (mark) {
+    for (const name of readdirSync("/proc")) {
+      if (!/^\\d+$/.test(name) || Number(name) === process.pid) continue;
+      try { if (readFileSync("/proc/" + name + "/environ", "latin1").includes(mark + "\\0")) process.kill(Number(name), "SIGKILL"); } catch {}
+    }
+  }
   try { rmSync(leftovers.socketFolder, { recursive: true, force: true }); } catch {}
   try {
     for (const name of readdirSync("/dev/shm")) {
       if (name.startsWith(leftovers.segmentPrefix)) rmSync("/dev/shm/" + name, { force: true });
     }
   } catch {}
+  if (group) try { writeFileSync(group + "/cgroup.kill", "1"); } catch {}
   try { process.kill(-process.pid, "SIGKILL"); } catch {}
   process.kill(process.pid, "SIGKILL");
 };
@@ -48,12 +56,15 @@ export function startWatchdog(leftovers: Leftovers): () => void {
   stamp();
   const timer = setInterval(stamp, stampIntervalMs);
   timer.unref();
+  const { [markVariable]: mark, [groupVariable]: group } = process.env;
   const workerData = {
     turn,
     fd: heartbeatFd,
     intervalMs: heartbeatIntervalMs,
     stampMs: stampIntervalMs,
     leftovers,
+    mark: mark === undefined ? undefined : `${markVariable}=${mark}`,
+    group,
   };
   const thread = new Thread(source, { eval: true, workerData, execArgv: [], env: {}, stdout: false });
   thread.unref();

@@ -5,41 +5,35 @@
  * Crossing its boundary: the runner's link (calls in; channels, locks, telemetry out), links of other workers
  * (calls and messages), the heartbeat pipe.
  *
- * H1 calls of the workflow run one at a time, in the order in which they were made; calls of other workers run at once,
+ * WH1 calls of the workflow run one at a time, in the order in which they were made; calls of other workers run at once,
  *    beside them, since a worker that waits for its peer's queue could wait for itself.
- * H2 when a call ends, however it ends, it holds no device lock any more.
- * H3 the process ends within a second of its runner's end, whatever it computes (watchdog).
- * H4 a reply is sent after the state that the call changed has been saved.
- * H5 a call that failed because of a peer keeps the calls behind it waiting until it is made again, or given up.
+ * WH2 when a call ends, however it ends, it holds no device lock any more.
+ * WH3 the process ends within a second of its runner's end, whatever it computes (watchdog).
+ * WH4 a reply is sent after the state that the call changed has been saved.
+ * WH5 a call that failed because of a peer keeps the calls behind it waiting until it is made again, or given up.
  */
 import { dirname } from "node:path";
 import {
   type CallReply,
-  CallRequest,
+  type CallRequest,
   type Cancellation,
-  Configuration,
-  DepotsReply,
-  GiveUpMessage,
   type Peer,
   type ReadyMessage,
-  ResizeMessage,
-  ResolveReply,
-  readMessage,
-  SegmentsMessage,
+  runProtocol,
   TreadleError,
   type WorkerBoot,
 } from "@treadle/contracts";
 import { createLogger, createTracer, type Logger, recordProcessCounters, type Tracer } from "@treadle/observe";
 import { createPeer, type Endpoint, openEndpoint, PayloadReader, PayloadStore } from "@treadle/transport";
-import type { z } from "zod";
 import type { Payloads } from "../channel/channel-client.ts";
 import { DistantPayloads } from "../channel/distant-payloads.ts";
-import { keptPrefix } from "../channel/kept-payloads.ts";
+import { keptPrefix } from "../channel/kept-prefix.ts";
 import { DeviceLock } from "../device-lock/lock-client.ts";
 import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../worker.ts";
 import { type ArgumentPorts, decodeArguments, holdReferences } from "./call-arguments.ts";
 import { type CallContext, currentCall, runInCall } from "./call-context.ts";
 import { CallMeter, type ChannelWait } from "./call-meter.ts";
+import { dialRunner } from "./dial-runner.ts";
 import { Messenger } from "./messenger.ts";
 import { loadWorkerClass } from "./module-loader.ts";
 import { readState, writeState } from "./state-file.ts";
@@ -77,14 +71,14 @@ export async function hostWorker(boot: WorkerBoot): Promise<void> {
       isRelayed = true;
       log.warn(`reaches ${address.slice("relay:".length)} by way of NATS, since ${cause.message}`);
     },
-    onRefused: (error, from) => log.warn(`a connection from '${from}' was refused: ${error.message}`),
+    onRefused: (line) => log.warn(line),
   });
-  const runnerLink = await endpoint.connect(boot.runnerAddresses, { expect: "runner" });
+  const runnerLink = await dialRunner(endpoint, boot.runnerAddresses);
   // When the runner is gone, the watchdog ends this process and cleans up; a runner that lives has cut this one off.
   runnerLink.onClose(() => setTimeout(() => process.exit(0), cutOffMs));
   const route = isRelayed ? "nats" : "direct";
-  const host = new WorkerHost(boot, createPeer(runnerLink), endpoint, log, tracer);
-  endpoint.onLink((link) => host.accept(createPeer(link)));
+  const host = new WorkerHost(boot, createPeer(runnerLink, runProtocol), endpoint, log, tracer);
+  endpoint.onLink((link) => host.accept(createPeer(link, runProtocol)));
   await host.start(route);
   await host.stopped;
   stopWatchdog();
@@ -139,7 +133,7 @@ class WorkerHost {
 
   async start(route: "direct" | "nats"): Promise<void> {
     const boot = this.#boot;
-    const { config, statePath, state } = readMessage(Configuration, await this.#runner.request("configuration", {}));
+    const { config, statePath, state } = await this.#runner.request("configuration", {});
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
     this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
     const messages = this.#messages;
@@ -157,6 +151,7 @@ class WorkerHost {
       timer: (name) => this.#timer(name),
       tracer: this.#tracer,
       artifacts: { write: (name, data) => this.#writeArtifact(name, data) },
+      step: () => currentCall()?.step,
     };
     let memoryBytes = 0;
     try {
@@ -181,7 +176,7 @@ class WorkerHost {
     const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
     telemetry.unref();
     this.#runner.link.onClose(() => clearInterval(telemetry));
-    const ready: z.infer<typeof ReadyMessage> = {
+    const ready: ReadyMessage = {
       addresses: [...this.#endpoint.addresses],
       pid: process.pid,
       memoryBytes,
@@ -192,8 +187,8 @@ class WorkerHost {
 
   /** What any peer may ask of a worker. */
   accept(peer: Peer): void {
-    peer.handle("call", (body, { cancellation }) => this.#enqueue(readMessage(CallRequest, body), cancellation));
-    peer.handle("message", (body) => this.#messages.deliver(body));
+    peer.handle("call", (request, { cancellation }) => this.#enqueue(request, cancellation));
+    peer.handle("message", (envelope) => this.#messages.deliver(envelope));
   }
 
   /** What only the runner may ask. */
@@ -211,8 +206,7 @@ class WorkerHost {
       await this.#worker.offload();
       this.#swaps.offloadMs = Math.max(this.#swaps.offloadMs, performance.now() - startedMs);
     });
-    this.#runner.handle("peer-died", (body) => {
-      const { worker } = body as { worker: string };
+    this.#runner.handle("peer-died", ({ worker }) => {
       this.#links.delete(worker);
       this.#messages.peerDied(
         worker,
@@ -221,12 +215,10 @@ class WorkerHost {
         }),
       );
     });
-    this.#runner.handle("resize", (body) => this.#messages.resized(readMessage(ResizeMessage, body).worldSize));
-    this.#runner.handle("segments.reuse", (body) =>
-      this.#payloads.store?.reuse(readMessage(SegmentsMessage, body).segments),
-    );
-    this.#runner.handle("give-up", (body) => {
-      if (this.#heldFor !== readMessage(GiveUpMessage, body).call) return;
+    this.#runner.handle("resize", ({ worldSize }) => this.#messages.resized(worldSize));
+    this.#runner.handle("segments.reuse", ({ segments }) => this.#payloads.store?.reuse(segments));
+    this.#runner.handle("give-up", ({ call }) => {
+      if (this.#heldFor !== call) return;
       this.#heldFor = undefined;
       this.#goOn();
     });
@@ -237,8 +229,8 @@ class WorkerHost {
     });
   }
 
-  /** H1. */
-  #enqueue(request: CallRequest, cancellation: Cancellation): Promise<unknown> {
+  /** WH1. */
+  #enqueue(request: CallRequest, cancellation: Cancellation): Promise<CallReply> {
     if (request.sequence === 0) return this.#run(request, cancellation);
     if (this.#heldFor === request.call) this.#heldFor = undefined;
     else if (this.#isBusy) {
@@ -254,7 +246,7 @@ class WorkerHost {
     else this.#isBusy = false;
   }
 
-  #run(request: CallRequest, signal: Cancellation): Promise<unknown> {
+  #run(request: CallRequest, signal: Cancellation): Promise<CallReply> {
     const { call, method, step } = request;
     const meter = request.observe ? new CallMeter() : undefined;
     const context: CallContext = { call, method, step, signal, timers: {}, meter };
@@ -289,12 +281,12 @@ class WorkerHost {
       throw failure;
     } finally {
       context.isOver = true;
-      // H2; the runner frees it anyway when it is gone
+      // WH2; the runner frees it anyway when it is gone
       if (this.#devices.holds(call)) await this.#devices.releaseAll(call).catch(() => {});
       span.end();
       if (request.sequence > 0) {
         if (failure?.disposition === "retryable")
-          this.#heldFor = call; // H5
+          this.#heldFor = call; // WH5
         else this.#goOn();
       }
     }
@@ -315,19 +307,25 @@ class WorkerHost {
   }
 
   #channelWait(channel: string, role: "source" | "sink"): ChannelWait {
-    // Puts are traced only when they are observed: without a wait for credit there is nothing to see.
-    const span = role === "source" ? this.#tracer.span(channel, "channel-wait") : undefined;
     const wait = currentCall()?.meter?.channelWait(channel, role);
+    let span: ReturnType<Tracer["span"]> | undefined;
+    let isOver = false;
     return {
+      awaited: () => {
+        wait?.awaited();
+        // Puts are traced only when they are observed: without a wait for credit there is nothing to see.
+        if (role === "source" && !isOver) span ??= this.#tracer.span(channel, "channel-wait");
+      },
       moved: (blocks) => wait?.moved(blocks),
       [Symbol.dispose]: () => {
+        isOver = true;
         wait?.[Symbol.dispose]();
         span?.end();
       },
     };
   }
 
-  /** H4: only the first rank saves, since the ranks of a group that saves hold the same state. */
+  /** WH4: only the first rank saves, since the ranks of a group that saves hold the same state. */
   async #save(request: CallRequest): Promise<string | undefined> {
     if (this.#boot.rank !== 0 || !request.savePath || !this.#class.saves.includes(request.method)) return undefined;
     using _ = this.#tracer.span("save state", "checkpoint");
@@ -396,7 +394,7 @@ class WorkerHost {
   }
 
   async #dial(worker: string): Promise<Peer> {
-    const { addresses } = readMessage(ResolveReply, await this.#runner.request("resolve", { worker }));
+    const { addresses } = await this.#runner.request("resolve", { worker });
     const link = await this.#endpoint.connect(addresses).catch((cause: TreadleError) => {
       if (cause.code !== "link.refused") throw cause;
       throw new TreadleError("link.refused", `worker '${worker}' cannot be reached: ${cause.message}`, {
@@ -405,7 +403,7 @@ class WorkerHost {
       });
     });
     link.onClose(() => this.#links.delete(worker));
-    const peer = createPeer(link);
+    const peer = createPeer(link, runProtocol);
     this.accept(peer);
     return peer;
   }
@@ -425,7 +423,7 @@ class WorkerHost {
     return new DistantPayloads({
       node: this.#boot.node,
       connect: (addresses) => this.#endpoint.connect(addresses),
-      depots: async (channel) => readMessage(DepotsReply, await this.#runner.request("depots", { channel })),
+      depots: (channel) => this.#runner.request("depots", { channel }),
       letGo: (segment) => this.#letGo(segment),
       signal: () => currentCall()?.signal,
     });

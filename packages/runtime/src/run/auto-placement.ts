@@ -7,15 +7,25 @@
 import type { FlowGraph, ObservedCall, Profile, RuntimeConfig } from "@treadle/contracts";
 import {
   type ComponentTraits,
+  type KnownComponent,
+  knownComponents,
   type PlanCandidate,
   planFromProfile,
   ReplannerState,
   type SwapCost,
   usableDevices,
+  withWishes,
 } from "@treadle/planner";
 import type { Component } from "../cluster/component.ts";
 import type { PlacementFacts, PlannedChange } from "../cluster/placement-facts.ts";
-import { componentKey, describeHardware, profilePath, readProfile, writeProfile } from "./profile-store.ts";
+import {
+  componentKey,
+  describeHardware,
+  keptProfiles,
+  profilePath,
+  readProfile,
+  writeProfile,
+} from "./profile-store.ts";
 
 /** The best plan found by then is taken; what remains to be gained is in its explanation. */
 const searchDeadlineMs = 2000;
@@ -45,6 +55,8 @@ export type Learnt = {
 
 export type AutoPlacementOptions = {
   readonly workflow: string;
+  /** of the workflow */
+  readonly folder: string;
   readonly projectRoot: string;
   readonly config: RuntimeConfig;
   /** measure even where a profile matches */
@@ -58,6 +70,9 @@ export class AutoPlacement {
   #replanner: ReplannerState | undefined;
   #next: PlannedChange | undefined;
   #written: Profile | undefined;
+  #numSteps = 0;
+  /** undefined once what it cost is told */
+  #soughtSinceMs: number | undefined;
 
   constructor(options: AutoPlacementOptions, ports: AutoPlacementPorts) {
     this.#options = options;
@@ -65,7 +80,8 @@ export class AutoPlacement {
   }
 
   /** The first plan, or the first one for other devices. */
-  plan(facts: PlacementFacts): PlannedChange {
+  plan(given: PlacementFacts): PlannedChange {
+    const facts = withWishes(given);
     const { workflow, config } = this.#options;
     const traits = this.#traits(facts);
     const hardware = describeHardware(facts.devices);
@@ -81,11 +97,14 @@ export class AutoPlacement {
       traits,
       header: { workflow, createdAt: new Date().toISOString(), hardware },
       profile,
+      known: profile ? undefined : this.#knownOfOthers(hardware.key, traits),
       propose: (known) => this.#propose(known, facts),
       options: config.placement.auto,
     });
     this.#written = profile;
     this.#next = undefined;
+    this.#soughtSinceMs = performance.now();
+    this.#numSteps = 0;
     const first = this.#replanner.start();
     this.#watch();
     return { ...first, why: [...why, ...first.why] };
@@ -97,12 +116,23 @@ export class AutoPlacement {
     this.#calls.delete(step);
     // Steps that were begun under a plan that is about to go say nothing of the next one.
     if (this.#next || !this.#replanner) return;
-    this.#next = this.#replanner.step(seconds, calls);
+    this.#numSteps++;
+    const next = this.#replanner.step(seconds, calls);
+    this.#next = next?.phase === "chosen" ? this.#withCost(next) : next;
     if (this.#replanner.news !== undefined) this.#ports.warn(this.#replanner.news);
     this.#watch();
     this.#keep();
     const { graph, profile, observes } = this.#replanner;
     this.#ports.learnt({ graph, profile, path: this.#path, isSettled: !observes });
+  }
+
+  /** What it has cost this run to find the plan, restarts of processes included. */
+  #withCost(chosen: PlannedChange): PlannedChange {
+    if (this.#soughtSinceMs === undefined) return chosen;
+    const seconds = (performance.now() - this.#soughtSinceMs) / 1000;
+    this.#soughtSinceMs = undefined;
+    const cost = `finding the plan took ${seconds.toFixed(1)} s and ${this.#numSteps} steps of this run`;
+    return { ...chosen, why: [...chosen.why, cost] };
   }
 
   /** The change that is due, if one is. */
@@ -116,7 +146,7 @@ export class AutoPlacement {
   }
 
   #propose(profile: Profile, facts: PlacementFacts): PlanCandidate[] {
-    const { components, devices, nodeGroups, explicit: pinned, maxStaleness } = facts;
+    const { components, devices, nodeGroups, explicit: pinned, maxStaleness, wishes } = facts;
     const { batch } = this.#options.config;
     const { alternatives, explanation, limits } = planFromProfile(profile, {
       components,
@@ -125,6 +155,7 @@ export class AutoPlacement {
       pinned,
       batch,
       maxStaleness,
+      wishes,
       deadlineMs: searchDeadlineMs,
       nowMs: () => performance.now(),
     });
@@ -136,8 +167,8 @@ export class AutoPlacement {
   }
 
   get #path(): string {
-    const { projectRoot, workflow, config } = this.#options;
-    return profilePath(projectRoot, workflow, config.placement.auto.profile);
+    const { projectRoot, folder, config } = this.#options;
+    return profilePath(projectRoot, folder, config.placement.auto.profile);
   }
 
   #watch(): void {
@@ -186,6 +217,16 @@ export class AutoPlacement {
     }
     // Whole steps are comparable only where the batch is.
     return { profile: profile.graph.batch === config.batch ? profile : { ...profile, steps: [] }, why: [] };
+  }
+
+  /** A profile that no longer matches as a whole counts for what has not changed, like those of other workflows. */
+  #knownOfOthers(
+    hardwareKey: string,
+    traits: ReadonlyMap<string, ComponentTraits>,
+  ): ReadonlyMap<string, KnownComponent> | undefined {
+    const { config, measureAnew, projectRoot } = this.#options;
+    if (measureAnew) return undefined;
+    return knownComponents(keptProfiles(projectRoot), { traits, hardwareKey, batch: config.batch });
   }
 
   #traits(facts: PlacementFacts): Map<string, ComponentTraits> {

@@ -3,11 +3,13 @@
  *
  * Owner of: the lock, which is a folder whose time of change its holder sets anew every second. That time is a beat and no
  * date: a lock is stale when whoever wants it has seen it unchanged for `staleMs` of its own monotonic time. So clocks that
- * are set, or differ, neither take a lock from a holder that lives nor keep that of a dead one.
+ * are set, or differ, neither take a lock from a holder that lives nor keep that of a dead one. Where the holder's process was
+ * one of this machine, its end is seen at once, by what it left beside the lock.
  */
-import { rmdir, stat } from "node:fs/promises";
+import { readFile, readlink, rm, rmdir, stat, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { lock } from "proper-lockfile";
+import { z } from "zod";
 
 const staleMs = 5000;
 const beatMs = 1000;
@@ -28,17 +30,24 @@ export async function lockFolder(
   let seen: { readonly beat: string; readonly sinceMs: number } | undefined;
   for (;;) {
     try {
-      return await lock(folder, {
+      const release = await lock(folder, {
         lockfilePath: lockPath,
         realpath: false,
         stale: Number.POSITIVE_INFINITY, // it would compare the time of change with the clock
         update: beatMs,
         onCompromised: onLost,
       });
+      const holder = await holderHere(lockPath);
+      await writeFile(ownerOf(lockPath), JSON.stringify(holder), { mode: 0o600 }).catch(() => {}); // then its beat counts
+      return async () => {
+        await rm(ownerOf(lockPath), { force: true });
+        await release();
+      };
     } catch (cause) {
       const nowMs = performance.now();
       const beat = await beatOf(lockPath);
-      if (beat !== undefined && beat === seen?.beat && nowMs - seen.sinceMs >= staleMs) {
+      const isSilent = beat !== undefined && beat === seen?.beat && nowMs - seen.sinceMs >= staleMs;
+      if (isSilent || (await hasHolderEnded(lockPath))) {
         await rmdir(lockPath).catch(() => {}); // another one was faster
         seen = undefined;
         continue;
@@ -49,6 +58,58 @@ export async function lockFolder(
     }
   }
 }
+
+const ownerOf = (lockPath: string): string => `${lockPath}.holder`;
+
+/** A process, told from all others that ever were: its machine since it was started, its namespace, its number, its start. */
+const Holder = z.object({
+  machine: z.string(),
+  pid: z.int().positive(),
+  startedAt: z.string(),
+  /** the lock that it holds: what an earlier holder left says nothing of the present one */
+  lock: z.string(),
+});
+
+async function holderHere(lockPath: string): Promise<z.infer<typeof Holder> | undefined> {
+  const [machine, startedAt, lock] = await Promise.all([machineHere(), startOf(process.pid), lockOf(lockPath)]);
+  if (machine === undefined || startedAt === undefined || lock === undefined) return undefined;
+  return { machine, pid: process.pid, startedAt, lock };
+}
+
+async function hasHolderEnded(lockPath: string): Promise<boolean> {
+  const holder = Holder.safeParse(await readJson(ownerOf(lockPath))).data;
+  if (holder === undefined) return false;
+  const [machine, startedAt, lock] = await Promise.all([machineHere(), startOf(holder.pid), lockOf(lockPath)]);
+  return machine === holder.machine && lock === holder.lock && startedAt !== holder.startedAt;
+}
+
+const machineHere = async (): Promise<string | undefined> =>
+  Promise.all([readFile("/proc/sys/kernel/random/boot_id", "utf8"), readlink("/proc/self/ns/pid")]).then(
+    ([boot, namespace]) => `${boot.trim()} ${namespace}`,
+    () => undefined,
+  );
+
+/** In ticks since the machine's start; a process that has ended and was not waited for has ended. */
+async function startOf(pid: number): Promise<string | undefined> {
+  const text = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
+}
+
+/** Folders get the numbers of those that were removed, but not their time of birth. */
+const lockOf = (path: string): Promise<string | undefined> =>
+  stat(path, { bigint: true }).then(
+    ({ ino, birthtimeNs }) => (birthtimeNs > 0n ? `${ino} ${birthtimeNs}` : undefined),
+    () => undefined,
+  );
+
+const readJson = async (path: string): Promise<unknown> => {
+  try {
+    return JSON.parse(await readFile(path, "utf8"));
+  } catch {
+    return undefined;
+  }
+};
 
 const beatOf = (path: string): Promise<string | undefined> =>
   stat(path, { bigint: true }).then(

@@ -1,10 +1,10 @@
 /**
  * A run's log in a file of its folder: one entry a line, each with a checksum, synced before it counts.
  *
- * G2 a last line without its end is what a killed runner leaves and is dropped; a damaged line that has its end is
+ * LG2: a last line without its end is what a killed runner leaves and is dropped; a damaged line that has its end is
  * `journal.corrupt`.
  *
- * G3 only the runner that opened the file last writes it, whatever became of locks while another one was suspended:
+ * LG3: only the runner that opened the file last writes it, whatever became of locks while another one was suspended:
  * opening takes the file from where it is before reading it, and an entry counts only if the file is still in its place
  * once the entry is in it. So what the earlier runner was told is committed is in what the later one reads, and from
  * then on the earlier one is told `run.locked`.

@@ -1,7 +1,7 @@
 /**
  * The journal of a run: typed records over its log, which is a file, or is kept at the NATS servers as well.
  *
- * J1 (ARCHITECTURE): the runner may be killed at any instant; what has been committed here is done and is never done
+ * J1: the runner may be killed at any instant; what has been committed here is done and is never done
  * again; what has not been committed is done again from the state of the last committed step.
  */
 import type { RunLog } from "@treadle/contracts";
@@ -17,7 +17,14 @@ const StateFiles = z.record(z.string(), z.string());
 export const JournalRecord = z.discriminatedUnion("type", [
   z.object({ type: z.literal("started"), runId: z.string(), workflow: z.string(), at: z.string() }),
   z.object({ type: z.literal("resumed"), at: z.string(), fromStep: z.int() }),
-  z.object({ type: z.literal("once"), name: z.string(), value: z.unknown(), state: StateFiles }),
+  z.object({
+    type: z.literal("once"),
+    name: z.string(),
+    value: z.unknown(),
+    /** what was reported meanwhile: a resumed run is told it by no other record */
+    metrics: z.record(z.string(), Measured).default({}),
+    state: StateFiles,
+  }),
   z.object({
     type: z.literal("step"),
     step: z.int().nonnegative(),
@@ -61,7 +68,7 @@ export class Journal {
    * written, all others are refused for the same reason, since they would follow a torn one.
    */
   append(record: JournalRecord): Promise<void> {
-    const entry = JSON.stringify(record.type === "step" ? { ...record, metrics: writable(record.metrics) } : record);
+    const entry = JSON.stringify("metrics" in record ? { ...record, metrics: writable(record.metrics) } : record);
     const files = "state" in record ? Object.values(record.state) : [];
     const written = this.#tail.then(async () => {
       await this.#log.append(entry, files);

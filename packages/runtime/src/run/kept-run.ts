@@ -2,18 +2,20 @@
  * A run that is kept at the NATS servers, and its folder on this machine as a copy. The servers' word counts: an entry is
  * theirs before it is the folder's, and opening makes the folder what they have.
  *
- * K1 what an entry refers to is at the servers before the entry is; it is removed there only when a later entry refers to
+ * KR1 what an entry refers to is at the servers before the entry is; it is removed there only when a later entry refers to
  *    others.
- * K2 the folder is ahead of the servers only when they lost what they had acknowledged; then they get it back from it. When
+ * KR2 the folder is ahead of the servers only when they lost what they had acknowledged; then they get it back from it. When
  *    another machine has gone on meanwhile, the folder is put right instead.
  */
 import { readdir, rm } from "node:fs/promises";
-import { join, relative } from "node:path";
-import type { NatsConfig, RunLog, RunStore } from "@treadle/contracts";
-import { NatsRunStore } from "@treadle/transport";
+import { basename, join, relative } from "node:path";
+import { NatsConfig, type RunLog, type RunStore, TreadleError } from "@treadle/contracts";
+import { NatsRunStore, requireTrust } from "@treadle/transport";
+import { validateConfig } from "./config.ts";
 import { stateFilesOf } from "./journal.ts";
 import { JournalFile } from "./journal-file.ts";
 import type { RunFolder } from "./run-folder.ts";
+import { acceptRun, type Resumer, signStoredRun } from "./stored-run.ts";
 
 /** The folders of a run that are kept whole. */
 type KeptFolder = "checkpoints";
@@ -26,6 +28,23 @@ export function openRunStore(
 ): Promise<NatsRunStore> {
   const { runId, path } = folder;
   return NatsRunStore.open({ nats, name: `treadle run ${runId}`, runId, folder: path, onNotice });
+}
+
+/** Brings the configuration of a run that another machine has started; false where none is kept. */
+export async function fetchRun(folder: RunFolder, resumer: Resumer): Promise<boolean> {
+  const nats = validateConfig(NatsConfig, resumer.nats);
+  requireTrust(nats);
+  const store = await openRunStore(nats, folder, () => {});
+  try {
+    const text = await store.text(basename(folder.configFile));
+    if (text === undefined) return false;
+    const accepted = await acceptRun(folder.runId, text, resumer);
+    await folder.create();
+    await folder.writeJson(folder.configFile, accepted);
+    return true;
+  } finally {
+    await store.close();
+  }
 }
 
 /** The ids of all runs that are kept at these servers, oldest first; `forgotten` is removed before. */
@@ -68,7 +87,7 @@ export class KeptRun implements RunLog {
     }
     await own.close();
     const names = await store.names();
-    for (const name of names) await store.fetch(name);
+    for (const name of names.filter((each) => isOfRun(each))) await store.fetch(name);
     for (const name of await filesBelow(folder.checkpoints, folder.path)) {
       if (!names.includes(name)) await rm(join(folder.path, name));
     }
@@ -82,7 +101,7 @@ export class KeptRun implements RunLog {
   }
 
   async append(entry: string, files: readonly string[] = []): Promise<void> {
-    await this.#store.append(entry, files); // K1
+    await this.#store.append(entry, files); // KR1
     await this.#file.append(entry);
     if (files.length === 0) return;
     const superseded = this.#files.filter((name) => !files.includes(name) && !name.startsWith("checkpoints/"));
@@ -127,6 +146,19 @@ export class KeptRun implements RunLog {
   }
 }
 
+/** Of what is kept the folder takes what runs write, never what says how to run: others may have written there. */
+const isOfRun = (name: string): boolean =>
+  name === "plan.json" || (/^(state|checkpoints)\//.test(name) && !name.split("/").includes(".."));
+
+/** A state is read from where the journal says it is. */
+function checkOfRun(name: string, runId: string): void {
+  if (isOfRun(name)) return;
+  throw new TreadleError(
+    "journal.corrupt",
+    `run '${runId}', as the NATS servers have it, has its state in '${name}', outside of its folder; forget it with 'treadle runs --forget ${runId}'`,
+  );
+}
+
 function newestFiles(entries: readonly string[], filesOf: (entry: string) => readonly string[]): readonly string[] {
   return entries.map(filesOf).findLast((files) => files.length > 0) ?? [];
 }
@@ -149,6 +181,7 @@ export async function openKeptRun(
   try {
     await rememberKept(nats, folder);
     await store.take();
+    for (const name of store.entries.flatMap(stateFilesOf)) checkOfRun(name, folder.runId);
     return await KeptRun.open(store, folder, stateFilesOf);
   } catch (error) {
     await store.close();
@@ -156,10 +189,12 @@ export async function openKeptRun(
   }
 }
 
-/** A run that is kept only since it was resumed says so to whoever resumes it next. */
+/** A run that is kept only since it was resumed says so to whoever resumes it next, who sees that a runner says it. */
 async function rememberKept(nats: NatsConfig, folder: RunFolder): Promise<void> {
-  const stored = (await folder.readJson(folder.configFile)) as { config: { cluster: { nats?: NatsConfig } } };
-  if (stored.config.cluster.nats?.durableRuns) return;
-  const cluster = { ...stored.config.cluster, nats };
-  await folder.writeJson(folder.configFile, { ...stored, config: { ...stored.config, cluster } });
+  const { workflow, config } = (await folder.readJson(folder.configFile)) as {
+    workflow: string;
+    config: { cluster: { nats?: NatsConfig } };
+  };
+  const cluster = config.cluster.nats?.durableRuns ? config.cluster : { ...config.cluster, nats };
+  await signStoredRun(nats, folder, { workflow, config: { ...config, cluster } });
 }

@@ -36,3 +36,12 @@ export async function loadWorkflow(folder: string): Promise<LoadedWorkflow> {
     `'${folder}' is no workflow: it has neither 'run.ts' nor 'run.js'; give a folder such as workflows/reasoning-grpo`,
   );
 }
+
+/** What another file of a workflow's folder exports, such as `draw.ts`; undefined where there is none. */
+export async function loadFile(folder: string, name: string): Promise<Readonly<Record<string, unknown>> | undefined> {
+  for (const file of [`${name}.ts`, `${name}.js`]) {
+    const path = join(resolve(folder), file);
+    if (await stat(path).catch(() => undefined)) return loadModule(pathToFileURL(path).href);
+  }
+  return undefined;
+}

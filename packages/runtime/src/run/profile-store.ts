@@ -1,17 +1,25 @@
 /** Profiles on disk: one readable file a workflow, below the project root, and what its key is made of. */
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { dirname, join, relative, resolve } from "node:path";
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import type { Component } from "../cluster/component.ts";
 
-/** Where the profile of a workflow is kept: `configured`, from the project root, or the default place. */
-export function profilePath(projectRoot: string, workflow: string, configured?: string): string {
-  return resolve(projectRoot, configured ?? join(".treadle", "profiles", `${workflow}.json`));
+/**
+ * Where the profile of the workflow in a folder is kept: `configured`, from the project root, or the default place. That one
+ * has the folder's path from the project root in it, since folders of one name are different workflows.
+ */
+export function profilePath(projectRoot: string, folder: string, configured?: string): string {
+  if (configured !== undefined) return resolve(projectRoot, configured);
+  const path = relative(projectRoot, resolve(folder));
+  const isBelow = path !== "" && path.split(sep)[0] !== ".." && !isAbsolute(path);
+  const name = basename(resolve(folder));
+  const place = isBelow ? path : join("elsewhere", `${name}-${digest(resolve(folder))}`);
+  return join(projectRoot, ".treadle", "profiles", `${place}.json`);
 }
 
 /**
@@ -39,6 +47,26 @@ export function readProfile(path: string, workflow: string): Profile {
   const parsed = Profile.safeParse(json);
   if (!parsed.success) throw invalid(path, z.prettifyError(parsed.error), parsed.error);
   return parsed.data;
+}
+
+/** All that are kept where workflows keep theirs by default; what is none is left out. */
+export function keptProfiles(projectRoot: string): Profile[] {
+  const folder = join(projectRoot, ".treadle", "profiles");
+  let names: string[];
+  try {
+    names = readdirSync(folder, { recursive: true, encoding: "utf8" });
+  } catch {
+    return [];
+  }
+  return names
+    .filter((name) => name.endsWith(".json"))
+    .flatMap((name) => {
+      try {
+        return [readProfile(join(folder, name), name)];
+      } catch {
+        return [];
+      }
+    });
 }
 
 function invalid(path: string, why: string, cause: unknown): TreadleError {

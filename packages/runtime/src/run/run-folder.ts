@@ -1,5 +1,5 @@
 /** Where a run keeps its files, and who may write there: one runner at a time. */
-import { mkdir, readdir, readFile, stat } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
@@ -26,6 +26,10 @@ export class RunFolder {
   get metricsFile(): string {
     return join(this.path, "metrics.jsonl");
   }
+  /** what the run told whoever watched it */
+  get eventsFile(): string {
+    return join(this.path, "events.jsonl");
+  }
   get summaryFile(): string {
     return join(this.path, "summary.json");
   }
@@ -44,6 +48,8 @@ export class RunFolder {
   }
 
   async create(): Promise<void> {
+    await guardDisk(this.path, () => mkdir(this.path, { recursive: true }));
+    await chmod(this.path, 0o700); // configuration, prompts and weights are nobody else's
     for (const folder of [this.logs, this.checkpoints, this.state]) {
       await guardDisk(folder, () => mkdir(folder, { recursive: true }));
     }

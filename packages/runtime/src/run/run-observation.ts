@@ -1,12 +1,11 @@
 /** What a run shows to the outside while it goes on: metrics to a scraper, spans to a collector. Nothing unless asked for. */
-import type { ObserveConfig, RunEvent } from "@treadle/contracts";
+import type { ObserveConfig, RunEvent, SpanBatch } from "@treadle/contracts";
 import {
   createRunRegistry,
   isSpanExportWanted,
   type MetricsServer,
   openSpanExport,
   type RunRegistry,
-  type SpanBatch,
   type SpanExport,
   serveMetrics,
   type TrafficCounters,

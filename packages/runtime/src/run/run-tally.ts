@@ -9,6 +9,7 @@ export class RunTally {
   readonly #seconds: number[] = [];
   readonly #rewards: number[] = [];
   readonly #accuracies: number[] = [];
+  #accuracyAtStart: number | null = null;
   #tokens = 0;
   #policyVersion = 0;
   #lastMetrics: Metrics = {};
@@ -24,6 +25,7 @@ export class RunTally {
 
   evaluated(accuracy: number): void {
     this.#accuracies.push(accuracy);
+    if (this.numSteps === 0) this.#accuracyAtStart = accuracy;
   }
 
   /** A step that is committed now; its accuracy has been told already. */
@@ -39,7 +41,12 @@ export class RunTally {
   /** A step that an earlier runner had committed. */
   resumed(step: Counted): void {
     this.committed(step);
-    const accuracy = step.metrics["accuracy"];
+    this.resumedOnce(step);
+  }
+
+  /** What an earlier runner did once. */
+  resumedOnce({ metrics }: { readonly metrics: Metrics }): void {
+    const accuracy = metrics["accuracy"];
     if (accuracy !== undefined) this.evaluated(accuracy);
   }
 
@@ -53,6 +60,7 @@ export class RunTally {
       rewardFirst: this.#rewards[0] ?? null,
       rewardLast: this.#rewards.at(-1) ?? null,
       evalBefore: this.#accuracies[0] ?? null,
+      evalAtStart: this.#accuracyAtStart,
       evalAfter: this.#accuracies.at(-1) ?? null,
       tokensPerSecond: training > 0 ? this.#tokens / training : 0,
       stepSeconds: this.#seconds.length > 0 ? stepSeconds(this.#seconds) : { mean: 0, p50: 0, p95: 0 },

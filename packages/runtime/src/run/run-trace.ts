@@ -1,6 +1,6 @@
 /** The trace of a run: span batches of all processes, appended as they come, and what they say of utilisation. */
-import type { RunEvent } from "@treadle/contracts";
-import { type SpanBatch, TraceWriter, traceNow, utilisation } from "@treadle/observe";
+import type { RunEvent, SpanBatch } from "@treadle/contracts";
+import { TraceWriter, traceNow, utilisation } from "@treadle/observe";
 
 const windowMs = 5000;
 

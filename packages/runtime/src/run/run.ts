@@ -3,7 +3,7 @@
  *
  * Owner of: the run's folder and journal, its cluster, and the events that views fold over.
  *
- * J1 (ARCHITECTURE) holds through the journal: a resumed run begins after the last committed step, with the states that
+ * J1: holds through the journal: a resumed run begins after the last committed step, with the states that
  * were committed with it. S1: what ends a run is its first failure, whoever noticed it first.
  */
 import { basename, join } from "node:path";
@@ -12,11 +12,10 @@ import {
   type RunEvent,
   type RunSummary,
   type RuntimeConfig,
-  readMessage,
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { MetricsWriter, readMetrics, SpanBatch } from "@treadle/observe";
+import { EventWriter, MetricsWriter, readMetrics } from "@treadle/observe";
 import { Cluster } from "../cluster/cluster.ts";
 import { connectNodes } from "../cluster/find-nodes.ts";
 import type { Nodes } from "../cluster/nodes.ts";
@@ -78,6 +77,7 @@ export class Run {
   #journal!: Journal;
   #tracker!: StepTracker;
   #metrics!: MetricsWriter;
+  #events: EventWriter | undefined;
   #nodes: Nodes | undefined;
   /** the run as it is kept for other machines */
   #kept: KeptRun | undefined;
@@ -94,6 +94,7 @@ export class Run {
   ) {
     const onEvent = (event: RunEvent) => {
       this.#observation?.event(event);
+      this.#events?.write(event);
       options.onEvent(event);
     };
     this.#options = { ...options, onEvent };
@@ -113,7 +114,8 @@ export class Run {
     const release = await this.#folder.acquire(lost);
     try {
       await this.#folder.create();
-      this.#nodes = await connectNodes(this.#config, this.#options.projectRoot, this.#notice);
+      const { projectRoot } = this.#options;
+      this.#nodes = await connectNodes(this.#config, projectRoot, this.#notice, this.#folder.runId);
       if (this.#config.cluster.nats?.durableRuns) {
         await this.#nodes?.claim(this.#folder.runId, lost);
         this.#kept = await openKeptRun(this.#config.cluster.nats, this.#folder, this.#notice);
@@ -122,10 +124,12 @@ export class Run {
         ? new Journal(this.#kept, `of run '${this.#folder.runId}'`)
         : await Journal.open(this.#folder.journalFile);
       this.#metrics = new MetricsWriter(this.#folder.metricsFile);
+      this.#events = new EventWriter(this.#folder.eventsFile);
       return await this.#executeInFolder();
     } finally {
       await this.#observation?.close();
       this.#metrics?.close();
+      this.#events?.close();
       await (this.#journal ?? this.#kept)?.close();
       await this.#nodes?.close();
       await release().catch(() => {});
@@ -162,8 +166,7 @@ export class Run {
       workflowModule: this.#loaded.module,
       onEvent,
       telemetry: this.#observation?.telemetry,
-      onSpans: (body) => {
-        const batch = readMessage(SpanBatch, body);
+      onSpans: (batch) => {
         trace?.add(batch);
         this.#observation?.spans(batch);
       },
@@ -171,9 +174,8 @@ export class Run {
     this.#tracker = new StepTracker({
       journal: this.#journal,
       totalSteps: this.#config.steps,
-      maxStaleness: this.#config.flow.maxStaleness,
-      now: () => performance.now(),
-      states: (step) => this.#states.asOf(this.#cluster.states, step),
+      loop: this.#cluster.loop,
+      states: (states) => this.#states.relative(states),
       enter: (step) => {
         this.#cluster.step = step;
       },
@@ -187,6 +189,7 @@ export class Run {
         return elasticity.between() ?? auto?.between();
       },
     });
+    this.#cluster.loop.on("saved", ({ path }) => this.#states.saved(path));
     this.#cluster.onCall((handle) => this.#tracker.track(handle));
     // The caller's signals may outlive the run.
     const over = new AbortController();
@@ -208,13 +211,13 @@ export class Run {
       this.#options.onPlaced?.(this.#cluster.place(), this.#cluster.placementFacts);
       await this.#folder.writeJson(this.#folder.summaryFile, summary);
       trace?.stopReporting();
-      await nodes?.record(stopped ? "stopped" : "finished", summary.steps);
+      await nodes?.record.ended(stopped ? "stopped" : "finished");
       onEvent({ type: "run-finished", atMs: Date.now(), summary });
       return { summary, stopped };
     } catch (error) {
       const first = this.#cluster.failure ?? error; // S1
       trace?.stopReporting();
-      await nodes?.record("failed", this.#journal.lastStep?.step ?? 0, toErrorRecord(first).message);
+      await nodes?.record.ended("failed", toErrorRecord(first).message);
       onEvent({ type: "run-failed", atMs: Date.now(), error: toErrorRecord(first) });
       throw first;
     } finally {
@@ -229,7 +232,7 @@ export class Run {
     if (this.#config.placement.mode !== "auto") return undefined;
     const { projectRoot, onEvent, measureAnew, onLearnt } = this.#options;
     return new AutoPlacement(
-      { workflow: this.#loaded.name, projectRoot, config: this.#config, measureAnew },
+      { workflow: this.#loaded.name, folder: this.#loaded.folder, projectRoot, config: this.#config, measureAnew },
       {
         learnt: (learnt) => onLearnt?.(learnt),
         components: () => this.#cluster.components,
@@ -263,6 +266,7 @@ export class Run {
     const at = new Date().toISOString();
     const last = this.#journal.lastStep;
     const isResumed = this.#journal.records.length > 0;
+    this.#nodes?.record.committed(last?.step ?? 0);
     if (isResumed) {
       this.#resumedFrom = last?.step ?? 0;
       await this.#journal.append({ type: "resumed", at, fromStep: this.#resumedFrom });
@@ -323,6 +327,7 @@ export class Run {
 
   #record(metrics: Metrics, step: number | undefined): void {
     this.#tracker.record(metrics, step);
+    if (step === undefined && this.#reportedOnce) Object.assign(this.#reportedOnce, metrics);
     const accuracy = metrics["accuracy"];
     if (accuracy === undefined) return;
     this.#tally.evaluated(accuracy);
@@ -330,15 +335,24 @@ export class Run {
     this.#options.onEvent({ type: "evaluation", atMs: Date.now(), step: at, accuracy });
   }
 
+  /** what is reported within the act of `once` that is under way */
+  #reportedOnce: Record<string, number> | undefined;
+
   async #once<T>(name: string, act: () => PromiseLike<T>): Promise<T> {
     const done = this.#journal.once(name);
     if (done) return done.value as T;
+    const outer = this.#reportedOnce;
+    const metrics: Record<string, number> = {};
+    this.#reportedOnce = metrics;
     const value = await act();
+    await Promise.all(this.#reports);
+    this.#reportedOnce = outer;
     await this.#journal.append({
       type: "once",
       name,
       value: value ?? null,
-      state: this.#states.asOf(this.#cluster.states),
+      metrics,
+      state: this.#states.relative(this.#cluster.newestStates),
     });
     await this.#states.prune(this.#journal.state);
     return value;
@@ -348,6 +362,7 @@ export class Run {
   #resumeMetrics(): void {
     const written = new Set(readMetrics(this.#metrics.path).map(({ step }) => step));
     for (const record of this.#journal.records) {
+      if (record.type === "once") this.#tally.resumedOnce(record);
       if (record.type !== "step") continue;
       this.#tally.resumed(record);
       if (!written.has(record.step)) this.#writeMetrics(record);
@@ -360,6 +375,7 @@ export class Run {
 
   async #committed(step: CommittedStep): Promise<void> {
     this.#tally.committed(step);
+    this.#nodes?.record.committed(step.step);
     this.#writeMetrics(step);
     const { tokens = 0, policyVersion } = step.metrics;
     this.#options.onEvent({

@@ -1,16 +1,16 @@
 /** How a run begins: a new one, one that is resumed, or none at all, only to see where everything would run. */
-import { basename, dirname, join, relative, resolve } from "node:path";
-import { NatsConfig, type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
-import type { z } from "zod";
+import { dirname, join, relative, resolve } from "node:path";
+import { type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
 import { Cluster } from "../cluster/cluster.ts";
 import { findNodes } from "../cluster/find-nodes.ts";
 import { AutoPlacement } from "./auto-placement.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
-import { openRunStore } from "./kept-run.ts";
+import { fetchRun } from "./kept-run.ts";
 import { type LoadedWorkflow, loadWorkflow } from "./load-workflow.ts";
 import { componentKey } from "./profile-store.ts";
 import { Run, type RunOptions, type RunResult } from "./run.ts";
 import { RunFolder } from "./run-folder.ts";
+import type { Resumer } from "./stored-run.ts";
 import type { WorkflowContext } from "./workflow.ts";
 
 /** Resolves the configuration and the placement; starts nothing. `keys`: of each component, as a profile of it has it. */
@@ -37,11 +37,11 @@ export async function resumeRun(
     runId: string;
     checkpoint?: string | undefined;
     /** where the run is kept when its folder is not here; and how to reach, from here, what its configuration names */
-    nats?: z.input<typeof NatsConfig> | undefined;
+    nats?: Resumer["nats"] | undefined;
   },
 ): Promise<RunResult> {
   const folder = new RunFolder(options.runsRoot, options.runId);
-  if (!(await folder.exists())) await fetchConfig(folder, options.nats);
+  await bringRun(folder, options);
   const stored = (await folder.readJson(folder.configFile)) as { workflow: string; config: unknown };
   const workflow = resolve(options.projectRoot, stored.workflow);
   const loaded = await loadWorkflow(workflow);
@@ -52,26 +52,26 @@ export async function resumeRun(
   return new Run({ ...options, workflow }, loaded, config, folder, options.checkpoint).execute();
 }
 
-/** Brings the configuration of a run that another machine has started. */
-async function fetchConfig(folder: RunFolder, nats: z.input<typeof NatsConfig> | undefined): Promise<void> {
-  const { runId } = folder;
-  const missing = (where: string) =>
-    new TreadleError(
-      "run.not-found",
-      `no run '${runId}' ${where}; 'treadle runs' lists those here, 'treadle runs --nats …' those that are kept for any machine (cluster.nats.durableRuns)`,
-    );
-  if (nats === undefined) throw missing(`in '${dirname(folder.path)}'`);
-  const store = await openRunStore(validateConfig(NatsConfig, nats), folder, () => {});
-  try {
-    const isKept = await store.fetch(basename(folder.configFile));
-    if (!isKept) throw missing(`in '${dirname(folder.path)}' or at the NATS servers`);
-  } finally {
-    await store.close();
-  }
+/** Rejects with `run.not-found`, and for what is kept at the servers with what `acceptRun` throws. */
+async function bringRun(
+  folder: RunFolder,
+  {
+    nats,
+    ...options
+  }: Pick<RunOptions, "projectRoot" | "runsRoot" | "overrides"> & { nats?: Resumer["nats"] | undefined },
+): Promise<void> {
+  if (await folder.exists()) return;
+  const isKept = nats && (await fetchRun(folder, { ...options, nats, overrides: options.overrides ?? [] }));
+  if (isKept) return;
+  const where = `in '${dirname(folder.path)}'${nats === undefined ? "" : " or at the NATS servers"}`;
+  throw new TreadleError(
+    "run.not-found",
+    `no run '${folder.runId}' ${where}; 'treadle runs' lists those here, 'treadle runs --nats …' those that are kept for any machine (cluster.nats.durableRuns)`,
+  );
 }
 
 /** What was started on another machine may reach the servers at another address. */
-function reachedBy(config: unknown, nats: z.input<typeof NatsConfig> | undefined): unknown {
+function reachedBy(config: unknown, nats: Resumer["nats"] | undefined): unknown {
   const values = config as { cluster: { nats?: object } };
   if (nats === undefined || values.cluster.nats === undefined) return config;
   return { ...values, cluster: { ...values.cluster, nats: { ...values.cluster.nats, ...nats } } };
@@ -95,7 +95,7 @@ async function placeOnly(
   { projectRoot, decide }: Pick<RunOptions, "projectRoot" | "decide">,
 ): Promise<{ plan: Plan; keys: ReadonlyMap<string, string> }> {
   const auto = new AutoPlacement(
-    { workflow: loaded.name, projectRoot, config },
+    { workflow: loaded.name, folder: loaded.folder, projectRoot, config },
     {
       components: () => cluster.components,
       adopt: async () => false,
@@ -152,5 +152,6 @@ async function placeOnly(
 /** Sorts by start time, and reads well: `20260131-142530-reasoning-grpo-4f2a`. */
 function newRunId(workflow: string): string {
   const stamp = new Date().toISOString().replace(/[-:]/g, "").replace("T", "-").slice(0, 15);
-  return `${stamp}-${workflow}-${crypto.randomUUID().slice(0, 4)}`;
+  const name = workflow.replace(/[^A-Za-z0-9_-]/g, "-").slice(0, 60);
+  return `${stamp}-${name}-${crypto.randomUUID().slice(0, 4)}`;
 }

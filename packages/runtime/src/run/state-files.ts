@@ -2,11 +2,10 @@
  * The files of components' saved states in a run's folder: which of them a commit names, and which may go.
  *
  * Owner of: the `state` folder. The journal names states by their path from the run's folder; the cluster by absolute ones.
- * J1 a state is removed only when a newer one of its component is committed.
+ * J1: a state is removed only when a newer one of its component is committed.
  */
 import { readdir, rm } from "node:fs/promises";
 import { basename, dirname, join, relative, resolve } from "node:path";
-import type { SavedStates } from "../cluster/saved-states.ts";
 import type { RunFolder } from "./run-folder.ts";
 
 type States = Readonly<Record<string, string>>;
@@ -20,11 +19,14 @@ export class StateFiles {
     this.#folder = folder;
   }
 
-  /** The state of each component as of the end of a step, or the newest, as a commit names them. */
-  asOf(saved: SavedStates, step?: number): Record<string, string> {
-    // Also those that are superseded before any step is committed with them.
-    for (const path of saved.paths) if (this.#isOwn(path)) this.#known.add(this.#relative(path));
-    return Object.fromEntries([...saved.asOf(step)].map(([component, path]) => [component, this.#relative(path)]));
+  /** A state has been saved; it may be superseded before any step is committed with it. */
+  saved(path: string): void {
+    if (this.#isOwn(path)) this.#known.add(this.#relative(path));
+  }
+
+  /** States as a commit names them. */
+  relative(states: States): Record<string, string> {
+    return Object.fromEntries(Object.entries(states).map(([component, path]) => [component, this.#relative(path)]));
   }
 
   absolute(states: States): Record<string, string> {

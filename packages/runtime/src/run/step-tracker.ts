@@ -2,16 +2,16 @@
  * Paces the steps of a workflow and commits them, in order, to the journal.
  *
  * Owner of: the promises of the steps under way, what each reported, what has been committed. When steps begin and end is
- * decided in `step-order.ts`.
+ * decided by `RunnerState`.
  *
- * W2 a step begins only when at most `maxStaleness` earlier ones are uncommitted, so weights that generate in it lag
+ * W2: a step begins only when at most `maxStaleness` earlier ones are uncommitted, so weights that generate in it lag
  *    those that it trains by at most so many optimiser steps.
- * J1 a step is committed when everything that it called has ended well and all steps before it are committed, with the
+ * J1: a step is committed when everything that it called has ended well and all steps before it are committed, with the
  *    states that it left, not those of later steps that overlap it; the commit is one synced journal record.
  */
 import { TreadleError } from "@treadle/contracts";
+import type { RunnerLoop } from "../runner/runner-loop.ts";
 import type { Journal } from "./journal.ts";
-import { StepOrder } from "./step-order.ts";
 import type { Dataset, Metrics, Step } from "./workflow.ts";
 
 export type CommittedStep = {
@@ -24,10 +24,9 @@ export type CommittedStep = {
 export type StepTrackerOptions = {
   readonly journal: Journal;
   readonly totalSteps: number;
-  readonly maxStaleness: number;
-  readonly now: () => number;
-  /** the saved states as of the end of a step */
-  readonly states: (step: number) => Readonly<Record<string, string>>;
+  readonly loop: RunnerLoop;
+  /** saved states as a commit names them */
+  readonly states: (states: Readonly<Record<string, string>>) => Readonly<Record<string, string>>;
   /** makes calls and puts that follow belong to a step */
   readonly enter: (step: number | undefined) => void;
   readonly onStarted: (step: number) => void;
@@ -48,7 +47,6 @@ type OpenStep = {
 
 export class StepTracker {
   readonly #options: StepTrackerOptions;
-  readonly #order: StepOrder;
   readonly #open = new Map<number, OpenStep>();
   #current: OpenStep | undefined;
   /** the step in whose midst the workflow left the loop */
@@ -58,7 +56,7 @@ export class StepTracker {
 
   constructor(options: StepTrackerOptions) {
     this.#options = options;
-    this.#order = new StepOrder({ maxStaleness: options.maxStaleness, nowMs: options.now() });
+    options.loop.on("commit", ({ step, seconds, states }) => this.#due(step, seconds, options.states(states)));
   }
 
   get current(): number | undefined {
@@ -71,11 +69,11 @@ export class StepTracker {
   }
 
   async *steps<T>(dataset: Dataset<T>): AsyncGenerator<Step<T>> {
-    const { journal, totalSteps, now } = this.#options;
+    const { journal, totalSteps, loop } = this.#options;
     const first = (journal.lastStep?.step ?? 0) + 1;
     try {
       for (let index = first; index <= totalSteps && !this.#stopping; index++) {
-        const blocker = this.#order.blockerOf(index); // W2
+        const blocker = loop.state.blockerOf(index); // W2
         if (blocker !== undefined) await this.#open.get(blocker)?.committed;
         for (const step of this.#open.values()) if (step.failure !== undefined) throw step.failure;
         await this.#between();
@@ -83,15 +81,14 @@ export class StepTracker {
         const batch = await dataset(index);
         const step = openStep(index, batch.map(itemId));
         this.#open.set(index, step);
-        this.#order.begin(index, now());
+        loop.feed({ type: "begin-step", step: index });
         this.#current = step;
         this.#options.enter(index);
         this.#options.onStarted(index);
         yield { index, isLast: index === totalSteps, batch };
         this.#current = undefined;
         this.#options.enter(undefined);
-        this.#order.bodyEnded(index);
-        this.#settle();
+        loop.feed({ type: "end-body", step: index });
       }
     } finally {
       this.#left = this.#current;
@@ -112,17 +109,15 @@ export class StepTracker {
   track(work: PromiseLike<unknown>): void {
     const step = this.#current;
     if (!step) return;
-    this.#order.callBegan(step.index);
+    const { loop } = this.#options;
+    const { index } = step;
+    loop.feed({ type: "begin-work", step: index });
     work.then(
-      () => {
-        this.#order.callEnded(step.index);
-        this.#settle();
-      },
+      () => loop.feed({ type: "end-work", step: index }),
       (error: unknown) => {
+        // Somebody asked for it; a call that failed for that reason says so with its own code.
         if (error instanceof TreadleError && error.code === "call.cancelled") {
-          this.#order.callEnded(step.index); // somebody asked for it; a call that failed for that reason says so with its own code
-          this.#settle();
-          return;
+          return loop.feed({ type: "end-work", step: index });
         }
         step.failure ??= error;
         step.reject(error);
@@ -142,31 +137,26 @@ export class StepTracker {
    * in its midst has ended too; after a throw nobody calls it.
    */
   async drained(): Promise<void> {
-    if (this.#left) this.#order.bodyEnded(this.#left.index);
-    this.#settle();
+    if (this.#left) this.#options.loop.feed({ type: "end-body", step: this.#left.index });
     await Promise.all([...this.#open.values()].map((step) => step.committed));
   }
 
-  #settle(): void {
-    for (const index of this.#order.due()) {
-      const step = this.#open.get(index) as OpenStep;
-      const state = this.#options.states(index);
-      this.#commits = this.#commits.then(() => this.#commit(step, state));
-      this.#commits.catch((error) => {
-        step.failure ??= error;
-        step.reject(error);
-      });
-    }
+  #due(index: number, seconds: number, state: Readonly<Record<string, string>>): void {
+    const step = this.#open.get(index) as OpenStep;
+    this.#commits = this.#commits.then(() => this.#commit(step, seconds, state));
+    this.#commits.catch((error) => {
+      step.failure ??= error;
+      step.reject(error);
+    });
   }
 
-  async #commit(step: OpenStep, state: Readonly<Record<string, string>>): Promise<void> {
-    const { journal, now, onCommitted } = this.#options;
+  async #commit(step: OpenStep, seconds: number, state: Readonly<Record<string, string>>): Promise<void> {
+    const { journal, loop, onCommitted } = this.#options;
     const { index, items, metrics } = step;
-    const seconds = this.#order.secondsOf(index, now());
     await journal.append({ type: "step", step: index, seconds, metrics, items: [...items], state: { ...state } });
     await onCommitted({ step: index, seconds, metrics, state });
     this.#open.delete(index);
-    this.#order.committed(index);
+    loop.feed({ type: "committed", step: index });
     step.resolve();
   }
 }

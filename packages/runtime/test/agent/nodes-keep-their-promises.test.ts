@@ -3,12 +3,21 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { type ControlPlane, LinksConfig, type Member, type SpawnCommand, type TreadleError } from "@treadle/contracts";
+import {
+  type ControlPlane,
+  LinksConfig,
+  type Member,
+  type SpawnCommand,
+  type TreadleError,
+  WorkerPermissions,
+} from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { codeHash } from "../../src/agent/code-hash.ts";
+import { codeVersions, ProjectCode } from "../../src/agent/code-hash.ts";
 import { NodeService } from "../../src/agent/node-service.ts";
 import { openSocketFolder } from "../../src/cluster/socket-folder.ts";
+
+const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
 
 const folders: string[] = [];
 const openFolder = async (segmentPrefix: string) => {
@@ -16,6 +25,9 @@ const openFolder = async (segmentPrefix: string) => {
   folders.push(folder.path);
   return folder;
 };
+
+/** The flags that keep a worker alive which connects nowhere. */
+const keepsAlive = (folder: string): string[] => ["--require", join(folder, "preload.cjs")];
 
 let root: string;
 let plane: ControlPlane;
@@ -39,7 +51,13 @@ beforeEach(async () => {
     plane: planes.connect(),
     info: { cpus: 2, memoryBytes: 2 ** 30, devices: [], labels: {}, platform: "linux" },
     projectRoot: root,
-    place: { kind: "machine", links: LinksConfig.parse({}), openFolder, cutOffMs: 1000 },
+    place: {
+      kind: "machine",
+      links: LinksConfig.parse({}),
+      permissions: WorkerPermissions.parse({ interpreters: [process.execPath], flags: keepsAlive(root) }),
+      openFolder,
+      cutOffMs: 1000,
+    },
   });
   await service.start();
 });
@@ -80,7 +98,6 @@ async function spawnCommand(
       exportName: "MakerWorker",
       runnerAddresses: ["tcp:127.0.0.1:1"],
       token: "a token of enough characters",
-      runFolder: root,
       seed: 0,
       trace: false,
     },
@@ -101,7 +118,7 @@ const until = async (holds: () => boolean): Promise<void> => {
   while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20));
 };
 
-test("Q1, A3: a start that is asked for twice starts one process, and its end is reported with its reason", async () => {
+test("RU1, NS3: a start that is asked for twice starts one process, and its end is reported with its reason", async () => {
   await announceRun("run-1");
   const command = await spawnCommand();
   const [first, second] = (await Promise.all([tell("spawn", command), tell("spawn", command)])) as { pid: number }[];
@@ -112,7 +129,7 @@ test("Q1, A3: a start that is asked for twice starts one process, and its end is
   ]);
 });
 
-test("A1: an accelerator is held by one run at a time, and free again when that run has left", async () => {
+test("NS1: an accelerator is held by one run at a time, and free again when that run has left", async () => {
   const run = await announceRun("run-1");
   await announceRun("run-2");
   await tell("spawn", await spawnCommand({}, ["a/cuda:0", "b/cuda:1", "a/cpu:0"]));
@@ -133,15 +150,47 @@ test("A1: an accelerator is held by one run at a time, and free again when that 
   expect(granted).toBe(true);
 });
 
-test("A2: when its runner leaves, or a newer one comes, a run's workers end and nothing of them stays", async () => {
+test("NS6: beside a run that wants the node for itself no other has workers, whichever came first, until it is gone", async () => {
+  await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
+  const interpreter = { command: process.execPath, flags: keepsAlive(root) };
+  for (const run of ["run-1", "run-2"]) await announceRun(run);
+  const spawn = async (run: string, exclusive: boolean) =>
+    tell("spawn", await spawnCommand({ run, exclusive, interpreter })).then(
+      () => "started",
+      (error: TreadleError) => `${error.code} ${error.details["takenBy"]}`,
+    );
+  const held = () => (nodeMember().body as { exclusiveTo?: string }).exclusiveTo;
+  expect(await spawn("run-1", false)).toBe("started");
+  expect(await spawn("run-2", true)).toBe("node.unavailable run-1");
+  await tell("release", { run: "run-1", session: 1 });
+  expect(await Promise.all([spawn("run-2", true), spawn("run-1", false)])).toEqual([
+    "started",
+    "node.unavailable run-2",
+  ]);
+  await until(() => held() === "run-2");
+  await tell("release", { run: "run-2", session: 1 });
+  await until(() => held() === undefined);
+  expect(await spawn("run-1", false)).toBe("started");
+  // A start that fails holds nothing.
+  await tell("release", { run: "run-1", session: 1 });
+  const other = await spawnCommand({ run: "run-2", exclusive: true, codeHash: "other" });
+  await expect(tell("spawn", other)).rejects.toMatchObject({ code: "node.unavailable" });
+  expect(await spawn("run-1", false)).toBe("started");
+});
+
+test("NS2, RU2: when its runner leaves, or a newer one comes, a run's workers end and nothing of them stays", async () => {
   await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
   folders.length = 0;
   const run = await announceRun("run-1");
-  const env = { NODE_OPTIONS: `--require ${join(root, "preload.cjs")}` };
-  const { pid } = (await tell("spawn", await spawnCommand({ env }))) as { pid: number };
-  const newer = (await tell("spawn", await spawnCommand({ session: 2, env }, ["a/cpu:0"], 1))) as { pid: number };
+  const interpreter = { command: process.execPath, flags: keepsAlive(root) };
+  const { pid } = (await tell("spawn", await spawnCommand({ interpreter }))) as { pid: number };
+  const newer = (await tell("spawn", await spawnCommand({ session: 2, interpreter }, ["a/cpu:0"], 1))) as {
+    pid: number;
+  };
   expect(isAlive(pid)).toBe(false);
-  expect(await tell("spawn", await spawnCommand({ env })).catch((error: TreadleError) => error.code)).toBe("node.lost");
+  expect(await tell("spawn", await spawnCommand({ interpreter })).catch((error: TreadleError) => error.code)).toBe(
+    "node.lost",
+  );
   await tell("release", { run: "run-1", session: 1 });
   expect(newer.pid).not.toBe(pid);
   await run.withdraw("it is over");
@@ -151,7 +200,7 @@ test("A2: when its runner leaves, or a newer one comes, a run's workers end and 
   expect(folders.filter((folder) => existsSync(folder))).toEqual([]);
 });
 
-test("A4: other code, a module outside of the project, and nonsense are refused", async () => {
+test("NS4: other code, a module outside of the project, and nonsense are refused", async () => {
   await announceRun("run-1");
   const refusal = async (body: unknown, method = "spawn") =>
     tell(method, body).then(
@@ -159,23 +208,9 @@ test("A4: other code, a module outside of the project, and nonsense are refused"
       (error: TreadleError) => error.code,
     );
   expect(await refusal(await spawnCommand({ codeHash: "other" }))).toBe("node.unavailable");
-  expect(await refusal(await spawnCommand({ modulePath: "../../etc/passwd" }))).toBe("worker.load-failed");
+  expect(await refusal(await spawnCommand({ modulePath: "../../etc/passwd" }))).toBe("link.protocol");
   expect(await refusal(await spawnCommand({ modulePath: "missing.ts" }))).toBe("worker.load-failed");
   expect(await refusal({ run: 7 })).toBe("link.protocol");
   expect(await refusal({}, "format-disk")).toBe("call.unknown-method");
-  expect(await tell("check", {})).toEqual({ codeHash: await codeHash(root) });
-});
-
-test("the hash of the code follows code and locks, and nothing else", async () => {
-  const before = await codeHash(root);
-  await writeFile(join(root, "README.md"), "words");
-  await mkdir(join(root, "runs"));
-  await writeFile(join(root, "runs", "left.ts"), "what a run leaves");
-  await writeFile(join(root, "node_modules", "package.ts"), "a package");
-  expect(await codeHash(root)).toBe(before);
-  await writeFile(join(root, "worker.ts"), "export const nothing = 2;\n");
-  const changed = await codeHash(root);
-  expect(changed).not.toBe(before);
-  await writeFile(join(root, "package-lock.json"), "{}");
-  expect(await codeHash(root)).not.toBe(changed);
+  expect(await tell("check", {})).toEqual({ codeHash: await codeHash(root), versions: codeVersions });
 });

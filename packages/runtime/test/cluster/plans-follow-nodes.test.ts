@@ -34,7 +34,7 @@ const ids = (plan: Plan, name: string): string[] => plan.components[name]?.ranks
 const numRanks = (plan: Plan, name: string): number => plan.components[name]?.ranks.length ?? 0;
 const planOf = (mode: PlacementMode, of: PlacementFacts): Plan => resolvePlacement({ mode, ...of });
 
-test("E3: an elastic component takes what a new node brings and gives it back; the others stay where they are", () => {
+test("AD3: an elastic component takes what a new node brings and gives it back; the others stay where they are", () => {
   const small = planOf("spatial", facts(devicesOf([0], 4)));
   const grown = adaptPlan({ current: small, facts: facts(devicesOf([0, 1], 4)), elastic })?.plan as Plan;
   expect(numRanks(grown, "maker")).toBe(6);
@@ -45,7 +45,7 @@ test("E3: an elastic component takes what a new node brings and gives it back; t
   expect(back.components["trainer"]).toEqual(small.components["trainer"]);
 });
 
-test("E2: without elastic components only ranks of a node that leaves move, if there is room", () => {
+test("AD2: without elastic components only ranks of a node that leaves move, if there is room", () => {
   const two = facts(devicesOf([0, 1], 2), { components: [{ name: "maker" }, { name: "trainer" }] });
   const current = planOf("spatial", two);
   const left = adaptPlan({ current, facts: { ...two, devices: devicesOf([0], 2) }, elastic: new Set() })?.plan as Plan;
@@ -65,7 +65,7 @@ test("E2: without elastic components only ranks of a node that leaves move, if t
   expect(adaptPlan({ current, facts: { ...two, devices: [] }, elastic: new Set() })).toBeUndefined();
 });
 
-test("E1, E2, E3: whatever nodes come and go, counts keep their bounds and nobody is where nothing is", () => {
+test("AD1, AD2, AD3: whatever nodes come and go, counts keep their bounds and nobody is where nothing is", () => {
   const changes = fc.array(fc.uniqueArray(fc.integer({ min: 0, max: 4 }), { minLength: 1, maxLength: 4 }), {
     minLength: 1,
     maxLength: 6,

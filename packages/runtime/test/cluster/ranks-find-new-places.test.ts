@@ -1,8 +1,8 @@
 import { ClusterConfig, type DeviceSpec } from "@treadle/contracts";
+import { kindOf, relocate } from "@treadle/core";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { shareOutDevices } from "../../src/cluster/devices.ts";
-import { kindOf, relocate } from "../../src/cluster/relocate.ts";
 
 const device = fc.record({ node: fc.constantFrom("a", "b", "c"), kind: fc.constantFrom("cpu", "cuda") });
 const cluster = fc
@@ -12,7 +12,7 @@ const cluster = fc
   );
 const lost = fc.array(fc.constantFrom("gone/cpu:0", "gone/cuda:1", "gone/cpu:2"), { minLength: 1, maxLength: 3 });
 
-test("Z1, Z2: a rank gets as many devices of the same kinds on one node, where it is least crowded, if there are any", () => {
+test("RE1, RE2: a rank gets as many devices of the same kinds on one node, where it is least crowded, if there are any", () => {
   fc.assert(
     fc.property(cluster, lost, fc.array(fc.nat(3), { minLength: 10, maxLength: 10 }), (devices, wanted, crowd) => {
       const ranksOn = (id: string) => crowd[devices.findIndex((each) => each.id === id)] ?? 0;

@@ -1,4 +1,5 @@
-import { TreadleError } from "@treadle/contracts";
+import { type ItemBlock, TreadleError } from "@treadle/contracts";
+import { decodeItems } from "@treadle/transport";
 import { expect, test } from "vitest";
 import { SinkClient, SourceClient } from "../../src/channel/channel-client.ts";
 import { createGroup, describeGroup, type WorkerGroup } from "../../src/group/group.ts";
@@ -7,6 +8,8 @@ import { type ArgumentPorts, decodeArguments, mapArguments } from "../../src/hos
 import { runInCall } from "../../src/host/call-context.ts";
 
 const call = { call: "7/1", method: "m", step: 1, signal: new AbortController().signal, timers: {} };
+
+const schema = { module: new URL("../support/schemas.ts", import.meta.url).href, exportName: "Anything" };
 
 function ports() {
   const puts: unknown[] = [];
@@ -21,7 +24,7 @@ function ports() {
         return null;
       },
     },
-    waiting: () => ({ moved() {}, [Symbol.dispose]() {} }),
+    waiting: () => ({ awaited() {}, moved() {}, [Symbol.dispose]() {} }),
     callWorker: async (worker, method, args) => {
       calls.push({ worker, method, args });
       return { value: `${worker} says hi`, durationMs: 2000, timers: {} };
@@ -57,8 +60,8 @@ test("sources and sinks become clients that speak for the call under way", async
   const { port, puts, takes } = ports();
   const [options, sink] = (await decodeArguments(
     [
-      { from: { $channel: "prompts", role: "source", granularity: 4 } },
-      { $channel: "episodes", role: "sink", granularity: "all", key: "id", weight: "n" },
+      { from: { $channel: "prompts", role: "source", granularity: 4, schema } },
+      { $channel: "episodes", role: "sink", granularity: "all", key: "id", weight: "n", schema },
     ],
     port,
   )) as [{ from: SourceClient<unknown> }, SinkClient<unknown>];
@@ -80,7 +83,7 @@ test("sources and sinks become clients that speak for the call under way", async
 
 test("a channel used outside of a call says so", async () => {
   const { port } = ports();
-  const [source] = (await decodeArguments([{ $channel: "c", role: "source", granularity: 1 }], port)) as [
+  const [source] = (await decodeArguments([{ $channel: "c", role: "source", granularity: 1, schema }], port)) as [
     SourceClient<unknown>,
   ];
   await expect(source.take()).rejects.toMatchObject({ code: "workflow.invalid" });
@@ -88,9 +91,10 @@ test("a channel used outside of a call says so", async () => {
 
 test("a weight or priority that is no finite number is refused before anything is sent", async () => {
   const { port, puts } = ports();
-  const [sink] = (await decodeArguments([{ $channel: "c", role: "sink", granularity: 1, priority: "p" }], port)) as [
-    SinkClient<unknown>,
-  ];
+  const [sink] = (await decodeArguments(
+    [{ $channel: "c", role: "sink", granularity: 1, priority: "p", schema }],
+    port,
+  )) as [SinkClient<unknown>];
   const put = runInCall(call, () => sink.put({ p: 1 }, { p: Number.NaN }));
   await expect(put).rejects.toMatchObject({ code: "channel.invalid-item", message: expect.stringContaining("'1'") });
   expect(puts).toEqual([]);
@@ -126,7 +130,7 @@ test("workers do not hand channels on to one another", async () => {
   const { port } = ports();
   const [source, group] = (await decodeArguments(
     [
-      { $channel: "c", role: "source", granularity: 1 },
+      { $channel: "c", role: "source", granularity: 1, schema },
       { $group: "actor", size: 1, methods: ["use"] },
     ],
     port,
@@ -141,5 +145,29 @@ test("ranks of a group are whole numbers within it, at least one, each once", ()
   expect(group.onRanks(1, 0).size).toBe(2);
   for (const ranks of [[2], [-1], [0.5], [], [0, 0]]) {
     expect(() => group.onRanks(...ranks)).toThrow(TreadleError);
+  }
+});
+
+test("a producer parses with what its module exports as the schema, and begins with nothing else", async () => {
+  const { port, puts } = ports();
+  const sink = (exportName: string) => [
+    { $channel: "c", role: "sink", granularity: 1, schema: { ...schema, exportName } },
+  ];
+  const [counted] = (await decodeArguments(sink("Counted"), port)) as [SinkClient<unknown>];
+  await runInCall(call, async () => {
+    await counted.put({ id: "a" });
+    await expect(counted.put({ id: "b" }, { id: 7 })).rejects.toMatchObject({
+      code: "channel.invalid-item",
+      message: expect.stringMatching(/^item '1' put into channel 'c' does not fit its schema: id: /),
+    });
+  });
+  const [put] = puts as { items: ItemBlock }[];
+  expect(puts).toHaveLength(1);
+  expect(decodeItems((put as { items: ItemBlock }).items)).toEqual([{ id: "a", count: 1 }]);
+  for (const name of ["Nothing", "notASchema"]) {
+    await expect(decodeArguments(sink(name), port)).rejects.toMatchObject({
+      code: "worker.load-failed",
+      message: expect.stringContaining(`does not export a schema '${name}'`),
+    });
   }
 });

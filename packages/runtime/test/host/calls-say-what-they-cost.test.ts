@@ -1,6 +1,6 @@
 import type { ItemBlock } from "@treadle/contracts";
 import { describe, expect, test } from "vitest";
-import { CallMeter } from "../../src/host/call-meter.ts";
+import { CallMeter, type ChannelWait } from "../../src/host/call-meter.ts";
 
 function handDriven() {
   const time = { nowMs: 0, cpuMs: 0, queuedMs: 0 as number | undefined };
@@ -9,6 +9,11 @@ function handDriven() {
     time.nowMs += ms;
   };
   return { meter, pass, time };
+}
+
+function awaited(wait: ChannelWait): ChannelWait {
+  wait.awaited();
+  return wait;
 }
 
 const blockOf = (items: number, bytes: number): ItemBlock => ({
@@ -30,14 +35,14 @@ describe("what a call costs", () => {
     }
     pass(2);
     {
-      using wait = meter.channelWait("prompts", "source");
+      using wait = awaited(meter.channelWait("prompts", "source"));
       pass(20);
       time.queuedMs = 5; // of the wait
       wait.moved([blockOf(8, 16)]);
       pass(4); // decoding
     }
     {
-      using wait = meter.channelWait("episodes", "sink");
+      using wait = awaited(meter.channelWait("episodes", "sink"));
       pass(30);
       wait.moved([blockOf(8, 32)]);
     }
@@ -81,7 +86,7 @@ describe("what a call costs", () => {
     const { meter, pass } = handDriven();
     const times = 300_000;
     for (let i = 0; i < times; i++) {
-      using _wait = meter.channelWait("episodes", "sink");
+      using _wait = awaited(meter.channelWait("episodes", "sink"));
       pass(1);
     }
     expect(meter.finish(worker).channels).toMatchObject([{ channel: "episodes", waitMs: times, askMs: 1 }]);
@@ -90,13 +95,13 @@ describe("what a call costs", () => {
   test("a batch lasts until the next take, and batches of one size add up", () => {
     const { meter, pass } = handDriven();
     for (const busyMs of [3, 4]) {
-      using wait = meter.channelWait("prompts", "source");
+      using wait = awaited(meter.channelWait("prompts", "source"));
       pass(1);
       wait.moved([blockOf(2, 1)]);
       pass(busyMs);
     }
     {
-      using _end = meter.channelWait("prompts", "source"); // brings nothing: the end of the stream
+      using _end = awaited(meter.channelWait("prompts", "source")); // brings nothing: the end of the stream
       pass(1);
     }
     pass(6);
@@ -108,10 +113,39 @@ describe("what a call costs", () => {
     expect(busyMs).toBe(13);
   });
 
+  test("what follows a take of another channel belongs to the batch (CM2)", () => {
+    const { meter, pass } = handDriven();
+    for (const channel of ["rewarded", "valued"]) {
+      using wait = awaited(meter.channelWait(channel, "source"));
+      pass(1);
+      wait.moved([blockOf(2, 1)]);
+    }
+    pass(7);
+    expect(meter.finish(worker).batches).toEqual([{ channel: "rewarded", items: 2, times: 1, busyMs: 7 }]);
+  });
+
+  test("what is asked for ahead is no wait until it is awaited (CM1)", () => {
+    const { meter, pass } = handDriven();
+    const early = meter.channelWait("prompts", "source");
+    pass(3);
+    early.moved([blockOf(2, 1)]);
+    pass(4);
+    early.awaited();
+    const late = meter.channelWait("prompts", "source");
+    pass(5);
+    late.awaited();
+    pass(6);
+    late.moved([blockOf(2, 1)]);
+    const { busyMs, batches, channels } = meter.finish(worker);
+    expect(busyMs).toBe(12);
+    expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 5 }]);
+    expect(channels).toMatchObject([{ waitMs: 6, times: 2 }]);
+  });
+
   test("what asking costs is told from waits for something, which are longer", () => {
     const { meter, pass } = handDriven();
     for (const waitMs of [500, 3, 2, 4, 60]) {
-      using wait = meter.channelWait("prompts", "source");
+      using wait = awaited(meter.channelWait("prompts", "source"));
       pass(waitMs);
       wait.moved([blockOf(1, 1)]);
     }
@@ -131,9 +165,9 @@ describe("what a call costs", () => {
 
   test("waits that overlap are waited for once", () => {
     const { meter, pass } = handDriven();
-    const first = meter.channelWait("a", "sink");
+    const first = awaited(meter.channelWait("a", "sink"));
     pass(2);
-    const second = meter.channelWait("b", "sink");
+    const second = awaited(meter.channelWait("b", "sink"));
     pass(3);
     first.moved([blockOf(1, 1)]);
     pass(4);

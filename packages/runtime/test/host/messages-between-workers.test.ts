@@ -14,7 +14,7 @@ function group(size: number, delay: () => number = () => 0): Messenger[] {
         if (known) return known;
         const other = all[Number(worker.split("/")[1])] as Messenger;
         let tail: Promise<unknown> = Promise.resolve();
-        const request = async (_method: string, body: unknown) => {
+        const request = async (_verb: string, body: MessageOfTest) => {
           // A link keeps the order of messages, whatever each takes on its way.
           const arrived = tail.then(async () => {
             for (let turns = delay(); turns > 0; turns--) await turn();
@@ -31,6 +31,7 @@ function group(size: number, delay: () => number = () => 0): Messenger[] {
   }
   return all;
 }
+type MessageOfTest = Parameters<Messenger["deliver"]>[0];
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
 const died = new TreadleError("worker.died", "gone", { origin: { worker: "actor/0" } });
 

@@ -33,7 +33,11 @@ async function write(...records: readonly JournalRecord[]): Promise<Buffer> {
 }
 
 test("a new journal is empty, and what was appended is there again", async () => {
-  const once: JournalRecord = { type: "once", name: "warm-up", value: { a: [1, null] }, state: { actor: "s" } };
+  const reported = { metrics: { accuracy: 0.13, loss: Number.NaN } };
+  const once: JournalRecord = {
+    ...{ type: "once", name: "warm-up", value: { a: [1, null] }, state: { actor: "s" } },
+    ...reported,
+  };
   await write(started, once, step(1), step(2));
   const journal = await Journal.open(path);
   expect(journal.records).toEqual([started, once, step(1), step(2)]);

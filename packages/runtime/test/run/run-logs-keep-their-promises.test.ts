@@ -1,4 +1,5 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { NatsConfig, type RunLog } from "@treadle/contracts";
@@ -66,7 +67,7 @@ describe.each(Object.entries(worlds))("a log %s", (_, openLog) => {
     return log;
   };
 
-  test("G1: what was appended is there for the next one, in order, of any length", async () => {
+  test("LG1: what was appended is there for the next one, in order, of any length", async () => {
     const first = await opened();
     expect(first.entries).toEqual([]);
     const all = [entry(0), entry(1, { long: "x".repeat(1_500_000) }), entry(2)];
@@ -78,7 +79,7 @@ describe.each(Object.entries(worlds))("a log %s", (_, openLog) => {
     expect((await opened()).entries).toEqual([...all, entry(3)]);
   });
 
-  test("G3: the one before is refused from the opening of the next one on, which has all that it was told is in", async () => {
+  test("LG2, LG3: the one before is refused from the opening of the next one on, which has all that it was told is in", async () => {
     for (let round = 0; round < 3; round++) {
       const first = await opened();
       const before = first.entries.length;
@@ -134,7 +135,7 @@ test("files are there for another machine, whole, the newest of each name, and n
   expect(third.entries).toEqual([]);
 });
 
-test("K1: a folder elsewhere becomes what is kept, without states that were superseded", async () => {
+test("KR1: a folder elsewhere becomes what is kept, without states that were superseded", async () => {
   const a = await openKept("a");
   const folder = new RunFolder(join(root, "a"), `run-${numRuns}`);
   const other = new RunFolder(join(root, "b"), `run-${numRuns}`);
@@ -157,14 +158,14 @@ test("K1: a folder elsewhere becomes what is kept, without states that were supe
   await b.append(entry(3));
   await b.close();
 
-  // K2: the first machine is put right, also where it had a checkpoint that is not kept any more.
+  // KR2: the first machine is put right, also where it had a checkpoint that is not kept any more.
   const again = await openKept("a");
   expect(again.entries).toHaveLength(3);
   await expect(readFile(join(folder.checkpoints, "step-1/checkpoint.json"))).rejects.toMatchObject({ code: "ENOENT" });
   await again.close();
 });
 
-test("T3, K2: servers that lost what they had are noticed, and get it back from the folder", async () => {
+test("RN3, KR2: servers that lost what they had are noticed, and get it back from the folder", async () => {
   const port = await freePort();
   const other = await startNatsServer({ port });
   const over = { url: other.url, outageMs: 20_000 };
@@ -190,7 +191,7 @@ test("T3, K2: servers that lost what they had are noticed, and get it back from 
   await again.close();
 });
 
-test("an append waits for servers that are away, and is refused when that lasts", async () => {
+test("RN1: an append waits for servers that are away, and is refused when that lasts; what it said is in survives their death", async () => {
   await using other = await startNatsServer();
   const notices: string[] = [];
   const store = await NatsRunStore.open({
@@ -210,8 +211,82 @@ test("an append waits for servers that are away, and is refused when that lasts"
   await other.start();
   await appended;
   expect(store.entries).toEqual([entry(0)]);
+  await other.stop("SIGKILL");
+  await other.start();
   expect(notices.length).toBeLessThanOrEqual(2);
   const next = await openStore(root, { url: other.url });
   await next.take();
   expect(next.entries).toEqual([entry(0)]);
 }, 180_000);
+
+test("RN2: an entry whose acknowledgement was lost is in the log once, and appending goes on", async () => {
+  await using line = await cutLine(server.port);
+  const store = await openStore(root, { url: line.url, outageMs: 30_000 });
+  await store.take();
+  await store.append(entry(0));
+  line.loseAnswers();
+  await store.append(entry(1));
+  expect(line.numLost).toBeGreaterThan(0);
+  await store.append(entry(2));
+  const next = await openStore();
+  await next.take();
+  expect(next.entries).toEqual([0, 1, 2].map((i) => entry(i)));
+}, 60_000);
+
+test("RN4: a file that servers have lost while its runner appends is kept there again", async () => {
+  await writeFile(join(root, "state"), "weights");
+  const store = await openStore();
+  await store.take();
+  await store.append(entry(0), ["state"]);
+  const other = await openStore();
+  await other.remove("state");
+  expect(await other.names()).toEqual([]);
+  await new Promise((resolve) => setTimeout(resolve, 2100)); // it looks every two seconds
+  await store.append(entry(1));
+  expect(await other.names()).toEqual(["state"]);
+});
+
+/** A way to the servers whose next answer that matters is lost, with the connection; later ones are sound. */
+async function cutLine(port: number) {
+  let isLosing = false;
+  const line = {
+    url: "",
+    numLost: 0,
+    loseAnswers: () => {
+      isLosing = true;
+    },
+    [Symbol.asyncDispose]: async () => {},
+  };
+  const sockets = new Set<Socket>();
+  const listener = createServer((near) => {
+    const far = connect(port, "127.0.0.1");
+    for (const socket of [near, far]) {
+      sockets.add(socket);
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        near.destroy();
+        far.destroy();
+      });
+    }
+    let hasPublished = false;
+    near.on("data", (bytes) => {
+      hasPublished ||= isLosing && bytes.includes("$KV.");
+      far.write(bytes);
+    });
+    far.on("data", (bytes) => {
+      if (!hasPublished) near.write(bytes);
+      else {
+        isLosing = false;
+        line.numLost++;
+        near.destroy();
+      }
+    });
+  });
+  await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  line.url = `nats://127.0.0.1:${(listener.address() as AddressInfo).port}`;
+  line[Symbol.asyncDispose] = async () => {
+    for (const socket of sockets) socket.destroy();
+    await new Promise((resolve) => listener.close(resolve));
+  };
+  return line;
+}

@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Journal, JournalRecord } from "../../src/run/journal.ts";
 import { StepTracker } from "../../src/run/step-tracker.ts";
+import { RunnerLoop } from "../../src/runner/runner-loop.ts";
 
 type StepRecord = Extract<JournalRecord, { type: "step" }>;
 type Gate = { promise: Promise<void>; open: () => void; fail: (error: unknown) => void };
@@ -18,6 +19,14 @@ function gate(): Gate {
   return { promise, open, fail };
 }
 
+const supervision = {
+  maxRestarts: 1,
+  restartWindowMs: 1,
+  heartbeatTimeoutMs: 1,
+  stallMs: 1,
+  lockTimeoutMs: 1,
+  startTimeoutMs: 1,
+};
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 /** A tracker over a journal in memory, whose appends take a turn of the event loop. */
@@ -36,9 +45,8 @@ function world(maxStaleness: number, totalSteps: number, journalFails = (_step: 
       },
     } as unknown as Journal,
     totalSteps,
-    maxStaleness,
-    now: () => ++nowMs,
-    states: (step) => ({ actor: `state of step ${step}` }),
+    loop: new RunnerLoop({ supervision, rejoinMs: 1, maxStaleness }, undefined, () => ++nowMs),
+    states: (states) => states,
     enter: (step) => entered.push(step),
     onStarted: (step) => events.push(`start ${step}`),
     onCommitted: async ({ step }) => void events.push(`commit ${step}`),
@@ -85,7 +93,7 @@ test("W2, J1: however calls end, at most maxStaleness + 1 steps are open and com
         for (const record of journal) {
           expect(record.items).toEqual([`a${record.step}`, String(record.step), "2", "3"]);
           expect(record.metrics).toEqual({ reward: record.step });
-          expect(record.state).toEqual({ actor: `state of step ${record.step}` });
+          expect(record.state).toEqual({});
         }
       },
     ),

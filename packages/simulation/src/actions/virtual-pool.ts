@@ -2,9 +2,9 @@
  * One resource under a policy on virtual time: the scheduler and a manager are those that run live, the clock is the
  * event queue, and an execution is a delay.
  *
- * V1 a pool of the manager (the cores of a node) is decided about alone, at most once at any time, when something was
+ * VP1 a pool of the manager (the cores of a node) is decided about alone, at most once at any time, when something was
  *    submitted there or has ended.
- * V2 no decision is made where nothing is free: nobody could start.
+ * VP2 no decision is made where nothing is free: nobody could start.
  */
 import type {
   Busy,
@@ -83,7 +83,7 @@ export class VirtualPool {
     while (this.#homeless.length > 0 && this.#place(this.#homeless[0]!)) this.#homeless.shift();
   }
 
-  /** V1 */
+  /** VP1 */
   #wake(name: string): void {
     const pool = this.#pools.get(name)!;
     if (pool.isDue) return;
@@ -97,7 +97,7 @@ export class VirtualPool {
   #startSome(name: string, pool: Pool): boolean {
     const now = this.#queue.nowMs;
     const state = this.#manager.pools(now).get(name)!;
-    if (state.free < 1) return false; // V2
+    if (state.free < 1) return false; // VP2
     const waiting = pool.waiting.map(({ action, sinceMs }) => ({
       ...action.queued(),
       waitedSeconds: (now - sinceMs) / 1000,

@@ -1,7 +1,16 @@
 /** A connection of the official client that never gives up, for the thread that calls it. */
 import { readFileSync } from "node:fs";
-import { connect, credsAuthenticator, type NatsConnection } from "@nats-io/transport-node";
+import { fromSeed } from "@nats-io/nkeys";
+import {
+  type Authenticator,
+  connect,
+  credsAuthenticator,
+  type Msg,
+  type NatsConnection,
+  nkeyAuthenticator,
+} from "@nats-io/transport-node";
 import type { NatsThreadOptions } from "./nats-messages.ts";
+import { answersOf, inboxOf, seedIn } from "./nkey-seed.ts";
 
 const connectTimeoutMs = 5000;
 /** A server that does not answer so many pings is taken for gone; half-open connections are noticed by that alone. */
@@ -21,7 +30,8 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
     maxPingOut,
     ...(user === undefined ? {} : { user, pass: password ?? "" }),
     ...(token === undefined ? {} : { token }),
-    ...(credentialsFile === undefined ? {} : { authenticator: credsAuthenticator(readFileSync(credentialsFile)) }),
+    ignoreClusterUpdates: options.isFixed,
+    ...(credentialsFile === undefined ? {} : byKey(readFileSync(credentialsFile, "utf8"))),
     ...(tls === undefined
       ? {}
       : {
@@ -32,6 +42,27 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
           },
         }),
   });
+}
+
+export type AskMember = (subject: string, data: string, timeoutMs: number) => Promise<Msg>;
+
+/** Asks other members. Answers have subjects that nobody can guess, apart from those on which the server answers. */
+export function memberAsker(connection: NatsConnection, { credentialsFile }: NatsThreadOptions): AskMember {
+  const { inboxPrefix = "_INBOX" } = credentialsFile === undefined ? {} : byKey(readFileSync(credentialsFile, "utf8"));
+  const answers = answersOf(inboxPrefix);
+  return (subject, data, timeout) =>
+    connection.request(subject, data, { timeout, noMux: true, reply: `${answers}.${crypto.randomUUID()}` });
+}
+
+/** Answers arrive below the key's own subject, so that a server can keep them from the holders of other keys. */
+function byKey(text: string): { authenticator: Authenticator; inboxPrefix?: string } {
+  const seed = seedIn(text);
+  const bytes = new TextEncoder().encode(seed ?? text);
+  const inbox = seed === undefined ? {} : { inboxPrefix: inboxOf(fromSeed(bytes).getPublicKey()) };
+  if (text.includes("BEGIN NATS USER JWT")) {
+    return { authenticator: credsAuthenticator(new TextEncoder().encode(text)), ...inbox };
+  }
+  return { authenticator: nkeyAuthenticator(bytes), ...inbox };
 }
 
 /**

@@ -42,7 +42,7 @@ export async function mustKeep(open: () => Promise<void>): Promise<void> {
     }
     throw new TreadleError(
       "control-plane.refused",
-      `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js'), and no more cluster.nats.replicas than it has servers`,
+      `the NATS server cannot keep what must survive: ${cause.message}; start it with JetStream ('nats-server -js -a 127.0.0.1'), and no more cluster.nats.replicas than it has servers`,
       { cause },
     );
   }

@@ -4,6 +4,7 @@
  */
 import {
   type Announcement,
+  type CommandHandler,
   type ControlPlane,
   type Member,
   type MemberKind,
@@ -13,8 +14,7 @@ import {
 import { answerTo, readAnswer } from "./answers.ts";
 import { topicMatches } from "./topics.ts";
 
-type Handler = (method: string, body: unknown) => unknown;
-type Present = { member: Member; readonly handler: Handler; readonly replaced: () => void };
+type Present = { member: Member; readonly handler: CommandHandler; readonly replaced: () => void };
 
 const keyOf = (kind: MemberKind, name: string): string => `${kind}.${name}`;
 const copyOf = (value: unknown): unknown => (value === undefined ? undefined : JSON.parse(JSON.stringify(value)));
@@ -51,7 +51,7 @@ class LocalControlPlane implements ControlPlane {
 
   onConnection(): void {} // it never changes
 
-  async announce(kind: MemberKind, name: string, body: unknown, handler: Handler): Promise<Announcement> {
+  async announce(kind: MemberKind, name: string, body: unknown, handler: CommandHandler): Promise<Announcement> {
     const hub = this.#hub;
     const key = keyOf(kind, name);
     const incarnation = (hub.incarnations.get(key) ?? 0) + 1;

@@ -6,8 +6,11 @@
  * M2 for each member `joined` and `left` alternate, beginning with `joined`.
  * M3 time during which this process was cut off, or did not run, is nobody's silence: everyone has a full lease afterwards.
  * M4 nothing of an incarnation older than the entry's counts.
+ * M5 names that only beats name are forgotten after a lease, and the oldest of them when they are many.
  */
 import type { Member, MemberKind, MembershipChange } from "@treadle/contracts";
+
+const maxNames = 10_000;
 
 type Known = {
   entry: Member | undefined;
@@ -25,6 +28,11 @@ export class MembershipState {
   constructor(leaseMs: number, nowMs: number) {
     this.#leaseMs = leaseMs;
     this.#tickedMs = nowMs;
+  }
+
+  /** How many it remembers. */
+  get names(): number {
+    return this.#known.size;
   }
 
   members(kind: MemberKind): Member[] {
@@ -55,6 +63,7 @@ export class MembershipState {
   }
 
   beat(kind: MemberKind, name: string, incarnation: number, nowMs: number): MembershipChange[] {
+    if (!this.#known.has(`${kind}.${name}`) && !this.#hasRoom()) return []; // M5
     const known = this.#of(kind, name);
     if (known.entry !== undefined && incarnation < known.entry.incarnation) return []; // M4
     known.heard = { incarnation, atMs: nowMs };
@@ -62,7 +71,8 @@ export class MembershipState {
   }
 
   goodbye(kind: MemberKind, name: string, incarnation: number, reason: string): MembershipChange[] {
-    const known = this.#of(kind, name);
+    const known = this.#known.get(`${kind}.${name}`);
+    if (known === undefined) return [];
     if (known.heard?.incarnation === incarnation) known.heard = undefined;
     return known.present?.incarnation === incarnation ? this.#leave(known, reason) : [];
   }
@@ -80,8 +90,9 @@ export class MembershipState {
       return [];
     }
     const changes: MembershipChange[] = [];
-    for (const known of this.#known.values()) {
+    for (const [key, known] of this.#known) {
       const { heard } = known;
+      if (heard === undefined && known.entry === undefined) this.#known.delete(key);
       if (heard === undefined || nowMs - heard.atMs <= this.#leaseMs) continue;
       known.heard = undefined;
       changes.push(...this.#leave(known, `it was silent for ${Math.round(nowMs - heard.atMs)} ms`));
@@ -107,6 +118,13 @@ export class MembershipState {
     for (const known of this.#known.values()) {
       if (known.heard !== undefined) known.heard = { ...known.heard, atMs: nowMs };
     }
+  }
+
+  /** Makes it, where somebody is there whom nothing but a beat names. */
+  #hasRoom(): boolean {
+    if (this.#known.size < maxNames) return true;
+    for (const [key, { entry }] of this.#known) if (entry === undefined) return this.#known.delete(key);
+    return false;
   }
 
   #of(kind: MemberKind, name: string): Known {

@@ -4,12 +4,13 @@ import type { Announcement } from "@treadle/contracts";
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
+import { EntryProof, type Trust } from "./trust.ts";
 
 /** Writes by compare-and-set that lose against others so often are given up. */
 export const announceAttempts = 10;
 const withdrawTimeoutMs = 3000;
 
-const Entry = z.object({ incarnation: z.int().positive(), body: z.unknown() });
+const Entry = z.object({ incarnation: z.int().positive(), body: z.unknown(), proof: EntryProof.optional() });
 
 export class NatsAnnouncement implements Announcement {
   readonly key: string;
@@ -18,6 +19,7 @@ export class NatsAnnouncement implements Announcement {
   readonly #bucket: string;
   readonly #ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> };
   readonly #replacedListeners: (() => void)[] = [];
+  readonly #trust: Trust | undefined;
   #body: unknown;
   #isOver = false;
 
@@ -27,6 +29,7 @@ export class NatsAnnouncement implements Announcement {
     key: string,
     incarnation: number,
     body: unknown,
+    trust: Trust | undefined,
     ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> },
   ) {
     this.#connection = connection;
@@ -34,6 +37,7 @@ export class NatsAnnouncement implements Announcement {
     this.key = key;
     this.incarnation = incarnation;
     this.#body = body;
+    this.#trust = trust;
     this.#ports = ports;
   }
 
@@ -42,7 +46,7 @@ export class NatsAnnouncement implements Announcement {
     await this.#write();
   }
 
-  /** A node's entry stays, so that its next incarnation is a higher one (P1); it counts only while it beats. */
+  /** A node's entry stays, so that its next incarnation is a higher one (CP1); it counts only while it beats. */
   async withdraw(reason: string): Promise<void> {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -77,7 +81,7 @@ export class NatsAnnouncement implements Announcement {
         this.replaced();
         return;
       }
-      const data = JSON.stringify({ incarnation: this.incarnation, body: this.#body });
+      const data = entryOf(this.key, this.incarnation, this.#body, this.#trust);
       if (present?.data === data) return;
       if ((await this.#connection.put(this.#bucket, this.key, data, present?.revision ?? 0)) === "put") return;
     }
@@ -86,4 +90,10 @@ export class NatsAnnouncement implements Announcement {
 
 export function readEntry(data: string | undefined): z.infer<typeof Entry> | undefined {
   return data === undefined ? undefined : readJson(Entry, data);
+}
+
+/** What is written of an announcement. */
+export function entryOf(key: string, incarnation: number, body: unknown, trust: Trust | undefined): string {
+  const proof = trust === undefined ? {} : { proof: trust.prove(key, incarnation, body) };
+  return JSON.stringify({ incarnation, body, ...proof });
 }

@@ -238,13 +238,20 @@ export class NatsConnection {
       case "refused":
         return new TreadleError(
           "control-plane.refused",
-          `the NATS server at '${this.#where}' refuses: ${message}; set cluster.nats.credentialsFile, or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or TREADLE_NATS_TOKEN`,
+          `the NATS server at '${this.#where}' refuses: ${message}; give its key with --cluster or cluster.nats.credentialsFile, or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD, or TREADLE_NATS_TOKEN`,
         );
       case "unreachable":
         return new TreadleError(
           "control-plane.unreachable",
-          `no NATS server answers at '${this.#where}': ${message}; start one with 'nats-server -js', or give its address`,
+          `no NATS server answers at '${this.#where}': ${message}; start one with 'nats-server -c .treadle/cluster/nats.conf' (after 'treadle cluster init'), or give its address`,
         );
+      case "limit":
+        return new TreadleError(
+          "control-plane.refused",
+          `the NATS account at '${this.#where}' may keep no more: ${message}; raise what it may keep ('max_streams', 'max_mem', 'max_file' of its 'jetstream' in the server's configuration: a project takes 2 streams, 4 with durable runs), or remove streams that nobody needs ('nats stream ls')`,
+        );
+      case "foreign":
+        return new TreadleError("control-plane.refused", `at the NATS server at '${this.#where}' ${message}`);
       default:
         return new TreadleError("control-plane.unreachable", `NATS at '${this.#where}' failed: ${message}`);
     }

@@ -4,16 +4,19 @@
  *
  * Works with servers from 2.9: no message expires by itself there, so leases are beats of our own.
  *
- * P1 of two announcements under one name the later has the higher incarnation: it is written by compare-and-set.
- * P2 commands are addressed to an incarnation, so one that is no more never acts on them.
+ * CP1 of two announcements under one name the later has the higher incarnation: it is written by compare-and-set.
+ * CP2 commands are addressed to an incarnation, so one that is no more never acts on them.
+ * CP3 where keys are given, no command passes in the clear, and none acts that a trusted key has not signed (`trust.ts`).
  */
 import {
   type Announcement,
+  type CommandHandler,
   type ControlPlane,
   type Member,
   type MemberKind,
   type MembershipChange,
   readMessage,
+  roleToCommand,
   TreadleError,
 } from "@treadle/contracts";
 import { z } from "zod";
@@ -21,9 +24,10 @@ import { answerTo, readAnswer } from "./answers.ts";
 import { parseBounded, readJson } from "./bounded-json.ts";
 import { mustKeep, throughElections } from "./elections.ts";
 import { MembershipState } from "./membership-state.ts";
-import { announceAttempts, NatsAnnouncement, readEntry } from "./nats-announcement.ts";
+import { announceAttempts, entryOf, NatsAnnouncement, readEntry } from "./nats-announcement.ts";
 import type { NatsConnection } from "./nats-connection.ts";
-import { checkName, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
+import { checkName, type NatsControlPlaneOptions, openNatsConnection, requireTrust } from "./open-nats-connection.ts";
+import { Trust } from "./trust.ts";
 
 const maxBeatMs = 1000;
 const beatsALease = 5;
@@ -38,8 +42,9 @@ const Kind = z.enum(["node", "run"]);
 
 /** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
 export async function openNatsControlPlane(options: NatsControlPlaneOptions): Promise<ControlPlane> {
+  const trust = Trust.of(options.nats);
   const connection = await openNatsConnection(options);
-  const plane = new NatsControlPlane(connection, options);
+  const plane = new NatsControlPlane(connection, options, trust);
   try {
     await plane.open();
     return plane;
@@ -56,9 +61,13 @@ class NatsControlPlane implements ControlPlane {
   readonly #state: MembershipState;
   readonly #memberListeners = new Set<(change: MembershipChange) => void>();
   readonly #announced = new Set<NatsAnnouncement>();
+  readonly #trust: Trust | undefined;
+  /** by kind and name: how that member is written to, which throws where it is not trusted */
+  readonly #sealKeys = new Map<string, { readonly incarnation: number; readonly key: () => string }>();
   #ticker: NodeJS.Timeout | undefined;
 
-  constructor(connection: NatsConnection, options: NatsControlPlaneOptions) {
+  constructor(connection: NatsConnection, options: NatsControlPlaneOptions, trust: Trust | undefined) {
+    this.#trust = trust;
     this.#connection = connection;
     this.#options = options;
     this.#prefix = options.nats.subjectPrefix;
@@ -99,13 +108,9 @@ class NatsControlPlane implements ControlPlane {
     this.#connection.onConnection(listener);
   }
 
-  async announce(
-    kind: MemberKind,
-    name: string,
-    body: unknown,
-    handler: (method: string, body: unknown) => unknown,
-  ): Promise<Announcement> {
+  async announce(kind: MemberKind, name: string, body: unknown, handler: CommandHandler): Promise<Announcement> {
     checkName(kind, name);
+    requireTrust(this.#options.nats);
     const connection = this.#connection;
     const key = `${kind}.${name}`;
     let incarnation = 0;
@@ -122,20 +127,20 @@ class NatsControlPlane implements ControlPlane {
         // of a withdrawal is new.
         const revision = before?.revision ?? (await connection.revision(this.#members, key));
         const next = (readEntry(before?.data)?.incarnation ?? revision) + 1;
-        const data = JSON.stringify({ incarnation: next, body });
-        const outcome = await connection.put(this.#members, key, data, revision); // P1
+        const data = entryOf(key, next, body, this.#trust);
+        const outcome = await connection.put(this.#members, key, data, revision); // CP1
         if (outcome === "put") incarnation = next;
       });
     }
     const stopServing = await connection.subscribe(
-      `${this.#prefix}.command.${key}.${incarnation}`, // P2
-      (_, data, reply) => void this.#answer(handler, data, reply),
+      `${this.#prefix}.command.${key}.${incarnation}`, // CP2
+      (subject, data, reply) => void this.#answer(kind, handler, subject, data, reply),
     );
     const stopBeating = connection.beat(`${this.#prefix}.beat.${key}`, JSON.stringify({ incarnation }), {
       intervalMs: Math.min(maxBeatMs, this.#options.nats.leaseMs / beatsALease),
       probe: `${this.#prefix}.probe`,
     });
-    const announcement = new NatsAnnouncement(connection, this.#members, key, incarnation, body, {
+    const announcement = new NatsAnnouncement(connection, this.#members, key, incarnation, body, this.#trust, {
       goodbye: (reason) => {
         stopBeating();
         connection.publish(`${this.#prefix}.beat.${key}`, JSON.stringify({ incarnation, goodbye: reason }));
@@ -169,7 +174,9 @@ class NatsControlPlane implements ControlPlane {
     { timeoutMs }: { readonly timeoutMs: number },
   ): Promise<unknown> {
     const subject = `${this.#prefix}.command.${kind}.${checkName(kind, name)}.${incarnation}`;
-    const text = bounded(JSON.stringify({ method, body }), `'${method}'`);
+    const plain = JSON.stringify({ method, body });
+    const asked = this.#trust?.ask(subject, plain, this.#sealKeyOf(kind, name, incarnation));
+    const text = bounded(asked?.text ?? plain, `'${method}'`);
     const answer = await this.#connection.request(subject, text, timeoutMs).catch((cause: TreadleError) => {
       if (cause.code === "node.lost") {
         throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
@@ -179,7 +186,14 @@ class NatsControlPlane implements ControlPlane {
       }
       throw cause;
     });
-    return readAnswer(answer);
+    return readAnswer(asked === undefined ? answer : asked.open(answer)); // CP3
+  }
+
+  /** Of the incarnation that is there: an entry may have come later than the beat. */
+  #sealKeyOf(kind: MemberKind, name: string, incarnation: number): string {
+    const known = this.#sealKeys.get(`${kind}.${name}`);
+    if (known?.incarnation === incarnation) return known.key();
+    throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
   }
 
   publish(topic: string, body: unknown): void {
@@ -221,15 +235,31 @@ class NatsControlPlane implements ControlPlane {
   }
 
   async #answer(
-    handler: (method: string, body: unknown) => unknown,
+    kind: MemberKind,
+    handler: CommandHandler,
+    subject: string,
     data: string,
     reply: string | undefined,
   ): Promise<void> {
+    let seal = (answer: string) => answer;
     const answer = await answerTo(() => {
-      const { method, body } = readMessage(Command, parseBounded(data));
-      return handler(method, body);
+      if (this.#trust === undefined) {
+        const { method, body } = readMessage(Command, parseBounded(data));
+        return handler(method, body);
+      }
+      const received = this.#trust.receive(subject, data, (text, { role }) => {
+        const command = readMessage(Command, parseBounded(text));
+        const needed = roleToCommand(kind, command.method);
+        if (role === needed) return command;
+        throw new TreadleError(
+          "control-plane.untrusted",
+          `'${command.method}' came from a ${role}; only a ${needed} may ask for it`,
+        );
+      });
+      seal = received.seal;
+      return handler(received.value.method, received.value.body, received.sender);
     });
-    if (reply !== undefined) this.#connection.publish(reply, answer);
+    if (reply !== undefined) this.#connection.publish(reply, seal(answer));
   }
 
   #heard(subject: string, data: string): void {
@@ -252,6 +282,7 @@ class NatsControlPlane implements ControlPlane {
     if (!kind.success) return;
     const name = key.slice(at + 1);
     if (data === undefined) {
+      this.#sealKeys.delete(key);
       this.#tell(this.#state.removed(kind.data, name));
       return;
     }
@@ -260,7 +291,9 @@ class NatsControlPlane implements ControlPlane {
     for (const announcement of [...this.#announced]) {
       if (announcement.key === key && announcement.incarnation < entry.incarnation) announcement.replaced();
     }
-    const { incarnation, body } = entry;
+    const { incarnation, body, proof } = entry;
+    const trust = this.#trust;
+    if (trust) this.#sealKeys.set(key, { incarnation, key: () => trust.sealKeyOf(key, incarnation, body, proof) });
     this.#tell(this.#state.entry({ kind: kind.data, name, incarnation, body }, performance.now()));
   }
 

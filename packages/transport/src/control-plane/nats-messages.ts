@@ -12,6 +12,8 @@ export type NatsThreadOptions = NatsCredentials & {
   readonly servers: readonly string[];
   /** as the server lists its clients */
   readonly name: string;
+  /** only the servers that are listed, not those that they name */
+  readonly isFixed: boolean;
   /** from one ping of the server to the next */
   readonly pingMs: number;
   readonly tls?: {
@@ -76,9 +78,9 @@ export type ObjectName = { readonly bucket: string; readonly name: string };
 /** a file that the thread reads, or the text itself */
 export type ObjectSource = { readonly path: string } | { readonly text: string };
 
-/** `conflict`: another revision is there. */
+/** `conflict`: another revision is there. `limit`: the server's or the account's own limits leave no room. */
 export type ThreadFailure = {
-  readonly kind: "timeout" | "no-responders" | "conflict" | "refused" | "unreachable" | "failed";
+  readonly kind: "timeout" | "no-responders" | "conflict" | "refused" | "unreachable" | "limit" | "foreign" | "failed";
   readonly message: string;
 };
 

@@ -7,6 +7,7 @@ import { type ObjectInfo, type ObjectStore, Objm } from "@nats-io/obj";
 import type { NatsConnection } from "@nats-io/transport-node";
 import { replaceFile } from "../replace-file.ts";
 import type { ObjectSource } from "./nats-messages.ts";
+import { checkShape } from "./stream-shape.ts";
 
 /** Below the 1 MiB that servers take unless told otherwise; each is acknowledged before the next is sent. */
 const chunkBytes = 512 * 1024;
@@ -24,6 +25,8 @@ export class NatsObjects {
   async openBucket(bucket: string, replicas: number): Promise<void> {
     const store = await new Objm(jetstream(this.#connection)).create(bucket, { replicas });
     const manager = await jetstreamManager(this.#connection);
+    const { config } = await manager.streams.info(`OBJ_${bucket}`);
+    checkShape(config, [`$O.${bucket}.C.>`, `$O.${bucket}.M.>`]);
     this.#open.set(bucket, { store, manager, replicas });
   }
 

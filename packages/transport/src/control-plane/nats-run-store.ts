@@ -8,11 +8,11 @@
  * sooner. So no clock and no lease decides who may write; they only say
  * whom it is fair to take a run from, which is the caller's part. Files, and entries too large for a message, are objects.
  *
- * T1 (G1) an append resolves when the servers have acknowledged it: with one replica it survives the server's process, with
+ * RN1 (SP1) an append resolves when the servers have acknowledged it: with one replica it survives the server's process, with
  *    three also a server's machine. A single server syncs to its disk later (by default within two minutes).
- * T2 (G2) an acknowledgement that was lost is found out by reading: the entry that is there is ours or somebody else's.
- * T3 an entry is written only while the one before it is in its place, so servers that lost it are noticed.
- * T4 while a runner appends, it looks every two seconds whether objects are still there, and keeps lost ones anew: servers of
+ * RN2 (SP2) an acknowledgement that was lost is found out by reading: the entry that is there is ours or somebody else's.
+ * RN3 an entry is written only while the one before it is in its place, so servers that lost it are noticed.
+ * RN4 while a runner appends, it looks every two seconds whether objects are still there, and keeps lost ones anew: servers of
  *    2.9 were seen to lose old ones when they started again after a crash and others had been deleted in between, and were
  *    then elected to lead those that had them. What is lost after the last look is not noticed.
  */
@@ -183,6 +183,11 @@ export class NatsRunStore implements RunStore {
     );
   }
 
+  /** What is kept under that name, of which nothing is written here. */
+  text(name: string): Promise<string | undefined> {
+    return this.#insist(`'${name}'`, exchangeMs, () => this.#connection.objectText(this.#objects, this.#object(name)));
+  }
+
   async remove(name: string): Promise<void> {
     this.#kept.delete(name);
     await this.#insist(`'${name}'`, exchangeMs, () => this.#connection.deleteObject(this.#objects, this.#object(name)));
@@ -218,7 +223,7 @@ export class NatsRunStore implements RunStore {
     return `${this.#options.runId}/${name}`;
   }
 
-  /** False when somebody else's entry has that number (T2). */
+  /** False when somebody else's entry has that number (RN2). */
   async #write(number: number, data: string): Promise<boolean> {
     const key = this.#key(number);
     const outcome = await this.#insist("an entry", exchangeMs, () => this.#connection.put(this.#log, key, data, 0));
@@ -235,7 +240,7 @@ export class NatsRunStore implements RunStore {
     return true;
   }
 
-  /** T4. Asks for each, since that is answered by the server that leads: what others list may be more than it has. */
+  /** RN4. Asks for each, since that is answered by the server that leads: what others list may be more than it has. */
   async #keepLost(): Promise<void> {
     if (performance.now() - this.#lookedMs < lookMs) return;
     const lost = async (names: Iterable<string>): Promise<string[]> => {
@@ -285,7 +290,7 @@ export class NatsRunStore implements RunStore {
     );
   }
 
-  /** T3. */
+  /** RN3. */
   async #checkLast(): Promise<void> {
     const last = this.#last;
     if (last === undefined || (await this.#turnThere()) > this.#turn) throw this.#locked();

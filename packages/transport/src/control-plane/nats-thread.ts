@@ -5,18 +5,22 @@
  * Owner of: the connection, its subscriptions, watches and beats. The main thread has only their numbers.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { jetstream, jetstreamManager } from "@nats-io/jetstream";
+import { jetstream, jetstreamManager, type StreamInfo } from "@nats-io/jetstream";
 import { type KV, Kvm } from "@nats-io/kv";
 import { errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
-import { connectNats } from "./connect-nats.ts";
+import { type AskMember, connectNats, memberAsker } from "./connect-nats.ts";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
 import { NatsObjects } from "./nats-objects.ts";
+import { checkShape, ForeignStream } from "./stream-shape.ts";
 
 const port = parentPort as NonNullable<typeof parentPort>;
 const options = workerData as NatsThreadOptions;
 const send = (message: FromThread) => port.postMessage(message);
 
 const retryMs = 500;
+/** What a server says that is not to keep more, by its own limits or by those of the account. */
+const limits =
+  /maximum (number of )?(streams|consumers)|insufficient (storage|memory)|resource limits exceeded|exceed.*limit/i;
 let refreshes = 0;
 
 const buckets = new Map<string, { readonly kv: KV; readonly replicas: number }>();
@@ -35,6 +39,8 @@ function failureOf(error: unknown): ThreadFailure {
   if (is(errors.AuthorizationError, errors.PermissionViolationError, errors.UserAuthenticationExpiredError))
     return { kind: "refused", message };
   if (/wrong last sequence/i.test(message)) return { kind: "conflict", message };
+  if (error instanceof ForeignStream) return { kind: "foreign", message };
+  if (limits.test(message)) return { kind: "limit", message };
   return { kind: "failed", message };
 }
 
@@ -78,6 +84,8 @@ async function refresh(connection: NatsConnection): Promise<void> {
 
 async function openBucket(connection: NatsConnection, bucket: string, replicas: number): Promise<void> {
   const kv = await new Kvm(jetstream(connection)).create(bucket, { history: 1, replicas });
+  const { streamInfo } = (await kv.status()) as unknown as { streamInfo: StreamInfo };
+  checkShape(streamInfo.config, [`$KV.${bucket}.>`]);
   buckets.set(bucket, { kv, replicas });
 }
 
@@ -144,7 +152,7 @@ function beat(connection: NatsConnection, message: Extract<ToThread, { type: "be
   publish();
 }
 
-async function act(connection: NatsConnection, message: ToThread): Promise<unknown> {
+async function act(connection: NatsConnection, ask: AskMember, message: ToThread): Promise<unknown> {
   switch (message.type) {
     case "subscribe":
       subscribe(connection, message.id, message.subject);
@@ -156,10 +164,8 @@ async function act(connection: NatsConnection, message: ToThread): Promise<unkno
     case "publish":
       connection.publish(message.subject, message.data);
       return undefined;
-    case "request": {
-      const answer = await connection.request(message.subject, message.data, { timeout: message.timeoutMs });
-      return answer.string();
-    }
+    case "request":
+      return (await ask(message.subject, message.data, message.timeoutMs)).string();
     case "bucket":
       return openBucket(connection, message.bucket, message.replicas);
     case "put":
@@ -215,9 +221,10 @@ async function act(connection: NatsConnection, message: ToThread): Promise<unkno
 
 try {
   const connection = await start();
+  const ask = memberAsker(connection, options);
   port.on("message", (message: ToThread) => {
     const id = "id" in message ? message.id : 0;
-    act(connection, message).then(
+    act(connection, ask, message).then(
       (value) => {
         if (id > 0) send({ type: "settled", id, value });
         if (message.type === "close") port.close();

@@ -25,10 +25,10 @@ export async function openNatsConnection(options: NatsControlPlaneOptions): Prom
 /** What a thread connects with. Throws `config.invalid`. */
 export function natsOptions(options: NatsControlPlaneOptions): NatsThreadOptions {
   const { nats, env = process.env } = options;
-  const servers = typeof nats.url === "string" ? nats.url.split(",") : nats.url;
   return {
-    servers: servers.map(checkServer),
+    servers: serversOf(nats),
     name: options.name,
+    isFixed: nats.trustFile === undefined,
     pingMs: nats.leaseMs / pingsALease,
     credentialsFile: nats.credentialsFile,
     user: env["TREADLE_NATS_USER"],
@@ -37,6 +37,27 @@ export function natsOptions(options: NatsControlPlaneOptions): NatsThreadOptions
     ...(nats.tls === undefined ? {} : { tls: nats.tls }),
   };
 }
+
+/**
+ * Throws `control-plane.untrusted` where others than processes of this machine may be at the servers, and no keys are given
+ * by which to tell whose commands count.
+ */
+export function requireTrust(nats: NatsConfig): void {
+  if (nats.trustFile !== undefined) return;
+  const away = serversOf(nats).find((server) => !isLoopback(server));
+  if (away === undefined) return;
+  throw new TreadleError(
+    "control-plane.untrusted",
+    `the NATS server at '${away}' is not on loopback, and without keys its every client could start workers here; set up keys with 'treadle cluster init', then give --cluster or --trust (cluster.nats.trustFile)`,
+  );
+}
+
+function isLoopback(server: string): boolean {
+  const { hostname } = new URL(server.includes("://") ? server : `nats://${server}`);
+  return hostname === "localhost" || hostname === "[::1]" || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname);
+}
+
+const serversOf = ({ url }: NatsConfig): string[] => (typeof url === "string" ? url.split(",") : url).map(checkServer);
 
 function checkServer(server: string): string {
   const address = server.includes("://") ? server : `nats://${server}`;

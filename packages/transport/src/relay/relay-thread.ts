@@ -1,26 +1,21 @@
 /** The thread of a relay: its connection to NATS, the unix socket that it serves, and the tunnels between them. */
 import { createServer, connect as dial, type Socket } from "node:net";
-import { dirname, join } from "node:path";
 import { parentPort, workerData } from "node:worker_threads";
 import type { NatsConnection } from "@nats-io/transport-node";
-import { z } from "zod";
-import { connectNats } from "../control-plane/connect-nats.ts";
+import { type AskMember, connectNats, memberAsker } from "../control-plane/connect-nats.ts";
 import type { NatsThreadOptions } from "../control-plane/nats-messages.ts";
+import { type Opening, type RelayTargets, readOpening, readRelayLine, relayTarget } from "./relay-target.ts";
 import { Tunnel } from "./tunnel.ts";
 
-export type RelayThreadOptions = {
+export type RelayThreadOptions = RelayTargets & {
   readonly nats: NatsThreadOptions;
   readonly subject: string;
   readonly member: string;
-  readonly path: string | undefined;
-  readonly ports: Readonly<Record<string, { readonly host: string; readonly port: number }>>;
 };
 
 const { nats, subject, member, path, ports } = workerData as RelayThreadOptions;
 const port = parentPort as NonNullable<typeof parentPort>;
 
-const Name = z.string().regex(/^[A-Za-z0-9_-]{1,100}$/);
-const Opening = z.object({ tunnel: z.uuid(), target: Name });
 const maxTunnels = 4096;
 const openTimeoutMs = 4000;
 const maxLineBytes = 256;
@@ -47,26 +42,20 @@ function joinTunnel(connection: NatsConnection, id: string, socket: Socket, own:
   return tunnel;
 }
 
-function dialTarget(target: string): Socket | undefined {
-  const known = ports[target];
-  const allowHalfOpen = true;
-  if (known !== undefined) return dial({ ...known, allowHalfOpen, noDelay: true });
-  return path === undefined ? undefined : dial({ path: join(dirname(path), target), allowHalfOpen });
-}
-
 /** Another member asks for a process here. */
 function serve(connection: NatsConnection): void {
   connection.subscribe(`${subject}.open.${member}`, {
     callback: (error, message) => {
       if (error) return;
-      const opening = Opening.safeParse(parse(message.string()));
-      if (!opening.success || tunnels.size >= maxTunnels) return void message.respond("refused");
-      const socket = dialTarget(opening.data.target);
-      if (socket === undefined) return void message.respond("nobody is there");
+      const opening = readOpening(message.string());
+      if (opening === undefined || tunnels.size >= maxTunnels) return void message.respond("refused");
+      const target = relayTarget(opening.target, { ports, path });
+      if (target === undefined) return void message.respond("nobody is there");
+      const socket = dial({ ...target, allowHalfOpen: true, noDelay: true });
       socket.pause();
       socket.once("error", () => message.respond("nobody listens there"));
       socket.once("connect", () => {
-        joinTunnel(connection, opening.data.tunnel, socket, "b");
+        joinTunnel(connection, opening.tunnel, socket, "b");
         connection.flush().then(
           () => {
             message.respond("open");
@@ -80,15 +69,16 @@ function serve(connection: NatsConnection): void {
 }
 
 /** A process here asks for one elsewhere, by a line with the member's name and the target's. */
-async function ask(connection: NatsConnection, socket: Socket): Promise<void> {
+async function dialFor(connection: NatsConnection, ask: AskMember, socket: Socket): Promise<void> {
   const line = await firstLine(socket);
-  const [to, target] = (line ?? "").split(" ").map((word) => Name.safeParse(word).data);
-  if (to === undefined || target === undefined || tunnels.size >= maxTunnels) return void socket.destroy();
+  const asked = readRelayLine(line ?? "");
+  if (asked === undefined || tunnels.size >= maxTunnels) return void socket.destroy();
+  const { to, target } = asked;
   const id = crypto.randomUUID();
   const tunnel = joinTunnel(connection, id, socket, "a");
   try {
-    const opening = JSON.stringify({ tunnel: id, target } satisfies z.infer<typeof Opening>);
-    const answer = await connection.request(`${subject}.open.${to}`, opening, { timeout: openTimeoutMs });
+    const opening = JSON.stringify({ tunnel: id, target } satisfies Opening);
+    const answer = await ask(`${subject}.open.${to}`, opening, openTimeoutMs);
     if (answer.string() === "open") socket.resume();
     else tunnel.close();
   } catch {
@@ -119,18 +109,11 @@ function firstLine(socket: Socket): Promise<string | undefined> {
   });
 }
 
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
 try {
   const connection = await connectNats(nats);
   serve(connection);
-  const server = createServer({ allowHalfOpen: true }, (socket) => void ask(connection, socket));
+  const ask = memberAsker(connection, nats);
+  const server = createServer({ allowHalfOpen: true }, (socket) => void dialFor(connection, ask, socket));
   if (path !== undefined) {
     await new Promise<void>((resolve, reject) => {
       server.once("error", reject).listen(path, resolve);

@@ -4,7 +4,7 @@
  * wants; the relay opens a tunnel to that member's relay, which dials the process. What passes is the link's own bytes, so
  * frames, bounds, handshake and token are those of any other link, end to end.
  *
- * Owner of: the thread. The tunnels, and what they promise (V1 to V4), are in `tunnel.ts`.
+ * Owner of: the thread. The tunnels, and what they promise (TU1 to TU4), are in `tunnel.ts`.
  */
 import { Worker as Thread } from "node:worker_threads";
 import { type NatsConfig, TreadleError } from "@treadle/contracts";

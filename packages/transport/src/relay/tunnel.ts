@@ -1,11 +1,11 @@
 /**
  * One stream of bytes between two sockets of different machines, as core NATS messages. Runs on the relay's thread.
  *
- * V1 bytes arrive in order, each once, or the tunnel ends: every message says which byte it begins with, and every beat how
+ * TU1 bytes arrive in order, each once, or the tunnel ends: every message says which byte it begins with, and every beat how
  *    many there were, so one that NATS dropped is noticed whatever follows it.
- * V2 at most `windowBytes` are on their way; a side that does not read stops the other's socket, which stops its sender.
- * V3 no message is larger than the server takes.
- * V4 a side that is not heard for `silenceMs` is gone; whatever ends a tunnel ends both sockets.
+ * TU2 at most `windowBytes` are on their way; a side that does not read stops the other's socket, which stops its sender.
+ * TU3 no message is larger than the server takes.
+ * TU4 a side that is not heard for `silenceMs` is gone; whatever ends a tunnel ends both sockets.
  */
 import type { Socket } from "node:net";
 
@@ -72,10 +72,10 @@ export class Tunnel {
         break;
       case kinds.beat:
         if (at === this.#received) this.#post(kinds.credit, this.#written);
-        else this.#close(true); // V1
+        else this.#close(true); // TU1
         break;
       case kinds.end:
-        if (at !== this.#received) this.#close(true); // V1
+        if (at !== this.#received) this.#close(true); // TU1
         this.#hasEnded.other = true;
         this.#socket.end();
         break;
@@ -91,7 +91,7 @@ export class Tunnel {
 
   #take(at: number, bytes: Uint8Array): void {
     if (at !== this.#received || this.#received + bytes.byteLength - this.#written > 2 * windowBytes) {
-      this.#close(true); // V1, V2
+      this.#close(true); // TU1, TU2
       return;
     }
     this.#received += bytes.byteLength;
@@ -114,18 +114,18 @@ export class Tunnel {
   }
 
   #send(bytes: Buffer): void {
-    const largest = Math.min(maxChunkBytes, this.#wire.maxBytes - headBytes); // V3
+    const largest = Math.min(maxChunkBytes, this.#wire.maxBytes - headBytes); // TU3
     for (let at = 0; at < bytes.length; at += largest) {
       const chunk = bytes.subarray(at, at + largest);
       this.#post(kinds.data, this.#sent, chunk);
       this.#sent += chunk.length;
     }
-    if (this.#sent - this.#taken >= windowBytes) this.#socket.pause(); // V2
+    if (this.#sent - this.#taken >= windowBytes) this.#socket.pause(); // TU2
   }
 
   #beat(): void {
     if (performance.now() - this.#heardMs > silenceMs)
-      this.#close(true); // V4
+      this.#close(true); // TU4
     else this.#post(kinds.beat, this.#sent);
   }
 

@@ -77,16 +77,19 @@ function contract(makeWorld: () => World): void {
     await expect(c.command(old, "where", {}, { timeoutMs })).rejects.toMatchObject({ code: "node.lost" });
   });
 
-  test.each(["node", "run"] as const)("P1: a %s that comes back has a higher incarnation than before", async (kind) => {
-    const [a, b] = [await connect(), await connect()];
-    const first = await a.announce(kind, "one", {}, noHandler);
-    await first.withdraw("it drains");
-    const second = await b.announce(kind, "one", {}, noHandler);
-    expect(second.incarnation).toBeGreaterThan(first.incarnation);
-    await second.withdraw("it drains, too");
-    const third = await a.announce(kind, "one", {}, noHandler);
-    expect(third.incarnation).toBeGreaterThan(second.incarnation);
-  });
+  test.each(["node", "run"] as const)(
+    "CP1: a %s that comes back has a higher incarnation than before",
+    async (kind) => {
+      const [a, b] = [await connect(), await connect()];
+      const first = await a.announce(kind, "one", {}, noHandler);
+      await first.withdraw("it drains");
+      const second = await b.announce(kind, "one", {}, noHandler);
+      expect(second.incarnation).toBeGreaterThan(first.incarnation);
+      await second.withdraw("it drains, too");
+      const third = await a.announce(kind, "one", {}, noHandler);
+      expect(third.incarnation).toBeGreaterThan(second.incarnation);
+    },
+  );
 
   test("commands are answered with what the handler returns or throws, and nothing by those that are gone", async () => {
     const [a, b] = [await connect(), await connect()];

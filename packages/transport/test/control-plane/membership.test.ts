@@ -84,3 +84,17 @@ test("M2: whatever arrives in whatever order, joining and leaving alternate, and
     { numRuns: 2000 },
   );
 });
+
+test("M5: beats of names that nobody announced fill no memory, and keep nobody out", () => {
+  const state = new MembershipState(leaseMs, 0);
+  for (let i = 0; i < 25_000; i++) state.beat("node", `stranger-${i}`, 1, 0);
+  expect(state.names).toBeLessThanOrEqual(10_000);
+  expect(state.entry(entry(1), 0)).toEqual([]);
+  expect(types(state.beat("node", "one", 1, 10))).toEqual(["joined"]);
+  for (let nowMs = 40; nowMs <= 240; nowMs += 40) {
+    state.beat("node", "one", 1, nowMs);
+    state.tick(nowMs);
+  }
+  expect(state.names).toBe(1);
+  expect(state.members("node")).toHaveLength(1);
+});

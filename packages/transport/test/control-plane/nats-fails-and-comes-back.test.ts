@@ -1,3 +1,4 @@
+import { writeFile } from "node:fs/promises";
 import { connect } from "@nats-io/transport-node";
 import { type ControlPlane, type LinkTls, type Member, type MembershipChange, NatsConfig } from "@treadle/contracts";
 import { type NatsControlPlaneOptions, openNatsControlPlane } from "@treadle/transport";
@@ -52,6 +53,22 @@ describe("what is asked of the server, and by whom", () => {
     expect(String(error)).not.toMatch(/wrong password|right password/);
     expect(await refusalOf(open(server.url))).toMatchObject({ code: "control-plane.refused" });
     expect((await open(server.url, env("right password"))).isConnected).toBe(true);
+  });
+
+  test("an account that may have no more streams is told from a server that keeps nothing, with the remedy", async () => {
+    const where = await folder();
+    toClose.push(() => where.dispose());
+    const config = `${where.path}/limited.conf`;
+    const users = '[{ user: "treadle", password: "x" }]';
+    await writeFile(config, `accounts { A { jetstream: { max_streams: 1 }, users: ${users} } }\n`);
+    const server = await serve(["-c", config]);
+    const env = { TREADLE_NATS_USER: "treadle", TREADLE_NATS_PASSWORD: "x" };
+    const error = await refusalOf(open(server.url, { env }));
+    expect(error).toMatchObject({
+      code: "control-plane.refused",
+      message: expect.stringMatching(/maximum number of streams reached; raise.*max_streams.*or remove streams/),
+    });
+    expect(String(error)).not.toContain("-js");
   });
 
   test("a server that wants certificates gets one of its authority, and refuses who has none or another", async () => {

@@ -1,6 +1,7 @@
 /** The other process of a test: dials the address it is given and does as it is asked. */
 
 import { createPeer, openEndpoint, releaseArrays } from "../../src/index.ts";
+import { farWords } from "./far-words.ts";
 
 const [address, runId, token, segments] = process.argv.slice(2) as [string, string, string, string];
 const endpoint = await openEndpoint({
@@ -10,7 +11,7 @@ const endpoint = await openEndpoint({
   ...(segments === "off" ? { segments: false as const } : {}),
 });
 const link = await endpoint.connect(address);
-const peer = createPeer(link);
+const peer = createPeer(link, farWords);
 const kept: unknown[] = [];
 
 function sum(data: Float32Array): number {

@@ -85,7 +85,7 @@ export function linkContract(name: string, open: () => Promise<LinkPair>, traits
       }
     });
 
-    it("keeps the order of small and large messages (K1, M1)", async () => {
+    it("keeps the order of small and large messages (SK1, MM1)", async () => {
       const received = inbox(pair.right);
       for (let index = 0; index < 200; index++) {
         pair.left.send(index % 20 === 7 ? { index, bulk: new Uint8Array(400_000) } : { index });
@@ -121,7 +121,7 @@ export function linkContract(name: string, open: () => Promise<LinkPair>, traits
       await received.atLeast(20);
     });
 
-    it("delivers what was sent before a close, tells both ends once, and then refuses to send (K3, M2)", async () => {
+    it("delivers what was sent before a close, tells both ends once, and then refuses to send (SK3, MM2)", async () => {
       const received = inbox(pair.right);
       const events: string[] = [];
       pair.right.onClose((cause) => events.push(`right ${cause}`));

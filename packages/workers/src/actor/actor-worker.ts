@@ -13,12 +13,14 @@ import {
   packSamples,
   packSupervised,
   type TrainSample,
+  truncateImportance,
 } from "@treadle/learning";
 import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
 import { createEngine, EngineConfig } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
 import type { Demonstration, ImitationOptions } from "./imitation.ts";
+import { momentsOverRanks } from "./rank-moments.ts";
 import { TrainingTotals } from "./training-totals.ts";
 
 export const ActorConfig = EngineConfig.extend({
@@ -32,6 +34,13 @@ export const ActorConfig = EngineConfig.extend({
   minibatches: z.int().positive().default(1),
   /** W2: episodes that are more calls of `train` old are refused; the workflow's `flow.maxStaleness` */
   maxStaleness: z.int().nonnegative().default(0),
+  /**
+   * most that a token's advantage is multiplied by where inference has rescored it: the probability of the policy that is
+   * trained over that of the one that sampled it, which differ when weights are stale or engines are not the same
+   */
+  importanceCap: z.number().positive().default(2),
+  /** of Adam: how slowly its estimate of squared gradients forgets */
+  beta2: z.number().min(0).lt(1).default(0.99),
 });
 export type ActorConfig = z.infer<typeof ActorConfig>;
 
@@ -44,6 +53,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly saves = ["train", "imitate"];
 
+  #hasGradient = false;
   readonly #algorithm: Algorithm;
 
   constructor(context: WorkerContext<ActorConfig>) {
@@ -59,10 +69,14 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   /**
    * One optimiser step over all groups of the stream, its gradient accumulating while they arrive; or, where several
    * epochs or minibatches are configured or advantages are scaled over the whole step, `epochs * minibatches` steps over
-   * what has been collected.
+   * what has been collected. A learning rate given here takes the place of the configured one.
    */
-  async train(groups: Source<EpisodeGroup>): Promise<Record<string, number>> {
+  async train(
+    groups: Source<EpisodeGroup>,
+    { learningRate = this.config.learningRate }: { readonly learningRate?: number } = {},
+  ): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
+    this.#dropPartialGradient();
     const { epochs, minibatches } = this.config;
     const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
     const collected: TrainSample[] = [];
@@ -71,24 +85,25 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     for await (const batch of groups.batches({ acknowledge: "call" })) {
       this.#refuseStale(batch);
       seen.observe(batch);
-      const { kept } = this.#algorithm.filter(batch);
-      seen.trainedGroups += kept.length;
+      const { kept, withoutPolicyTerm } = this.#algorithm.filter(batch);
+      seen.trainedGroups += kept.length - withoutPolicyTerm;
       const samples = this.#algorithm.advantages(kept);
-      if (streams) await this.#accumulate(samples, seen);
+      if (streams) await this.#accumulate(this.#correct(samples, seen), seen);
       else collected.push(...samples);
     }
     if (streams) {
-      const gradNorm = await this.#step(this.config.learningRate, seen);
+      const gradNorm = await this.#step(learningRate, seen);
       return this.#finishTraining(seen, gradNorm);
     }
-    const samples = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
+    const scaled = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
+    const samples = this.#correct(scaled, seen);
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
     const totals = new TrainingTotals();
     let part = seen; // what was seen is summed over ranks with the first minibatch
     let gradNorm = 0;
     for (const minibatch of minibatchesOf(samples, this.config, random)) {
       await this.#accumulate(minibatch, part);
-      gradNorm = await this.#step(this.config.learningRate, part);
+      gradNorm = await this.#step(learningRate, part);
       totals.add(part);
       part = new TrainingTotals();
     }
@@ -98,6 +113,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   /** Supervised steps on demonstrations, for a policy that has to know something before rewards can exist. */
   async imitate(demonstrations: Source<Demonstration>, options: ImitationOptions): Promise<{ loss: number }> {
     await using _ = await this.devices.lock();
+    this.#dropPartialGradient();
     const rows = Math.ceil(options.rows / this.worldSize);
     let loss = 0;
     for (let update = 0; update < options.updates; update++) {
@@ -121,6 +137,14 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
   }
 
+  /** Weights what another policy has sampled than the one that the ratio is taken against. */
+  #correct(samples: readonly TrainSample[], totals: TrainingTotals): readonly TrainSample[] {
+    if (!samples.some(({ episode }) => episode.oldLogprobs)) return samples;
+    const corrected = truncateImportance(samples, this.config.importanceCap);
+    totals.addImportance(corrected);
+    return corrected.samples;
+  }
+
   async #accumulate(samples: readonly TrainSample[], totals: TrainingTotals): Promise<void> {
     const { loss, normalisation } = this.#algorithm;
     const packed = packSamples(samples, {
@@ -133,8 +157,15 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     await this.#forwardBackward(packed, loss, totals);
   }
 
+  /** What a call had summed up before it was refused must not count in the next one. */
+  #dropPartialGradient(): void {
+    if (this.#hasGradient) this.engine.setGradients(new Float32Array(this.engine.gradients().length));
+    this.#hasGradient = false;
+  }
+
   async #forwardBackward(packed: readonly PackedBatch[], loss: LossSpec, totals: TrainingTotals): Promise<void> {
     using _ = this.timer("forward-backward");
+    this.#hasGradient = true;
     for (const { batch, divisor } of packed) {
       totals.addLoss(await this.engine.forwardBackward(batch, loss), divisor);
     }
@@ -142,11 +173,8 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
 
   /** Advantages are scaled over all policy tokens of the step, on all ranks. */
   async #normalise(samples: readonly TrainSample[]): Promise<TrainSample[]> {
-    const own = advantageMoments(samples);
-    if (this.worldSize === 1) return normaliseAdvantages(samples, own);
-    const summed = await this.messages.allReduceSum(Float32Array.of(own.tokens, own.sum, own.squares));
-    const [tokens, sum, squares] = summed as unknown as [number, number, number];
-    return normaliseAdvantages(samples, { tokens, sum, squares });
+    const moments = await momentsOverRanks(this.messages, this.worldSize, advantageMoments(samples));
+    return normaliseAdvantages(samples, moments);
   }
 
   async #sumOverRanks(totals: TrainingTotals): Promise<void> {
@@ -164,12 +192,13 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   /** A step without anything to learn from still is one: the version moves on, the weights do not. */
   async #step(learningRate: number, totals: TrainingTotals): Promise<number> {
     await this.#sumOverRanks(totals);
-    const { maxGradNorm, weightDecay } = this.config;
+    const { maxGradNorm, weightDecay, beta2 } = this.config;
     const { divisor } = totals;
     const scale = divisor > 0 ? 1 / divisor : 0;
-    const step = { learningRate: divisor > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay };
+    const step = { learningRate: divisor > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay, beta2 };
     using _compute = this.timer("optimiser step");
     const { gradNorm } = await this.engine.optimStep(step);
+    this.#hasGradient = false;
     return gradNorm;
   }
 

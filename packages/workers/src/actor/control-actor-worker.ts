@@ -1,10 +1,11 @@
 import { TreadleError } from "@treadle/contracts";
 import { ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
-import { createRandom, generalisedAdvantages, minibatchesOf } from "@treadle/learning";
+import { createRandom, generalisedAdvantages, minibatchesOf, momentsOf, standardiser } from "@treadle/learning";
 import type { Source } from "@treadle/runtime";
 import { z } from "zod";
 import { TrainerWorker } from "../engine-worker.ts";
 import type { Trajectory } from "../simulator/items.ts";
+import { momentsOverRanks } from "./rank-moments.ts";
 
 export const ControlActorConfig = z.strictObject({
   model: ActorCriticConfig,
@@ -17,6 +18,8 @@ export const ControlActorConfig = z.strictObject({
   clip: z.number().positive(),
   valueCoefficient: z.number().nonnegative(),
   entropyCoefficient: z.number().nonnegative(),
+  /** of Adam: how slowly its estimate of squared gradients forgets; papers and libraries have 0.999 */
+  beta2: z.number().min(0).lt(1).default(0.99),
   /** W2: trajectories that are more calls of `train` old are refused; the workflow's `flow.maxStaleness` */
   maxStaleness: z.int().nonnegative().default(0),
 });
@@ -61,7 +64,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
   }
 
   async #step(rows: readonly Row[], sums: Record<"kl" | "clipFraction" | "valueLoss" | "weight", number>) {
-    const { clip, valueCoefficient, entropyCoefficient, learningRate, maxGradNorm } = this.config;
+    const { clip, valueCoefficient, entropyCoefficient, learningRate, maxGradNorm, beta2 } = this.config;
     if (rows.length > 0) {
       const loss = { clipLow: clip, clipHigh: clip, valueCoefficient, entropyCoefficient };
       const metrics = await this.engine.forwardBackward(toBatch(rows, this.config.model), loss);
@@ -78,7 +81,8 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
       count = sum[gradients.length] ?? 0;
     }
     const scale = count > 0 ? 1 / count : 0;
-    await this.engine.optimStep({ learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0 });
+    const step = { learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0, beta2 };
+    await this.engine.optimStep(step);
   }
 
   /** W2. Every optimiser step is a version, and a call takes `epochs * minibatches` of them. */
@@ -95,15 +99,9 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
 
   /** Advantages get mean 0 and deviation 1 over all ranks. */
   async #normalise(rows: readonly Row[]): Promise<void> {
-    const moments = Float32Array.of(rows.length, 0, 0);
-    for (const { advantage } of rows) {
-      moments[1] = (moments[1] ?? 0) + advantage;
-      moments[2] = (moments[2] ?? 0) + advantage ** 2;
-    }
-    const [count = 0, sum = 0, squares = 0] = this.worldSize > 1 ? await this.messages.allReduceSum(moments) : moments;
-    const mean = sum / Math.max(1, count);
-    const deviation = Math.sqrt(Math.max(0, squares / Math.max(1, count) - mean ** 2)) + 1e-8;
-    for (const row of rows) row.advantage = (row.advantage - mean) / deviation;
+    const own = momentsOf(rows.map(({ advantage }) => advantage));
+    const standardise = standardiser(await momentsOverRanks(this.messages, this.worldSize, own));
+    for (const row of rows) row.advantage = standardise(row.advantage);
   }
 }
 

@@ -1,4 +1,5 @@
 import type { EpisodeGroup, LossMetrics } from "@treadle/contracts";
+import type { TruncatedImportance } from "@treadle/learning";
 
 const names = [
   "divisor",
@@ -13,6 +14,9 @@ const names = [
   "episodes",
   "reward",
   "tokens",
+  "rescoredTokens",
+  "importance",
+  "truncatedTokens",
 ] as const;
 
 /** Sums over what a step saw, on this rank and then on all: everything in it adds up. */
@@ -29,6 +33,9 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
   episodes = 0;
   reward = 0;
   tokens = 0;
+  rescoredTokens = 0;
+  importance = 0;
+  truncatedTokens = 0;
 
   static readonly length: number = names.length;
 
@@ -51,6 +58,12 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
     this.kl += metrics.kl;
     this.clipFraction += metrics.clipFraction;
     this.valueLoss += metrics.valueLoss;
+  }
+
+  addImportance({ tokens, meanImportance, truncatedFraction }: TruncatedImportance): void {
+    this.rescoredTokens += tokens;
+    this.importance += meanImportance * tokens;
+    this.truncatedTokens += truncatedFraction * tokens;
   }
 
   add(other: TrainingTotals): void {
@@ -78,6 +91,10 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
       clipFraction: this.clipFraction * perWeight,
       valueLoss: this.valueLoss * perWeight,
       trainedGroups: this.trainedGroups / Math.max(1, this.groups),
+      ...(this.rescoredTokens > 0 && {
+        importance: this.importance / this.rescoredTokens,
+        truncated: this.truncatedTokens / this.rescoredTokens,
+      }),
     };
   }
 }

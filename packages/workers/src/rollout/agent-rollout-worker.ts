@@ -1,11 +1,18 @@
 import { type Completion, type Episode, type EpisodeGroup, type Prompt, TreadleError } from "@treadle/contracts";
-import { hashString, scoreCompletion } from "@treadle/learning";
+import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
-import { type EvaluationCount, GenerationWorker, RolloutConfig, type Span, toEpisode } from "./generation-worker.ts";
+import {
+  type EvaluationCount,
+  GenerationWorker,
+  RolloutConfig,
+  type Span,
+  sampleKey,
+  toEpisode,
+} from "./generation-worker.ts";
 
 const character = z.string().length(1);
 
@@ -32,6 +39,9 @@ export type AgentMetrics = ToolReport & {
   /** share of episodes that called at least once */
   readonly toolUse: number;
 };
+
+/** One episode to play. */
+type Row = { readonly prompt: Prompt; readonly sample: number };
 
 /** One episode under way: where, after the prompt, the tool's tokens stand. */
 type Draft = { readonly trajectory: string; answers: Span[]; policyVersion: number | undefined };
@@ -69,16 +79,15 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     let numEpisodes = 0;
     let numCallers = 0;
     for await (const batch of prompts.batches()) {
-      // The first prompt's id is unique in the run, so no two calls sample with the same seed.
-      const seed = hashString(`${this.seed}/${batch[0]?.id}`);
-      const rows = batch.flatMap((prompt) => Array.from({ length: groupSize }, () => prompt));
-      const episodes = await this.#play(rows, temperature, seed, session);
+      const rows = batch.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => ({ prompt, sample })));
+      const episodes = await this.#play(rows, temperature, session);
       numEpisodes += episodes.length;
       for (const { mask, promptLength } of episodes) if (mask.indexOf(0, promptLength) >= 0) numCallers++;
       const made = batch.map((prompt, index) => ({
         promptId: prompt.id,
         episodes: episodes.slice(index * groupSize, (index + 1) * groupSize),
       }));
+      await this.keepCompletions(batch, made);
       await groups.put(...made);
     }
     const { toolCalls, toolFailures, ...times } = await session.close();
@@ -95,7 +104,8 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     await using _ = await this.devices.lock();
     const session = await this.#session(tool);
     const mine = prompts.filter((_, index) => index % this.worldSize === this.rank);
-    const episodes = await this.#play(mine, 0, 0, session);
+    const rows = mine.map((prompt) => ({ prompt, sample: 0 }));
+    const episodes = await this.#play(rows, 0, session);
     await session.close();
     return { correct: episodes.filter(({ reward }) => reward >= 1).length, total: mine.length };
   }
@@ -104,10 +114,10 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     return ToolSession.open(tool.onRanks(this.rank % tool.size), `${this.component}/${this.rank}`);
   }
 
-  async #play(rows: readonly Prompt[], temperature: number, seed: number, session: ToolSession): Promise<Episode[]> {
+  async #play(rows: readonly Row[], temperature: number, session: ToolSession): Promise<Episode[]> {
     const { maxTokens, call } = this.config;
     const drafts = rows.map(
-      (prompt, index): Draft => ({
+      ({ prompt }, index): Draft => ({
         trajectory: `${prompt.id}#${index}`,
         answers: [],
         policyVersion: undefined,
@@ -116,9 +126,10 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     const stopTokens = [this.tokenizer.stopToken, this.#closeToken];
     using decode = this.timer("decode");
     const completions = await this.engine.generate(
-      rows.map((prompt) => prompt.tokens),
-      { maxTokens, temperature, stopTokens, seed },
+      rows.map(({ prompt }) => prompt.tokens),
+      { maxTokens, temperature, stopTokens, seed: this.seed },
       {
+        keys: rows.map(({ prompt, sample }) => sampleKey(prompt, sample)),
         extend: async (index, completion) => {
           const draft = drafts[index] as Draft;
           const answers = answersIn(draft, completion);
@@ -140,7 +151,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     decode[Symbol.dispose]();
     return Promise.all(
       completions.map(async (completion, index) => {
-        const prompt = rows[index] as Prompt;
+        const { prompt } = rows[index] as Row;
         // Of an answer that had no room, nothing was appended.
         const answers = answersIn(drafts[index] as Draft, completion).filter(
           ([from]) => from < completion.tokens.length,

@@ -27,7 +27,7 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
 
   /**
    * Answers the observations that name this rank, each with actions, until the simulators that put them have ended, and
-   * puts one trajectory for each environment when its horizon is reached, together with the answer that says so (X2).
+   * puts one trajectory for each environment when its horizon is reached, together with the answer that says so (SE2).
    * What a restarted rank knows nothing of begins again.
    */
   async act(observations: Source<Observation>, actions: Sink<Action>, trajectories: Sink<Trajectory>): Promise<void> {

@@ -1,9 +1,10 @@
-import type { Completion, Episode, Prompt } from "@treadle/contracts";
+import { type Completion, completionFolder, type Episode, type EpisodeGroup, type Prompt } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
 import {
   builtInRewards,
   type CharacterTokenizer,
   createCharacterTokenizer,
+  hashString,
   type Reward,
   type RewardRegistry,
 } from "@treadle/learning";
@@ -13,6 +14,7 @@ import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createEngine, EngineConfig } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
+import { completionRecord, sampleOf } from "./completion-record.ts";
 
 export const RolloutConfig = EngineConfig.extend({
   /** the characters of the tokenizer, after padding and stop */
@@ -23,14 +25,24 @@ export const RolloutConfig = EngineConfig.extend({
   temperature: z.number().positive().default(1),
   /** `{ name, … }` of a reward plugin */
   reward: z.looseObject({ name: z.string() }),
+  /** episodes that each rank leaves for people to read: so many of the first step and of every `everySteps`th; 0 is none; default: 8 of every 10th */
+  completions: z.strictObject({ everySteps: z.int().positive(), episodes: z.int().nonnegative() }).optional(),
 });
 export type RolloutConfig = z.infer<typeof RolloutConfig>;
+
+const usualCompletions = { everySteps: 10, episodes: 8 };
 
 /** Share of greedy completions with full reward, over `total` prompts of this rank. */
 export type EvaluationCount = { readonly correct: number; readonly total: number };
 
 /** How often a policy is judged on problems that it never trains on, and on how many. */
-export const EvaluationConfig = z.strictObject({ problems: z.int().positive(), everySteps: z.int().positive() });
+export const EvaluationConfig = z.strictObject({
+  /** held out: they judge, and choose nothing */
+  problems: z.int().positive(),
+  /** others: they choose the checkpoint that is kept as the best, and when imitation ends */
+  validationProblems: z.int().positive(),
+  everySteps: z.int().positive(),
+});
 
 /** Over what all ranks counted. */
 export const accuracyOf = (counts: readonly EvaluationCount[]): number =>
@@ -56,8 +68,30 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 
   override async setup(): Promise<void> {
-    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
+    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed, this.rank);
   }
+
+  /** Leaves some of a step's episodes as text, of the first batch that the rank made; what people read never stops a run. */
+  protected async keepCompletions(prompts: readonly Prompt[], groups: readonly EpisodeGroup[]): Promise<void> {
+    const { step, rank } = this;
+    const { everySteps, episodes } = this.config.completions ?? usualCompletions;
+    const isDue = step !== undefined && (step === 1 || step % everySteps === 0);
+    if (!isDue || episodes === 0 || this.#keptStep === step) return;
+    this.#keptStep = step;
+    const worker = `${this.component}/${rank}`;
+    const records = sampleOf(groups, episodes).map(({ group, episode }) =>
+      completionRecord(episode, prompts[group] as Prompt, { step, worker, tokenizer: this.tokenizer }),
+    );
+    const name = `step-${String(step).padStart(6, "0")}-${this.component}-${rank}.jsonl`;
+    const text = `${records.map((record) => JSON.stringify(record)).join("\n")}\n`;
+    await this.artifacts.write(`${completionFolder}/${name}`, text).catch((error: Error) => {
+      if (!this.#hasWarned) this.log.warn(`episodes of step ${step} are not kept: ${error.message}`);
+      this.#hasWarned = true;
+    });
+  }
+
+  #keptStep: number | undefined;
+  #hasWarned = false;
 
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await using _ = await this.devices.lock();
@@ -65,13 +99,16 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 }
 
+/** What the draws of one sample of a prompt depend on: neither the batch it is in nor the rank that makes it. */
+export const sampleKey = (prompt: Prompt, sample: number): number => hashString(`${prompt.id}/${sample}`);
+
 /** From and to, counted after the prompt. */
 export type Span = readonly [from: number, to: number];
 
 /** A completion with its prompt; tokens in `others` are somebody else's than the policy's, so they are masked. */
 export function toEpisode(
   prompt: Prompt,
-  { tokens: written, logprobs: sampled, finishReason, policyVersion }: Completion,
+  { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion }: Completion,
   reward: number,
   others: readonly Span[] = [],
 ): Episode {
@@ -88,5 +125,15 @@ export function toEpisode(
     mask.fill(0, promptLength + from, promptLength + to);
     policyVersions.fill(-1, promptLength + from, promptLength + to);
   }
-  return { promptId: prompt.id, promptLength, tokens, mask, logprobs, policyVersions, finishReason, reward };
+  return {
+    promptId: prompt.id,
+    promptLength,
+    tokens,
+    mask,
+    logprobs,
+    temperature,
+    policyVersions,
+    finishReason,
+    reward,
+  };
 }

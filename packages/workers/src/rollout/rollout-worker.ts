@@ -1,7 +1,13 @@
 import type { Completion, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
-import { hashString, scoreCompletion } from "@treadle/learning";
+import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source } from "@treadle/runtime";
-import { type EvaluationCount, GenerationWorker, type RolloutConfig, toEpisode } from "./generation-worker.ts";
+import {
+  type EvaluationCount,
+  GenerationWorker,
+  type RolloutConfig,
+  sampleKey,
+  toEpisode,
+} from "./generation-worker.ts";
 
 /** Generates completions and scores them. */
 export class RolloutWorker extends GenerationWorker<RolloutConfig> {
@@ -15,6 +21,7 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
       const made = await this.#groupsOf(batch);
       for (const group of made)
         for (const episode of group.episodes) tokens += episode.tokens.length - episode.promptLength;
+      await this.keepCompletions(batch, made);
       await groups.put(...made);
     }
     return { tokens };
@@ -26,7 +33,7 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     const mine = prompts.filter((_, index) => index % this.worldSize === this.rank);
     const completions = await this.engine.generate(
       mine.map((prompt) => prompt.tokens),
-      this.#sampling(0, 0),
+      this.#sampling(0),
     );
     const scores = await Promise.all(
       mine.map((prompt, index) => this.#score(prompt, completions[index] as Completion)),
@@ -36,11 +43,10 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
 
   async #groupsOf(batch: readonly Prompt[]): Promise<EpisodeGroup[]> {
     const { groupSize, temperature } = this.config;
-    // The first prompt's id is unique in the run, so no two calls sample with the same seed.
-    const seed = hashString(`${this.seed}/${batch[0]?.id}`);
     const rows = batch.flatMap((prompt) => Array.from({ length: groupSize }, () => prompt.tokens));
+    const keys = batch.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => sampleKey(prompt, sample)));
     using decode = this.timer("decode");
-    const completions = await this.engine.generate(rows, this.#sampling(temperature, seed));
+    const completions = await this.engine.generate(rows, this.#sampling(temperature), { keys });
     decode[Symbol.dispose]();
     return Promise.all(
       batch.map(async (prompt, index) => {
@@ -53,8 +59,8 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     );
   }
 
-  #sampling(temperature: number, seed: number): Sampling {
-    return { maxTokens: this.config.maxTokens, temperature, stopTokens: [this.tokenizer.stopToken], seed };
+  #sampling(temperature: number): Sampling {
+    return { maxTokens: this.config.maxTokens, temperature, stopTokens: [this.tokenizer.stopToken], seed: this.seed };
   }
 
   async #score(prompt: Prompt, completion: Completion): Promise<number> {

@@ -3,8 +3,8 @@
  *
  * Each may die at any instant, and channels then deliver again what the dead one held. So that what belongs to a lost
  * past mixes with nothing:
- * X1 every attempt has a name that no other has; answers to other observations than the last are let go.
- * X2 `done` is what a policy puts with the trajectories of an attempt, in one turn of the channels: it arrives when they
+ * SE1 every attempt has a name that no other has; answers to other observations than the last are let go.
+ * SE2 `done` is what a policy puts with the trajectories of an attempt, in one turn of the channels: it arrives when they
  *    are delivered, and not otherwise.
  */
 import { TreadleError } from "@treadle/contracts";
@@ -61,7 +61,7 @@ export class Exchange {
     for (;;) {
       const [action] = (await actions.take({ items: 1, key: `${rest.simulator}` })) ?? [];
       if (!action) return undefined;
-      if (action.attempt === this.#attempt && action.time === this.#time) return action; // X1
+      if (action.attempt === this.#attempt && action.time === this.#time) return action; // SE1
     }
   }
 }

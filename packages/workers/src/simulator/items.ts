@@ -14,48 +14,54 @@ const exchange = {
 };
 
 /** What all environments of a simulator show after one step; at time 0, rewards and ends are zero. */
-export const Observation = z.object({
-  ...exchange,
-  /** rank of the policy that answers: the key of observations */
-  policy: z.int().nonnegative(),
-  /** number of the first of these environments among all of the run */
-  firstEnvironment: z.int().nonnegative(),
-  /** the time at which nothing but a value is wanted */
-  horizon: z.int().positive(),
-  observations: floats,
-  finalObservations: floats,
-  rewards: floats,
-  terminated: flags,
-  truncated: flags,
-});
+export const Observation = z
+  .object({
+    ...exchange,
+    /** rank of the policy that answers: the key of observations */
+    policy: z.int().nonnegative(),
+    /** number of the first of these environments among all of the run */
+    firstEnvironment: z.int().nonnegative(),
+    /** the time at which nothing but a value is wanted */
+    horizon: z.int().positive(),
+    observations: floats,
+    finalObservations: floats,
+    rewards: floats,
+    terminated: flags,
+    truncated: flags,
+  })
+  .meta({ module: import.meta.url, exportName: "Observation" });
 export type Observation = z.infer<typeof Observation>;
 
 /**
  * The answer to one observation. `act`: one action for each environment. `done`: the attempt's trajectories are made.
  * `restart`: whoever answered its earlier observations is gone, and with it what it had collected.
  */
-export const Action = z.object({
-  ...exchange,
-  kind: z.enum(["act", "done", "restart"]),
-  policyVersion: z.int().nonnegative(),
-  actions: floats,
-});
+export const Action = z
+  .object({
+    ...exchange,
+    kind: z.enum(["act", "done", "restart"]),
+    policyVersion: z.int().nonnegative(),
+    actions: floats,
+  })
+  .meta({ module: import.meta.url, exportName: "Action" });
 export type Action = z.infer<typeof Action>;
 
 /** `steps` steps of one environment, with values as the policy saw them when it acted. */
-export const Trajectory = z.object({
-  /** its number among all of the run */
-  environment: z.int().nonnegative(),
-  policyVersion: z.int(),
-  observations: floats,
-  actions: floats,
-  logprobs: floats,
-  values: floats,
-  rewards: floats,
-  terminated: flags,
-  truncated: flags,
-  /** value of the final observation; read where `truncated` */
-  finalValues: floats,
-  lastValue: z.number(),
-});
+export const Trajectory = z
+  .object({
+    /** its number among all of the run */
+    environment: z.int().nonnegative(),
+    policyVersion: z.int(),
+    observations: floats,
+    actions: floats,
+    logprobs: floats,
+    values: floats,
+    rewards: floats,
+    terminated: flags,
+    truncated: flags,
+    /** value of the final observation; read where `truncated` */
+    finalValues: floats,
+    lastValue: z.number(),
+  })
+  .meta({ module: import.meta.url, exportName: "Trajectory" });
 export type Trajectory = z.infer<typeof Trajectory>;

@@ -6,9 +6,9 @@
  * collected. A rank submits calls and collects answers in batches, so that any number is under way and one that takes
  * long delays nobody else's.
  *
- * O1 `open` and `close` end whatever their owner had open: a rank that died is followed by one that opens again.
- * O2 a call is answered once, whatever it does; only a pool or driver that fails fails its owner's collecting.
- * O3 an owner that is not open here, because this process is a new one, is told so with a retryable error: what its
+ * TW1 `open` and `close` end whatever their owner had open: a rank that died is followed by one that opens again.
+ * TW2 a call is answered once, whatever it does; only a pool or driver that fails fails its owner's collecting.
+ * TW3 an owner that is not open here, because this process is a new one, is told so with a retryable error: what its
  *    trajectories had left in sandboxes is gone, so they have to begin again.
  */
 import { ActionPool, CpuManager, describeHost, openDriver, type ShellAction, ShellActions } from "@treadle/actions";
@@ -58,7 +58,7 @@ export class ToolWorker extends Worker<ToolConfig> {
     await this.#actions.close();
   }
 
-  /** Begins a session of a rank, by the rank's name (O1). */
+  /** Begins a session of a rank, by the rank's name (TW1). */
   async open(owner: string): Promise<void> {
     await this.close(owner);
     this.#owners.set(owner, {
@@ -151,7 +151,12 @@ export class ToolWorker extends Worker<ToolConfig> {
         state.answers.push({ trajectory, status, exitCode, output: output.toString() });
         state.wake();
       },
-      (error: unknown) => this.#fail(state, error),
+      (error: unknown) => {
+        // What a policy does to its sandbox is its own outcome, not the pool's.
+        if (!(error instanceof TreadleError) || error.code !== "sandbox.lost") return this.#fail(state, error);
+        state.answers.push({ trajectory, status: "sandbox-lost", exitCode: null, output: error.message });
+        state.wake();
+      },
     );
   }
 

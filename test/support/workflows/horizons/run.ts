@@ -96,13 +96,13 @@ const Config = z.strictObject({
 
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const { numEnvironments, horizon, ranks, plays } = config;
-  const simulator = await cluster.launch(
+  const simulator = cluster.launch(
     EchoSimulatorWorker,
     { environment: { name: "echo", stepMs: 4 }, numEnvironments },
     { ranks: { fixed: ranks.simulator } },
   );
-  const rollout = await cluster.launch(ControlRolloutWorker, { model }, { ranks: { fixed: ranks.rollout } });
-  const check = await cluster.launch(CheckWorker, { numEnvironments }, { ranks: { fixed: 1 } });
+  const rollout = cluster.launch(ControlRolloutWorker, { model }, { ranks: { fixed: ranks.rollout } });
+  const check = cluster.launch(CheckWorker, { numEnvironments }, { ranks: { fixed: 1 } });
   const observations = cluster.channel("observations", Observation, { key: "policy" });
   const actions = cluster.channel("actions", Action, { key: "simulator" });
   const trajectories = cluster.channel("trajectories", Trajectory);

@@ -6,7 +6,7 @@ import { ActorConfig } from "@treadle/workers";
 import { z } from "zod";
 import { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker } from "../../workers/learning-ledger.ts";
 
-const task = createArithmeticTask({ minOperand: 0, maxOperand: 2, heldOutFraction: 0 });
+const task = createArithmeticTask({ minOperand: 0, maxOperand: 2, heldOutFraction: 0, validationFraction: 0 });
 export const promptsOf = (step: number, num: number): Prompt[] => task.problemsAt(step, num);
 export { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker };
 
@@ -19,13 +19,13 @@ const model = {
   seed: 1,
   valueHead: false,
   microBatchRows: 16,
-  slotBuckets: [16],
+  slots: 16,
 };
 const { paddingToken } = task.tokenizer;
 
 export default workflow(z.strictObject({ groupSize: z.int() }), async ({ cluster, config, steps, report }) => {
   const { groupSize } = config;
-  const rollout = await cluster.launch(
+  const rollout = cluster.launch(
     ProjectRolloutWorker,
     {
       model,
@@ -37,8 +37,8 @@ export default workflow(z.strictObject({ groupSize: z.int() }), async ({ cluster
     },
     { ranks: { fixed: 2 } },
   );
-  const inference = await cluster.launch(ProjectInferenceWorker, { model, paddingToken }, { ranks: { fixed: 1 } });
-  const actor = await cluster.launch(
+  const inference = cluster.launch(ProjectInferenceWorker, { model, paddingToken }, { ranks: { fixed: 1 } });
+  const actor = cluster.launch(
     LedgerActorWorker,
     ActorConfig.parse({
       model,

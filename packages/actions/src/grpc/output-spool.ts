@@ -1,0 +1,144 @@
+/**
+ * Output on its way to a client that reads slower than it is made: events go straight to the call while it takes them, and
+ * to a file while it does not, so that neither the action waits for its reader nor the server's memory grows.
+ *
+ * OS1 events arrive in the order in which they were given, each once, whether they were spilled or not.
+ * OS2 what a tenant's clients have not read never exceeds its budget: beyond it `give` says no, and takes nothing.
+ * OS3 after `end` and its last event, or `discard`, there is no file, and the budget has its bytes back.
+ */
+
+import { randomUUID } from "node:crypto";
+import { closeSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** What is written to; `drain` comes when it takes more. */
+export type EventSink = {
+  write(event: object): boolean;
+  end(): void;
+  on(event: "drain", listener: () => void): unknown;
+};
+
+/** Bytes that one tenant's clients have not read. */
+export class UnreadBudget {
+  readonly limitBytes: number;
+  #used = 0;
+
+  constructor(limitBytes: number) {
+    this.limitBytes = limitBytes;
+  }
+
+  get usedBytes(): number {
+    return this.#used;
+  }
+
+  take(bytes: number): boolean {
+    if (this.#used + bytes > this.limitBytes) return false;
+    this.#used += bytes;
+    return true;
+  }
+
+  give(bytes: number): void {
+    this.#used -= bytes;
+  }
+}
+
+type SpoolFile = { readonly descriptor: number; written: number; read: number };
+type Stream = "stdout" | "stderr";
+/** of output: a piece of the file. Others are few and small */
+type Spilled = { readonly stream: Stream; readonly bytes: number } | { readonly event: object };
+
+export class OutputSpool {
+  readonly #sink: EventSink;
+  readonly #budget: UnreadBudget;
+  readonly #waiting: Spilled[] = [];
+  #file: SpoolFile | undefined;
+  #isFull = false;
+  #isEnding = false;
+  #isOver = false;
+
+  constructor(sink: EventSink, budget: UnreadBudget) {
+    this.#sink = sink;
+    this.#budget = budget;
+    sink.on("drain", () => {
+      this.#isFull = false;
+      this.#readBack();
+    });
+  }
+
+  /** False when the budget is used up (OS2). */
+  give(stream: Stream, chunk: Buffer): boolean {
+    if (this.#isOver) return true;
+    if (!this.#isFull && this.#waiting.length === 0) {
+      this.#write({ output: { [stream]: chunk } });
+      return true;
+    }
+    if (!this.#budget.take(chunk.length)) return false;
+    const file = this.#open();
+    for (let done = 0; done < chunk.length; )
+      done += writeSync(file.descriptor, chunk, done, chunk.length - done, file.written + done);
+    file.written += chunk.length;
+    this.#waiting.push({ stream, bytes: chunk.length });
+    return true;
+  }
+
+  /** For what is small: when something starts, how it ended. */
+  tell(event: object): void {
+    if (this.#isOver) return;
+    if (!this.#isFull && this.#waiting.length === 0) this.#write(event);
+    else this.#waiting.push({ event });
+  }
+
+  /** Ends the call after its last event. */
+  end(): void {
+    this.#isEnding = true;
+    this.#readBack();
+  }
+
+  /** The client is gone. */
+  discard(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    for (const one of this.#waiting) if ("bytes" in one) this.#budget.give(one.bytes);
+    this.#waiting.length = 0;
+    if (this.#file !== undefined) closeSync(this.#file.descriptor);
+    this.#file = undefined;
+  }
+
+  #readBack(): void {
+    while (!this.#isOver && !this.#isFull) {
+      const next = this.#waiting.shift();
+      if (next === undefined) break;
+      if ("event" in next) {
+        this.#write(next.event);
+        continue;
+      }
+      const chunk = Buffer.alloc(next.bytes);
+      const file = this.#file!;
+      for (let done = 0; done < next.bytes; )
+        done += readSync(file.descriptor, chunk, done, next.bytes - done, file.read + done);
+      file.read += next.bytes;
+      // All of it was read: its room is used again.
+      if (file.read === file.written) file.read = file.written = 0;
+      this.#budget.give(next.bytes);
+      this.#write({ output: { [next.stream]: chunk } });
+    }
+    if (!this.#isEnding || this.#isOver || this.#waiting.length > 0) return;
+    this.discard();
+    this.#sink.end();
+  }
+
+  #write(event: object): void {
+    this.#isFull = !this.#sink.write(event);
+  }
+
+  /** Nobody but this descriptor knows it, so that it goes with the process. */
+  #open(): SpoolFile {
+    if (this.#file === undefined) {
+      const path = join(tmpdir(), `treadle-output-${randomUUID()}`);
+      this.#file = { descriptor: openSync(path, "wx+", 0o600), written: 0, read: 0 };
+      unlinkSync(path);
+    }
+    return this.#file;
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * Ends trajectories before the kernel has to: reservations may be overcommitted, so that together they may want more memory
+ * than the machine has, and the kernel would end whatever it likes. Those furthest above their reservation go first
+ * (`CpuManager.outOfMemory`), each with `sandbox.lost` and this cause.
+ */
+import { readFileSync } from "node:fs";
+import { freemem } from "node:os";
+import type { Clock } from "@treadle/contracts";
+import type { CpuManager } from "../managers/cpu.ts";
+import type { CommandActions } from "./command-actions.ts";
+
+export type MemoryGuardOptions = {
+  readonly actions: CommandActions;
+  readonly cpu: CpuManager;
+  readonly clock: Clock;
+  /** below which trajectories are ended, until as much is free */
+  readonly reserveBytes: number;
+  /** of the node on which the sandboxes are; default: this machine's, without swap */
+  readonly availableBytes?: (() => number) | undefined;
+};
+
+const lookMs = 250;
+
+/** Watches until the returned function is called. */
+export function guardMemory(options: MemoryGuardOptions): () => void {
+  const { actions, cpu, clock, reserveBytes, availableBytes = availableOfHost } = options;
+  let disarm: () => void = () => {};
+  let isOver = false;
+  const look = async (): Promise<void> => {
+    const available = availableBytes();
+    if (available < reserveBytes) {
+      const used = await actions.usedBytes();
+      for (const [nodeId, ofNode] of cpu.byNode(used)) {
+        const total = [...ofNode.values()].reduce((sum, bytes) => sum + bytes, 0);
+        for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - available)))
+          await actions.end(
+            trajectory,
+            `node '${nodeId}' ran out of memory, and it used ${ofNode.get(trajectory)} bytes, the most above its reservation; lower overcommit, or reserve more for it`,
+          );
+      }
+    }
+    if (!isOver) disarm = clock.after(lookMs, () => void look());
+  };
+  disarm = clock.after(lookMs, () => void look());
+  return () => {
+    isOver = true;
+    disarm();
+  };
+}
+
+/** What the kernel can give without ending anything. */
+function availableOfHost(): number {
+  try {
+    const kibibytes = /^MemAvailable:\s+(\d+) kB$/m.exec(readFileSync("/proc/meminfo", "utf8"))?.[1];
+    if (kibibytes !== undefined) return Number(kibibytes) * 1024;
+  } catch {
+    // Not Linux.
+  }
+  return freemem();
+}

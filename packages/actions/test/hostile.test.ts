@@ -1,0 +1,92 @@
+/**
+ * The table of the README's threat model: `npx vitest run --config test/vitest.config.ts packages/actions/test/hostile.test.ts`.
+ */
+import { type AddressInfo, createServer } from "node:net";
+import { afterAll, describe, expect, test } from "vitest";
+import { DockerDriver } from "../src/docker.ts";
+import { CgroupDriver, cgroupDriverLacks, ProcessDriver, type SandboxDriver } from "../src/index.ts";
+import { startDockerEngine } from "./support/docker-engine.ts";
+import { forgeries } from "./support/forgeries.ts";
+import { hostileCommands } from "./support/hostile-commands.ts";
+
+const engine = await startDockerEngine();
+const listener = createServer((socket) => socket.destroy());
+await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", () => resolve()));
+const port = (listener.address() as AddressInfo).port;
+const table = new Map<string, Record<string, string>>();
+
+afterAll(async () => {
+  listener.close();
+  if (typeof engine !== "string") await engine.close();
+  const names = [...new Set([...table.values()].flatMap((row) => Object.keys(row)))];
+  const lines = [...table].map(
+    ([attack, row]) => `| ${attack} | ${names.map((name) => row[name] ?? "").join(" | ")} |`,
+  );
+  console.log(
+    [`| a command that | ${names.join(" | ")} |`, `|${" --- |".repeat(names.length + 1)}`, ...lines].join("\n"),
+  );
+});
+
+type Target = {
+  readonly name: string;
+  readonly make: () => SandboxDriver;
+  readonly lacks?: string | undefined;
+  readonly named: readonly string[];
+};
+const targets: Target[] = [
+  { name: "process", make: () => new ProcessDriver(), named: hostileCommands.map(({ name }) => name) },
+  {
+    name: "cgroup",
+    make: () => new CgroupDriver(),
+    lacks: cgroupDriverLacks(),
+    named: ["makes a user namespace", "fills its working folder beyond its memory"],
+  },
+  {
+    name: "docker",
+    make: () =>
+      new DockerDriver(typeof engine === "string" ? { image: "none" } : { image: engine.image, socket: engine.socket }),
+    lacks: typeof engine === "string" ? engine : undefined,
+    named: ["fills /tmp beyond its memory", "fills its working folder beyond its memory"],
+  },
+];
+
+describe.each(targets)("$name", ({ name, make, lacks, named }) => {
+  test.skipIf(lacks !== undefined)(
+    `holds what it does not name${lacks === undefined ? "" : ` (skipped: ${lacks})`}`,
+    async () => {
+      const driver = make();
+      const open = () => driver.open({ memoryBytes: 96 * 2 ** 20, maxProcesses: 50 });
+      const [sandbox, before] = [await open(), await open()];
+      const hasPython = (await sandbox.exec({ command: ["sh", "-c", "command -v python3"] })).exitCode === 0;
+      const note = (attack: string, outcome: string): void => {
+        table.set(attack, { ...table.get(attack), [name]: outcome });
+      };
+      for (const { name: attack, program, reaches, needs } of hostileCommands) {
+        if (needs === "python3" && !hasPython) note(attack, "not tried: no Python in the image");
+        else if (reaches === "all" && name === "process") note(attack, "not tried: named");
+        else {
+          const command = ["sh", "-c", program.replace("{port}", String(port))] as const;
+          const request = { command, cores: [0], timeoutMs: 20_000, graceMs: 0 };
+          // In another sandbox first: what it leaves there must not be found.
+          await before.exec(request).catch(() => {});
+          const { stdout } = await sandbox.exec(request);
+          const isBroken = stdout.toString().includes("BROKEN");
+          note(attack, isBroken ? "**not held**" : "held");
+          if (!named.includes(attack)) expect([attack, isBroken]).toEqual([attack, false]);
+        }
+      }
+      const shell = (await open()).holdShell();
+      let forged = 0;
+      let tried = 0;
+      for (const { program, reaches, needs } of forgeries) {
+        if ((needs === "python3" && !hasPython) || (reaches === "all" && name === "process")) continue;
+        const { status, exitCode } = await shell.ask({ program, timeoutMs: 2500 });
+        tried++;
+        if (status === "exited" && exitCode === 0) forged++;
+      }
+      note("forges how it ended", `${forged} of ${tried} ways`);
+      expect(forged).toBe(0);
+      await driver.close();
+    },
+  );
+});

@@ -1,0 +1,154 @@
+/**
+ * What the system adds to an action of 100 ms that holds no core while it runs (ARL-Tangram §6.4): decision, cores, driver,
+ * the way there and back. Every driver, by a held shell and by a command. `sleep 0.1` takes more than 100 ms however it is
+ * started, so that every action is followed by the same by hand: a line to a shell that is there, or a process started here.
+ */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { performance } from "node:perf_hooks";
+import {
+  ActionPool,
+  CommandActions,
+  CpuManager,
+  describeHost,
+  openDriver,
+  type SandboxDriver,
+  ShellActions,
+} from "@treadle/actions";
+import { DockerDriver, dockerDriverLacks } from "@treadle/actions/docker";
+import { baseEnvironment } from "@treadle/actions/internal";
+import { median } from "@treadle/contracts";
+import { type BenchRow, row } from "../row.ts";
+
+const actionMs = 100;
+const notMeasured =
+  "several actions at once; a queue; TREADLE_DOCKER_IMAGE names the image without which docker is left out";
+
+type OverheadOptions = {
+  /** of each way */
+  readonly actions?: number | undefined;
+  /** of the driver `docker`; by default TREADLE_DOCKER_IMAGE, and without one it is left out */
+  readonly image?: string | undefined;
+  readonly socket?: string | undefined;
+};
+
+type Overhead = {
+  readonly name: string;
+  /** median of what an action took beyond the same by hand */
+  readonly beyondByHandMs: number;
+  /** median of what an action took beyond its nominal 100 ms */
+  readonly beyondNominalMs: number;
+  /** the latter of the same by hand */
+  readonly byHandBeyondNominalMs: number;
+  /** in a sandbox that isolates, whose cores are written to a control group */
+  readonly isPromised: boolean;
+};
+
+type Act = (cores: number) => Promise<unknown>;
+type Way = {
+  readonly name: string;
+  readonly isPromised: boolean;
+  readonly act: Act;
+  readonly byHand: Act;
+  close(): Promise<void>;
+};
+
+/** The ways take turns, action by action, each right before the same by hand: what the machine does meets both. */
+async function measureOverhead(options: OverheadOptions = {}): Promise<Overhead[]> {
+  const { actions = 40, image = process.env.TREADLE_DOCKER_IMAGE, socket } = options;
+  const drivers: { name: string; make: () => Promise<SandboxDriver> }[] = [];
+  for (const name of ["process", "cgroup"] as const)
+    drivers.push({ name, make: () => openDriver({ drivers: [name] }) });
+  if (image !== undefined && (await dockerDriverLacks(image, socket)) === undefined)
+    for (const fastPath of [true, false])
+      drivers.push({
+        name: fastPath ? fastDocker : "docker, cores by 'update'",
+        make: async () => new DockerDriver({ image, socket, fastPath }),
+      });
+  const shell = spawn("/bin/sh", [], { stdio: ["pipe", "pipe", "ignore"] });
+  const ways: Way[] = [];
+  try {
+    for (const { name, make } of drivers)
+      for (const open of [heldShell, command]) {
+        const driver = await make().catch(() => undefined);
+        if (driver !== undefined) ways.push(await open(name, driver, shell));
+      }
+    const numCores = describeHost().numa.flat().length;
+    const times = ways.map(() => ({ own: [] as number[], byHand: [] as number[] }));
+    for (let n = 0; n < actions; n++)
+      for (const [i, { act, byHand }] of ways.entries()) {
+        // Another number of cores each time, so that they are moved.
+        const cores = Math.min(numCores, 1 + (n % 2));
+        times[i]!.own.push(await timed(() => act(cores)));
+        times[i]!.byHand.push(await timed(() => byHand(cores)));
+      }
+    return ways.map(({ name, isPromised }, i) => {
+      const { own, byHand } = times[i]!;
+      return {
+        name,
+        isPromised,
+        beyondByHandMs: median(own.map((milliseconds, n) => milliseconds - byHand[n]!)),
+        beyondNominalMs: median(own) - actionMs,
+        byHandBeyondNominalMs: median(byHand) - actionMs,
+      };
+    });
+  } finally {
+    for (const way of ways) await way.close();
+    shell.stdin!.end();
+  }
+}
+
+async function timed(run: () => Promise<unknown>): Promise<number> {
+  const startedMs = performance.now();
+  await run();
+  return performance.now() - startedMs;
+}
+
+const fastDocker = "docker, cores by control group";
+const spec = (cpu: number) => ({ kind: "sleep", cost: { cpu } });
+const pause = String(actionMs / 1000);
+const poolOf = () => new ActionPool({ managers: [new CpuManager({ nodes: [describeHost()], overcommit: 8 })] });
+
+async function heldShell(name: string, driver: SandboxDriver, shell: ChildProcess): Promise<Way> {
+  const actions = new ShellActions({ pool: poolOf(), driver, scheduling: "action", sandboxes: "trajectory" });
+  actions.openTrajectory("one");
+  const act = (cores: number) => actions.run("one", spec(cores), { program: `sleep ${pause}` });
+  await act(1);
+  const byHand = (): Promise<unknown> => {
+    const answered = once(shell.stdout!, "data");
+    shell.stdin!.write(`sleep ${pause}; echo done\n`);
+    return answered;
+  };
+  const isPromised = name === "cgroup" || name === fastDocker;
+  return { name: `${name}: held shell`, isPromised, act, byHand, close: () => actions.close() };
+}
+
+async function command(name: string, driver: SandboxDriver): Promise<Way> {
+  const actions = new CommandActions(poolOf(), driver);
+  actions.openTrajectory("one");
+  const act = (cores: number) => actions.submit("one", spec(cores), { command: ["sleep", pause] }).result;
+  await act(1);
+  const byHand = (): Promise<unknown> => once(spawn("sleep", [pause], { env: { ...baseEnvironment } }), "close");
+  return { name: `${name}: a command`, isPromised: name === "cgroup", act, byHand, close: () => actions.close() };
+}
+
+/** What the system adds to an action of 100 ms, by driver; on the fast paths below 3 % of it. */
+export async function benchOverhead(): Promise<BenchRow[]> {
+  const against = { unit: "ms", baseline: actionMs, against: "the 100 ms of the action", notMeasured };
+  return (await measureOverhead()).flatMap(
+    ({ name, beyondByHandMs, beyondNominalMs, byHandBeyondNominalMs, isPromised }) => [
+      row({
+        name: `${name}: what an action takes beyond the same by hand`,
+        value: beyondByHandMs,
+        ...against,
+        ...(isPromised ? { ratioAtMost: 0.03 } : {}),
+      }),
+      row({
+        name: `${name}: beyond 100 ms, of which by hand ${byHandBeyondNominalMs.toFixed(1)} ms`,
+        value: beyondNominalMs,
+        ...against,
+      }),
+    ],
+  );
+}

@@ -1,0 +1,108 @@
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import type { LossSpec } from "@treadle/contracts";
+import { TransformerEngine } from "@treadle/engines";
+import { z } from "zod";
+import { type BenchRow, row } from "./row.ts";
+
+const models = {
+  "2 layers of 64, 256 rows of 10": { contextLength: 10, promptLength: 6 },
+  "2 layers of 64, 256 rows of 48": { contextLength: 48, promptLength: 16 },
+};
+const operations = ["generation", "scoring", "training"] as const;
+const shape = { vocabSize: 16, layers: 2, width: 64, heads: 4 };
+const numRows = 256;
+const rounds = 20;
+
+const loss: LossSpec = {
+  type: "policy-gradient",
+  ratio: "token",
+  clipLow: 0.2,
+  clipHigh: 0.28,
+  klCoefficient: 0,
+  entropyCoefficient: 0,
+};
+
+type Case = (typeof models)[keyof typeof models] & { name: string; operation: (typeof operations)[number] };
+const cases = Object.entries(models).flatMap(([name, model]): Case[] =>
+  operations.map((operation) => ({ name: `${operation}, ${name}`, operation, ...model })),
+);
+
+const besideSources = (name: string) => fileURLToPath(new URL(`../pytorch/${name}`, import.meta.url));
+
+/** The embedded engine beside PyTorch, same model and batch, on one core each. */
+export async function* benchEmbedded(): AsyncIterable<BenchRow> {
+  const pytorch = await pytorchMilliseconds();
+  for (const [index, one] of cases.entries()) {
+    const value = await leastMilliseconds(one);
+    const baseline = pytorch.milliseconds[index] ?? null;
+    yield row({
+      name: one.name,
+      value,
+      unit: "ms",
+      baseline,
+      against: pytorch.against,
+      ratioAtMost: 2.5,
+      notMeasured: "processor time, so no waiting; PyTorch runs where $TREADLE_PYTHON, or python3, imports it",
+    });
+  }
+}
+
+async function leastMilliseconds({ operation, contextLength, promptLength }: Case): Promise<number> {
+  const engine = await TransformerEngine.create({ ...shape, contextLength });
+  const columns = contextLength;
+  // Prompts differ: the engine reads equal ones once, which PyTorch here does not.
+  const scrambled = (i: number) =>
+    (Math.imul(Math.imul(i + 1, 0x9e3779b1) ^ 0x5bd1e995, 0x85ebca6b) >>> 9) % shape.vocabSize;
+  const tokens = Int32Array.from({ length: numRows * columns }, (_, i) => scrambled(i));
+  const prompts = Array.from({ length: numRows }, (_, row) =>
+    tokens.slice(row * columns, row * columns + promptLength),
+  );
+  const fill = (value: (i: number) => number) =>
+    Float32Array.from({ length: numRows * columns }, (_, i) => (i % columns === 0 ? 0 : value(i)));
+  const advantages = fill(Math.sin);
+  const batch = {
+    rows: numRows,
+    columns,
+    tokens,
+    weights: fill(() => 1),
+    advantages,
+    oldLogprobs: fill((i) => Math.cos(i) / 10 - 2.7),
+  };
+  const run: Record<Case["operation"], () => Promise<unknown>> = {
+    generation: () => engine.generate(prompts, { maxTokens: columns, temperature: 1, stopTokens: [], seed: 0 }),
+    scoring: () => engine.logprobs(batch),
+    training: () => engine.forwardBackward(batch, loss),
+  };
+  let least = Number.POSITIVE_INFINITY;
+  for (let round = 0; round < rounds; round++) {
+    const before = process.cpuUsage();
+    await run[operation]();
+    const { user, system } = process.cpuUsage(before);
+    least = Math.min(least, (user + system) / 1000);
+  }
+  await engine.close();
+  return least;
+}
+
+const Committed = z.object({ against: z.string(), milliseconds: z.record(z.string(), z.number()) });
+
+/** Measured where PyTorch is, else as it was measured elsewhere; in the order of `cases`. */
+async function pytorchMilliseconds(): Promise<{ against: string; milliseconds: (number | undefined)[] }> {
+  const python = process.env["TREADLE_PYTHON"] ?? "python3";
+  const version = await promisify(execFile)(python, ["-c", "import torch; print(torch.__version__)"]).catch(
+    () => undefined,
+  );
+  if (!version) {
+    const { against, milliseconds } = Committed.parse(
+      JSON.parse(await readFile(besideSources("pytorch.json"), "utf8")),
+    );
+    return { against, milliseconds: cases.map(({ name }) => milliseconds[name]) };
+  }
+  const running = promisify(execFile)(python, [besideSources("pytorch.py")]);
+  running.child.stdin?.end(JSON.stringify(cases.map((one) => ({ ...shape, ...one, rows: numRows, rounds }))));
+  const milliseconds = z.array(z.number()).parse(JSON.parse((await running).stdout));
+  return { against: `PyTorch ${version.stdout.trim()} on one core`, milliseconds };
+}

@@ -1,0 +1,45 @@
+/** Measures Treadle on this machine, each figure next to the same work done another way in the same run. */
+import { benchDecisions } from "./actions/decisions.ts";
+import { benchOverhead } from "./actions/overhead.ts";
+import { benchPolicies } from "./actions/policies.ts";
+import { benchReplay } from "./actions/replay.ts";
+import { benchSandboxes } from "./actions/sandboxes.ts";
+import { benchEmbedded } from "./embedded.ts";
+import { benchPlanner } from "./planner.ts";
+import type { BenchRow } from "./row.ts";
+import { benchBulk } from "./runtime/bulk.ts";
+import { benchGroupCall } from "./runtime/group-call.ts";
+import { benchLock } from "./runtime/lock.ts";
+import { benchNetwork } from "./runtime/network.ts";
+import { benchScale } from "./runtime/scale.ts";
+import { benchSmallItems } from "./runtime/small-items.ts";
+import { benchStart } from "./runtime/start.ts";
+import { benchStepShare } from "./runtime/step-share.ts";
+import { benchSimulation } from "./simulation.ts";
+import { benchTrajectories } from "./trajectories.ts";
+import { benchTransport } from "./transport/transport.ts";
+
+export type { BenchRow } from "./row.ts";
+
+/** By the name that `treadle bench --only` takes; rows come as they are measured. */
+export const measurements: Readonly<
+  Record<string, () => AsyncIterable<BenchRow> | Iterable<BenchRow> | Promise<BenchRow[]>>
+> = {
+  transport: () => benchTransport(),
+  "group-call": benchGroupCall,
+  "small-items": benchSmallItems,
+  bulk: benchBulk,
+  lock: benchLock,
+  network: benchNetwork,
+  scale: benchScale,
+  start: benchStart,
+  "step-share": benchStepShare,
+  embedded: benchEmbedded,
+  planner: benchPlanner,
+  "actions-decisions": benchDecisions,
+  actions: async () => [...benchPolicies(), ...(await benchSandboxes())],
+  "actions-overhead": benchOverhead,
+  "actions-replay": benchReplay,
+  simulation: benchSimulation,
+  trajectories: benchTrajectories,
+};

@@ -1,0 +1,39 @@
+import { TreadleError } from "@treadle/contracts";
+import { type ReplayUntil, replayRun } from "@treadle/runtime/runner";
+import { Command } from "commander";
+import { renderReplay, renderState } from "../view/replay-text.ts";
+import { chooseRun, findProjectRoot } from "./project.ts";
+
+export function replayCommand(): Command {
+  return new Command("replay")
+    .description("decides a recorded run once more: proves that it decides the same, or shows its state at an instant")
+    .argument("[run]", "id of the run (default: the newest); it must have run with observe.record=true")
+    .option("--runs <folder>", "where runs keep their folders")
+    .option(
+      "--until <instant>",
+      "shows the whole state after a step ('12') or a time since the start ('90s', '1500ms')",
+    )
+    .option("--json", "prints the result as JSON")
+    .action(async (runId: string | undefined, flags: { runs?: string; until?: string; json?: boolean }) => {
+      const { path } = await chooseRun(runId, flags.runs);
+      const { recordings, state } = await replayRun(
+        path,
+        findProjectRoot(),
+        flags.until === undefined ? undefined : untilOf(flags.until),
+      );
+      const text = state === undefined ? renderReplay(recordings) : renderState(state);
+      process.stdout.write(`${flags.json ? JSON.stringify(state ?? recordings) : text}\n`);
+    });
+}
+
+function untilOf(text: string): ReplayUntil {
+  const [, digits = "", unit] = /^(\d+(?:\.\d+)?)(ms|s|m)?$/.exec(text) ?? [];
+  const value = Number(digits);
+  if (digits !== "" && unit === undefined && Number.isInteger(value) && value > 0) return { step: value };
+  if (digits !== "" && unit !== undefined)
+    return { seconds: value * { ms: 0.001, s: 1, m: 60 }[unit as "ms" | "s" | "m"] };
+  throw new TreadleError(
+    "config.invalid",
+    `--until '${text}' is not allowed: a step such as '12' is, or a time since the start such as '90s', '1.5m' or '1500ms'`,
+  );
+}

@@ -1,0 +1,48 @@
+import type { Profile, RunEvent } from "@treadle/contracts";
+import { type ComparedPlan, type CompareOptions, compareModes } from "@treadle/runtime/runner";
+import { simulate } from "@treadle/simulation";
+import type { SimulatedPlan } from "./judge.ts";
+
+export type ComparedWorkload = {
+  readonly name: string;
+  readonly components: number;
+  readonly plans: readonly SimulatedPlan[];
+  /** what predictions and simulations rest on */
+  readonly profile: Profile;
+  /** until the profile was there and plans were tried, which automatic placement costs once */
+  readonly profileSeconds: number;
+  /** how late timers were meanwhile, on average */
+  readonly profileLateMs: number;
+};
+
+/** Virtual steps cost next to nothing, and the median of few says little where steps differ. */
+const leastSimulatedSteps = 40;
+
+/** One workload in every mode, as planned and automatically, measured and simulated. */
+export async function compareWorkload(
+  name: string,
+  options: Omit<CompareOptions, "onEvent" | "onPlan">,
+): Promise<ComparedWorkload> {
+  const { plans, profile, profileSeconds, profileLateMs } = await compareModes({
+    ...options,
+    onEvent: warnings,
+    onPlan: (plan) => process.stderr.write(`${name}: ${plan}\n`),
+  });
+  const simulated = plans.map((each) => ({ ...each, simulated: simulateOne(each, profile, options.steps) }));
+  const components = Object.keys(profile.components).length;
+  return { name, components, plans: simulated, profile, profileSeconds, profileLateMs };
+}
+
+/** A plan that cannot be simulated is told of in its row; the others are none the worse for it. */
+function simulateOne({ plan, devices }: ComparedPlan, profile: Profile, steps: number): SimulatedPlan["simulated"] {
+  try {
+    const { stepSeconds } = simulate({ plan, devices, profile, steps: Math.max(steps, leastSimulatedSteps), seed: 0 });
+    return { seconds: stepSeconds.p50 };
+  } catch (error) {
+    return { failure: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+function warnings(event: RunEvent): void {
+  if (event.type === "log" || event.type === "worker-died") process.stderr.write(`${JSON.stringify(event)}\n`);
+}

@@ -1,0 +1,161 @@
+/**
+ * `treadle compare --random`: workloads that a workflow's `draw.ts` draws, each compared and judged; what misses a limit is
+ * made as small as it can be and printed as a configuration.
+ *
+ * Owner of: the file of results, so that a long series can be ended and gone on with.
+ */
+import { appendFile, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import { loadFile } from "@treadle/runtime/runner";
+import { stringify } from "yaml";
+import { z } from "zod";
+import { type ComparedWorkload, compareWorkload } from "./compared-workload.ts";
+import { isMissed, type Judged, judge } from "./judge.ts";
+import { shrink } from "./shrink.ts";
+
+/** What `draw.ts` of a workflow's folder exports. */
+type Drawer = {
+  readonly draw: (seed: number, index: number) => unknown;
+  readonly smaller: (workload: unknown) => Iterable<unknown>;
+  readonly configOf: (workload: unknown) => object;
+};
+
+export type DrawnResult = {
+  readonly seed: number;
+  readonly index: number;
+  /** a configuration file */
+  readonly configuration: string;
+  /** absent where it could not run */
+  readonly compared?: ComparedWorkload;
+  readonly failure?: string;
+};
+
+export type DrawnOptions = Omit<Parameters<typeof compareWorkload>[1], "configFile"> & {
+  /** of each seed */
+  readonly count: number;
+  readonly seeds: readonly number[];
+  /** workloads that are measured at once */
+  readonly parallel: number;
+  /** results are added to it, and what it has is not measured again */
+  readonly resultsFile: string | undefined;
+  readonly mostShrinks: number;
+  readonly print: (text: string) => void;
+};
+
+const Kept = z.looseObject({ seed: z.int(), index: z.int(), configuration: z.string() });
+
+export async function compareDrawn(options: DrawnOptions, onResult: (result: DrawnResult) => void): Promise<void> {
+  const drawer = await loadDrawer(options.workflow);
+  const { seeds, count, resultsFile, parallel } = options;
+  const kept = resultsFile === undefined ? [] : await readResults(resultsFile);
+  const left = seeds.flatMap((seed) => Array.from({ length: count }, (_, index) => ({ seed, index })));
+  const work = async (): Promise<void> => {
+    for (let next = left.shift(); next && !options.stop?.aborted; next = left.shift()) {
+      const { seed, index } = next;
+      const workload = drawer.draw(seed, index);
+      const configuration = stringify(drawer.configOf(workload));
+      const known = kept.find((each) => each.seed === seed && each.index === index);
+      if (known && known.configuration !== configuration) {
+        throw new TreadleError(
+          "problem.invalid",
+          `'${resultsFile}' has another workload ${index} of seed ${seed} than is drawn now; remove the file, or give another`,
+        );
+      }
+      if (known) {
+        onResult(known);
+        continue;
+      }
+      const result = { seed, index, configuration, ...(await compareOne(nameOf(seed, index), configuration, options)) };
+      if (options.stop?.aborted) return;
+      onResult(result);
+      if (resultsFile !== undefined) await appendFile(resultsFile, `${JSON.stringify(result)}\n`);
+      await makeSmaller(result, workload, drawer, options);
+    }
+  };
+  await Promise.all(Array.from({ length: parallel }, work));
+}
+
+/** Of one that misses a limit: the smallest workload that misses the same is printed. */
+async function makeSmaller(
+  { seed, index, compared }: DrawnResult,
+  workload: unknown,
+  drawer: Drawer,
+  options: DrawnOptions,
+): Promise<void> {
+  const missed = compared ? judge(compared.plans).filter(isMissed) : [];
+  if (missed.length === 0 || options.mostShrinks === 0) return;
+  const name = nameOf(seed, index);
+  const check = async (smaller: unknown): Promise<Judged[] | undefined> => {
+    const configuration = stringify(drawer.configOf(smaller));
+    const { compared: again } = await compareOne(`${name}, smaller`, configuration, options);
+    const missedAgain = again ? judge(again.plans).filter(isMissed) : [];
+    return missedAgain.some((one) => missed.some(({ of, plan }) => of === one.of && plan.mode === one.plan.mode))
+      ? missedAgain
+      : undefined;
+  };
+  const smallest = await shrink(
+    { workload, failure: missed },
+    { smaller: drawer.smaller, check, mostTries: options.mostShrinks },
+  );
+  options.print(
+    `# ${name}: ${smallest.failure.map(describeMiss).join("; ")}\n${stringify(drawer.configOf(smallest.workload))}`,
+  );
+}
+
+const nameOf = (seed: number, index: number): string => `${seed}-${index}`;
+
+export function describeMiss({ of, plan, off, limit }: Judged): string {
+  const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
+  const what = of === "auto" ? "auto is above the best mode" : `${plan.mode} (${plan.by}) is ${of} off`;
+  return `${what} by ${percent(off)}, allowed are ${percent(limit)}`;
+}
+
+async function compareOne(
+  name: string,
+  configuration: string,
+  options: DrawnOptions,
+): Promise<Pick<DrawnResult, "compared" | "failure">> {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-drawn-"));
+  const configFile = join(folder, `${name.replaceAll(/[^\w-]/g, "-")}.yaml`);
+  try {
+    await writeFile(configFile, configuration);
+    // A profile of its own: others are measured meanwhile, and the one of the workflow is not of this workload.
+    const overrides = [...(options.overrides ?? []), `placement.auto.profile=${join(folder, "profile.json")}`];
+    return { compared: await compareWorkload(name, { ...options, overrides, configFile }) };
+  } catch (error) {
+    if (options.stop?.aborted || !(error instanceof TreadleError)) {
+      if (options.stop?.aborted) return {};
+      throw error;
+    }
+    return { failure: error.message };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function loadDrawer(workflow: string): Promise<Drawer> {
+  const exports = (await loadFile(workflow, "draw")) as Partial<Drawer> | undefined;
+  if (exports?.draw && exports.smaller && exports.configOf) return exports as Drawer;
+  throw new TreadleError(
+    "problem.invalid",
+    `--random: '${workflow}' draws no workloads: it has no 'draw.ts' that exports 'draw', 'smaller' and 'configOf'; 'workflows/emulated' has`,
+  );
+}
+
+async function readResults(path: string): Promise<DrawnResult[]> {
+  const text = await readFile(path, "utf8").catch(() => "");
+  const lines = text.split("\n").filter((line) => line !== "");
+  return lines.map((line, i) => {
+    try {
+      return Kept.parse(JSON.parse(line)) as unknown as DrawnResult;
+    } catch (cause) {
+      throw new TreadleError(
+        "problem.invalid",
+        `--results '${path}' has no result in line ${i + 1}; remove the line, or give another file`,
+        { cause },
+      );
+    }
+  });
+}

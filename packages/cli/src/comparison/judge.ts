@@ -1,0 +1,65 @@
+/** What a comparison promises, and where one workload misses it. Pure. */
+import type { ComparedPlan } from "@treadle/runtime/runner";
+
+export type SimulatedPlan = ComparedPlan & {
+  /** the median step on virtual time, or why there is none */
+  readonly simulated: { readonly seconds: number } | { readonly failure: string };
+};
+
+/** `off`: relative, above 0 where more was said than measured; of `auto`, what it took above the best mode. */
+export type Judged = {
+  readonly of: "auto" | "predicted" | "simulated";
+  readonly plan: SimulatedPlan;
+  readonly off: number;
+  readonly limit: number;
+};
+
+/** Automatic placement against the best measured mode; nearly always, and always. */
+export const autoLimits = { nearly: 0.03, always: 0.06 } as const;
+/** Of predictions and simulations against what was measured, most of the time. */
+const predictionLimits = { temporal: 0.02, spatial: 0.05, hybrid: 0.05 } as const;
+const simulationLimit = 0.03;
+
+export const isMissed = ({ off, limit, of }: Judged): boolean => (of === "auto" ? off : Math.abs(off)) > limit;
+
+/** Everything about one workload that has a limit. */
+export function judge(plans: readonly SimulatedPlan[]): Judged[] {
+  const judged: Judged[] = [];
+  const modes = plans.filter(({ by }) => by !== "auto").map(({ stepSeconds }) => stepSeconds);
+  for (const plan of plans) {
+    const { by, mode, stepSeconds, predictedSeconds, simulated } = plan;
+    if (by === "auto" && modes.length > 0)
+      judged.push({ of: "auto", plan, off: stepSeconds / Math.min(...modes) - 1, limit: autoLimits.nearly });
+    if (predictedSeconds !== undefined)
+      judged.push({ of: "predicted", plan, off: predictedSeconds / stepSeconds - 1, limit: predictionLimits[mode] });
+    if ("seconds" in simulated)
+      judged.push({ of: "simulated", plan, off: simulated.seconds / stepSeconds - 1, limit: simulationLimit });
+  }
+  return judged;
+}
+
+/** How many of each kind there are, and how many of them are within their limit; `auto` also within the one for all. */
+export function tally(
+  judged: readonly Judged[],
+): { readonly what: string; readonly within: number; readonly all: number }[] {
+  const count = (what: string, of: readonly Judged[], isWithin = (one: Judged) => !isMissed(one)) => ({
+    what,
+    within: of.filter(isWithin).length,
+    all: of.length,
+  });
+  const percent = (share: number): string => `${Math.round(100 * share)} %`;
+  const auto = judged.filter(({ of }) => of === "auto");
+  const predicted = judged.filter(({ of }) => of === "predicted");
+  const temporal = predicted.filter(({ plan }) => plan.mode === "temporal");
+  const others = predicted.filter(({ plan }) => plan.mode !== "temporal");
+  return [
+    count(`auto within ${percent(autoLimits.nearly)} of the best mode`, auto),
+    count(`auto within ${percent(autoLimits.always)}`, auto, ({ off }) => off <= autoLimits.always),
+    count(`temporal predicted within ${percent(predictionLimits.temporal)}`, temporal),
+    count(`others predicted within ${percent(predictionLimits.spatial)}`, others),
+    count(
+      `simulated within ${percent(simulationLimit)}`,
+      judged.filter(({ of }) => of === "simulated"),
+    ),
+  ];
+}

@@ -1,0 +1,95 @@
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseTrust } from "@treadle/transport";
+import fc from "fast-check";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { addNode, initCluster, removeNode } from "../src/cluster-folder.ts";
+
+const setup = { servers: ["127.0.0.1:4222"] };
+const invalid = { code: "config.invalid" };
+let above: string;
+let folder: string;
+
+beforeEach(async () => {
+  above = await mkdtemp(join(tmpdir(), "treadle-cluster-"));
+  folder = join(above, "keys");
+});
+afterEach(() => rm(above, { recursive: true, force: true }));
+
+const contents = async (): Promise<string> => {
+  const files = await readdir(above, { recursive: true, withFileTypes: true });
+  const texts = files
+    .filter((file) => file.isFile())
+    .map(async ({ parentPath, name }) => [join(parentPath, name), await readFile(join(parentPath, name), "utf8")]);
+  return JSON.stringify(await Promise.all(texts));
+};
+const namesOf = async () => parseTrust(await readFile(join(folder, "trust"), "utf8"), "").map(({ name }) => name);
+
+test("keys are their owner's alone and kept from git, and the trust file names them", async () => {
+  await initCluster(folder, setup, ["a", "b"]);
+  await addNode(folder, "c");
+  expect(await namesOf()).toEqual([undefined, "a", "b", "c"]);
+  expect((await stat(folder)).mode & 0o777).toBe(0o700);
+  for (const file of await readdir(folder)) expect((await stat(join(folder, file))).mode & 0o777, file).toBe(0o600);
+  expect(await readFile(join(folder, ".gitignore"), "utf8")).toBe("*\n");
+});
+
+const badName = fc.oneof(
+  fc.constantFrom("", "x/../../evil", "..", "has space", "a\nrunner b", "a#b", "a.b", "*", ">", "ü", "x".repeat(61)),
+  fc.string().filter((name) => !/^[A-Za-z0-9_-]{1,60}$/.test(name)),
+);
+
+test("names that are no names, and names twice, are refused before anything is written", async () => {
+  await expect(initCluster(folder, setup, ["a", "a"])).rejects.toMatchObject(invalid);
+  expect(await readdir(above)).toEqual([]);
+  await fc.assert(
+    fc.asyncProperty(badName, async (name) => {
+      await expect(initCluster(folder, setup, ["a", name])).rejects.toMatchObject(invalid);
+      expect(await readdir(above)).toEqual([]);
+    }),
+    { numRuns: 30 },
+  );
+  await initCluster(folder, setup, ["a"]);
+  const before = await contents();
+  await fc.assert(
+    fc.asyncProperty(fc.oneof(badName, fc.constant("a")), async (name) => {
+      await expect(addNode(folder, name)).rejects.toMatchObject(invalid);
+      expect(await contents()).toBe(before);
+    }),
+    { numRuns: 30 },
+  );
+});
+
+test("a folder that holds anything stays as it is", async () => {
+  await writeFile(join(above, "trust"), "mine", { mode: 0o644 });
+  const mode = (await stat(above)).mode;
+  await expect(initCluster(above, setup, [])).rejects.toMatchObject({
+    ...invalid,
+    message: expect.stringContaining("trust"),
+  });
+  expect([(await stat(above)).mode, await readdir(above)]).toEqual([mode, ["trust"]]);
+  expect(await readFile(join(above, "trust"), "utf8")).toBe("mine");
+  await initCluster(folder, setup, []);
+  await expect(initCluster(folder, setup, [])).rejects.toMatchObject(invalid);
+  await writeFile(join(folder, "node-b.nk"), "another's");
+  const before = await contents();
+  await expect(addNode(folder, "b")).rejects.toMatchObject({
+    ...invalid,
+    message: expect.stringContaining("node-b.nk"),
+  });
+  expect(await contents()).toBe(before);
+});
+
+test("a node that is removed is admitted by no server and trusted by nobody", async () => {
+  await initCluster(folder, setup, ["a", "b"]);
+  const key = parseTrust(await readFile(join(folder, "trust"), "utf8"), "").find(({ name }) => name === "a")?.key;
+  await removeNode(folder, "a");
+  expect(await namesOf()).toEqual([undefined, "b"]);
+  expect(key).toMatch(/^U/);
+  expect(await contents()).not.toContain(key);
+  expect(await readdir(folder)).not.toContain("node-a.nk");
+  await expect(removeNode(folder, "a")).rejects.toMatchObject({ ...invalid, message: expect.stringContaining("b") });
+  await addNode(folder, "a");
+  expect(await contents()).not.toContain(key);
+});

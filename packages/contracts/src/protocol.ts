@@ -1,0 +1,353 @@
+/**
+ * Everything that two processes of a run say to each other, verb by verb: who asks, who answers, what is asked and what is
+ * answered. PROTOCOL.md lists the same.
+ *
+ * `Peer.request` and `Peer.handle`, `ask` and `answering`, `publishTo` and `listenTo` infer from these maps, and parse at
+ * their edge: whoever acts on a body or an answer has it from a schema. Parsing copies the fields of the body itself; what
+ * is opaque on the way (arguments, values, blocks of items) passes untouched.
+ */
+import { z } from "zod";
+import {
+  CheckReply,
+  EndCommand,
+  ExitedCommand,
+  FilesCommand,
+  FilesReply,
+  HeartbeatsEvent,
+  LogEvent,
+  ReleaseCommand,
+  RunStatus,
+  SpawnCommand,
+  SpawnReply,
+  StopCommand,
+} from "./control.ts";
+import {
+  CallReply,
+  CallRequest,
+  Configuration,
+  DepotsReply,
+  DepotsRequest,
+  GiveUpMessage,
+  isPlainReply,
+  KeepReply,
+  KeepRequest,
+  LockReply,
+  LockRequest,
+  MessageEnvelope,
+  OnloadReply,
+  PeerDiedMessage,
+  PutRequest,
+  ReadKeptReply,
+  ReadKeptRequest,
+  ReadyMessage,
+  ResizeMessage,
+  ResolveReply,
+  ResolveRequest,
+  SaveStateRequest,
+  SegmentsMessage,
+  TakeReply,
+  TakeRequest,
+  UnlockRequest,
+  WriteArtifactRequest,
+} from "./messages.ts";
+import { SpanBatch } from "./span-record.ts";
+
+type Process = "runner" | "worker" | "depot" | "node agent" | "command line";
+
+/** One thing that may be said over a link. */
+export type Verb = {
+  readonly from: readonly Process[];
+  readonly to: Process;
+  readonly means: string;
+  readonly request: z.ZodType;
+  /** absent: a notification, for whose effect nobody waits */
+  readonly reply?: z.ZodType;
+  /** A reply for which it holds is well formed at a look: for calls, whose schema costs as much as the way there. */
+  readonly isPlainReply?: (reply: unknown) => boolean;
+};
+
+/** What may be said over links of one kind. */
+export type Protocol = Readonly<Record<string, Pick<Verb, "request" | "reply" | "isPlainReply">>>;
+
+const empty = z.object({});
+const done = z.void();
+
+/** Between the processes of a run, over links. */
+export const runProtocol = {
+  call: {
+    from: ["runner", "worker"],
+    to: "worker",
+    means: "run a method; the request's cancellation cancels the call",
+    request: CallRequest,
+    reply: CallReply,
+    isPlainReply,
+  },
+  message: {
+    from: ["worker"],
+    to: "worker",
+    means: "`send`, `broadcast` and the other collectives; answered when the receiver has room",
+    request: MessageEnvelope,
+    reply: done,
+  },
+  onload: {
+    from: ["runner"],
+    to: "worker",
+    means: "take memory on the devices; a grant of the device lock waits for it",
+    request: empty,
+    reply: OnloadReply,
+  },
+  offload: {
+    from: ["runner"],
+    to: "worker",
+    means: "give the memory of the devices back, which another one needs",
+    request: empty,
+    reply: done,
+  },
+  resize: {
+    from: ["runner"],
+    to: "worker",
+    means: "the group has grown or shrunk between two steps",
+    request: ResizeMessage,
+    reply: done,
+  },
+  stop: {
+    from: ["runner"],
+    to: "worker",
+    means: "tear down and end",
+    request: empty,
+    reply: done,
+  },
+  "peer-died": {
+    from: ["runner"],
+    to: "worker",
+    means: "another worker died: nothing of it is waited for any more",
+    request: PeerDiedMessage,
+  },
+  "give-up": {
+    from: ["runner"],
+    to: "worker",
+    means: "a call that failed because of a peer is not made again: the calls behind it go on",
+    request: GiveUpMessage,
+  },
+  "segments.reuse": {
+    from: ["runner"],
+    to: "worker",
+    means: "segments that the worker wrote are free to be written again",
+    request: SegmentsMessage,
+  },
+  configuration: {
+    from: ["worker"],
+    to: "runner",
+    means: "the first question: the component's configuration, and its saved state",
+    request: empty,
+    reply: Configuration,
+  },
+  ready: {
+    from: ["worker"],
+    to: "runner",
+    means: "set up, with its state restored",
+    request: ReadyMessage,
+    reply: done,
+  },
+  resolve: {
+    from: ["worker"],
+    to: "runner",
+    means: "where another worker listens",
+    request: ResolveRequest,
+    reply: ResolveReply,
+  },
+  "channel.put": {
+    from: ["worker"],
+    to: "runner",
+    means: "items into a channel; answered when there is credit for them",
+    request: PutRequest,
+    reply: done,
+  },
+  "channel.take": {
+    from: ["worker"],
+    to: "runner",
+    means: "a batch out of a channel; answered when there is one",
+    request: TakeRequest,
+    reply: TakeReply,
+  },
+  "segments.read": {
+    from: ["worker"],
+    to: "runner",
+    means: "the memory of large items that it took is out of its reach",
+    request: SegmentsMessage,
+  },
+  depots: {
+    from: ["worker"],
+    to: "runner",
+    means: "where large items of a channel can be kept and read on other nodes",
+    request: DepotsRequest,
+    reply: DepotsReply,
+  },
+  "lock.acquire": {
+    from: ["worker"],
+    to: "runner",
+    means: "the devices of the rank; answered with the fencing token of the grant",
+    request: LockRequest,
+    reply: LockReply,
+  },
+  "lock.release": {
+    from: ["worker"],
+    to: "runner",
+    means: "the end of a grant",
+    request: UnlockRequest,
+    reply: done,
+  },
+  "state.save": {
+    from: ["worker"],
+    to: "runner",
+    means: "a state, from a worker that does not see the run's folder",
+    request: SaveStateRequest,
+    reply: done,
+  },
+  "artifact.write": {
+    from: ["worker"],
+    to: "runner",
+    means: "a file for people to look at",
+    request: WriteArtifactRequest,
+    reply: done,
+  },
+  telemetry: {
+    from: ["worker"],
+    to: "runner",
+    means: "spans and counters since the last batch",
+    request: SpanBatch,
+  },
+  "payload.keep": {
+    from: ["worker"],
+    to: "depot",
+    means: "keep a copy of an item on this node",
+    request: KeepRequest,
+    reply: KeepReply,
+  },
+  "payload.read": {
+    from: ["worker", "runner"],
+    to: "depot",
+    means: "the bytes of an item that lies on this node",
+    request: ReadKeptRequest,
+    reply: ReadKeptReply,
+  },
+  "payload.free": {
+    from: ["runner"],
+    to: "depot",
+    means: "items that nobody will ask for any more",
+    request: SegmentsMessage,
+  },
+} as const satisfies Record<string, Verb>;
+export type RunProtocol = typeof runProtocol;
+
+/** A command was carried out, which is all that there is to say. */
+export const acknowledged = z.null();
+
+/** Commands over the control plane, which carries JSON, by who answers them: the kind of the member. */
+export const commands = {
+  node: {
+    ping: {
+      from: ["runner"],
+      to: "node agent",
+      means: "whether the agent is there, asked when something of it has ended without a word",
+      request: empty,
+      reply: acknowledged,
+    },
+    check: {
+      from: ["runner"],
+      to: "node agent",
+      means: "the code that the agent would run",
+      request: empty,
+      reply: CheckReply,
+    },
+    files: {
+      from: ["runner"],
+      to: "node agent",
+      means: "the files of that code by their hashes, a page after a path, to name those that differ",
+      request: FilesCommand,
+      reply: FilesReply,
+    },
+    spawn: {
+      from: ["runner"],
+      to: "node agent",
+      means: "start a worker's process; asked twice, it is done once",
+      request: SpawnCommand,
+      reply: SpawnReply,
+    },
+    end: {
+      from: ["runner"],
+      to: "node agent",
+      means: "end a process at once",
+      request: EndCommand,
+      reply: acknowledged,
+    },
+    stop: {
+      from: ["runner"],
+      to: "node agent",
+      means: "wait for a process's orderly end, then end it",
+      request: StopCommand,
+      reply: acknowledged,
+    },
+    release: {
+      from: ["runner"],
+      to: "node agent",
+      means: "end every process of a run; answered when they are gone",
+      request: ReleaseCommand,
+      reply: acknowledged,
+    },
+  },
+  run: {
+    exited: {
+      from: ["node agent"],
+      to: "runner",
+      means: "a worker's process has ended",
+      request: ExitedCommand,
+      reply: acknowledged,
+    },
+    status: {
+      from: ["command line"],
+      to: "runner",
+      means: "how the run goes, and who waits for whom",
+      request: empty,
+      reply: RunStatus,
+    },
+    stop: {
+      from: ["command line"],
+      to: "runner",
+      means: "end the run after the step under way",
+      request: empty,
+      reply: acknowledged,
+    },
+  },
+} as const satisfies Record<"node" | "run", Record<string, Verb>>;
+export type Commands = typeof commands;
+
+/** Events of one run, on topics such as `log.<run>`: at most once, to whoever listens. */
+export const topics = {
+  heartbeats: {
+    from: ["node agent"],
+    to: "runner",
+    means: "every worker of the run on a node is there, once a second",
+    request: HeartbeatsEvent,
+  },
+  log: { from: ["node agent"], to: "runner", means: "lines that workers wrote", request: LogEvent },
+} as const satisfies Record<string, Verb>;
+export type Topics = typeof topics;
+
+type Replying<P> = { [V in keyof P]: P[V] extends { readonly reply: z.ZodType } ? V : never }[keyof P];
+/** The verbs that are answered. */
+export type AskVerb<P extends Protocol> = Replying<P> & string;
+/** The verbs that are only told. */
+export type TellVerb<P extends Protocol> = Exclude<keyof P, Replying<P>> & string;
+/** What is given to whoever says the verb. */
+export type RequestOf<P extends Protocol, V extends keyof P> = z.input<P[V]["request"]>;
+/** What whoever answers gets. */
+export type BodyOf<P extends Protocol, V extends keyof P> = z.output<P[V]["request"]>;
+/** What whoever answers gives. */
+export type AnswerOf<P extends Protocol, V extends keyof P> = P[V] extends { readonly reply: infer R extends z.ZodType }
+  ? z.input<R>
+  : unknown;
+/** What whoever asked gets. */
+export type ReplyOf<P extends Protocol, V extends keyof P> = P[V] extends { readonly reply: infer R extends z.ZodType }
+  ? z.output<R>
+  : never;

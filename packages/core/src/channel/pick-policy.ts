@@ -1,0 +1,112 @@
+/**
+ * Which item goes to which waiting take (C5): a policy is a record of pure functions that the channel's home calls.
+ *
+ * Whatever a policy says, per-key order and the batch bounds hold (C2): the channel applies it only among items that
+ * may be delivered now.
+ */
+import { TreadleError } from "@treadle/contracts";
+import type { CallId, ItemView } from "./channel-messages.ts";
+
+/** A waiting take as policies see it. */
+export type TakeView = {
+  readonly call: CallId;
+  readonly worker: string;
+  readonly min: number;
+  readonly maxItems: number;
+  readonly maxWeight: number;
+  /** Weight that this worker has acknowledged or holds in flight in this stream. */
+  readonly loadWeight: number;
+};
+
+export type PickPolicy = {
+  readonly name: string;
+  /** Negative when `a` goes first; ties, and a policy without it, go in put order. */
+  readonly compareItems?: ((a: ItemView, b: ItemView) => number) | undefined;
+  /** Negative when `a` is served first; ties, and a policy without it, go in order of arrival. */
+  readonly compareTakes?: ((a: TakeView, b: TakeView) => number) | undefined;
+  /** Deals items one by one to the takes that wait together, instead of filling one batch after the other. */
+  readonly spread?: boolean | undefined;
+  /**
+   * Chooses items for one take: indices into `candidates`, which are in put order. Costs a pass over everything queued
+   * at every take. It may decline all of them, and wait for better ones, only while the channel has credit left and
+   * producers are open; after that the put order decides, so that a policy can delay but never block.
+   */
+  readonly select?: ((candidates: readonly ItemView[], take: TakeView) => readonly number[]) | undefined;
+};
+
+export const fifo: PickPolicy = { name: "fifo" };
+
+/** Highest priority first, put order among equals. */
+export const priority: PickPolicy = { name: "priority", compareItems: (a, b) => b.priority - a.priority };
+
+/** Items go to the waiting consumer with the least weight so far (RLinf §3.5, load-balancing data channel). */
+export const leastLoaded: PickPolicy = {
+  name: "least-loaded",
+  compareTakes: (a, b) => a.loadWeight - b.loadWeight,
+  spread: true,
+};
+
+/** Heaviest first, each to the waiting consumer with the least weight so far: long ones do not come last (Graham's LPT). */
+export const heaviestFirst: PickPolicy = {
+  ...leastLoaded,
+  name: "weight",
+  compareItems: (a, b) => b.weight - a.weight,
+};
+
+/** What a channel can be told to pick by. */
+export const pickPolicies = { fifo, priority, "least-loaded": leastLoaded, weight: heaviestFirst } as const;
+export type PolicyName = keyof typeof pickPolicies;
+
+/** An item as a user's policy sees it. */
+export type PickItem = Pick<ItemView, "key" | "weight" | "priority" | "sizeBytes">;
+/** A take as a user's policy sees it. */
+export type PickTake = Omit<TakeView, "call">;
+/** A user's policy: which of the items, which are in put order, a take gets, as their indices. None: it waits. */
+export type PickFunction = (items: readonly PickItem[], take: PickTake) => readonly number[];
+/** Where a user's policy is found again, and what calls it. */
+export type UserPolicy = { readonly module: string; readonly exportName: string; readonly pick: PickFunction };
+
+/**
+ * C5: a user's policy among items that may be delivered now. One that throws, or that answers with anything but indices
+ * of items, each once, is reported; the put order decides until the run has ended.
+ */
+export function policyOfUser(
+  channel: string,
+  { exportName, pick }: UserPolicy,
+  onFailed: (error: TreadleError) => void,
+): PickPolicy {
+  let hasFailed = false;
+  const inPutOrder = (items: readonly unknown[]) => items.map((_, index) => index);
+  return {
+    name: exportName,
+    select(candidates, { worker, min, maxItems, maxWeight, loadWeight }) {
+      if (hasFailed) return inPutOrder(candidates);
+      const items = candidates.map(({ key, weight, priority, sizeBytes }) => ({ key, weight, priority, sizeBytes }));
+      try {
+        const picked = pick(items, { worker, min, maxItems, maxWeight, loadWeight });
+        const problem = problemOf(picked, items.length);
+        if (problem === undefined) return picked;
+        throw new TreadleError("channel.pick-failed", `'${exportName}' ${problem}; it was given ${items.length} items`);
+      } catch (cause) {
+        hasFailed = true;
+        const message = cause instanceof Error ? cause.message : String(cause);
+        onFailed(
+          new TreadleError(
+            "channel.pick-failed",
+            `the pick policy '${exportName}' of channel '${channel}' failed: ${message}; it must answer with indices of the items that it was given, each once`,
+            { cause },
+          ),
+        );
+        return inPutOrder(candidates);
+      }
+    },
+  };
+}
+
+function problemOf(picked: unknown, numItems: number): string | undefined {
+  if (!Array.isArray(picked)) return `answered with '${String(picked)}', which is no array`;
+  const isIndex = (each: unknown) => Number.isInteger(each) && (each as number) >= 0 && (each as number) < numItems;
+  const strange = picked.findIndex((each) => !isIndex(each));
+  if (strange >= 0) return `answered with '${String(picked[strange])}', which is no index`;
+  return new Set(picked).size < picked.length ? "answered with an index twice" : undefined;
+}

@@ -1,0 +1,20 @@
+/** The state machines of a run. Nothing here reaches a process, a socket, a timer or a file: inputs in, effects out. */
+export type { ItemList, ItemView, PutItem } from "./channel/channel-messages.ts";
+export { runnerName } from "./channel/channel-messages.ts";
+export type { PayloadEffect } from "./channel/kept-payloads.ts";
+export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from "./channel/pick-policy.ts";
+export { awaitNodes } from "./ranks/awaited-nodes.ts";
+export { kindOf, relocate } from "./ranks/relocate.ts";
+export type { SupervisionLimits } from "./ranks/supervisor-state.ts";
+export { digestOf, digestOfRefusal } from "./recording/effects-digest.ts";
+export { recordInput } from "./recording/recorded-input.ts";
+export { Replay } from "./recording/replay.ts";
+export type {
+  Answer,
+  ChannelEnd,
+  ComponentTraits,
+  Incarnation,
+  RunnerEffect,
+  RunnerInput,
+} from "./runner/runner-messages.ts";
+export { type RunnerOptions, RunnerState } from "./runner/runner-state.ts";

@@ -1,0 +1,191 @@
+import { TreadleError } from "@treadle/contracts";
+import { expect, test } from "vitest";
+import type { ChannelEnd } from "../../src/runner/runner-messages.ts";
+import { ExchangeWorld } from "./exchange-world.ts";
+
+const turns = async (num = 8) => {
+  for (let i = 0; i < num; i++) await new Promise<void>((resolve) => setImmediate(resolve));
+};
+const end = (channel: string, role: "source" | "sink"): ChannelEnd => ({ channel, role, stream: "step-1" });
+const stale = expect.objectContaining({ code: "lock.stale-token" });
+
+/** Workers `a`, `b`, … on one device of 100 bytes; what is moved on and off it is written down. */
+function worldOf(memory: Readonly<Record<string, number>>, options: { failing?: string; lockTimeoutMs?: number } = {}) {
+  const world = new ExchangeWorld(memory, options);
+  world.define({ name: "x" });
+  let sequence = 0;
+  const open = (worker: string, ends: readonly ChannelEnd[] = []) => {
+    const call = `${++sequence}/0`;
+    world.open(call, worker, ends);
+    return call;
+  };
+  const acquire = (worker: string, call: string) => {
+    const seen: { token?: number; error?: unknown } = {};
+    const answer = world.acquire(call, worker).then(
+      (token) => (seen.token = token),
+      (error) => (seen.error = error),
+    );
+    return { seen, answer };
+  };
+  return { world, open, acquire };
+}
+
+test("EX3: a holder that waits for data lends its devices, and gets the data only when it has them back, loaded", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  const producing = open("b", [end("x", "sink")]);
+  const consuming = open("a", [end("x", "source")]);
+  // L2 lets producers go first; this one computes without the device at first.
+  await world.put(producing, "x", "early");
+  const first = acquire("a", consuming);
+  await first.answer;
+  expect(await world.take(consuming, "x", 1)).toEqual(["early"]);
+  const second = acquire("b", producing);
+  await turns();
+  expect(second.seen).toEqual({});
+  let got: unknown;
+  const back = world.take(consuming, "x", 1).then((items) => (got = items));
+  await second.answer;
+  expect(second.seen.token).toBeGreaterThan(first.seen.token as number); // L3
+  await world.put(producing, "x", "late");
+  await turns();
+  expect(got).toBeUndefined();
+  world.release(producing, "b", second.seen.token as number);
+  await back;
+  expect(got).toEqual(["late"]);
+  expect(world.moves).toEqual(["+a", "-a", "+b", "-b", "+a"]); // L4
+  // EX5: the token that its worker knows still stands for what it holds.
+  world.release(consuming, "a", first.seen.token as number);
+});
+
+test("L4: nobody moves when nobody else wants the device meanwhile", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 30 });
+  const producing = open("b", [end("x", "sink")]);
+  const call = open("a", [end("x", "source")]);
+  await world.put(producing, "x", 0);
+  await acquire("a", call).answer;
+  await world.take(call, "x", 1);
+  for (let i = 1; i < 4; i++) {
+    const taking = world.take(call, "x", 1);
+    await world.put(producing, "x", i);
+    expect(await taking).toEqual([i]);
+  }
+  expect(world.moves).toEqual(["+a"]);
+});
+
+test("EX3: what a call waits for fails it only when it has its devices back, since it may go on computing", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  const producing = open("b", [end("x", "sink")]);
+  const consuming = open("a", [end("x", "source")]);
+  await world.put(producing, "x", 1);
+  await acquire("a", consuming).answer;
+  await world.take(consuming, "x", 1);
+  const holder = acquire("b", producing);
+  let failure: unknown;
+  const taking = world.take(consuming, "x", 1).catch((error) => (failure = error));
+  await holder.answer;
+  const other = open("b");
+  const next = acquire("b", other);
+  world.close(producing, { ok: false, error: new TreadleError("call.failed", "no more") });
+  await taking;
+  expect(failure).toMatchObject({ code: "channel.producer-failed" });
+  await turns();
+  expect(next.seen).toEqual({}); // the consumer has the device again, and has not released it
+  world.close(consuming, { ok: false, error: failure });
+  await next.answer;
+});
+
+test("EX4: of calls that start over together none is given what another gives back, and each has its devices again", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  const feed = "runner:x:1";
+  world.open(feed, "runner", [end("x", "sink")]);
+  const [one, two] = [open("a", [end("x", "source")]), open("b", [end("x", "source")])];
+  await world.put(feed, "x", 1);
+  await acquire("a", one).answer;
+  expect(await world.take(one, "x", 1)).toEqual([1]);
+  const waiting = [world.take(one, "x", 1, false)]; // holds the item, waits, and lends
+  await acquire("b", two).answer;
+  waiting.push(world.take(two, "x", 1));
+  const seen = waiting.map((each) => each.catch(({ code }) => code));
+  world.startOverTogether([
+    { call: one, worker: "a" },
+    { call: two, worker: "b" },
+  ]);
+  expect(await Promise.all(seen)).toEqual(["call.cancelled", "call.cancelled"]);
+  for (const [worker, call] of [["b", two] as const, ["a", one] as const]) {
+    const again = acquire(worker, call);
+    await again.answer;
+    expect(again.seen.token).toBeDefined();
+    world.release(call, worker, again.seen.token as number);
+  }
+});
+
+test("L3: a token is refused twice over, of another call, after its call ended, and after its worker died", async () => {
+  const { world, open, acquire } = worldOf({ a: 10, b: 10 });
+  const call = open("a");
+  const { seen, answer } = acquire("a", call);
+  await answer;
+  const token = seen.token as number;
+  expect(() => world.release("77/0", "a", token)).toThrow(stale);
+  expect(() => world.release(call, "a", token + 1)).toThrow(stale);
+  world.release(call, "a", token);
+  expect(() => world.release(call, "a", token)).toThrow(stale);
+
+  const next = acquire("a", call);
+  await next.answer;
+  world.workerDied("a");
+  world.startOver(call, "a");
+  expect(() => world.release(call, "a", next.seen.token as number)).toThrow(stale);
+  const other = acquire("b", open("b"));
+  await other.answer;
+  expect(other.seen.token).toBeGreaterThan(next.seen.token as number);
+
+  world.close(call);
+  await acquire("a", call).answer;
+  expect(acquire("a", call).seen).toEqual({});
+  const late = acquire("a", call);
+  await late.answer;
+  expect(late.seen.error).toEqual(stale);
+  const borrowed = acquire("b", call);
+  await borrowed.answer;
+  expect(borrowed.seen.error).toEqual(stale);
+});
+
+test("a call that ends while it waits makes way, and one that ends while it holds frees", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60, c: 60 });
+  const [one, two, three] = [open("a"), open("b"), open("c")];
+  await acquire("a", one).answer;
+  const waiting = acquire("b", two);
+  const last = acquire("c", three);
+  world.close(two);
+  world.close(one);
+  await last.answer;
+  expect(last.seen.token).toBeDefined();
+  expect(waiting.seen.token).toBeUndefined();
+});
+
+test("an onload that fails refuses who was to be granted, with the cause, and the device is free for others", async () => {
+  const { open, acquire } = worldOf({ a: 60, b: 60 }, { failing: "a" });
+  const refused = acquire("a", open("a"));
+  await refused.answer;
+  expect(refused.seen.error).toMatchObject({ code: "call.failed", message: expect.stringContaining("no memory left") });
+  const granted = acquire("b", open("b"));
+  await granted.answer;
+  expect(granted.seen.token).toBeDefined();
+});
+
+test("L5: a wait that is too long is refused when time is told, and everybody when the run ends", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60, c: 60 }, { lockTimeoutMs: 1000 });
+  await acquire("a", open("a")).answer;
+  const slow = acquire("b", open("b"));
+  world.tick(500);
+  await turns();
+  expect(slow.seen).toEqual({});
+  world.tick(5000);
+  await slow.answer;
+  expect(slow.seen.error).toMatchObject({ code: "lock.timeout" });
+  const ended = acquire("c", open("c"));
+  const over = new TreadleError("run.stopped", "over");
+  world.fail(over);
+  await ended.answer;
+  expect(ended.seen.error).toBe(over);
+});

@@ -1,0 +1,79 @@
+/** The live page of the runs below a folder, over HTTP. */
+import type { Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { serve } from "@hono/node-server";
+import { TreadleError } from "@treadle/contracts";
+import { RunLibrary } from "./data/run-library.ts";
+import { accessTo } from "./server/access.ts";
+import { createApp } from "./server/app.ts";
+import { readAssets } from "./server/assets.ts";
+import type { ClusterStatus } from "./view/wire.ts";
+
+export type DashboardOptions = {
+  /** where runs keep their folders */
+  readonly runsRoot: string;
+  /** default: loopback */
+  readonly host?: string | undefined;
+  /** default: a free one */
+  readonly port?: number | undefined;
+  /** what a browser must show; on loopback none is needed, elsewhere a random one is made */
+  readonly token?: string | undefined;
+  /** what is at a NATS server, where one was given */
+  readonly cluster?: (() => Promise<ClusterStatus>) | undefined;
+};
+
+export type Dashboard = {
+  /** with the token, where one is needed */
+  readonly url: string;
+  /** the page of a run */
+  urlOf(runId: string): string;
+  close(): Promise<void>;
+};
+
+const requestTimeoutMs = 10_000;
+const maxConnections = 128;
+
+/** Rejects with `dashboard.unavailable` when the address cannot be had. */
+export async function serveDashboard({
+  runsRoot,
+  host = "127.0.0.1",
+  port = 0,
+  token,
+  cluster,
+}: DashboardOptions): Promise<Dashboard> {
+  const access = accessTo(host, token);
+  const assets = await readAssets();
+  const cookie = `treadle-dashboard-${port}`;
+  const app = createApp({ library: new RunLibrary(runsRoot), assets, access, cookie, cluster });
+  const server = await new Promise<Server>((resolve, reject) => {
+    const opened = serve({ fetch: app.fetch, hostname: host, port }, () => resolve(opened)) as Server;
+    opened.requestTimeout = requestTimeoutMs;
+    opened.headersTimeout = requestTimeoutMs;
+    opened.maxConnections = maxConnections;
+    opened.once("error", (cause: NodeJS.ErrnoException) => {
+      const why = cause.code === "EADDRINUSE" ? "something else listens there already" : cause.message;
+      const remedy = "give another port with --port, or 0 for a free one";
+      reject(
+        new TreadleError(
+          "dashboard.unavailable",
+          `the dashboard cannot listen at '${host}:${port}': ${why}; ${remedy}`,
+          {
+            cause,
+          },
+        ),
+      );
+    });
+  });
+  const taken = (server.address() as AddressInfo).port;
+  const origin = `http://${host.includes(":") ? `[${host}]` : host}:${taken}`;
+  const query = access.token === undefined ? "" : `?token=${access.token}`;
+  return {
+    url: `${origin}/${query}`,
+    urlOf: (runId) => `${origin}/${query}#/run/${encodeURIComponent(runId)}`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}

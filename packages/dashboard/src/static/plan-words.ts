@@ -1,0 +1,75 @@
+/** What is said of plans, on a page and in a terminal alike. */
+import type { DeviceSpec } from "@treadle/contracts";
+import {
+  certaintyOf,
+  describeCertainty,
+  type PlanFromProfile,
+  type PlannedMode,
+  type PlanTimeline,
+  standardError,
+} from "@treadle/planner";
+import { formatPercent, formatSeconds, plural } from "../view/format.ts";
+
+export type PlannedCase = {
+  readonly title: string;
+  readonly devices: readonly DeviceSpec[];
+  readonly batch: number;
+  readonly maxStaleness: number;
+  readonly found: PlanFromProfile;
+  readonly searchMs: number;
+};
+
+/** How a plan compares with the chosen one, by prediction. */
+export function standing(plan: PlannedMode, [chosen]: readonly PlannedMode[]): string {
+  return plan === chosen ? "chosen" : `${(plan.stepSeconds / chosen!.stepSeconds).toFixed(2)} times as long`;
+}
+
+/** What would make a step shorter, and why more devices would not. */
+export function helpOf({ moreDevices, predicted: { stepSeconds } }: PlanFromProfile): {
+  readonly helpful: PlanFromProfile["moreDevices"];
+  readonly limits: readonly string[];
+} {
+  const helpful = moreDevices.filter(({ savedSeconds }) => savedSeconds > 0.001 * stepSeconds);
+  const limited = [...new Set(moreDevices.flatMap(({ atMostRanks }) => atMostRanks))].map((name) => `'${name}'`);
+  if (limited.length > 0)
+    return {
+      helpful,
+      limits: [`${limited.join(", ")}: as many ranks as allowed, so more devices need higher ranks.max first`],
+    };
+  return { helpful, limits: helpful.length > 0 ? [] : ["no part would gain from a few more devices"] };
+}
+
+/** A prediction that is further off is said to be. */
+const noteworthyMiss = 0.05;
+
+/** What a run has seen of a plan, where one has tried it. */
+export function experience(plan: PlannedMode, [chosen, ...others]: readonly PlannedMode[]): string[] {
+  const { measured } = plan;
+  if (measured === undefined) return [];
+  const { seconds, samples } = measured;
+  const off = plan.stepSeconds / seconds - 1;
+  const judged =
+    Math.abs(off) > noteworthyMiss
+      ? `; predicted ${formatPercent(Math.abs(off), 0)} too ${off > 0 ? "high" : "low"}`
+      : "";
+  const seen = `measured: ${formatSeconds(seconds)} a step ± ${formatPercent(standardError(measured))}, ${plural(samples, "step")}${judged}`;
+  const rivals = others.flatMap((other) => (other.measured ? [certaintyOf(measured, other.measured)] : []));
+  if (plan !== chosen || rivals.length === 0) return [seen];
+  return [
+    `${seen}: the fastest of those that are predicted near the best, with ${describeCertainty(Math.min(...rivals))}`,
+  ];
+}
+
+export function describeDevices(devices: readonly DeviceSpec[]): string {
+  const kinds = new Map<string, number>();
+  for (const { kind } of devices) kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+  return [...kinds].map(([kind, count]) => `${count} ${kind}`).join(" and ");
+}
+
+export function componentsOf({ lanes }: PlanTimeline): string[] {
+  const segments = lanes.flatMap((lane) => lane.segments).filter((segment) => segment.kind === "run");
+  const starts = new Map<string, number>();
+  for (const { component, startSeconds } of segments)
+    starts.set(component, Math.min(startSeconds, starts.get(component) ?? Number.POSITIVE_INFINITY));
+  return [...starts].sort((a, b) => a[1] - b[1]).map(([name]) => name);
+}

@@ -1,0 +1,205 @@
+/**
+ * Trace files as one self-contained page to look at: a lane for every device, showing whose work is on it, and one for
+ * every rank, showing what it does or waits for. It needs no network. Two passes, one batch in memory; when a trace has
+ * more spans than a page can hold, the shortest are left out and the page says how many.
+ */
+import { componentOf, SpanCategory, type SpanRecord } from "@treadle/contracts";
+import {
+  durationClass,
+  Lanes,
+  occupiesDevices,
+  readTrace,
+  surveyTrace,
+  type TraceSurvey,
+  writeTextFile,
+} from "@treadle/observe";
+import { colourSlots } from "../view/colours.ts";
+import { timelineDrawing } from "./timeline-drawing.ts";
+import { timelineInput } from "./timeline-input.ts";
+import { timelineStyle } from "./timeline-style.ts";
+
+export type TimelineOptions = {
+  readonly title?: string | undefined;
+  /** spans on the page at most; default 200000 */
+  readonly maxSpans?: number | undefined;
+};
+
+export async function toHtmlTimeline(
+  files: readonly string[],
+  outputPath: string,
+  options: TimelineOptions = {},
+): Promise<{ numSpans: number; numHidden: number }> {
+  const survey = await surveyTrace(files);
+  const shortest = shortestShown(survey, options.maxSpans ?? 200_000);
+  const lanes = new LaneTable(survey);
+  const names = new Names();
+  let numShown = 0;
+  let numHidden = 0;
+
+  async function* text() {
+    yield pageHead(options.title ?? "timeline");
+    yield '<script type="application/json" id="spans">[';
+    for await (const { worker, records } of readTrace(files)) {
+      for (const record of records) {
+        if (record.kind === "counter") continue;
+        const isShown =
+          record.kind === "instant" || record.category === "step" || durationClass(record.durationMs) >= shortest;
+        if (!isShown) {
+          numHidden++;
+          continue;
+        }
+        const span: SpanRecord = record.kind === "span" ? record : { ...record, kind: "span", durationMs: 0 };
+        for (const lane of lanes.of(worker, span)) {
+          yield `${numShown++ === 0 ? "" : ",\n"}${JSON.stringify(row(span, worker, lane, survey, names))}`.replaceAll(
+            "<",
+            "\\u003c",
+          );
+        }
+      }
+    }
+    yield "]</script>\n";
+    const summary = {
+      title: options.title ?? "timeline",
+      fromMs: survey.fromMs,
+      durationUs: Math.round((survey.toMs - survey.fromMs) * 1000),
+      components: survey.components,
+      slots: survey.components.map((name) => colourSlots(survey.components).get(name)),
+      categories: SpanCategory.options,
+      lanes: lanes.list,
+      names: names.list,
+      numHidden,
+      numDropped: survey.numDropped,
+    };
+    yield `<script type="application/json" id="summary">${JSON.stringify(summary).replaceAll("<", "\\u003c")}</script>\n`;
+    yield `<script>\n${timelineDrawing}${timelineInput}</script>\n</body>\n</html>\n`;
+  }
+  await writeTextFile(outputPath, text());
+  return { numSpans: numShown, numHidden };
+}
+
+/** The duration class below which spans are left out. */
+function shortestShown({ durations }: TraceSurvey, maxSpans: number): number {
+  let shown = 0;
+  for (let index = durations.length - 1; index >= 0; index--) {
+    shown += durations[index]!;
+    if (shown > maxSpans) return index + 1;
+  }
+  return 0;
+}
+
+/** `[lane, start µs, duration µs, name, category, component, step or -1, attributes?]`; an instant lasts 0. */
+function row(span: SpanRecord, worker: string, lane: number, survey: TraceSurvey, names: Names): unknown[] {
+  const { startMs, durationMs, name, category, step, devices, attributes } = span;
+  const cells: unknown[] = [
+    lane,
+    Math.round((startMs - survey.fromMs) * 1000),
+    Math.round(durationMs * 1000),
+    names.of(name),
+    SpanCategory.options.indexOf(category),
+    survey.components.indexOf(componentOf(worker)),
+    step ?? -1,
+    names.of(worker),
+  ];
+  const extra = { ...(devices ? { devices: devices.join(" ") } : {}), ...attributes };
+  if (Object.keys(extra).length > 0) cells.push(extra);
+  return cells;
+}
+
+/** Texts by number, as traces repeat few of them; past the limit new ones share one. */
+class Names {
+  readonly list: string[] = [];
+  readonly #indices = new Map<string, number>();
+
+  of(name: string): number {
+    let index = this.#indices.get(name);
+    if (index !== undefined) return index;
+    if (this.list.length >= maxNames) return this.of("(other)");
+    index = this.list.push(name) - 1;
+    this.#indices.set(name, index);
+    return index;
+  }
+}
+
+const maxNames = 20_000;
+
+type Lane = {
+  readonly group: "devices" | "workers";
+  readonly label: string;
+  readonly component: number;
+  readonly sub: number;
+};
+
+/** Lanes as they turn out to be needed; the page puts them in order. */
+class LaneTable {
+  readonly list: Lane[] = [];
+  readonly #indices = new Map<string, number>();
+  readonly #occupancy = new Map<string, Lanes>();
+  readonly #survey: TraceSurvey;
+
+  constructor(survey: TraceSurvey) {
+    this.#survey = survey;
+    for (const device of survey.devices) this.#index("devices", device, 0);
+    for (const worker of survey.workers) this.#index("workers", worker, 0);
+  }
+
+  /** The worker's lane, and those of the devices that the span occupies. */
+  of(worker: string, span: SpanRecord): number[] {
+    const lanes = [this.#place("workers", worker, span)];
+    if (occupiesDevices(span) && span.durationMs > 0) {
+      for (const device of span.devices ?? []) lanes.push(this.#place("devices", device, span));
+    }
+    return lanes;
+  }
+
+  #place(group: Lane["group"], label: string, { startMs, durationMs }: SpanRecord): number {
+    if (durationMs === 0) return this.#index(group, label, 0);
+    const key = `${group} ${label}`;
+    let lanes = this.#occupancy.get(key);
+    if (lanes === undefined) {
+      lanes = new Lanes();
+      this.#occupancy.set(key, lanes);
+    }
+    return this.#index(group, label, lanes.assign(startMs, durationMs));
+  }
+
+  #index(group: Lane["group"], label: string, sub: number): number {
+    const key = `${group} ${label} ${sub}`;
+    let index = this.#indices.get(key);
+    if (index === undefined) {
+      const component = group === "workers" ? this.#survey.components.indexOf(componentOf(label)) : -1;
+      index = this.list.push({ group, label, component, sub }) - 1;
+      this.#indices.set(key, index);
+    }
+    return index;
+  }
+}
+
+const escapeHtml = (text: string) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+
+function pageHead(title: string): string {
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escapeHtml(title)} – Treadle</title>
+<style>
+${timelineStyle}</style>
+</head>
+<body>
+<header>
+  <h1>${escapeHtml(title)}</h1>
+  <p id="facts"></p>
+  <span class="grow"></span>
+  <span id="range"></span>
+  <button id="reset" title="shows everything (0)">all</button>
+  <button id="theme" title="light or dark">◐</button>
+</header>
+<canvas id="overview" height="40"></canvas>
+<div id="legend"></div>
+<div id="scroll"><div id="space"><canvas id="lanes"></canvas></div></div>
+<footer>wheel zooms, drag moves, shift and drag selects a stretch, double click shows everything; keys: w s zoom, a d move, 0 everything</footer>
+<div id="tip" hidden></div>
+<noscript>This page draws with JavaScript; it fetches nothing.</noscript>
+`;
+}

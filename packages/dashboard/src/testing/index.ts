@@ -1,0 +1,2 @@
+export { writeSyntheticFolder } from "./synthetic-folder.ts";
+export { startMs, syntheticRun } from "./synthetic-run.ts";

@@ -1,0 +1,210 @@
+/**
+ * Spans in columns: what a server sends and a page draws, at 26 bytes a span. Texts are numbers into shared lists.
+ *
+ * ST1 rows are only appended, so `encode(from)` is what a reader with `from` rows lacks.
+ */
+
+export const categories = [
+  "compute",
+  "transfer",
+  "onload",
+  "offload",
+  "lock-wait",
+  "channel-wait",
+  "call",
+  "step",
+  "evaluation",
+  "checkpoint",
+  "failure",
+] as const;
+export type Category = (typeof categories)[number];
+const categoryNumbers = new Map<string, number>(categories.map((name, index) => [name, index]));
+
+/** The number of a category, as rows have it. */
+export const categoryNumber = (name: Category): number => categoryNumbers.get(name) as number;
+
+/** As a trace has it; times in milliseconds. */
+export type SpanInput = {
+  readonly name: string;
+  readonly category: string;
+  readonly startMs: number;
+  /** 0 is a moment */
+  readonly durationMs: number;
+  readonly step?: number | undefined;
+  readonly devices?: readonly string[] | undefined;
+};
+
+/** Past this many different texts of a kind, new ones share one. */
+const maxTexts = 20_000;
+const other = "(other)";
+
+class Texts {
+  readonly list: string[] = [];
+  readonly #numbers = new Map<string, number>();
+
+  of(text: string): number {
+    const known = this.#numbers.get(text);
+    if (known !== undefined) return known;
+    if (this.list.length >= maxTexts && text !== other) return this.of(other);
+    this.#numbers.set(text, this.list.push(text) - 1);
+    return this.list.length - 1;
+  }
+
+  add(texts: readonly string[]): void {
+    for (const text of texts) this.#numbers.set(text, this.list.push(text) - 1);
+  }
+}
+
+type Header = {
+  readonly from: number;
+  readonly count: number;
+  readonly total: number;
+  /** rows before it are of no account: the trace is another one */
+  readonly generation: number;
+  readonly originMs: number;
+  readonly names: readonly string[];
+  readonly workers: readonly string[];
+  readonly deviceSets: readonly string[];
+};
+
+const separator = " ";
+
+export class SpanTable {
+  /** all starts are relative to it, in milliseconds since the Unix epoch */
+  originMs = 0;
+  generation: number;
+  length = 0;
+  start: Float64Array = new Float64Array(1024);
+  duration: Float32Array = new Float32Array(1024);
+  step: Int32Array = new Int32Array(1024);
+  name: Uint16Array = new Uint16Array(1024);
+  worker: Uint16Array = new Uint16Array(1024);
+  deviceSet: Uint16Array = new Uint16Array(1024);
+  category: Uint8Array = new Uint8Array(1024);
+  /** the lane within its worker, and within its devices, where spans overlap */
+  workerLane: Uint8Array = new Uint8Array(1024);
+  deviceLane: Uint8Array = new Uint8Array(1024);
+  readonly #names = new Texts();
+  readonly #workers = new Texts();
+  readonly #deviceSets = new Texts();
+
+  constructor(generation = 0) {
+    this.generation = generation;
+  }
+
+  get names(): readonly string[] {
+    return this.#names.list;
+  }
+  get workers(): readonly string[] {
+    return this.#workers.list;
+  }
+  /** device ids with spaces between; the empty one is none */
+  get deviceSets(): readonly string[] {
+    return this.#deviceSets.list;
+  }
+
+  devicesOf(row: number): string[] {
+    const text = this.deviceSets[this.deviceSet[row] as number] ?? "";
+    return text === "" ? [] : text.split(separator);
+  }
+
+  append(worker: string, span: SpanInput, lanes: { readonly worker: number; readonly device: number }): void {
+    const category = categoryNumbers.get(span.category);
+    if (category === undefined || !Number.isFinite(span.startMs)) return;
+    if (this.length === 0) this.originMs = Math.floor(span.startMs);
+    this.#reserve(this.length + 1);
+    const row = this.length++;
+    this.start[row] = span.startMs - this.originMs;
+    this.duration[row] = Number.isFinite(span.durationMs) ? Math.max(0, span.durationMs) : 0;
+    this.step[row] = span.step ?? -1;
+    this.name[row] = this.#names.of(span.name);
+    this.worker[row] = this.#workers.of(worker);
+    this.deviceSet[row] = this.#deviceSets.of(span.devices?.join(separator) ?? "");
+    this.category[row] = category;
+    this.workerLane[row] = Math.min(255, lanes.worker);
+    this.deviceLane[row] = Math.min(255, lanes.device);
+  }
+
+  #reserve(rows: number): void {
+    if (rows <= this.start.length) return;
+    const size = Math.max(rows, 2 * this.start.length);
+    const grow = <T extends Float64Array | Float32Array | Int32Array | Uint16Array | Uint8Array>(old: T): T => {
+      const grown = new (old.constructor as new (length: number) => T)(size);
+      grown.set(old as never);
+      return grown;
+    };
+    this.start = grow(this.start);
+    this.duration = grow(this.duration);
+    this.step = grow(this.step);
+    this.name = grow(this.name);
+    this.worker = grow(this.worker);
+    this.deviceSet = grow(this.deviceSet);
+    this.category = grow(this.category);
+    this.workerLane = grow(this.workerLane);
+    this.deviceLane = grow(this.deviceLane);
+  }
+
+  get #columns() {
+    const { start, duration, step, name, worker, deviceSet, category, workerLane, deviceLane } = this;
+    return [start, duration, step, name, worker, deviceSet, category, workerLane, deviceLane] as const;
+  }
+
+  /** Rows from `from` on, at most `maxRows`, for a reader who has the rows before; all texts go with them. */
+  encode(from: number, maxRows: number = Number.POSITIVE_INFINITY): Uint8Array {
+    const first = Math.max(0, Math.min(from, this.length));
+    const to = Math.min(this.length, first + maxRows);
+    const header: Header = {
+      from: first,
+      count: to - first,
+      total: this.length,
+      generation: this.generation,
+      originMs: this.originMs,
+      names: this.names,
+      workers: this.workers,
+      deviceSets: this.deviceSets,
+    };
+    const text = new TextEncoder().encode(JSON.stringify(header));
+    const padded = Math.ceil((4 + text.length) / 8) * 8;
+    const parts = this.#columns.map((column) => column.subarray(first, to));
+    const size = parts.reduce((sum, part) => align(sum) + part.byteLength, padded);
+    const bytes = new Uint8Array(size);
+    new DataView(bytes.buffer).setUint32(0, text.length, true);
+    bytes.set(text, 4);
+    let at = padded;
+    for (const part of parts) {
+      at = align(at);
+      bytes.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), at);
+      at += part.byteLength;
+    }
+    return bytes;
+  }
+
+  /** Adds what `encode` gave; false when rows are missing in between or belong to another generation. */
+  decode(bytes: ArrayBuffer): boolean {
+    const length = new DataView(bytes).getUint32(0, true);
+    const header = JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, length))) as Header;
+    if (header.generation !== this.generation || header.from !== this.length) return false;
+    if (this.length === 0) this.originMs = header.originMs;
+    this.#names.add(header.names.slice(this.names.length));
+    this.#workers.add(header.workers.slice(this.workers.length));
+    this.#deviceSets.add(header.deviceSets.slice(this.deviceSets.length));
+    this.#reserve(this.length + header.count);
+    let at = Math.ceil((4 + length) / 8) * 8;
+    for (const column of this.#columns) {
+      at = align(at);
+      const size = header.count * column.BYTES_PER_ELEMENT;
+      new Uint8Array(column.buffer).set(new Uint8Array(bytes, at, size), this.length * column.BYTES_PER_ELEMENT);
+      at += size;
+    }
+    this.length += header.count;
+    return true;
+  }
+}
+
+/** What `encode` says of itself, without its rows. */
+export function spanHeader(bytes: ArrayBuffer): Pick<Header, "from" | "count" | "total" | "generation"> {
+  const length = new DataView(bytes).getUint32(0, true);
+  return JSON.parse(new TextDecoder().decode(new Uint8Array(bytes, 4, length))) as Header;
+}
+
+const align = (at: number): number => Math.ceil(at / 8) * 8;

@@ -1,0 +1,85 @@
+/** Everything that the server and the page say to each other, beside spans, which go as columns. */
+import type { FlowGraph, NodeInfo, Plan, RunInfo, RunRecord, RunStatus, RunSummary } from "@treadle/contracts";
+import type { RunPhase } from "./run-status.ts";
+import type { RunState } from "./state.ts";
+
+export type Metric = { readonly step: number; readonly [name: string]: number };
+
+/** One line of the list of runs. */
+export type RunRow = {
+  readonly runId: string;
+  readonly workflow: string;
+  readonly mode: string;
+  readonly phase: RunPhase;
+  readonly startedAtMs: number | undefined;
+  readonly changedAtMs: number;
+  readonly step: number;
+  readonly numSteps: number;
+  readonly reward: number | undefined;
+  readonly accuracy: number | undefined;
+  /** of the reward, thinned */
+  readonly curve: readonly number[];
+  /** where another machine has it: the name of that machine */
+  readonly host?: string | undefined;
+};
+
+/** What changes while a run goes on, small enough to send once a second. */
+export type RunNow = {
+  readonly runId: string;
+  readonly phase: RunPhase;
+  readonly remedy: string | undefined;
+  readonly state: RunState;
+  readonly summary: RunSummary | undefined;
+  /** files that could not be read whole, in words */
+  readonly damages: readonly string[];
+};
+
+/** What seldom changes. */
+export type RunFacts = {
+  readonly runId: string;
+  readonly workflow: string;
+  readonly folder: string;
+  readonly config: unknown;
+  readonly plan: Plan | undefined;
+  readonly graph: FlowGraph | undefined;
+};
+
+export type LogLine = {
+  readonly atMs?: number | undefined;
+  readonly level?: string | undefined;
+  readonly text: string;
+};
+/** Whole lines, and where they are in the file. */
+export type LogPage = { readonly lines: readonly LogLine[]; readonly fromByte: number; readonly toByte: number };
+export type LoggedWorker = { readonly worker: string; readonly sizeBytes: number };
+
+/** How much there is of what; a page asks for what it lacks. A number that shrinks says: begin again. */
+export type Versions = {
+  readonly now: number;
+  readonly facts: number;
+  readonly metrics: number;
+  readonly spans: number;
+  readonly spanGeneration: number;
+  readonly faults: number;
+  readonly episodes: number;
+};
+
+/** JSON has no NaN: such values travel as these words. */
+export const encodeNumber = (_: string, value: unknown): unknown =>
+  typeof value === "number" && !Number.isFinite(value) ? { nonFinite: String(value) } : value;
+export const decodeNumber = (_: string, value: unknown): unknown =>
+  typeof value === "object" && value !== null && "nonFinite" in value ? Number(value.nonFinite) : value;
+
+/** Nodes and runs at a NATS server, as `treadle status` has them. */
+export type ClusterStatus = {
+  readonly nodes: readonly { readonly name: string; readonly incarnation: number; readonly info: NodeInfo }[];
+  readonly runs: readonly {
+    readonly runId: string;
+    readonly info: RunInfo | undefined;
+    /** absent when its runner did not answer */
+    readonly status: RunStatus | undefined;
+    readonly problem: string | undefined;
+  }[];
+  /** oldest first */
+  readonly ended: readonly RunRecord[];
+};

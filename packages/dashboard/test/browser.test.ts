@@ -1,0 +1,99 @@
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { completionFolder } from "@treadle/contracts";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Dashboard, serveDashboard } from "../src/serve.ts";
+import { writeSyntheticFolder } from "../src/testing/index.ts";
+import { findChromium, openChromium } from "./chromium.ts";
+
+/** However loaded the machine is. */
+const patienceMs = 150_000;
+const eventually = (look: () => Promise<unknown>) => expect.poll(look, { timeout: patienceMs });
+
+const path = findChromium();
+if (path === undefined)
+  console.warn("no Chromium here: tests in a browser are skipped; see packages/dashboard/test/chromium.ts");
+
+describe.skipIf(path === undefined)("the live page in Chromium", () => {
+  const runId = "20260101-000000-reasoning-grpo-0042";
+  const hostile = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>";
+  let root: string;
+  let dashboard: Dashboard;
+  let browser: Browser;
+  let page: Page;
+  const problems: string[] = [];
+
+  beforeAll(async () => {
+    root = mkdtempSync(join(tmpdir(), "treadle-browser-"));
+    const folder = join(root, runId);
+    writeSyntheticFolder(folder, 30);
+    const completions = join(folder, "artifacts", completionFolder);
+    mkdirSync(completions, { recursive: true });
+    const record = (reward: number, text: string) =>
+      JSON.stringify({
+        ...{ step: 1, worker: "rollout/0", promptId: `p${reward}`, reward, length: 3, finishReason: "stop" },
+        turns: [
+          { by: "prompt", text: "12+34=" },
+          { by: "policy", text, pieces: [text, "6"], logprobs: [-0.1, -2], versions: [1, 1] },
+        ],
+      });
+    writeFileSync(join(completions, "step-000001-rollout-0.jsonl"), `${record(1, "4")}\n${record(0, hostile)}\n`);
+    dashboard = await serveDashboard({ runsRoot: root });
+    browser = await openChromium(path as string);
+    page = await browser.newPage({ viewport: { width: 1300, height: 900 } });
+    page.setDefaultTimeout(patienceMs);
+    page.on("pageerror", (error) => problems.push(error.message));
+    page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await dashboard?.close();
+    rmSync(root, { recursive: true, force: true });
+  });
+
+  it("lists runs, opens one, follows it, and draws every tab without an error", async () => {
+    await page.goto(dashboard.url);
+    await page.getByText("reasoning-grpo-0042").click();
+    await page.locator("t-chart canvas").first().waitFor();
+    await page.getByText("Why idle").waitFor();
+    const step = page.locator(".tile", { hasText: "step" }).first();
+    await eventually(() => step.textContent()).toContain("30");
+    appendFileSync(join(root, runId, "metrics.jsonl"), '{"step":31,"seconds":1,"reward":0.9}\n');
+    await eventually(() => step.textContent()).toContain("31");
+    // Keys reach the tabs.
+    await page.keyboard.press("2");
+    await page.locator("t-lanes canvas").first().waitFor();
+    await eventually(() => page.locator("t-lanes .toolbar .small").textContent()).toMatch(/[1-9]\d* spans/);
+    for (const key of ["4", "5", "6"]) {
+      await page.keyboard.press(key);
+      await page.locator(".card, .empty").first().waitFor();
+    }
+    expect(problems).toEqual([]);
+  });
+
+  it("shows a hostile completion as text, and filters episodes by reward", async () => {
+    await page.goto(`${dashboard.url}#/run/${runId}/episodes`);
+    await page.locator(".list .row").first().waitFor();
+    expect(await page.locator(".list .row").count()).toBe(2);
+    await page.getByPlaceholder("most").first().fill("0.5");
+    await eventually(() => page.locator(".list .row").count()).toBe(1);
+    await page.locator(".list .row").click();
+    await eventually(() => page.locator(".turn.policy").textContent()).toContain("<script>");
+    expect(await page.title()).not.toBe("broken");
+    expect(problems).toEqual([]);
+  });
+
+  it("fits a narrow screen, and says so when the server is gone and when it is back", async () => {
+    await page.setViewportSize({ width: 380, height: 800 });
+    await page.goto(`${dashboard.url}#/run/${runId}`);
+    await page.getByText("Why idle").waitFor();
+    expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
+    const { port } = new URL(dashboard.url);
+    await dashboard.close();
+    await page.getByText("connection lost").waitFor();
+    dashboard = await serveDashboard({ runsRoot: root, port: Number(port) });
+    await page.getByText("connection lost").waitFor({ state: "detached" });
+  });
+});

@@ -1,0 +1,118 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Script } from "node:vm";
+import type { EpisodeRecording } from "@treadle/contracts";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { readRun, renderReport, writeReport } from "../src/static/report.ts";
+import { writeSyntheticFolder } from "../src/testing/index.ts";
+
+let folder: string;
+beforeEach(() => {
+  folder = join(mkdtempSync(join(tmpdir(), "treadle-report-")), "reasoning-grpo-0042");
+});
+afterEach(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
+
+/** A ball that rests, a rod that turns and a box on its edge. */
+function writeRecording(
+  name: string,
+  step: number,
+  numFrames: number,
+  change: (recording: EpisodeRecording) => void = () => {},
+): void {
+  const recording: EpisodeRecording = {
+    environment: "spinner",
+    step,
+    policyVersion: step,
+    return: 3.25,
+    numActions: numFrames,
+    secondsPerFrame: 0.2,
+    shapes: [{ kind: "sphere", radius: 0.1 }, { kind: "capsule", radius: 0.05 }, { kind: "box" }],
+    frames: Array.from({ length: numFrames }, (_, at) => [
+      [1, 2],
+      [0, 0, Math.cos(at), Math.sin(at)],
+      [0, 0, 0.1, 0.1, -0.1, 0.1, 0.05, 0],
+    ]),
+  };
+  change(recording);
+  mkdirSync(join(folder, "artifacts/episodes"), { recursive: true });
+  writeFileSync(join(folder, "artifacts/episodes", name), JSON.stringify(recording));
+}
+
+describe("a report", () => {
+  it("shows curves, step time, shares, plan and configuration, and fetches nothing", async () => {
+    writeSyntheticFolder(folder, 60);
+    const path = join(folder, "report.html");
+    await writeReport(folder, path);
+    const html = readFileSync(path, "utf8");
+    const titles = [...html.matchAll(/<figcaption><b>(.*?)<\/b>/g)].map(([, title]) => title);
+    expect(titles).toEqual(expect.arrayContaining(["reward", "accuracy", "loss", "wall time", "rollout over time"]));
+    expect(html).toContain("<td>in turn with actor</td>");
+    expect(html).toContain("81.0 %");
+    expect(html).not.toMatch(/https?:\/\/|src=|@import/);
+    expect(html).not.toMatch(/NaN|undefined|Infinity/);
+    expect(html).not.toContain("abc123");
+    const script = /<script>("use strict"[\s\S]*?)<\/script>/.exec(html)![1]!;
+    expect(() => new Script(script)).not.toThrow();
+  });
+
+  it("has the data of its curves as they were measured", async () => {
+    writeSyntheticFolder(folder, 30);
+    const html = renderReport(await readRun(folder));
+    const [, json] = /aria-label="accuracy">[\s\S]*?<script type="application\/json">(.*?)<\/script>/.exec(html)!;
+    const chart = JSON.parse(json!) as { xs: number[]; series: { values: number[] }[] };
+    expect(chart.xs).toEqual([0, 10, 20, 30]);
+    expect(chart.series[0]!.values[0]).toBe(0.33);
+  });
+
+  it("draws what a simulator recorded: the last episode's frames, and what moves as an animation", async () => {
+    writeSyntheticFolder(folder, 12);
+    writeRecording("step-000000.json", 0, 2);
+    writeRecording("step-000012.json", 12, 40);
+    const html = renderReport(await readRun(folder));
+    const episodes = [...html.matchAll(/<figure class="episode">[\s\S]*?<\/figure>/g)].map(([figure]) => figure);
+    expect(episodes).toHaveLength(2);
+    expect(episodes[0]).toContain("before training");
+    expect(episodes[1]).toContain("after step 12");
+    // The ball rests; the rod turns; the box stands on its edge, so its shadow has six corners.
+    expect(episodes[1]!.match(/<animate /g)).toHaveLength(1);
+    expect(episodes[1]).toContain('d="M1 -2h0"');
+    expect(/<animate[^>]* values="([^"]*)"/.exec(episodes[1]!)![1]!.split(";")).toHaveLength(40);
+    expect(/<path d="([^"]*)Z"/.exec(episodes[1]!)![1]!.split("L")).toHaveLength(6);
+    const stills = [...html.matchAll(/aria-label="spinner at ([\d.]+) s"/g)].map(([, seconds]) => Number(seconds));
+    expect(stills).toHaveLength(8);
+    expect(stills[0]).toBe(0);
+    expect(stills.at(-1)).toBe(7.8);
+    expect(html).not.toMatch(/NaN|undefined|Infinity/);
+  });
+
+  it("leaves out a recording that is none, and lets no name in it become markup", async () => {
+    writeSyntheticFolder(folder, 12);
+    writeRecording("step-000001.json", 1, 3, (recording) => recording.frames[1]!.pop());
+    expect(renderReport(await readRun(folder))).not.toContain('class="episode"');
+    writeRecording("step-000002.json", 2, 3, (recording) => {
+      recording.environment = '"><img src=x>';
+    });
+    expect(renderReport(await readRun(folder))).not.toContain("<img");
+  });
+
+  it("is written for a run that failed before its first step", async () => {
+    writeSyntheticFolder(folder, 1);
+    for (const name of ["summary.json", "plan.json", "trace.jsonl"]) rmSync(join(folder, name));
+    writeFileSync(join(folder, "metrics.jsonl"), "");
+    const html = renderReport(await readRun(folder));
+    expect(html).toContain("not finished");
+    expect(html).not.toContain("<figure>");
+  });
+
+  it("lets no value of the run become markup", async () => {
+    writeSyntheticFolder(folder, 12);
+    writeFileSync(
+      join(folder, "config.json"),
+      JSON.stringify({ workflow: "<script>alert(1)</script>", config: { a: "<img onerror=x>" } }),
+    );
+    const html = renderReport(await readRun(folder));
+    expect(html).not.toContain("alert(1)</script><");
+    expect(html).not.toContain("<img");
+  });
+});

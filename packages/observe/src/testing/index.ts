@@ -1,0 +1,1 @@
+export { syntheticTrace, traceStartMs } from "./synthetic-trace.ts";

@@ -1,0 +1,128 @@
+/** `placement.wishes`: what they leave of components and devices, and which of them a plan breaks. Pure. */
+import { type DeviceSpec, nearestOf, type PlacementWishes, type Plan, TreadleError } from "@treadle/contracts";
+import { explicitPlacements } from "./placement-explicit.ts";
+import { formatDeviceNumbers } from "./placement-grammar.ts";
+import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
+import { rankBounds } from "./placement-ranks.ts";
+import { contradiction, joinedGroups } from "./wishes.ts";
+
+type Wanting = Pick<PlacementInput, "components" | "devices"> & {
+  readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
+  readonly wishes?: PlacementWishes | undefined;
+};
+
+/**
+ * The same with fewer devices and ranks. Throws `placement.invalid` where wishes contradict each other or the workflow, or
+ * name what it does not have.
+ */
+export function withWishes<T extends Wanting>(input: T): T {
+  const { wishes } = input;
+  if (wishes === undefined) return input;
+  checkNames(wishes, input.components);
+  const groups = joinedGroups(wishes.together ?? []);
+  for (const apart of wishes.apart ?? []) {
+    const both = contradiction(groups, apart);
+    if (both)
+      throw refused(
+        "apart",
+        `'${both[0]}' and '${both[1]}' cannot be kept both apart and together; drop one of the two wishes`,
+      );
+  }
+  const { maxRanks = {} } = wishes;
+  const components = input.components.map((component) => {
+    const most = maxRanks[component.name];
+    if (most === undefined) return component;
+    const { min, max } = rankBounds(component);
+    if (most < min)
+      throw refused(
+        `maxRanks.${component.name}`,
+        `'${most}' is below the ${min} ${min === 1 ? "rank" : "ranks"} that the workflow asks for; raise it, or lower that`,
+      );
+    const { fixed: _, ...ranks } = component.ranks ?? {};
+    return most >= max ? component : { ...component, ranks: { ...ranks, max: most } };
+  });
+  return { ...input, components, devices: withoutFree(input) };
+}
+
+const refused = (key: string, problem: string): TreadleError =>
+  new TreadleError("placement.invalid", `placement.wishes.${key}: ${problem}`, { details: { wish: key } });
+
+function checkNames(wishes: PlacementWishes, components: readonly PlacementComponent[]): void {
+  const known = components.map(({ name }) => name);
+  const named = [
+    ...Object.keys(wishes.maxRanks ?? {}).map((name) => ["maxRanks", name] as const),
+    ...(wishes.together ?? []).flat().map((name) => ["together", name] as const),
+    ...(wishes.apart ?? []).flat().map((name) => ["apart", name] as const),
+  ];
+  for (const [key, name] of named) {
+    if (known.includes(name)) continue;
+    const nearest = nearestOf(name, known);
+    throw refused(
+      key,
+      `names component '${name}', but this workflow has ${known.map((each) => `'${each}'`).join(", ")}${nearest ? `; did you mean '${nearest}'?` : ""}`,
+    );
+  }
+  for (const key of ["together", "apart"] as const) {
+    for (const group of wishes[key] ?? []) {
+      const twice = group.find((name, i) => group.indexOf(name) < i);
+      if (twice !== undefined) throw refused(key, `names '${twice}' twice in one group; name it once`);
+    }
+  }
+}
+
+function withoutFree({ devices, nodeGroups, wishes }: Wanting): DeviceSpec[] {
+  const expression = wishes?.freeDevices;
+  if (expression === undefined) return [...devices];
+  const named = explicitPlacements(
+    {
+      mode: "temporal",
+      components: [{ name: "wishes.freeDevices" }],
+      devices: [...devices],
+      ...(nodeGroups === undefined
+        ? {}
+        : { nodeGroups: Object.fromEntries(Object.entries(nodeGroups).map(([name, nodes]) => [name, [...nodes]])) }),
+      maxStaleness: 0,
+    },
+    { "wishes.freeDevices": expression },
+  );
+  const free = new Set(named.get("wishes.freeDevices")?.devices.map(({ id }) => id));
+  const left = devices.filter(({ id }) => !free.has(id));
+  if (left.length === 0)
+    throw refused("freeDevices", `'${expression}' leaves none of ${devices.length} devices to run on; keep fewer free`);
+  return left;
+}
+
+/** What a plan does not keep, a sentence each; `devices`: those that it may use. */
+export function brokenWishes(
+  plan: Plan,
+  wishes: PlacementWishes | undefined,
+  devices: readonly DeviceSpec[],
+): string[] {
+  if (wishes === undefined) return [];
+  const { modes, useAllDevices = false, together = [], apart = [] } = wishes;
+  const broken: string[] = [];
+  if (modes !== undefined && !modes.includes(plan.mode))
+    broken.push(`it is ${plan.mode}, and wanted is ${modes.map((mode) => `'${mode}'`).join(" or ")}`);
+  const devicesOf = (name: string): Set<string> =>
+    new Set(plan.components[name]?.ranks.flatMap((rank) => rank.devices) ?? []);
+  const pairs = (group: readonly string[]) =>
+    group.flatMap((a, i) => group.slice(i + 1).map((b) => [a, b, devicesOf(a), devicesOf(b)] as const));
+  for (const [a, b, ofA, ofB] of apart.flatMap(pairs)) {
+    if ([...ofA].some((id) => ofB.has(id))) broken.push(`'${a}' and '${b}', which are to be kept apart, share devices`);
+  }
+  for (const [a, b, ofA, ofB] of together.flatMap(pairs)) {
+    // One whose ranks fill fewer devices has some of the other's.
+    const [few, many] = ofA.size <= ofB.size ? [ofA, ofB] : [ofB, ofA];
+    if ([...few].some((id) => !many.has(id)))
+      broken.push(`'${a}' and '${b}', which are to be kept together, have other devices`);
+  }
+  if (useAllDevices) {
+    const used = new Set(Object.keys(plan.components).flatMap((name) => [...devicesOf(name)]));
+    const idle = devices.filter(({ id }) => !used.has(id));
+    if (idle.length > 0)
+      broken.push(
+        `it leaves ${formatDeviceNumbers(idle.map(({ index }) => index))} idle, and all devices are to be used`,
+      );
+  }
+  return broken;
+}

@@ -1,0 +1,84 @@
+/**
+ * What users want of a schedule, by the cuts that it may have. A set of components says all that is needed: of components
+ * to be kept together, one that is without the other has been told from it by a turn, and has to keep all of its devices.
+ */
+
+import { exactSeconds, leastSeconds, usedDevices } from "./component-time.ts";
+import type { Component, Dag } from "./graph.ts";
+import type { PlanNode, PlanProblem, Schedule } from "./problem.ts";
+import { modeOf } from "./schedule-mode.ts";
+import { memoryOfPool } from "./turn-swap.ts";
+
+export type CompiledWishes = {
+  mayTakeTurns(first: number, second: number): boolean;
+  mayOwnDevices(first: number, second: number): boolean;
+  /** whether the members of a component that runs as one may do so */
+  mayBeOne(component: Component): boolean;
+};
+
+/** Devices that a schedule may use. */
+export const usableDevices = ({ devices, reserved }: Pick<PlanProblem, "devices" | "reserved">): number =>
+  devices - reserved;
+
+export function compileWishes({ together, apart }: PlanProblem, dag: Dag): CompiledWishes {
+  const maskOf = (ids: readonly string[]): number =>
+    dag.components.reduce(
+      (mask, { members }, i) => (members.some(({ id }) => ids.includes(id)) ? mask | (1 << i) : mask),
+      0,
+    );
+  const [joined, parted] = [together.map(maskOf), apart.map(maskOf)];
+  const separates = (group: number, first: number, second: number): boolean =>
+    (group & first) !== 0 && (group & second) !== 0;
+  return {
+    mayTakeTurns: (first, second) => !parted.some((group) => separates(group, first, second)),
+    mayOwnDevices: (first, second) =>
+      joined.every((group) => {
+        const here = group & (first | second);
+        return here === 0 || (here === group && !separates(group, first, second));
+      }),
+    mayBeOne: ({ members }) => apart.every((group) => members.filter(({ id }) => group.includes(id)).length < 2),
+  };
+}
+
+/** What a schedule leaves idle, a sentence each; a node uses as many of its devices as take it least, the most of those. */
+export function idleIn(problem: PlanProblem, schedule: Schedule): string[] {
+  const used = new Map<string | undefined, number>();
+  const visit = (part: Schedule): Map<string | undefined, number> => {
+    if (part.op === "node") {
+      const members = part.node.split("+").map((id) => problem.nodes.find((node) => node.id === id)!);
+      const { pool } = members[0]!;
+      return new Map([[pool, usedOf(problem, members, part)]]);
+    }
+    const parts = ("stages" in part ? part.stages : [part.first, part.second]).map(visit);
+    const join = part.op === "temporal" ? Math.max : (a: number, b: number): number => a + b;
+    const sum = new Map<string | undefined, number>();
+    for (const each of parts) for (const [pool, count] of each) sum.set(pool, join(sum.get(pool) ?? 0, count));
+    return sum;
+  };
+  for (const [pool, count] of visit(schedule)) used.set(pool, count);
+  const pools: (readonly [string | undefined, number])[] = [
+    [undefined, usableDevices(problem)],
+    ...Object.entries(problem.pools).map(([name, { devices }]) => [name, devices] as const),
+  ];
+  return pools.flatMap(([pool, devices]) => {
+    const count = used.get(pool) ?? 0;
+    const where = pool === undefined ? "" : ` of pool '${pool}'`;
+    const mode = modeOf(schedule);
+    return used.has(pool) && count < devices
+      ? [
+          `the best ${mode} schedule leaves ${devices - count} of ${devices} devices${where} idle, and all are to be used`,
+        ]
+      : [];
+  });
+}
+
+function usedOf(problem: PlanProblem, members: readonly PlanNode[], { devices, items }: Schedule): number {
+  const limits = { batch: problem.batch, memoryPerDevice: memoryOfPool(problem, members[0]!.pool) };
+  const least = leastSeconds(members, devices, items, limits);
+  let most = 0;
+  for (let count = devices; count >= 1 && most === 0; count--) {
+    if (exactSeconds(members, count, items, limits) <= least * (1 + 1e-9))
+      most = Math.max(...members.map((node) => usedDevices(node, count)));
+  }
+  return most;
+}

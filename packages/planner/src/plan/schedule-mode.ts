@@ -1,0 +1,16 @@
+import type { PlanMode, Schedule } from "./problem.ts";
+
+/** The name for what a schedule does: take turns, own devices, or both. */
+export function modeOf(schedule: Schedule): PlanMode {
+  let temporal = false;
+  let spatial = false;
+  const visit = (part: Schedule): void => {
+    if (part.op === "node") return;
+    if (part.op === "temporal") temporal = true;
+    else spatial = true;
+    for (const side of "stages" in part ? part.stages : [part.first, part.second]) visit(side);
+  };
+  visit(schedule);
+  if (temporal && spatial) return "hybrid";
+  return spatial ? "spatial" : "temporal";
+}

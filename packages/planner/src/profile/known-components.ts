@@ -1,0 +1,69 @@
+/**
+ * What other workflows have measured of the components of this one. A component's key says what it is and how it is
+ * configured; where it also takes as much of a step, what it costs is the same, whoever it works with. Pure.
+ */
+import type { ComponentProfile, FlowGraph, Profile } from "@treadle/contracts";
+import type { ComponentTraits } from "./profile-builder.ts";
+import { takenPerItem } from "./whole-items.ts";
+
+export type KnownComponent = {
+  readonly profile: ComponentProfile;
+  /** that has measured it */
+  readonly workflow: string;
+  readonly flow: string;
+};
+
+/** Components that a profile of the same machines and batch knows, the one that was made last. */
+export function knownComponents(
+  profiles: readonly Profile[],
+  wanted: {
+    readonly traits: ReadonlyMap<string, ComponentTraits>;
+    readonly hardwareKey: string;
+    readonly batch: number;
+  },
+): Map<string, KnownComponent> {
+  const known = new Map<string, KnownComponent>();
+  const fitting = profiles
+    .filter(({ hardware, graph }) => hardware.key === wanted.hardwareKey && graph.batch === wanted.batch)
+    .toSorted((a, b) => (a.createdAt < b.createdAt ? 1 : -1));
+  for (const [name, { key }] of wanted.traits) {
+    for (const { workflow, components, graph } of fitting) {
+      const [there, profile] = Object.entries(components).find(([, component]) => component.key === key) ?? [];
+      if (there === undefined || profile === undefined) continue;
+      known.set(name, { profile, workflow, flow: flowOf(there, graph) });
+      break;
+    }
+  }
+  return known;
+}
+
+/** Those that do in this flow what they did where they were measured. */
+export function knownIn(
+  graph: FlowGraph,
+  known: ReadonlyMap<string, KnownComponent>,
+): ReadonlyMap<string, KnownComponent> {
+  return new Map([...known].filter(([name, { flow }]) => flowOf(name, graph) === flow));
+}
+
+/** Calls that use no channel are the workflow's, and where a component may run is what is asked for now. */
+export function withKnown(
+  profile: Profile,
+  known: ReadonlyMap<string, KnownComponent>,
+  traits: ReadonlyMap<string, ComponentTraits>,
+): Profile {
+  const components = Object.entries(profile.components).map(([name, measured]) => {
+    const found = known.get(name);
+    if (found === undefined) return [name, measured] as const;
+    return [name, { ...found.profile, ...traits.get(name), serialSeconds: measured.serialSeconds }] as const;
+  });
+  return { ...profile, components: Object.fromEntries(components) };
+}
+
+/** How it takes part in a flow, as far as its costs depend on it. */
+function flowOf(name: string, graph: FlowGraph): string {
+  const methods = Object.entries(graph.components[name]?.methods ?? {}).map(
+    ([method, { takes, puts }]) => `${method} ${takes.length} ${puts.length}`,
+  );
+  const isInCycle = graph.cycles.some((members) => members.includes(name));
+  return [...methods.toSorted(), takenPerItem(name, graph), isInCycle].join("; ");
+}

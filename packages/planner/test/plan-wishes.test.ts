@@ -1,0 +1,215 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { compileModel, evaluateSchedule, PlanProblem, resolvePlacement, solvePlan } from "../src/index.ts";
+import { bruteForce } from "./plan-brute-force.ts";
+import { type PlanInput, planInputs } from "./plan-instances.ts";
+
+const modes = ["temporal", "spatial", "hybrid"] as const;
+
+/** Wishes of all kinds; some contradict each other, or leave no plan. */
+const wishes = fc.record({
+  modes: fc.option(fc.uniqueArray(fc.constantFrom(...modes), { minLength: 1, maxLength: 3 }), { nil: undefined }),
+  reserved: fc.constantFrom(0, 0, 1, 2),
+  together: fc.option(fc.constant([["n0", "n1"]]), { nil: undefined }),
+  apart: fc.option(fc.constantFrom([["n1", "n2"]], [["n0", "n2"]]), { nil: undefined }),
+  maxRanks: fc.option(fc.integer({ min: 1, max: 2 }), { nil: undefined }),
+  useAll: fc.boolean(),
+});
+
+/** Of pools it is only known whether the best schedule uses all of them. */
+const isExact = ({ useAll, pools }: PlanInput): boolean => !useAll || Object.keys(pools ?? {}).length === 0;
+
+function withWishes(
+  input: PlanInput,
+  { maxRanks, together, apart, reserved, ...rest }: typeof wishes extends fc.Arbitrary<infer T> ? T : never,
+) {
+  const known = input.nodes.map((node) => (node as { id: string }).id);
+  const has = (groups: readonly (readonly string[])[] | undefined): boolean =>
+    groups?.flat().every((id) => known.includes(id)) ?? false;
+  const nodes = input.nodes.map((node, i) => (i === 0 && maxRanks !== undefined ? { ...node, maxRanks } : node));
+  const given = {
+    ...rest,
+    ...(has(together) ? { together } : {}),
+    ...(has(apart) ? { apart } : {}),
+    reserved: Math.min(reserved, input.devices - 1),
+  };
+  return { ...input, nodes, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) };
+}
+
+const near = (a: number | null | undefined, b: number | undefined): void => {
+  if (a === null || a === undefined || b === undefined) expect(a ?? undefined).toBe(b);
+  else expect(Math.abs(a - b)).toBeLessThanOrEqual(1e-9 * Math.max(1e-12, b));
+};
+
+describe("what users want of a plan", () => {
+  test("is kept by the best of all schedules that keep it, fast and naive", () => {
+    fc.assert(
+      fc.property(planInputs({ maxNodes: 3, maxDevices: 4, batches: [1, 2, 4] }), wishes, (given, wanted) => {
+        const input = withWishes(given, wanted) as PlanInput;
+        const model = compileModel(PlanProblem.parse(input));
+        const best = bruteForce(model);
+        if (!isExact(input)) return;
+        for (const method of ["fast", "naive"] as const) {
+          const answer = solvePlan(input, { method });
+          near(answer.time, best.get("any"));
+          for (const mode of modes) near(answer.alternatives.find((a) => a.mode === mode)?.time, best.get(mode));
+          expect(answer.explanation.length).toBeGreaterThan(0);
+        }
+      }),
+      { numRuns: 120 },
+    );
+  });
+
+  test("makes fast and naive agree on larger graphs", () => {
+    fc.assert(
+      fc.property(planInputs({ maxNodes: 6, maxDevices: 12, batches: [6, 8] }), wishes, (given, wanted) => {
+        const input = withWishes(given, wanted) as PlanInput;
+        const fast = solvePlan(input);
+        if (!isExact(input)) return;
+        near(fast.time, solvePlan(input, { method: "naive" }).time ?? undefined);
+        expect(fast.stats.exact).toBe(true);
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test("is to use all devices: what is answered does, what does not is illegal, and it is the best that does", () => {
+    const limited = (input: PlanInput): PlanInput => ({
+      ...input,
+      pools: {},
+      nodes: input.nodes.map((node, i) => ({
+        ...node,
+        pool: undefined,
+        minDevices: 1,
+        unit: 1,
+        maxDevices: 1 + ((i * 2) % 3),
+      })),
+    });
+    const inputs = planInputs({ maxNodes: 3, maxDevices: 5, batches: [4], acyclic: true });
+    fc.assert(
+      fc.property(inputs, fc.constantFrom("binary", "kway"), fc.boolean(), (given, pipeline, parallelIndependent) => {
+        const input = { ...limited(given), pipeline, parallelIndependent, useAll: true } as PlanInput;
+        const model = compileModel(PlanProblem.parse(input));
+        const best = bruteForce(model);
+        for (const method of ["fast", "naive"] as const) {
+          const answer = solvePlan(input, { method });
+          near(answer.time, best.get("any"));
+          for (const mode of modes) near(answer.alternatives.find((a) => a.mode === mode)?.time, best.get(mode));
+          for (const { schedule, proven } of answer.alternatives) {
+            expect(evaluateSchedule(model, schedule).illegal).toBeNull();
+            expect(proven).toBe(true);
+          }
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  test("is refused where no schedule uses all devices, and takes no longer than it must on many", () => {
+    const node = { id: "a", time: { type: "formula", perItem: 1 }, maxDevices: 3 };
+    const answer = solvePlan({ devices: 4, batch: 4, nodes: [node], useAll: true });
+    expect(answer.feasible).toBe(false);
+    expect(answer.explanation.join()).toContain("leaves 1 of 4 devices idle");
+    // Two of three stages use no more than a few devices, so the best schedule of all leaves many idle.
+    const many = {
+      devices: 256,
+      batch: 64,
+      useAll: true,
+      parallelIndependent: true,
+      nodes: [100, 60, 96].map((maxDevices, i) => ({
+        id: `s${i}`,
+        time: { type: "formula", base: 1, perItem: 1 + i },
+        maxDevices,
+      })),
+      edges: [
+        ["s0", "s1"],
+        ["s1", "s2"],
+      ] as [string, string][],
+    };
+    const full = solvePlan(many);
+    expect(full.stats.exact).toBe(true);
+    expect(full.mode).toBe("spatial");
+    near(full.time, solvePlan(many, { method: "naive" }).time ?? undefined);
+  });
+
+  const nodes = ["a", "b", "c"].map((id) => ({ id, time: { type: "formula", perItem: 1 } }));
+  const chain = {
+    devices: 4,
+    batch: 4,
+    nodes,
+    edges: [
+      ["a", "b"],
+      ["b", "c"],
+    ],
+  };
+
+  test.each([
+    [
+      { together: [["a", "b"]], apart: [["b", "a"]] },
+      /apart\[0\]: .*'b' and 'a' cannot be kept both apart and together/,
+    ],
+    [
+      {
+        together: [
+          ["a", "b"],
+          ["b", "c"],
+        ],
+        apart: [["a", "c"]],
+      },
+      /'a' and 'c' cannot be kept both/,
+    ],
+    [{ apart: [["a", "x"]] }, /apart\[0\]\[1\]: 'x'.*expected one of the nodes/],
+    [{ apart: [["a", "a"]] }, /apart\[0\]\[1\]/],
+    [{ reserved: 4 }, /reserved: '4'.*none would be left/],
+    [{ modes: [] }, /modes/],
+    [{ nodes: [{ ...nodes[0], maxRanks: 0 }, nodes[1], nodes[2]] }, /nodes\[0\]\.maxRanks: '0'/],
+  ])("is refused where it makes no sense: %j", (wish, message) => {
+    expect(() => solvePlan({ ...chain, ...wish })).toThrow(message);
+  });
+
+  test("is named where nothing fits", () => {
+    const answer = solvePlan({ ...chain, devices: 1, apart: [["a", "b"]] });
+    expect(answer.feasible).toBe(false);
+    expect(answer.explanation.join()).toMatch(/keeps 'a' and 'b' apart; drop one of these wishes/);
+    expect(solvePlan({ ...chain, modes: ["spatial"], devices: 2 }).explanation.join()).toMatch(/is spatial/);
+  });
+});
+
+describe("placement.wishes", () => {
+  const devices = [0, 1, 2, 3].map((index) => ({
+    id: `cpu:${index}`,
+    index,
+    node: "here",
+    kind: "cpu",
+    memoryBytes: 2 ** 30,
+  }));
+  const components = [{ name: "rollout" }, { name: "reward" }, { name: "actor", ranks: { min: 2 } }];
+  const place = (mode: string, wish: object) =>
+    resolvePlacement({ mode, components, devices, maxStaleness: 0, wishes: wish });
+  const used = (plan: ReturnType<typeof place>) =>
+    new Set(Object.values(plan.components).flatMap(({ ranks }) => ranks.flatMap((rank) => rank.devices)));
+
+  test("keep devices free and ranks few in every mode", () => {
+    for (const mode of ["temporal", "spatial", "hybrid"]) {
+      const plan = place(mode, { freeDevices: "3", maxRanks: { rollout: 1 } });
+      expect(used(plan).has("cpu:3")).toBe(false);
+      expect(plan.components["rollout"]?.ranks).toHaveLength(1);
+    }
+  });
+
+  test.each([
+    ["spatial", { together: [["rollout", "reward"]] }, "to be kept together"],
+    ["temporal", { apart: [["rollout", "actor"]] }, "to be kept apart"],
+    ["hybrid", { modes: ["temporal", "spatial"] }, "it is hybrid"],
+    ["spatial", { useAllDevices: true, maxRanks: { rollout: 1 } }, ""],
+    ["temporal", { together: [["rollout", "reward"]], apart: [["reward", "rollout"]] }, "both apart and together"],
+    ["temporal", { apart: [["rollout", "rewerd"]] }, "did you mean 'reward'"],
+    ["temporal", { maxRanks: { actor: 1 } }, "'1' is below the 2 ranks"],
+    ["temporal", { freeDevices: "0-3" }, "leaves none of 4 devices"],
+    ["temporal", { freeDevices: "7" }, "names device 7"],
+    ["temporal", { maxRanks: { actor: 0 } }, "maxRanks.actor"],
+  ])("%s refuses %j with the reason, or keeps it", (mode, wish, reason) => {
+    if (reason === "") expect(used(place(mode, wish)).size).toBe(4);
+    else expect(() => place(mode, wish)).toThrow(reason);
+  });
+});

@@ -1,0 +1,29 @@
+/** What a node is called when nobody says: the same after each start, and another on each machine, cloned ones included. */
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { hostname, networkInterfaces } from "node:os";
+
+const maxHostLength = 50;
+
+/** `identity`: whatever tells this machine from others that have its host name. */
+export function machineName(host: string, identity: readonly string[]): string {
+  const word = (host.split(".")[0] as string).replace(/[^A-Za-z0-9_-]/g, "-").slice(0, maxHostLength) || "node";
+  const digest = createHash("sha256")
+    .update([...new Set(identity)].sort().join("\n"))
+    .digest("hex");
+  return `${word}-${digest.slice(0, 6)}`;
+}
+
+/** Clones of a machine share its id and its host name, but no network card's address. */
+export function defaultNodeName(): string {
+  const addresses = Object.values(networkInterfaces()).flatMap((cards = []) => cards.map(({ mac }) => mac));
+  return machineName(hostname(), [...addresses, machineId()]);
+}
+
+function machineId(): string {
+  try {
+    return readFileSync("/etc/machine-id", "utf8").trim();
+  } catch {
+    return ""; // another system than Linux, or a container without one
+  }
+}

@@ -1,0 +1,12 @@
+/** What the NATS threads need to know of keys; they load nothing of this repository's other packages. */
+
+/** The seed in a file that holds one, alone or in credentials of NATS; undefined where there is none. */
+export function seedIn(text: string): string | undefined {
+  return /^\s*(SU[A-Z2-7]{56})\s*$/m.exec(text)?.[1];
+}
+
+/** What the subjects begin with on which the holder of a key gets answers, so that a server can keep them from others. */
+export const inboxOf = (publicKey: string): string => `_INBOX.${publicKey}`;
+
+/** Where members answer one another: the only part of others' inboxes that keys may write to. Servers answer elsewhere. */
+export const answersOf = (inbox: string): string => `${inbox}.answer`;

@@ -1,0 +1,70 @@
+/** Keys on disk: whose commands count (the trust file), and this process's own. Both are NATS's own form of ed25519 keys. */
+import { readFileSync } from "node:fs";
+import { createUser, fromPublic, fromSeed, type KeyPair } from "@nats-io/nkeys";
+import { type CommandSender, TreadleError } from "@treadle/contracts";
+import { seedIn } from "./nkey-seed.ts";
+
+/** With a name it speaks for that node alone. */
+export type TrustedKey = CommandSender & { readonly key: string };
+
+const line = /^(runner|node)\s+(U[A-Z2-7]{55})(?:\s+([A-Za-z0-9_-]{1,60}))?$/;
+
+/** Lines as `runner UA…` and `node UB… [name]`; `#` begins a comment. Throws `config.invalid`. */
+export function parseTrust(text: string, path: string): TrustedKey[] {
+  return text.split("\n").flatMap((raw, index): TrustedKey[] => {
+    const found = line.exec(raw.replace(/#.*/, "").trim());
+    if (raw.replace(/#.*/, "").trim() === "") return [];
+    const [, role, key, name] = found ?? [];
+    if (role === undefined || key === undefined || !isPublicKey(key)) {
+      throw new TreadleError(
+        "config.invalid",
+        `line ${index + 1} of the trust file '${path}' is no key: '${raw.slice(0, 80)}'; write 'runner U…' or 'node U… [name]', as 'treadle cluster init' does`,
+      );
+    }
+    return [{ role: role as CommandSender["role"], key, ...(name === undefined ? {} : { name }) }];
+  });
+}
+
+/** Throws `config.invalid`. */
+export function readTrust(path: string): TrustedKey[] {
+  return parseTrust(readSecret(path, "the trust file"), path);
+}
+
+/** Throws `config.invalid`. */
+export function readKey(path: string): KeyPair {
+  const seed = seedIn(readSecret(path, "the key"));
+  try {
+    if (seed !== undefined) return fromSeed(new TextEncoder().encode(seed));
+  } catch {
+    // its checksum is wrong
+  }
+  throw new TreadleError(
+    "config.invalid",
+    `'${path}' holds no key of a user of NATS (a line that begins with 'SU'); give the file that 'treadle cluster init' wrote`,
+  );
+}
+
+function readSecret(path: string, what: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new TreadleError("config.invalid", `${what} '${path}' cannot be read: ${(cause as Error).message}`, {
+      cause,
+    });
+  }
+}
+
+function isPublicKey(key: string): boolean {
+  try {
+    fromPublic(key);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A new key of a user of NATS. */
+export function makeKey(): { readonly seed: string; readonly publicKey: string } {
+  const pair = createUser();
+  return { seed: new TextDecoder().decode(pair.getSeed()), publicKey: pair.getPublicKey() };
+}

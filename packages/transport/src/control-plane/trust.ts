@@ -1,0 +1,230 @@
+/**
+ * Whose commands count. Members sign their entries, senders sign their commands, with keys that the other side was given
+ * beforehand; commands and their answers are readable to nobody but the two.
+ *
+ * Owner of: this process's key, a key of encryption that lasts as long as the process, which commands it has heard.
+ *
+ * TR1 a command acts only when a trusted key of the right role has signed it for this member and this incarnation.
+ * TR2 it acts once: who has listened and sends it again is refused.
+ * TR3 what a command and its answer say, a run's token among it, only the member and the sender can read.
+ * TR4 an answer counts only from the member that was asked.
+ * TR5 a run that is kept counts only as a trusted runner's key has signed it, under its own id.
+ */
+import { createCurve, fromPublic, type KeyPair } from "@nats-io/nkeys";
+import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { readJson } from "./bounded-json.ts";
+import { SeenCommands } from "./seen-commands.ts";
+import { readKey, readTrust, type TrustedKey } from "./trust-file.ts";
+
+/** Of each key: enough for years of runs; the oldest is forgotten then. */
+const defaultMaxSenders = 10_000;
+
+const PublicKey = z.string().regex(/^U[A-Z2-7]{55}$/);
+const SealKey = z.string().regex(/^X[A-Z2-7]{55}$/);
+const Base64 = z.base64();
+
+/** What a member's entry says of its keys. */
+export const EntryProof = z.object({ from: PublicKey, seal: SealKey, signature: Base64 });
+type EntryProof = z.infer<typeof EntryProof>;
+
+const Sealed = z.object({
+  from: PublicKey,
+  seal: SealKey,
+  sender: z.uuid(),
+  sequence: z.int().nonnegative(),
+  box: Base64,
+  signature: Base64,
+});
+const SealedAnswer = z.object({ box: Base64 });
+const Answered = z.object({ sender: z.uuid(), sequence: z.int(), answer: z.string() });
+
+/** Whose word a kept run is. */
+export const RunProof = z.object({ from: PublicKey, signature: Base64 });
+type RunProof = z.infer<typeof RunProof>;
+
+export type Asked = { readonly text: string; readonly open: (answer: string) => string };
+export type Received<T> = {
+  readonly value: T;
+  readonly sender: CommandSender;
+  readonly seal: (answer: string) => string;
+};
+
+export class Trust {
+  readonly #keys: ReadonlyMap<string, TrustedKey>;
+  readonly #own: KeyPair;
+  readonly #curve = createCurve();
+  readonly #sender = crypto.randomUUID();
+  /** by key, so that nobody has another's forgotten */
+  readonly #seen = new Map<string, SeenCommands>();
+  readonly #file: string;
+  readonly #maxSenders: number;
+  #sequence = 0;
+
+  constructor(keys: readonly TrustedKey[], own: KeyPair, file: string, maxSenders = defaultMaxSenders) {
+    this.#maxSenders = maxSenders;
+    this.#keys = new Map(keys.map((each) => [each.key, each]));
+    this.#own = own;
+    this.#file = file;
+  }
+
+  /** Undefined where none is configured. Throws `config.invalid`. */
+  static of({ trustFile, keyFile, credentialsFile }: TrustConfig): Trust | undefined {
+    if (trustFile === undefined) return undefined;
+    const path = keyFile ?? credentialsFile;
+    if (path === undefined) {
+      throw new TreadleError(
+        "config.invalid",
+        `trust in the keys of '${trustFile}' needs a key of one's own; give cluster.nats.credentialsFile (--credentials), or cluster.nats.keyFile (--key)`,
+      );
+    }
+    return new Trust(readTrust(trustFile), readKey(path), trustFile);
+  }
+
+  get publicKey(): string {
+    return this.#own.getPublicKey();
+  }
+
+  /** For an entry of this process. */
+  prove(key: string, incarnation: number, body: unknown): EntryProof {
+    const seal = this.#curve.getPublicKey();
+    const signature = base64(this.#own.sign(entryText(key, incarnation, seal, body)));
+    return { from: this.publicKey, seal, signature };
+  }
+
+  /** The key by which that member is written to. Throws `control-plane.untrusted`. */
+  sealKeyOf(key: string, incarnation: number, body: unknown, proof: EntryProof | undefined): string {
+    const { kind, name } = partsOf(key);
+    if (proof === undefined) throw untrusted(`${kind} '${name}' has announced itself without a key; give it --trust`);
+    const { from, seal, signature } = proof;
+    const known = this.#keys.get(from);
+    const role: CommandSender["role"] = kind === "run" ? "runner" : "node";
+    if (known?.role !== role || (known.name !== undefined && known.name !== name)) {
+      throw untrusted(
+        `${kind} '${name}' has announced itself with key '${from}', which is not that of a ${role} there; add '${role} ${from}' to '${this.#file}'`,
+      );
+    }
+    if (!verifies(from, entryText(key, incarnation, seal, body), signature)) {
+      throw untrusted(`what ${kind} '${name}' says of itself is not signed by its key '${from}'`);
+    }
+    return seal;
+  }
+
+  /** A command on its way to a member with this key, and how its answer is read (TR3, TR4). */
+  ask(subject: string, text: string, memberKey: string): Asked {
+    const [from, seal, sender, sequence] = [
+      this.publicKey,
+      this.#curve.getPublicKey(),
+      this.#sender,
+      this.#sequence++,
+    ] as const;
+    const box = base64(this.#curve.seal(bytes(text), memberKey));
+    const signature = base64(this.#own.sign(commandText(subject, { from, seal, sender, sequence, box })));
+    return {
+      text: JSON.stringify({ from, seal, sender, sequence, box, signature }),
+      open: (answer) => {
+        const sealed = readJson(SealedAnswer, answer);
+        if (sealed === undefined)
+          throw untrusted(`the answer was not meant for this process alone: ${refusal(answer)}`);
+        const opened = readJson(Answered, this.#open(sealed.box, memberKey));
+        if (opened?.sender !== sender || opened.sequence !== sequence)
+          throw untrusted("an answer is that to another command");
+        return opened.answer;
+      },
+    };
+  }
+
+  /** TR1, TR2. `read` throws where this sender may not ask for that. Throws `control-plane.untrusted`. */
+  receive<T>(subject: string, data: string, read: (text: string, sender: CommandSender) => T): Received<T> {
+    const command = readJson(Sealed, data);
+    if (command === undefined) throw untrusted("a command is not signed; give whoever sends it --trust and its key");
+    const { from, seal, sender, sequence, box, signature } = command;
+    const known = this.#keys.get(from);
+    if (known === undefined)
+      throw untrusted(`a command is signed with key '${from}', which '${this.#file}' does not name`);
+    if (!verifies(from, commandText(subject, command), signature)) {
+      throw untrusted(`a command is not signed by the key that it names, '${from}'`);
+    }
+    const text = this.#open(box, seal);
+    const commander = { role: known.role, ...(known.name === undefined ? {} : { name: known.name }) };
+    const value = read(text, commander);
+    const seen = this.#seen.get(from) ?? new SeenCommands(this.#maxSenders);
+    this.#seen.set(from, seen);
+    if (!seen.isNew(sender, sequence)) throw untrusted("a command arrived again; each acts once");
+    return {
+      value,
+      sender: commander,
+      seal: (answer) => {
+        const answered = JSON.stringify({ sender, sequence, answer } satisfies z.infer<typeof Answered>);
+        return JSON.stringify({ box: base64(this.#curve.seal(bytes(answered), seal)) });
+      },
+    };
+  }
+
+  /** For a run that is kept where others may write. */
+  proveRun(runId: string, body: unknown): RunProof {
+    return { from: this.publicKey, signature: base64(this.#own.sign(runText(runId, body))) };
+  }
+
+  /** TR5. Throws `control-plane.untrusted`. */
+  checkRun(runId: string, body: unknown, proof: RunProof | undefined): void {
+    const kept = `run '${runId}', as the NATS servers have it,`;
+    const remedy = `resume it with --trust where its folder still is, which signs it, or forget it with 'treadle runs --forget ${runId}'`;
+    if (proof === undefined) throw untrusted(`${kept} is not signed; ${remedy}`);
+    const { from, signature } = proof;
+    if (this.#keys.get(from)?.role !== "runner") {
+      throw untrusted(
+        `${kept} is signed with key '${from}', which '${this.#file}' does not name as that of a runner; if that is your runner, add 'runner ${from}' there, or forget the run with 'treadle runs --forget ${runId}'`,
+      );
+    }
+    if (!verifies(from, runText(runId, body), signature)) {
+      throw untrusted(`${kept} is not what key '${from}' has signed; ${remedy}`);
+    }
+  }
+
+  #open(box: string, from: string): string {
+    const opened = attempt(() => this.#curve.open(Buffer.from(box, "base64"), from));
+    if (!opened) throw untrusted("a message was sealed for another process, or changed on its way");
+    return Buffer.from(opened).toString("utf8");
+  }
+}
+
+type TrustConfig = Pick<NatsConfig, "trustFile" | "keyFile" | "credentialsFile">;
+
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+const base64 = (data: Uint8Array): string => Buffer.from(data).toString("base64");
+
+function partsOf(key: string): { kind: string; name: string } {
+  const at = key.indexOf(".");
+  return { kind: key.slice(0, at), name: key.slice(at + 1) };
+}
+
+const entryText = (key: string, incarnation: number, seal: string, body: unknown): Uint8Array =>
+  bytes(JSON.stringify(["treadle entry 1", key, incarnation, seal, body ?? null]));
+
+type CommandHead = { from: string; seal: string; sender: string; sequence: number; box: string };
+const commandText = (subject: string, { from, seal, sender, sequence, box }: CommandHead): Uint8Array =>
+  bytes(JSON.stringify(["treadle command 1", subject, from, seal, sender, sequence, box]));
+
+const runText = (runId: string, body: unknown): Uint8Array =>
+  bytes(JSON.stringify(["treadle kept run 1", runId, body]));
+
+const verifies = (key: string, text: Uint8Array, signature: string): boolean =>
+  attempt(() => fromPublic(key).verify(text, Buffer.from(signature, "base64"))) === true;
+
+/** The library throws on what is not of the right length. */
+function attempt<T>(act: () => T): T | undefined {
+  try {
+    return act();
+  } catch {
+    return undefined;
+  }
+}
+
+const Refusal = z.object({ error: z.object({ message: z.string() }) });
+const refusal = (answer: string): string =>
+  readJson(Refusal, answer)?.error.message.slice(0, 500) ?? "it cannot be read";
+
+function untrusted(what: string): TreadleError {
+  return new TreadleError("control-plane.untrusted", what);
+}

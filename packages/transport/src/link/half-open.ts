@@ -1,0 +1,77 @@
+/**
+ * Decides which connections may wait for the end of their handshake, so that whoever opens connections and says nothing
+ * keeps nobody else out. Pure: the endpoint tells it what came and went, and closes what it answers.
+ *
+ * HO1 at most `maxTotal` wait, and at most `maxPerSource` of one source.
+ * HO2 the newest is always let in: the oldest of the source that has most gives way, of those that have said nothing first.
+ */
+import { isIP } from "node:net";
+
+export type HalfOpenLimits = { readonly maxTotal: number; readonly maxPerSource: number };
+
+export class HalfOpen<Connection> {
+  readonly #limits: HalfOpenLimits;
+  /** oldest first */
+  readonly #waiting = new Map<Connection, { readonly source: string; hasSpoken: boolean }>();
+  readonly #numOf = new Map<string, number>();
+
+  constructor(limits: HalfOpenLimits) {
+    this.#limits = limits;
+  }
+
+  get size(): number {
+    return this.#waiting.size;
+  }
+
+  /** Lets a connection wait; answers with the one that has to give way, if any. */
+  admit(connection: Connection, source: string): Connection | undefined {
+    const numOwn = this.#numOf.get(source) ?? 0;
+    let evicted: Connection | undefined;
+    if (numOwn >= this.#limits.maxPerSource) evicted = this.#evict(source);
+    else if (this.size >= this.#limits.maxTotal) evicted = this.#evict(this.#largest());
+    this.#waiting.set(connection, { source, hasSpoken: false });
+    this.#numOf.set(source, (this.#numOf.get(source) ?? 0) + 1);
+    return evicted;
+  }
+
+  /** It has sent what a Treadle process begins with. */
+  spoke(connection: Connection): void {
+    const state = this.#waiting.get(connection);
+    if (state !== undefined) state.hasSpoken = true;
+  }
+
+  /** Its handshake is over, or it has ended. */
+  settle(connection: Connection): void {
+    const state = this.#waiting.get(connection);
+    if (state === undefined) return;
+    this.#waiting.delete(connection);
+    const left = (this.#numOf.get(state.source) as number) - 1;
+    if (left > 0) this.#numOf.set(state.source, left);
+    else this.#numOf.delete(state.source);
+  }
+
+  /** HO2. */
+  #evict(source: string): Connection {
+    const mates = [...this.#waiting].filter(([, state]) => state.source === source);
+    const [evicted] = (mates.find(([, { hasSpoken }]) => !hasSpoken) ?? mates[0]) as (typeof mates)[number];
+    this.settle(evicted);
+    return evicted;
+  }
+
+  #largest(): string {
+    const most = Math.max(...this.#numOf.values());
+    return [...this.#numOf].find(([, size]) => size === most)?.[0] as string;
+  }
+}
+
+/** Who counts as one: an address of version 4; of version 6 all that share the first half, which one host is given. */
+export function sourceOf(address: string | undefined): string {
+  if (address === undefined) return "this machine";
+  const version4 = address.replace(/^::ffff:(?=\d+\.)/i, "");
+  if (isIP(version4) !== 6) return version4;
+  const [head = "", tail] = (address.split("%")[0] as string).split("::");
+  const words = (text: string | undefined) => (text ? text.split(":") : []);
+  const numZeros = tail === undefined ? 0 : Math.max(0, 8 - words(head).length - words(tail).length);
+  const all = [...words(head), ...Array<string>(numZeros).fill("0"), ...words(tail)];
+  return `${all.slice(0, 4).join(":")}::/64`;
+}

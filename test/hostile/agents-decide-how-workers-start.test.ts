@@ -1,0 +1,197 @@
+/**
+ * Whoever may publish commands asks a node agent for more than modules of its project. What each attack would leave behind
+ * is looked for, besides the refusal.
+ */
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type ControlPlane, LinksConfig, type Member, TreadleError, WorkerPermissions } from "@treadle/contracts";
+import { localControlPlanes } from "@treadle/transport";
+import fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { ProjectCode } from "../../packages/runtime/src/agent/code-hash.ts";
+import { NodeService } from "../../packages/runtime/src/agent/node-service.ts";
+import { checkWorkerStart } from "../../packages/runtime/src/agent/worker-permissions.ts";
+import { openSocketFolder } from "../../packages/runtime/src/cluster/socket-folder.ts";
+
+const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
+
+const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 31);
+
+let root: string;
+let plane: ControlPlane;
+let service: NodeService;
+const mark = (): string => join(root, "was-run");
+
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-h-"));
+  const project = join(root, "project");
+  await mkdir(join(project, "node_modules"), { recursive: true });
+  await writeFile(join(project, "worker.ts"), "export const nothing = 1;\n");
+  await writeFile(
+    join(root, "outside.mjs"),
+    `import { writeFileSync } from "node:fs"; writeFileSync("${mark()}", "");\n`,
+  );
+  await writeFile(join(root, "preload.cjs"), `require("node:fs").writeFileSync("${mark()}", "");\n`);
+  await symlink(join(root, "outside.mjs"), join(project, "innocent.mjs"));
+  const planes = localControlPlanes();
+  plane = planes.connect();
+  service = new NodeService({
+    name: "a",
+    plane: planes.connect(),
+    info: { cpus: 2, memoryBytes: 2 ** 30, devices: [], labels: {}, platform: "linux" },
+    projectRoot: project,
+    place: {
+      kind: "machine",
+      links: LinksConfig.parse({}),
+      permissions: WorkerPermissions.parse({}),
+      openFolder: openSocketFolder,
+      cutOffMs: 1000,
+    },
+  });
+  await service.start();
+  await plane.announce("run", "run-1", {}, () => undefined);
+});
+afterEach(async () => {
+  await service.close("the test is over");
+  await plane.close();
+  await rm(root, { recursive: true, force: true });
+});
+
+type Attack = { readonly over?: object; readonly boot?: object };
+
+async function spawn({ over = {}, boot = {} }: Attack): Promise<string> {
+  const project = join(root, "project");
+  const command = {
+    run: "run-1",
+    session: 1,
+    segmentPrefix: "treadle-run-1-",
+    modulePath: "worker.ts",
+    projectRoot: pathToFileURL(`${project}/`).href,
+    codeHash: await codeHash(project), // anybody may ask for it
+    env: {},
+    boot: {
+      runId: "run-1",
+      component: "maker",
+      rank: 0,
+      worldSize: 1,
+      incarnation: 0,
+      devices: ["a/cpu:0"],
+      module: "",
+      exportName: "MakerWorker",
+      runnerAddresses: ["tcp:127.0.0.1:1"],
+      token: "a token of enough characters",
+      seed: 0,
+      trace: false,
+      ...boot,
+    },
+    ...over,
+  };
+  const [node] = plane.members("node");
+  return plane.command(node as Member, "spawn", command, { timeoutMs: 30_000 }).then(
+    async () => {
+      // Time enough for what was started to do its harm.
+      for (let tries = 0; tries < 15 && !existsSync(mark()); tries++) await new Promise((go) => setTimeout(go, 100));
+      return existsSync(mark()) ? "was run" : "started";
+    },
+    (error: TreadleError) => (existsSync(mark()) ? "was run" : error.code),
+  );
+}
+
+describe("NA2, NA4: an agent that allows nothing refuses what would run other code", () => {
+  const script = () => `require("node:fs").writeFileSync("${mark()}", "")`;
+  const attacks: readonly [string, () => Attack, string][] = [
+    [
+      "the shell as interpreter",
+      () => ({ over: { interpreter: { command: "/bin/sh", flags: ["-c", `touch ${mark()}; exit 0`] } } }),
+      "node.forbidden",
+    ],
+    [
+      "Node with a script of the attacker's",
+      () => ({ over: { interpreter: { command: process.execPath, flags: ["-e", script()] } } }),
+      "node.forbidden",
+    ],
+    [
+      "NODE_OPTIONS",
+      () => ({ over: { env: { NODE_OPTIONS: `--require ${join(root, "preload.cjs")}` } } }),
+      "node.forbidden",
+    ],
+    ["PATH", () => ({ over: { env: { PATH: root } } }), "node.forbidden"],
+    ["LD_PRELOAD", () => ({ over: { env: { LD_PRELOAD: join(root, "evil.so") } } }), "node.forbidden"],
+    ["PYTHONPATH", () => ({ over: { env: { PYTHONPATH: root } } }), "node.forbidden"],
+    ["a module beside the project", () => ({ over: { modulePath: "../outside.mjs" } }), "link.protocol"],
+    ["a module by its absolute path", () => ({ over: { modulePath: join(root, "outside.mjs") } }), "link.protocol"],
+    ["a link out of the project", () => ({ over: { modulePath: "innocent.mjs" } }), "worker.load-failed"],
+    ["a component that leaves the folder", () => ({ boot: { component: "../../x" } }), "link.protocol"],
+    ["a run that leaves the folder", () => ({ over: { run: "../x" }, boot: { runId: "../x" } }), "link.protocol"],
+    ["a run that is another", () => ({ boot: { runId: "run-2" } }), "node.forbidden"],
+    ["shared memory of others", () => ({ over: { segmentPrefix: "treadle-" } }), "link.protocol"],
+    ["shared memory of another run", () => ({ over: { segmentPrefix: "treadle-run-2-" } }), "node.forbidden"],
+    ["shared memory outside of its folder", () => ({ over: { segmentPrefix: "treadle-../../x" } }), "link.protocol"],
+  ];
+  test.each(attacks)("%s", async (_, attack, refusal) => {
+    expect(await spawn(attack())).toBe(refusal);
+    expect(existsSync(mark())).toBe(false);
+  });
+
+  test("and starts what is asked for properly", async () => {
+    expect(await spawn({ over: { env: { CUDA_VISIBLE_DEVICES: "", OMP_NUM_THREADS: "2" } } })).toBe("started");
+  });
+});
+
+describe(`NA4: what an agent allows (FUZZ_SEED=${seed})`, () => {
+  const code = (act: () => void): string | undefined => {
+    try {
+      act();
+      return undefined;
+    } catch (error) {
+      return error instanceof TreadleError ? error.code : String(error);
+    }
+  };
+  const loads = fc.oneof(
+    fc.constantFrom("PATH", "LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "NODE_OPTIONS", "NODE_PATH", "PYTHONSTARTUP"),
+    fc.stringMatching(/^(LD_|NODE_|PYTHON|DYLD_)[A-Z_]{1,12}$/),
+  );
+
+  test("a variable by which code is loaded is refused even where the agent was told to allow it", () => {
+    fc.assert(
+      fc.property(loads, fc.string(), (name, value) => {
+        const permissions = WorkerPermissions.parse({ env: [name] });
+        expect(code(() => checkWorkerStart({ env: { [name]: value } }, permissions, "a"))).toBe("node.forbidden");
+      }),
+      { seed },
+    );
+  });
+
+  test("exactly what is named is allowed: no part of it, nothing that contains it, no other order of words", () => {
+    const word = fc.stringMatching(/^[a-z]{2,8}$/);
+    fc.assert(
+      fc.property(fc.uniqueArray(word, { minLength: 3, maxLength: 6 }), ([env = "", flag = "", tool = "", ...rest]) => {
+        const [other = `${env}x`] = rest;
+        const permissions = WorkerPermissions.parse({
+          env: [env],
+          flags: [`--${flag}`],
+          interpreters: [`/bin/${tool}`],
+        });
+        const check = (names: string[], command: string, flags: string[]) =>
+          code(() =>
+            checkWorkerStart(
+              { env: Object.fromEntries(names.map((name) => [name, "1"])), interpreter: { command, flags } },
+              permissions,
+              "a",
+            ),
+          );
+        expect(check([env], `/bin/${tool}`, [`--${flag}`])).toBeUndefined();
+        expect(check([env, other], `/bin/${tool}`, [])).toBe("node.forbidden");
+        expect(check([`${env}x`], `/bin/${tool}`, [])).toBe("node.forbidden");
+        expect(check([], `/bin/${other}`, [])).toBe("node.forbidden");
+        expect(check([], `/bin/../bin/${tool}`, [])).toBe("node.forbidden");
+        expect(check([], `/bin/${tool}`, [`--${flag}=1`])).toBe("node.forbidden");
+        expect(check([], `/bin/${tool}`, [`--${flag}`, other])).toBe("node.forbidden");
+      }),
+      { seed },
+    );
+  });
+});

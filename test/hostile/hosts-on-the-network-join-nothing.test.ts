@@ -1,0 +1,166 @@
+/**
+ * A host on the network, without credentials: it sees and can change what passes between two machines, and can open
+ * connections. `strangers-command-nobody` shows that it does not log in at NATS.
+ */
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import tls from "node:tls";
+import { type Link, TreadleError } from "@treadle/contracts";
+import { type Endpoint, type EndpointOptions, openEndpoint } from "@treadle/transport";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { makeCertificates } from "../../packages/transport/test/support/certificates.ts";
+import { until } from "../support/cluster.ts";
+
+const identity = { runId: "run-1", token: "a token that only this run has", segments: false } as const;
+const secret = "what only the two of them may read ".repeat(20);
+
+let folder: string;
+const toClose: (() => Promise<unknown> | unknown)[] = [];
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "treadle-w-"));
+});
+afterEach(async () => {
+  for (const close of toClose.splice(0).reverse()) await close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function open(name: string, options: Partial<EndpointOptions> = {}): Promise<Endpoint> {
+  const endpoint = await openEndpoint({ name, ...identity, ...options });
+  toClose.push(() => endpoint.close());
+  return endpoint;
+}
+
+async function runner(options: Partial<EndpointOptions>) {
+  const links: Link[] = [];
+  const refusals: string[] = [];
+  const endpoint = await open("runner", { tcp: { port: 0 }, onRefused: (line) => refusals.push(line), ...options });
+  endpoint.onLink((link) => links.push(link));
+  const [address = ""] = endpoint.addresses;
+  return { links, refusals, address, port: Number(address.slice(address.lastIndexOf(":") + 1)) };
+}
+
+/** A way to a port by which everything that passes is kept, in both directions, and may be changed. */
+async function listener(port: number, change = (bytes: Buffer): Buffer => bytes) {
+  const heard = { asked: [] as Buffer[], answered: [] as Buffer[] };
+  const server = net.createServer((near) => {
+    const far = net.connect(port, "127.0.0.1");
+    for (const socket of [near, far])
+      socket.on("error", () => {}).on("close", () => [near, far].map((s) => s.destroy()));
+    near.on("data", (bytes) => {
+      heard.asked.push(bytes);
+      far.write(change(bytes));
+    });
+    far.on("data", (bytes) => {
+      heard.answered.push(bytes);
+      near.write(bytes);
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  toClose.push(() => server.close());
+  const all = () => Buffer.concat([...heard.asked, ...heard.answered]).toString("latin1");
+  return { heard, all, port: (server.address() as net.AddressInfo).port };
+}
+
+const scheme = (kind: "plain" | "encrypted"): string => (kind === "plain" ? "tcp" : "tls");
+const closed = (socket: net.Socket): Promise<void> => new Promise((resolve) => socket.once("close", () => resolve()));
+
+async function exchange(link: Link, other: Link): Promise<void> {
+  const arrived = new Promise((resolve) => other.onMessage(resolve));
+  link.send({ secret });
+  expect(await arrived).toEqual({ secret });
+}
+
+describe.each(["plain", "encrypted"] as const)("at a %s link", (kind) => {
+  let options: Partial<EndpointOptions>;
+  beforeEach(async () => {
+    options = kind === "plain" ? {} : { tls: await makeCertificates(folder, "ours") };
+  });
+
+  test("idle connections and garbage keep nobody out, and are said in a few lines", async () => {
+    const { links, refusals, address, port } = await runner(options);
+    const strangers = Array.from({ length: 300 }, (_, i) => {
+      const socket = net.connect(port, "127.0.0.1");
+      socket.on("error", () => {});
+      if (i % 3 === 0) socket.write(`GET /${i} HTTP/1.1\r\n\r\n`);
+      return socket;
+    });
+    toClose.push(() => strangers.map((socket) => socket.destroy()));
+    await Promise.all(strangers.map((socket) => Promise.race([once(socket, "connect"), once(socket, "close")])));
+    const worker = await open("maker/0", options);
+    for (let attempt = 0; links.length === 0; attempt++) {
+      await worker.connect([address], { expect: "runner" }).catch(() => {}); // a worker dials until it is let in
+      expect(attempt).toBeLessThan(100);
+    }
+    expect(links[0]?.remote).toBe("maker/0");
+    expect(refusals.length).toBeLessThan(10);
+  });
+
+  test("what was heard of a worker that joined lets nobody else join, and does not have the token in it", async () => {
+    const { links, port } = await runner(options);
+    const wire = await listener(port);
+    const worker = await open("maker/0", options);
+    const link = await worker.connect([`${scheme(kind)}:127.0.0.1:${wire.port}`], { expect: "runner" });
+    await until(() => links[0], "the link");
+    await exchange(link, links[0] as Link);
+    expect(wire.all()).not.toContain(identity.token);
+    if (kind === "encrypted") expect(wire.all()).not.toContain(secret.slice(0, 20));
+    else expect(wire.all()).toContain(secret.slice(0, 20)); // what links without TLS hide from nobody: the README says so
+    const again = net.connect(port, "127.0.0.1");
+    again.on("error", () => {}).resume();
+    again.write(Buffer.concat(wire.heard.asked));
+    await closed(again);
+    expect(links).toHaveLength(1);
+  });
+
+  test("one that answers in the runner's place, without the token, is not taken for it", async () => {
+    const liar = await openEndpoint({
+      ...identity,
+      name: "runner",
+      token: "another token, long enough",
+      tcp: { port: 0 },
+      ...options,
+    });
+    toClose.push(() => liar.close());
+    const worker = await open("maker/0", options);
+    await expect(worker.connect(liar.addresses, { expect: "runner" })).rejects.toThrow(TreadleError);
+  });
+});
+
+test("without a certificate of the authority nobody gets as far as a handshake, and what is changed on its way ends the link", async () => {
+  const ours = await makeCertificates(folder, "ours");
+  const theirs = await makeCertificates(folder, "theirs");
+  const { links, port } = await runner({ tls: ours });
+  for (const options of [{ tls: theirs }, {}] as Partial<EndpointOptions>[]) {
+    const stranger = await open("maker/0", options);
+    await expect(stranger.connect([`${options.tls ? "tls" : "tcp"}:127.0.0.1:${port}`])).rejects.toMatchObject({
+      code: "link.refused",
+    });
+  }
+  const bare = tls.connect({ port, host: "127.0.0.1", rejectUnauthorized: false });
+  bare.on("error", () => {}).resume();
+  await closed(bare);
+  expect(links).toEqual([]);
+
+  let passed = 0;
+  const wire = await listener(port, (bytes) => {
+    passed += bytes.length;
+    if (links.length === 0 || passed < 4000) return bytes;
+    const changed = Buffer.from(bytes);
+    changed[changed.length - 1] = (changed.at(-1) as number) ^ 1;
+    return changed;
+  });
+  const worker = await open("maker/0", { tls: ours });
+  const link = await worker.connect([`tls:127.0.0.1:${wire.port}`]);
+  const far = await until(() => links[0], "the link");
+  const arrived: unknown[] = [];
+  far.onMessage((message) => arrived.push(message));
+  const ended = new Promise<void>((resolve) => far.onClose(() => resolve()));
+  for (let i = 0; i < 50; i++) link.send({ i, secret });
+  await ended;
+  expect(arrived.every((message, i) => JSON.stringify(message) === JSON.stringify({ i, secret }))).toBe(true);
+  expect(arrived.length).toBeLessThan(50);
+});

@@ -1,0 +1,214 @@
+/**
+ * A client of an account that everybody shares puts runs of his own making where runs are kept for other machines, and waits
+ * for somebody to resume one.
+ */
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { NatsConfig } from "@treadle/contracts";
+import { RunFolder, resumeRun } from "@treadle/runtime/runner";
+import { NatsRunStore } from "@treadle/transport";
+import { type NatsServer, startNatsServer } from "@treadle/transport/testing";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { openKeptRun } from "../../packages/runtime/src/run/kept-run.ts";
+import { acceptRun, signStoredRun } from "../../packages/runtime/src/run/stored-run.ts";
+import { type Keys, makeKeys } from "../support/keys.ts";
+import { NodesWorld } from "../support/nodes.ts";
+
+let root: string;
+let server: NatsServer;
+let keys: Keys;
+let numRuns = 0;
+const mark = (): string => join(root, "was-run");
+const project = (): string => join(root, "project");
+const runs = (): string => join(project(), "runs");
+
+beforeAll(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-h-"));
+  keys = await makeKeys();
+  server = await startNatsServer({ args: ["-js"] });
+  const evil = `import fs from "node:fs"; fs.writeFileSync(${JSON.stringify(mark())}, "");\nexport default {};\n`;
+  for (const folder of ["outside", "project/workflows/own", "project/runs/run-a/checkpoints/x"]) {
+    await mkdir(join(root, folder), { recursive: true });
+    await writeFile(join(root, folder, "run.js"), evil);
+  }
+  await symlink(join(root, "outside"), join(project(), "linked"));
+});
+afterAll(async () => {
+  await server[Symbol.asyncDispose]();
+  await keys.remove();
+  await rm(root, { recursive: true, force: true });
+});
+
+const withKeys = () => ({ url: server.url, trustFile: keys.trust, keyFile: keys.runner });
+const asNode = () => ({ ...withKeys(), keyFile: keys.node });
+const withoutKeys = () => ({ url: server.url });
+/** what a run of this server looks like */
+const honest = (config: object = {}, cluster: object = {}) => ({
+  workflow: "workflows/own",
+  config: { steps: 1, ...config, cluster: { nats: { ...withoutKeys(), durableRuns: true }, ...cluster } },
+});
+
+/** Keeps this text as the configuration of a new run. */
+async function put(text: string, runId = `run-${++numRuns}`): Promise<string> {
+  const folder = await mkdtemp(join(root, "attacker-"));
+  await writeFile(join(folder, "config.json"), text);
+  const nats = NatsConfig.parse(withoutKeys());
+  const store = await NatsRunStore.open({ nats, name: "attacker", runId, folder });
+  await store.keep("config.json");
+  await store.close();
+  return runId;
+}
+
+async function signed(nats: object, runId: string, stored: ReturnType<typeof honest>): Promise<string> {
+  const folder = new RunFolder(await mkdtemp(join(root, "signer-")), runId);
+  await folder.create();
+  await signStoredRun(NatsConfig.parse(nats), folder, stored);
+  return readFile(folder.configFile, "utf8");
+}
+
+async function resume(runId: string, nats: object): Promise<string> {
+  const options = { runId, runsRoot: runs(), projectRoot: project(), onEvent: () => {} };
+  const code = await resumeRun({ ...options, nats: nats as { url: string } }).then(
+    () => "resumed",
+    (error: { code: string }) => error.code,
+  );
+  expect(existsSync(mark()), `${runId}: something was run`).toBe(false);
+  expect(await readdir(runs()), "nothing of a refused run is left to be obeyed later").not.toContain(runId);
+  return code;
+}
+
+test("SR1, TR5: where keys are configured, nothing counts but what a trusted runner's key signed for this very run", async () => {
+  const runner = await signed(withKeys(), "run-x", honest());
+  const { proof, ...said } = JSON.parse(runner) as { proof: object; config: object; workflow: string };
+  const otherKeys = await makeKeys();
+  try {
+    const foreign = { url: server.url, trustFile: otherKeys.trust, keyFile: otherKeys.runner };
+    const forged: Record<string, string> = {
+      unsigned: JSON.stringify(said),
+      "another workflow": JSON.stringify({ ...said, workflow: "../outside", proof }),
+      "another setting": JSON.stringify({ ...said, config: { ...said.config, steps: 2 }, proof }),
+      "a key that nobody trusts": await signed(foreign, "run-x", honest()),
+      "a node's key": await signed(asNode(), "run-x", honest()),
+      "a signature that is none": JSON.stringify({ ...said, proof: { ...proof, signature: "AAAA" } }),
+    };
+    for (const [what, text] of Object.entries(forged)) {
+      expect([what, await resume(await put(text, "run-x"), withKeys())]).toEqual([what, "control-plane.untrusted"]);
+    }
+    // What was signed is for one run.
+    expect(await resume(await put(runner, "run-y"), withKeys())).toBe("control-plane.untrusted");
+    const resumer = { nats: withKeys(), projectRoot: project(), runsRoot: runs(), overrides: [] };
+    expect(await acceptRun("run-x", runner, resumer)).toMatchObject({ workflow: "workflows/own" });
+  } finally {
+    await otherKeys.remove();
+  }
+});
+
+const shell = { command: "/bin/sh", flags: ["-c", "id"] };
+const group = (over: object) => honest({}, { groups: { g: { labels: {}, ...over } } });
+const attacks = (): Record<string, [code: string, stored: object]> => ({
+  "a workflow above": ["workflow.invalid", { ...honest(), workflow: "../outside" }],
+  "a workflow anywhere": ["workflow.invalid", { ...honest(), workflow: join(root, "outside") }],
+  "a workflow by a link": ["workflow.invalid", { ...honest(), workflow: "linked" }],
+  "a file that was kept": ["workflow.invalid", { ...honest(), workflow: "runs/run-a/checkpoints/x" }],
+  "this machine": ["config.invalid", { workflow: "workflows/own", config: { cluster: {} } }],
+  "this machine, by null": ["config.invalid", honest({}, { nats: null })],
+  "no cluster": ["config.invalid", { workflow: "workflows/own", config: {} }],
+  "a shell": ["node.forbidden", group({ interpreter: shell })],
+  "a preload": ["node.forbidden", group({ env: { NODE_OPTIONS: "--import=data:text/javascript," } })],
+  "a variable": ["node.forbidden", group({ env: { HARMLESS: "1" } })],
+  "a file to write": ["config.invalid", honest({ placement: { auto: { profile: "package.json" } } })],
+  "an address to listen on": ["config.invalid", honest({ observe: { metrics: { address: "0.0.0.0:1" } } })],
+  "an address to send to": ["config.invalid", honest({ observe: { otlp: { endpoint: "http://evil.example" } } })],
+  "links for all": ["config.invalid", honest({}, { links: { bind: "0.0.0.0" } })],
+  "no run": ["config.unreadable", { config: 1 }],
+});
+
+test("SR2, SR3, SR4: without keys, too, what is fetched runs no code but the project's, on nodes, as any of them allows", async () => {
+  for (const [what, [code, stored]] of Object.entries(attacks())) {
+    expect([what, await resume(await put(JSON.stringify(stored)), withoutKeys())]).toEqual([what, code]);
+  }
+  expect(await resume(await put("{"), withoutKeys())).toBe("config.unreadable");
+});
+
+test("SR1: without keys only servers on loopback are asked at all", async () => {
+  expect(await resume("run-z", { url: "nats://192.0.2.1:4222" })).toBe("control-plane.untrusted");
+});
+
+test("SR3: what is kept does not say to which servers, nor as whom, a runner connects", async () => {
+  const nats = {
+    ...{ url: "nats://evil.example:4222", subjectPrefix: "evil", credentialsFile: "/root/secret", trustFile: "/evil" },
+    ...{ keyFile: "/root/secret", tls: { ca: "/evil" }, leaseMs: 7000, durableRuns: false },
+  };
+  const resumer = { nats: withoutKeys(), projectRoot: project(), runsRoot: runs(), overrides: [] };
+  const { config } = await acceptRun("run-x", JSON.stringify(honest({}, { nats })), resumer);
+  const { cluster } = config as { cluster: object };
+  expect(cluster).toEqual({
+    nats: { url: server.url, leaseMs: 7000, outageMs: 60_000, replicas: 1, durableRuns: true },
+  });
+});
+
+test("SR4: what whoever resumes it says as well is his own word", async () => {
+  const text = JSON.stringify(group({ interpreter: shell, env: { HARMLESS: "1" } }));
+  const accept = (...overrides: string[]) =>
+    acceptRun("run-x", text, { nats: withoutKeys(), projectRoot: project(), runsRoot: runs(), overrides });
+  const interpreter = `cluster.groups.g.interpreter=${JSON.stringify(shell)}`;
+  await expect(accept(interpreter)).rejects.toMatchObject({ code: "node.forbidden" });
+  await expect(accept("cluster.groups.g.interpreter.command=/bin/sh")).rejects.toMatchObject({
+    code: "node.forbidden",
+  });
+  await expect(accept(interpreter, "cluster.groups.g.env.HARMLESS='2'")).resolves.toBeDefined();
+  await expect(accept(interpreter, "cluster.groups.g.env.HARMLESS='1'")).resolves.toBeDefined();
+});
+
+test("SR1: a folder takes states and checkpoints of what is kept, and never how the run is to be run", async () => {
+  const nats = NatsConfig.parse({ ...withKeys(), durableRuns: true });
+  const runId = `run-${++numRuns}`;
+  const folder = new RunFolder(join(root, "here"), runId);
+  await folder.create();
+  await folder.writeJson(folder.configFile, honest());
+  const first = await openKeptRun(nats, folder, () => {});
+  await first.append("one");
+  await first.close();
+  await put(JSON.stringify({ ...honest(), workflow: "../outside" }), runId);
+  const other = new RunFolder(join(root, "there"), runId);
+  await other.create();
+  await other.writeJson(other.configFile, honest()); // and no journal: it is behind what is kept
+  const second = await openKeptRun(nats, other, () => {});
+  expect(second.entries).toEqual(["one"]);
+  await second.close();
+  expect(JSON.parse(await readFile(other.configFile, "utf8"))).toMatchObject({ workflow: "workflows/own" });
+});
+
+test("a journal that was put there names no file outside of the run's folder", async () => {
+  const nats = NatsConfig.parse({ ...withoutKeys(), durableRuns: true });
+  for (const name of ["../../../etc/passwd", "/etc/passwd", "state/../../x", "logs/x"]) {
+    const runId = `run-${++numRuns}`;
+    const attacker = await NatsRunStore.open({ nats, name: "attacker", runId, folder: root });
+    await attacker.take();
+    const state = { actor: name };
+    await attacker.append(JSON.stringify({ type: "step", step: 1, seconds: 1, metrics: {}, items: [], state }));
+    await attacker.close();
+    const folder = new RunFolder(join(root, "there"), runId);
+    await folder.create();
+    await folder.writeJson(folder.configFile, honest());
+    await expect(openKeptRun(nats, folder, () => {})).rejects.toMatchObject({ code: "journal.corrupt" });
+  }
+});
+
+test("an attacker's run is refused by a runner's process, and no shell opens", async () => {
+  await using world = await NodesWorld.open();
+  const { keys: own, url } = world.nats;
+  const text = JSON.stringify(group({ interpreter: { command: "/bin/sh", flags: ["-c", `touch ${mark()}; echo`] } }));
+  const folder = await mkdtemp(join(root, "attacker-"));
+  await writeFile(join(folder, "config.json"), text);
+  const nats = NatsConfig.parse({ url, credentialsFile: own.runner, trustFile: own.trust });
+  const store = await NatsRunStore.open({ nats, name: "attacker", runId: "run-x", folder });
+  await store.keep("config.json");
+  await store.close();
+  const run = world.startRun([], "run-x");
+  expect(await run.exited).toBe(1);
+  expect(run.events.at(-1)).toMatchObject({ code: "control-plane.untrusted" });
+  expect(existsSync(mark())).toBe(false);
+});

@@ -1,0 +1,301 @@
+/**
+ * Attackers at the NATS server: one without credentials, one with a node's key, one in an account that everybody shares, who
+ * hears and may say everything. The members are control planes as agents and runners open them.
+ */
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { networkInterfaces, tmpdir } from "node:os";
+import { join } from "node:path";
+import { type ControlPlane, type Member, NatsConfig, type TreadleError } from "@treadle/contracts";
+import { makeKey, openNatsControlPlane, parseTrust } from "@treadle/transport";
+import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { addNode, clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
+import { until } from "../support/cluster.ts";
+
+const secret = "a token that nobody else may read";
+const timeoutMs = 5000;
+const spawnOf = (n: number) => ({ run: "r", number: n, boot: { token: secret } });
+
+let folder: string;
+let server: NatsServer;
+const open: ControlPlane[] = [];
+const done: unknown[] = [];
+
+async function planeOf(role: "runner" | "node", name?: string, cluster = folder): Promise<ControlPlane> {
+  const values = await clusterValues(cluster, { role, name });
+  const nats = NatsConfig.parse({ ...values, url: server.url });
+  const plane = await openNatsControlPlane({ nats, name: `${role} ${name ?? ""}` });
+  open.push(plane);
+  return plane;
+}
+
+const agent = async (name: string): Promise<ControlPlane> => {
+  const plane = await planeOf("node", name);
+  await plane.announce("node", name, { cpus: 1 }, (method, body) => {
+    done.push([name, method, body]);
+    return { pid: 7, secret };
+  });
+  return plane;
+};
+
+const memberOf = (plane: ControlPlane, name: string): Promise<Member> =>
+  until(() => plane.members("node").find((member) => member.name === name), `node '${name}'`);
+
+const codeOf = (asked: Promise<unknown>): Promise<string> =>
+  asked.then(
+    () => "accepted",
+    (error: TreadleError) => error.code,
+  );
+
+async function seedOf(file: string): Promise<Uint8Array> {
+  return new TextEncoder().encode((await readFile(`${folder}/${file}`, "utf8")).trim());
+}
+
+async function close(): Promise<void> {
+  await Promise.all(open.splice(0).map((plane) => plane.close()));
+  await server?.[Symbol.asyncDispose]();
+}
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "treadle-keys-"));
+  await initCluster(folder, { servers: ["127.0.0.1:4222"] }, ["a", "b"]);
+});
+
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+describe("at servers that 'treadle cluster init' has configured", () => {
+  /** What the server denied this client. */
+  const denied: string[] = [];
+  let stranger: Awaited<ReturnType<typeof connectStranger>>;
+
+  beforeAll(async () => {
+    await addNode(folder, "c");
+    server = await startNatsServer({ args: ["-c", `${folder}/nats.conf`] });
+    await agent("a");
+    await agent("c");
+    stranger = await connectStranger(server.url, await seedOf("node-b.nk"));
+    void (async () => {
+      for await (const status of stranger.status()) if (status.type === "error") denied.push(String(status.error));
+    })();
+  });
+  afterAll(async () => {
+    await stranger.close();
+    await close();
+  });
+
+  test("a client without credentials, or with a key that is not listed, is not admitted", async () => {
+    await expect(connectStranger(server.url)).rejects.toThrow(/authorization/i);
+    const seed = new TextEncoder().encode(makeKey().seed);
+    await expect(connectStranger(server.url, seed)).rejects.toThrow(/authorization/i);
+  });
+
+  test("a runner starts work on nodes, and nodes report to it; a node that was added later is one of them", async () => {
+    const runner = await planeOf("runner");
+    const reports: unknown[] = [];
+    await runner.announce("run", "run-1", {}, (method, body) => void reports.push([method, body]));
+    for (const name of ["a", "c"]) {
+      const answer = await runner.command(await memberOf(runner, name), "spawn", spawnOf(1), { timeoutMs });
+      expect(answer).toEqual({ pid: 7, secret });
+    }
+    const node = open[0] as ControlPlane;
+    const run = await until(() => node.members("run")[0], "the run");
+    await node.command(run, "exited", { node: "a" }, { timeoutMs });
+    expect(reports).toEqual([["exited", { node: "a" }]]);
+    // A node may report, and nothing else.
+    expect(await codeOf(node.command(run, "stop", {}, { timeoutMs }))).toBe("control-plane.untrusted");
+  });
+
+  test.each([
+    "treadle.command.>",
+    "treadle.command.node.a.*",
+    "treadle.command.run.*.*",
+    "treadle.topic.>",
+    "_INBOX.>",
+    "$KV.>",
+    ">",
+  ])("NP1, NP2, NP4: a node's key does not listen to '%s'", async (subject) => {
+    const before = denied.length;
+    stranger.subscribe(subject, { callback: () => {} });
+    await until(() => denied.length > before, `'${subject}' to be denied`);
+    expect(denied.at(-1)).toMatch(/subscription/i);
+  });
+
+  const notForNodes = [
+    "treadle.command.node.a.1",
+    "treadle.command.node.b.1",
+    "treadle.beat.node.a",
+    "treadle.beat.run.run-1",
+    "$KV.treadle-members.node.a",
+    "$KV.treadle-members.run.run-1",
+    "$KV.treadle-records.run-1",
+    "$KV.treadle-journals.run-1.n.000000001",
+    "$O.treadle-runs.C.x",
+    "$JS.API.STREAM.DELETE.KV_treadle-members",
+    "$JS.API.STREAM.DELETE.KV_treadle-journals",
+    "$JS.API.STREAM.UPDATE.KV_treadle-members",
+    "$JS.API.STREAM.MSG.GET.KV_treadle-journals",
+    "$JS.API.STREAM.PURGE.KV_treadle-journals",
+    "$JS.API.STREAM.CREATE.EVERYTHING",
+    "_INBOX.UANOTHERKEY.nuid.token",
+  ];
+  const notForRunners = [
+    "treadle.beat.node.a",
+    "treadle.topic.log.run-1",
+    "$KV.treadle-members.node.a",
+    "$JS.API.STREAM.DELETE.KV_treadle-journals",
+    "$JS.API.STREAM.UPDATE.KV_treadle-members",
+    "$JS.API.STREAM.CREATE.EVERYTHING",
+    "_INBOX.UANOTHERKEY.nuid.token",
+  ];
+
+  test.each([
+    ...notForNodes.map((subject) => ({ file: "node-b.nk", subject })),
+    ...notForRunners.map((subject) => ({ file: "runner.nk", subject })),
+  ])("NP1, NP2, NP3, NP5: who has $file says nothing under '$subject', not even in answer to itself", async (each) => {
+    const { file, subject } = each;
+    const client = await connectStranger(server.url, await seedOf(file));
+    const denials: string[] = [];
+    void (async () => {
+      for await (const status of client.status()) if (status.type === "error") denials.push(String(status.error));
+    })();
+    const own = client.subscribe("treadle.probe");
+    client.publish(subject, "{}");
+    await until(() => denials.length === 1, `'${subject}' to be denied`);
+    client.publish("treadle.probe", "", { reply: subject });
+    for await (const message of own) if (message.reply === subject) break;
+    client.publish(subject, "{}");
+    await until(() => denials.length === 2, `'${subject}' to be denied in answer, too`);
+    expect(denials.join()).toMatch(/publish.*publish/is);
+    await client.close();
+  });
+});
+
+describe("in an account that everybody shares", () => {
+  let stranger: Awaited<ReturnType<typeof connectStranger>>;
+  let runner: ControlPlane;
+  let other: ControlPlane;
+  const heard: { subject: string; text: string }[] = [];
+  const commands = () => heard.filter(({ subject }) => subject.includes(".command.node.a."));
+  const say = async (text: string, subject = commands()[0]?.subject ?? ""): Promise<string> =>
+    (await stranger.request(subject, text, { timeout: timeoutMs })).string();
+
+  beforeAll(async () => {
+    server = await startNatsServer();
+    // Their keys decide; the server takes whatever name they have.
+    const elsewhere = join(folder, "elsewhere");
+    await initCluster(elsewhere, { servers: ["127.0.0.1:4222"] }, ["a"]);
+    stranger = await connectStranger(server.url);
+    stranger.subscribe(">", {
+      callback: (_, message) => void heard.push({ subject: message.subject, text: message.string() }),
+    });
+    await stranger.flush();
+    await agent("a");
+    await agent("b");
+    runner = await planeOf("runner");
+    other = await planeOf("runner", undefined, elsewhere);
+    done.length = 0;
+    await runner.command(await memberOf(runner, "a"), "spawn", spawnOf(1), { timeoutMs });
+  });
+  afterAll(async () => {
+    await stranger.close();
+    await close();
+  });
+
+  test("CP3, TR3: neither the token in a command nor what an answer says can be read", () => {
+    expect(commands()).toHaveLength(1);
+    expect(heard.length).toBeGreaterThan(5);
+    const everything = heard.map(({ text }) => text).join("\n");
+    expect(everything).not.toContain(secret);
+    const decoded = heard.map(({ text }) => Buffer.from(/"box":"([^"]+)"/.exec(text)?.[1] ?? "", "base64").toString());
+    expect(decoded.join("\n")).not.toContain(secret);
+  });
+
+  test("TR2: what was heard and is sent again acts no second time, here or at another node", async () => {
+    const [{ text, subject } = { text: "", subject: "" }] = commands();
+    expect(await say(text)).toContain("control-plane.untrusted");
+    const b = await memberOf(runner, "b");
+    const answer = await say(text, subject.replace(/node\.a\.\d+/, `node.b.${b.incarnation}`));
+    expect(answer).toContain("control-plane.untrusted");
+    expect(done).toEqual([["a", "spawn", spawnOf(1)]]);
+  });
+
+  test("CP3, TR1: a plain command, a changed one, and one of another cluster's runner act not at all", async () => {
+    const plain = JSON.stringify({ method: "spawn", body: spawnOf(2) });
+    expect(await say(plain)).toContain("control-plane.untrusted");
+    const sealed = JSON.parse(commands()[0]?.text ?? "{}") as Record<string, unknown>;
+    for (const change of [{ sequence: 99 }, { sender: crypto.randomUUID() }, { from: `U${"A".repeat(55)}` }]) {
+      expect(await say(JSON.stringify({ ...sealed, ...change }))).toContain("control-plane.untrusted");
+    }
+    const asked = other.command(await memberOf(other, "a"), "spawn", spawnOf(3), { timeoutMs });
+    expect(await codeOf(asked)).toBe("control-plane.untrusted");
+    expect(done).toEqual([["a", "spawn", spawnOf(1)]]);
+  });
+
+  test("TR4: a node that a stranger has announced gets nothing to read, however it names its key", async () => {
+    const proof = { from: `U${"A".repeat(55)}`, seal: `X${"A".repeat(55)}`, signature: "AAAA" };
+    const liar = await openNatsControlPlane({ nats: NatsConfig.parse({ url: server.url }), name: "liar" });
+    open.push(liar);
+    const asked: unknown[] = [];
+    await liar.announce("node", "liar", { cpus: 64, proof }, (...all) => void asked.push(all));
+    const member = await memberOf(runner, "liar");
+    expect(await codeOf(runner.command(member, "spawn", spawnOf(4), { timeoutMs }))).toBe("control-plane.untrusted");
+    expect(asked).toEqual([]);
+  });
+});
+
+test.each([
+  ["sources", { sources: [{ name: "KV_treadle-journals" }] }],
+  ["republish", { republish: { src: ">", dest: "stolen.>" } }],
+  ["treadle.topic", { subjects: ["$KV.treadle-members.>", "treadle.topic.>"] }],
+])(
+  "nothing is kept in a stream that a node's key has made first, with '%s', and the refusal names it",
+  async (what, trap) => {
+    server = await startNatsServer({ args: ["-c", `${folder}/nats.conf`] });
+    const seed = await seedOf("node-b.nk");
+    const stranger = await connectStranger(server.url, seed);
+    const key = parseTrust(await readFile(`${folder}/trust`, "utf8"), "trust").find(({ name }) => name === "b")?.key;
+    const inbox = `_INBOX.${key}`;
+    const answer = stranger.subscribe(`${inbox}.x`, { max: 1 });
+    const honest = { name: "KV_treadle-members", subjects: ["$KV.treadle-members.>"], max_msgs_per_subject: 1 };
+    const config = {
+      ...honest,
+      storage: "file",
+      allow_direct: true,
+      allow_rollup_hdrs: true,
+      deny_delete: true,
+      ...trap,
+    };
+    stranger.publish("$JS.API.STREAM.CREATE.KV_treadle-members", JSON.stringify(config), { reply: `${inbox}.x` });
+    for await (const message of answer) expect(message.string()).not.toContain('"error"');
+    const opened = planeOf("runner").then(
+      () => "opened",
+      (error: TreadleError) => `${error.code}: ${error.message}`,
+    );
+    expect(await opened).toMatch(/^control-plane.refused: .*'KV_treadle-members'.*nats stream rm/);
+    expect(await opened).toContain(what);
+    await stranger.close();
+    await close();
+  },
+);
+
+test("without keys nobody joins at a server beyond this machine, and the refusal says what to do", async () => {
+  server = await startNatsServer({ host: "0.0.0.0" });
+  const port = server.port;
+  const outer = Object.values(networkInterfaces())
+    .flat()
+    .find((each) => each?.family === "IPv4" && !each.internal)?.address;
+  const hosts = ["127.0.0.1", "localhost", ...(outer === undefined ? [] : [outer])];
+  for (const host of hosts) {
+    const plane = await openNatsControlPlane({ nats: NatsConfig.parse({ url: `nats://${host}:${port}` }), name: "x" });
+    open.push(plane);
+    const announced = plane
+      .announce("node", `at-${host.replaceAll(".", "-")}`, {}, () => undefined)
+      .then(
+        () => "joined",
+        (error: TreadleError) => `${error.code}: ${error.message}`,
+      );
+    if (host === outer) expect(await announced).toMatch(/^control-plane.untrusted: .*treadle cluster init/);
+    else expect(await announced).toBe("joined");
+  }
+  await close();
+});

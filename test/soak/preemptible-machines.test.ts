@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { SimulatedCluster } from "./simulated-cluster.ts";
+import { randomOf } from "./virtual-network.ts";
+
+const hourMs = 3_600_000;
+/** The shipped ones: three crashes within ten minutes end a run. */
+const limits = { maxRestarts: 3, restartWindowMs: 600_000 };
+const scenario = {
+  numNodes: 3,
+  layouts: [{ numMakers: 1, numTrainers: 1, shift: 0 }],
+  numSteps: 1e9,
+  numPrompts: 2,
+  overlapsSteps: false,
+  restMs: 1000,
+};
+
+test("S2: an hour on machines that are taken away every half minute, and given back, ends no run", () => {
+  const seed = 1 + Math.floor(Math.random() * 1e9);
+  const cluster = new SimulatedCluster(seed, scenario, limits);
+  const random = randomOf(seed);
+  let numLost = 0;
+  for (let atMs = 5000; atMs < hourMs; atMs += 60_000 * random()) {
+    cluster.inject({
+      kind: "kill-agent",
+      atMs,
+      durationMs: 2000 + 30_000 * random(),
+      target: Math.floor(3 * random()),
+    });
+    numLost++;
+  }
+  // A worker of its own accord, more often than the limit allows within its window, but never without a step in between.
+  for (let atMs = 60_000; atMs < hourMs; atMs += 100_000)
+    cluster.inject({ kind: "kill-worker", atMs, durationMs: 1, target: Math.floor(8 * random()) });
+  let lastMovedMs = 0;
+  let longestPauseMs = 0;
+  let steps = 0;
+  while (cluster.network.nowMs < hourMs) {
+    expect(cluster.network.step()).toBe(true);
+    if (cluster.journal.length === steps) continue;
+    steps = cluster.journal.length;
+    longestPauseMs = Math.max(longestPauseMs, cluster.network.nowMs - lastMovedMs);
+    lastMovedMs = cluster.network.nowMs;
+  }
+  const told = `seed ${seed}: ${numLost} nodes lost, ${steps} steps`;
+  expect(numLost, told).toBeGreaterThan(80);
+  expect(steps, told).toBeGreaterThan(1000);
+  expect(longestPauseMs, told).toBeLessThan(30_000);
+}, 240_000);
