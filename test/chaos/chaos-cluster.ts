@@ -157,8 +157,8 @@ export class ChaosCluster implements AsyncDisposable {
     await this.runner?.exited;
   }
 
-  /** Lets the step end; resolves with the exit code. */
-  async stop(): Promise<number | null> {
+  /** Lets the step end; resolves with the exit code, or with the signal that ended the runner. */
+  async stop(): Promise<number | NodeJS.Signals | null> {
     this.#isOver = true;
     // One that was started a moment ago would be killed by the signal, as it does not listen yet.
     await Promise.race([this.runner?.event("run-started").catch(() => {}), this.runner?.exited]);

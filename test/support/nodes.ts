@@ -22,7 +22,8 @@ export type RunProcess = {
   lines(): string[];
   /** waits for a line of the runner that has this in it */
   line(part: string): Promise<string>;
-  readonly exited: Promise<number | null>;
+  /** resolves with the exit code, or with the signal that ended it */
+  readonly exited: Promise<number | NodeJS.Signals | null>;
   /** waits for an event that fits */
   event<Type extends RunEvent["type"]>(
     type: Type,
@@ -137,7 +138,9 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on("line", (line) => {
       events.push(JSON.parse(line) as RunEvent);
     });
-    const exited = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
+    const exited = new Promise<number | NodeJS.Signals | null>((resolve) =>
+      child.once("exit", (code, signal) => resolve(code ?? signal)),
+    );
     const lines = () =>
       events.flatMap((event) => (event.type === "log" && event.worker === "runner" ? [event.line] : []));
     const isOver = () => child.exitCode !== null || child.signalCode !== null;
@@ -149,7 +152,10 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
         until(
           () => {
             const found = lines().find((line) => line.includes(part));
-            if (found === undefined && isOver()) throw new Error(`no line has '${part}': ${lines().join("; ")}`);
+            if (found === undefined && isOver()) {
+              const how = child.exitCode ?? child.signalCode;
+              throw new Error(`no line has '${part}' of a runner that ended with ${how}: ${lines().join("; ")}`);
+            }
             return found;
           },
           `a line with '${part}'`,

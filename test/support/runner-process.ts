@@ -12,8 +12,8 @@ export type Threw = { readonly type: "threw"; readonly message: string; readonly
 export type RunnerProcess = {
   readonly child: ChildProcess;
   readonly events: RunEvent[];
-  /** resolves with the exit code */
-  readonly exited: Promise<number | null>;
+  /** resolves with the exit code, or with the signal that ended it */
+  readonly exited: Promise<number | NodeJS.Signals | null>;
   readonly threw: () => Threw | undefined;
 };
 
@@ -32,6 +32,8 @@ export function startRunner(root: string, runId: string, overrides: readonly str
     if (told.type === "threw") threw = told;
     else events.push(told);
   });
-  const exited = new Promise<number | null>((resolve) => child.once("close", (code) => resolve(code)));
+  const exited = new Promise<number | NodeJS.Signals | null>((resolve) =>
+    child.once("close", (code, signal) => resolve(code ?? signal)),
+  );
   return { child, events, exited, threw: () => threw };
 }
