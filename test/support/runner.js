@@ -8,7 +8,8 @@ const given = overrides.filter((each) => each.startsWith(prefix)).map((each) => 
 const nats = given.length === 0 ? undefined : Object.fromEntries(given.filter(([key]) => key !== "durableRuns"));
 const onEvent = (value) => process.stdout.write(`${JSON.stringify(value)}\n`);
 const stop = new AbortController();
-process.once("SIGINT", () => stop.abort());
+// Not `once`: what writes files sends the process the signal again where nobody else listens.
+process.on("SIGINT", () => stop.abort());
 try {
   const common = { runsRoot, projectRoot, overrides, onEvent, stop: stop.signal };
   if (runId === "new") await runWorkflow({ ...common, workflow });

@@ -46,7 +46,10 @@ export type RunOptions = {
   readonly runsRoot: string;
   readonly projectRoot: string;
   readonly onEvent: (event: RunEvent) => void;
-  /** aborting once stops after the step under way */
+  /**
+   * Aborting once stops after the step under way. Abort it in a listener of `process.on("SIGINT")`, not of `once`: libraries
+   * that write files send the signal again where nobody else listens any more, and that ends the process.
+   */
   readonly stop?: AbortSignal | undefined;
   /** aborting ends everything at once */
   readonly kill?: AbortSignal | undefined;
