@@ -42,7 +42,7 @@ const Config = z.strictObject({
   /** passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes */
   epochs: z.int().positive(),
   minibatches: z.int().positive(),
-  /** most that an advantage is multiplied by where inference has rescored what another policy sampled */
+  /** most that an advantage is multiplied by where another policy has sampled: older weights, or another engine's kernels */
   importanceCap: z.number().positive().default(2),
   /** of Adam; papers and libraries have 0.999 */
   beta2: z.number().min(0).lt(1).default(0.99),

@@ -52,6 +52,8 @@ const Config = z.strictObject({
   /** passes over a step's episodes, and optimiser steps of a pass */
   epochs: z.int().positive().default(1),
   minibatches: z.int().positive().default(1),
+  /** most that an advantage is multiplied by where older weights have sampled: `flow.maxStaleness` above 0 */
+  importanceCap: z.number().positive().default(2),
   /** of Adam; papers and libraries have 0.999 */
   beta2: z.number().min(0).lt(1).default(0.99),
   /** most processes of a component: one does the work of one core */
@@ -98,7 +100,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       epochs: config.epochs,
       minibatches: config.minibatches,
       maxStaleness: config.flow.maxStaleness,
-      importanceCap: 1, // of no meaning: nobody rescores what was sampled
+      importanceCap: config.importanceCap,
       beta2: config.beta2,
     },
     { ranks },

@@ -23,7 +23,12 @@ export {
   normaliseAdvantages,
   standardiser,
 } from "./algorithms/normalise.ts";
-export { type ReferenceScores, type ReferenceStep, referenceStep } from "./algorithms/reference-step.ts";
+export {
+  type ReferenceOptions,
+  type ReferenceScores,
+  type ReferenceStep,
+  referenceStep,
+} from "./algorithms/reference-step.ts";
 export { parseConfig } from "./config.ts";
 export { checkEpisode, countPolicyTokens } from "./episode.ts";
 export { type GaeOptions, generalisedAdvantages, type Rollouts } from "./gae.ts";
@@ -54,6 +59,7 @@ export {
   type StaleGroup,
   type TruncatedImportance,
   truncateImportance,
+  wasSampledBefore,
 } from "./staleness.ts";
 export {
   type Accuracy,

@@ -1,5 +1,5 @@
 import { type Episode, type EpisodeGroup, maxLogRatio } from "@treadle/contracts";
-import type { TrainSample } from "./algorithms/algorithm.ts";
+import { type PolicyGradientLoss, policyTokenPositions, type TrainSample } from "./algorithms/algorithm.ts";
 import { invalid } from "./episode.ts";
 
 /** The oldest version that chose a token of the episode; `undefined` if the policy chose none. */
@@ -11,6 +11,11 @@ export function oldestPolicyVersion(episode: Pick<Episode, "mask" | "policyVersi
     if (oldest === undefined || version < oldest) oldest = version;
   }
   return oldest;
+}
+
+/** Whether a token of the episode was chosen by weights before those of `version`. */
+export function wasSampledBefore(episode: Pick<Episode, "mask" | "policyVersions">, version: number): boolean {
+  return (oldestPolicyVersion(episode) ?? version) < version;
 }
 
 export type StaleGroup = { readonly group: EpisodeGroup; readonly oldestVersion: number; readonly staleness: number };
@@ -57,46 +62,52 @@ export type TruncatedImportance = {
   readonly samples: TrainSample[];
   /** policy tokens that were weighted */
   readonly tokens: number;
-  /** mean over policy tokens of the importance weight before truncation: 1 when sampler and trainer agree */
+  /** mean over these tokens of the importance weight before truncation: 1 when sampler and trainer agree */
   readonly meanImportance: number;
-  /** share of policy tokens whose weight was cut */
+  /** share of these tokens whose weight was cut */
   readonly truncatedFraction: number;
 };
 
 /**
  * Corrects for tokens that were sampled by another policy than the one the ratio is taken against (older weights, or the
- * same weights in an engine with other kernels): each token's advantage is multiplied by
+ * same weights in an engine with other kernels). Advantages are multiplied by the probability under the latter over that
+ * under the former, at most `cap`. The weight is of what the algorithm's ratio calls an action:
  *
- *     min(exp(oldLogprob − sampled logprob), cap)
+ *     token:            min(exp(old − sampled), cap)                      of each token
+ *     sequence-product: min(exp(sum over the sequence of (old − sampled)), cap)    the same for all of its tokens (RLOO)
+ *     sequence:         min(exp(mean over the sequence of (old − sampled)), cap)   the same for all of its tokens (GSPO)
  *
- * This is the truncated importance weight of IMPALA (arXiv:1802.01561) as the behaviour correction of AReaL's decoupled
- * objective (arXiv:2505.24298), with truncation instead of none. The clipped surrogate is linear in a positive factor of
- * the advantage, so engines need to know nothing; weights, the divisor and the KL term stay as they are.
+ * A product of truncated token weights is not the truncated weight of the product, so a sequence is cut once. Log-ratios
+ * count as within ± `maxLogRatio`, as in the loss.
  *
- * Needs `oldLogprobs` recomputed by inference; throws `learning.invalid-batch` without them.
+ * Sources: the truncated weight of IMPALA (arXiv:1802.01561), as the behaviour weight of AReaL's decoupled objective
+ * (arXiv:2505.24298), which is per token. TRL's GRPO truncates by token or by sequence
+ * (`vllm_importance_sampling_mode`: `token_truncate`, `sequence_truncate`), and verl's rollout correction too (`rollout_is`:
+ * `token`, `sequence`); both have the product for sequences. The mean for GSPO is that of its own ratio.
+ *
+ * The clipped surrogate is linear in a positive factor of the advantage, so engines need to know nothing; weights, the
+ * divisor, the KL term and a critic's returns stay as they are. Episodes that nobody has rescored have no `oldLogprobs`;
+ * their ratio is against the sampler itself, and they stay as they are.
  */
-export function truncateImportance(samples: readonly TrainSample[], cap: number): TruncatedImportance {
+export function truncateImportance(
+  samples: readonly TrainSample[],
+  { cap, ratio }: { readonly cap: number; readonly ratio: PolicyGradientLoss["ratio"] },
+): TruncatedImportance {
   if (!(cap > 0)) throw invalid(`importance cap is '${cap}': allowed is a number > 0`);
   let tokens = 0;
   let total = 0;
   let truncated = 0;
   const corrected = samples.map((sample) => {
     const { episode } = sample;
-    const { oldLogprobs } = episode;
-    if (oldLogprobs === undefined) {
-      throw invalid(
-        `episode of prompt '${episode.promptId}' has no oldLogprobs: ` +
-          "score it with inference first, or train without importance truncation",
-      );
-    }
+    if (episode.oldLogprobs === undefined) return sample;
+    const importance = importanceOf(episode, episode.oldLogprobs, ratio);
     const advantages = sample.advantages.map((advantage, token) => {
       if (episode.mask[token] === 0) return 0;
-      const logRatio = oldLogprobs[token]! - episode.logprobs[token]!;
-      const importance = Math.exp(Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio));
+      const weight = importance[token]!;
       tokens += 1;
-      total += importance;
-      if (importance > cap) truncated += 1;
-      return advantage * Math.min(importance, cap);
+      total += weight;
+      if (weight > cap) truncated += 1;
+      return advantage * Math.min(weight, cap);
     });
     return { ...sample, advantages };
   });
@@ -106,4 +117,14 @@ export function truncateImportance(samples: readonly TrainSample[], cap: number)
     meanImportance: tokens === 0 ? 1 : total / tokens,
     truncatedFraction: tokens === 0 ? 0 : truncated / tokens,
   };
+}
+
+/** One weight a token, before truncation; what stands where the policy did not choose is never used. */
+function importanceOf(episode: Episode, oldLogprobs: Float32Array, ratio: PolicyGradientLoss["ratio"]): Float64Array {
+  const logRatios = Float64Array.from(oldLogprobs, (old, token) => old - episode.logprobs[token]!);
+  const weightOf = (logRatio: number) => Math.exp(Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio));
+  if (ratio === "token") return logRatios.map(weightOf);
+  const positions = policyTokenPositions(episode);
+  const sum = positions.reduce((all, token) => all + logRatios[token]!, 0);
+  return logRatios.fill(weightOf(ratio === "sequence" ? sum / positions.length : sum));
 }

@@ -4,7 +4,8 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { createRandom, referenceLoss } from "../src/index.ts";
-import { configurations, packedStep, randomStep } from "./support/random-step.ts";
+import { configurations, randomStep } from "../src/testing/index.ts";
+import { packedStep } from "./support/packed-step.ts";
 
 const seed = Number(process.env.TREADLE_SEED ?? Date.now() % 1_000_000);
 const python = process.env.TREADLE_PYTHON ?? "python3";

@@ -1,5 +1,5 @@
 /** Ranks of an actor are replicas: together they take the step that one would take on all episodes. */
-import type { EpisodeGroup, Weights } from "@treadle/contracts";
+import type { Episode, EpisodeGroup, Weights } from "@treadle/contracts";
 import { createRandom, momentsOf, standardiser } from "@treadle/learning";
 import { makeEpisode } from "@treadle/learning/testing";
 import type { Source, WorkerContext } from "@treadle/runtime";
@@ -205,6 +205,33 @@ test("what inference has rescored is weighted, cut at the cap, and the share of 
   expect(uncapped.gradNorm).not.toBeCloseTo(capped.gradNorm as number, 3);
   const fresh = await (await actor(config, 0, 1)).train(sourceOf([groups]));
   expect(fresh).not.toHaveProperty("importance");
+});
+
+test("what older weights have sampled is rescored with those that the step begins with, whatever inference said", async () => {
+  const trainedOnce = async () => {
+    const worker = await actor({ algorithm: { name: "grpo", dropEqualRewards: false }, maxStaleness: 1 }, 0, 1);
+    await worker.train(sourceOf([groups]));
+    return worker;
+  };
+  const ofVersion = (version: number, others: Partial<Episode> = {}) =>
+    groups.map(({ promptId, episodes }) => ({
+      promptId,
+      episodes: episodes.map((episode) => ({
+        ...episode,
+        policyVersions: episode.policyVersions.map((own) => (own < 0 ? own : version)),
+        ...others,
+      })),
+    }));
+  const stale = await (await trainedOnce()).train(sourceOf([ofVersion(0)]));
+  // Drawn at random, what was "sampled" has nothing to do with the policy.
+  expect(Math.abs((stale.importance as number) - 1)).toBeGreaterThan(0.05);
+  expect(stale.truncated).toBeGreaterThan(0);
+  const bySampler = ofVersion(0).map(({ promptId, episodes }) => ({
+    promptId,
+    episodes: episodes.map((episode) => ({ ...episode, oldLogprobs: episode.logprobs })),
+  }));
+  expect(await (await trainedOnce()).train(sourceOf([bySampler]))).toEqual(stale);
+  expect(await (await trainedOnce()).train(sourceOf([ofVersion(1)]))).not.toHaveProperty("importance");
 });
 
 test.each([

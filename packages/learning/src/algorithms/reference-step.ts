@@ -15,18 +15,22 @@ export type ReferenceScores = {
  * papers that the algorithms cite. It shares nothing with them but the configuration: no filter, no packing, no moments, no
  * loss description. Tests compare the shipped path with it, and finite differences of it with the shipped gradient.
  *
- * `held` is the policy of what a formula holds constant (cispo's ratio); the same as `now` unless a derivative is taken.
+ * The ratio is against `oldLogprobs` where an episode has them, else against the sampler; the surrogate of the former is
+ * times the importance weight of its action (a token; rloo's sequence: the product; gspo's: the geometric mean), at most
+ * `importanceCap`.
  */
 export function referenceStep(
   given: unknown,
   groups: readonly EpisodeGroup[],
   now: (episode: Episode) => ReferenceScores,
-  held: (episode: Episode) => ReferenceScores = now,
+  { held = now, importanceCap }: ReferenceOptions,
 ): ReferenceStep {
   const config = parseAlgorithmConfig(given);
   const judged = groups.flatMap((group) => judgeGroup(config, group));
   standardise(config, judged);
-  const all = judged.map((one) => termsOf(config, one, now(one.episode), held(one.episode)));
+  const all = judged.map((one) =>
+    termsOf(config, one, now(one.episode), held(one.episode), importanceOf(config, one, importanceCap)),
+  );
   return {
     loss: averaged(config, all),
     magnitude: averaged(
@@ -35,6 +39,12 @@ export function referenceStep(
     ),
   };
 }
+
+export type ReferenceOptions = {
+  /** the policy of what a formula holds constant (cispo's ratio); the same as `now` unless a derivative is taken */
+  readonly held?: ((episode: Episode) => ReferenceScores) | undefined;
+  readonly importanceCap: number;
+};
 
 export type ReferenceStep = {
   readonly loss: number;
@@ -149,7 +159,24 @@ function standardise(config: AlgorithmConfig, judged: readonly Judged[]): void {
   for (const one of judged) one.advantages = one.advantages.map((value) => (value - center) / (deviation + 1e-6));
 }
 
-function termsOf(config: AlgorithmConfig, judged: Judged, now: ReferenceScores, held: ReferenceScores): number[] {
+/** Of each token of the policy: the probability under the policy of the ratio over that under the sampler, truncated. */
+function importanceOf(config: AlgorithmConfig, { episode, at }: Judged, cap: number): number[] {
+  if (episode.oldLogprobs === undefined) return at.map(() => 1);
+  const logRatios = at.map((token) => episode.oldLogprobs![token]! - episode.logprobs[token]!);
+  if (config.name === "gspo") return at.map(() => Math.min(ratioOf(average(logRatios)), cap));
+  if (config.name === "rloo" && config.action === "sequence") {
+    return at.map(() => Math.min(ratioOf(sum(logRatios)), cap));
+  }
+  return logRatios.map((logRatio) => Math.min(ratioOf(logRatio), cap));
+}
+
+function termsOf(
+  config: AlgorithmConfig,
+  judged: Judged,
+  now: ReferenceScores,
+  held: ReferenceScores,
+  importance: readonly number[],
+): number[] {
   const { episode, at, advantages, returns } = judged;
   const old = oldOf(episode);
   const logRatios = at.map((token) => now.logprobs[token]! - old[token]!);
@@ -166,7 +193,7 @@ function termsOf(config: AlgorithmConfig, judged: Judged, now: ReferenceScores, 
       surrogate = Math.min(ratio * advantage, bounded(ratio) * advantage);
       if (config.dualClip !== undefined && advantage < 0) surrogate = Math.max(surrogate, config.dualClip * advantage);
     }
-    let term = -surrogate;
+    let term = -importance[step]! * surrogate;
     if (config.kl.placement === "loss") {
       const d = clamp(now.logprobs[token]! - episode.refLogprobs![token]!, -20, 20);
       term += config.kl.coefficient * (config.kl.estimator === "k2" ? d ** 2 / 2 : Math.exp(-d) - 1 + d);

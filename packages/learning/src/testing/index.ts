@@ -1,5 +1,16 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
 
+export {
+  configurations,
+  entropyOf,
+  type RandomScores,
+  type RandomStep,
+  randomStep,
+  randomStepColumns,
+  randomStepVersion,
+  randomStepVocabulary,
+} from "./random-step.ts";
+
 /**
  * An episode for tests: a prompt of `promptLength` tokens (default 1), then `policyTokens` tokens of the policy (default
  * 2), with log-probability −1 and version 0 each. Anything else may be given in its place.

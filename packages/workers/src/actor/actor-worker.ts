@@ -10,10 +10,14 @@ import {
   minibatchesOf,
   normaliseAdvantages,
   type PackedBatch,
+  type PackOptions,
+  packForScoring,
   packSamples,
   packSupervised,
   type TrainSample,
   truncateImportance,
+  unpackEntries,
+  wasSampledBefore,
 } from "@treadle/learning";
 import type { Source, WorkerContext } from "@treadle/runtime";
 import { z } from "zod";
@@ -35,8 +39,9 @@ export const ActorConfig = EngineConfig.extend({
   /** W2: episodes that are more calls of `train` old are refused; the workflow's `flow.maxStaleness` */
   maxStaleness: z.int().nonnegative().default(0),
   /**
-   * most that a token's advantage is multiplied by where inference has rescored it: the probability of the policy that is
-   * trained over that of the one that sampled it, which differ when weights are stale or engines are not the same
+   * most that an advantage is multiplied by where an episode was rescored: the probability under the policy that is trained,
+   * as it is when the step begins, over that under the one that sampled, which differ when weights are stale or engines are
+   * not the same; of a token, or of the sequence where that is the algorithm's action
    */
   importanceCap: z.number().positive().default(2),
   /** of Adam: how slowly its estimate of squared gradients forgets */
@@ -87,7 +92,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       seen.observe(batch);
       const { kept, withoutPolicyTerm } = this.#algorithm.filter(batch);
       seen.trainedGroups += kept.length - withoutPolicyTerm;
-      const samples = this.#algorithm.advantages(kept);
+      const samples = this.#algorithm.advantages(await this.#rescoreStale(kept));
       if (streams) await this.#accumulate(this.#correct(samples, seen), seen);
       else collected.push(...samples);
     }
@@ -119,11 +124,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     for (let update = 0; update < options.updates; update++) {
       const batch = await demonstrations.take({ items: rows, acknowledge: "call" });
       const totals = new TrainingTotals();
-      const packed = packSupervised(batch ?? [], {
-        columns: this.config.model.contextLength,
-        maxRows: this.config.model.microBatchRows,
-        paddingToken: this.config.paddingToken,
-      });
+      const packed = packSupervised(batch ?? [], this.#rectangles);
       await this.#forwardBackward(packed, { type: "cross-entropy" }, totals);
       await this.#step(options.learningRate, totals);
       loss = totals.loss / Math.max(1, totals.weight);
@@ -132,28 +133,45 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     return { loss };
   }
 
+  get #rectangles(): PackOptions {
+    const { model, paddingToken } = this.config;
+    return { columns: model.contextLength, maxRows: model.microBatchRows, paddingToken };
+  }
+
   #finishTraining(totals: TrainingTotals, gradNorm: number): Record<string, number> {
     this.published = this.engine.exportWeights();
     return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
   }
 
+  /**
+   * What older weights have sampled is scored with those that the step begins with. They are the proximal policy of AReaL's
+   * decoupled objective (arXiv:2505.24298): ratio and clip are against them, and the importance weight makes up for the
+   * sampler. Inference, which pulls weights when rollout does, has scored it with the sampler's version or one in between.
+   */
+  async #rescoreStale(groups: readonly EpisodeGroup[]): Promise<readonly EpisodeGroup[]> {
+    const { policyVersion } = this.engine;
+    const stale = groups.flatMap(({ episodes }) => episodes.filter((one) => wasSampledBefore(one, policyVersion)));
+    if (stale.length === 0) return groups;
+    using _ = this.timer("rescore");
+    const packed = packForScoring(stale, this.#rectangles);
+    const rectangles: Float32Array[] = [];
+    for (const { batch } of packed) rectangles.push(await this.engine.logprobs(batch));
+    const logprobs = unpackEntries(packed, rectangles, stale.length);
+    const rescored = new Map(stale.map((episode, at) => [episode, { ...episode, oldLogprobs: logprobs[at] }]));
+    return groups.map((group) => ({ ...group, episodes: group.episodes.map((one) => rescored.get(one) ?? one) }));
+  }
+
   /** Weights what another policy has sampled than the one that the ratio is taken against. */
   #correct(samples: readonly TrainSample[], totals: TrainingTotals): readonly TrainSample[] {
-    if (!samples.some(({ episode }) => episode.oldLogprobs)) return samples;
-    const corrected = truncateImportance(samples, this.config.importanceCap);
+    const { ratio } = this.#algorithm.loss;
+    const corrected = truncateImportance(samples, { cap: this.config.importanceCap, ratio });
     totals.addImportance(corrected);
     return corrected.samples;
   }
 
   async #accumulate(samples: readonly TrainSample[], totals: TrainingTotals): Promise<void> {
     const { loss, normalisation } = this.#algorithm;
-    const packed = packSamples(samples, {
-      columns: this.config.model.contextLength,
-      maxRows: this.config.model.microBatchRows,
-      paddingToken: this.config.paddingToken,
-      loss,
-      normalisation,
-    });
+    const packed = packSamples(samples, { ...this.#rectangles, loss, normalisation });
     await this.#forwardBackward(packed, loss, totals);
   }
 

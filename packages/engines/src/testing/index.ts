@@ -1,0 +1,1 @@
+export { type Script, ScriptedEngine } from "./scripted-engine.ts";
