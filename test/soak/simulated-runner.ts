@@ -13,6 +13,7 @@ import {
   type Answer,
   type ChannelEnd,
   digestOf,
+  inTurn,
   type RunnerEffect,
   type RunnerInput,
   RunnerState,
@@ -46,8 +47,6 @@ export class SimulatedRunner {
   /** by call: what it was made with, and what it returned */
   readonly #calls = new Map<string, Call>();
   readonly #trained = new Map<string, readonly string[]>();
-  readonly #inputs: RunnerInput[] = [];
-  #isHandling = false;
   #layout: Layout;
   #isAdopting = false;
   #wasConnected = true;
@@ -183,15 +182,9 @@ export class SimulatedRunner {
     return [`usable ${[...this.#usable].join(" ")}`, ...ranks, this.#state.standstill().text].join("\n");
   }
 
-  /** As live: what happens while effects are acted on is handled after them (RL1). */
-  #feed(input: RunnerInput): void {
-    this.#inputs.push(input);
-    if (this.#isHandling) return;
-    this.#isHandling = true;
-    for (let next = this.#inputs.shift(); next !== undefined; next = this.#inputs.shift())
-      for (const effect of this.#decide(next)) this.#act(effect);
-    this.#isHandling = false;
-  }
+  readonly #feed = inTurn((input: RunnerInput) => {
+    for (const effect of this.#decide(input)) this.#act(effect);
+  });
 
   #decide(input: RunnerInput): readonly RunnerEffect[] {
     const { nowMs } = this;

@@ -9,6 +9,7 @@ export type { SupervisionLimits } from "./ranks/supervisor-state.ts";
 export { digestOf, digestOfRefusal } from "./recording/effects-digest.ts";
 export { recordInput } from "./recording/recorded-input.ts";
 export { Replay } from "./recording/replay.ts";
+export { inTurn } from "./runner/in-turn.ts";
 export type {
   Answer,
   ChannelEnd,

@@ -8,6 +8,7 @@ import {
   type ChannelEnd,
   type Incarnation,
   type ItemView,
+  inTurn,
   type RunnerEffect,
   type RunnerInput,
   RunnerState,
@@ -72,8 +73,6 @@ export class VirtualRunner {
   readonly #waiting = new Map<number, Waiting>();
   readonly #groups = new Map<number, { left: number; readonly onSettled: () => void }>();
   readonly #ordinals = new Map<string, number>();
-  readonly #inputs: (() => RunnerInput)[] = [];
-  #isHandling = false;
   #lastRequest = 0;
   #sequence = 0;
 
@@ -107,7 +106,6 @@ export class VirtualRunner {
     return this.#state;
   }
 
-  /** What happens while effects are acted on is handled after them. */
   feed(input: RunnerInput): void {
     this.#later(() => input);
   }
@@ -213,14 +211,8 @@ export class VirtualRunner {
     });
   }
 
-  #later(make: () => RunnerInput): void {
-    this.#inputs.push(make);
-    if (this.#isHandling) return;
-    this.#isHandling = true;
-    for (let at = 0; at < this.#inputs.length; at++) this.#handle((this.#inputs[at] as () => RunnerInput)());
-    this.#inputs.length = 0;
-    this.#isHandling = false;
-  }
+  /** An input is made in its turn (RL1), of what the account says by then. */
+  readonly #later = inTurn((make: () => RunnerInput) => this.#handle(make()));
 
   /** The account is brought up to date with everything that the input did before what others gain by it is judged. */
   #handle(input: RunnerInput): void {

@@ -6,7 +6,7 @@
 import type { ErrorRecord, RankPlacement } from "@treadle/contracts";
 import type { CallBook } from "../runner/call-book.ts";
 import type { Exchange } from "../runner/exchange.ts";
-import type { Emit, Incarnation, RunnerInput } from "../runner/runner-messages.ts";
+import type { Emit, RunnerInput } from "../runner/runner-messages.ts";
 import type { RankState } from "./rank-state.ts";
 import type { RankTable } from "./rank-table.ts";
 import { RecoveryClock } from "./recovery.ts";
@@ -72,7 +72,7 @@ export class Processes {
 
   #launch(rank: RankState): void {
     rank.enter("starting");
-    this.#emit({ type: "launch", ...idOf(rank), place: rank.place });
+    this.#emit({ type: "launch", ...rank.id, place: rank.place });
   }
 
   launched(rank: RankState): void {
@@ -141,7 +141,7 @@ export class Processes {
     }
     const sequence = Number(next.call.slice(0, next.call.indexOf("/")));
     this.#exchange.openCall({ call: next.call, worker: rank.worker, sequence, ends: [] });
-    this.#emit({ type: "replay", ...idOf(rank), call: next.call, sequence, of: next.of });
+    this.#emit({ type: "replay", ...rank.id, call: next.call, sequence, of: next.of });
   }
 
   /** A replayed call is over; the next one follows, or its process ends with the reason. */
@@ -149,7 +149,7 @@ export class Processes {
     if (rank.phase !== "replaying" || rank.replays[0]?.call !== call) return;
     this.#exchange.closeCall(call, { ok: true });
     rank.replays = rank.replays.slice(1);
-    if (failure !== undefined) this.#emit({ type: "end-process", ...idOf(rank), verdict: failure });
+    if (failure !== undefined) this.#emit({ type: "end-process", ...rank.id, verdict: failure });
     else this.#replay(rank);
   }
 
@@ -158,7 +158,7 @@ export class Processes {
     this.#supervisor.watch(rank.worker, this.#nowMs);
     rank.recovery?.mark("up", this.#nowMs);
     const isFirst = rank.incarnation === rank.firstIncarnation;
-    this.#emit({ type: "up", ...idOf(rank), isFirst, recovery: rank.recovery?.seconds() });
+    this.#emit({ type: "up", ...rank.id, isFirst, recovery: rank.recovery?.seconds() });
     this.#ports.onUp(rank);
   }
 
@@ -174,7 +174,7 @@ export class Processes {
     const { restart } = this.#ranks.traitsOf(rank.component);
     const death = { worker: rank.worker, component: rank.component, code, signal, failure, logTail };
     const decision = this.#supervisor.died(death, restart, this.#nowMs);
-    this.#emit({ type: "died", ...idOf(rank), cause: decision.cause, code, signal });
+    this.#emit({ type: "died", ...rank.id, cause: decision.cause, code, signal });
     if (decision.type === "fail") {
       this.#ports.fail(decision.cause);
       return [];
@@ -209,7 +209,7 @@ export class Processes {
   discard(rank: RankState): void {
     for (const { call } of rank.replays) this.#exchange.closeCall(call, { ok: true });
     rank.replays = [];
-    this.#emit({ type: "discard", ...idOf(rank) });
+    this.#emit({ type: "discard", ...rank.id });
     rank.incarnation++; // RK2
     rank.enter("down");
     this.#supervisor.unwatch(rank.worker);
@@ -219,7 +219,7 @@ export class Processes {
   tellPeers(dead: string): void {
     for (const rank of this.#ranks.all) {
       if (rank.worker !== dead && rank.phase !== "down" && rank.phase !== "placing")
-        this.#emit({ type: "peer-died", ...idOf(rank), dead });
+        this.#emit({ type: "peer-died", ...rank.id, dead });
     }
   }
 
@@ -239,9 +239,7 @@ export class Processes {
               message: `worker '${worker}' did not reach the runner ${within}; see cluster.links, firewalls, and who else connects to this machine`,
             }
           : { code: "worker.unresponsive", message: `worker '${worker}' was not ready ${within}` };
-      this.#emit({ type: "end-process", ...idOf(rank), verdict });
+      this.#emit({ type: "end-process", ...rank.id, verdict });
     }
   }
 }
-
-const idOf = ({ worker, incarnation }: Incarnation): Incarnation => ({ worker, incarnation });

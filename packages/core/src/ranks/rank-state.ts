@@ -16,6 +16,7 @@
  * - RK3 a call settles once; the end of its process leaves it pending until the rank is ready again or the run fails.
  */
 import type { RankPlacement } from "@treadle/contracts";
+import type { Incarnation } from "../runner/runner-messages.ts";
 import type { RecoveryClock } from "./recovery.ts";
 
 export const rankPhases = ["down", "placing", "starting", "loading", "replaying", "ready", "draining"] as const;
@@ -68,6 +69,11 @@ export class RankState {
     this.place = place;
     this.firstIncarnation = firstIncarnation;
     this.incarnation = firstIncarnation;
+  }
+
+  /** its present process */
+  get id(): Incarnation {
+    return { worker: this.worker, incarnation: this.incarnation };
   }
 
   get phase(): RankPhase {

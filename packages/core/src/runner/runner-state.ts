@@ -24,7 +24,7 @@ import { StepOrder } from "../steps/step-order.ts";
 import { CallBook, type Settled } from "./call-book.ts";
 import { Exchange } from "./exchange.ts";
 import { PlanChange } from "./plan-change.ts";
-import type { Incarnation, RunnerEffect, RunnerInput } from "./runner-messages.ts";
+import type { RunnerEffect, RunnerInput } from "./runner-messages.ts";
 
 export type RunnerOptions = {
   readonly supervision: SupervisionLimits & { readonly lockTimeoutMs: number; readonly startTimeoutMs: number };
@@ -354,7 +354,7 @@ export class RunnerState {
     pending.attempts++;
     pending.sentMs ??= this.#nowMs;
     pending.retry = undefined;
-    this.#emit({ type: "send", ...idOf(rank), call });
+    this.#emit({ type: "send", ...rank.id, call });
   }
 
   #returned(input: Extract<RunnerInput, { type: "returned" }>): void {
@@ -378,7 +378,7 @@ export class RunnerState {
       if (this.#calls.isJoint(input.call)) {
         // RS6: its fellow ranks may be done with what it would begin again.
         const message = `'${rank.worker}' could not go on, so its group starts over: ${error.message}`;
-        this.#emit({ type: "end-process", ...idOf(rank), verdict: { code: "worker.died", message } });
+        this.#emit({ type: "end-process", ...rank.id, verdict: { code: "worker.died", message } });
         return;
       }
       // A peer died: the call starts over when everybody is back.
@@ -390,7 +390,7 @@ export class RunnerState {
     }
     rank.pending.delete(input.call);
     // The process may still keep its later calls back for this one.
-    if (pending.attempts > 1) this.#emit({ type: "give-up", ...idOf(rank), call: input.call });
+    if (pending.attempts > 1) this.#emit({ type: "give-up", ...rank.id, call: input.call });
     this.#settle(this.#calls.threw(input.call, error));
     this.#noteFailure(error);
   }
@@ -449,7 +449,7 @@ export class RunnerState {
 
   #swap(worker: string, swap: "onload" | "offload"): void {
     const rank = this.#ranks.get(worker);
-    if (rank) this.#emit({ type: swap, ...idOf(rank) });
+    if (rank) this.#emit({ type: swap, ...rank.id });
   }
 
   // Changes of plan (RS3).
@@ -478,7 +478,7 @@ export class RunnerState {
           for (const rank of next.ranks) {
             rank.enter("draining", this.#nowMs);
             this.#supervisor.unwatch(rank.worker);
-            this.#emit({ type: "stop-process", ...idOf(rank) });
+            this.#emit({ type: "stop-process", ...rank.id });
           }
           break;
         case "lay-out":
@@ -489,7 +489,7 @@ export class RunnerState {
         case "resize":
           for (const rank of next.ranks) {
             const worldSize = this.#ranks.of(rank.component).length;
-            this.#emit({ type: "resize", ...idOf(rank), worldSize });
+            this.#emit({ type: "resize", ...rank.id, worldSize });
           }
           break;
         case "start":
@@ -532,7 +532,7 @@ export class RunnerState {
     for (const decision of this.#supervisor.tick(this.#nowMs)) {
       if (decision.type === "end-worker") {
         const rank = this.#ranks.get(decision.worker);
-        if (rank) this.#emit({ type: "end-process", ...idOf(rank), verdict: decision.cause });
+        if (rank) this.#emit({ type: "end-process", ...rank.id, verdict: decision.cause });
       } else if (this.#calls.isEmpty && channelWaits(this.#exchange.snapshots()).length === 0) {
         this.#supervisor.progress(this.#nowMs); // nothing is asked of anybody
       } else if (decision.type === "report-stall") {
@@ -582,5 +582,3 @@ export class RunnerState {
     if ("request" in input) this.#emit({ type: "reject", request: input.request, error });
   }
 }
-
-const idOf = ({ worker, incarnation }: Incarnation): Incarnation => ({ worker, incarnation });

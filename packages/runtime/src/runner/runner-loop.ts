@@ -4,11 +4,17 @@
  *
  * Owner of: the state, the requests that wait for their answers, and the timers that the state asks for.
  *
- * - RL1 an input that arrives while effects are acted on is handled after them, in order of arrival.
  * - RL2 a process that was suspended itself has heard of nobody, which says nothing of them: no time passes for the state
  *   until what has arrived meanwhile was read.
  */
-import { type Answer, type RunnerEffect, type RunnerInput, type RunnerOptions, RunnerState } from "@treadle/core";
+import {
+  type Answer,
+  inTurn,
+  type RunnerEffect,
+  type RunnerInput,
+  type RunnerOptions,
+  RunnerState,
+} from "@treadle/core";
 import type { RecordingWriter } from "./recording.ts";
 
 type EffectOf<Type extends RunnerEffect["type"]> = Extract<RunnerEffect, { type: Type }>;
@@ -35,8 +41,6 @@ export class RunnerLoop {
   readonly #recorder: Recorder | undefined;
   readonly #handlers: Handlers = {};
   readonly #waiting = new Map<number, Waiting>();
-  readonly #queue: RunnerInput[] = [];
-  #isActing = false;
   #lastRequest = 0;
   #ticker: NodeJS.Timeout | undefined;
   #turnedMs = 0;
@@ -60,17 +64,8 @@ export class RunnerLoop {
     this.#handlers[type] = act as never;
   }
 
-  /** Throws what the state refuses at once, unless it comes while effects are acted on. */
-  feed(input: RunnerInput): void {
-    this.#queue.push(input); // RL1
-    if (this.#isActing) return;
-    this.#isActing = true;
-    try {
-      for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) this.#handle(next);
-    } finally {
-      this.#isActing = false;
-    }
-  }
+  /** Throws what the state refuses at once, unless it comes while effects are acted on (RL1). */
+  readonly feed = inTurn((input: RunnerInput) => this.#handle(input));
 
   /** Resolves with the answer; at once where nothing is waited for. */
   ask(asked: Asked): Promise<Answer> {
