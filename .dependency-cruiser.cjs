@@ -17,6 +17,11 @@ const allowed = {
   cli: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation", "dashboard", "bench"],
 };
 
+/** The processes of a run, a folder each. A runner that needs no node agent is its machine's node itself. */
+const processes = { author: [], worker: ["author"], node: ["author"], runner: ["author", "node"] };
+/** The runner from below: each folder may import those before it. */
+const layersOfRunner = ["loop", "nodes", "placement", "cluster", "run"];
+
 module.exports = {
   forbidden: [
     ...Object.entries(allowed).map(([name, targets]) => ({
@@ -24,6 +29,22 @@ module.exports = {
       severity: "error",
       from: { path: `^packages/${name}/(src|test)/` },
       to: { path: "^packages/([^/]+)/", pathNot: `^packages/(${[name, ...targets].join("|")})/` },
+    })),
+    ...Object.entries(processes).map(([name, targets]) => ({
+      name: `process-${name}`,
+      comment: "what runs in one process imports nothing of another's but what the picture allows",
+      severity: "error",
+      from: { path: `^packages/runtime/src/${name}/` },
+      to: { path: "^packages/runtime/src/", pathNot: `^packages/runtime/src/(${[name, ...targets].join("|")})/` },
+    })),
+    ...layersOfRunner.map((name, index) => ({
+      name: `layer-${name}-of-the-runner`,
+      severity: "error",
+      from: { path: `^packages/runtime/src/runner/${name}/` },
+      to: {
+        path: "^packages/runtime/src/runner/",
+        pathNot: `^packages/runtime/src/runner/(${layersOfRunner.slice(0, index + 1).join("|")})/`,
+      },
     })),
     {
       name: "workflows-use-public-entries",

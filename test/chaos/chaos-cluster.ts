@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { readRecords } from "../../packages/runtime/src/run/journal.ts";
+import { readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
 import { isAlive } from "../support/cluster.ts";
 import { expectWholeLearningLedger } from "../support/learning-ledger.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";

@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import type { RunEvent } from "@treadle/contracts";
 import { runWorkflow } from "@treadle/runtime/runner";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { Journal, type JournalRecord } from "../../packages/runtime/src/run/journal.ts";
+import { Journal, type JournalRecord } from "../../packages/runtime/src/runner/run/journal.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, ledgerWorkflow, pidsOf } from "../support/ledger.ts";
 import { MountNamespace } from "../support/mount-namespace.ts";
 import { loaderFlags, projectRoot, runner } from "../support/project.ts";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { RunEvent, TreadleError } from "@treadle/contracts";
 import { RunFolder, resumeRun, runWorkflow } from "@treadle/runtime/runner";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { readRecords } from "../../packages/runtime/src/run/journal.ts";
+import { readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
 import { isAlive, segmentsOf, until } from "../support/cluster.ts";
 import { expectCleanEnd, expectWholeLedger, ledgerOptions, pidsOf, socketFolders } from "../support/ledger.ts";
 import { projectRoot } from "../support/project.ts";

@@ -26,10 +26,10 @@ import { readRun } from "../../packages/dashboard/src/static/report.ts";
 import { decodeCheckpoint, encodeCheckpoint } from "../../packages/engines/src/checkpoint.ts";
 import { Optimiser } from "../../packages/engines/src/optimiser.ts";
 import { Parameters } from "../../packages/engines/src/parameters.ts";
-import { parseFailure, parseHeartbeat } from "../../packages/runtime/src/agent/worker-lines.ts";
-import { readState } from "../../packages/runtime/src/host/state-file.ts";
-import { Checkpoints } from "../../packages/runtime/src/run/checkpoints.ts";
-import { Journal, readRecords } from "../../packages/runtime/src/run/journal.ts";
+import { readState } from "../../packages/runtime/src/author/state-file.ts";
+import { parseFailure, parseHeartbeat } from "../../packages/runtime/src/node/worker-lines.ts";
+import { Checkpoints } from "../../packages/runtime/src/runner/run/checkpoints.ts";
+import { Journal, readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
 import {
   messageHeadBytes,
   readMessageHead,

@@ -11,10 +11,10 @@ import { type ControlPlane, LinksConfig, type Member, TreadleError, WorkerPermis
 import { localControlPlanes } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ProjectCode } from "../../packages/runtime/src/agent/code-hash.ts";
-import { NodeService } from "../../packages/runtime/src/agent/node-service.ts";
-import { checkWorkerStart } from "../../packages/runtime/src/agent/worker-permissions.ts";
-import { openSocketFolder } from "../../packages/runtime/src/cluster/socket-folder.ts";
+import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
+import { NodeService } from "../../packages/runtime/src/node/node-service.ts";
+import { openSocketFolder } from "../../packages/runtime/src/node/socket-folder.ts";
+import { checkWorkerStart } from "../../packages/runtime/src/node/worker-permissions.ts";
 
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
 

@@ -11,8 +11,8 @@ import { RunFolder, resumeRun } from "@treadle/runtime/runner";
 import { NatsRunStore } from "@treadle/transport";
 import { type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { openKeptRun } from "../../packages/runtime/src/run/kept-run.ts";
-import { acceptRun, signStoredRun } from "../../packages/runtime/src/run/stored-run.ts";
+import { openKeptRun } from "../../packages/runtime/src/runner/run/kept-run.ts";
+import { acceptRun, signStoredRun } from "../../packages/runtime/src/runner/run/stored-run.ts";
 import { type Keys, makeKeys } from "../support/keys.ts";
 import { NodesWorld } from "../support/nodes.ts";
 

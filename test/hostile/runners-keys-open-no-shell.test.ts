@@ -19,9 +19,9 @@ import { openNatsControlPlane } from "@treadle/transport";
 import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
-import { ProjectCode } from "../../packages/runtime/src/agent/code-hash.ts";
-import { NodeService } from "../../packages/runtime/src/agent/node-service.ts";
-import { openSocketFolder } from "../../packages/runtime/src/cluster/socket-folder.ts";
+import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
+import { NodeService } from "../../packages/runtime/src/node/node-service.ts";
+import { openSocketFolder } from "../../packages/runtime/src/node/socket-folder.ts";
 import { until } from "../support/cluster.ts";
 
 let folder: string;

@@ -6,8 +6,8 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { costsOfStep } from "../../packages/planner/src/profile/step-samples.ts";
-import { packItems, SinkClient, SourceClient } from "../../packages/runtime/src/channel/channel-client.ts";
-import { CallMeter } from "../../packages/runtime/src/host/call-meter.ts";
+import { CallMeter } from "../../packages/runtime/src/author/call/call-meter.ts";
+import { packItems, SinkClient, SourceClient } from "../../packages/runtime/src/author/channel/channel-client.ts";
 
 type Item = { readonly id: number };
 type Part =

@@ -55,8 +55,8 @@ test("commands and topics go by their schemas alone", () => {
   expect(unchecked.map(({ path }) => path)).toEqual([]);
   const announced = sources.filter(({ text }) => /\.announce\(\s*\n?\s*"(node|run)"/.test(text));
   expect(announced.map(({ path }) => path).sort()).toEqual([
-    "runtime/src/agent/node-service.ts",
-    "runtime/src/cluster/nodes.ts",
+    "runtime/src/node/node-service.ts",
+    "runtime/src/runner/nodes/nodes.ts",
   ]);
   for (const { text } of announced) expect(text).toMatch(/answering\("(node|run)"/);
   for (const topic of Object.keys(topics)) {

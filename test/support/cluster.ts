@@ -4,11 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type RunEvent, RuntimeConfig, type TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
-import { Cluster } from "../../packages/runtime/src/cluster/cluster.ts";
+import { RunCluster } from "../../packages/runtime/src/runner/cluster/run-cluster.ts";
 import { projectRoot } from "./project.ts";
 
 export type TestCluster = {
-  readonly cluster: Cluster;
+  readonly cluster: RunCluster;
   readonly folder: string;
   readonly runId: string;
   readonly events: RunEvent[];
@@ -26,7 +26,7 @@ export async function startCluster(
   const runId = `test-${crypto.randomUUID().slice(0, 13)}`;
   const events: RunEvent[] = [];
   const spans: unknown[] = [];
-  const cluster = new Cluster({
+  const cluster = new RunCluster({
     runId,
     config: RuntimeConfig.parse(config),
     projectRoot,

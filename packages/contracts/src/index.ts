@@ -100,6 +100,7 @@ export {
   UnlockRequest,
   WorkerBoot,
   WriteArtifactRequest,
+  workerVariables,
 } from "./messages.ts";
 export { ComponentName, RunName } from "./names.ts";
 export { nearestOf } from "./nearest.ts";

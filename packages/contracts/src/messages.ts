@@ -43,6 +43,9 @@ export const WorkerBoot = z.object({
 });
 export type WorkerBoot = z.infer<typeof WorkerBoot>;
 
+/** In its environment: by what its node finds everything that it has started, which its watchdog ends when the node is gone. */
+export const workerVariables = { mark: "TREADLE_WORKER_MARK", group: "TREADLE_WORKER_GROUP" } as const;
+
 /** A channel as it travels in the arguments of a call. */
 export const ChannelRef = z.object({
   $channel: z.string(),

@@ -2,13 +2,13 @@
 
 export type { PickFunction, PickItem, PickTake, PolicyName } from "@treadle/core";
 export type { Logger, Tracer } from "@treadle/observe";
-export type { BatchOptions, Channel, ChannelOptions, Sink, Source } from "./channel/channel.ts";
-export type { Cluster } from "./cluster/cluster.ts";
-export type { LaunchOptions } from "./cluster/component.ts";
-export type { DeviceLock } from "./device-lock/lock-client.ts";
-export type { GroupMethods, WorkerGroup } from "./group/group.ts";
-export { CallHandle, type Reduction } from "./group/handle.ts";
-export type { Messenger } from "./host/messenger.ts";
+export type { BatchOptions, Channel, ChannelOptions, Sink, Source } from "./author/channel/channel.ts";
+export type { Cluster, LaunchOptions } from "./author/cluster.ts";
+export type { DeviceLock } from "./author/device-lock.ts";
+export type { GroupMethods, WorkerGroup } from "./author/group/group.ts";
+export { CallHandle, type Reduction } from "./author/group/handle.ts";
+export type { Messenger } from "./author/messenger.ts";
+export { type Artifacts, type ConfigOf, Worker, type WorkerClass, type WorkerContext } from "./author/worker.ts";
 export {
   type Dataset,
   type Metrics,
@@ -16,5 +16,4 @@ export {
   type Workflow,
   type WorkflowContext,
   workflow,
-} from "./run/workflow.ts";
-export { type Artifacts, type ConfigOf, Worker, type WorkerClass, type WorkerContext } from "./worker.ts";
+} from "./author/workflow.ts";

@@ -1,3 +1,3 @@
 /** For sibling packages that measure what lies below the public entry. */
-export { Cluster } from "./cluster/cluster.ts";
-export { findNodes } from "./cluster/find-nodes.ts";
+export { RunCluster } from "./runner/cluster/run-cluster.ts";
+export { findNodes } from "./runner/nodes/find-nodes.ts";

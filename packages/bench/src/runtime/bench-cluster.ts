@@ -4,12 +4,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type RunEvent, RuntimeConfig } from "@treadle/contracts";
-import { Cluster, findNodes } from "@treadle/runtime/internal";
+import { findNodes, RunCluster } from "@treadle/runtime/internal";
 import type { z } from "zod";
 import { moduleFile } from "../processes.ts";
 import * as items from "./items.ts";
 
-export type BenchCluster = AsyncDisposable & { readonly cluster: Cluster };
+export type BenchCluster = AsyncDisposable & { readonly cluster: RunCluster };
 
 /** Worker modules must lie below it; holds for the sources and for the compiled package. */
 export const benchRoot = fileURLToPath(new URL("../..", import.meta.url));
@@ -23,7 +23,7 @@ export async function openBenchCluster(
   const folder = await mkdtemp(join(tmpdir(), "treadle-bench-"));
   const [logs, stateFolder] = [join(folder, "logs"), join(folder, "state")];
   await Promise.all([mkdir(logs), mkdir(stateFolder)]);
-  const cluster = new Cluster({
+  const cluster = new RunCluster({
     runId: `bench-${crypto.randomUUID().slice(0, 8)}`,
     config,
     nodes: await findNodes(config, benchRoot, () => {}),

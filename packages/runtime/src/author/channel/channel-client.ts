@@ -1,0 +1,238 @@
+/**
+ * Both ends of a channel on the side of whoever uses it. Items are parsed and encoded once here, and nowhere else; the home keeps them
+ * as opaque bytes, and of large ones only where they are. No await per item: a `put` of many items is one message, a
+ * batch is one message.
+ */
+import {
+  type ChannelRef,
+  type ItemBlock,
+  type PackedItems,
+  type PutRequest,
+  type TakeReply,
+  type TakeRequest,
+  TreadleError,
+} from "@treadle/contracts";
+import {
+  decodeItems,
+  giveMemory,
+  ItemEncoder,
+  type PayloadReader,
+  type PayloadStore,
+  releaseArrays,
+} from "@treadle/transport";
+import type { z } from "zod";
+import type { ChannelWait } from "../call/call-meter.ts";
+import { WhenAwaited } from "../call/when-awaited.ts";
+import type { BatchOptions, Sink, Source } from "./channel.ts";
+import type { DistantPayloads, ReadKept } from "./distant-payloads.ts";
+
+/** How a client reaches the home: over the runner's link from a worker, directly within the runner. */
+export type HomePort = {
+  put(request: PutRequest): Promise<void>;
+  take(request: TakeRequest): Promise<TakeReply>;
+  /** what is put travels as a copy, so that its memory is free once the put is answered */
+  readonly isRemote?: boolean | undefined;
+  /** where this process keeps large items; without it all of them travel through the home */
+  readonly payloads?: Payloads | undefined;
+};
+
+/** Large items of one process: those that it put, and those that it takes. */
+export type Payloads = {
+  /** absent in a process that keeps nothing, such as a runner without a node */
+  readonly store?: PayloadStore | undefined;
+  readonly reader?: PayloadReader | undefined;
+  /** where processes do not all share memory */
+  readonly distant?: DistantPayloads | undefined;
+};
+
+export class SinkClient<T> implements Sink<T> {
+  readonly name: string;
+  readonly #ref: ChannelRef;
+  readonly #schema: z.ZodType<T>;
+  readonly #port: HomePort;
+  readonly #call: () => string;
+  readonly #waiting: () => ChannelWait;
+  readonly #encoder = new ItemEncoder();
+  /** the last put whose items had to be copied to another node first */
+  #copying: Promise<unknown> | undefined;
+
+  constructor(
+    ref: ChannelRef,
+    schema: z.ZodType<T>,
+    port: HomePort,
+    call: () => string,
+    waiting: () => ChannelWait = unwatched,
+  ) {
+    this.name = ref.$channel;
+    this.#ref = ref;
+    this.#schema = schema;
+    this.#port = port;
+    this.#call = call;
+    this.#waiting = waiting;
+  }
+
+  put(...items: readonly T[]): Promise<void> {
+    if (items.length === 0) return Promise.resolve();
+    const wait = this.#waiting();
+    return new WhenAwaited(this.#put(items, wait), () => wait.awaited());
+  }
+
+  async #put(items: readonly T[], asked: ChannelWait): Promise<void> {
+    using wait = asked;
+    const packing = this.#pack(items);
+    const packed = packing instanceof Promise ? await packing : packing;
+    await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
+    wait.moved([packed]);
+    if (this.#port.isRemote) giveMemory(packed.data);
+  }
+
+  /** At once, except where items go to another node first: then after all puts before, so that their order is kept (C2). */
+  #pack(items: readonly T[]): PackedItems | Promise<PackedItems> {
+    const { store, distant } = this.#port.payloads ?? {};
+    const packed = packItems(items, this.#ref, this.#schema, this.#encoder, store);
+    const before = this.#copying;
+    if (!distant || (before === undefined && !packed.kept)) return packed;
+    const packing = this.#copyKept(items, packed, before).finally(() => {
+      if (this.#copying === packing) this.#copying = undefined;
+    });
+    this.#copying = packing;
+    return packing;
+  }
+
+  async #copyKept(
+    items: readonly T[],
+    packed: PackedItems,
+    before: Promise<unknown> | undefined,
+  ): Promise<PackedItems> {
+    const { store, distant } = this.#port.payloads as Required<Payloads>;
+    const copying = packed.kept ? distant?.copy(this.name, packed.kept, store as PayloadStore) : undefined;
+    const [copied] = await Promise.allSettled([copying, before]);
+    if (copied.status === "rejected") throw copied.reason;
+    if (!packed.kept) return packed;
+    if (copied.value) return { ...packed, kept: copied.value };
+    // No other node can have them: the home keeps them, whoever dies.
+    store?.reuse(packed.kept.map(({ segment }) => segment));
+    return packItems(items, this.#ref, this.#schema, this.#encoder);
+  }
+}
+
+export class SourceClient<T> implements Source<T> {
+  readonly name: string;
+  readonly #ref: ChannelRef;
+  readonly #port: HomePort;
+  readonly #call: () => string;
+  readonly #waiting: () => ChannelWait;
+
+  constructor(ref: ChannelRef, port: HomePort, call: () => string, waiting: () => ChannelWait = unwatched) {
+    this.name = ref.$channel;
+    this.#ref = ref;
+    this.#port = port;
+    this.#call = call;
+    this.#waiting = waiting;
+  }
+
+  take(options: BatchOptions = {}): Promise<T[] | undefined> {
+    const wait = this.#waiting();
+    return new WhenAwaited(this.#take(options, wait), () => wait.awaited());
+  }
+
+  async #take(options: BatchOptions, asked: ChannelWait): Promise<T[] | undefined> {
+    using wait = asked;
+    const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
+    const reply = await this.#port.take({
+      channel: this.name,
+      call: this.#call(),
+      acknowledge: options.acknowledge !== "call",
+      ...(most === undefined ? {} : { maxItems: most, minItems: most }),
+      ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
+      ...(options.key === undefined ? {} : { key: options.key }),
+    });
+    if (reply === null) return undefined;
+    const { reader, distant } = this.#port.payloads ?? {};
+    const kept = reply.blocks.flatMap((block) => block.kept ?? []);
+    const read = distant && kept.length > 0 ? await distant.locate(this.name, kept, reader) : readWith(reader);
+    wait.moved(reply.blocks);
+    const items = unpackItems<T>(reply, read);
+    // Nothing that was decoded with shapes points into its block.
+    if (this.#port.isRemote) for (const block of reply.blocks) if (block.shapes) releaseArrays(block.data);
+    return items;
+  }
+
+  async *batches(options: BatchOptions = {}): AsyncGenerator<T[]> {
+    for (;;) {
+      const batch = await this.take(options);
+      if (!batch) return;
+      yield batch;
+    }
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T> {
+    for await (const batch of this.batches()) yield* batch;
+  }
+}
+
+const unwatched = (): ChannelWait => ({ awaited() {}, moved() {}, [Symbol.dispose]() {} });
+
+/** Parses and encodes what came out; throws `channel.invalid-item` that names the item, the path and what was allowed. */
+export function packItems<T>(
+  items: readonly T[],
+  ref: ChannelRef,
+  schema: z.ZodType<T>,
+  encoder = new ItemEncoder(),
+  store?: PayloadStore,
+): PackedItems {
+  const checked = items.map((item, i) => parseItem(item, schema, ref.$channel, i));
+  const fields = checked as readonly Record<string, unknown>[];
+  const { key, weight, priority, $channel } = ref;
+  const numbers = (field: string) => Float64Array.from(fields, (item, i) => numberField(item, field, $channel, i));
+  const looks = {
+    ...(key === undefined ? {} : { keys: fields.map((item) => String(item[key])) }),
+    ...(weight === undefined ? {} : { weights: numbers(weight) }),
+    ...(priority === undefined ? {} : { priorities: numbers(priority) }),
+  };
+  // Last, because what it keeps outside of the block is owned by the home from the put on, and lost without one.
+  const block = encoder.encode(
+    checked,
+    store && {
+      aboveBytes: ref.inlineLimitBytes ?? defaultInlineLimitBytes,
+      write: (item) => store.write(item),
+    },
+  );
+  return { ...(block as ItemBlock), ...looks };
+}
+
+const defaultInlineLimitBytes = 64 * 1024;
+
+function parseItem<T>(item: unknown, schema: z.ZodType<T>, channel: string, index: number): T {
+  const parsed = schema.safeParse(item);
+  if (parsed.success) return parsed.data;
+  const issues = parsed.error.issues.map(
+    (issue) => `${issue.path.join(".") || "(item)"}: ${issue.message.toLowerCase()}`,
+  );
+  throw new TreadleError(
+    "channel.invalid-item",
+    `item '${index}' put into channel '${channel}' does not fit its schema: ${issues.join("; ")}`,
+    { details: { channel, index, issues } },
+  );
+}
+
+function numberField(fields: Record<string, unknown>, field: string, channel: string, index: number): number {
+  const value = fields[field];
+  if (typeof value === "number" && Number.isFinite(value)) return value;
+  if (Array.isArray(value) || (ArrayBuffer.isView(value) && "length" in value)) return Number(value.length);
+  throw new TreadleError(
+    "channel.invalid-item",
+    `item '${index}' put into channel '${channel}' has '${String(value)}' in '${field}'; a finite number or an array was expected`,
+  );
+}
+
+/** Of a process that shares memory with those that keep items. */
+export function readWith(reader: PayloadReader | undefined): ReadKept | undefined {
+  return reader && (({ segment, sizeBytes }) => reader.read(segment, sizeBytes));
+}
+
+export function unpackItems<T>(batch: { readonly blocks: readonly ItemBlock[] }, read?: ReadKept): T[] {
+  const { blocks } = batch;
+  if (blocks.length === 1) return decodeItems(blocks[0] as ItemBlock, read) as T[];
+  return blocks.flatMap((block) => decodeItems(block, read)) as T[];
+}

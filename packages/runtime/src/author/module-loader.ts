@@ -1,0 +1,78 @@
+/** Loads worker classes and schemas by module, and finds where an object is exported, by identity. */
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { type AnyWorkerClass, Worker } from "./worker.ts";
+
+/** Sources run in a process that has a loader already. */
+const isCompiled = !import.meta.url.endsWith(".ts");
+let loader: Promise<void> | undefined;
+
+/** The loader takes its time at each import that follows, so that a compiled runtime asks for it when it meets TypeScript. */
+async function registerTypeScript(): Promise<void> {
+  const { register } = await import("tsx/esm/api");
+  register();
+}
+
+const loaded = new Map<string, Promise<Record<string, unknown>>>();
+
+/** Once in a process: with a TypeScript loader even an import of what is there takes milliseconds, in another thread. */
+export function loadModule(module: string): Promise<Record<string, unknown>> {
+  let loading = loaded.get(module);
+  if (!loading) {
+    loading = importModule(module);
+    loaded.set(module, loading);
+    loading.catch(() => loaded.delete(module));
+  }
+  return loading;
+}
+
+async function importModule(module: string): Promise<Record<string, unknown>> {
+  try {
+    if (isCompiled && /\.[mc]?tsx?$/.test(module)) {
+      loader ??= registerTypeScript();
+      await loader;
+    }
+    return (await import(module)) as Record<string, unknown>;
+  } catch (cause) {
+    throw new TreadleError("worker.load-failed", `module '${module}' cannot be loaded: ${(cause as Error).message}`, {
+      cause,
+    });
+  }
+}
+
+async function findExport(module: string, exportName: string): Promise<unknown> {
+  return (await loadModule(module))[exportName];
+}
+
+export async function loadWorkerClass(module: string, exportName: string): Promise<AnyWorkerClass> {
+  const exported = await findExport(module, exportName);
+  if (typeof exported === "function" && exported.prototype instanceof Worker) {
+    return exported as unknown as AnyWorkerClass;
+  }
+  throw new TreadleError(
+    "worker.load-failed",
+    `module '${module}' does not export a worker class '${exportName}'; export the class from there`,
+  );
+}
+
+export async function loadSchema(module: string, exportName: string): Promise<z.ZodType> {
+  const exported = await findExport(module, exportName);
+  if (exported instanceof z.ZodType) return exported;
+  throw new TreadleError(
+    "worker.load-failed",
+    `module '${module}' does not export a schema '${exportName}'; export the channel's schema from there`,
+  );
+}
+
+/** The first module, and the name there, that exports exactly this object. */
+export function locateExport(
+  value: unknown,
+  modules: readonly { readonly url: string; readonly exports: Readonly<Record<string, unknown>> }[],
+): { module: string; exportName: string } | undefined {
+  for (const { url, exports } of modules) {
+    for (const [exportName, exported] of Object.entries(exports)) {
+      if (exported === value) return { module: url, exportName };
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,151 @@
+import type { Logger, Tracer } from "@treadle/observe";
+import type { DeviceLock } from "./device-lock.ts";
+import type { Messenger } from "./messenger.ts";
+
+/** Files that a worker leaves in its run's folder, for people and reports. */
+export type Artifacts = {
+  /**
+   * Writes `<run>/artifacts/<name>`, whole or not at all, replacing one of that name; from any node, since the runner
+   * writes it. Names are words of letters, digits, `.`, `_` and `-`, with `/` between folders. Throws `artifact.refused`
+   * for other names, more than 8 MiB, or more than 256 MiB in a run.
+   */
+  write(name: string, data: string | Uint8Array): Promise<void>;
+};
+
+/** Everything a worker is told about itself; built by its host, passed to the constructor. */
+export type WorkerContext<C> = {
+  readonly config: C;
+  readonly component: string;
+  readonly rank: number;
+  /** may change between steps, where the class `resizes` */
+  readonly worldSize: number;
+  readonly seed: number;
+  readonly log: Logger;
+  readonly devices: DeviceLock;
+  readonly messages: Messenger;
+  /** Seconds of a region of the current call, reported with its reply. */
+  readonly timer: (name: string) => Disposable;
+  /** spans of the worker's own, beside those of its calls and timers */
+  readonly tracer: Tracer;
+  readonly artifacts: Artifacts;
+  /** the step that the call under way belongs to */
+  readonly step?: () => number | undefined;
+};
+
+/** The class of a worker, as `cluster.launch` takes it. */
+export type WorkerClass<W> = {
+  new (context: WorkerContext<ConfigOf<W>>): W;
+  readonly name: string;
+  readonly module?: string | undefined;
+  readonly restart: "rank" | "group";
+  readonly saves: readonly string[];
+  readonly replays: readonly string[];
+  readonly resizes: boolean;
+};
+
+/** The configuration that a worker's class takes. */
+export type ConfigOf<W> = W extends Worker<infer C> ? C : never;
+
+/** A worker class of which only the common part matters. */
+export type AnyWorkerClass = WorkerClass<Worker<unknown>>;
+
+/**
+ * One component's work; one instance is one process, a rank. Its public async methods are callable on the group.
+ *
+ * Calls of the workflow run one at a time, in the order in which they were made. Calls of other workers run at once, beside
+ * whatever runs: such a method reads what is consistent between two awaits, and changes nothing that a running one uses.
+ */
+export abstract class Worker<C = unknown> {
+  /** `import.meta.url` of the defining module; needed only when the workflow module does not export the class. */
+  static readonly module: string | undefined = undefined;
+  /**
+   * What a rank's death costs its group. `rank`: the others go on. `group`: all ranks start again from the last saved
+   * state, because they hold one state together (data-parallel trainers).
+   */
+  static readonly restart: "rank" | "group" = "rank";
+  /** Methods that change state worth keeping: `checkpoint` runs on rank 0 after each and its result outlives the process. */
+  static readonly saves: readonly string[] = [];
+  /** Methods whose last successful call is made again on a restarted rank before it gets other work. */
+  static readonly replays: readonly string[] = [];
+
+  /**
+   * Ranks that keep their devices go on when their group grows or shrinks between two steps. Only for workers that keep
+   * nothing between calls which depends on `worldSize`, such as a share of something: they see another one then.
+   */
+  static readonly resizes: boolean = false;
+
+  readonly config: C;
+  readonly component: string;
+  readonly rank: number;
+  readonly seed: number;
+  readonly log: Logger;
+  /** This rank's devices: `await using _ = await this.devices.lock()` for exclusive use. */
+  readonly devices: DeviceLock;
+  /** `send`, `recv`, `broadcast`, `gather`, `allReduceSum` to any worker of the run. */
+  readonly messages: Messenger;
+  /** For what a timer cannot say, such as work that overlaps or ran elsewhere. */
+  readonly tracer: Tracer;
+  /** `await this.artifacts.write("episodes/1.json", text)`: files in the run's folder that the run itself does not need. */
+  readonly artifacts: Artifacts;
+  readonly #context: WorkerContext<C>;
+
+  constructor(context: WorkerContext<C>) {
+    this.#context = context;
+    this.config = context.config;
+    this.component = context.component;
+    this.rank = context.rank;
+    this.seed = context.seed;
+    this.log = context.log;
+    this.devices = context.devices;
+    this.messages = context.messages;
+    this.tracer = context.tracer;
+    this.artifacts = context.artifacts;
+  }
+
+  /** How many ranks the group has. */
+  get worldSize(): number {
+    return this.#context.worldSize;
+  }
+
+  /** The step that the call under way belongs to; undefined outside of steps. */
+  get step(): number | undefined {
+    return this.#context.step?.();
+  }
+
+  /** Runs once before any call. */
+  async setup(): Promise<void> {}
+  /** Runs once at an orderly end. */
+  async teardown(): Promise<void> {}
+  /** Brings the worker's memory back to its devices; returns before a lock is granted (L4). */
+  async onload(): Promise<void> {}
+  /** Frees the memory of the worker's devices; called only when another worker needs it (L4). */
+  async offload(): Promise<void> {}
+  /** Bytes that the worker occupies on each of its devices while loaded. */
+  memoryBytes(): number {
+    return 0;
+  }
+  /** The state that a restart needs; undefined when there is none. */
+  async checkpoint(): Promise<Uint8Array | undefined> {
+    return undefined;
+  }
+  async restore(_state: Uint8Array): Promise<void> {}
+
+  /** `using _ = this.timer("decode")`: adds the region's time to the call's timers. */
+  timer(name: string): Disposable {
+    return this.#context.timer(name);
+  }
+}
+
+/** The names of the public async methods that a class adds to `Worker`. */
+export function methodNames(workerClass: AnyWorkerClass): string[] {
+  const names = new Set<string>();
+  let prototype = (workerClass as unknown as { prototype: object | null }).prototype;
+  while (prototype && prototype !== Worker.prototype && prototype !== Object.prototype) {
+    for (const [name, property] of Object.entries(Object.getOwnPropertyDescriptors(prototype))) {
+      if (name === "constructor" || typeof property.value !== "function") continue;
+      if (!(name in Worker.prototype)) names.add(name);
+    }
+    prototype = Object.getPrototypeOf(prototype);
+  }
+  return [...names].sort();
+}

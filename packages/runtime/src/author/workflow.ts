@@ -1,0 +1,64 @@
+/** What a workflow module exports by default, and what its function is given. */
+
+import { RuntimeConfig, TreadleError } from "@treadle/contracts";
+import type { z } from "zod";
+import type { Cluster } from "./cluster.ts";
+import type { CallHandle } from "./group/handle.ts";
+
+/** The items of each step, by the step's number from 1. The same number gives the same items, so a resumed run goes on exactly. */
+export type Dataset<T> = (step: number) => readonly T[] | Promise<readonly T[]>;
+
+export type Step<T> = {
+  /** from 1 */
+  readonly index: number;
+  readonly isLast: boolean;
+  readonly batch: readonly T[];
+};
+
+export type Metrics = Readonly<Record<string, number>>;
+
+export type WorkflowContext<C> = {
+  readonly cluster: Cluster;
+  readonly config: C & RuntimeConfig;
+  readonly runId: string;
+  /**
+   * The steps that are left to do. The next one begins when as many steps are unfinished as `flow.maxStaleness` allows:
+   * with 0, when everything that the last one called has ended and is in the journal. Leave handles unawaited, and the
+   * same loop runs on-policy or overlapped, as configured.
+   */
+  steps<T>(dataset: Dataset<T>): AsyncIterable<Step<T>>;
+  /** Metrics of the current step: numbers, or a call whose results are such; ranks are averaged. `accuracy`, `reward` and `tokens` are drawn. */
+  report(metrics: Metrics | CallHandle<Metrics>): void;
+  /** Does something once in the life of a run, also over resumes; its result is kept in the journal. */
+  once<T>(name: string, act: () => PromiseLike<T>): Promise<T>;
+};
+
+export type Workflow = {
+  readonly kind: "treadle-workflow";
+  readonly schema: z.ZodObject;
+  readonly run: (context: WorkflowContext<never>) => Promise<void>;
+};
+
+/** Defines a workflow: the schema of its own configuration, and what it does. */
+export function workflow<Shape extends z.ZodRawShape>(
+  config: z.ZodObject<Shape>,
+  run: (context: WorkflowContext<z.infer<z.ZodObject<Shape>>>) => Promise<void>,
+): Workflow {
+  return {
+    kind: "treadle-workflow",
+    schema: fullSchema(config),
+    run: run as unknown as Workflow["run"],
+  };
+}
+
+/** The keys that every workflow has, and the workflow's own. */
+export function fullSchema<Shape extends z.ZodRawShape>(own: z.ZodObject<Shape>): z.ZodObject {
+  const clash = Object.keys(own.shape).filter((key) => Object.hasOwn(RuntimeConfig.shape, key));
+  if (clash.length > 0) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `the workflow's schema declares ${clash.map((key) => `'${key}'`).join(", ")}, which Treadle defines itself; rename or remove it`,
+    );
+  }
+  return RuntimeConfig.extend(own.shape);
+}

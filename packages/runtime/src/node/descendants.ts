@@ -1,0 +1,131 @@
+/**
+ * Whatever a worker process starts, also what has left its process group: ended when the worker has ended.
+ *
+ * Known by a control group of version 2 where this process may make one, which no process leaves; elsewhere by a variable of
+ * the environment, which is inherited. A process that both left the group and cleared its environment is not found.
+ */
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { workerVariables } from "@treadle/contracts";
+
+const groupName = (mark: string): string => `treadle-worker-${mark}`;
+/** A process may start others while it is looked for. */
+const maxRounds = 10;
+const roundMs = 50;
+
+export class Descendants {
+  readonly #mark = crypto.randomUUID();
+  readonly #group: string | undefined;
+
+  /** `parent`: the control group below which one is made; by default this process's own. */
+  constructor(parent: string | undefined = ownGroup()) {
+    this.#group = makeGroup(parent, this.#mark);
+  }
+
+  /** what the worker's environment needs */
+  get environment(): Record<string, string> {
+    return {
+      [workerVariables.mark]: this.#mark,
+      ...(this.#group === undefined ? {} : { [workerVariables.group]: this.#group }),
+    };
+  }
+
+  /** The worker has been started; it starts nothing before it is told what it is. */
+  adopt(pid: number): void {
+    if (this.#group === undefined) return;
+    try {
+      writeFileSync(join(this.#group, "cgroup.procs"), String(pid));
+    } catch {
+      // it has ended, or may not be moved: the mark is left
+    }
+  }
+
+  /** Sends SIGKILL to all that are left now; their number. */
+  endNow(): number {
+    const found = new Set([...marked(this.#mark), ...grouped(this.#group)]);
+    for (const pid of found) {
+      try {
+        process.kill(pid, "SIGKILL");
+      } catch {
+        // it has just ended, or is another user's
+      }
+    }
+    return found.size;
+  }
+
+  /** Resolves when nothing is left, or nothing that SIGKILL ends soon. */
+  async end(): Promise<void> {
+    for (let round = 0; round < maxRounds && this.endNow() > 0; round++) await delay(roundMs);
+    removeGroup(this.#group);
+  }
+}
+
+/** Groups of workers whose agent was killed; one that has processes stays. */
+export function removeEmptyGroups(): void {
+  const own = ownGroup();
+  if (own === undefined) return;
+  for (const name of names(own)) if (name.startsWith(groupName(""))) removeGroup(join(own, name));
+}
+
+function makeGroup(parent: string | undefined, mark: string): string | undefined {
+  if (parent === undefined) return undefined;
+  const group = join(parent, groupName(mark));
+  try {
+    mkdirSync(group);
+    return group;
+  } catch {
+    return undefined; // read-only, or not ours
+  }
+}
+
+function removeGroup(group: string | undefined): void {
+  if (group === undefined) return;
+  try {
+    rmdirSync(group);
+  } catch {
+    // it has processes, which are not reaped yet: whoever starts next removes it
+  }
+}
+
+function ownGroup(): string | undefined {
+  try {
+    const mounts = readFileSync("/proc/self/mountinfo", "utf8").split("\n");
+    const mount = mounts.find((line) => line.includes(" - cgroup2 "))?.split(" ")[4];
+    const path = /^0::(.*)$/m.exec(readFileSync("/proc/self/cgroup", "utf8"))?.[1];
+    return mount === undefined || path === undefined ? undefined : join(mount, path);
+  } catch {
+    return undefined; // another system than Linux
+  }
+}
+
+function grouped(group: string | undefined): number[] {
+  if (group === undefined) return [];
+  try {
+    const pids = readFileSync(join(group, "cgroup.procs"), "utf8").split("\n");
+    return pids.map(Number).filter((pid) => pid > 0);
+  } catch {
+    return [];
+  }
+}
+
+function marked(mark: string): number[] {
+  const wanted = `${workerVariables.mark}=${mark}\0`;
+  return names("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((name) => {
+      try {
+        return readFileSync(`/proc/${name}/environ`, "latin1").includes(wanted) ? [Number(name)] : [];
+      } catch {
+        return []; // it has ended, or is another user's
+      }
+    });
+}
+
+function names(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}

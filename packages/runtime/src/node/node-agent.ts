@@ -1,0 +1,250 @@
+/**
+ * Starts, limits, watches and ends worker processes on one machine.
+ *
+ * Owner of: every worker process it started, their log files, their heartbeat pipes.
+ *
+ * NA1 a worker runs in a process group of its own; ending it ends whatever it started, also what has left that group.
+ * NA2 only modules below the project root are run.
+ * NA3 `exited` settles exactly once for every process started, within moments of its end whoever holds its pipes, with its
+ *    last log lines and the failure that it wrote.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { access, constants, realpath } from "node:fs/promises";
+import { sep } from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
+import { LogTail, parseLogLine } from "@treadle/observe";
+import { Descendants, removeEmptyGroups } from "./descendants.ts";
+import { openLogFile } from "./log-file.ts";
+import { failureMark, type Heartbeat, parseFailure, parseHeartbeat } from "./worker-lines.ts";
+
+export type SpawnRequest = {
+  readonly boot: WorkerBoot;
+  readonly env: Readonly<Record<string, string>>;
+  /** resident memory above which the process is ended; also bounds its JavaScript heap */
+  readonly memoryLimitMiB?: number | undefined;
+  /** default: the Node of this process */
+  readonly interpreter?: Interpreter | undefined;
+};
+
+export type AgentListener = {
+  readonly onHeartbeat: (worker: string, incarnation: number, heartbeat: Heartbeat) => void;
+  readonly onLog: (worker: string, level: string, line: string) => void;
+};
+
+const maxLineLength = 4096;
+/** From a worker's end until its pipes are closed from this side, if whoever holds them has not. */
+const lastLinesMs = 1000;
+
+export class WorkerProcess {
+  readonly worker: string;
+  readonly incarnation: number;
+  readonly exited: Promise<ExitReport>;
+  readonly #child: ChildProcess;
+  readonly #descendants: Descendants;
+  #alive = true;
+  #verdict: ErrorRecord | undefined;
+
+  constructor(
+    child: ChildProcess,
+    descendants: Descendants,
+    request: SpawnRequest,
+    logs: string | undefined,
+    listener: AgentListener,
+  ) {
+    const { boot, memoryLimitMiB } = request;
+    this.#descendants = descendants;
+    if (child.pid !== undefined) descendants.adopt(child.pid);
+    this.worker = `${boot.component}/${boot.rank}`;
+    this.incarnation = boot.incarnation;
+    this.#child = child;
+    const tail = new LogTail({ lines: 30, maxLineLength: 400 });
+    const logFile = logs === undefined ? undefined : openLogFile(logs, this.worker);
+    for (const stream of [child.stdout, child.stderr]) {
+      eachLine(stream, (line) => {
+        const failure = parseFailure(line);
+        if (failure) {
+          this.#verdict ??= failure;
+          return;
+        }
+        if (line.trim() === "") return;
+        logFile?.write(`${line}\n`);
+        const { level, message } = parseLogLine(line, stream === child.stderr ? "warn" : "info");
+        tail.write(`${message}\n`);
+        listener.onLog(this.worker, level, message);
+      });
+    }
+    eachLine(child.stdio[3] as Readable, (line) => {
+      const heartbeat = parseHeartbeat(line);
+      if (!heartbeat) return;
+      const usedMiB = heartbeat.rssBytes / 2 ** 20;
+      if (memoryLimitMiB !== undefined && usedMiB > memoryLimitMiB) {
+        this.end({
+          code: "device.out-of-memory",
+          message: `worker '${this.worker}' used '${usedMiB.toFixed(0)}' MiB of memory, more than its limit of ${memoryLimitMiB} MiB; raise its memoryLimitMiB or give it smaller batches`,
+        });
+      }
+      listener.onHeartbeat(this.worker, this.incarnation, heartbeat);
+    });
+    child.stdin?.on("error", () => {}); // it may die before it has read
+    child.stdin?.end(JSON.stringify(boot));
+    this.exited = new Promise((resolve) => {
+      const settle = (code: number | null, signal: string | null, cause?: Error) => {
+        if (!this.#alive) return;
+        this.#alive = false;
+        logFile?.end();
+        const failure = this.#verdict ?? (cause ? { code: "worker.died", message: cause.message } : undefined);
+        const { worker, incarnation } = this;
+        resolve({ worker, incarnation, pid: child.pid, code, signal, failure, logTail: tail.lines() });
+      };
+      const closed = new Promise<void>((resolveClosed) => child.once("close", () => resolveClosed()));
+      child.once("exit", async (code, signal) => {
+        this.#signalGroup("SIGKILL"); // NA1
+        await descendants.end();
+        await Promise.race([closed, delay(lastLinesMs, undefined, { ref: false })]);
+        settle(code, signal); // NA3
+        for (const stream of child.stdio) stream?.destroy();
+      });
+      child.once("error", (cause) => void descendants.end().then(() => settle(null, null, cause)));
+    });
+  }
+
+  get pid(): number | undefined {
+    return this.#child.pid;
+  }
+
+  get alive(): boolean {
+    return this.#alive;
+  }
+
+  /** Ends the process at once; `verdict` is reported as the reason. */
+  end(verdict?: ErrorRecord): void {
+    this.#verdict ??= verdict;
+    // A stopped process (SIGSTOP) takes SIGKILL at once; nothing gentler reaches it.
+    this.#signalGroup("SIGKILL");
+  }
+
+  /** Ends it and whatever it has started before this returns, as this process is about to exit. */
+  endNow(): void {
+    this.end();
+    this.#descendants.endNow();
+  }
+
+  /** Waits for an orderly end, then ends it. */
+  async stop(graceMs: number): Promise<ExitReport> {
+    const timer = setTimeout(() => this.end(), graceMs);
+    const report = await this.exited;
+    clearTimeout(timer);
+    return report;
+  }
+
+  #signalGroup(signal: NodeJS.Signals): void {
+    if (this.#child.pid === undefined) return;
+    try {
+      process.kill(-this.#child.pid, signal);
+    } catch {
+      // the whole group is gone already
+    }
+  }
+}
+
+export class NodeAgent {
+  readonly name: string;
+  readonly #projectRoot: string;
+  readonly #logs: string | undefined;
+  readonly #listener: AgentListener;
+  readonly #processes = new Set<WorkerProcess>();
+  #isClosed = false;
+
+  /** Without `logs` the listener alone gets what workers print. */
+  constructor(options: { name: string; projectRoot: string; logs: string | undefined; listener: AgentListener }) {
+    this.name = options.name;
+    this.#projectRoot = options.projectRoot;
+    this.#logs = options.logs;
+    this.#listener = options.listener;
+    removeEmptyGroups();
+    process.once("exit", this.#endAllNow);
+  }
+
+  async spawn(request: SpawnRequest): Promise<WorkerProcess> {
+    await this.#checkModule(request.boot.module);
+    if (this.#isClosed) throw new TreadleError("node.lost", `node '${this.name}' is leaving; it starts no worker`);
+    const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] } } = request;
+    await this.#checkInterpreter(interpreter);
+    const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
+    const flags = [...interpreter.flags, ...heap, ...loaderFlags];
+    const descendants = new Descendants();
+    const own = { TREADLE_DEVICES: boot.devices.join(","), ...descendants.environment };
+    const child = spawn(interpreter.command, [...flags, hostEntry.path], {
+      detached: true, // NA1: leader of its own process group
+      stdio: ["pipe", "pipe", "pipe", "pipe"],
+      env: { ...withoutSecrets(process.env), ...request.env, ...own },
+      cwd: this.#projectRoot,
+    });
+    const started = new WorkerProcess(child, descendants, request, this.#logs, this.#listener);
+    this.#processes.add(started);
+    void started.exited.then(() => this.#processes.delete(started));
+    return started;
+  }
+
+  /** Ends every process that is left. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const started of this.#processes) started.end();
+    await Promise.all([...this.#processes].map((started) => started.exited));
+    process.off("exit", this.#endAllNow);
+  }
+
+  readonly #endAllNow = (): void => {
+    for (const started of this.#processes) started.endNow();
+  };
+
+  async #checkInterpreter({ command }: Interpreter): Promise<void> {
+    await access(command, constants.X_OK).catch((cause) => {
+      throw new TreadleError(
+        "worker.load-failed",
+        `'${command}', which is to run workers on node '${this.name}', is no program there; install it, or change the interpreter of the node's group in cluster.groups`,
+        { cause },
+      );
+    });
+  }
+
+  /** NA2. */
+  async #checkModule(module: string): Promise<void> {
+    const path = await realpath(fileURLToPath(module)).catch((cause) => {
+      throw new TreadleError("worker.load-failed", `module '${module}' does not exist; give the path of a module`, {
+        cause,
+      });
+    });
+    const root = await realpath(this.#projectRoot);
+    if (path.startsWith(root + sep)) return;
+    throw new TreadleError(
+      "worker.load-failed",
+      `module '${path}' is outside of the project root '${root}'; a node agent runs only what lies below it`,
+    );
+  }
+}
+
+/** Of a checkout's sources only when told so. */
+const compiled = process.env.TREADLE_COMPILED === "1" || !import.meta.url.endsWith(".ts");
+const hostEntry = {
+  path: fileURLToPath(new URL(compiled ? "../../dist/worker/main.js" : "../worker/main.ts", import.meta.url)),
+};
+const loaderFlags = compiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
+
+/** Workers run a user's code, which has no business with the control plane, nor with who may read metrics. */
+function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !/^TREADLE_(NATS_|METRICS_TOKEN$)/.test(name)));
+}
+
+function eachLine(stream: Readable | null, onLine: (line: string) => void): void {
+  if (!stream) return;
+  stream.on("error", () => {});
+  const lines = createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY });
+  lines.on("line", (line) =>
+    onLine(line.length > maxLineLength && !line.startsWith(failureMark) ? line.slice(0, maxLineLength) : line),
+  );
+}

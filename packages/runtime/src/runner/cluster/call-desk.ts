@@ -1,0 +1,193 @@
+/**
+ * The calls of a run on their way: arguments out, results back. Which of them is sent when, and when it counts as ended,
+ * is decided by `RunnerState`; here is what they carry.
+ *
+ * Owner of: the arguments of calls as long as somebody may need them again, the replies that wait for other ranks, and the
+ * promises of the workflow.
+ */
+import {
+  type CallReply,
+  type CallRequest,
+  GroupRef,
+  type ObservedCall,
+  type Peer,
+  type RequestOf,
+  type RunProtocol,
+  type TellVerb,
+  TreadleError,
+  toErrorRecord,
+} from "@treadle/contracts";
+import type { ChannelEnd, RunnerEffect } from "@treadle/core";
+import { Canceller } from "@treadle/transport";
+import { mapArguments } from "../../author/group/call-arguments.ts";
+import { CallHandle, type RankReply } from "../../author/group/handle.ts";
+import type { RunnerLoop } from "../loop/runner-loop.ts";
+import type { Component } from "../placement/component.ts";
+
+export type EncodedCall = {
+  readonly component: Component;
+  readonly ranks: readonly number[];
+  readonly method: string;
+  readonly args: readonly unknown[];
+  readonly ends: readonly ChannelEnd[];
+  readonly step: number | undefined;
+  /** replies say what the call cost */
+  readonly observe?: boolean | undefined;
+};
+
+export type CallDeskPorts = {
+  readonly loop: RunnerLoop;
+  readonly timeoutMs: number;
+  /** the link of a worker's present process */
+  readonly peerOf: (worker: string) => Peer | undefined;
+  /** where the state after a call is saved, for classes that save */
+  readonly savePath: (component: string, sequence: number) => string;
+  readonly onObserved: (call: ObservedCall) => void;
+};
+
+type RankCall = {
+  readonly sequence: number;
+  readonly index: number;
+  reply: CallReply | undefined;
+  readonly resolve: (reply: RankReply<unknown>) => void;
+  readonly reject: (error: unknown) => void;
+};
+type SentCall = EncodedCall & { readonly canceller: Canceller };
+
+export class CallDesk {
+  readonly #ports: CallDeskPorts;
+  readonly #sent = new Map<number, SentCall>();
+  readonly #byCall = new Map<string, RankCall>();
+  #sequence = 0;
+
+  constructor(ports: CallDeskPorts) {
+    this.#ports = ports;
+    const { loop } = ports;
+    loop.on("send", (effect) => this.#send(effect));
+    loop.on("replay", (effect) => void this.#replay(effect));
+    loop.on("give-up", ({ worker, call }) => tell(ports.peerOf(worker), "give-up", { call }));
+    loop.on("settle", ({ call }) => this.#settled(call));
+    loop.on("settle-failed", ({ call, error }) => this.#take(call)?.reject(error));
+    loop.on("forget", ({ sequence }) => this.#sent.delete(sequence));
+  }
+
+  call(encoded: EncodedCall): CallHandle<unknown> {
+    const { component, ranks, method, ends, step } = encoded;
+    const sequence = this.#nextSequence();
+    const canceller = new Canceller();
+    this.#sent.set(sequence, { ...encoded, canceller });
+    const replies = ranks.map(
+      (index) =>
+        new Promise<RankReply<unknown>>((resolve, reject) => {
+          this.#byCall.set(`${sequence}/${index}`, { sequence, index, reply: undefined, resolve, reject });
+        }),
+    );
+    this.#ports.loop.feed({ type: "call", sequence, component: component.name, method, ranks, ends, step });
+    const cancel = (reason: TreadleError) => canceller.abort(reason);
+    return new CallHandle(`${component.name}.${method}`, ranks, replies, cancel);
+  }
+
+  #send({ worker, incarnation, call }: Extract<RunnerEffect, { type: "send" }>): void {
+    const { sequence, index } = this.#byCall.get(call) as RankCall;
+    const sent = this.#sent.get(sequence) as SentCall;
+    const { loop, timeoutMs, peerOf } = this.#ports;
+    const request = this.#request(sent, sequence, index);
+    const signal = sent.canceller;
+    // Its end is on the way where it has no link any more.
+    const reply = peerOf(worker)?.request("call", request, { signal, timeoutMs });
+    reply?.then(
+      (reply) => {
+        const rankCall = this.#byCall.get(call);
+        if (!rankCall) return;
+        rankCall.reply = reply;
+        loop.feed({ type: "returned", worker, incarnation, call, savedPath: reply.savedPath });
+      },
+      (error: unknown) => {
+        const told = isUnfit(error) ? noReply(error, worker, sent.method) : error;
+        loop.feed({ type: "threw", worker, incarnation, call, error: told });
+      },
+    );
+  }
+
+  /** Repeats a call on a restarted process. */
+  async #replay({ worker, incarnation, call, sequence, of }: Extract<RunnerEffect, { type: "replay" }>): Promise<void> {
+    const { loop, peerOf } = this.#ports;
+    const index = Number(call.slice(call.indexOf("/") + 1));
+    const sent = this.#sent.get(of) as SentCall;
+    const args = sent.args.map((arg) => mapArguments(arg, (value) => this.#resize(value)));
+    try {
+      await peerOf(worker)?.request("call", this.#request({ ...sent, args }, sequence, index));
+      loop.feed({ type: "replayed", worker, incarnation, call });
+    } catch (error) {
+      loop.feed({ type: "replayed", worker, incarnation, call, failure: toErrorRecord(error) });
+    }
+  }
+
+  /** A group as it is now: since the call was made the plan may have changed. */
+  #resize(value: object): unknown {
+    if (!("$group" in value)) return undefined;
+    const group = GroupRef.parse(value);
+    const size = this.#ports.loop.state.ranksOf(group.$group).length;
+    return { ...group, size, ...(group.ranks ? { ranks: group.ranks.filter((rank) => rank < size) } : {}) };
+  }
+
+  #request({ component, method, args, step, observe }: EncodedCall, sequence: number, index: number): CallRequest {
+    const request: CallRequest = { call: `${sequence}/${index}`, sequence, method, args: [...args] };
+    if (step !== undefined) request.step = step;
+    if (observe) request.observe = observe;
+    if (index === 0 && component.workerClass.saves.includes(method)) {
+      request.savePath = this.#ports.savePath(component.name, sequence);
+    }
+    return request;
+  }
+
+  #settled(call: string): void {
+    const each = this.#take(call);
+    if (!each) return;
+    const { component, method, step } = this.#sent.get(each.sequence) as SentCall;
+    const reply = each.reply as CallReply;
+    const { durationMs, observation } = reply;
+    if (observation) {
+      const { index: rank } = each;
+      this.#ports.onObserved({ component: component.name, method, rank, step, durationMs, ...observation });
+    }
+    each.resolve(reply);
+  }
+
+  #take(call: string): RankCall | undefined {
+    const found = this.#byCall.get(call);
+    this.#byCall.delete(call);
+    return found;
+  }
+
+  /** Numbers that replays have taken meanwhile are left out. */
+  #nextSequence(): number {
+    this.#sequence = Math.max(this.#sequence, this.#ports.loop.state.lastSequence) + 1;
+    return this.#sequence;
+  }
+}
+
+/** Says something to a process whose link may just have ended. */
+export function tell<V extends TellVerb<RunProtocol>>(
+  peer: Peer | undefined,
+  verb: V,
+  body: RequestOf<RunProtocol, V>,
+): void {
+  try {
+    peer?.notify(verb, body);
+  } catch {
+    // its exit is on the way
+  }
+}
+
+const isUnfit = (error: unknown): error is TreadleError =>
+  error instanceof TreadleError && error.code === "link.protocol" && error.details.verb === "call";
+
+/** The same, of the worker and its method. */
+function noReply(error: TreadleError, worker: string, method: string): TreadleError {
+  const why = error.message.slice(error.message.indexOf("with what is no reply"));
+  return new TreadleError("link.protocol", `worker '${worker}' answered '${method}' ${why}`, {
+    cause: error,
+    origin: { worker, method },
+  });
+}

@@ -1,0 +1,30 @@
+/** What a cluster is made with. */
+import type { RunEvent, RuntimeConfig, SpanBatch } from "@treadle/contracts";
+import type { Nodes } from "../nodes/nodes.ts";
+import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
+
+/** What processes record for whoever watches the run from outside. */
+export type Telemetry = { readonly spanIds: boolean; readonly counters: boolean };
+
+export type ClusterOptions = {
+  readonly runId: string;
+  readonly config: RuntimeConfig;
+  readonly projectRoot: string;
+  readonly runFolder: string;
+  readonly logs: string;
+  /** a folder for the newest state of each component */
+  readonly stateFolder: string;
+  readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
+  readonly onEvent: (event: RunEvent) => void;
+  readonly onSpans: (batch: SpanBatch) => void;
+  /** who takes the spans wants more of them than a trace does */
+  readonly telemetry?: Telemetry | undefined;
+  /** somebody asks over the control plane for an end after the step under way */
+  readonly onStopAsked?: (() => void) | undefined;
+  /** the nodes that were found; without them this process is the only one */
+  readonly nodes?: Nodes | undefined;
+  /** decides where everything runs; without it the configured mode does */
+  readonly plan?: ((facts: PlacementFacts) => PlannedChange) | undefined;
+  /** called instead of the first call, by which everything is placed and nothing started */
+  readonly dryRun?: (() => never) | undefined;
+};

@@ -1,0 +1,61 @@
+/** The runner's end of a rank: its present process, the link to it, and who waits for it to be ready. */
+import type { Peer } from "@treadle/contracts";
+import type { LaunchedWorker } from "../nodes/remote-worker.ts";
+
+export class WorkerEnd {
+  readonly worker: string;
+  incarnation: number;
+  process: LaunchedWorker | undefined;
+  /** the link of the present process, from the moment that it is set up, before it is ready for calls */
+  peer: Peer | undefined;
+  pid: number | undefined;
+  addresses: readonly string[] = [];
+  /** how the present process reaches the runner */
+  route: "direct" | "nats" | undefined;
+  #isUp = false;
+  #failure: { readonly error: unknown } | undefined;
+  readonly #waiting: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+
+  constructor(worker: string, incarnation: number) {
+    this.worker = worker;
+    this.incarnation = incarnation;
+  }
+
+  get isUp(): boolean {
+    return this.#isUp;
+  }
+
+  /** Resolves when a process is ready; waits while it starts or restarts. */
+  ready(): Promise<void> {
+    if (this.#failure) return Promise.reject(this.#failure.error);
+    if (this.#isUp) return Promise.resolve();
+    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+  }
+
+  up(): void {
+    this.#isUp = true;
+    for (const { resolve } of this.#waiting.splice(0)) resolve();
+  }
+
+  /** What the process may still send must not count for the next one. */
+  discard(incarnation: number, why: Error): void {
+    void this.peer?.link.close(why).catch(() => {});
+    this.process?.end();
+    Object.assign(this, {
+      incarnation,
+      process: undefined,
+      peer: undefined,
+      pid: undefined,
+      addresses: [],
+      route: undefined,
+    });
+    this.#isUp = false;
+  }
+
+  /** Nothing more will come of this rank. */
+  fail(error: unknown): void {
+    this.#failure ??= { error };
+    this.#isUp = false;
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
+  }
+}

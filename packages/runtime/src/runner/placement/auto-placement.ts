@@ -1,0 +1,255 @@
+/**
+ * `placement.mode: auto`: brings what steps cost to the replanner, and its plans to the cluster, between steps.
+ *
+ * Owner of: the observations of steps that are not committed yet, and the plan change that waits for the next boundary.
+ * What is decided, and why, is `ReplannerState`'s.
+ */
+import type { FlowGraph, ObservedCall, Profile, RuntimeConfig } from "@treadle/contracts";
+import {
+  type ComponentTraits,
+  type KnownComponent,
+  knownComponents,
+  type PlanCandidate,
+  planFromProfile,
+  ReplannerState,
+  type SwapCost,
+  usableDevices,
+  withWishes,
+} from "@treadle/planner";
+import type { Component } from "./component.ts";
+import type { PlacementFacts, PlannedChange } from "./placement-facts.ts";
+import {
+  componentKey,
+  describeHardware,
+  keptProfiles,
+  profilePath,
+  readProfile,
+  writeProfile,
+} from "./profile-store.ts";
+
+/** The best plan found by then is taken; what remains to be gained is in its explanation. */
+const searchDeadlineMs = 2000;
+
+/** What of the cluster it needs. */
+export type AutoPlacementPorts = {
+  readonly components: () => readonly Component[];
+  readonly adopt: (planned: PlannedChange) => Promise<boolean>;
+  /** by component; called while nothing runs */
+  readonly measureSwaps: () => Promise<ReadonlyMap<string, SwapCost>>;
+  readonly observe: (observer: ((call: ObservedCall) => void) | undefined) => void;
+  /** after each step */
+  readonly learnt: (learnt: Learnt) => void;
+  /** a profile that could not be kept, which costs the next run its time; steps that take another time, and why not */
+  readonly warn: (text: string) => void;
+};
+
+/** What is known by now. */
+export type Learnt = {
+  readonly graph: FlowGraph | undefined;
+  readonly profile: Profile | undefined;
+  /** where it is kept */
+  readonly path: string;
+  /** nothing is measured or tried any more */
+  readonly isSettled: boolean;
+};
+
+export type AutoPlacementOptions = {
+  readonly workflow: string;
+  /** of the workflow */
+  readonly folder: string;
+  readonly projectRoot: string;
+  readonly config: RuntimeConfig;
+  /** measure even where a profile matches */
+  readonly measureAnew?: boolean | undefined;
+};
+
+export class AutoPlacement {
+  readonly #options: AutoPlacementOptions;
+  readonly #ports: AutoPlacementPorts;
+  readonly #calls = new Map<number, ObservedCall[]>();
+  #replanner: ReplannerState | undefined;
+  #next: PlannedChange | undefined;
+  #written: Profile | undefined;
+  #numSteps = 0;
+  /** undefined once what it cost is told */
+  #soughtSinceMs: number | undefined;
+
+  constructor(options: AutoPlacementOptions, ports: AutoPlacementPorts) {
+    this.#options = options;
+    this.#ports = ports;
+  }
+
+  /** The first plan, or the first one for other devices. */
+  plan(given: PlacementFacts): PlannedChange {
+    const facts = withWishes(given);
+    const { workflow, config } = this.#options;
+    const traits = this.#traits(facts);
+    const hardware = describeHardware(facts.devices);
+    const { profile, why } = this.#known(hardware.key, traits, facts);
+    const { components, devices, nodeGroups, explicit: pinned } = facts;
+    this.#replanner = new ReplannerState({
+      devices,
+      components,
+      nodeGroups,
+      batch: config.batch,
+      maxStaleness: config.flow.maxStaleness,
+      pinned,
+      traits,
+      header: { workflow, createdAt: new Date().toISOString(), hardware },
+      profile,
+      known: profile ? undefined : this.#knownOfOthers(hardware.key, traits),
+      propose: (known) => this.#propose(known, facts),
+      options: config.placement.auto,
+    });
+    this.#written = profile;
+    this.#next = undefined;
+    this.#soughtSinceMs = performance.now();
+    this.#numSteps = 0;
+    const first = this.#replanner.start();
+    this.#watch();
+    return { ...first, why: [...why, ...first.why] };
+  }
+
+  /** A step is committed. */
+  committed(step: number, seconds: number): void {
+    const calls = this.#calls.get(step) ?? [];
+    this.#calls.delete(step);
+    // Steps that were begun under a plan that is about to go say nothing of the next one.
+    if (this.#next || !this.#replanner) return;
+    this.#numSteps++;
+    const next = this.#replanner.step(seconds, calls);
+    this.#next = next?.phase === "chosen" ? this.#withCost(next) : next;
+    if (this.#replanner.news !== undefined) this.#ports.warn(this.#replanner.news);
+    this.#watch();
+    this.#keep();
+    const { graph, profile, observes } = this.#replanner;
+    this.#ports.learnt({ graph, profile, path: this.#path, isSettled: !observes });
+  }
+
+  /** What it has cost this run to find the plan, restarts of processes included. */
+  #withCost(chosen: PlannedChange): PlannedChange {
+    if (this.#soughtSinceMs === undefined) return chosen;
+    const seconds = (performance.now() - this.#soughtSinceMs) / 1000;
+    this.#soughtSinceMs = undefined;
+    const cost = `finding the plan took ${seconds.toFixed(1)} s and ${this.#numSteps} steps of this run`;
+    return { ...chosen, why: [...chosen.why, cost] };
+  }
+
+  /** The change that is due, if one is. */
+  between(): (() => Promise<void>) | undefined {
+    const next = this.#next;
+    if (!next) return undefined;
+    return async () => {
+      if (this.#replanner?.wantsSwaps) this.#replanner.swapsMeasured(await this.#ports.measureSwaps());
+      if (await this.#ports.adopt(next)) this.#next = undefined;
+    };
+  }
+
+  #propose(profile: Profile, facts: PlacementFacts): PlanCandidate[] {
+    const { components, devices, nodeGroups, explicit: pinned, maxStaleness, wishes } = facts;
+    const { batch } = this.#options.config;
+    const { alternatives, explanation, limits } = planFromProfile(profile, {
+      components,
+      devices,
+      nodeGroups,
+      pinned,
+      batch,
+      maxStaleness,
+      wishes,
+      deadlineMs: searchDeadlineMs,
+      nowMs: () => performance.now(),
+    });
+    return alternatives.map(({ plan, stepSeconds }, rank) => ({
+      plan: { ...plan, explanation: [] },
+      predictedSeconds: stepSeconds,
+      explanation: rank === 0 ? [...new Set([...explanation, ...limits])] : [],
+    }));
+  }
+
+  get #path(): string {
+    const { projectRoot, folder, config } = this.#options;
+    return profilePath(projectRoot, folder, config.placement.auto.profile);
+  }
+
+  #watch(): void {
+    this.#ports.observe(this.#replanner?.observes ? (call) => this.#observed(call) : undefined);
+  }
+
+  #observed(call: ObservedCall): void {
+    if (call.step === undefined) return;
+    const calls = this.#calls.get(call.step) ?? [];
+    calls.push(call);
+    this.#calls.set(call.step, calls);
+  }
+
+  #keep(): void {
+    const profile = this.#replanner?.profile;
+    if (!profile || profile === this.#written) return;
+    this.#written = profile;
+    writeProfile(this.#path, profile).catch((error: Error) =>
+      this.#ports.warn(`the profile could not be kept: ${error.message}`),
+    );
+  }
+
+  #known(
+    hardwareKey: string,
+    traits: ReadonlyMap<string, ComponentTraits>,
+    facts: PlacementFacts,
+  ): { profile?: Profile; why: string[] } {
+    const { workflow, config, measureAnew } = this.#options;
+    if (measureAnew) return { why: [] };
+    let profile: Profile;
+    try {
+      profile = readProfile(this.#path, workflow);
+    } catch {
+      return { why: [`no profile of '${workflow}' is known`] };
+    }
+    if (profile.hardware.key !== hardwareKey) {
+      return { why: [`the profile of '${workflow}' was measured on ${profile.hardware.description}: measured anew`] };
+    }
+    const changed = facts.components.filter(({ name }) => {
+      const known = profile.components[name];
+      return known ? known.key !== traits.get(name)?.key : !profile.graph.components[name];
+    });
+    if (changed.length > 0) {
+      const names = changed.map(({ name }) => `'${name}'`).join(", ");
+      return { why: [`${names} changed since the profile of '${workflow}' was made: measured anew`] };
+    }
+    // Whole steps are comparable only where the batch is.
+    return { profile: profile.graph.batch === config.batch ? profile : { ...profile, steps: [] }, why: [] };
+  }
+
+  /** A profile that no longer matches as a whole counts for what has not changed, like those of other workflows. */
+  #knownOfOthers(
+    hardwareKey: string,
+    traits: ReadonlyMap<string, ComponentTraits>,
+  ): ReadonlyMap<string, KnownComponent> | undefined {
+    const { config, measureAnew, projectRoot } = this.#options;
+    if (measureAnew) return undefined;
+    return knownComponents(keptProfiles(projectRoot), { traits, hardwareKey, batch: config.batch });
+  }
+
+  #traits(facts: PlacementFacts): Map<string, ComponentTraits> {
+    const byName = new Map(this.#ports.components().map((component) => [component.name, component]));
+    const firstKind = facts.devices[0]?.kind;
+    return new Map(
+      facts.components.map((component) => {
+        const kind = component.deviceKind ?? firstKind;
+        const available = facts.devices.filter((device) => device.kind === kind).length;
+        const perRank = component.devicesPerRank ?? 1;
+        const { min = 1, fixed = min } = component.ranks ?? {};
+        const launched = byName.get(component.name) as Component;
+        const traits: ComponentTraits = {
+          key: componentKey(launched, this.#options.projectRoot),
+          ...(launched.workerClass.restart === "group" ? { gang: true } : {}),
+          ...(component.deviceKind ? { deviceKind: component.deviceKind } : {}),
+          devicesPerRank: perRank,
+          // Ranks share a device only where there are fewer devices than ranks.
+          minDevices: Math.max(perRank, Math.min(fixed * perRank, available)),
+          maxDevices: Math.max(perRank, usableDevices(component, available) ?? perRank),
+        };
+        return [component.name, traits];
+      }),
+    );
+  }
+}

@@ -1,0 +1,36 @@
+/** What `cluster.launch` was asked for. */
+import { ComponentName, TreadleError } from "@treadle/contracts";
+import type { LaunchOptions } from "../../author/cluster.ts";
+import type { AnyWorkerClass } from "../../author/worker.ts";
+
+export type Component = {
+  readonly name: string;
+  readonly workerClass: AnyWorkerClass;
+  readonly config: unknown;
+  readonly options: LaunchOptions;
+  readonly module: string;
+  readonly exportName: string;
+  readonly methods: readonly string[];
+};
+
+/** `RolloutWorker` is `rollout`, `ToolUseWorker` is `tool-use`. */
+export function componentName(className: string): string {
+  const name = className
+    .replace(/Worker$/, "")
+    .replace(/([a-z0-9])([A-Z])/g, "$1-$2")
+    .toLowerCase();
+  if (/^[a-z][a-z0-9-]*$/.test(name)) return name;
+  throw new TreadleError(
+    "workflow.invalid",
+    `no component name can be made from class '${className}'; give one with launch(…, { name })`,
+  );
+}
+
+/** Names become parts of paths. */
+export function checkedName(name: string | undefined): string | undefined {
+  if (name === undefined || ComponentName.safeParse(name).success) return name;
+  throw new TreadleError(
+    "workflow.invalid",
+    `a component cannot be called '${name}': letters, digits, '_', '.' and '-' are allowed, 100 at most, with no '.' or '-' in front`,
+  );
+}

@@ -1,0 +1,74 @@
+/** What a plan is made of, besides the mode: what was launched, what was configured, and the devices there are. */
+import { type DeviceSpec, type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
+import type { PlacementInput } from "@treadle/planner";
+import type { LaunchOptions } from "../../author/cluster.ts";
+import { type LabelledNode, nodeIndices } from "../nodes/node-groups.ts";
+import type { Component } from "./component.ts";
+
+export type PlacementFacts = Omit<PlacementInput, "mode">;
+type PlacementComponent = PlacementInput["components"][number];
+
+/** A plan, and what `placement.mode: auto` says of it. */
+export type PlannedChange = {
+  readonly plan: Plan;
+  readonly phase?: "profiling" | "trial" | "chosen" | undefined;
+  readonly why: readonly string[];
+};
+
+export function placementFacts(
+  components: readonly Component[],
+  config: RuntimeConfig,
+  devices: readonly DeviceSpec[],
+  nodes: readonly LabelledNode[],
+): PlacementFacts {
+  elasticOf(components, config); // names that are none are told at once
+  const nodeGroups = nodeIndices(config.cluster, nodes);
+  const explicit = Object.fromEntries(
+    Object.entries(config.placement.components).map(([key, value]) => [key, String(value)]),
+  );
+  const { granularity, maxStaleness } = config.flow;
+  return {
+    components: components.map(({ name, options }) => ({
+      name,
+      ...ranksOf(name, options, config),
+      ...(options.devicesPerRank ? { devicesPerRank: options.devicesPerRank } : {}),
+      ...(options.deviceKind ? { deviceKind: options.deviceKind } : {}),
+      ...(options.weight ? { weight: options.weight } : {}),
+      ...(options.memoryPerDeviceMiB ? { memoryBytesPerDevice: options.memoryPerDeviceMiB * 2 ** 20 } : {}),
+    })),
+    ...(Object.keys(explicit).length > 0 ? { explicit } : {}),
+    devices: [...devices],
+    ...(Object.keys(nodeGroups).length > 0 ? { nodeGroups } : {}),
+    batchItems: config.batch,
+    granularity: typeof granularity === "object" ? withoutAuto(granularity) : granularity,
+    maxStaleness,
+    wishes: config.placement.wishes,
+  };
+}
+
+/** What follows the nodes: as launched, or as configured, which goes before. */
+export function elasticOf(components: readonly Component[], config: RuntimeConfig): Set<string> {
+  const { elastic } = config.placement;
+  const known = components.map(({ name }) => name);
+  const unknown = Object.keys(elastic).find((name) => !known.includes(name));
+  if (unknown !== undefined) {
+    throw new TreadleError(
+      "placement.invalid",
+      `placement.elastic names component '${unknown}', which the workflow does not launch; it has ${known.join(", ")}`,
+    );
+  }
+  return new Set(components.filter(({ name, options }) => elastic[name] ?? options.elastic).map(({ name }) => name));
+}
+
+function ranksOf(name: string, options: LaunchOptions, config: RuntimeConfig): Pick<PlacementComponent, "ranks"> {
+  const bounds = config.placement.elastic[name] ?? options.elastic;
+  if (bounds === undefined) return options.ranks ? { ranks: options.ranks } : {};
+  const { min = 1, max } = bounds;
+  return { ranks: { min, ...(max === undefined ? {} : { max }) } };
+}
+
+function withoutAuto(granularity: Readonly<Record<string, number | "all" | "auto">>): Record<string, number | "all"> {
+  return Object.fromEntries(
+    Object.entries(granularity).filter((entry): entry is [string, number | "all"] => entry[1] !== "auto"),
+  );
+}

@@ -1,0 +1,111 @@
+/** Profiles on disk: one readable file a workflow, below the project root, and what its key is made of. */
+import { createHash } from "node:crypto";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+import { type DeviceSpec, Profile, TreadleError } from "@treadle/contracts";
+import writeFileAtomic from "write-file-atomic";
+import { z } from "zod";
+import type { Component } from "./component.ts";
+
+/**
+ * Where the profile of the workflow in a folder is kept: `configured`, from the project root, or the default place. That one
+ * has the folder's path from the project root in it, since folders of one name are different workflows.
+ */
+export function profilePath(projectRoot: string, folder: string, configured?: string): string {
+  if (configured !== undefined) return resolve(projectRoot, configured);
+  const path = relative(projectRoot, resolve(folder));
+  const isBelow = path !== "" && path.split(sep)[0] !== ".." && !isAbsolute(path);
+  const name = basename(resolve(folder));
+  const place = isBelow ? path : join("elsewhere", `${name}-${digest(resolve(folder))}`);
+  return join(projectRoot, ".treadle", "profiles", `${place}.json`);
+}
+
+/**
+ * Throws `profile.missing` when there is none and `profile.invalid` for a file that is no profile.
+ * Synchronous: placement is, and it happens once a run.
+ */
+export function readProfile(path: string, workflow: string): Profile {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const why = code === "ENOENT" ? "" : ` (${code})`;
+    throw new TreadleError(
+      "profile.missing",
+      `there is no profile of '${workflow}' at '${path}'${why}; make one with 'treadle profile' and the workflow's folder`,
+    );
+  }
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch (cause) {
+    throw invalid(path, "it is no JSON", cause);
+  }
+  const parsed = Profile.safeParse(json);
+  if (!parsed.success) throw invalid(path, z.prettifyError(parsed.error), parsed.error);
+  return parsed.data;
+}
+
+/** All that are kept where workflows keep theirs by default; what is none is left out. */
+export function keptProfiles(projectRoot: string): Profile[] {
+  const folder = join(projectRoot, ".treadle", "profiles");
+  let names: string[];
+  try {
+    names = readdirSync(folder, { recursive: true, encoding: "utf8" });
+  } catch {
+    return [];
+  }
+  return names
+    .filter((name) => name.endsWith(".json"))
+    .flatMap((name) => {
+      try {
+        return [readProfile(join(folder, name), name)];
+      } catch {
+        return [];
+      }
+    });
+}
+
+function invalid(path: string, why: string, cause: unknown): TreadleError {
+  return new TreadleError(
+    "profile.invalid",
+    `'${path}' is no profile: ${why}; remove it, or make it anew with 'treadle profile'`,
+    { cause },
+  );
+}
+
+export async function writeProfile(path: string, profile: Profile): Promise<void> {
+  mkdirSync(dirname(path), { recursive: true });
+  await writeFileAtomic(path, `${JSON.stringify(profile, undefined, 2)}\n`);
+}
+
+/** Devices of the cluster and the processor that drives them. */
+export function describeHardware(devices: readonly DeviceSpec[]): Profile["hardware"] {
+  const kinds = new Map<string, { count: number; mebibytes: number }>();
+  for (const { kind, memoryBytes } of devices) {
+    const mebibytes = Math.round(memoryBytes / 2 ** 20);
+    kinds.set(kind, { count: (kinds.get(kind)?.count ?? 0) + 1, mebibytes });
+  }
+  const processors = cpus();
+  const described = [
+    ...[...kinds].map(([kind, { count, mebibytes }]) => `${count} ${kind} of ${mebibytes} MiB`),
+    `${processors.length} × ${processors[0]?.model.trim() || "unknown processor"}`,
+  ].join(", ");
+  // Of other machines the number of cores is not known here.
+  const slots = devices.filter(({ kind, node }) => kind === "cpu" && node === devices[0]?.node).length;
+  const isThisMachine = devices.every(({ id, node }) => node === devices[0]?.node && !id.includes("/"));
+  const coresPerSlot = isThisMachine && slots > 0 ? { coresPerSlot: processors.length / slots } : {};
+  return { key: digest(described), description: described, ...coresPerSlot };
+}
+
+/** What a component's times depend on: its code's place, its configuration, and how it may be laid out. */
+export function componentKey({ module, exportName, config, options }: Component, projectRoot: string): string {
+  const { env: _env, memoryLimitMiB: _limit, weight: _weight, name: _name, ...layout } = options;
+  const path = module.startsWith("file:") ? relative(projectRoot, fileURLToPath(module)) : module;
+  return digest(JSON.stringify([path, exportName, config, layout]));
+}
+
+const digest = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 16);

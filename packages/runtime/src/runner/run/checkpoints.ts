@@ -1,0 +1,93 @@
+/** Checkpoints that a person may want later: the last few, and the best. Each is a folder with one state file a component. */
+import { copyFile, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { RuntimeConfig } from "@treadle/contracts";
+import writeFileAtomic from "write-file-atomic";
+import { z } from "zod";
+import { guardDisk } from "../../author/guard-disk.ts";
+
+const CheckpointNote = z.object({ step: z.int(), score: z.number().nullable(), components: z.array(z.string()) });
+export type CheckpointNote = z.infer<typeof CheckpointNote>;
+
+const noteFile = "checkpoint.json";
+const partial = ".partial";
+
+export class Checkpoints {
+  readonly #folder: string;
+  readonly #policy: RuntimeConfig["checkpoints"];
+
+  constructor(folder: string, policy: RuntimeConfig["checkpoints"]) {
+    this.#folder = folder;
+    this.#policy = policy;
+  }
+
+  isDue(step: number): boolean {
+    return step % this.#policy.everySteps === 0;
+  }
+
+  /** Copies the states beside their place and renames the folder, then removes what the policy does not keep. */
+  async write(step: number, states: Readonly<Record<string, string>>, score: number | undefined): Promise<string> {
+    const path = join(this.#folder, `step-${String(step).padStart(6, "0")}`);
+    const beside = `${path}${partial}`;
+    await this.#removePartial();
+    await guardDisk(path, async () => {
+      try {
+        await mkdir(beside, { recursive: true });
+        for (const [component, file] of Object.entries(states)) {
+          await copyFile(file, join(beside, `${component}.state`));
+        }
+        const note: CheckpointNote = { step, score: score ?? null, components: Object.keys(states) };
+        await writeFileAtomic(join(beside, noteFile), JSON.stringify(note));
+        await rm(path, { recursive: true, force: true });
+        await rename(beside, path);
+      } catch (error) {
+        await this.#removePartial().catch(() => {});
+        throw error;
+      }
+    });
+    await this.#prune();
+    return path;
+  }
+
+  async list(): Promise<(CheckpointNote & { path: string })[]> {
+    const names = (await readdir(this.#folder).catch(() => [])).filter((name) => /^step-\d+$/.test(name)).sort();
+    const notes = await Promise.all(
+      names.map(async (name) => {
+        const path = join(this.#folder, name);
+        try {
+          return { ...CheckpointNote.parse(JSON.parse(await readFile(join(path, noteFile), "utf8"))), path };
+        } catch {
+          return undefined; // without its note a checkpoint cannot be told from any other folder
+        }
+      }),
+    );
+    return notes.filter((note) => note !== undefined);
+  }
+
+  /** What a runner that was killed, or a full disk, left unfinished: only one runner writes here. */
+  async #removePartial(): Promise<void> {
+    const names = await readdir(this.#folder).catch(() => []);
+    for (const name of names.filter((each) => each.endsWith(partial))) {
+      await rm(join(this.#folder, name), { recursive: true, force: true });
+    }
+  }
+
+  async #prune(): Promise<void> {
+    const notes = await this.list();
+    for (const note of notes)
+      if (!keptCheckpoints(notes, this.#policy).has(note.step)) await rm(note.path, { recursive: true });
+  }
+}
+
+/** The steps whose checkpoints stay: the last `keepLast` and the `keepBest` with the highest score, later ones first among equals. */
+export function keptCheckpoints(
+  notes: readonly CheckpointNote[],
+  policy: { readonly keepLast: number; readonly keepBest: number },
+): Set<number> {
+  const last = notes.toSorted((a, b) => b.step - a.step).slice(0, policy.keepLast);
+  const best = notes
+    .filter((note) => note.score !== null)
+    .sort((a, b) => (b.score as number) - (a.score as number) || b.step - a.step)
+    .slice(0, policy.keepBest);
+  return new Set([...last, ...best].map((note) => note.step));
+}

@@ -1,0 +1,106 @@
+/** Where a run keeps its files, and who may write there: one runner at a time. */
+import { chmod, mkdir, readdir, readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import writeFileAtomic from "write-file-atomic";
+import { guardDisk } from "../../author/guard-disk.ts";
+import { lockFolder } from "./folder-lock.ts";
+
+export class RunFolder {
+  readonly path: string;
+  readonly runId: string;
+
+  constructor(root: string, runId: string) {
+    this.runId = runId;
+    this.path = join(root, runId);
+  }
+
+  get configFile(): string {
+    return join(this.path, "config.json");
+  }
+  get planFile(): string {
+    return join(this.path, "plan.json");
+  }
+  get journalFile(): string {
+    return join(this.path, "journal.jsonl");
+  }
+  get metricsFile(): string {
+    return join(this.path, "metrics.jsonl");
+  }
+  /** what the run told whoever watched it */
+  get eventsFile(): string {
+    return join(this.path, "events.jsonl");
+  }
+  get summaryFile(): string {
+    return join(this.path, "summary.json");
+  }
+  get traceFile(): string {
+    return join(this.path, "trace.jsonl");
+  }
+  get logs(): string {
+    return join(this.path, "logs");
+  }
+  get checkpoints(): string {
+    return join(this.path, "checkpoints");
+  }
+  /** the newest state of each component, one file a step, replaced when the journal has committed the next */
+  get state(): string {
+    return join(this.path, "state");
+  }
+
+  async create(): Promise<void> {
+    await guardDisk(this.path, () => mkdir(this.path, { recursive: true }));
+    await chmod(this.path, 0o700); // configuration, prompts and weights are nobody else's
+    for (const folder of [this.logs, this.checkpoints, this.state]) {
+      await guardDisk(folder, () => mkdir(folder, { recursive: true }));
+    }
+  }
+
+  async exists(): Promise<boolean> {
+    return stat(this.configFile).then(
+      () => true,
+      () => false,
+    );
+  }
+
+  /**
+   * Takes the folder for this process; the lock of a dead runner goes stale by itself within seconds, and so does that of
+   * one that is suspended, which is told by `onLost` when it goes on and finds that another one has taken the folder.
+   */
+  async acquire(onLost: (error: Error) => void): Promise<() => Promise<void>> {
+    const lost = (cause: Error) =>
+      onLost(
+        new TreadleError(
+          "run.locked",
+          `run '${this.runId}' was taken by another runner while this one was suspended; follow that one`,
+          { cause },
+        ),
+      );
+    try {
+      return await lockFolder(this.path, join(this.path, "runner.lock"), lost);
+    } catch (cause) {
+      throw new TreadleError(
+        "run.locked",
+        `run '${this.runId}' is in use by another runner; stop that one first, or start a new run with 'treadle run'`,
+        { cause },
+      );
+    }
+  }
+
+  async writeJson(path: string, value: unknown): Promise<void> {
+    await guardDisk(path, () => writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`));
+  }
+
+  async readJson(path: string): Promise<unknown> {
+    return JSON.parse(await readFile(path, "utf8"));
+  }
+}
+
+/** The ids of all runs below `root`, oldest first: ids begin with their start time. */
+export async function listRunIds(root: string): Promise<string[]> {
+  const entries = await readdir(root, { withFileTypes: true }).catch(() => []);
+  return entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => entry.name)
+    .sort();
+}

@@ -1,0 +1,460 @@
+/**
+ * The worker process: loads one worker class, connects to the runner, and runs the calls that arrive.
+ *
+ * Owner of: the worker instance, its call queue, its links to other workers.
+ * Crossing its boundary: the runner's link (calls in; channels, locks, telemetry out), links of other workers
+ * (calls and messages), the heartbeat pipe.
+ *
+ * WH1 calls of the workflow run one at a time, in the order in which they were made; calls of other workers run at once,
+ *    beside them, since a worker that waits for its peer's queue could wait for itself.
+ * WH2 when a call ends, however it ends, it holds no device lock any more.
+ * WH3 the process ends within a second of its runner's end, whatever it computes (watchdog).
+ * WH4 a reply is sent after the state that the call changed has been saved.
+ * WH5 a call that failed because of a peer keeps the calls behind it waiting until it is made again, or given up.
+ */
+import { dirname } from "node:path";
+import {
+  type CallReply,
+  type CallRequest,
+  type Cancellation,
+  type Peer,
+  type ReadyMessage,
+  runProtocol,
+  TreadleError,
+  type WorkerBoot,
+} from "@treadle/contracts";
+import { createLogger, createTracer, type Logger, recordProcessCounters, type Tracer } from "@treadle/observe";
+import { createPeer, type Endpoint, openEndpoint, PayloadReader, PayloadStore } from "@treadle/transport";
+import { type CallContext, currentCall, runInCall } from "../author/call/call-context.ts";
+import { CallMeter, type ChannelWait } from "../author/call/call-meter.ts";
+import type { Payloads } from "../author/channel/channel-client.ts";
+import { DistantPayloads } from "../author/channel/distant-payloads.ts";
+import { keptPrefix } from "../author/channel/kept-prefix.ts";
+import { DeviceLock } from "../author/device-lock.ts";
+import { type ArgumentPorts, decodeArguments, holdReferences } from "../author/group/call-arguments.ts";
+import { Messenger } from "../author/messenger.ts";
+import { loadWorkerClass } from "../author/module-loader.ts";
+import { readState, writeState } from "../author/state-file.ts";
+import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../author/worker.ts";
+import { dialRunner } from "./dial-runner.ts";
+import { startWatchdog } from "./watchdog.ts";
+
+const telemetryIntervalMs = 1000;
+/** longer than the watchdog takes to look for the runner */
+const cutOffMs = 600;
+
+export async function hostWorker(boot: WorkerBoot): Promise<void> {
+  const stopWatchdog = startWatchdog({
+    socketFolder: dirname(boot.listenPath),
+    segmentPrefix: boot.segmentPrefix,
+  });
+  const name = `${boot.component}/${boot.rank}`;
+  const log = createLogger({ worker: name });
+  const tracer = createTracer({
+    worker: name,
+    enabled: boot.trace,
+    devices: boot.devices,
+    spanIds: boot.spanIds,
+    parent: () => currentCall()?.span,
+  });
+  const { remote } = boot;
+  let isRelayed = false;
+  const endpoint = await openEndpoint({
+    name: `${name}#${boot.incarnation}`,
+    runId: boot.runId,
+    token: boot.token,
+    unixPath: boot.listenPath,
+    segments: { prefix: boot.segmentPrefix, scope: boot.node },
+    ...(remote ? { tcp: { host: remote.bind, port: 0, advertise: remote.advertise }, tls: remote.tls } : {}),
+    relayPath: remote?.relay,
+    onRelayed: (address, cause) => {
+      isRelayed = true;
+      log.warn(`reaches ${address.slice("relay:".length)} by way of NATS, since ${cause.message}`);
+    },
+    onRefused: (line) => log.warn(line),
+  });
+  const runnerLink = await dialRunner(endpoint, boot.runnerAddresses);
+  // When the runner is gone, the watchdog ends this process and cleans up; a runner that lives has cut this one off.
+  runnerLink.onClose(() => setTimeout(() => process.exit(0), cutOffMs));
+  const route = isRelayed ? "nats" : "direct";
+  const host = new WorkerHost(boot, createPeer(runnerLink, runProtocol), endpoint, log, tracer);
+  endpoint.onLink((link) => host.accept(createPeer(link, runProtocol)));
+  await host.start(route);
+  await host.stopped;
+  stopWatchdog();
+  await endpoint.close();
+}
+
+class WorkerHost {
+  readonly #boot: WorkerBoot;
+  readonly #runner: Peer;
+  readonly #endpoint: Endpoint;
+  readonly #log: Logger;
+  readonly #tracer: Tracer;
+  readonly #messages: Messenger;
+  readonly #links = new Map<string, Promise<Peer>>();
+  readonly #payloads: Payloads;
+  #class!: AnyWorkerClass;
+  #worker!: Worker;
+  #devices!: DeviceLock;
+  readonly #methods = new Map<string, (...args: unknown[]) => Promise<unknown>>();
+  readonly #queue: (() => void)[] = [];
+  #isBusy = false;
+  #heldFor: string | undefined;
+  /** since the last observed call; the runner asks for them between calls */
+  #swaps = { onloadMs: 0, offloadMs: 0 };
+  readonly stopped: Promise<void>;
+  #stop!: () => void;
+
+  constructor(boot: WorkerBoot, runner: Peer, endpoint: Endpoint, log: Logger, tracer: Tracer) {
+    this.#boot = boot;
+    this.#runner = runner;
+    this.#endpoint = endpoint;
+    this.#log = log;
+    this.#tracer = tracer;
+    this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, (worker) => {
+      currentCall()?.meter?.contacted(worker);
+      return this.#connect(worker);
+    });
+    const { component, rank, incarnation, segmentPrefix } = boot;
+    this.#payloads = {
+      store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),
+      reader: new PayloadReader(keptPrefix(segmentPrefix), (segment) => this.#letGo(segment)),
+      ...(boot.remote ? { distant: this.#distantPayloads() } : {}),
+    };
+    this.stopped = new Promise((resolve) => {
+      this.#stop = resolve;
+    });
+  }
+
+  get #name(): string {
+    return `${this.#boot.component}/${this.#boot.rank}`;
+  }
+
+  async start(route: "direct" | "nats"): Promise<void> {
+    const boot = this.#boot;
+    const { config, statePath, state } = await this.#runner.request("configuration", {});
+    this.#class = await loadWorkerClass(boot.module, boot.exportName);
+    this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
+    const messages = this.#messages;
+    const context: WorkerContext<unknown> = {
+      config,
+      component: boot.component,
+      rank: boot.rank,
+      get worldSize() {
+        return messages.worldSize;
+      },
+      seed: boot.seed,
+      log: this.#log,
+      devices: this.#devices,
+      messages,
+      timer: (name) => this.#timer(name),
+      tracer: this.#tracer,
+      artifacts: { write: (name, data) => this.#writeArtifact(name, data) },
+      step: () => currentCall()?.step,
+    };
+    let memoryBytes = 0;
+    try {
+      this.#worker = new this.#class(context);
+      await this.#worker.setup();
+      const saved = statePath === undefined ? state : await readState(statePath);
+      if (saved !== undefined) await this.#worker.restore(saved);
+      memoryBytes = this.#worker.memoryBytes();
+      await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
+    } catch (cause) {
+      throw new TreadleError(
+        "worker.setup-failed",
+        `worker '${this.#name}' could not be set up: ${(cause as Error).message}`,
+        {
+          cause,
+          origin: { worker: this.#name, node: boot.node },
+        },
+      );
+    }
+    this.#serveRunner();
+    this.accept(this.#runner);
+    const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
+    telemetry.unref();
+    this.#runner.link.onClose(() => clearInterval(telemetry));
+    const ready: ReadyMessage = {
+      addresses: [...this.#endpoint.addresses],
+      pid: process.pid,
+      memoryBytes,
+      route,
+    };
+    await this.#runner.request("ready", ready);
+  }
+
+  /** What any peer may ask of a worker. */
+  accept(peer: Peer): void {
+    peer.handle("call", (request, { cancellation }) => this.#enqueue(request, cancellation));
+    peer.handle("message", (envelope) => this.#messages.deliver(envelope));
+  }
+
+  /** What only the runner may ask. */
+  #serveRunner(): void {
+    this.#runner.handle("onload", async () => {
+      using _ = this.#tracer.span("onload", "onload");
+      const startedMs = performance.now();
+      await this.#worker.onload();
+      this.#swaps.onloadMs = Math.max(this.#swaps.onloadMs, performance.now() - startedMs);
+      return { memoryBytes: this.#worker.memoryBytes() };
+    });
+    this.#runner.handle("offload", async () => {
+      using _ = this.#tracer.span("offload", "offload");
+      const startedMs = performance.now();
+      await this.#worker.offload();
+      this.#swaps.offloadMs = Math.max(this.#swaps.offloadMs, performance.now() - startedMs);
+    });
+    this.#runner.handle("peer-died", ({ worker }) => {
+      this.#links.delete(worker);
+      this.#messages.peerDied(
+        worker,
+        new TreadleError("worker.died", `worker '${worker}' died while '${this.#name}' waited for a message from it`, {
+          origin: { worker },
+        }),
+      );
+    });
+    this.#runner.handle("resize", ({ worldSize }) => this.#messages.resized(worldSize));
+    this.#runner.handle("segments.reuse", ({ segments }) => this.#payloads.store?.reuse(segments));
+    this.#runner.handle("give-up", ({ call }) => {
+      if (this.#heldFor !== call) return;
+      this.#heldFor = undefined;
+      this.#goOn();
+    });
+    this.#runner.handle("stop", async () => {
+      await this.#worker.teardown();
+      this.#sendTelemetry();
+      setImmediate(() => this.#stop());
+    });
+  }
+
+  /** WH1. */
+  #enqueue(request: CallRequest, cancellation: Cancellation): Promise<CallReply> {
+    if (request.sequence === 0) return this.#run(request, cancellation);
+    if (this.#heldFor === request.call) this.#heldFor = undefined;
+    else if (this.#isBusy) {
+      return new Promise((resolve) => this.#queue.push(() => resolve(this.#run(request, cancellation))));
+    }
+    this.#isBusy = true;
+    return this.#run(request, cancellation);
+  }
+
+  #goOn(): void {
+    const next = this.#queue.shift();
+    if (next) next();
+    else this.#isBusy = false;
+  }
+
+  #run(request: CallRequest, signal: Cancellation): Promise<CallReply> {
+    const { call, method, step } = request;
+    const meter = request.observe ? new CallMeter() : undefined;
+    const context: CallContext = { call, method, step, signal, timers: {}, meter };
+    return runInCall(context, () => this.#perform(request, context));
+  }
+
+  async #perform(request: CallRequest, context: CallContext): Promise<CallReply> {
+    const { call, signal, timers } = context;
+    let failure: TreadleError | undefined;
+    this.#tracer.setStep(request.step);
+    const span = this.#tracer.span(request.method, "call", { parent: request.parentSpan });
+    context.span = span.id;
+    const startedMs = performance.now();
+    try {
+      if (signal.aborted) throw signal.reason;
+      const method = this.#method(request.method);
+      const args = holdReferences(request.args)
+        ? await decodeArguments(request.args, this.#argumentPorts(signal))
+        : request.args;
+      const value = await unlessAborted(signal, () => method.apply(this.#worker, args));
+      const durationMs = performance.now() - startedMs;
+      const observation = context.meter?.finish({ ...this.#swaps, memoryBytes: this.#worker.memoryBytes() });
+      if (observation) this.#swaps = { onloadMs: 0, offloadMs: 0 };
+      if (this.#devices.holds(call)) await this.#devices.releaseAll(call);
+      const reply: CallReply = { value, durationMs, timers };
+      const savedPath = request.savePath === undefined ? undefined : await this.#save(request);
+      if (savedPath !== undefined) reply.savedPath = savedPath;
+      if (observation) reply.observation = observation;
+      return reply;
+    } catch (error) {
+      failure = this.#describe(error, request);
+      throw failure;
+    } finally {
+      context.isOver = true;
+      // WH2; the runner frees it anyway when it is gone
+      if (this.#devices.holds(call)) await this.#devices.releaseAll(call).catch(() => {});
+      span.end();
+      if (request.sequence > 0) {
+        if (failure?.disposition === "retryable")
+          this.#heldFor = call; // WH5
+        else this.#goOn();
+      }
+    }
+  }
+
+  #argumentPorts(signal: Cancellation): ArgumentPorts {
+    return {
+      moduleHere: (module) => moduleHere(module, this.#boot),
+      home: {
+        put: (put) => this.#runner.request("channel.put", put, { signal }),
+        take: (take) => this.#runner.request("channel.take", take, { signal }),
+        payloads: this.#payloads,
+        isRemote: true,
+      },
+      waiting: (channel, role) => this.#channelWait(channel, role),
+      callWorker: (worker, method, args) => this.#callPeer(worker, method, args),
+    };
+  }
+
+  #channelWait(channel: string, role: "source" | "sink"): ChannelWait {
+    const wait = currentCall()?.meter?.channelWait(channel, role);
+    let span: ReturnType<Tracer["span"]> | undefined;
+    let isOver = false;
+    return {
+      awaited: () => {
+        wait?.awaited();
+        // Puts are traced only when they are observed: without a wait for credit there is nothing to see.
+        if (role === "source" && !isOver) span ??= this.#tracer.span(channel, "channel-wait");
+      },
+      moved: (blocks) => wait?.moved(blocks),
+      [Symbol.dispose]: () => {
+        isOver = true;
+        wait?.[Symbol.dispose]();
+        span?.end();
+      },
+    };
+  }
+
+  /** WH4: only the first rank saves, since the ranks of a group that saves hold the same state. */
+  async #save(request: CallRequest): Promise<string | undefined> {
+    if (this.#boot.rank !== 0 || !request.savePath || !this.#class.saves.includes(request.method)) return undefined;
+    using _ = this.#tracer.span("save state", "checkpoint");
+    const state = await this.#worker.checkpoint();
+    if (!state) return undefined;
+    const path = request.savePath;
+    if (this.#boot.remote) await this.#runner.request("state.save", { path, state });
+    else await writeState(path, state);
+    return path;
+  }
+
+  async #writeArtifact(name: string, data: string | Uint8Array): Promise<void> {
+    await this.#runner.request("artifact.write", { name, data: typeof data === "string" ? Buffer.from(data) : data });
+  }
+
+  #method(name: string): (...args: unknown[]) => Promise<unknown> {
+    const found = this.#methods.get(name);
+    if (found) return found;
+    const known = methodNames(this.#class);
+    const method = known.includes(name) ? (this.#worker as unknown as Record<string, unknown>)[name] : undefined;
+    if (typeof method !== "function") {
+      throw new TreadleError(
+        "call.unknown-method",
+        `worker '${this.#name}' has no method '${name}'; it has ${known.join(", ") || "none"}`,
+      );
+    }
+    this.#methods.set(name, method as (...args: unknown[]) => Promise<unknown>);
+    return method as (...args: unknown[]) => Promise<unknown>;
+  }
+
+  #describe(error: unknown, request: CallRequest): TreadleError {
+    const origin = { worker: this.#name, node: this.#boot.node, method: request.method, step: request.step };
+    if (error instanceof TreadleError) {
+      const { worker, method } = error.origin;
+      if (worker !== undefined && (worker !== this.#name || method !== undefined)) return error; // somebody else's
+      return new TreadleError(error.code, error.message, { details: { ...error.details }, cause: error.cause, origin });
+    }
+    const message = error instanceof Error ? error.message : String(error);
+    return new TreadleError("call.failed", `'${request.method}' of '${this.#name}' threw: ${message}`, {
+      cause: error,
+      origin,
+    });
+  }
+
+  #timer(name: string): Disposable {
+    const startedMs = performance.now();
+    const context = currentCall();
+    const span = this.#tracer.span(name, "compute");
+    return {
+      [Symbol.dispose]: () => {
+        span.end();
+        if (context) context.timers[name] = (context.timers[name] ?? 0) + performance.now() - startedMs;
+      },
+    };
+  }
+
+  /** Connects on first use, with the address that the runner's registry has for the worker's present incarnation. */
+  #connect(worker: string): Promise<Peer> {
+    let peer = this.#links.get(worker);
+    if (!peer) {
+      peer = this.#dial(worker);
+      this.#links.set(worker, peer);
+      peer.catch(() => this.#links.delete(worker));
+    }
+    return peer;
+  }
+
+  async #dial(worker: string): Promise<Peer> {
+    const { addresses } = await this.#runner.request("resolve", { worker });
+    const link = await this.#endpoint.connect(addresses).catch((cause: TreadleError) => {
+      if (cause.code !== "link.refused") throw cause;
+      throw new TreadleError("link.refused", `worker '${worker}' cannot be reached: ${cause.message}`, {
+        cause,
+        origin: { worker },
+      });
+    });
+    link.onClose(() => this.#links.delete(worker));
+    const peer = createPeer(link, runProtocol);
+    this.accept(peer);
+    return peer;
+  }
+
+  async #callPeer(worker: string, method: string, args: readonly unknown[]): Promise<unknown> {
+    using span = this.#tracer.span(`${worker}.${method}`, "transfer");
+    const peer = await this.#connect(worker);
+    const context = currentCall();
+    context?.meter?.contacted(worker, method);
+    const call = `${this.#name}>${context?.call ?? "-"}`;
+    const request: CallRequest = { call, sequence: 0, method, args: [...args], step: context?.step };
+    if (span.id !== undefined) request.parentSpan = span.id;
+    return await peer.request("call", request, { signal: context?.signal });
+  }
+
+  #distantPayloads(): DistantPayloads {
+    return new DistantPayloads({
+      node: this.#boot.node,
+      connect: (addresses) => this.#endpoint.connect(addresses),
+      depots: (channel) => this.#runner.request("depots", { channel }),
+      letGo: (segment) => this.#letGo(segment),
+      signal: () => currentCall()?.signal,
+    });
+  }
+
+  /** A large item that this process took is out of its reach. */
+  #letGo(segment: string): void {
+    try {
+      this.#runner.notify("segments.read", { segments: [segment] });
+    } catch {
+      // the link has ended, and with it this process
+    }
+  }
+
+  #sendTelemetry(): void {
+    if (this.#boot.counters) recordProcessCounters(this.#tracer, this.#endpoint.traffic);
+    const spans = this.#tracer.drain();
+    if (spans.records.length > 0) this.#runner.notify("telemetry", spans);
+  }
+}
+
+/** The same module below this machine's project root. */
+function moduleHere(module: string, { remote }: WorkerBoot): string {
+  if (remote === undefined || !module.startsWith(remote.projectRoot.from)) return module;
+  return remote.projectRoot.to + module.slice(remote.projectRoot.from.length);
+}
+
+/** What `act` resolves with, or a rejection as soon as the caller gives up. */
+function unlessAborted<T>(signal: Cancellation, act: () => Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    Promise.resolve(act()).then(resolve, reject);
+  });
+}

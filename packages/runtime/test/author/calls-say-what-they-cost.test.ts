@@ -1,0 +1,178 @@
+import type { ItemBlock } from "@treadle/contracts";
+import { describe, expect, test } from "vitest";
+import { CallMeter, type ChannelWait } from "../../src/author/call/call-meter.ts";
+
+function handDriven() {
+  const time = { nowMs: 0, cpuMs: 0, queuedMs: 0 as number | undefined };
+  const meter = new CallMeter({ now: () => time.nowMs, cpuMs: () => time.cpuMs, queuedMs: () => time.queuedMs });
+  const pass = (ms: number) => {
+    time.nowMs += ms;
+  };
+  return { meter, pass, time };
+}
+
+function awaited(wait: ChannelWait): ChannelWait {
+  wait.awaited();
+  return wait;
+}
+
+const blockOf = (items: number, bytes: number): ItemBlock => ({
+  data: new Uint8Array(items * bytes),
+  lengths: new Uint32Array(items).fill(bytes),
+});
+const logs = (items: number, bytes: number) =>
+  [1, 2].map((power) => expect.closeTo(items * Math.log(bytes) ** power, 9));
+
+const worker = { onloadMs: 3, offloadMs: 0, memoryBytes: 7 };
+
+describe("what a call costs", () => {
+  test("busy is what waits for devices, items and credit leave", () => {
+    const { meter, pass, time } = handDriven();
+    pass(1);
+    {
+      using _ = meter.lockWait();
+      pass(10);
+    }
+    pass(2);
+    {
+      using wait = awaited(meter.channelWait("prompts", "source"));
+      pass(20);
+      time.queuedMs = 5; // of the wait
+      wait.moved([blockOf(8, 16)]);
+      pass(4); // decoding
+    }
+    {
+      using wait = awaited(meter.channelWait("episodes", "sink"));
+      pass(30);
+      wait.moved([blockOf(8, 32)]);
+    }
+    pass(5);
+    time.cpuMs = 8;
+    time.queuedMs = 8; // three of them while busy
+    expect(meter.finish(worker)).toEqual({
+      busyMs: 12,
+      lockWaitMs: 10,
+      cpuMs: 8,
+      queuedMs: 3,
+      ...worker,
+      peers: [],
+      channels: [
+        {
+          channel: "prompts",
+          role: "source",
+          items: 8,
+          bytes: 128,
+          logBytes: logs(8, 16),
+          times: 1,
+          waitMs: 20,
+          askMs: 20,
+        },
+        {
+          channel: "episodes",
+          role: "sink",
+          items: 8,
+          bytes: 256,
+          logBytes: logs(8, 32),
+          times: 1,
+          waitMs: 30,
+          askMs: 30,
+        },
+      ],
+      batches: [{ channel: "prompts", items: 8, times: 1, busyMs: 9 }],
+    });
+  });
+
+  test("a call may wait as often as it likes", () => {
+    const { meter, pass } = handDriven();
+    const times = 300_000;
+    for (let i = 0; i < times; i++) {
+      using _wait = awaited(meter.channelWait("episodes", "sink"));
+      pass(1);
+    }
+    expect(meter.finish(worker).channels).toMatchObject([{ channel: "episodes", waitMs: times, askMs: 1 }]);
+  });
+
+  test("a batch lasts until the next take, and batches of one size add up", () => {
+    const { meter, pass } = handDriven();
+    for (const busyMs of [3, 4]) {
+      using wait = awaited(meter.channelWait("prompts", "source"));
+      pass(1);
+      wait.moved([blockOf(2, 1)]);
+      pass(busyMs);
+    }
+    {
+      using _end = awaited(meter.channelWait("prompts", "source")); // brings nothing: the end of the stream
+      pass(1);
+    }
+    pass(6);
+    const { batches, channels, busyMs } = meter.finish(worker);
+    expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 7 }]);
+    expect(channels).toEqual([
+      { channel: "prompts", role: "source", items: 4, bytes: 4, logBytes: [0, 0], times: 2, waitMs: 3, askMs: 1 },
+    ]);
+    expect(busyMs).toBe(13);
+  });
+
+  test("what follows a take of another channel belongs to the batch (CM2)", () => {
+    const { meter, pass } = handDriven();
+    for (const channel of ["rewarded", "valued"]) {
+      using wait = awaited(meter.channelWait(channel, "source"));
+      pass(1);
+      wait.moved([blockOf(2, 1)]);
+    }
+    pass(7);
+    expect(meter.finish(worker).batches).toEqual([{ channel: "rewarded", items: 2, times: 1, busyMs: 7 }]);
+  });
+
+  test("what is asked for ahead is no wait until it is awaited (CM1)", () => {
+    const { meter, pass } = handDriven();
+    const early = meter.channelWait("prompts", "source");
+    pass(3);
+    early.moved([blockOf(2, 1)]);
+    pass(4);
+    early.awaited();
+    const late = meter.channelWait("prompts", "source");
+    pass(5);
+    late.awaited();
+    pass(6);
+    late.moved([blockOf(2, 1)]);
+    const { busyMs, batches, channels } = meter.finish(worker);
+    expect(busyMs).toBe(12);
+    expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 5 }]);
+    expect(channels).toMatchObject([{ waitMs: 6, times: 2 }]);
+  });
+
+  test("what asking costs is told from waits for something, which are longer", () => {
+    const { meter, pass } = handDriven();
+    for (const waitMs of [500, 3, 2, 4, 60]) {
+      using wait = awaited(meter.channelWait("prompts", "source"));
+      pass(waitMs);
+      wait.moved([blockOf(1, 1)]);
+    }
+    expect(meter.finish(worker).channels).toMatchObject([{ waitMs: 569, askMs: 3 }]);
+  });
+
+  test("who is called and who is sent messages is counted", () => {
+    const { meter } = handDriven();
+    meter.contacted("actor/0", "weights");
+    meter.contacted("actor/1", "weights");
+    meter.contacted("actor/1");
+    expect(meter.finish(worker).peers).toEqual([
+      { component: "actor", method: "weights", times: 2 },
+      { component: "actor", times: 1 },
+    ]);
+  });
+
+  test("waits that overlap are waited for once", () => {
+    const { meter, pass } = handDriven();
+    const first = awaited(meter.channelWait("a", "sink"));
+    pass(2);
+    const second = awaited(meter.channelWait("b", "sink"));
+    pass(3);
+    first.moved([blockOf(1, 1)]);
+    pass(4);
+    second.moved([blockOf(1, 1)]);
+    pass(5);
+    expect(meter.finish(worker).busyMs).toBe(5);
+  });
+});

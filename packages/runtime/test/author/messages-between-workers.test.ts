@@ -1,0 +1,154 @@
+import { type Peer, TreadleError } from "@treadle/contracts";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { Messenger } from "../../src/author/messenger.ts";
+
+/** Messengers of one group, joined directly: a request is the other side's `deliver`, a few turns later. */
+function group(size: number, delay: () => number = () => 0): Messenger[] {
+  const all: Messenger[] = [];
+  const peers = new Map<string, Peer>();
+  for (let rank = 0; rank < size; rank++) {
+    all.push(
+      new Messenger("actor", rank, size, async (worker) => {
+        const known = peers.get(`${rank}>${worker}`);
+        if (known) return known;
+        const other = all[Number(worker.split("/")[1])] as Messenger;
+        let tail: Promise<unknown> = Promise.resolve();
+        const request = async (_verb: string, body: MessageOfTest) => {
+          // A link keeps the order of messages, whatever each takes on its way.
+          const arrived = tail.then(async () => {
+            for (let turns = delay(); turns > 0; turns--) await turn();
+            return { answer: other.deliver(structuredClone(body)) };
+          });
+          tail = arrived;
+          return (await arrived).answer;
+        };
+        const peer = { request } as unknown as Peer;
+        peers.set(`${rank}>${worker}`, peer);
+        return peer;
+      }),
+    );
+  }
+  return all;
+}
+type MessageOfTest = Parameters<Messenger["deliver"]>[0];
+const turn = () => new Promise<void>((resolve) => setImmediate(resolve));
+const died = new TreadleError("worker.died", "gone", { origin: { worker: "actor/0" } });
+
+describe("send and recv", () => {
+  test("messages of a pair and tag arrive in order, whatever is asked for first", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.boolean(), fc.nat(2)), { maxLength: 60 }),
+        fc.infiniteStream(fc.nat(2)),
+        async (script, delays) => {
+          const [a, b] = group(2, () => delays.next().value as number) as [Messenger, Messenger];
+          const peers = [0, 1, 2].map(() => 0);
+          const asked = [0, 1, 2].map(() => 0);
+          const received: Promise<unknown>[] = [];
+          const sent: Promise<void>[] = [];
+          const expected: number[] = [];
+          const next = (counts: number[], tag: number): number => {
+            counts[tag] = (counts[tag] as number) + 1;
+            return counts[tag];
+          };
+          const send = (tag: number) => sent.push(a.send("actor/1", next(peers, tag), `t${tag}`));
+          const recv = (tag: number) => {
+            received.push(b.recv("actor/0", `t${tag}`));
+            expected.push(next(asked, tag));
+          };
+          for (const [isSend, tag] of script) {
+            if (isSend) send(tag);
+            else recv(tag);
+            await turn();
+          }
+          for (const tag of [0, 1, 2]) {
+            while ((peers[tag] as number) < (asked[tag] as number)) send(tag);
+            while ((asked[tag] as number) < (peers[tag] as number)) recv(tag);
+          }
+          expect(await Promise.all(received)).toEqual(expected);
+          await Promise.all(sent);
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
+  test("a mailbox is bounded: its senders wait, and go on as messages are taken", async () => {
+    const [a, b] = group(2) as [Messenger, Messenger];
+    let accepted = 0;
+    const sends = Array.from({ length: 40 }, (_, i) => a.send("actor/1", i).then(() => accepted++));
+    for (let i = 0; i < 50; i++) await turn();
+    const bound = accepted;
+    expect(bound).toBeLessThan(40);
+    expect(bound).toBeGreaterThan(0);
+    expect(await b.recv("actor/0")).toBe(0);
+    for (let i = 0; i < 50; i++) await turn();
+    expect(accepted).toBeLessThanOrEqual(bound + 1);
+    for (let i = 1; i < 40; i++) expect(await b.recv("actor/0")).toBe(i);
+    await Promise.all(sends);
+    expect(accepted).toBe(40);
+  });
+
+  test("a death fails who waits for that worker alone, drops what it had sent, and lets a new one begin afresh", async () => {
+    const [zero, one, two] = group(3) as [Messenger, Messenger, Messenger];
+    const fromZero = two.recv("actor/0", "x");
+    const fromOne = two.recv("actor/1", "x");
+    await zero.send("actor/2", "old", "y");
+    two.peerDied("actor/0", died);
+    await expect(fromZero).rejects.toBe(died);
+    await zero.send("actor/2", "new", "y");
+    expect(await two.recv("actor/0", "y")).toBe("new");
+    await one.send("actor/2", "there", "x");
+    expect(await fromOne).toBe("there");
+  });
+
+  test("workers whose names begin alike are not taken for one another", async () => {
+    const [, b] = group(2) as [Messenger, Messenger];
+    let isSettled = false;
+    void b.recv("actor/10").then(
+      () => (isSettled = true),
+      () => (isSettled = true),
+    );
+    b.peerDied("actor/1", died);
+    await turn();
+    expect(isSettled).toBe(false);
+  });
+
+  test("senders that wait for room are let go when their receiver drops what a dead worker sent", async () => {
+    const [a, b] = group(2) as [Messenger, Messenger];
+    const sends = Array.from({ length: 20 }, (_, i) => a.send("actor/1", i));
+    for (let i = 0; i < 30; i++) await turn();
+    b.peerDied("actor/0", died);
+    await Promise.all(sends);
+  });
+});
+
+describe("collectives", () => {
+  test.each([1, 2, 3, 5])("broadcast, gather and allReduceSum over %i ranks, again and again", async (size) => {
+    const all = group(size, () => Math.floor(Math.random() * 3));
+    for (let round = 0; round < 3; round++) {
+      const root = round % size;
+      const got = await Promise.all(
+        all.map((each, rank) => each.broadcast(rank === root ? `v${round}` : "mine", root)),
+      );
+      expect(got).toEqual(all.map(() => `v${round}`));
+      const gathered = await Promise.all(all.map((each, rank) => each.gather(rank * 10 + round, root)));
+      expect(gathered[root]).toEqual(all.map((_, rank) => rank * 10 + round));
+      expect(gathered.filter((value) => value !== undefined)).toHaveLength(1);
+      const sums = await Promise.all(all.map((each, rank) => each.allReduceSum(Float32Array.of(0.1 * rank, round))));
+      for (const sum of sums) expect([...sum]).toEqual([...(sums[0] as Float32Array)]);
+      expect(sums[0]?.[1]).toBe(size * round);
+    }
+  });
+
+  test("ranks that sum different numbers of values are told", async () => {
+    const all = group(2);
+    const [root] = await Promise.allSettled(
+      all.map((each, rank) =>
+        Promise.race([each.allReduceSum(new Float32Array(rank + 1)), turn().then(turn).then(turn)]),
+      ),
+    );
+    expect((root as PromiseRejectedResult).status).toBe("rejected");
+  });
+});

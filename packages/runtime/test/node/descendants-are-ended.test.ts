@@ -1,0 +1,50 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { expect, test, vi } from "vitest";
+import { Descendants } from "../../src/node/descendants.ts";
+
+/** A process that starts another in a session of its own and ends; the other's number. */
+async function leave(descendants: Descendants, keepsEnvironment: boolean): Promise<number> {
+  const clear = keepsEnvironment ? "" : "env -i";
+  const child = spawn("sh", ["-c", `read go; setsid ${clear} sleep 600 <&- >&- 2>&- & echo $!`], {
+    env: { ...process.env, ...descendants.environment },
+    stdio: ["pipe", "pipe", "ignore"],
+  });
+  descendants.adopt(child.pid as number);
+  child.stdin.end("go\n");
+  let output = "";
+  child.stdout.on("data", (bytes) => {
+    output += bytes;
+  });
+  await once(child, "close");
+  return Number(output);
+}
+
+const isAlive = (pid: number): boolean => {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+};
+
+const hasGroups = "TREADLE_WORKER_GROUP" in new Descendants().environment;
+
+const ways = [
+  { by: "the mark in its environment", parent: "/nonexistent", keepsEnvironment: true },
+  ...(hasGroups ? [{ by: "its control group", parent: undefined, keepsEnvironment: false }] : []),
+];
+
+test.each(ways)("NA1: what left its session is found by $by, and nothing else is ended", async (way) => {
+  const { parent, keepsEnvironment } = way;
+  const descendants = new Descendants(parent);
+  const others = new Descendants(parent);
+  const pid = await leave(descendants, keepsEnvironment);
+  const other = await leave(others, keepsEnvironment);
+  expect(isAlive(pid)).toBe(true);
+  await descendants.end();
+  await vi.waitUntil(() => !isAlive(pid), { timeout: 20_000 }); // whoever adopted it has reaped it
+  expect(isAlive(other)).toBe(true);
+  await others.end();
+  await vi.waitUntil(() => !isAlive(other), { timeout: 20_000 });
+});

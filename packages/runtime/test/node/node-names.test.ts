@@ -1,0 +1,22 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { defaultNodeName, machineName } from "../../src/node/node-name.ts";
+
+const legal = /^[A-Za-z0-9_-]{1,60}$/;
+
+test("a default name is legal whatever the host is called, and follows what the machine is in whatever order it is read", () => {
+  fc.assert(
+    fc.property(fc.string({ maxLength: 300 }), fc.array(fc.string()), (host, identity) => {
+      const name = machineName(host, identity);
+      expect(name).toMatch(legal);
+      expect(machineName(host, [...identity].reverse())).toBe(name);
+      expect(machineName(host, [...identity, "02:42:ac:11:00:09 of a clone"])).not.toBe(name);
+    }),
+  );
+  expect(machineName("gpu-7.example.org", ["a"])).toMatch(/^gpu-7-[0-9a-f]{6}$/);
+});
+
+test("this machine has one, and keeps it", () => {
+  expect(defaultNodeName()).toMatch(legal);
+  expect(defaultNodeName()).toBe(defaultNodeName());
+});

@@ -1,0 +1,216 @@
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import {
+  type ControlPlane,
+  LinksConfig,
+  type Member,
+  type SpawnCommand,
+  type TreadleError,
+  WorkerPermissions,
+} from "@treadle/contracts";
+import { localControlPlanes } from "@treadle/transport";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { codeVersions, ProjectCode } from "../../src/node/code-hash.ts";
+import { NodeService } from "../../src/node/node-service.ts";
+import { openSocketFolder } from "../../src/node/socket-folder.ts";
+
+const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
+
+const folders: string[] = [];
+const openFolder = async (segmentPrefix: string) => {
+  const folder = await openSocketFolder(segmentPrefix);
+  folders.push(folder.path);
+  return folder;
+};
+
+/** The flags that keep a worker alive which connects nowhere. */
+const keepsAlive = (folder: string): string[] => ["--require", join(folder, "preload.cjs")];
+
+let root: string;
+let plane: ControlPlane;
+let service: NodeService;
+const exits: unknown[] = [];
+
+const timeoutMs = 10_000;
+const nodeMember = (): Member => plane.members("node")[0] as Member;
+const tell = (method: string, body: unknown) => plane.command(nodeMember(), method, body, { timeoutMs });
+
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-a-"));
+  await mkdir(join(root, "node_modules"));
+  // Workers that cannot connect anywhere: what is tested is the node that starts and ends them.
+  await writeFile(join(root, "worker.ts"), "export const nothing = 1;\n");
+  const planes = localControlPlanes();
+  plane = planes.connect();
+  exits.length = 0;
+  service = new NodeService({
+    name: "a",
+    plane: planes.connect(),
+    info: { cpus: 2, memoryBytes: 2 ** 30, devices: [], labels: {}, platform: "linux" },
+    projectRoot: root,
+    place: {
+      kind: "machine",
+      links: LinksConfig.parse({}),
+      permissions: WorkerPermissions.parse({ interpreters: [process.execPath], flags: keepsAlive(root) }),
+      openFolder,
+      cutOffMs: 1000,
+    },
+  });
+  await service.start();
+});
+afterEach(async () => {
+  await service.close("the test is over");
+  await plane.close();
+  await rm(root, { recursive: true, force: true });
+});
+
+async function announceRun(runId: string) {
+  return plane.announce("run", runId, {}, (method, body) => {
+    if (method === "exited") exits.push((body as { report: unknown }).report);
+  });
+}
+
+async function spawnCommand(
+  over: Partial<SpawnCommand> = {},
+  devices = ["a/cpu:0"],
+  incarnation = 0,
+): Promise<SpawnCommand> {
+  const run = over.run ?? "run-1";
+  return {
+    run,
+    session: 1,
+    segmentPrefix: `treadle-${run}-`,
+    modulePath: "worker.ts",
+    projectRoot: pathToFileURL(`${root}/`).href,
+    codeHash: await codeHash(root),
+    env: {},
+    boot: {
+      runId: run,
+      component: "maker",
+      rank: 0,
+      worldSize: 1,
+      incarnation,
+      devices,
+      module: "",
+      exportName: "MakerWorker",
+      runnerAddresses: ["tcp:127.0.0.1:1"],
+      token: "a token of enough characters",
+      seed: 0,
+      trace: false,
+    },
+    ...over,
+  };
+}
+
+const isAlive = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+};
+
+const until = async (holds: () => boolean): Promise<void> => {
+  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20));
+};
+
+test("RU1, NS3: a start that is asked for twice starts one process, and its end is reported with its reason", async () => {
+  await announceRun("run-1");
+  const command = await spawnCommand();
+  const [first, second] = (await Promise.all([tell("spawn", command), tell("spawn", command)])) as { pid: number }[];
+  expect(first).toEqual(second);
+  await until(() => exits.length > 0);
+  expect(exits).toMatchObject([
+    { worker: "maker/0", incarnation: 0, pid: first?.pid, failure: { code: "link.refused" } },
+  ]);
+});
+
+test("NS1: an accelerator is held by one run at a time, and free again when that run has left", async () => {
+  const run = await announceRun("run-1");
+  await announceRun("run-2");
+  await tell("spawn", await spawnCommand({}, ["a/cuda:0", "b/cuda:1", "a/cpu:0"]));
+  const other = async () => spawnCommand({ run: "run-2" }, ["a/cuda:0"]);
+  await expect(tell("spawn", await other())).rejects.toMatchObject({
+    code: "node.unavailable",
+    message: expect.stringMatching(/'a\/cuda:0'.*'run-1'/),
+  });
+  await expect(tell("spawn", await spawnCommand({ run: "run-2" }, ["b/cuda:1", "a/cpu:0"]))).resolves.toBeDefined();
+  await run.withdraw("it is over");
+  let granted = false;
+  for (let attempt = 0; attempt < 100 && !granted; attempt++) {
+    granted = await tell("spawn", await other()).then(
+      () => true,
+      () => new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 50)),
+    );
+  }
+  expect(granted).toBe(true);
+});
+
+test("NS6: beside a run that wants the node for itself no other has workers, whichever came first, until it is gone", async () => {
+  await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
+  const interpreter = { command: process.execPath, flags: keepsAlive(root) };
+  for (const run of ["run-1", "run-2"]) await announceRun(run);
+  const spawn = async (run: string, exclusive: boolean) =>
+    tell("spawn", await spawnCommand({ run, exclusive, interpreter })).then(
+      () => "started",
+      (error: TreadleError) => `${error.code} ${error.details["takenBy"]}`,
+    );
+  const held = () => (nodeMember().body as { exclusiveTo?: string }).exclusiveTo;
+  expect(await spawn("run-1", false)).toBe("started");
+  expect(await spawn("run-2", true)).toBe("node.unavailable run-1");
+  await tell("release", { run: "run-1", session: 1 });
+  expect(await Promise.all([spawn("run-2", true), spawn("run-1", false)])).toEqual([
+    "started",
+    "node.unavailable run-2",
+  ]);
+  await until(() => held() === "run-2");
+  await tell("release", { run: "run-2", session: 1 });
+  await until(() => held() === undefined);
+  expect(await spawn("run-1", false)).toBe("started");
+  // A start that fails holds nothing.
+  await tell("release", { run: "run-1", session: 1 });
+  const other = await spawnCommand({ run: "run-2", exclusive: true, codeHash: "other" });
+  await expect(tell("spawn", other)).rejects.toMatchObject({ code: "node.unavailable" });
+  expect(await spawn("run-1", false)).toBe("started");
+});
+
+test("NS2, RU2: when its runner leaves, or a newer one comes, a run's workers end and nothing of them stays", async () => {
+  await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
+  folders.length = 0;
+  const run = await announceRun("run-1");
+  const interpreter = { command: process.execPath, flags: keepsAlive(root) };
+  const { pid } = (await tell("spawn", await spawnCommand({ interpreter }))) as { pid: number };
+  const newer = (await tell("spawn", await spawnCommand({ session: 2, interpreter }, ["a/cpu:0"], 1))) as {
+    pid: number;
+  };
+  expect(isAlive(pid)).toBe(false);
+  expect(await tell("spawn", await spawnCommand({ interpreter })).catch((error: TreadleError) => error.code)).toBe(
+    "node.lost",
+  );
+  await tell("release", { run: "run-1", session: 1 });
+  expect(newer.pid).not.toBe(pid);
+  await run.withdraw("it is over");
+  await tell("release", { run: "run-1", session: 2 });
+  expect(isAlive(newer.pid)).toBe(false);
+  expect(folders).toHaveLength(2);
+  expect(folders.filter((folder) => existsSync(folder))).toEqual([]);
+});
+
+test("NS4: other code, a module outside of the project, and nonsense are refused", async () => {
+  await announceRun("run-1");
+  const refusal = async (body: unknown, method = "spawn") =>
+    tell(method, body).then(
+      () => "accepted",
+      (error: TreadleError) => error.code,
+    );
+  expect(await refusal(await spawnCommand({ codeHash: "other" }))).toBe("node.unavailable");
+  expect(await refusal(await spawnCommand({ modulePath: "../../etc/passwd" }))).toBe("link.protocol");
+  expect(await refusal(await spawnCommand({ modulePath: "missing.ts" }))).toBe("worker.load-failed");
+  expect(await refusal({ run: 7 })).toBe("link.protocol");
+  expect(await refusal({}, "format-disk")).toBe("call.unknown-method");
+  expect(await tell("check", {})).toEqual({ codeHash: await codeHash(root), versions: codeVersions });
+});

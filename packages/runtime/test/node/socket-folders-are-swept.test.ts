@@ -1,0 +1,79 @@
+import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { removeDeadSocketFolders, runnerSocket } from "../../src/node/socket-folder.ts";
+
+test("S4: folders of dead runners go; those of living ones, young ones and others' stay", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const server = createServer();
+  try {
+    for (const name of [
+      "treadle-sockets-alive",
+      "treadle-sockets-dead",
+      "treadle-sockets-stale",
+      "treadle-sockets-young",
+      "other",
+    ])
+      await mkdir(join(root, name));
+    await writeFile(join(root, "treadle-sockets-stale", runnerSocket), ""); // nobody can listen on this
+    await new Promise<void>((resolve) => server.listen(join(root, "treadle-sockets-alive", runnerSocket), resolve));
+    const old = new Date(Date.now() - 3_600_000);
+    for (const name of ["alive", "dead", "stale"]) await utimes(join(root, `treadle-sockets-${name}`), old, old);
+    await removeDeadSocketFolders(root);
+    expect((await readdir(root)).toSorted()).toEqual(["other", "treadle-sockets-alive", "treadle-sockets-young"]);
+    await removeDeadSocketFolders(join(root, "does not exist"));
+  } finally {
+    await new Promise((resolve) => server.close(resolve));
+    await rm(root, { recursive: true });
+  }
+});
+
+test("S4: how old a folder is does not follow from the clock", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const machineMs = Number(process.hrtime.bigint() / 1_000_000n);
+  const old = new Date(Date.now() - 3_600_000);
+  try {
+    for (const [name, madeMs] of [
+      ["young", machineMs - 1000],
+      ["old", machineMs - 61_000],
+      ["before-a-restart", machineMs + 3_600_000],
+    ] as const) {
+      const folder = join(root, `treadle-sockets-${name}`);
+      await mkdir(folder);
+      await writeFile(join(folder, "segments"), `none\n${madeMs}`);
+      if (name === "young") await utimes(folder, old, old);
+    }
+    await removeDeadSocketFolders(root);
+    expect(await readdir(root)).toEqual(["treadle-sockets-young"]);
+  } finally {
+    await rm(root, { recursive: true });
+  }
+});
+
+test("S4: a dead runner's shared memory goes with its folder, unless the run lives on elsewhere", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const run = `treadle-sweep-${process.pid}`;
+  const segments = ["gone", "resumed"].map((name) => `${run}-${name}-kept-a.0.0-1`);
+  const old = new Date(Date.now() - 3_600_000);
+  try {
+    for (const segment of segments) await writeFile(join("/dev/shm", segment), "");
+    for (const [name, isOld] of [
+      ["gone", true],
+      ["resumed", true],
+      ["resumed", false],
+    ] as const) {
+      const folder = join(root, `treadle-sockets-${name}-${isOld ? "old" : "young"}`);
+      await mkdir(folder);
+      await writeFile(join(folder, "segments"), `${run}-${name}-`);
+      if (isOld) await utimes(folder, old, old);
+    }
+    await removeDeadSocketFolders(root);
+    expect(await readdir(root)).toEqual(["treadle-sockets-resumed-young"]);
+    expect((await readdir("/dev/shm")).filter((name) => name.startsWith(run))).toEqual([segments[1]]);
+  } finally {
+    for (const segment of segments) await rm(join("/dev/shm", segment), { force: true });
+    await rm(root, { recursive: true });
+  }
+});

@@ -1,0 +1,39 @@
+import { ClusterConfig } from "@treadle/contracts";
+import { expect, test } from "vitest";
+import { visibleDevices } from "../../../src/node/machine-devices.ts";
+import { localDevices, shareOutDevices } from "../../../src/runner/nodes/devices.ts";
+
+test("a configured number of devices gives so many slots that share the memory", () => {
+  const devices = localDevices(ClusterConfig.parse({ devices: 3, memoryPerDeviceMiB: 100 }), "node:0");
+  expect(devices.map(({ id }) => id)).toEqual(["cpu:0", "cpu:1", "cpu:2"]);
+  expect(devices.every(({ memoryBytes }) => memoryBytes === 100 * 2 ** 20)).toBe(true);
+});
+
+test("a process sees its own accelerators only, and none when it has none", () => {
+  expect(visibleDevices(["cuda:2", "cuda:5"], "node:0")).toEqual({
+    CUDA_VISIBLE_DEVICES: "2,5",
+    ROCR_VISIBLE_DEVICES: "",
+  });
+  expect(visibleDevices(["cpu:0"], "node:0")).toEqual({ CUDA_VISIBLE_DEVICES: "", ROCR_VISIBLE_DEVICES: "" });
+});
+
+test("auto gives accelerators first and a CPU device a core beside them; a number gives CPU devices alone", () => {
+  const info = (cpus: number, numAccelerators: number) => ({
+    cpus,
+    memoryBytes: 2 ** 30,
+    labels: {},
+    platform: "linux",
+    workers: {},
+    devices: Array.from({ length: numAccelerators }, (_, index) => ({ kind: "cuda", index, memoryBytes: 7 })),
+  });
+  const nodes = [
+    { name: "a", info: info(2, 1) },
+    { name: "b", info: info(3, 0) },
+  ];
+  const idsWith = (devices: "auto" | number) =>
+    shareOutDevices(ClusterConfig.parse({ devices }))
+      .of(nodes)
+      .map(({ id }) => id);
+  expect(idsWith("auto")).toEqual(["a/cuda:0", "a/cpu:0", "a/cpu:1", "b/cpu:0", "b/cpu:1", "b/cpu:2"]);
+  expect(idsWith(3)).toEqual(["a/cpu:0", "a/cpu:1", "b/cpu:0"]);
+});

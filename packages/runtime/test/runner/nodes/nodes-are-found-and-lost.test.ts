@@ -1,0 +1,343 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import {
+  type Announcement,
+  ClusterConfig,
+  type ControlPlane,
+  type NodeInfo,
+  type RunStatus,
+  TreadleError,
+} from "@treadle/contracts";
+import { localControlPlanes } from "@treadle/transport";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { codeVersions, ProjectCode } from "../../../src/node/code-hash.ts";
+import { hasGone } from "../../../src/runner/nodes/gone-nodes.ts";
+import { type LaunchRequest, Nodes } from "../../../src/runner/nodes/nodes.ts";
+
+const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
+
+let root: string;
+let planes: ReturnType<typeof localControlPlanes>;
+let outside: ControlPlane;
+let nodes: Nodes;
+const notices: string[] = [];
+const heartbeats: string[] = [];
+const lines: string[] = [];
+
+const info: NodeInfo = { cpus: 2, memoryBytes: 2 ** 33, devices: [], labels: {}, platform: "linux", workers: {} };
+
+const openNodes = (nodeWaitMs: number, exclusive = false) =>
+  new Nodes({
+    plane: planes.connect(),
+    cluster: ClusterConfig.parse({ devices: 4, minNodes: 1, nodeWaitMs, exclusive }),
+    projectRoot: root,
+    runId: "run-1",
+    onNotice: (text) => notices.push(text),
+  });
+
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "treadle-r-"));
+  await writeFile(join(root, "worker.ts"), "export const nothing = 1;\n");
+  planes = localControlPlanes();
+  outside = planes.connect();
+  for (const list of [notices, heartbeats, lines]) list.length = 0;
+  nodes = openNodes(300);
+});
+afterEach(async () => {
+  await nodes.close();
+  await outside.close();
+  await rm(root, { recursive: true, force: true });
+});
+
+type FakeNode = {
+  readonly announcement: Announcement;
+  readonly told: [method: string, body: unknown][];
+  /** why it starts nothing */
+  refuse: { readonly takenBy: string } | undefined;
+};
+
+/** A node that does nothing but remember what it was told. */
+async function announceNode(name: string, hash?: string, body: unknown = info): Promise<FakeNode> {
+  const told: [string, unknown][] = [];
+  const own = hash ?? (await codeHash(root));
+  const announcement = await outside.announce("node", name, body, (method, said) => {
+    told.push([method, said]);
+    if (method === "check") return { codeHash: own, versions: codeVersions };
+    if (method === "files") return { files: [["worker.ts", "another"]], isLast: true };
+    if (method === "spawn" && node.refuse)
+      throw new TreadleError("node.unavailable", "taken", { details: node.refuse });
+    return method === "spawn" ? { pid: 4711 } : undefined;
+  });
+  const node: FakeNode = { announcement, told, refuse: undefined };
+  return node;
+}
+
+const status: RunStatus = { restarts: 0, workers: [], channels: [], waits: [] };
+
+const openRun = () =>
+  nodes.open(
+    { runId: "run-1", segmentPrefix: "treadle-run-1-" },
+    {
+      onHeartbeat: (worker) => heartbeats.push(worker),
+      onLog: (_, __, line) => lines.push(line),
+      onStatus: () => status,
+      onStop: () => {},
+    },
+  );
+
+const request: LaunchRequest = {
+  boot: {
+    runId: "run-1",
+    component: "maker",
+    rank: 0,
+    worldSize: 1,
+    incarnation: 3,
+    devices: ["a/cpu:0"],
+    module: "file:///project/worker.ts",
+    exportName: "MakerWorker",
+    runnerAddresses: [],
+    token: "a token of enough characters",
+    seed: 0,
+    trace: false,
+  },
+  modulePath: "worker.ts",
+  env: {},
+};
+
+const settled = async (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 50));
+
+test("nodes of the same code are found; one of other code, or that says nonsense, is named and not used", async () => {
+  await announceNode("other", "another hash");
+  await announceNode("broken", undefined, { cpus: "many" });
+  await expect(nodes.find()).rejects.toMatchObject({
+    code: "node.unavailable",
+    message: expect.stringContaining("'other' cannot be used"),
+  });
+  expect(notices.some((text) => text.includes("'other'") && text.includes("same version"))).toBe(true);
+  await announceNode("a");
+  await nodes.find();
+  expect(nodes.devices().map(({ id }) => id)).toEqual(["a/cpu:0", "a/cpu:1", "a/cpu:2", "a/cpu:3"]);
+});
+
+test("ND1: a process ends once: by its own node's report, or with that node, and not by a stranger's word", async () => {
+  const a = await announceNode("a");
+  await announceNode("b");
+  await nodes.find();
+  await openRun();
+  const worker = await nodes.launch("a", request);
+  expect(worker).toMatchObject({ worker: "maker/0", incarnation: 3, node: "a", pid: 4711, alive: true });
+  const run = outside.members("run")[0];
+  const report = { worker: "maker/0", incarnation: 3, pid: 4711, code: 1, signal: null, logTail: ["last words"] };
+  const say = (node: string, over: object = {}) =>
+    outside.command(run as never, "exited", { node, report: { ...report, ...over } }, { timeoutMs: 1000 });
+  await say("b");
+  await say("a", { incarnation: 2 });
+  expect(worker.alive).toBe(true);
+  worker.end({ code: "worker.unresponsive", message: "too slow" });
+  await say("a");
+  await a.announcement.withdraw("it drains");
+  expect(await worker.exited).toMatchObject({
+    code: 1,
+    logTail: ["last words"],
+    failure: { code: "worker.unresponsive" },
+  });
+  expect(a.told.map(([method]) => method)).toContain("end");
+});
+
+test("ND1, ND2: with its node a process is lost, and the node is used again when nothing of the run is left there", async () => {
+  const a = await announceNode("a");
+  await nodes.find();
+  await openRun();
+  const worker = await nodes.launch("a", request);
+  await a.announcement.withdraw("its power failed");
+  expect(await worker.exited).toMatchObject({
+    failure: { code: "node.lost", details: { node: "a" }, message: expect.stringContaining("its power failed") },
+  });
+  expect(nodes.present).toEqual([]);
+  // Starting something there meanwhile is an end at once, not a failure of the run.
+  expect(await (await nodes.launch("a", request)).exited).toMatchObject({ failure: { code: "node.lost" } });
+  const again = await announceNode("a");
+  await expect.poll(() => nodes.present, { timeout: 60_000 }).toEqual(["a"]);
+  expect(again.told.map(([method]) => method)).toEqual(["check", "release"]);
+});
+
+test("NS6: an exclusive run takes nodes once other runs are gone from them, and says so until then", async () => {
+  await nodes.close();
+  nodes = openNodes(300, true);
+  const busy = { ...info, workers: { other: ["maker/0"], "run-1": ["of an earlier runner"] } };
+  const a = await announceNode("a", undefined, busy);
+  await expect(nodes.find()).rejects.toMatchObject({
+    code: "node.unavailable",
+    message: expect.stringMatching(/'a' cannot be used: run 'other' has 1 workers there.*cluster.exclusive/),
+  });
+  await a.announcement.update({ ...info, workers: { "run-1": [] } });
+  await expect.poll(() => nodes.present).toEqual(["a"]);
+});
+
+test("a run whose start an exclusive one has forestalled goes on elsewhere, and takes the node once it is free", async () => {
+  const a = await announceNode("a");
+  await nodes.find();
+  await openRun();
+  a.refuse = { takenBy: "other" };
+  expect(await (await nodes.launch("a", request)).exited).toMatchObject({ failure: { code: "node.lost" } });
+  expect(nodes.present).toEqual([]);
+  a.refuse = undefined;
+  await expect.poll(() => nodes.present, { timeout: 60_000 }).toEqual(["a"]);
+  await a.announcement.update({ ...info, exclusiveTo: "other" });
+  await expect.poll(() => nodes.present).toEqual([]);
+});
+
+test("of another run on its nodes a run says so once, and the last step of one that is gone is kept", async () => {
+  const a = await announceNode("a");
+  await nodes.find();
+  nodes.record.committed(6);
+  await openRun();
+  await nodes.launch("a", request);
+  for (const num of [1, 2]) {
+    const workers = { "run-1": ["maker/0"], other: ["maker/0", "maker/1"].slice(0, num) };
+    await a.announcement.update({ ...info, workers });
+    await settled();
+  }
+  expect(notices.filter((text) => text.includes("run 'other'"))).toEqual([
+    expect.stringMatching(/^node 'a' also runs 1 workers of run 'other'.*cluster.exclusive/),
+  ]);
+  const kept = async () => (await outside.kept()).get("run-1");
+  expect(await kept()).toMatchObject({ state: "running", step: 6 });
+  for (const step of [7, 8, 9]) nodes.record.committed(step);
+  await expect.poll(kept, { timeout: 30_000 }).toMatchObject({ state: "running", step: 9 });
+  nodes.record.committed(10);
+  await nodes.record.ended("stopped");
+  await new Promise((resolve) => setTimeout(resolve, 1200));
+  expect(await kept()).toMatchObject({ state: "stopped", step: 10 });
+});
+
+test("ND1: a start that a node never answers is over with the node, not with the patience for an answer", async () => {
+  let isAsked = false;
+  const codeHashHere = await codeHash(root);
+  const a = await outside.announce("node", "a", info, (method) => {
+    if (method === "check") return { codeHash: codeHashHere, versions: codeVersions };
+    isAsked = method === "spawn";
+    return new Promise(() => {});
+  });
+  await nodes.find();
+  await openRun();
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] }); // no patience ends
+  try {
+    const launching = nodes.launch("a", request);
+    while (!isAsked) await new Promise<void>((resolve) => realSetTimeout(resolve, 2));
+    await a.withdraw("its power failed");
+    expect(await (await launching).exited).toMatchObject({ failure: { code: "node.lost" } });
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+test("an agent is gone when nobody serves it, again and again; not when it is slow, or this process is cut off", async () => {
+  const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
+  const verdict = (answers: readonly (TreadleError["code"] | "ok")[], isConnected = true) => {
+    const left = [...answers];
+    const command = async () => {
+      const answer = left.shift() ?? "ok";
+      if (answer !== "ok") throw new TreadleError(answer, "no");
+      return null;
+    };
+    return hasGone({ isConnected, command } as Partial<ControlPlane> as ControlPlane, member);
+  };
+  expect(await verdict(["node.lost", "node.lost", "node.lost"])).toBe(true);
+  expect(await verdict(["node.lost", "node.lost", "ok"])).toBe(false);
+  expect(await verdict(["node.lost", "call.timeout"])).toBe(false);
+  expect(await verdict(["control-plane.untrusted"])).toBe(false);
+  expect(await verdict(["node.lost", "node.lost", "node.lost"], false)).toBe(false);
+});
+
+const realSetTimeout = setTimeout;
+
+/** Lets timers' time pass, and what waits for files and other processes go on meanwhile. */
+async function pass(ms: number): Promise<void> {
+  for (let passedMs = 0; passedMs < ms; passedMs += 100) {
+    await vi.advanceTimersByTimeAsync(100);
+    await new Promise<void>((resolve) => realSetTimeout(resolve, 2));
+  }
+}
+
+/** A node that beats, as all of a local plane do, and answers as long as `answers` says so. */
+async function announceHanging(name: string, answers: (method: string) => boolean) {
+  const codeHashHere = await codeHash(root);
+  await outside.announce("node", name, info, (method) => {
+    if (!answers(method)) return new Promise(() => {});
+    if (method === "check") return { codeHash: codeHashHere, versions: codeVersions };
+    return method === "spawn" ? { pid: 4712 } : undefined;
+  });
+}
+
+test("an agent that never answers delays a launch by the time to answer, and is named", async () => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  try {
+    await announceHanging("hung", () => false);
+    await announceNode("a");
+    await nodes.close();
+    nodes = openNodes(60_000);
+    let isFound = false;
+    const finding = nodes.find().then(() => {
+      isFound = true;
+    });
+    await pass(4000);
+    expect(isFound).toBe(false);
+    await pass(2000);
+    expect(isFound).toBe(true);
+    await finding;
+    expect(nodes.present.includes("hung")).toBe(false);
+    expect(notices).toContainEqual(expect.stringContaining("without node 'hung'"));
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+test("ND1, ND2: what runs on a node that hangs is lost in the end, and the node is used again when it answers", async () => {
+  let hangs = false;
+  await announceHanging("a", () => !hangs);
+  await nodes.find();
+  await openRun();
+  const worker = await nodes.launch("a", request);
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  try {
+    hangs = true;
+    worker.end({ code: "worker.unresponsive", message: "no heartbeat" });
+    await pass(40_000);
+    expect(worker.alive).toBe(false);
+    expect(nodes.present.includes("a")).toBe(false);
+    expect(notices).toContainEqual(expect.stringContaining("does not answer"));
+    hangs = false;
+    await pass(61_000);
+    expect(nodes.present.includes("a")).toBe(true);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+test("whatever arrives under its topics, the run goes on; what its nodes say is heard", async () => {
+  await announceNode("a");
+  await nodes.find();
+  await openRun();
+  for (const nonsense of [null, 7, "x", [], { session: "x" }, { beats: 1 }, { lines: [{ worker: 1 }] }]) {
+    outside.publish("heartbeats.run-1", nonsense);
+    outside.publish("log.run-1", nonsense);
+  }
+  const beat = { worker: "maker/0", incarnation: 3, busyMs: 0, rssBytes: 1 };
+  outside.publish("heartbeats.run-1", { session: 99, beats: [{ ...beat, worker: "of an old runner" }] });
+  outside.publish("heartbeats.run-1", { session: 1, beats: [beat] });
+  outside.publish("log.run-1", { node: "a", lines: [{ worker: "maker/0", level: "info", line: "hello" }] });
+  await settled();
+  expect(heartbeats).toEqual(["maker/0"]);
+  expect(lines).toEqual(["hello"]);
+  const run = outside.members("run")[0];
+  expect(await outside.command(run as never, "status", {}, { timeoutMs: 1000 })).toEqual(status);
+  await expect(outside.command(run as never, "start", {}, { timeoutMs: 1000 })).rejects.toMatchObject({
+    code: "call.unknown-method",
+    message: "command 'start' is not known to a run; it knows exited, status, stop",
+  });
+  await expect(outside.command(run as never, "exited", { node: 7 }, { timeoutMs: 1000 })).rejects.toMatchObject({
+    code: "link.protocol",
+  });
+});

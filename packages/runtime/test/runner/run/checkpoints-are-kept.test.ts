@@ -1,0 +1,73 @@
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Checkpoints, keptCheckpoints } from "../../../src/runner/run/checkpoints.ts";
+
+let folder: string;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "checkpoints-"));
+});
+afterEach(() => rm(folder, { recursive: true }));
+const policy = { everySteps: 2, keepLast: 2, keepBest: 1, bestBy: "accuracy" };
+
+test("exactly the last few and the best stay, later ones first among equals", () => {
+  const notes = fc.uniqueArray(
+    fc.record({
+      step: fc.nat(50),
+      score: fc.option(fc.integer({ min: 0, max: 4 }), { nil: null }),
+      components: fc.constant<string[]>([]),
+    }),
+    { selector: (note) => note.step },
+  );
+  fc.assert(
+    fc.property(notes, fc.nat(4), fc.nat(3), (all, keepLast, keepBest) => {
+      const kept = keptCheckpoints(all, { keepLast, keepBest });
+      for (const note of all) {
+        const later = all.filter((other) => other.step > note.step).length;
+        const better = all.filter(
+          (other) =>
+            other.score !== null &&
+            (note.score === null || other.score > note.score || (other.score === note.score && other.step > note.step)),
+        ).length;
+        const isBest = note.score !== null && better < keepBest;
+        expect(kept.has(note.step)).toBe(later < keepLast || isBest);
+      }
+    }),
+  );
+});
+
+test("writes, lists and prunes, and survives what a kill leaves behind", async () => {
+  const checkpoints = new Checkpoints(folder, policy);
+  const file = join(folder, "actor.7.state");
+  await writeFile(file, "state");
+  await mkdir(join(folder, "step-000004.partial"));
+  for (const [step, score] of [
+    [2, 0.5],
+    [4, 0.9],
+    [6, 0.1],
+    [8, undefined],
+  ] as const) {
+    expect(checkpoints.isDue(step)).toBe(true);
+    await checkpoints.write(step, { actor: file }, score);
+  }
+  expect(checkpoints.isDue(9)).toBe(false);
+  expect((await checkpoints.list()).map(({ step, score }) => [step, score])).toEqual([
+    [4, 0.9],
+    [6, 0.1],
+    [8, null],
+  ]);
+  expect(await readFile(join(folder, "step-000004", "actor.state"), "utf8")).toBe("state");
+  expect((await readdir(folder)).filter((name) => name.endsWith(".partial"))).toEqual([]);
+});
+
+test("a checkpoint whose note is damaged is no checkpoint, and stops no other", async () => {
+  const checkpoints = new Checkpoints(folder, policy);
+  const file = join(folder, "actor.7.state");
+  await writeFile(file, "state");
+  await checkpoints.write(2, { actor: file }, 1);
+  await writeFile(join(folder, "step-000002", "checkpoint.json"), "{ torn");
+  await checkpoints.write(4, { actor: file }, 1);
+  expect((await checkpoints.list()).map(({ step }) => step)).toEqual([4]);
+});

@@ -1,0 +1,112 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { fullSchema } from "../../../src/author/workflow.ts";
+import { applyOverrides, readConfigFile, validateConfig } from "../../../src/runner/run/config.ts";
+
+const schema = fullSchema(z.object({ model: z.strictObject({ width: z.int().positive(), name: z.string() }) }));
+
+function problemsOf(values: unknown): readonly string[] {
+  try {
+    validateConfig(schema, values);
+  } catch (error) {
+    expect(error).toBeInstanceOf(TreadleError);
+    expect((error as TreadleError).code).toBe("config.invalid");
+    return (error as TreadleError).details["problems"] as string[];
+  }
+  return [];
+}
+const model = { width: 4, name: "x" };
+
+test("defaults fill what is left out", () => {
+  expect(validateConfig(schema, { model })).toMatchObject({ steps: 1, batch: 32, flow: { maxStaleness: 0 }, model });
+});
+
+test("every problem is reported at once, with its path and value", () => {
+  const problems = problemsOf({
+    model: { width: -3 },
+    steps: "many",
+    flow: { maxStaleness: 1.5, granularity: { prompts: "some" } },
+    placement: { mode: "diagonal" },
+  });
+  expect(problems).toHaveLength(6);
+  const text = problems.join("\n");
+  expect(text).toMatch(/^model\.width: .*'-3'$/m);
+  expect(text).toMatch(/^model\.name: .*nothing$/m);
+  expect(text).toMatch(/^steps: .*'many'$/m);
+  expect(text).toMatch(/^flow\.maxStaleness: .*'1.5'$/m);
+  expect(text).toMatch(/^flow\.granularity: /m);
+  expect(text).toMatch(/^placement\.mode: .*"temporal".*'diagonal'$/m);
+});
+
+test("an unknown key names the nearest known one, at its own level", () => {
+  expect(problemsOf({ model, stepz: 1 })).toEqual(["stepz: unknown key; did you mean 'steps'?"]);
+  expect(problemsOf({ model: { ...model, widht: 1 } })).toEqual([
+    "model.widht: unknown key; did you mean 'model.width'?",
+  ]);
+  expect(problemsOf({ model, flow: { maxStalenes: 1 }, supervision: { stalMs: 1 } })).toEqual([
+    "flow.maxStalenes: unknown key; did you mean 'flow.maxStaleness'?",
+    "supervision.stalMs: unknown key; did you mean 'supervision.stallMs'?",
+  ]);
+  expect(problemsOf({ model: { ...model, zzzzzzzz: 1 } })).toEqual([
+    "model.zzzzzzzz: unknown key; known keys: width, name",
+  ]);
+});
+
+test("a workflow may not declare what Treadle defines itself", () => {
+  expect(() => fullSchema(z.object({ steps: z.number() }))).toThrow("'steps'");
+});
+
+test("overrides are YAML values on paths, and make what is missing on the way", () => {
+  const values = { model: { width: 1, name: "a" }, steps: 3 };
+  const result = applyOverrides(values, [
+    "model.width=8",
+    "model.name=a=b",
+    "placement.components.rollout=0-1",
+    "trace=false",
+    "flow.granularity={prompts: 4}",
+    "steps.deep=[1, two]",
+    "seed=",
+  ]);
+  expect(result).toEqual({
+    model: { width: 8, name: "a=b" },
+    placement: { components: { rollout: "0-1" } },
+    trace: false,
+    flow: { granularity: { prompts: 4 } },
+    steps: { deep: [1, "two"] },
+    seed: null,
+  });
+  expect(values).toEqual({ model: { width: 1, name: "a" }, steps: 3 });
+});
+
+test("an override without a key or a value that is not YAML says which", () => {
+  for (const override of ["steps", "=3", ""]) {
+    expect(() => applyOverrides({}, [override])).toThrow(`--set '${override}'`);
+  }
+  expect(() => applyOverrides({}, ["a=[1"])).toThrow(/--set a=\[1.*not valid YAML/);
+});
+
+test("an override cannot reach what every object has", () => {
+  applyOverrides({}, ["__proto__.polluted=1", "constructor.polluted=1"]);
+  expect(({} as Record<string, unknown>)["polluted"]).toBeUndefined();
+  expect((Object as unknown as Record<string, unknown>)["polluted"]).toBeUndefined();
+});
+
+test("a file that is missing or is no YAML is config.unreadable, with the line", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "config-"));
+  const path = join(folder, "config.yaml");
+  await expect(readConfigFile(path)).rejects.toMatchObject({ code: "config.unreadable" });
+  await writeFile(path, "steps: 1\nmodel: { width: [ }\n");
+  await expect(readConfigFile(path)).rejects.toMatchObject({
+    code: "config.unreadable",
+    message: expect.stringMatching(/config\.yaml' is not valid YAML at line 2/),
+  });
+  await writeFile(path, "");
+  expect(await readConfigFile(path)).toEqual({});
+  await writeFile(path, "- a list\n");
+  expect(problemsOf(await readConfigFile(path)).length).toBeGreaterThan(0);
+  await rm(folder, { recursive: true });
+});
