@@ -52,9 +52,9 @@ test("S3: starting takes as long as it takes, and a take that nobody will serve 
   const taken = cluster.channel("numbers", Numbers).take();
   taken.catch(() => {});
   const error = await failure;
-  expect(error.code).toBe("call.timeout");
+  expect(error.code).toBe("workflow.invalid");
   expect(error.message).toContain("nothing moved");
-  expect(error.message).toContain("'runner' waits for 'numbers' from 'nobody'");
+  expect(error.message).toContain("the workflow waits for items of 'numbers', into which no open call puts");
 });
 
 describe("a worker that cannot begin", () => {

@@ -54,3 +54,25 @@ it("does not send a reader to the workers' log files for what the runner itself 
   expect(lines.some((line) => /270 more of the runner are in the run's 'events.jsonl'/.test(line))).toBe(true);
   expect(lines.some((line) => line.includes("log files"))).toBe(false);
 });
+
+it("says what goes on where nothing else is said, each time for twice as long", () => {
+  const quiet: RunEvent[] = Array.from({ length: 120 }, (_, second) => ({
+    type: "queue",
+    atMs: 1e6 + second * 1000,
+    channel: "episodes",
+    depth: 0,
+  }));
+  const imitation: RunEvent = { type: "phase", atMs: 1e6, name: "imitation" };
+  const lines = linesOf([imitation, ...quiet]).map((line) => line.slice(10));
+  expect(lines).toEqual([
+    "imitation",
+    ...["15.0 s", "30.0 s", "1m 00s"].map((took) => `imitation goes on, ${took} after the last line`),
+  ]);
+});
+
+it("shows metrics of one's own beside reward and loss", () => {
+  const metrics = { reward: 0.5, toolCalls: 3, solved: 0.25, tokens: 100 };
+  const [line] = linesOf([{ type: "step-finished", atMs: 1e6, step: 1, seconds: 2, metrics, tokens: 100 }]);
+  expect(line).toMatch(/reward +0\.5\S* +toolCalls +3\S* +solved +0\.25/);
+  expect(line).not.toMatch(/tokens +100/);
+});

@@ -112,10 +112,23 @@ export const ExitReport = z.object({
 export type ExitReport = z.infer<typeof ExitReport>;
 export const ExitedCommand = z.object({ node: NodeName, report: ExitReport });
 
+/** Characters of a sampled stack. */
+export const maxStackLength = 2000;
+
 /** Of every worker of a run on a node, once a second. */
 export const HeartbeatsEvent = z.object({
   session: z.int(),
-  beats: z.array(z.object({ worker: WorkerName, incarnation: z.int(), busyMs: z.number(), rssBytes: z.number() })),
+  beats: z.array(
+    z.object({
+      worker: WorkerName,
+      incarnation: z.int(),
+      /** how long the main thread has computed without a pause */
+      busyMs: z.number(),
+      rssBytes: z.number(),
+      /** what it computes, innermost function first, once that takes longer than `supervision.stallMs` */
+      stack: z.string().max(maxStackLength).optional(),
+    }),
+  ),
 });
 export type HeartbeatsEvent = z.infer<typeof HeartbeatsEvent>;
 

@@ -27,6 +27,7 @@ export {
   FilesReply,
   HeartbeatsEvent,
   LogEvent,
+  maxStackLength,
   NodeInfo,
   ReleaseCommand,
   RunInfo,

@@ -38,6 +38,8 @@ export const WorkerBoot = z.object({
   /** for whoever watches the run from outside: spans get ids, and counters of the process are recorded */
   spanIds: z.boolean().optional(),
   counters: z.boolean().optional(),
+  /** a main thread that computes for longer than this without a pause has its stack sampled */
+  stallMs: z.number().positive().optional(),
   /** set when the runner is on another node: no file and no memory is shared with it */
   remote: RemoteLinks.optional(),
 });

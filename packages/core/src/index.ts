@@ -18,4 +18,4 @@ export type {
   RunnerEffect,
   RunnerInput,
 } from "./runner/runner-messages.ts";
-export { type RunnerOptions, RunnerState } from "./runner/runner-state.ts";
+export { type RunnerOptions, RunnerState, streamOf } from "./runner/runner-state.ts";

@@ -31,13 +31,48 @@ export function channelWaits(snapshots: readonly ChannelSnapshot[]): WaitEdge[] 
   return edges;
 }
 
+type OpenCall = {
+  readonly call: string;
+  readonly method: string;
+  readonly worker: string;
+  readonly replied: boolean;
+};
+
+/**
+ * What a workflow has to change where only a call that it has not made can end the waiting: every open call waits, and some
+ * of them on channels whose other end no open call holds. Undefined while anything else may still move.
+ */
+export function describeMissingCalls(
+  calls: readonly OpenCall[],
+  channels: readonly ChannelSnapshot[],
+  locks: readonly WaitEdge[],
+): string | undefined {
+  const edges = [...locks, ...channelWaits(channels)];
+  const waiting = new Set(edges.map((edge) => edge.waiter));
+  if (edges.some(({ kind }) => kind === "swap")) return undefined; // memory moves
+  if (calls.some(({ replied, worker }) => !replied && !waiting.has(worker))) return undefined;
+  const missing = edges
+    .filter(({ waitsFor }) => waitsFor === "nobody")
+    .map(({ waiter, on, kind }) => {
+      const method = calls.find((call) => call.worker === waiter && !call.replied)?.method;
+      const who = method === undefined ? "the workflow" : `'${componentOf(waiter)}.${method}'`;
+      return kind === "data" ? missingProducer(who, on) : missingConsumer(who, on);
+    });
+  return missing.length === 0 ? undefined : [...new Set(missing)].join("; ");
+}
+
+const isWorkflow = (who: string) => who === "the workflow";
+
+const missingProducer = (who: string, channel: string) =>
+  `${who} waits for items of '${channel}', into which no open call puts; make the call that gets '${channel}.sink' before ${isWorkflow(who) ? "taking from it" : `awaiting ${who}`}`;
+
+const missingConsumer = (who: string, channel: string) =>
+  `${who} waits for room in '${channel}', from which no open call takes; make the call that gets '${channel}.source' before ${isWorkflow(who) ? "putting so much" : `awaiting ${who}`}, or raise flow.capacity`;
+
+const componentOf = (worker: string) => worker.slice(0, worker.lastIndexOf("/"));
+
 export function describeStandstill(
-  calls: readonly {
-    readonly call: string;
-    readonly method: string;
-    readonly worker: string;
-    readonly replied: boolean;
-  }[],
+  calls: readonly OpenCall[],
   channels: readonly ChannelSnapshot[],
   locks: readonly WaitEdge[],
   busyMs: (worker: string) => number,

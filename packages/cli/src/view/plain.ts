@@ -3,6 +3,12 @@ import type { RunEvent } from "@treadle/contracts";
 import { deviceRange, type RunState, secondsLeft } from "@treadle/dashboard/view";
 import { formatClock, formatCount, formatPercent, formatSeconds, formatTime, significant, singleLine } from "./text.ts";
 
+/** Steps that take longer than this say that they go on. */
+const firstSilenceMs = 15_000;
+/** what a step's line says elsewhere, or always says */
+const notShown = new Set(["reward", "loss", "kl", "tokens", "policyVersion", "seconds", "accuracy"]);
+const maxMetrics = 4;
+
 export type PlainOptions = {
   /** every step up to this one gets a line */
   readonly verboseSteps?: number | undefined;
@@ -23,6 +29,8 @@ export class PlainLines {
   #logsInWindow = 0;
   readonly #dropped = { workers: 0, runner: 0 };
   #phase = "";
+  #lastTextMs: number | undefined;
+  #silenceMs = firstSilenceMs;
 
   constructor(options: PlainOptions = {}) {
     this.#verboseSteps = options.verboseSteps ?? 20;
@@ -33,7 +41,22 @@ export class PlainLines {
   /** `state` is the state after the event. */
   lines(event: RunEvent, state: RunState): string[] {
     const texts = this.#texts(event, state);
+    if (texts.length === 0) texts.push(...this.#silence(event.atMs, state));
+    else {
+      this.#lastTextMs = event.atMs;
+      this.#silenceMs = firstSilenceMs;
+    }
     return texts.map((text) => `${formatTime(event.atMs)}  ${text}`);
+  }
+
+  /** What goes on, where nothing has been said for a while: each time for twice as long as before. */
+  #silence(atMs: number, state: RunState): string[] {
+    const what = state.phase?.name ?? (state.activeStep === undefined ? undefined : `step ${state.activeStep}`);
+    if (what === undefined || this.#lastTextMs === undefined) return [];
+    const silentMs = atMs - this.#lastTextMs;
+    if (silentMs < this.#silenceMs) return [];
+    this.#silenceMs *= 2;
+    return [`${what} goes on, ${formatSeconds(silentMs / 1000)} after the last line`];
   }
 
   #texts(event: RunEvent, state: RunState): string[] {
@@ -105,6 +128,10 @@ export class PlainLines {
     if (reward !== undefined) parts.push(`reward ${significant(reward).padStart(6)}`);
     if (loss !== undefined) parts.push(`loss ${significant(loss).padStart(7)}`);
     if (kl !== undefined) parts.push(`kl ${significant(kl).padStart(7)}`);
+    const own = Object.entries(event.metrics).filter(([name]) => !notShown.has(name));
+    const numShown = parts.length - 1;
+    for (const [name, value] of own.slice(0, Math.max(0, maxMetrics - numShown)))
+      parts.push(`${name} ${significant(value).padStart(7)}`);
     parts.push(`${formatSeconds(event.seconds).padStart(7)}`);
     if (event.tokens > 0 && event.seconds > 0)
       parts.push(`${formatCount(event.tokens / event.seconds).padStart(6)} tokens/s`);

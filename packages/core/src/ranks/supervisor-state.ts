@@ -9,7 +9,8 @@
  *    are counted, and only until a step that began afterwards has been finished: the loss of a node says nothing about the
  *    worker, and a worker that its runner's door kept out has not begun.
  * S3 silence has a deadline; a standstill is reported after `stallMs` and fails the run after five times as long. While a
- *    worker starts, which has a deadline of its own, nothing stands still.
+ *    worker starts, which has a deadline of its own, nothing stands still. A main thread that computes for longer than
+ *    `stallMs` without a pause is reported, and again each time that has doubled.
  */
 import { type ErrorRecord, fromErrorRecord, TreadleError } from "@treadle/contracts";
 
@@ -36,9 +37,12 @@ export type DeathDecision =
 export type TickDecision =
   | { readonly type: "end-worker"; readonly worker: string; readonly cause: ErrorRecord }
   | { readonly type: "report-stall"; readonly stalledMs: number }
+  | { readonly type: "report-busy"; readonly worker: string; readonly busyMs: number; readonly stack?: string }
   | { readonly type: "fail-stalled"; readonly stalledMs: number };
 
 const stallFactor = 5;
+/** So much longer a report waits for the stack of what is computed. */
+const stackGraceMs = 5000;
 /** Starts of one worker in a row that never reached the runner; each has taken `startTimeoutMs`. */
 const maxUnreached = 5;
 
@@ -46,7 +50,7 @@ export class SupervisorState {
   readonly #limits: SupervisionLimits;
   readonly #lastHeardMs = new Map<string, number>();
   readonly #starting = new Set<string>();
-  readonly #busy = new Map<string, number>();
+  readonly #busy = new Map<string, { busyMs: number; stack: string | undefined; reportAtMs: number }>();
   /** by component, when each crash was that still counts */
   readonly #crashes = new Map<string, readonly number[]>();
   readonly #unreached = new Map<string, number>();
@@ -77,10 +81,12 @@ export class SupervisorState {
   }
 
   /** `busyMs`: how long the main thread has been computing without a pause. That is progress, up to the limit below. */
-  heartbeat(worker: string, busyMs: number, nowMs: number): void {
+  heartbeat(worker: string, busyMs: number, nowMs: number, stack?: string): void {
     if (!this.#lastHeardMs.has(worker)) return;
     this.#lastHeardMs.set(worker, nowMs);
-    this.#busy.set(worker, busyMs);
+    const before = this.#busy.get(worker);
+    const isSame = before !== undefined && before.busyMs <= busyMs;
+    this.#busy.set(worker, { busyMs, stack, reportAtMs: isSame ? before.reportAtMs : this.#limits.stallMs });
     if (busyMs > 500) this.progress(nowMs);
   }
 
@@ -97,7 +103,12 @@ export class SupervisorState {
 
   /** How long a worker's main thread has been busy, for reports. */
   busyMs(worker: string): number {
-    return this.#busy.get(worker) ?? 0;
+    return this.#busy.get(worker)?.busyMs ?? 0;
+  }
+
+  /** How long nothing has moved. */
+  quietMs(nowMs: number): number {
+    return nowMs - this.#lastProgressMs;
   }
 
   died(death: Death, restart: "rank" | "group", nowMs: number): DeathDecision {
@@ -153,6 +164,12 @@ export class SupervisorState {
           message: `worker '${worker}' sent no heartbeat for '${Math.round(silentMs)}' ms, more than supervision.heartbeatTimeoutMs allows (${this.#limits.heartbeatTimeoutMs}); it is stopped or starved of processor time`,
         },
       });
+    }
+    for (const [worker, busy] of this.#busy) {
+      const { busyMs, stack, reportAtMs } = busy;
+      if (busyMs <= reportAtMs || (stack === undefined && busyMs <= reportAtMs + stackGraceMs)) continue;
+      busy.reportAtMs = 2 * busyMs;
+      decisions.push({ type: "report-busy", worker, busyMs, ...(stack === undefined ? {} : { stack }) });
     }
     if (this.#starting.size > 0) this.progress(nowMs);
     const stalledMs = nowMs - this.#lastProgressMs;

@@ -332,6 +332,14 @@ export class Exchange {
     return this.#channel(channel).snapshot().usedItems;
   }
 
+  /** The channels that hold items of a stream, and how many. */
+  untaken(stream: string): { channel: string; items: number }[] {
+    return [...this.#channels].flatMap(([channel, state]) => {
+      const items = state.queuedItems(stream);
+      return items > 0 ? [{ channel, items }] : [];
+    });
+  }
+
   snapshots(): ChannelSnapshot[] {
     return [...this.#channels.values()].map((state) => state.snapshot());
   }

@@ -96,7 +96,7 @@ export type RunnerInput =
   | { readonly type: "read"; readonly worker: string; readonly segments: readonly string[] }
   // Processes.
   | ({ readonly type: "launched" | "connected" | "resized" | "offloaded" } & Incarnation)
-  | ({ readonly type: "beat"; readonly busyMs: number } & Incarnation)
+  | ({ readonly type: "beat"; readonly busyMs: number; readonly stack?: string | undefined } & Incarnation)
   | ({ readonly type: "ready"; readonly memoryBytes: number } & Incarnation)
   | ({ readonly type: "replayed"; readonly call: string; readonly failure?: ErrorRecord | undefined } & Incarnation)
   | ({ readonly type: "returned"; readonly call: string; readonly savedPath?: string | undefined } & Incarnation)
@@ -174,6 +174,8 @@ export type RunnerEffect =
   /** a `tick` is wanted then, at the latest */
   | { readonly type: "wake"; readonly atMs: number }
   | { readonly type: "waiting"; readonly who: string; readonly on: string; readonly seconds: number }
+  /** what a person should know, and what to do about it; the run goes on */
+  | { readonly type: "notice"; readonly text: string }
   /** the first failure (S1); nothing goes on */
   | { readonly type: "failed"; readonly error: TreadleError };
 

@@ -17,8 +17,8 @@ import { fromErrorRecord, TreadleError, toErrorRecord } from "@treadle/contracts
 import { Processes } from "../ranks/processes.ts";
 import type { RankState } from "../ranks/rank-state.ts";
 import { RankTable } from "../ranks/rank-table.ts";
-import { type SupervisionLimits, SupervisorState } from "../ranks/supervisor-state.ts";
-import { channelWaits, describeStandstill, type Standstill } from "../standstill.ts";
+import { type SupervisionLimits, SupervisorState, type TickDecision } from "../ranks/supervisor-state.ts";
+import { channelWaits, describeMissingCalls, describeStandstill, type Standstill } from "../standstill.ts";
 import { SavedStates } from "../steps/saved-states.ts";
 import { StepOrder } from "../steps/step-order.ts";
 import { CallBook, type Settled } from "./call-book.ts";
@@ -56,6 +56,8 @@ type ProcessInput = Extract<
  */
 const retryDelayMs = 50;
 const longestRetryDelayMs = 1500;
+/** A wait that only a call of the workflow can end is said after so long without any progress. */
+const missingCallMs = 3000;
 /** Together they wait longer than a node that went without a word takes to be found out. */
 export const maxAttempts = 16;
 
@@ -76,8 +78,14 @@ export class RunnerState {
   #failure: TreadleError | undefined;
   #policyFailure: TreadleError | undefined;
   #isOver = false;
+  readonly #options: RunnerOptions;
+  /** the missing calls of which the workflow's author has been told */
+  #saidMissing: string | undefined;
+  /** channels of which it was said that nobody takes what they hold */
+  readonly #saidUntaken = new Set<string>();
 
   constructor(options: RunnerOptions, nowMs: number) {
+    this.#options = options;
     this.#nowMs = nowMs;
     this.#supervisor = new SupervisorState(options.supervision, nowMs);
     this.#order = new StepOrder({ maxStaleness: options.maxStaleness, nowMs });
@@ -211,7 +219,8 @@ export class RunnerState {
         this.#threw(input);
         return;
       case "beat":
-        if (this.#ranks.present(input)) this.#supervisor.heartbeat(input.worker, input.busyMs, this.#nowMs);
+        if (this.#ranks.present(input))
+          this.#supervisor.heartbeat(input.worker, input.busyMs, this.#nowMs, input.stack);
         return;
       case "tick":
         this.#tick();
@@ -513,8 +522,19 @@ export class RunnerState {
   #commitSteps(): void {
     for (const step of this.#order.due()) {
       const seconds = this.#order.secondsOf(step, this.#nowMs);
+      this.#sayUntaken(step);
       const states = Object.fromEntries(this.#states.asOf(step));
       this.#emit({ type: "commit", step, seconds, states });
+    }
+  }
+
+  /** Once a channel: a step's stream ends with the step, so what it holds then is taken by nobody. */
+  #sayUntaken(step: number): void {
+    for (const { channel, items } of this.#exchange.untaken(streamOf(step))) {
+      if (this.#saidUntaken.has(channel)) continue;
+      this.#saidUntaken.add(channel);
+      const text = `channel '${channel}' holds '${items}' items of step ${step} that nobody took, and nobody will, since the step has ended; pass '${channel}.source' to a call of the same step, or do not put them`;
+      this.#emit({ type: "notice", text });
     }
   }
 
@@ -525,6 +545,7 @@ export class RunnerState {
   }
 
   #tick(): void {
+    this.#lookForMissingCalls();
     this.#exchange.tick();
     this.#processes.seekPlaces();
     this.#processes.endLateStarts();
@@ -533,6 +554,8 @@ export class RunnerState {
       if (decision.type === "end-worker") {
         const rank = this.#ranks.get(decision.worker);
         if (rank) this.#emit({ type: "end-process", ...rank.id, verdict: decision.cause });
+      } else if (decision.type === "report-busy") {
+        this.#emit({ type: "notice", text: this.#describeBusy(decision) });
       } else if (this.#calls.isEmpty && channelWaits(this.#exchange.snapshots()).length === 0) {
         this.#supervisor.progress(this.#nowMs); // nothing is asked of anybody
       } else if (decision.type === "report-stall") {
@@ -544,6 +567,30 @@ export class RunnerState {
         const message = `nothing moved for ${seconds} s: ${text}; raise supervision.stallMs if that is expected`;
         this.#fail(new TreadleError("call.timeout", message));
       }
+    }
+  }
+
+  #describeBusy({ worker, busyMs, stack }: Extract<TickDecision, { type: "report-busy" }>): string {
+    const method = this.#calls.open.find((call) => call.worker === worker && !call.replied)?.method;
+    const where = method === undefined ? "" : ` in '${method}'`;
+    const at = stack === undefined ? "" : `, now at ${stack}`;
+    return `'${worker}' has computed${where} for ${Math.round(busyMs / 1000)} s without a pause${at}; if that never ends, press Ctrl-C twice; if it is expected, raise supervision.stallMs`;
+  }
+
+  /** S3: what no open call can end is said soon, and fails the run after `stallMs`. */
+  #lookForMissingCalls(): void {
+    const quietMs = this.#supervisor.quietMs(this.#nowMs);
+    if (quietMs < Math.min(missingCallMs, this.#options.supervision.stallMs)) {
+      this.#saidMissing = undefined;
+      return;
+    }
+    const text = describeMissingCalls(this.#calls.open, this.#exchange.snapshots(), this.#exchange.lockEdges());
+    if (text === undefined) return;
+    if (quietMs > this.#options.supervision.stallMs) {
+      this.#fail(new TreadleError("workflow.invalid", `nothing moved for ${Math.round(quietMs / 1000)} s: ${text}`));
+    } else if (text !== this.#saidMissing) {
+      this.#saidMissing = text;
+      this.#emit({ type: "notice", text });
     }
   }
 
@@ -582,3 +629,6 @@ export class RunnerState {
     if ("request" in input) this.#emit({ type: "reject", request: input.request, error });
   }
 }
+
+/** Puts and takes of one step belong together; outside of steps they are in one stream that reopens. */
+export const streamOf = (step: number | undefined): string => (step === undefined ? "outside" : `step-${step}`);

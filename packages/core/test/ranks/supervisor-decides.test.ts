@@ -179,6 +179,28 @@ describe("silence and standstill", () => {
     expect(seen).toEqual(["60 report-stall", "260 fail-stalled"]);
   });
 
+  test("S3: a main thread that computes for longer than stallMs is reported with its stack, and again when that has doubled", () => {
+    const supervisor = new SupervisorState({ ...limits, heartbeatTimeoutMs: 1e9 }, 0);
+    supervisor.watch("a/0", 0);
+    supervisor.watch("b/0", 0);
+    const seen: unknown[] = [];
+    for (let busyMs = 10; busyMs <= 250; busyMs += 10) {
+      supervisor.heartbeat("a/0", busyMs, busyMs, busyMs > 60 ? "score (run.ts:3:1)" : undefined);
+      supervisor.heartbeat("b/0", busyMs % 50, busyMs);
+      seen.push(...supervisor.tick(busyMs).filter(({ type }) => type === "report-busy"));
+    }
+    const report = { type: "report-busy", worker: "a/0", stack: "score (run.ts:3:1)" };
+    expect(seen).toEqual([
+      { ...report, busyMs: 70 },
+      { ...report, busyMs: 150 },
+    ]);
+    // Without a stack, as from a process that cannot be looked into, it is said a little later.
+    supervisor.heartbeat("b/0", 5050, 300);
+    expect(supervisor.tick(300).filter(({ type }) => type === "report-busy")).toEqual([]);
+    supervisor.heartbeat("b/0", 5060, 310);
+    expect(supervisor.tick(310)).toMatchObject([{ type: "report-busy", worker: "b/0", busyMs: 5060 }]);
+  });
+
   test("progress, and a main thread that computes, put the standstill off and report the next one anew", () => {
     const supervisor = new SupervisorState(limits, 0);
     supervisor.watch("a/0", 0);

@@ -1,8 +1,12 @@
 /** What a worker process writes for its agent, a line each; a user's code may write the like by chance. */
-import { type ErrorRecord, ErrorRecordShape } from "@treadle/contracts";
+import { type ErrorRecord, ErrorRecordShape, maxStackLength } from "@treadle/contracts";
 import { z } from "zod";
 
-const Heartbeat = z.object({ busyMs: z.number(), rssBytes: z.number() });
+const Heartbeat = z.object({
+  busyMs: z.number(),
+  rssBytes: z.number(),
+  stack: z.string().max(maxStackLength).optional(),
+});
 export type Heartbeat = z.infer<typeof Heartbeat>;
 
 export const failureMark = "#treadle-failure ";

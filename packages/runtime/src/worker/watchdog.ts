@@ -1,13 +1,16 @@
 /**
- * A thread beside the worker's main thread, with two duties that must not wait for the main thread:
+ * A thread beside the worker's main thread, with duties that must not wait for the main thread:
  * it ends the process and whatever it has started when the parent process is gone, so no orphan stays whatever the main
  * thread computes, and removes the sockets and the shared memory of the run that the parent can remove no more (S4);
- * and it writes a heartbeat a second to the parent, with how long, at least, the main thread has not turned its event loop.
+ * and it writes a heartbeat a second to the parent, with how long, at least, the main thread has not turned its event loop,
+ * and, once that is longer than `stallMs`, with the stack of what it computes: a pause of the debugger interrupts even a
+ * regular expression that backtracks.
  * The parent's end of the heartbeat pipe closes with the parent, which is seen here at once and without asking: on many
  * ranks that do nothing, asking would cost more than their work. The thread's source is a string so that it starts without a loader.
  */
+import { pathToFileURL } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
-import { workerVariables } from "@treadle/contracts";
+import { maxStackLength, workerVariables } from "@treadle/contracts";
 
 /** File descriptor of the pipe to the parent, the fourth of `stdio`. */
 const heartbeatFd = 3;
@@ -19,7 +22,40 @@ const source = `
 const { workerData } = require("node:worker_threads");
 const { readdirSync, readFileSync, rmSync, writeFileSync, writeSync } = require("node:fs");
 const { Socket } = require("node:net");
-const { turn, fd, intervalMs, stampMs, leftovers, mark, group } = workerData;
+const { Session } = require("node:inspector");
+const { SourceMap } = require("node:module");
+const { turn, fd, intervalMs, stampMs, leftovers, mark, group, stallMs, maxStackLength, root } = workerData;
+let stack;
+let isSampled = false;
+const placeOf = (script, { lineNumber, columnNumber }) => {
+  let line = lineNumber, column = columnNumber;
+  const inlined = /^data:application\\/json[^,]*;base64,(.*)$/.exec(script?.sourceMapURL ?? "");
+  if (inlined) {
+    const entry = new SourceMap(JSON.parse(Buffer.from(inlined[1], "base64").toString())).findEntry(line, column);
+    if (entry.originalLine !== undefined) ({ originalLine: line, originalColumn: column } = entry);
+  }
+  return (script?.url ?? "").replace(root, "").replace("file://", "") + ":" + (line + 1) + ":" + (column + 1);
+};
+const sample = () => {
+  const session = new Session();
+  const scripts = new Map();
+  const finish = () => { try { session.post("Debugger.disable"); session.disconnect(); } catch {} };
+  session.connectToMainThread();
+  session.on("Debugger.scriptParsed", ({ params }) => scripts.set(params.scriptId, params));
+  session.on("Debugger.paused", ({ params }) => {
+    try {
+      const urlOf = ({ location }) => scripts.get(location.scriptId)?.url ?? "";
+      const own = params.callFrames.filter((frame) => urlOf(frame).startsWith("file:") && !/\\/node_modules\\/|\\/packages\\/(runtime|transport)\\//.test(urlOf(frame)));
+      const frames = (own.length > 0 ? own : params.callFrames).slice(0, 4);
+      stack = frames
+        .map((frame) => "'" + (frame.functionName || "an unnamed function") + "' (" + placeOf(scripts.get(frame.location.scriptId), frame.location) + ")")
+        .join(", called by ")
+        .slice(0, maxStackLength);
+    } catch {}
+    session.post("Debugger.resume", finish);
+  });
+  session.post("Debugger.enable", () => session.post("Debugger.pause"));
+};
 const end = () => {
   if (mark) {
     for (const name of readdirSync("/proc")) {
@@ -42,7 +78,12 @@ setInterval(() => {
   // Both threads have this clock, and nobody sets it.
   const turnedMs = Number(process.hrtime.bigint() - Atomics.load(turn, 0)) / 1e6;
   const busyMs = Math.round(Math.max(0, turnedMs - stampMs));
-  const line = JSON.stringify({ busyMs, rssBytes: process.memoryUsage.rss() }) + "\\n";
+  if (busyMs <= stallMs) { isSampled = false; stack = undefined; }
+  else if (!isSampled) {
+    isSampled = true;
+    try { sample(); } catch {}
+  }
+  const line = JSON.stringify({ busyMs, stack, rssBytes: process.memoryUsage.rss() }) + "\\n";
   try { writeSync(fd, line); } catch (error) { if (error.code === "EPIPE") end(); }
 }, intervalMs);
 `;
@@ -50,7 +91,12 @@ setInterval(() => {
 /** What a run keeps outside of its folder. */
 export type Leftovers = { readonly socketFolder: string; readonly segmentPrefix: string };
 
-export function startWatchdog(leftovers: Leftovers): () => void {
+export type WatchdogOptions = Leftovers & {
+  /** a main thread that computes for longer without a pause has its stack sampled, once */
+  readonly stallMs?: number | undefined;
+};
+
+export function startWatchdog({ stallMs = Number.POSITIVE_INFINITY, ...leftovers }: WatchdogOptions): () => void {
   const turn = new BigInt64Array(new SharedArrayBuffer(8));
   const stamp = () => Atomics.store(turn, 0, process.hrtime.bigint());
   stamp();
@@ -65,6 +111,9 @@ export function startWatchdog(leftovers: Leftovers): () => void {
     leftovers,
     mark: mark === undefined ? undefined : `${workerVariables.mark}=${mark}`,
     group,
+    stallMs,
+    maxStackLength,
+    root: pathToFileURL(`${process.cwd()}/`).href,
   };
   const thread = new Thread(source, { eval: true, workerData, execArgv: [], env: {}, stdout: false });
   thread.unref();

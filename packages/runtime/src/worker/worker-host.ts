@@ -47,6 +47,7 @@ export async function hostWorker(boot: WorkerBoot): Promise<void> {
   const stopWatchdog = startWatchdog({
     socketFolder: dirname(boot.listenPath),
     segmentPrefix: boot.segmentPrefix,
+    stallMs: boot.stallMs,
   });
   const name = `${boot.component}/${boot.rank}`;
   const log = createLogger({ worker: name });

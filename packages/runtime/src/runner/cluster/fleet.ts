@@ -118,7 +118,8 @@ export class Fleet {
     await nodes.open(
       { runId: cluster.runId, segmentPrefix: links.segmentPrefix },
       {
-        onHeartbeat: (worker, incarnation, busyMs) => loop.feed({ type: "beat", worker, incarnation, busyMs }),
+        onHeartbeat: (worker, incarnation, busyMs, stack) =>
+          loop.feed({ type: "beat", worker, incarnation, busyMs, ...(stack === undefined ? {} : { stack }) }),
         onLog: (worker, level, line) => {
           // Files are named by it, and it comes from afar.
           if (loop.state.rank(worker)) this.#log(worker, level, line);
@@ -226,6 +227,7 @@ export class Fleet {
         token: links.token,
         seed: config.seed,
         trace: config.trace || telemetry !== undefined,
+        stallMs: config.supervision.stallMs,
         ...telemetry,
       },
       modulePath: modulePathOf(component, projectRoot),

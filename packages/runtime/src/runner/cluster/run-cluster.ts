@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { type ChannelRef, type ObservedCall, type Plan, type RunStatus, TreadleError } from "@treadle/contracts";
-import { type ChannelEnd, type ComponentTraits, runnerName } from "@treadle/core";
+import { type ChannelEnd, type ComponentTraits, runnerName, streamOf } from "@treadle/core";
 import { resolvePlacement, type SwapCost } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
@@ -96,6 +96,7 @@ export class RunCluster implements Cluster {
     });
     loop.on("adopted", () => this.#adopted?.());
     loop.on("waiting", ({ who, on, seconds }) => onEvent({ type: "waiting", atMs: Date.now(), who, on, seconds }));
+    loop.on("notice", ({ text }) => warn(text));
     loop.on("failed", ({ error }) => {
       if (this.#closing) return;
       // Calls that are open still learn their own reasons, such as that their producer failed (C4).
@@ -456,9 +457,8 @@ export class RunCluster implements Cluster {
     return handle;
   }
 
-  /** Puts and takes of one step belong together; outside of steps they are in one stream that reopens. */
   #stream(): string {
-    return this.step === undefined ? "outside" : `step-${this.step}`;
+    return streamOf(this.step);
   }
 
   #granularity(channel: string): number | "all" {

@@ -45,7 +45,7 @@ import { Neighbours, whyTaken } from "./shared-nodes.ts";
 export type LaunchRequest = Pick<SpawnCommand, "boot" | "modulePath" | "env" | "memoryLimitMiB" | "interpreter">;
 
 export type NodesListener = {
-  readonly onHeartbeat: (worker: string, incarnation: number, busyMs: number) => void;
+  readonly onHeartbeat: (worker: string, incarnation: number, busyMs: number, stack?: string) => void;
   readonly onLog: (worker: string, level: string, line: string) => void;
   /** Answers what anybody may ask of this runner. */
   readonly onStatus: () => RunStatus;
@@ -566,7 +566,8 @@ export class Nodes {
 
   #beats(event: HeartbeatsEvent): void {
     if (event.session !== this.#announcement?.incarnation) return;
-    for (const { worker, incarnation, busyMs } of event.beats) this.#listener?.onHeartbeat(worker, incarnation, busyMs);
+    for (const { worker, incarnation, busyMs, stack } of event.beats)
+      this.#listener?.onHeartbeat(worker, incarnation, busyMs, stack);
   }
 
   /** While the control plane is away, nobody can be heard: silence counts for nothing. */

@@ -99,6 +99,9 @@ export class Run {
       this.#observation?.event(event);
       this.#events?.write(event);
       options.onEvent(event);
+      // What is done once goes on when the processes that its first call started are there.
+      const isLaunched = event.type === "phase" && event.name === "launching" && event.done === event.total;
+      if (isLaunched && this.#onceName !== undefined) this.#sayPhase(this.#onceName);
     };
     this.#options = { ...options, onEvent };
     this.#loaded = loaded;
@@ -341,15 +344,26 @@ export class Run {
   /** what is reported within the act of `once` that is under way */
   #reportedOnce: Record<string, number> | undefined;
 
+  /** what `once` is doing */
+  #onceName: string | undefined;
+
+  #sayPhase(name: string): void {
+    this.#options.onEvent({ type: "phase", atMs: Date.now(), name });
+  }
+
   async #once<T>(name: string, act: () => PromiseLike<T>): Promise<T> {
     const done = this.#journal.once(name);
     if (done) return done.value as T;
     const outer = this.#reportedOnce;
     const metrics: Record<string, number> = {};
     this.#reportedOnce = metrics;
+    const outerName = this.#onceName;
+    this.#onceName = name;
+    this.#sayPhase(name);
     const value = await act();
     await Promise.all(this.#reports);
     this.#reportedOnce = outer;
+    this.#onceName = outerName;
     await this.#journal.append({
       type: "once",
       name,

@@ -1,0 +1,36 @@
+/** Mistakes of a newcomer's first workflow, and what a run says of them: each in a process, as they would see it. */
+import { expect, test } from "vitest";
+import { startTreadle, temporaryRuns, treadle, until } from "../support/treadle.ts";
+
+const args = (runs: string, mistake: string, ...settings: string[]) => [
+  ...["run", "test/support/workflows/mistakes", "--plain", "--runs", runs, "--set", `mistake=${mistake}`],
+  ...settings.flatMap((set) => ["--set", set]),
+];
+
+test("an endless loop is named with its worker, method and line, and a second Ctrl-C ends the run", async () => {
+  await using runs = await temporaryRuns();
+  const started = startTreadle(args(runs.path, "endless-loop", "supervision.stallMs=2000"));
+  await until(() => /without a pause/.test(started.output()));
+  expect(started.output()).toMatch(
+    /'judge\/0' has computed in 'score' for \d+ s without a pause, now at 'backtrack' \(test\/support\/workflows\/mistakes\/run\.ts:22:\d+\), called by 'score' \(\S+\);/,
+  );
+  started.child.kill("SIGINT");
+  await until(() => started.output().includes("press Ctrl-C again"));
+  started.child.kill("SIGINT");
+  expect((await started.finished).code).toBe(130);
+});
+
+test("items that nobody takes are named when their step ends", async () => {
+  await using runs = await temporaryRuns();
+  const { code, stdout } = await treadle(args(runs.path, "never-taken"));
+  expect(code).toBe(0);
+  expect(stdout).toContain("channel 'doubled' holds '1' items of step 1 that nobody took");
+});
+
+test("a handle that is awaited before anything can be put names the missing call, and ends as a misuse", async () => {
+  await using runs = await temporaryRuns();
+  const { code, stdout, stderr } = await treadle(args(runs.path, "never-put", "supervision.stallMs=5000"));
+  expect(code).toBe(2);
+  expect(stdout).toContain("'judge.double' waits for items of 'items', into which no open call puts");
+  expect(stderr).toContain("make the call that gets 'items.sink' before awaiting 'judge.double'");
+});

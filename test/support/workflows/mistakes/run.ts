@@ -1,0 +1,36 @@
+/** What a newcomer may get wrong, one mistake a run; what the run then says is what tests read. */
+import { type Sink, type Source, Worker, workflow } from "@treadle/runtime";
+import { z } from "zod";
+
+const mistakes = ["none", "endless-loop", "never-taken", "never-put"] as const;
+
+export const Item = z.object({ id: z.string(), value: z.number() });
+type Item = z.infer<typeof Item>;
+
+export class JudgeWorker extends Worker {
+  /** A pattern that backtracks for ever, as one of a newcomer's reward may. */
+  async score(): Promise<boolean> {
+    return backtrack();
+  }
+
+  async double(items: Source<Item>, doubled: Sink<Item>): Promise<void> {
+    for await (const { id, value } of items) await doubled.put({ id, value: 2 * value });
+  }
+}
+
+function backtrack(): boolean {
+  return /^(a+)+$/.test(`${"a".repeat(60)}b`);
+}
+
+export default workflow(z.strictObject({ mistake: z.enum(mistakes) }), async ({ cluster, config, steps }) => {
+  const judge = cluster.launch(JudgeWorker, undefined);
+  const items = cluster.channel("items", Item);
+  const doubled = cluster.channel("doubled", Item);
+  for await (const { batch } of steps((step) => [{ id: `${step}`, value: step }])) {
+    if (config.mistake === "endless-loop") await judge.score();
+    if (config.mistake !== "never-put") await items.put(...batch);
+    await judge.double(items.source, doubled.sink);
+    if (config.mistake === "never-taken") continue;
+    for await (const _ of doubled);
+  }
+});
