@@ -1,25 +1,66 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join, normalize } from "node:path";
 import { describe, expect, test } from "vitest";
+import { documents, MarkdownFile } from "../support/markdown.ts";
 import { projectRoot } from "../support/project.ts";
 
 const read = (path: string): string => readFileSync(join(projectRoot, path), "utf8");
-const readme = read("README.md");
+const readme = new MarkdownFile("README.md");
 
 test("the README's test command is what continuous integration runs, and its run command names a workflow", () => {
-  const commands = [...readme.matchAll(/```sh\n(.*?)\n```/gs)].map(([, command]) => command as string);
+  const commands = readme.blocks.filter(({ language }) => language === "sh").map(({ text }) => text);
   const [run, verify] = commands.filter((command) => command.startsWith("npm install"));
   expect(run).toBe("npm install && npx treadle run workflows/reasoning-grpo");
   expect(verify).toBe("npm install && npm run verify");
   expect(read(".ci/run")).toContain("npm run verify");
 });
 
-test("every path that the README names exists", () => {
-  const named = [...readme.matchAll(/`((?:packages|workflows|test)\/[^`*<]*)`|\]\(((?!http)[^)]+)\)/g)].map(
-    ([, code, link]) => (code ?? link) as string,
-  );
+test("the README is read in one sitting", () => {
+  expect(readme.text.split("\n").length - 1).toBeLessThanOrEqual(150);
+});
+
+/** Of packages, tests and so on, as they stand in code within a line. */
+const pathsIn = (document: MarkdownFile): string[] =>
+  document.inlineCode
+    .map(({ text }) => text)
+    .filter((text) => /^(?:packages|test|deploy|docs|protos)\/[^<*…\s]*$/.test(text));
+
+test("every path that the documents name exists", () => {
+  const top = documents.filter(({ path }) => !path.includes("/") || path.startsWith("docs/"));
+  const named = top.flatMap((document) => pathsIn(document).map((path) => ({ path, in: document.path })));
   expect(named.length).toBeGreaterThan(10);
-  expect(named.filter((path) => !existsSync(join(projectRoot, path)))).toEqual([]);
+  expect(named.filter(({ path }) => !existsSync(join(projectRoot, path)))).toEqual([]);
+});
+
+test("every link between documents leads to a file, and to a heading where it names one", () => {
+  const links = documents.flatMap((document) =>
+    [...document.prose.matchAll(/\]\(([^)\s]+)\)/g)]
+      .map(([, target]) => target as string)
+      .filter((target) => !/^(https?|mailto):/.test(target))
+      .map((target) => ({ target, from: document })),
+  );
+  expect(links.length).toBeGreaterThan(60);
+  const dead = links.filter(({ target, from }) => {
+    const [file = "", anchor] = target.split("#");
+    const path = file === "" ? from.path : normalize(join(dirname(from.path), file));
+    if (!existsSync(join(projectRoot, path))) return true;
+    return anchor !== undefined && !new MarkdownFile(path).anchors.includes(anchor);
+  });
+  expect(dead.map(({ target, from }) => `${target} in ${from.path}`)).toEqual([]);
+});
+
+test("every page of the documentation can be reached from its first one", () => {
+  const reached = new Set<string>();
+  const visit = (path: string): void => {
+    if (reached.has(path) || !path.endsWith(".md") || !existsSync(join(projectRoot, path))) return;
+    reached.add(path);
+    for (const [, target = ""] of new MarkdownFile(path).prose.matchAll(/\]\(([^)\s#:]+)[^)\s]*\)/g))
+      visit(normalize(join(dirname(path), target)));
+  };
+  visit("docs/index.md");
+  const pages = documents.map(({ path }) => path).filter((path) => path.startsWith("docs/"));
+  expect(pages.length).toBeGreaterThan(15);
+  expect(pages.filter((path) => !reached.has(path))).toEqual([]);
 });
 
 describe.each(readdirSync(join(projectRoot, "packages")))("package %s", (name) => {

@@ -6,6 +6,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { documents } from "../support/markdown.ts";
 import { projectRoot } from "../support/project.ts";
 
 const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard", "*.ts"], {
@@ -56,6 +57,18 @@ test("every label that is cited is defined", () => {
     [...citedBy(text)].filter((name) => !definitions.has(name)).map((name) => `${name} in ${path}`),
   );
   expect(unknown).toEqual([]);
+});
+
+test("every label that the documentation names is defined", () => {
+  const named = documents
+    .filter(({ path }) => path.startsWith("docs/design/"))
+    .flatMap(({ text, path }) =>
+      [...text.matchAll(/^\| ([A-Z]{1,2}[0-9]{1,2}[^|]*) \|/gm)].flatMap(([, cell = ""]) =>
+        [...cell.matchAll(new RegExp(label, "g"))].map(([name]) => ({ name, path })),
+      ),
+    );
+  expect(named.length).toBeGreaterThan(40);
+  expect(named.filter(({ name }) => !definitions.has(name))).toEqual([]);
 });
 
 test("every label that is defined is cited by a test", () => {

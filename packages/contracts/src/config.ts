@@ -21,7 +21,14 @@ export const NatsConfig = z.strictObject({
   keyFile: z.string().optional(),
   /** certificate files; `cert` and `key` where the server wants to know its clients */
   tls: z
-    .strictObject({ ca: z.string().optional(), cert: z.string().optional(), key: z.string().optional() })
+    .strictObject({
+      /** authority of the server's certificate */
+      ca: z.string().optional(),
+      /** this process's certificate */
+      cert: z.string().optional(),
+      /** its key */
+      key: z.string().optional(),
+    })
     .optional(),
   /** a node or runner that is silent for longer is taken for gone, as far as this process is concerned */
   leaseMs: z.number().min(500).default(5000),
@@ -38,7 +45,14 @@ export const NatsConfig = z.strictObject({
 export type NatsConfig = z.infer<typeof NatsConfig>;
 
 /** Certificate files of this machine, for links to other machines. Both sides prove that `ca` signed theirs. */
-export const LinkTls = z.strictObject({ ca: z.string(), cert: z.string(), key: z.string() });
+export const LinkTls = z.strictObject({
+  /** authority of every machine's certificate */
+  ca: z.string(),
+  /** this machine's certificate */
+  cert: z.string(),
+  /** its key */
+  key: z.string(),
+});
 export type LinkTls = z.infer<typeof LinkTls>;
 
 /** Where a process of a run listens for those of other nodes. */
@@ -53,7 +67,9 @@ export type LinksConfig = z.infer<typeof LinksConfig>;
 
 /** The program that runs worker processes, and what stands before its script. */
 export const Interpreter = z.strictObject({
+  /** absolute path of a Node */
   command: z.string().regex(/^\/./, "must be an absolute path, as /opt/node-22/bin/node"),
+  /** before its script; node agents must allow each */
   flags: z.array(z.string()).default([]),
 });
 export type Interpreter = z.infer<typeof Interpreter>;
@@ -94,11 +110,13 @@ export const ClusterConfig = z.strictObject({
   memoryPerDeviceMiB: z.number().positive().optional(),
   /** nodes by their number, in the order of their names */
   nodeGroups: z.record(z.string(), z.array(z.int().nonnegative())).default({}),
+  /** nodes by their labels, with an environment and an interpreter of their own */
   groups: z.record(z.string(), NodeGroupConfig).default({}),
   /** runs on the node agents that are found there, instead of on this machine */
   nats: NatsConfig.optional(),
   /** waits until so many node agents are there */
   minNodes: z.int().positive().default(1),
+  /** how long it waits for them */
   nodeWaitMs: z.number().positive().default(15_000),
   /** ranks of a lost node wait so long for it to come back before they are moved to others */
   rejoinMs: z.number().nonnegative().default(3_000),
@@ -129,7 +147,12 @@ export const AutoPlacementConfig = z.strictObject({
 });
 
 const ElasticConfig = z
-  .strictObject({ min: z.int().positive().default(1), max: z.int().positive().optional() })
+  .strictObject({
+    /** fewest ranks */
+    min: z.int().positive().default(1),
+    /** most ranks; default: as many as there is room for */
+    max: z.int().positive().optional(),
+  })
   .refine(({ min, max }) => max === undefined || min <= max, "min must not be above max");
 
 export const PlacementConfig = z.strictObject({
@@ -158,10 +181,13 @@ export const FlowConfig = z.strictObject({
 export const SupervisionConfig = z.strictObject({
   /** a worker that dies more often than this within the window fails the run */
   maxRestarts: z.int().nonnegative().default(3),
+  /** the window in which restarts are counted */
   restartWindowMs: z.number().positive().default(600_000),
   /** a worker silent for longer is taken for dead and ended */
   heartbeatTimeoutMs: z.number().positive().default(20_000),
+  /** a process that is not ready for calls within this time counts as dead */
   startTimeoutMs: z.number().positive().default(120_000),
+  /** a call of a worker method that takes longer fails the run */
   callTimeoutMs: z.number().positive().default(3_600_000),
   /** nothing moved anywhere for this long: the wait-for graph is printed; after five times as long the run fails */
   stallMs: z.number().positive().default(60_000),
@@ -172,8 +198,11 @@ export const SupervisionConfig = z.strictObject({
 });
 
 export const CheckpointsConfig = z.strictObject({
+  /** steps between two checkpoints */
   everySteps: z.int().positive().default(10),
+  /** newest checkpoints that are kept */
   keepLast: z.int().positive().default(3),
+  /** best checkpoints that are kept besides */
   keepBest: z.int().nonnegative().default(1),
   /** the reported metric by which `best` is chosen; higher is better */
   bestBy: z.string().default("accuracy"),
@@ -184,7 +213,16 @@ export const MetricsConfig = z.strictObject({
   /** `9464` (loopback), `host:port` or `[address]:port`; port 0 takes a free one */
   address: z.union([z.int().nonnegative().max(65_535), z.string().min(1)]),
   /** certificate files; with `ca` a scraper must show a certificate that it signed */
-  tls: z.strictObject({ cert: z.string(), key: z.string(), ca: z.string().optional() }).optional(),
+  tls: z
+    .strictObject({
+      /** the server's certificate */
+      cert: z.string(),
+      /** its key */
+      key: z.string(),
+      /** authority of the certificates that scrapers must show */
+      ca: z.string().optional(),
+    })
+    .optional(),
 });
 export type MetricsConfig = z.infer<typeof MetricsConfig>;
 
@@ -211,7 +249,9 @@ export type ObserveConfig = z.infer<typeof ObserveConfig>;
 
 /** Keys that every workflow has; a workflow's own schema is added to these. */
 export const RuntimeConfig = z.strictObject({
+  /** of every draw: equal seeds give equal runs where nothing depends on timing */
   seed: z.int().nonnegative().default(0),
+  /** steps of the workflow's loop */
   steps: z.int().positive().default(1),
   /** items, such as prompts, that one step puts; the workflow reads it and the plan chunks it */
   batch: z.int().positive().default(32),
@@ -220,6 +260,7 @@ export const RuntimeConfig = z.strictObject({
   flow: FlowConfig.prefault({}),
   supervision: SupervisionConfig.prefault({}),
   checkpoints: CheckpointsConfig.prefault({}),
+  /** records spans, for `treadle trace`, the dashboard and reports */
   trace: z.boolean().default(true),
   observe: ObserveConfig.prefault({}),
 });

@@ -12,7 +12,7 @@
  */
 export type Disposition = "misuse" | "retryable" | "fatal" | "cancelled";
 
-/** Every code that Treadle can raise, with its disposition and what it means. `ERRORS.md` lists the same set. */
+/** Every code that Treadle can raise, with its disposition and what it means. `docs/reference/errors.md` is made of it. */
 export const errorCatalogue = {
   "action.cancelled": {
     disposition: "cancelled",

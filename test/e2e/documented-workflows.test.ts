@@ -1,0 +1,53 @@
+/** The workflows that the documentation has a reader type in, run as they stand there. */
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type MetricsRow, readMetrics } from "@treadle/observe";
+import { runWorkflow, validateWorkflow } from "@treadle/runtime/runner";
+import { describe, expect, test } from "vitest";
+import { MarkdownFile } from "../support/markdown.ts";
+import { projectRoot } from "../support/project.ts";
+
+/** Below the project, so that its packages are found; where git and the tools look at nothing. */
+async function writtenFrom(path: string): Promise<{ folder: string } & AsyncDisposable> {
+  const cache = join(projectRoot, ".cache");
+  await mkdir(cache, { recursive: true });
+  const folder = await mkdtemp(join(cache, "documented-"));
+  for (const { file, text } of new MarkdownFile(path).blocks) {
+    if (file !== undefined) await writeFile(join(folder, file), `${text}\n`);
+  }
+  return { folder, [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }) };
+}
+
+async function metricsOf(workflow: string, overrides: readonly string[] = []): Promise<readonly MetricsRow[]> {
+  const runsRoot = join(workflow, "runs");
+  const { summary } = await runWorkflow({ workflow, overrides, runsRoot, projectRoot, onEvent: () => {} });
+  return readMetrics(join(runsRoot, summary.runId, "metrics.jsonl"));
+}
+
+describe.each(["docs/tutorial.md", "docs/guides/your-own-task.md"])("the workflow of %s", (path) => {
+  test.each(["temporal", "spatial", "hybrid"])("can be placed in %s mode", async (mode) => {
+    await using written = await writtenFrom(path);
+    const overrides = [`placement.mode=${mode}`];
+    const { plan } = await validateWorkflow({ workflow: written.folder, overrides, projectRoot });
+    expect(plan.mode).toBe(mode);
+  });
+});
+
+test("the tutorial's workflow sums squares", async () => {
+  await using written = await writtenFrom("docs/tutorial.md");
+  const metrics = await metricsOf(written.folder, ["steps=2"]);
+  const ofOneStep = [0, 1, 2, 3, 4, 5, 6, 7].reduce((sum, value) => sum + value * value + 1, 0);
+  expect(metrics.map(({ total }) => total)).toEqual([ofOneStep, 2 * ofOneStep]);
+});
+
+test("the guide's own task is learnt from its own data and reward", async () => {
+  await using written = await writtenFrom("docs/guides/your-own-task.md");
+  const metrics = await metricsOf(written.folder);
+  const accuracies = metrics.flatMap(({ accuracy }) => (accuracy === undefined ? [] : [accuracy]));
+  console.log(
+    accuracies,
+    metrics.map(({ reward }) => reward),
+  );
+  expect(accuracies.length).toBeGreaterThan(4);
+  expect(accuracies.at(-1)).toBe(1);
+});

@@ -1,0 +1,159 @@
+/** Whatever a document tells somebody to type exists: commands, options, keys of the configuration, scripts. */
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { RuntimeConfig } from "@treadle/contracts";
+import { validateWorkflow } from "@treadle/runtime/runner";
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { createProgram } from "../../packages/cli/src/program.ts";
+import { documents } from "../support/markdown.ts";
+import { projectRoot } from "../support/project.ts";
+import { shellCommands } from "../support/shell-words.ts";
+
+const program = await createProgram();
+type Command = typeof program;
+silence(program);
+
+type Documented = { readonly words: readonly string[]; readonly at: string; readonly isMention: boolean };
+
+/** Words of a command after its environment and, where it is Treadle's, after `treadle`. */
+function treadleWords(words: readonly string[]): string[] | undefined {
+  const command = words.slice(words.findIndex((word) => !/^[A-Z_]+=/.test(word)));
+  const [first, second] = command;
+  if (first === "treadle") return command.slice(1);
+  return first === "npx" && second === "treadle" ? command.slice(2) : undefined;
+}
+
+const shown = documents.flatMap((document) => [
+  ...document.blocks
+    .filter(({ language }) => /^(sh|bash|shell)$/.test(language))
+    .flatMap(({ text, at }) => shellCommands(text).map((words) => ({ words, at, isMention: false }))),
+  ...document.inlineCode.flatMap(({ text, at }) =>
+    shellCommands(text).map((words) => ({ words, at, isMention: true })),
+  ),
+]);
+
+const ofTreadle: Documented[] = shown.flatMap(({ words, ...rest }) => {
+  const own = treadleWords(words);
+  return own ? [{ words: own, ...rest }] : [];
+});
+
+function silence(command: Command): void {
+  command.configureOutput({ writeErr: () => {} });
+  for (const inner of command.commands) silence(inner as Command);
+}
+
+/** By commander's own parser, whose actions and hooks do not run; a mention may leave arguments out. */
+function check({ words, isMention }: Pick<Documented, "words" | "isMention">): void {
+  let command = program;
+  let rest = words.filter((word) => word !== "--help");
+  for (;;) {
+    const { operands, unknown } = command.parseOptions([...rest]);
+    const [name] = operands;
+    const inner = command.commands.find((each) => each.name() === name || each.aliases().includes(name ?? ""));
+    if (!inner) {
+      const { registeredArguments } = command;
+      const isGroup = command.commands.length > 0 && registeredArguments.length === 0;
+      if (isGroup && name !== undefined && name !== "<command>") throw new Error(`no command '${name}'`);
+      if (unknown.length > 0) throw new Error(`'${command.name()}' has no option '${unknown[0]}'`);
+      const isOpen = registeredArguments.at(-1)?.variadic === true || operands.at(-1) === "…";
+      const needed = isGroup ? 1 : registeredArguments.filter(({ required }) => required).length;
+      const isLong = !isGroup && operands.length > registeredArguments.length && !isOpen;
+      if (!isMention && !words.includes("--help") && operands.length < needed) {
+        throw new Error(`'${command.name()}' lacks an argument`);
+      }
+      if (isLong) throw new Error(`'${command.name()}' takes no '${operands.at(-1)}'`);
+      return;
+    }
+    command = inner as Command;
+    rest = [...operands.slice(1), ...unknown];
+  }
+}
+
+const problemOf = (documented: Documented): string[] => {
+  try {
+    check(documented);
+    return [];
+  } catch (error) {
+    const isOptionNamed =
+      documented.isMention && (error as { code?: string }).code === "commander.optionMissingArgument";
+    return isOptionNamed ? [] : [`${documented.at}: ${(error as Error).message}`];
+  }
+};
+
+test("every command line of Treadle in a document has a command, options and arguments that exist", () => {
+  expect(ofTreadle.length).toBeGreaterThan(100);
+  expect(ofTreadle.flatMap(problemOf)).toEqual([]);
+});
+
+test.each([
+  "rum workflows/bandit",
+  "run workflows/bandit --mode spatial",
+  "run",
+  "run workflows/bandit workflows/bandit",
+  "cluster begin",
+  "simulate workflows/bandit --mode temporary",
+])("a wrong command line is found: %s", (line) => {
+  const [words = []] = shellCommands(line);
+  expect(problemOf({ words, at: "here", isMention: false })).toHaveLength(1);
+});
+
+const configured = ofTreadle
+  .map(({ words, at }) => {
+    const values = (flag: string) => words.flatMap((word, i) => (words[i - 1] === flag ? [word] : []));
+    const workflow = words.find((word) => /^workflows\/[a-z-]+$/.test(word));
+    return { at, workflow, overrides: values("--set"), configFile: values("--config")[0] };
+  })
+  .filter(({ overrides, configFile }) => overrides.length > 0 || configFile !== undefined)
+  .filter(({ overrides }) => !overrides.some((override) => /[<…]/.test(override)));
+
+test("every key and value that a document sets is one that its workflow takes", async () => {
+  expect(configured.length).toBeGreaterThan(20);
+  const problems: string[] = [];
+  for (const { at, workflow, overrides, configFile } of configured) {
+    const isShipped = workflow !== undefined && existsSync(join(projectRoot, workflow));
+    try {
+      if (isShipped) {
+        const file = configFile?.includes("*") ? undefined : configFile;
+        await validateWorkflow({
+          workflow: join(projectRoot, workflow),
+          configFile: file && join(projectRoot, file),
+          overrides,
+          projectRoot,
+        });
+      } else {
+        const unknown = overrides.filter((override) => !isKey(RuntimeConfig, override.split("=")[0] as string));
+        if (unknown.length > 0) problems.push(`${at}: ${unknown.join(", ")}`);
+      }
+    } catch (error) {
+      problems.push(`${at}: ${(error as Error).message}`);
+    }
+  }
+  expect(problems).toEqual([]);
+});
+
+/** Whether a path of keys leads to something that the schema has. */
+function isKey(schema: z.ZodType, path: string): boolean {
+  type Node = { properties?: Record<string, Node>; additionalProperties?: Node | boolean; anyOf?: Node[] };
+  let node: Node | undefined = z.toJSONSchema(schema, { io: "input", unrepresentable: "any" }) as Node;
+  for (const key of path.split(".")) {
+    const open: Node | boolean | undefined = node?.additionalProperties;
+    node = node?.properties?.[key] ?? (typeof open === "object" ? open : undefined);
+  }
+  return node !== undefined;
+}
+
+test("every script of npm that a document names exists", () => {
+  const { scripts } = JSON.parse(readFileSync(join(projectRoot, "package.json"), "utf8")) as {
+    scripts: Record<string, string>;
+  };
+  const named = shown.flatMap(({ words, at }) => {
+    const [npm, run, script] = words.slice(words.findIndex((word) => !/^[A-Z_]+=/.test(word)));
+    return npm === "npm" && run === "run" && script ? [{ script, at }] : [];
+  });
+  expect(named.length).toBeGreaterThan(5);
+  const packages = documents.filter(({ path }) => path.startsWith("packages/")).map(({ path }) => path);
+  expect(
+    named.filter(({ script, at }) => !Object.hasOwn(scripts, script) && !packages.some((path) => at.startsWith(path))),
+  ).toEqual([]);
+});
