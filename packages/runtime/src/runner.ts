@@ -18,6 +18,7 @@ export { Journal, type JournalRecord } from "./runner/run/journal.ts";
 export { keptRuns } from "./runner/run/kept-run.ts";
 export { loadFile, loadWorkflow } from "./runner/run/load-workflow.ts";
 export { type MeasureOptions, profileWorkflow, traceWorkflow } from "./runner/run/measure.ts";
+export type { RunOptions, RunResult } from "./runner/run/open-run.ts";
 export {
   type ReplayedRecording,
   type ReplayedRun,
@@ -25,6 +26,5 @@ export {
   type ReplayUntil,
   replayRun,
 } from "./runner/run/replay-run.ts";
-export type { RunOptions, RunResult } from "./runner/run/run.ts";
 export { listRunIds, RunFolder } from "./runner/run/run-folder.ts";
 export { resumeRun, runWorkflow, validateWorkflow } from "./runner/run/start-run.ts";

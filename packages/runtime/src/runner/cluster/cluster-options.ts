@@ -1,7 +1,7 @@
 /** What a cluster is made with. */
 import type { RunEvent, RuntimeConfig, SpanBatch } from "@treadle/contracts";
 import type { Nodes } from "../nodes/nodes.ts";
-import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
+import type { Placer } from "../placement/placement-facts.ts";
 
 /** What processes record for whoever watches the run from outside. */
 export type Telemetry = { readonly spanIds: boolean; readonly counters: boolean };
@@ -23,8 +23,8 @@ export type ClusterOptions = {
   readonly onStopAsked?: (() => void) | undefined;
   /** the nodes that were found; without them this process is the only one */
   readonly nodes?: Nodes | undefined;
-  /** decides where everything runs; without it the configured mode does */
-  readonly plan?: ((facts: PlacementFacts) => PlannedChange) | undefined;
+  /** without it the configured mode decides where everything runs */
+  readonly placer?: Placer | undefined;
   /** called instead of the first call, by which everything is placed and nothing started */
   readonly dryRun?: (() => never) | undefined;
 };

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { type ChannelRef, type ObservedCall, type Plan, type RunStatus, TreadleError } from "@treadle/contracts";
+import { type ChannelRef, type Plan, type RunStatus, TreadleError } from "@treadle/contracts";
 import { type ChannelEnd, type ComponentTraits, runnerName, streamOf } from "@treadle/core";
 import { resolvePlacement, type SwapCost } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
@@ -53,8 +53,6 @@ export class RunCluster implements Cluster {
   #closing = false;
   #step: number | undefined;
   #lastStep: number | undefined;
-  /** given what each call costs, while it is set; set by the run */
-  observer: ((call: ObservedCall) => void) | undefined;
   #callListener: (handle: CallHandle<unknown>) => void = () => {};
   #failureListener: (error: TreadleError) => void = () => {};
 
@@ -92,7 +90,7 @@ export class RunCluster implements Cluster {
       peerOf: (worker) => fleet.peerOf(worker),
       // Sequences begin anew with each runner; the files that the journal of an earlier one refers to stay as they are.
       savePath: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}.state`),
-      onObserved: (call) => this.observer?.(call),
+      onObserved: (call) => options.placer?.observer?.(call),
     });
     loop.on("adopted", () => this.#adopted?.());
     loop.on("waiting", ({ who, on, seconds }) => onEvent({ type: "waiting", atMs: Date.now(), who, on, seconds }));
@@ -230,7 +228,7 @@ export class RunCluster implements Cluster {
     }
     const { mode } = config.placement;
     const facts = this.placementFacts;
-    const planned = this.#options.plan?.(facts) ?? {
+    const planned = this.#options.placer?.plan(facts, this.components) ?? {
       plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
       why: [],
     };
@@ -451,7 +449,7 @@ export class RunCluster implements Cluster {
       args: encodedArgs,
       ends,
       step: this.step,
-      observe: this.observer !== undefined,
+      observe: this.#options.placer?.observer !== undefined,
     });
     this.#callListener(handle);
     return handle;

@@ -12,12 +12,11 @@ import {
   type PlanCandidate,
   planFromProfile,
   ReplannerState,
-  type SwapCost,
   usableDevices,
   withWishes,
 } from "@treadle/planner";
 import type { Component } from "./component.ts";
-import type { PlacementFacts, PlannedChange } from "./placement-facts.ts";
+import type { PlacementFacts, Placer, PlannedChange, PlanTarget } from "./placement-facts.ts";
 import {
   componentKey,
   describeHardware,
@@ -30,13 +29,8 @@ import {
 /** The best plan found by then is taken; what remains to be gained is in its explanation. */
 const searchDeadlineMs = 2000;
 
-/** What of the cluster it needs. */
+/** Who hears of what it learns. */
 export type AutoPlacementPorts = {
-  readonly components: () => readonly Component[];
-  readonly adopt: (planned: PlannedChange) => Promise<boolean>;
-  /** by component; called while nothing runs */
-  readonly measureSwaps: () => Promise<ReadonlyMap<string, SwapCost>>;
-  readonly observe: (observer: ((call: ObservedCall) => void) | undefined) => void;
   /** after each step */
   readonly learnt: (learnt: Learnt) => void;
   /** a profile that could not be kept, which costs the next run its time; steps that take another time, and why not */
@@ -63,7 +57,7 @@ export type AutoPlacementOptions = {
   readonly measureAnew?: boolean | undefined;
 };
 
-export class AutoPlacement {
+export class AutoPlacement implements Placer {
   readonly #options: AutoPlacementOptions;
   readonly #ports: AutoPlacementPorts;
   readonly #calls = new Map<number, ObservedCall[]>();
@@ -80,10 +74,10 @@ export class AutoPlacement {
   }
 
   /** The first plan, or the first one for other devices. */
-  plan(given: PlacementFacts): PlannedChange {
+  plan(given: PlacementFacts, launched: readonly Component[]): PlannedChange {
     const facts = withWishes(given);
     const { workflow, config } = this.#options;
-    const traits = this.#traits(facts);
+    const traits = this.#traits(facts, launched);
     const hardware = describeHardware(facts.devices);
     const { profile, why } = this.#known(hardware.key, traits, facts);
     const { components, devices, nodeGroups, explicit: pinned } = facts;
@@ -106,7 +100,6 @@ export class AutoPlacement {
     this.#soughtSinceMs = performance.now();
     this.#numSteps = 0;
     const first = this.#replanner.start();
-    this.#watch();
     return { ...first, why: [...why, ...first.why] };
   }
 
@@ -120,7 +113,6 @@ export class AutoPlacement {
     const next = this.#replanner.step(seconds, calls);
     this.#next = next?.phase === "chosen" ? this.#withCost(next) : next;
     if (this.#replanner.news !== undefined) this.#ports.warn(this.#replanner.news);
-    this.#watch();
     this.#keep();
     const { graph, profile, observes } = this.#replanner;
     this.#ports.learnt({ graph, profile, path: this.#path, isSettled: !observes });
@@ -136,12 +128,12 @@ export class AutoPlacement {
   }
 
   /** The change that is due, if one is. */
-  between(): (() => Promise<void>) | undefined {
+  between(target: PlanTarget): (() => Promise<void>) | undefined {
     const next = this.#next;
     if (!next) return undefined;
     return async () => {
-      if (this.#replanner?.wantsSwaps) this.#replanner.swapsMeasured(await this.#ports.measureSwaps());
-      if (await this.#ports.adopt(next)) this.#next = undefined;
+      if (this.#replanner?.wantsSwaps) this.#replanner.swapsMeasured(await target.measureSwaps());
+      if (await target.adopt(next)) this.#next = undefined;
     };
   }
 
@@ -171,16 +163,17 @@ export class AutoPlacement {
     return profilePath(projectRoot, folder, config.placement.auto.profile);
   }
 
-  #watch(): void {
-    this.#ports.observe(this.#replanner?.observes ? (call) => this.#observed(call) : undefined);
+  /** While steps are measured. */
+  get observer(): ((call: ObservedCall) => void) | undefined {
+    return this.#replanner?.observes ? this.#observed : undefined;
   }
 
-  #observed(call: ObservedCall): void {
+  readonly #observed = (call: ObservedCall): void => {
     if (call.step === undefined) return;
     const calls = this.#calls.get(call.step) ?? [];
     calls.push(call);
     this.#calls.set(call.step, calls);
-  }
+  };
 
   #keep(): void {
     const profile = this.#replanner?.profile;
@@ -229,8 +222,8 @@ export class AutoPlacement {
     return knownComponents(keptProfiles(projectRoot), { traits, hardwareKey, batch: config.batch });
   }
 
-  #traits(facts: PlacementFacts): Map<string, ComponentTraits> {
-    const byName = new Map(this.#ports.components().map((component) => [component.name, component]));
+  #traits(facts: PlacementFacts, components: readonly Component[]): Map<string, ComponentTraits> {
+    const byName = new Map(components.map((component) => [component.name, component]));
     const firstKind = facts.devices[0]?.kind;
     return new Map(
       facts.components.map((component) => {

@@ -1,6 +1,6 @@
 /** What a plan is made of, besides the mode: what was launched, what was configured, and the devices there are. */
-import { type DeviceSpec, type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
-import type { PlacementInput } from "@treadle/planner";
+import { type DeviceSpec, type ObservedCall, type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
+import type { PlacementInput, SwapCost } from "@treadle/planner";
 import type { LaunchOptions } from "../../author/cluster.ts";
 import { type LabelledNode, nodeIndices } from "../nodes/node-groups.ts";
 import type { Component } from "./component.ts";
@@ -13,6 +13,21 @@ export type PlannedChange = {
   readonly plan: Plan;
   readonly phase?: "profiling" | "trial" | "chosen" | undefined;
   readonly why: readonly string[];
+};
+
+/** Decides where everything runs, instead of the configured mode. */
+export type Placer = {
+  readonly plan: (facts: PlacementFacts, components: readonly Component[]) => PlannedChange;
+  /** told what each call costs, as long as there is one */
+  readonly observer?: ((call: ObservedCall) => void) | undefined;
+};
+
+/** What carries changes of the plan out. */
+export type PlanTarget = {
+  /** false, and nothing has changed, while calls are open */
+  adopt(planned: PlannedChange): Promise<boolean>;
+  /** by component; called while nothing runs */
+  measureSwaps(): Promise<ReadonlyMap<string, SwapCost>>;
 };
 
 export function placementFacts(

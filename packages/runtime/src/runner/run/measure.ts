@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type FlowGraph, type Profile, TreadleError } from "@treadle/contracts";
-import type { RunOptions } from "./run.ts";
+import type { RunOptions } from "./open-run.ts";
 import { runWorkflow } from "./start-run.ts";
 
 export type MeasureOptions = Omit<RunOptions, "runsRoot" | "onLearnt" | "measureAnew">;

@@ -5,7 +5,6 @@ import {
   isSpanExportWanted,
   type MetricsServer,
   openSpanExport,
-  type RunRegistry,
   type SpanExport,
   serveMetrics,
   type TrafficCounters,
@@ -17,19 +16,21 @@ export interface RunObservation {
   readonly telemetry: Telemetry;
   event(event: RunEvent): void;
   spans(batch: SpanBatch): void;
+  /**
+   * Answers scrapers from here on. `traffic`: bytes over the runner's own links so far. Rejects with `metrics.unavailable`
+   * when the address for metrics cannot be had.
+   */
+  serve(traffic: () => TrafficCounters): Promise<void>;
   close(): Promise<void>;
 }
 
 export type RunObservationPorts = {
   readonly runId: string;
-  /** bytes over the runner's own links so far */
-  readonly traffic: () => TrafficCounters | undefined;
   readonly onNotice: (text: string) => void;
 };
 
 const lastSpansMs = 5000;
 
-/** Rejects with `metrics.unavailable` when the address for metrics cannot be had. */
 export async function openRunObservation(
   config: ObserveConfig,
   ports: RunObservationPorts,
@@ -38,10 +39,10 @@ export async function openRunObservation(
   const isExporting = isSpanExportWanted(config.otlp);
   if (config.metrics === undefined && !isExporting) return undefined;
   const registry = config.metrics && (await createRunRegistry({ runId }, { processMetrics: true }));
-  const server = config.metrics && registry && (await serveRun(registry, config.metrics, ports));
   const exported: SpanExport | undefined = isExporting
     ? await openSpanExport({ runId, config: config.otlp, onNotice })
     : undefined;
+  let server: MetricsServer | undefined;
   return {
     telemetry: { spanIds: exported !== undefined, counters: registry !== undefined },
     event(event) {
@@ -52,24 +53,18 @@ export async function openRunObservation(
       registry?.observeSpans(batch);
       exported?.add(batch);
     },
+    async serve(traffic) {
+      if (registry === undefined || config.metrics === undefined) return;
+      const exposition = () => {
+        registry.observeTraffic(traffic());
+        return registry.exposition();
+      };
+      server = await serveMetrics({ contentType: registry.contentType, exposition }, config.metrics);
+      onNotice(`metrics are at ${server.url}`);
+    },
     async close() {
       await exported?.close(lastSpansMs);
       await server?.close();
     },
   };
-}
-
-async function serveRun(
-  registry: RunRegistry,
-  config: NonNullable<ObserveConfig["metrics"]>,
-  { traffic, onNotice }: RunObservationPorts,
-): Promise<MetricsServer> {
-  const exposition = () => {
-    const counters = traffic();
-    if (counters !== undefined) registry.observeTraffic(counters);
-    return registry.exposition();
-  };
-  const server = await serveMetrics({ contentType: registry.contentType, exposition }, config);
-  onNotice(`metrics are at ${server.url}`);
-  return server;
 }

@@ -7,9 +7,10 @@ import { findNodes } from "../nodes/find-nodes.ts";
 import { AutoPlacement } from "../placement/auto-placement.ts";
 import { componentKey } from "../placement/profile-store.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
+import { drive } from "./drive.ts";
 import { fetchRun } from "./kept-run.ts";
 import { type LoadedWorkflow, loadWorkflow } from "./load-workflow.ts";
-import { Run, type RunOptions, type RunResult } from "./run.ts";
+import { openRun, type RunOptions, type RunResult } from "./open-run.ts";
 import { RunFolder } from "./run-folder.ts";
 import type { Resumer } from "./stored-run.ts";
 
@@ -28,7 +29,7 @@ export async function runWorkflow(options: RunOptions): Promise<RunResult> {
   const folder = new RunFolder(options.runsRoot, newRunId(loaded.name));
   await folder.create();
   await folder.writeJson(folder.configFile, { workflow: relative(options.projectRoot, loaded.folder), config });
-  return new Run(options, loaded, config, folder).execute();
+  return drive(await openRun({ options, loaded, config, folder }));
 }
 
 /** Goes on with a run after the last step that its journal has. `steps` may be raised by an override. */
@@ -49,7 +50,8 @@ export async function resumeRun(
     loaded.workflow.schema,
     applyOverrides(reachedBy(stored.config, options.nats), options.overrides ?? []),
   ) as unknown as RuntimeConfig;
-  return new Run({ ...options, workflow }, loaded, config, folder, options.checkpoint).execute();
+  const { checkpoint } = options;
+  return drive(await openRun({ options: { ...options, workflow }, loaded, config, folder, checkpoint }));
 }
 
 /** Rejects with `run.not-found`, and for what is kept at the servers with what `acceptRun` throws. */
@@ -94,27 +96,17 @@ async function placeOnly(
   config: RuntimeConfig,
   { projectRoot, decide }: Pick<RunOptions, "projectRoot" | "decide">,
 ): Promise<{ plan: Plan; keys: ReadonlyMap<string, string> }> {
-  const auto = new AutoPlacement(
-    { workflow: loaded.name, folder: loaded.folder, projectRoot, config },
-    {
-      components: () => cluster.components,
-      adopt: async () => false,
-      measureSwaps: async () => new Map(),
-      observe() {},
-      learnt() {},
-      warn() {},
-    },
-  );
-  const cluster: RunCluster = new RunCluster({
+  const auto = () =>
+    new AutoPlacement(
+      { workflow: loaded.name, folder: loaded.folder, projectRoot, config },
+      { learnt() {}, warn() {} },
+    );
+  const cluster = new RunCluster({
     runId: "dry-run",
     nodes: await findNodes(config, projectRoot, () => {}),
     config,
     projectRoot,
-    plan: decide
-      ? (facts) => decide(facts, config)
-      : config.placement.mode === "auto"
-        ? (facts) => auto.plan(facts)
-        : undefined,
+    placer: decide ? { plan: (facts) => decide(facts, config) } : config.placement.mode === "auto" ? auto() : undefined,
     runFolder: "",
     logs: "",
     stateFolder: "",

@@ -1,0 +1,91 @@
+/**
+ * What a workflow says of its run besides its calls: metrics, and what it does once.
+ *
+ * Owner of: reports that are still calls, outside of steps, and the metrics of the act of `once` that is under way.
+ */
+import { CallHandle } from "../../author/group/handle.ts";
+import type { Metrics } from "../../author/workflow.ts";
+import type { OpenedRun } from "./open-run.ts";
+import type { RunRecords } from "./run-records.ts";
+import type { StepTracker } from "./step-tracker.ts";
+
+type ReportedRun = Pick<OpenedRun, "journal" | "states" | "cluster" | "emit" | "watch">;
+
+export class Reports {
+  readonly #run: ReportedRun;
+  readonly #records: RunRecords;
+  readonly #tracker: StepTracker;
+  readonly #open: Promise<unknown>[] = [];
+  #reportedOnce: Record<string, number> | undefined;
+  /** what `once` is doing */
+  #onceName: string | undefined;
+
+  constructor(run: ReportedRun, records: RunRecords, tracker: StepTracker) {
+    this.#run = run;
+    this.#records = records;
+    this.#tracker = tracker;
+    run.watch((event) => {
+      // What is done once goes on when the processes that its first call started are there.
+      const isLaunched = event.type === "phase" && event.name === "launching" && event.done === event.total;
+      if (isLaunched && this.#onceName !== undefined) this.#sayPhase(this.#onceName);
+    });
+  }
+
+  report(metrics: Metrics | CallHandle<Metrics>): void {
+    const step = this.#tracker.current;
+    if (!(metrics instanceof CallHandle)) {
+      this.#record(metrics, step);
+      return;
+    }
+    const work = metrics.then((perRank) => this.#record(averageRanks(perRank), step));
+    work.catch(() => {}); // the step, or the call itself, reports the failure
+    this.#tracker.track(work);
+    if (step === undefined) this.#open.push(work);
+  }
+
+  async once<T>(name: string, act: () => PromiseLike<T>): Promise<T> {
+    const { journal, states, cluster } = this.#run;
+    const done = journal.once(name);
+    if (done) return done.value as T;
+    const outer = this.#reportedOnce;
+    const metrics: Record<string, number> = {};
+    this.#reportedOnce = metrics;
+    const outerName = this.#onceName;
+    this.#onceName = name;
+    this.#sayPhase(name);
+    const value = await act();
+    await this.settled();
+    this.#reportedOnce = outer;
+    this.#onceName = outerName;
+    const state = states.relative(cluster.newestStates);
+    await journal.append({ type: "once", name, value: value ?? null, metrics, state });
+    await states.prune(journal.state);
+    return value;
+  }
+
+  /** Resolves when what was reported outside of steps is there. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#open);
+  }
+
+  #sayPhase(name: string): void {
+    this.#run.emit({ type: "phase", atMs: Date.now(), name });
+  }
+
+  #record(metrics: Metrics, step: number | undefined): void {
+    this.#tracker.record(metrics, step);
+    if (step === undefined && this.#reportedOnce) Object.assign(this.#reportedOnce, metrics);
+    const accuracy = metrics["accuracy"];
+    if (accuracy !== undefined) this.#records.evaluated(accuracy, step);
+  }
+}
+
+function averageRanks(perRank: readonly Metrics[]): Record<string, number> {
+  const names = new Set(perRank.flatMap((metrics) => Object.keys(metrics)));
+  return Object.fromEntries(
+    [...names].map((name) => {
+      const values = perRank.map((metrics) => metrics[name]).filter((value) => typeof value === "number");
+      return [name, values.reduce((sum, value) => sum + value, 0) / values.length];
+    }),
+  );
+}
