@@ -6,7 +6,6 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { type ControlPlane, LinksConfig, type Member, TreadleError, WorkerPermissions } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import fc from "fast-check";
@@ -15,6 +14,7 @@ import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
 import { NodeService } from "../../packages/runtime/src/node/node-service.ts";
 import { openSocketFolder } from "../../packages/runtime/src/node/socket-folder.ts";
 import { checkWorkerStart } from "../../packages/runtime/src/node/worker-permissions.ts";
+import { type SpawnChanges, spawnCommand } from "../support/spawn-command.ts";
 
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
 
@@ -60,35 +60,9 @@ afterEach(async () => {
   await rm(root, { recursive: true, force: true });
 });
 
-type Attack = { readonly over?: object; readonly boot?: object };
-
-async function spawn({ over = {}, boot = {} }: Attack): Promise<string> {
+async function spawn(changes: SpawnChanges): Promise<string> {
   const project = join(root, "project");
-  const command = {
-    run: "run-1",
-    session: 1,
-    segmentPrefix: "treadle-run-1-",
-    modulePath: "worker.ts",
-    projectRoot: pathToFileURL(`${project}/`).href,
-    codeHash: await codeHash(project), // anybody may ask for it
-    env: {},
-    boot: {
-      runId: "run-1",
-      component: "maker",
-      rank: 0,
-      worldSize: 1,
-      incarnation: 0,
-      devices: ["a/cpu:0"],
-      module: "",
-      exportName: "MakerWorker",
-      runnerAddresses: ["tcp:127.0.0.1:1"],
-      token: "a token of enough characters",
-      seed: 0,
-      trace: false,
-      ...boot,
-    },
-    ...over,
-  };
+  const command = spawnCommand(project, await codeHash(project), changes); // anybody may ask for the hash
   const [node] = plane.members("node");
   return plane.command(node as Member, "spawn", command, { timeoutMs: 30_000 }).then(
     async () => {
@@ -102,7 +76,7 @@ async function spawn({ over = {}, boot = {} }: Attack): Promise<string> {
 
 describe("NA2, NA4: an agent that allows nothing refuses what would run other code", () => {
   const script = () => `require("node:fs").writeFileSync("${mark()}", "")`;
-  const attacks: readonly [string, () => Attack, string][] = [
+  const attacks: readonly [string, () => SpawnChanges, string][] = [
     [
       "the shell as interpreter",
       () => ({ over: { interpreter: { command: "/bin/sh", flags: ["-c", `touch ${mark()}; exit 0`] } } }),

@@ -23,6 +23,7 @@ import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
 import { NodeService } from "../../packages/runtime/src/node/node-service.ts";
 import { openSocketFolder } from "../../packages/runtime/src/node/socket-folder.ts";
 import { until } from "../support/cluster.ts";
+import { spawnCommand } from "../support/spawn-command.ts";
 
 let folder: string;
 let server: NatsServer;
@@ -72,30 +73,8 @@ afterAll(async () => {
 });
 
 async function spawn(over: object = {}, boot: object = {}): Promise<string> {
-  const command = {
-    run: "run-1",
-    session: 1,
-    segmentPrefix: "treadle-run-1-",
-    modulePath: "worker.ts",
-    projectRoot: pathToFileURL(`${project()}/`).href,
-    codeHash: (await new ProjectCode(project()).current()).hash,
-    env: {},
-    boot: {
-      ...{
-        runId: "run-1",
-        component: "maker",
-        rank: 0,
-        worldSize: 1,
-        incarnation: 0,
-        devices: ["a/cpu:0"],
-        module: "",
-      },
-      ...{ exportName: "MakerWorker", runnerAddresses: ["tcp:127.0.0.1:1"], token: "a token of enough characters" },
-      ...{ seed: 0, trace: false },
-      ...boot,
-    },
-    ...over,
-  };
+  const { hash } = await new ProjectCode(project()).current();
+  const command = spawnCommand(project(), hash, { over, boot });
   return runner.command(member, "spawn", command, { timeoutMs: 60_000 }).then(
     () => "started",
     (error: TreadleError) => error.code,

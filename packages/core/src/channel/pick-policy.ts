@@ -76,30 +76,28 @@ export function policyOfUser(
   onFailed: (error: TreadleError) => void,
 ): PickPolicy {
   let hasFailed = false;
-  const inPutOrder = (items: readonly unknown[]) => items.map((_, index) => index);
+  const fail = (why: string, thrown?: { readonly cause: unknown }): void => {
+    hasFailed = true;
+    const message = `the pick policy '${exportName}' of channel '${channel}' failed: ${why}; it must answer with indices of the items that it was given, each once`;
+    onFailed(new TreadleError("channel.pick-failed", message, thrown));
+  };
+  const picked = (candidates: readonly ItemView[], take: TakeView): readonly number[] | undefined => {
+    const { worker, min, maxItems, maxWeight, loadWeight } = take;
+    const items = candidates.map(({ key, weight, priority, sizeBytes }) => ({ key, weight, priority, sizeBytes }));
+    try {
+      const answer = pick(items, { worker, min, maxItems, maxWeight, loadWeight });
+      const problem = problemOf(answer, items.length);
+      if (problem === undefined) return answer;
+      fail(`'${exportName}' ${problem}; it was given ${items.length} items`);
+    } catch (cause) {
+      fail(cause instanceof Error ? cause.message : String(cause), { cause });
+    }
+    return undefined;
+  };
   return {
     name: exportName,
-    select(candidates, { worker, min, maxItems, maxWeight, loadWeight }) {
-      if (hasFailed) return inPutOrder(candidates);
-      const items = candidates.map(({ key, weight, priority, sizeBytes }) => ({ key, weight, priority, sizeBytes }));
-      try {
-        const picked = pick(items, { worker, min, maxItems, maxWeight, loadWeight });
-        const problem = problemOf(picked, items.length);
-        if (problem === undefined) return picked;
-        throw new TreadleError("channel.pick-failed", `'${exportName}' ${problem}; it was given ${items.length} items`);
-      } catch (cause) {
-        hasFailed = true;
-        const message = cause instanceof Error ? cause.message : String(cause);
-        onFailed(
-          new TreadleError(
-            "channel.pick-failed",
-            `the pick policy '${exportName}' of channel '${channel}' failed: ${message}; it must answer with indices of the items that it was given, each once`,
-            { cause },
-          ),
-        );
-        return inPutOrder(candidates);
-      }
-    },
+    select: (candidates, take) =>
+      (hasFailed ? undefined : picked(candidates, take)) ?? candidates.map((_, index) => index),
   };
 }
 
