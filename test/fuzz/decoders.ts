@@ -239,7 +239,9 @@ export const textRows: readonly Row<string>[] = [
   },
   {
     name: "proof of an entry",
-    sound: anyJson.map((body) => JSON.stringify({ incarnation: 1, body, proof: member.prove("run.r", 1, body) })),
+    sound: anyJson.map((body) =>
+      JSON.stringify({ incarnation: 1, version: 0, body, proof: member.prove("run.r", 1, body) }),
+    ),
     decode: (text) => {
       const entry = readEntry(text);
       if (entry) asker.sealKeyOf("run.r", entry.incarnation, entry.body, entry.proof);
@@ -281,7 +283,7 @@ export const textRows: readonly Row<string>[] = [
   },
   {
     name: "entry of the control plane",
-    sound: anyJson.map((body) => JSON.stringify({ incarnation: 1, body })),
+    sound: anyJson.map((body) => JSON.stringify({ incarnation: 1, version: 0, body })),
     decode: readEntry,
     refuses: [],
   },
@@ -293,7 +295,7 @@ export const textRows: readonly Row<string>[] = [
       const body = readJson(z.unknown(), text);
       if (body === undefined) return;
       for (const incarnation of [1, 1, 2, 2]) {
-        state.entry({ kind: "node", name: "a", incarnation, body }, 0);
+        state.entry({ kind: "node", name: "a", incarnation, body }, 0, 0);
         state.beat("node", "a", incarnation, 0);
       }
     },

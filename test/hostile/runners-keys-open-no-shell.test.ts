@@ -36,7 +36,11 @@ const project = (): string => join(folder, "project");
 
 async function planeOf(role: "runner" | "node", name?: string): Promise<ControlPlane> {
   const values = await clusterValues(join(folder, "keys"), { role, name });
-  return openNatsControlPlane({ nats: NatsConfig.parse({ ...values, url: server.url }), name: role });
+  return openNatsControlPlane({
+    nats: NatsConfig.parse({ ...values, url: server.url }),
+    name: role,
+    keepsRecords: role === "runner",
+  });
 }
 
 beforeAll(async () => {
@@ -116,11 +120,7 @@ test("NP3: the key is no node's: the server lets it read no command to a node, a
   };
   for (const subject of ["treadle.command.node.>", "treadle.command.node.a.*", "_INBOX.>", ">"])
     await isDenied(() => stranger.subscribe(subject, { callback: () => {} }), `listening to '${subject}'`);
-  for (const subject of [
-    "treadle.beat.node.a",
-    "$KV.treadle-members.node.a",
-    "$JS.API.STREAM.DELETE.KV_treadle-members",
-  ])
+  for (const subject of ["treadle.beat.node.a", "treadle.entry.node.a", "$JS.API.STREAM.DELETE.KV_treadle-records"])
     await isDenied(() => stranger.publish(subject, "{}"), `saying '${subject}'`);
   await stranger.close();
 });

@@ -24,7 +24,11 @@ const done: unknown[] = [];
 async function planeOf(role: "runner" | "node", name?: string, cluster = folder): Promise<ControlPlane> {
   const values = await clusterValues(cluster, { role, name });
   const nats = NatsConfig.parse({ ...values, url: server.url });
-  const plane = await openNatsControlPlane({ nats, name: `${role} ${name ?? ""}` });
+  const plane = await openNatsControlPlane({
+    nats,
+    name: `${role} ${name ?? ""}`,
+    keepsRecords: role === "runner",
+  });
   open.push(plane);
   return plane;
 }
@@ -125,25 +129,29 @@ describe("at servers that 'treadle cluster init' has configured", () => {
     "treadle.command.node.b.1",
     "treadle.beat.node.a",
     "treadle.beat.run.run-1",
-    "$KV.treadle-members.node.a",
-    "$KV.treadle-members.run.run-1",
+    "treadle.entry.node.a",
+    "treadle.entry.run.run-1",
+    "$KV.treadle-members.node.b",
     "$KV.treadle-records.run-1",
     "$KV.treadle-journals.run-1.n.000000001",
     "$O.treadle-runs.C.x",
-    "$JS.API.STREAM.DELETE.KV_treadle-members",
+    "$JS.API.INFO",
+    "$JS.API.STREAM.INFO.KV_treadle-records",
+    "$JS.API.STREAM.CREATE.KV_treadle-records",
     "$JS.API.STREAM.DELETE.KV_treadle-journals",
-    "$JS.API.STREAM.UPDATE.KV_treadle-members",
+    "$JS.API.STREAM.UPDATE.KV_treadle-records",
     "$JS.API.STREAM.MSG.GET.KV_treadle-journals",
+    "$JS.API.DIRECT.GET.KV_treadle-records",
     "$JS.API.STREAM.PURGE.KV_treadle-journals",
-    "$JS.API.STREAM.CREATE.EVERYTHING",
+    "$JS.API.CONSUMER.CREATE.KV_treadle-records.x",
     "_INBOX.UANOTHERKEY.nuid.token",
   ];
   const notForRunners = [
     "treadle.beat.node.a",
     "treadle.topic.log.run-1",
-    "$KV.treadle-members.node.a",
+    "treadle.entry.node.a",
     "$JS.API.STREAM.DELETE.KV_treadle-journals",
-    "$JS.API.STREAM.UPDATE.KV_treadle-members",
+    "$JS.API.STREAM.UPDATE.KV_treadle-records",
     "$JS.API.STREAM.CREATE.EVERYTHING",
     "_INBOX.UANOTHERKEY.nuid.token",
   ];
@@ -177,7 +185,13 @@ describe("in an account that everybody shares", () => {
   const heard: { subject: string; text: string }[] = [];
   const commands = () => heard.filter(({ subject }) => subject.includes(".command.node.a."));
   const say = async (text: string, subject = commands()[0]?.subject ?? ""): Promise<string> =>
-    (await stranger.request(subject, text, { timeout: timeoutMs })).string();
+    (
+      await stranger.request(subject, text, {
+        timeout: timeoutMs,
+        noMux: true,
+        reply: `_INBOX.answer.${crypto.randomUUID()}`,
+      })
+    ).string();
 
   beforeAll(async () => {
     server = await startNatsServer();
@@ -231,6 +245,41 @@ describe("in an account that everybody shares", () => {
     expect(done).toEqual([["a", "spawn", spawnOf(1)]]);
   });
 
+  test("CP4: an answer goes where members get answers, and nowhere else, even where the server would take it there", async () => {
+    const { text, subject } = commands()[0] ?? { text: "", subject: "" };
+    const before = heard.length;
+    for (const reply of [
+      "treadle.beat.node.victim",
+      "$JS.API.STREAM.PURGE.KV_treadle-records",
+      "_INBOX.victim",
+      "_INBOX.answer.>",
+    ]) {
+      stranger.publish(subject, text, { reply });
+    }
+    expect(await say(text)).toContain("control-plane.untrusted"); // what was asked before has been answered
+    await stranger.flush();
+    const said = heard.slice(before).map((each) => each.subject);
+    expect(said.filter((each) => /victim|PURGE|INBOX\.answer\.>/.test(each))).toEqual([]);
+  });
+
+  test("CP1: what is not signed displaces nobody, and ends no agent", async () => {
+    const a = await memberOf(runner, "a");
+    const forged = { incarnation: a.incarnation + 1, version: 0, body: { cpus: 64 } };
+    const changes: unknown[] = [];
+    const stop = runner.onMember("node", (change) => changes.push(change));
+    stranger.publish("treadle.entry.node.a", JSON.stringify(forged));
+    stranger.publish(
+      "treadle.entry.node.a",
+      JSON.stringify({ ...forged, proof: { from: "x", seal: "y", signature: "z" } }),
+    );
+    stranger.publish("treadle.ask.node.a", JSON.stringify(forged));
+    await stranger.flush();
+    expect(await runner.command(a, "spawn", spawnOf(5), { timeoutMs })).toEqual({ pid: 7, secret });
+    expect(runner.members("node").find(({ name }) => name === "a")).toEqual(a);
+    expect(changes).toEqual([]);
+    stop();
+  });
+
   test("TR4: a node that a stranger has announced gets nothing to read, however it names its key", async () => {
     const proof = { from: `U${"A".repeat(55)}`, seal: `X${"A".repeat(55)}`, signature: "AAAA" };
     const liar = await openNatsControlPlane({ nats: NatsConfig.parse({ url: server.url }), name: "liar" });
@@ -246,17 +295,17 @@ describe("in an account that everybody shares", () => {
 test.each([
   ["sources", { sources: [{ name: "KV_treadle-journals" }] }],
   ["republish", { republish: { src: ">", dest: "stolen.>" } }],
-  ["treadle.topic", { subjects: ["$KV.treadle-members.>", "treadle.topic.>"] }],
+  ["treadle.topic", { subjects: ["$KV.treadle-records.>", "treadle.topic.>"] }],
 ])(
-  "nothing is kept in a stream that a node's key has made first, with '%s', and the refusal names it",
+  "nothing is kept in a stream that somebody has made first, with '%s', and the refusal names it",
   async (what, trap) => {
     server = await startNatsServer({ args: ["-c", `${folder}/nats.conf`] });
-    const seed = await seedOf("node-b.nk");
-    const stranger = await connectStranger(server.url, seed);
-    const key = parseTrust(await readFile(`${folder}/trust`, "utf8"), "trust").find(({ name }) => name === "b")?.key;
+    const stranger = await connectStranger(server.url, await seedOf("runner.nk"));
+    const trusted = parseTrust(await readFile(`${folder}/trust`, "utf8"), "trust");
+    const key = trusted.find(({ role }) => role === "runner")?.key;
     const inbox = `_INBOX.${key}`;
     const answer = stranger.subscribe(`${inbox}.x`, { max: 1 });
-    const honest = { name: "KV_treadle-members", subjects: ["$KV.treadle-members.>"], max_msgs_per_subject: 1 };
+    const honest = { name: "KV_treadle-records", subjects: ["$KV.treadle-records.>"], max_msgs_per_subject: 1 };
     const config = {
       ...honest,
       storage: "file",
@@ -265,13 +314,13 @@ test.each([
       deny_delete: true,
       ...trap,
     };
-    stranger.publish("$JS.API.STREAM.CREATE.KV_treadle-members", JSON.stringify(config), { reply: `${inbox}.x` });
+    stranger.publish("$JS.API.STREAM.CREATE.KV_treadle-records", JSON.stringify(config), { reply: `${inbox}.x` });
     for await (const message of answer) expect(message.string()).not.toContain('"error"');
     const opened = planeOf("runner").then(
       () => "opened",
       (error: TreadleError) => `${error.code}: ${error.message}`,
     );
-    expect(await opened).toMatch(/^control-plane.refused: .*'KV_treadle-members'.*nats stream rm/);
+    expect(await opened).toMatch(/^control-plane.refused: .*'KV_treadle-records'.*nats stream rm/);
     expect(await opened).toContain(what);
     await stranger.close();
     await close();

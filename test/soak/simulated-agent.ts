@@ -85,14 +85,14 @@ export class SimulatedAgent {
     else act();
   }
 
-  /** The registry keeps what it was told, and tells it when it can be reached. */
+  /** Whoever hears a beat without its entry asks for that, so it is told when it can be reached. */
   runnerAnnounced(incarnation: number): void {
     const tell = () => {
       if (!this.isAlive || incarnation !== this.cluster.runnerIncarnation) return;
       if (!this.cluster.network.hasBus(this.node, "runner")) this.cluster.network.after(200, tell);
       else
         this.run(() =>
-          this.#runsChanged(this.#runs.entry({ kind: "run", name: "run", incarnation, body: {} }, this.nowMs)),
+          this.#runsChanged(this.#runs.entry({ kind: "run", name: "run", incarnation, body: {} }, 0, this.nowMs)),
         );
     };
     this.cluster.network.after(5, tell);

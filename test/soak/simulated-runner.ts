@@ -115,7 +115,7 @@ export class SimulatedRunner {
 
   entered(node: string, incarnation: number): void {
     this.run(() =>
-      this.#changed(this.#membership.entry({ kind: "node", name: node, incarnation, body: {} }, this.nowMs)),
+      this.#changed(this.#membership.entry({ kind: "node", name: node, incarnation, body: {} }, 0, this.nowMs)),
     );
   }
 

@@ -64,7 +64,8 @@ export async function openNode(options: NodeOptions): Promise<Node> {
   const spans = isSpanExportWanted(options.otlp)
     ? await openNodeSpans(name, { config: options.otlp, onNotice })
     : inertNodeSpans;
-  const plane = await openNatsControlPlane({ nats, name: `treadle node ${name}` }).catch(async (error: Error) => {
+  const asNode = { nats, name: `treadle node ${name}`, keepsRecords: false };
+  const plane = await openNatsControlPlane(asNode).catch(async (error: Error) => {
     await spans.close(lastSpansMs, error.message);
     await metrics?.close();
     throw error;

@@ -1,8 +1,22 @@
+import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { protocolError } from "../protocol-error.ts";
 
 /** Levels of nesting in one message. Whatever walks a value calls itself for each, and the stack has an end. */
 const maxDepth = 128;
+
+/** Below what servers take unless told otherwise, with room for signatures and seals. */
+const maxTextBytes = 900_000;
+
+/** Throws `link.frame-too-large` on what is larger than a message may be. */
+export function boundedText(text: string, what: string): string {
+  const bytes = Buffer.byteLength(text);
+  if (bytes <= maxTextBytes) return text;
+  throw new TreadleError(
+    "link.frame-too-large",
+    `${what} takes '${bytes}' bytes over the control plane, at most ${maxTextBytes} are allowed; pass less in it`,
+  );
+}
 
 /** Throws `link.protocol` on what is no JSON or is nested deeper than any message. */
 export function parseBounded(text: string): unknown {

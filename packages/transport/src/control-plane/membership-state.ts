@@ -1,19 +1,20 @@
 /**
- * Who is there. Pure: told what the registry holds, which beats arrive and when, it answers with what changed.
+ * Who is there. Pure: told which entries and beats arrive and when, it answers with what changed.
  *
- * M1 a member is there from the first beat of the incarnation that its entry names, until it says goodbye, its entry goes,
- *    another incarnation takes its name, or it is silent for longer than the lease.
+ * M1 a member is there from the first beat of the incarnation that its entry names, until it says goodbye, a newer
+ *    incarnation takes its name, or it is silent for longer than the lease.
  * M2 for each member `joined` and `left` alternate, beginning with `joined`.
  * M3 time during which this process was cut off, or did not run, is nobody's silence: everyone has a full lease afterwards.
- * M4 nothing of an incarnation older than the entry's counts.
- * M5 names that only beats name are forgotten after a lease, and the oldest of them when they are many.
+ * M4 while a member is there, nothing of an older incarnation counts.
+ * M5 when there are many names, the oldest of those under which nobody is there is forgotten for a new one.
  */
 import type { Member, MemberKind, MembershipChange } from "@treadle/contracts";
 
 const maxNames = 10_000;
 
 type Known = {
-  entry: Member | undefined;
+  /** and how often it had changed */
+  entry: { readonly member: Member; readonly version: number } | undefined;
   /** the newest incarnation that was heard, and when */
   heard: { readonly incarnation: number; readonly atMs: number } | undefined;
   present: Member | undefined;
@@ -40,32 +41,44 @@ export class MembershipState {
     return present.filter((member): member is Member => member?.kind === kind);
   }
 
-  /** The registry holds this entry now. */
-  entry(member: Member, nowMs: number): MembershipChange[] {
-    const known = this.#of(member.kind, member.name);
+  /** The newest that is known under that name, whether or not it is there. */
+  incarnation(kind: MemberKind, name: string): number {
+    return this.#known.get(`${kind}.${name}`)?.entry?.member.incarnation ?? 0;
+  }
+
+  /** Whether its entry would be of one that is older than who is there. */
+  isOutdated(kind: MemberKind, name: string, incarnation: number): boolean {
+    const present = this.#known.get(`${kind}.${name}`)?.present;
+    return present !== undefined && present.incarnation > incarnation;
+  }
+
+  /** Whether the entry that such a beat speaks of is not known. */
+  lacks(kind: MemberKind, name: string, incarnation: number, version: number): boolean {
+    if (this.isOutdated(kind, name, incarnation)) return false;
+    const entry = this.#known.get(`${kind}.${name}`)?.entry;
+    return entry?.member.incarnation !== incarnation || entry.version < version;
+  }
+
+  /** A member says what it is. */
+  entry(member: Member, version: number, nowMs: number): MembershipChange[] {
+    const { kind, name, incarnation } = member;
+    if (this.isOutdated(kind, name, incarnation) || !this.#makeRoomFor(`${kind}.${name}`)) return []; // M4, M5
+    const known = this.#of(kind, name);
     const { present } = known;
-    known.entry = member;
+    known.entry = { member, version };
     if (present === undefined) return this.#joinIfHeard(known, nowMs);
-    if (present.incarnation === member.incarnation) {
+    if (present.incarnation === incarnation) {
       known.present = member;
       return JSON.stringify(present.body) === JSON.stringify(member.body) ? [] : [{ type: "changed", member }];
     }
     known.present = undefined;
-    const reason = `another process announced itself as '${member.name}'`;
+    const reason = `another process announced itself as '${name}'`;
     return [{ type: "left", member: present, reason }, ...this.#joinIfHeard(known, nowMs)];
   }
 
-  /** The registry holds no entry of that name any more. */
-  removed(kind: MemberKind, name: string): MembershipChange[] {
-    const known = this.#of(kind, name);
-    known.entry = undefined;
-    return this.#leave(known, "it withdrew");
-  }
-
   beat(kind: MemberKind, name: string, incarnation: number, nowMs: number): MembershipChange[] {
-    if (!this.#known.has(`${kind}.${name}`) && !this.#hasRoom()) return []; // M5
+    if (this.isOutdated(kind, name, incarnation) || !this.#makeRoomFor(`${kind}.${name}`)) return []; // M4, M5
     const known = this.#of(kind, name);
-    if (known.entry !== undefined && incarnation < known.entry.incarnation) return []; // M4
     known.heard = { incarnation, atMs: nowMs };
     return known.present === undefined ? this.#joinIfHeard(known, nowMs) : [];
   }
@@ -102,10 +115,10 @@ export class MembershipState {
 
   #joinIfHeard(known: Known, nowMs: number): MembershipChange[] {
     const { entry, heard } = known;
-    if (entry === undefined || heard?.incarnation !== entry.incarnation) return [];
+    if (entry === undefined || heard?.incarnation !== entry.member.incarnation) return [];
     if (nowMs - heard.atMs > this.#leaseMs) return [];
-    known.present = entry;
-    return [{ type: "joined", member: entry }];
+    known.present = entry.member;
+    return [{ type: "joined", member: entry.member }];
   }
 
   #leave(known: Known, reason: string): MembershipChange[] {
@@ -120,10 +133,10 @@ export class MembershipState {
     }
   }
 
-  /** Makes it, where somebody is there whom nothing but a beat names. */
-  #hasRoom(): boolean {
-    if (this.#known.size < maxNames) return true;
-    for (const [key, { entry }] of this.#known) if (entry === undefined) return this.#known.delete(key);
+  /** Where it is known, or somebody can be forgotten for it. */
+  #makeRoomFor(key: string): boolean {
+    if (this.#known.has(key) || this.#known.size < maxNames) return true;
+    for (const [each, { present }] of this.#known) if (present === undefined) return this.#known.delete(each);
     return false;
   }
 

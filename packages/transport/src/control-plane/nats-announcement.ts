@@ -1,99 +1,121 @@
-/** An announcement's entry in the bucket of members, and who may write it: the highest incarnation of its name. */
+/** What a member says of itself over NATS: its entry, whenever it changes or somebody asks, and beats. */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Announcement } from "@treadle/contracts";
+import type { Announcement, MemberKind } from "@treadle/contracts";
 import { z } from "zod";
-import { readJson } from "./bounded-json.ts";
+import { boundedText, readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
+import type { Presence } from "./nats-messages.ts";
 import { EntryProof, type Trust } from "./trust.ts";
 
-/** Writes by compare-and-set that lose against others so often are given up. */
-export const announceAttempts = 10;
 const withdrawTimeoutMs = 3000;
 
-const Entry = z.object({ incarnation: z.int().positive(), body: z.unknown(), proof: EntryProof.optional() });
+const Version = z.int().nonnegative();
+const Entry = z.object({
+  incarnation: z.int().positive(),
+  version: Version,
+  body: z.unknown(),
+  proof: EntryProof.optional(),
+});
+const Beat = z.object({ incarnation: z.int(), version: Version.optional(), goodbye: z.string().max(1000).optional() });
+const Kind = z.enum(["node", "run"]);
+
+export const readEntry = (data: string): z.infer<typeof Entry> | undefined => readJson(Entry, data);
+export const readBeat = (data: string): z.infer<typeof Beat> | undefined => readJson(Beat, data);
+
+/** Whose it is, of a subject that ends so. */
+export function memberIn(subject: string): { readonly kind: MemberKind; readonly name: string } | undefined {
+  const [kind, name] = subject.split(".").slice(-2);
+  const known = Kind.safeParse(kind);
+  return known.success && name !== undefined ? { kind: known.data, name } : undefined;
+}
+
+/**
+ * Microseconds of the wall clock as it was when this process began: later announcements of one process are above its earlier
+ * ones, whatever is done to the clock, and those of different processes do not meet.
+ */
+export const incarnationNow = (): number => Math.floor((performance.timeOrigin + performance.now()) * 1000);
+
+export type AnnouncementOptions = {
+  readonly prefix: string;
+  /** as `node.a` */
+  readonly key: string;
+  readonly incarnation: number;
+  readonly body: unknown;
+  readonly trust: Trust | undefined;
+  readonly intervalMs: number;
+  /** stops answering commands */
+  readonly end: () => Promise<void>;
+};
 
 export class NatsAnnouncement implements Announcement {
   readonly key: string;
   readonly incarnation: number;
   readonly #connection: NatsConnection;
-  readonly #bucket: string;
-  readonly #ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> };
+  readonly #options: AnnouncementOptions;
   readonly #replacedListeners: (() => void)[] = [];
-  readonly #trust: Trust | undefined;
-  #body: unknown;
+  #presence: Awaited<ReturnType<NatsConnection["present"]>> | undefined;
+  #version = 0;
   #isOver = false;
+  #isReplaced = false;
 
-  constructor(
-    connection: NatsConnection,
-    bucket: string,
-    key: string,
-    incarnation: number,
-    body: unknown,
-    trust: Trust | undefined,
-    ports: { readonly goodbye: (reason: string) => void; readonly end: () => Promise<void> },
-  ) {
+  constructor(connection: NatsConnection, options: AnnouncementOptions) {
     this.#connection = connection;
-    this.#bucket = bucket;
-    this.key = key;
-    this.incarnation = incarnation;
-    this.#body = body;
-    this.#trust = trust;
-    this.#ports = ports;
+    this.#options = options;
+    this.key = options.key;
+    this.incarnation = options.incarnation;
+  }
+
+  /** Resolves when the server has been told. Rejects with `link.frame-too-large`. */
+  async start(): Promise<void> {
+    this.#presence = await this.#connection.present(this.#presenceOf(this.#options.body));
+    if (this.#isOver) this.#presence.end();
   }
 
   async update(body: unknown): Promise<void> {
-    this.#body = body;
-    await this.#write();
+    if (this.#isOver) return;
+    this.#version++;
+    await this.#presence?.become(this.#presenceOf(body));
   }
 
-  /** A node's entry stays, so that its next incarnation is a higher one (CP1); it counts only while it beats. */
   async withdraw(reason: string): Promise<void> {
     if (this.#isOver) return;
-    this.#isOver = true;
-    this.#ports.goodbye(reason);
-    const isRun = this.key.startsWith("run.");
-    const said = this.#ports.end().then(() => (isRun ? this.#connection.delete(this.#bucket, this.key) : undefined));
+    const { prefix, end } = this.#options;
+    this.#stop();
+    const goodbye = JSON.stringify({ incarnation: this.incarnation, goodbye: reason });
+    this.#connection.publish(`${prefix}.beat.${this.key}`, goodbye);
     // While the server is away nothing can be said, and nobody needs to wait for it: silence says the same.
-    await Promise.race([said.catch(() => {}), delay(withdrawTimeoutMs, undefined, { ref: false })]);
+    await Promise.race([end().catch(() => {}), delay(withdrawTimeoutMs, undefined, { ref: false })]);
   }
 
   onReplaced(listener: () => void): void {
-    this.#replacedListeners.push(listener);
+    if (this.#isReplaced) queueMicrotask(listener);
+    else this.#replacedListeners.push(listener);
   }
 
   replaced(): void {
     if (this.#isOver) return;
-    this.#isOver = true;
-    void this.#ports.end().catch(() => {}); // the connection has ended
+    this.#isReplaced = true;
+    this.#stop();
+    void this.#options.end().catch(() => {}); // the connection has ended
     for (const listener of this.#replacedListeners) listener();
   }
 
-  /** A server that keeps nothing over its restart has forgotten us. */
-  refreshed(): void {
-    void this.#write().catch(() => {}); // the next reconnection tries again
+  #stop(): void {
+    this.#isOver = true;
+    this.#presence?.end();
   }
 
-  async #write(): Promise<void> {
-    for (let attempt = 0; attempt < announceAttempts && !this.#isOver; attempt++) {
-      const present = await this.#connection.get(this.#bucket, this.key);
-      const entry = readEntry(present?.data);
-      if (entry !== undefined && entry.incarnation > this.incarnation) {
-        this.replaced();
-        return;
-      }
-      const data = entryOf(this.key, this.incarnation, this.#body, this.#trust);
-      if (present?.data === data) return;
-      if ((await this.#connection.put(this.#bucket, this.key, data, present?.revision ?? 0)) === "put") return;
-    }
+  #presenceOf(body: unknown): Presence {
+    const { prefix, key, incarnation, trust, intervalMs } = this.#options;
+    const version = this.#version;
+    const proof = trust === undefined ? {} : { proof: trust.prove(key, incarnation, body) };
+    const entry = boundedText(JSON.stringify({ incarnation, version, body, ...proof }), `what '${key}' says of itself`);
+    return {
+      beat: { subject: `${prefix}.beat.${key}`, data: JSON.stringify({ incarnation, version }) },
+      entry: { subject: `${prefix}.entry.${key}`, data: entry },
+      intervalMs,
+      probe: `${prefix}.probe`,
+      ask: `${prefix}.ask.${key}`,
+    };
   }
-}
-
-export function readEntry(data: string | undefined): z.infer<typeof Entry> | undefined {
-  return data === undefined ? undefined : readJson(Entry, data);
-}
-
-/** What is written of an announcement. */
-export function entryOf(key: string, incarnation: number, body: unknown, trust: Trust | undefined): string {
-  const proof = trust === undefined ? {} : { proof: trust.prove(key, incarnation, body) };
-  return JSON.stringify({ incarnation, body, ...proof });
 }

@@ -5,12 +5,13 @@ import type {
   FromThread,
   NatsThreadOptions,
   ObjectSource,
+  Presence,
   StoredEntry,
   ThreadFailure,
   ToThread,
 } from "./nats-messages.ts";
 
-/** A revision that is not the expected one is a result, not an error. */
+/** That something is there already is a result, not an error. */
 export type PutOutcome = "put" | "conflict";
 
 type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => void };
@@ -31,9 +32,7 @@ export class NatsConnection {
   readonly #where: string;
   readonly #waiting = new Map<number, Waiting>();
   readonly #messages = new Map<number, (subject: string, data: string, reply: string | undefined) => void>();
-  readonly #entries = new Map<number, (key: string, data: string | undefined) => void>();
   readonly #connectionListeners: ((isConnected: boolean) => void)[] = [];
-  readonly #refreshListeners: (() => void)[] = [];
   readonly #exited: Promise<void>;
   #isConnected = false;
   #lastId = 0;
@@ -76,11 +75,6 @@ export class NatsConnection {
     this.#connectionListeners.push(listener);
   }
 
-  /** Called some time after each reconnection, when buckets can be used again, and watches are up to date. */
-  onRefreshed(listener: () => void): void {
-    this.#refreshListeners.push(listener);
-  }
-
   publish(subject: string, data: string): void {
     this.#post({ type: "publish", subject, data });
   }
@@ -108,18 +102,14 @@ export class NatsConnection {
     await this.#ask({ type: "bucket", bucket, replicas });
   }
 
-  async put(bucket: string, key: string, data: string, revision?: number): Promise<PutOutcome> {
-    const outcome = await this.#ask({ type: "put", bucket, key, data, revision });
+  /** `isNew`: only where nothing is there. */
+  async put(bucket: string, key: string, data: string, isNew = false): Promise<PutOutcome> {
+    const outcome = await this.#ask({ type: "put", bucket, key, data, isNew });
     return outcome === "conflict" ? "conflict" : "put";
   }
 
   get(bucket: string, key: string): Promise<StoredEntry | undefined> {
     return this.#ask({ type: "get", bucket, key }) as Promise<StoredEntry | undefined>;
-  }
-
-  /** Of an entry, also of one that was deleted; 0 when there never was one. */
-  revision(bucket: string, key: string): Promise<number> {
-    return this.#ask({ type: "revision", bucket, key }) as Promise<number>;
   }
 
   /** All entries, or those whose keys begin with `below` and a dot. */
@@ -160,21 +150,12 @@ export class NatsConnection {
     await this.#ask({ type: "object-delete", bucket, name });
   }
 
-  async delete(bucket: string, key: string): Promise<void> {
-    await this.#ask({ type: "delete", bucket, key });
-  }
-
-  /** Resolves when the listener knows what is there; after a reconnection it is told all of it again. */
-  async watch(bucket: string, listener: (key: string, data: string | undefined) => void): Promise<void> {
+  /** Resolves when the server has been told; what is returned says something else, or ends it. */
+  async present(presence: Presence): Promise<{ become(next: Presence): Promise<void>; end(): void }> {
     const id = ++this.#lastId;
-    this.#entries.set(id, listener);
-    await this.#askAs(id, { type: "watch", bucket });
-  }
-
-  beat(subject: string, data: string, options: { intervalMs: number; probe: string }): () => void {
-    const id = ++this.#lastId;
-    void this.#askAs(id, { type: "beat", subject, data, ...options }).catch(() => {}); // the connection has ended
-    return () => this.#post({ type: "beat-stop", id });
+    const become = async (next: Presence) => void (await this.#askAs(id, { type: "present", ...next }));
+    await become(presence);
+    return { become, end: () => this.#post({ type: "absent", id }) };
   }
 
   close(): Promise<void> {
@@ -205,17 +186,11 @@ export class NatsConnection {
       case "message":
         this.#messages.get(message.id)?.(message.subject, message.data, message.reply);
         break;
-      case "entry":
-        this.#entries.get(message.id)?.(message.key, message.data);
-        break;
       case "connection":
         this.#isConnected = message.isConnected;
         this.#opened?.resolve(undefined);
         this.#opened = undefined;
         for (const listener of this.#connectionListeners) listener(message.isConnected);
-        break;
-      case "refreshed":
-        for (const listener of this.#refreshListeners) listener();
         break;
       case "settled": {
         const { id, value, failure } = message;
@@ -248,7 +223,7 @@ export class NatsConnection {
       case "limit":
         return new TreadleError(
           "control-plane.refused",
-          `the NATS account at '${this.#where}' may keep no more: ${message}; raise what it may keep ('max_streams', 'max_mem', 'max_file' of its 'jetstream' in the server's configuration: a project takes 2 streams, 4 with durable runs), or remove streams that nobody needs ('nats stream ls')`,
+          `the NATS account at '${this.#where}' may keep no more: ${message}; raise what it may keep ('max_streams', 'max_mem', 'max_file' of its 'jetstream' in the server's configuration: a project takes 1 stream, 3 with durable runs), or remove streams that nobody needs ('nats stream ls')`,
         );
       case "foreign":
         return new TreadleError("control-plane.refused", `at the NATS server at '${this.#where}' ${message}`);

@@ -1,13 +1,18 @@
 /**
- * The control plane over NATS. Core messages carry what need not survive (beats, commands, events); two key-value buckets
- * of JetStream keep what must: who announced itself under which incarnation, and the records of runs.
+ * The control plane over NATS. Core messages carry what need not survive: entries, beats, commands, events. A key-value
+ * bucket of JetStream keeps what must, the records of runs. Nodes need no JetStream, which their keys may not ask.
  *
- * Works with servers from 2.9: no message expires by itself there, so leases are beats of our own.
+ * A member says what it is (its entry) when it announces itself, when that changes, when somebody probes, and when it is
+ * asked. Beats name the entry's incarnation and version, and whoever hears of one that it lacks asks for it.
  *
- * CP1 of two announcements under one name the later has the higher incarnation: it is written by compare-and-set.
+ * CP1 of two announcements under one name the later has the higher incarnation: it is above the clock's and above every one
+ *    that a member remembers, who tells it. Entries of older ones than who is there count nowhere.
  * CP2 commands are addressed to an incarnation, so one that is no more never acts on them.
  * CP3 where keys are given, no command passes in the clear, and none acts that a trusted key has not signed (`trust.ts`).
+ * CP4 an answer goes where members get answers, or nowhere: nobody has another say on a subject what it may not itself.
  */
+
+import { setTimeout as delay } from "node:timers/promises";
 import {
   type Announcement,
   type CommandHandler,
@@ -21,11 +26,12 @@ import {
 } from "@treadle/contracts";
 import { z } from "zod";
 import { answerTo, readAnswer } from "./answers.ts";
-import { parseBounded, readJson } from "./bounded-json.ts";
-import { mustKeep, throughElections } from "./elections.ts";
+import { boundedText, parseBounded, readJson } from "./bounded-json.ts";
+import { mustKeep } from "./elections.ts";
 import { MembershipState } from "./membership-state.ts";
-import { announceAttempts, entryOf, NatsAnnouncement, readEntry } from "./nats-announcement.ts";
+import { incarnationNow, memberIn, NatsAnnouncement, readBeat, readEntry } from "./nats-announcement.ts";
 import type { NatsConnection } from "./nats-connection.ts";
+import { isAnswer } from "./nkey-seed.ts";
 import { checkName, type NatsControlPlaneOptions, openNatsConnection, requireTrust } from "./open-nats-connection.ts";
 import { Trust } from "./trust.ts";
 
@@ -34,14 +40,20 @@ const beatsALease = 5;
 const tickMs = 250;
 /** Members answer a probe at once; this is how long the slowest may take to be seen from the start. */
 const probeMs = 300;
-const maxPayloadBytes = 900_000;
+/** Who remembers a newer one of a name says so at once. */
+const objectionMs = 100;
+const maxEntries = 10_000;
+const announceAttempts = 10;
 
-const Beat = z.object({ incarnation: z.int(), goodbye: z.string().max(1000).optional() });
 const Command = z.object({ method: z.string(), body: z.unknown() });
-const Kind = z.enum(["node", "run"]);
+
+export type NatsPlaneOptions = NatsControlPlaneOptions & {
+  /** false for nodes, whose keys ask nothing of JetStream: `keep` and `kept` are refused then */
+  readonly keepsRecords?: boolean;
+};
 
 /** Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
-export async function openNatsControlPlane(options: NatsControlPlaneOptions): Promise<ControlPlane> {
+export async function openNatsControlPlane(options: NatsPlaneOptions): Promise<ControlPlane> {
   const trust = Trust.of(options.nats);
   const connection = await openNatsConnection(options);
   const plane = new NatsControlPlane(connection, options, trust);
@@ -56,17 +68,20 @@ export async function openNatsControlPlane(options: NatsControlPlaneOptions): Pr
 
 class NatsControlPlane implements ControlPlane {
   readonly #connection: NatsConnection;
-  readonly #options: NatsControlPlaneOptions;
+  readonly #options: NatsPlaneOptions;
   readonly #prefix: string;
   readonly #state: MembershipState;
   readonly #memberListeners = new Set<(change: MembershipChange) => void>();
   readonly #announced = new Set<NatsAnnouncement>();
   readonly #trust: Trust | undefined;
-  /** by kind and name: how that member is written to, which throws where it is not trusted */
-  readonly #sealKeys = new Map<string, { readonly incarnation: number; readonly key: () => string }>();
+  /** by kind and name: the entry as it was heard, and how that member is written to, which throws where it is not trusted */
+  readonly #entries = new Map<
+    string,
+    { readonly incarnation: number; readonly data: string; readonly sealKey: () => string }
+  >();
   #ticker: NodeJS.Timeout | undefined;
 
-  constructor(connection: NatsConnection, options: NatsControlPlaneOptions, trust: Trust | undefined) {
+  constructor(connection: NatsConnection, options: NatsPlaneOptions, trust: Trust | undefined) {
     this.#trust = trust;
     this.#connection = connection;
     this.#options = options;
@@ -78,30 +93,26 @@ class NatsControlPlane implements ControlPlane {
     return this.#connection.isConnected;
   }
 
-  get #members(): string {
-    return `${this.#prefix}-members`;
-  }
-
   get #records(): string {
     return `${this.#prefix}-records`;
   }
 
   async open(): Promise<void> {
-    const { replicas } = this.#options.nats;
-    for (const bucket of [this.#members, this.#records]) {
-      await mustKeep(() => this.#connection.openBucket(bucket, replicas));
-    }
+    const { nats, keepsRecords = true } = this.#options;
+    if (keepsRecords) await mustKeep(() => this.#connection.openBucket(this.#records, nats.replicas));
     this.#connection.onConnection((isConnected) => {
       this.#state.connection(isConnected, performance.now());
+      if (isConnected) this.#probe(); // what happened meanwhile is asked for, rather than hoped for
     });
-    this.#connection.onRefreshed(() => {
-      for (const announcement of this.#announced) announcement.refreshed();
-    });
+    await this.#connection.subscribe(`${this.#prefix}.entry.*.*`, (subject, data) => this.#entered(subject, data));
     await this.#connection.subscribe(`${this.#prefix}.beat.*.*`, (subject, data) => this.#heard(subject, data));
-    await throughElections(() => this.#connection.watch(this.#members, (key, data) => this.#entered(key, data)));
-    this.#connection.publish(`${this.#prefix}.probe`, "");
-    await new Promise((resolve) => setTimeout(resolve, probeMs));
+    this.#probe();
+    await delay(probeMs);
     this.#ticker = setInterval(() => this.#tell(this.#state.tick(performance.now())), tickMs);
+  }
+
+  #probe(): void {
+    this.#connection.publish(`${this.#prefix}.probe`, "");
   }
 
   onConnection(listener: (isConnected: boolean) => void): void {
@@ -112,47 +123,59 @@ class NatsControlPlane implements ControlPlane {
     checkName(kind, name);
     requireTrust(this.#options.nats);
     const connection = this.#connection;
+    const { leaseMs } = this.#options.nats;
     const key = `${kind}.${name}`;
-    let incarnation = 0;
-    for (let attempt = 0; incarnation === 0; attempt++) {
-      if (attempt === announceAttempts) {
-        throw new TreadleError(
-          "control-plane.unreachable",
-          `${kind} '${name}' could not be announced: others announce the same name all the time`,
-        );
-      }
-      await throughElections(async () => {
-        const before = await connection.get(this.#members, key);
-        // No incarnation is above the revision that it was written as, while servers keep what they had; so one above that
-        // of a withdrawal is new.
-        const revision = before?.revision ?? (await connection.revision(this.#members, key));
-        const next = (readEntry(before?.data)?.incarnation ?? revision) + 1;
-        const data = entryOf(key, next, body, this.#trust);
-        const outcome = await connection.put(this.#members, key, data, revision); // CP1
-        if (outcome === "put") incarnation = next;
+    let newest = this.#state.incarnation(kind, name);
+    const stopListening = await connection.subscribe(`${this.#prefix}.ask.${key}`, (_, data) => {
+      newest = Math.max(newest, this.#objection(key, data));
+    });
+    for (let attempt = 0; attempt < announceAttempts; attempt++) {
+      const incarnation = Math.max(incarnationNow(), newest + 1); // CP1
+      const stopServing = await connection.subscribe(
+        `${this.#prefix}.command.${key}.${incarnation}`, // CP2
+        (subject, data, reply) => void this.#answer(kind, handler, subject, data, reply),
+      );
+      const announcement = new NatsAnnouncement(connection, {
+        prefix: this.#prefix,
+        key,
+        incarnation,
+        body,
+        trust: this.#trust,
+        intervalMs: Math.min(maxBeatMs, leaseMs / beatsALease),
+        end: async () => {
+          this.#announced.delete(announcement);
+          await stopServing();
+        },
       });
+      this.#announced.add(announcement);
+      await announcement.start();
+      await delay(objectionMs);
+      if (newest < incarnation) {
+        await stopListening();
+        return announcement;
+      }
+      await announcement.withdraw("it begins again above one that it did not know");
     }
-    const stopServing = await connection.subscribe(
-      `${this.#prefix}.command.${key}.${incarnation}`, // CP2
-      (subject, data, reply) => void this.#answer(kind, handler, subject, data, reply),
+    await stopListening();
+    throw new TreadleError(
+      "control-plane.unreachable",
+      `${kind} '${name}' could not be announced: others announce the same name all the time`,
     );
-    const stopBeating = connection.beat(`${this.#prefix}.beat.${key}`, JSON.stringify({ incarnation }), {
-      intervalMs: Math.min(maxBeatMs, this.#options.nats.leaseMs / beatsALease),
-      probe: `${this.#prefix}.probe`,
-    });
-    const announcement = new NatsAnnouncement(connection, this.#members, key, incarnation, body, this.#trust, {
-      goodbye: (reason) => {
-        stopBeating();
-        connection.publish(`${this.#prefix}.beat.${key}`, JSON.stringify({ incarnation, goodbye: reason }));
-      },
-      end: () => {
-        stopBeating();
-        this.#announced.delete(announcement);
-        return stopServing();
-      },
-    });
-    this.#announced.add(announcement);
-    return announcement;
+  }
+
+  /** The incarnation of the entry by which somebody objects to one that is older; 0 where it is no such entry. */
+  #objection(key: string, data: string): number {
+    const entry = readEntry(data);
+    return entry === undefined || !this.#isTrusted(key, entry) ? 0 : entry.incarnation;
+  }
+
+  #isTrusted(key: string, { incarnation, body, proof }: NonNullable<ReturnType<typeof readEntry>>): boolean {
+    try {
+      this.#trust?.sealKeyOf(key, incarnation, body, proof);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   members(kind: MemberKind): readonly Member[] {
@@ -176,7 +199,7 @@ class NatsControlPlane implements ControlPlane {
     const subject = `${this.#prefix}.command.${kind}.${checkName(kind, name)}.${incarnation}`;
     const plain = JSON.stringify({ method, body });
     const asked = this.#trust?.ask(subject, plain, this.#sealKeyOf(kind, name, incarnation));
-    const text = bounded(asked?.text ?? plain, `'${method}'`);
+    const text = boundedText(asked?.text ?? plain, `'${method}'`);
     const answer = await this.#connection.request(subject, text, timeoutMs).catch((cause: TreadleError) => {
       if (cause.code === "node.lost") {
         throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
@@ -191,13 +214,13 @@ class NatsControlPlane implements ControlPlane {
 
   /** Of the incarnation that is there: an entry may have come later than the beat. */
   #sealKeyOf(kind: MemberKind, name: string, incarnation: number): string {
-    const known = this.#sealKeys.get(`${kind}.${name}`);
-    if (known?.incarnation === incarnation) return known.key();
+    const known = this.#entries.get(`${kind}.${name}`);
+    if (known?.incarnation === incarnation) return known.sealKey();
     throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
   }
 
   publish(topic: string, body: unknown): void {
-    this.#connection.publish(`${this.#prefix}.topic.${topic}`, bounded(JSON.stringify(body), `topic '${topic}'`));
+    this.#connection.publish(`${this.#prefix}.topic.${topic}`, boundedText(JSON.stringify(body), `topic '${topic}'`));
   }
 
   subscribe(topic: string, listener: (body: unknown) => void): () => void {
@@ -214,16 +237,27 @@ class NatsControlPlane implements ControlPlane {
   }
 
   async keep(name: string, value: unknown): Promise<void> {
-    await this.#connection.put(this.#records, checkName("record", name), bounded(JSON.stringify(value), `'${name}'`));
+    this.#requireRecords();
+    await this.#connection.put(
+      this.#records,
+      checkName("record", name),
+      boundedText(JSON.stringify(value), `'${name}'`),
+    );
   }
 
   async kept(): Promise<ReadonlyMap<string, unknown>> {
+    this.#requireRecords();
     const found = new Map<string, unknown>();
     for (const { key, data } of await this.#connection.list(this.#records)) {
       const value = readJson(z.unknown(), data);
       if (value !== undefined) found.set(key, value);
     }
     return found;
+  }
+
+  #requireRecords(): void {
+    if (this.#options.keepsRecords !== false) return;
+    throw new TreadleError("control-plane.refused", "nodes keep no records of runs; ask with a runner's key");
   }
 
   async close(): Promise<void> {
@@ -241,6 +275,7 @@ class NatsControlPlane implements ControlPlane {
     data: string,
     reply: string | undefined,
   ): Promise<void> {
+    if (reply !== undefined && !isAnswer(reply)) return; // CP4
     let seal = (answer: string) => answer;
     const answer = await answerTo(() => {
       if (this.#trust === undefined) {
@@ -263,50 +298,48 @@ class NatsControlPlane implements ControlPlane {
   }
 
   #heard(subject: string, data: string): void {
-    const [kindWord, name] = subject.slice(`${this.#prefix}.beat.`.length).split(".");
-    const kind = Kind.safeParse(kindWord);
-    const beat = readJson(Beat, data);
-    if (!kind.success || name === undefined || beat === undefined) return; // a stranger's
-    const { incarnation, goodbye } = beat;
+    const member = memberIn(subject);
+    const beat = readBeat(data);
+    if (member === undefined || beat === undefined) return; // a stranger's
+    const { kind, name } = member;
+    const { incarnation, version = 0, goodbye } = beat;
     const now = performance.now();
-    this.#tell(
-      goodbye === undefined
-        ? this.#state.beat(kind.data, name, incarnation, now)
-        : this.#state.goodbye(kind.data, name, incarnation, goodbye),
-    );
-  }
-
-  #entered(key: string, data: string | undefined): void {
-    const at = key.indexOf(".");
-    const kind = Kind.safeParse(key.slice(0, at));
-    if (!kind.success) return;
-    const name = key.slice(at + 1);
-    if (data === undefined) {
-      this.#sealKeys.delete(key);
-      this.#tell(this.#state.removed(kind.data, name));
+    if (goodbye !== undefined) {
+      this.#tell(this.#state.goodbye(kind, name, incarnation, goodbye));
       return;
     }
+    if (this.#state.lacks(kind, name, incarnation, version)) this.#ask(`${kind}.${name}`, "");
+    this.#tell(this.#state.beat(kind, name, incarnation, now));
+  }
+
+  #ask(key: string, data: string): void {
+    this.#connection.publish(`${this.#prefix}.ask.${key}`, data);
+  }
+
+  #entered(subject: string, data: string): void {
+    const member = memberIn(subject);
     const entry = readEntry(data);
-    if (entry === undefined) return;
+    if (member === undefined || entry === undefined) return; // a stranger's
+    const { kind, name } = member;
+    const key = `${kind}.${name}`;
+    const { incarnation, version, body, proof } = entry;
+    const known = this.#entries.get(key);
+    if (known !== undefined && known.incarnation > incarnation) this.#ask(key, known.data); // CP1
+    if (this.#state.isOutdated(kind, name, incarnation)) return;
+    // What displaces somebody must be true; of the others it is found out when they are asked for something.
+    if (known !== undefined && known.incarnation !== incarnation && !this.#isTrusted(key, entry)) return;
     for (const announcement of [...this.#announced]) {
-      if (announcement.key === key && announcement.incarnation < entry.incarnation) announcement.replaced();
+      if (announcement.key !== key || announcement.incarnation >= incarnation) continue;
+      if (this.#isTrusted(key, entry)) announcement.replaced();
     }
-    const { incarnation, body, proof } = entry;
-    const trust = this.#trust;
-    if (trust) this.#sealKeys.set(key, { incarnation, key: () => trust.sealKeyOf(key, incarnation, body, proof) });
-    this.#tell(this.#state.entry({ kind: kind.data, name, incarnation, body }, performance.now()));
+    const sealKey = () => this.#trust?.sealKeyOf(key, incarnation, body, proof) ?? "";
+    this.#entries.delete(key);
+    this.#entries.set(key, { incarnation, data, sealKey }); // the one that was heard last is forgotten last
+    if (this.#entries.size > maxEntries) this.#entries.delete(this.#entries.keys().next().value as string);
+    this.#tell(this.#state.entry({ kind, name, incarnation, body }, version, performance.now()));
   }
 
   #tell(changes: readonly MembershipChange[]): void {
     for (const change of changes) for (const listener of [...this.#memberListeners]) listener(change);
   }
-}
-
-function bounded(text: string, what: string): string {
-  const bytes = Buffer.byteLength(text);
-  if (bytes <= maxPayloadBytes) return text;
-  throw new TreadleError(
-    "link.frame-too-large",
-    `${what} takes '${bytes}' bytes over the control plane, at most ${maxPayloadBytes} are allowed; pass less in it`,
-  );
 }

@@ -41,11 +41,10 @@ export type ToThread =
       readonly bucket: string;
       readonly key: string;
       readonly data: string;
-      /** the revision that must be there now, 0 for none; absent: whatever is there */
-      readonly revision?: number | undefined;
+      /** only where nothing is there */
+      readonly isNew: boolean;
     }
   | { readonly type: "get"; readonly id: number; readonly bucket: string; readonly key: string }
-  | { readonly type: "revision"; readonly id: number; readonly bucket: string; readonly key: string }
   /** `below`: only keys that begin with it and a dot */
   | { readonly type: "list"; readonly id: number; readonly bucket: string; readonly below?: string | undefined }
   /** removes all keys below, also the marks of their removal */
@@ -59,26 +58,29 @@ export type ToThread =
   | ({ readonly type: "object-delete"; readonly id: number } & ObjectName)
   /** settles with the names that begin with `below` */
   | { readonly type: "object-list"; readonly id: number; readonly bucket: string; readonly below: string }
-  | { readonly type: "delete"; readonly id: number; readonly bucket: string; readonly key: string }
-  /** settles when everything that is there has been sent as entries; goes on until the end */
-  | { readonly type: "watch"; readonly id: number; readonly bucket: string }
-  /** publishes at once, at every interval, and whenever a message arrives under `probe` */
-  | {
-      readonly type: "beat";
-      readonly id: number;
-      readonly subject: string;
-      readonly data: string;
-      readonly intervalMs: number;
-      readonly probe: string;
-    }
-  | { readonly type: "beat-stop"; readonly id: number }
+  /**
+   * Says what this member is, at once and whenever it is asked or somebody probes, and beats at every interval. The same id
+   * again: it is something else now.
+   */
+  | ({ readonly type: "present"; readonly id: number } & Presence)
+  | { readonly type: "absent"; readonly id: number }
   | { readonly type: "close"; readonly id: number };
+
+/** What a member says of itself, and the subjects on which it is asked to. */
+export type Presence = {
+  readonly beat: Said;
+  readonly entry: Said;
+  readonly intervalMs: number;
+  readonly probe: string;
+  readonly ask: string;
+};
+export type Said = { readonly subject: string; readonly data: string };
 
 export type ObjectName = { readonly bucket: string; readonly name: string };
 /** a file that the thread reads, or the text itself */
 export type ObjectSource = { readonly path: string } | { readonly text: string };
 
-/** `conflict`: another revision is there. `limit`: the server's or the account's own limits leave no room. */
+/** `conflict`: something is there. `limit`: the server's or the account's own limits leave no room. */
 export type ThreadFailure = {
   readonly kind: "timeout" | "no-responders" | "conflict" | "refused" | "unreachable" | "limit" | "foreign" | "failed";
   readonly message: string;
@@ -95,8 +97,4 @@ export type FromThread =
       readonly data: string;
       readonly reply?: string | undefined;
     }
-  /** without data: the key is gone */
-  | { readonly type: "entry"; readonly id: number; readonly key: string; readonly data: string | undefined }
-  | { readonly type: "connection"; readonly isConnected: boolean }
-  /** after a reconnection: buckets are there, and watches have told what is in them */
-  | { readonly type: "refreshed" };
+  | { readonly type: "connection"; readonly isConnected: boolean };

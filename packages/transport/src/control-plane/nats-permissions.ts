@@ -5,11 +5,11 @@
  * NP1 a node's key reads no command but its own node's, and commands no node.
  * NP2 a key with a name announces that node alone, and answers for it alone.
  * NP3 a runner's key reads no command to a node, and announces none.
- * NP4 answers arrive below the asker's own inbox, and members write no other part of it.
+ * NP4 answers arrive below the asker's own inbox, and members write no other part of it, whatever they are asked.
  * NP5 nothing that a key sends itself lets it say more.
+ * NP6 a node's key asks nothing of JetStream, whose answers NATS sends wherever the asker wants them, as any request.
  *
- * NATS does not check where its own answers go: who may ask JetStream anything can have the answer, and with DIRECT.GET its
- * own words, sent as any request of JetStream, and so read and change all streams. README says so.
+ * A runner's key asks JetStream, and so reads and changes everything of the account: it is as good as the account's owner.
  */
 import { answersOf, inboxOf } from "./nkey-seed.ts";
 import type { TrustedKey } from "./trust-file.ts";
@@ -18,53 +18,58 @@ export type NatsPermissions = { readonly publish: readonly string[]; readonly su
 
 export function permissionsOf(trusted: TrustedKey, prefix: string): NatsPermissions {
   const { key, role, name = "*" } = trusted;
-  const members = `KV_${prefix}-members`;
-  const records = `KV_${prefix}-records`;
-  const journals = `KV_${prefix}-journals`;
-  const runs = `OBJ_${prefix}-runs`;
   const both = {
     publish: [
       `${answersOf(inboxOf("*"))}.*`,
       `${prefix}.probe`,
+      `${prefix}.ask.*.*`,
       `${prefix}.command.run.*.*`,
       ...[`${prefix}.relay.*.open.*`, `${prefix}.relay.*.tunnel.*.*`],
-      "$JS.API.INFO",
-      ...[members, records].flatMap(opens),
-      ...reads(members),
     ],
-    subscribe: [`${inboxOf(key)}.>`, `${prefix}.beat.*.*`, `${prefix}.probe`, `${prefix}.relay.*.tunnel.*.*`],
+    subscribe: [
+      `${inboxOf(key)}.>`,
+      ...[`${prefix}.beat.*.*`, `${prefix}.entry.*.*`, `${prefix}.probe`],
+      `${prefix}.relay.*.tunnel.*.*`,
+    ],
   };
   if (role === "node") {
     return {
       publish: [
         ...both.publish,
-        `${prefix}.beat.node.${name}`,
+        ...[`${prefix}.beat.node.${name}`, `${prefix}.entry.node.${name}`],
         ...[`${prefix}.topic.heartbeats.*`, `${prefix}.topic.log.*`],
-        `$KV.${prefix}-members.node.${name}`,
       ],
-      subscribe: [...both.subscribe, `${prefix}.command.node.${name}.*`, `${prefix}.relay.*.open.${name}`],
+      subscribe: [
+        ...both.subscribe,
+        ...[`${prefix}.ask.node.${name}`, `${prefix}.command.node.${name}.*`, `${prefix}.relay.*.open.${name}`],
+      ],
     };
   }
+  const records = `KV_${prefix}-records`;
+  const journals = `KV_${prefix}-journals`;
+  const runs = `OBJ_${prefix}-runs`;
   return {
     publish: [
       ...both.publish,
-      `${prefix}.beat.run.*`,
+      ...[`${prefix}.beat.run.*`, `${prefix}.entry.run.*`],
       `${prefix}.command.node.*.*`,
-      `$KV.${prefix}-members.run.*`,
       ...[`$KV.${prefix}-records.*`, `$KV.${prefix}-journals.>`, `$O.${prefix}-runs.>`],
-      ...[journals, runs].flatMap(opens),
-      ...[records, journals, runs].flatMap(reads),
+      "$JS.API.INFO",
+      ...[records, journals, runs].flatMap(uses),
       `$JS.API.STREAM.PURGE.${journals}`,
       `$JS.API.STREAM.PURGE.${runs}`,
     ],
-    subscribe: [...both.subscribe, `${prefix}.command.run.*.*`, `${prefix}.topic.>`, `${prefix}.relay.*.open.runner`],
+    subscribe: [
+      ...both.subscribe,
+      ...[`${prefix}.ask.run.*`, `${prefix}.command.run.*.*`, `${prefix}.topic.>`, `${prefix}.relay.*.open.runner`],
+    ],
   };
 }
 
-const opens = (stream: string): string[] => [`$JS.API.STREAM.INFO.${stream}`, `$JS.API.STREAM.CREATE.${stream}`];
-
-/** Also by consumers, which are the reader's own. */
-const reads = (stream: string): string[] => [
+/** Reads also by consumers, which are the reader's own. */
+const uses = (stream: string): string[] => [
+  `$JS.API.STREAM.INFO.${stream}`,
+  `$JS.API.STREAM.CREATE.${stream}`,
   `$JS.API.DIRECT.GET.${stream}`,
   `$JS.API.DIRECT.GET.${stream}.>`,
   `$JS.API.STREAM.MSG.GET.${stream}`,

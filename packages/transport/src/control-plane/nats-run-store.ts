@@ -2,8 +2,7 @@
  * A run's log and files at the NATS servers, so that any machine goes on with it. Its connection is its own: states of many
  * megabytes delay nobody's beats.
  *
- * Entries are keys `<run>.<number>` of one key-value bucket, each written only where none was before (a compare-and-set
- * with revision 0). Taking the log writes an entry too, the taker's mark: from then on the number that the one before
+ * Entries are keys `<run>.<number>` of one key-value bucket, each written only where none was before (a compare-and-set). Taking the log writes an entry too, the taker's mark: from then on the number that the one before
  * would write next is used, and it is told `run.locked`. A number of turns, read before each append, only makes that
  * sooner. So no clock and no lease decides who may write; they only say
  * whom it is fair to take a run from, which is the caller's part. Files, and entries too large for a message, are objects.
@@ -226,7 +225,7 @@ export class NatsRunStore implements RunStore {
   /** False when somebody else's entry has that number (RN2). */
   async #write(number: number, data: string): Promise<boolean> {
     const key = this.#key(number);
-    const outcome = await this.#insist("an entry", exchangeMs, () => this.#connection.put(this.#log, key, data, 0));
+    const outcome = await this.#insist("an entry", exchangeMs, () => this.#connection.put(this.#log, key, data, true));
     if (outcome === "conflict") {
       const found = await this.#read(
         () => this.#connection.get(this.#log, key),

@@ -2,7 +2,7 @@
  * The thread that holds the connection to NATS, so that a main thread which computes for minutes neither loses messages
  * nor falls silent: the server drops a client that does not read, without a word to anybody.
  *
- * Owner of: the connection, its subscriptions, watches and beats. The main thread has only their numbers.
+ * Owner of: the connection, its subscriptions and beats. The main thread has only their numbers.
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { jetstream, jetstreamManager, type StreamInfo } from "@nats-io/jetstream";
@@ -11,6 +11,7 @@ import { errors, type NatsConnection, type Subscription } from "@nats-io/transpo
 import { type AskMember, connectNats, memberAsker } from "./connect-nats.ts";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
 import { NatsObjects } from "./nats-objects.ts";
+import { PresentMember } from "./present-member.ts";
 import { checkShape, ForeignStream } from "./stream-shape.ts";
 
 const port = parentPort as NonNullable<typeof parentPort>;
@@ -25,9 +26,8 @@ let refreshes = 0;
 
 const buckets = new Map<string, { readonly kv: KV; readonly replicas: number }>();
 const subscriptions = new Map<number, Subscription>();
-const beats = new Map<number, { readonly timer: NodeJS.Timeout; readonly probe: Subscription }>();
+const members = new Map<number, PresentMember>();
 let objects: NatsObjects | undefined;
-const watches = new Map<number, { readonly bucket: string; stop: () => void }>();
 
 function failureOf(error: unknown): ThreadFailure {
   const message = error instanceof Error ? error.message : String(error);
@@ -54,6 +54,7 @@ async function follow(connection: NatsConnection): Promise<void> {
   for await (const status of connection.status()) {
     if (status.type === "disconnect") send({ type: "connection", isConnected: false });
     if (status.type === "reconnect") {
+      for (const member of members.values()) member.say();
       send({ type: "connection", isConnected: true });
       void refresh(connection);
     }
@@ -61,8 +62,8 @@ async function follow(connection: NatsConnection): Promise<void> {
 }
 
 /**
- * What happened meanwhile is read anew, rather than hoped for; and the server may have been started without what it
- * kept. Servers of a cluster elect a leader first, so this is tried until it works.
+ * The server may have been started without what it kept. Servers of a cluster elect a leader first, so this is tried until
+ * it works.
  */
 async function refresh(connection: NatsConnection): Promise<void> {
   const mine = ++refreshes;
@@ -70,11 +71,6 @@ async function refresh(connection: NatsConnection): Promise<void> {
     try {
       for (const [bucket, { replicas }] of [...buckets]) await openBucket(connection, bucket, replicas);
       await objects?.reopen();
-      for (const [id, { bucket, stop }] of [...watches]) {
-        stop();
-        await watch(id, bucket);
-      }
-      send({ type: "refreshed" });
       return;
     } catch {
       await new Promise((resolve) => setTimeout(resolve, retryMs));
@@ -95,21 +91,6 @@ function bucketOf(name: string): KV {
   return bucket.kv;
 }
 
-/** Resolves when what is there has been sent. */
-async function watch(id: number, bucket: string): Promise<void> {
-  const started = { bucket, stop: () => {} };
-  watches.set(id, started);
-  const kv = bucketOf(bucket);
-  for (const { key, data } of await list(kv)) send({ type: "entry", id, key, data });
-  const changes = await kv.watch();
-  started.stop = () => changes.stop();
-  void (async () => {
-    for await (const entry of changes) {
-      send({ type: "entry", id, key: entry.key, data: entry.operation === "PUT" ? entry.string() : undefined });
-    }
-  })().catch(() => {}); // ends with the connection
-}
-
 async function list(kv: KV, below?: string): Promise<StoredEntry[]> {
   const keys: string[] = [];
   for await (const key of await kv.keys(below === undefined ? ">" : `${below}.>`)) keys.push(key);
@@ -124,9 +105,7 @@ async function read(kv: KV, key: string): Promise<StoredEntry | undefined> {
 
 async function put(message: Extract<ToThread, { type: "put" }>): Promise<number> {
   const kv = bucketOf(message.bucket);
-  if (message.revision === undefined) return kv.put(message.key, message.data);
-  if (message.revision === 0) return kv.create(message.key, message.data);
-  return kv.update(message.key, message.data, message.revision);
+  return message.isNew ? kv.create(message.key, message.data) : kv.put(message.key, message.data);
 }
 
 function subscribe(connection: NatsConnection, id: number, subject: string): void {
@@ -137,19 +116,6 @@ function subscribe(connection: NatsConnection, id: number, subject: string): voi
     },
   });
   subscriptions.set(id, subscription);
-}
-
-function beat(connection: NatsConnection, message: Extract<ToThread, { type: "beat" }>): void {
-  const publish = () => {
-    try {
-      connection.publish(message.subject, message.data);
-    } catch {
-      // closed meanwhile
-    }
-  };
-  const probe = connection.subscribe(message.probe, { callback: publish });
-  beats.set(message.id, { timer: setInterval(publish, message.intervalMs), probe });
-  publish();
 }
 
 async function act(connection: NatsConnection, ask: AskMember, message: ToThread): Promise<unknown> {
@@ -172,8 +138,6 @@ async function act(connection: NatsConnection, ask: AskMember, message: ToThread
       return put(message);
     case "get":
       return read(bucketOf(message.bucket), message.key);
-    case "revision":
-      return (await bucketOf(message.bucket).get(message.key))?.revision ?? 0;
     case "list":
       return list(bucketOf(message.bucket), message.below);
     case "purge": {
@@ -197,22 +161,18 @@ async function act(connection: NatsConnection, ask: AskMember, message: ToThread
       return objects?.delete(message.bucket, message.name);
     case "object-list":
       return objects?.list(message.bucket, message.below);
-    case "delete":
-      return bucketOf(message.bucket).delete(message.key);
-    case "watch":
-      return watch(message.id, message.bucket);
-    case "beat":
-      return beat(connection, message);
-    case "beat-stop": {
-      const stopped = beats.get(message.id);
-      clearInterval(stopped?.timer);
-      stopped?.probe.unsubscribe();
-      beats.delete(message.id);
-      return undefined;
+    case "present": {
+      const known = members.get(message.id);
+      if (known) return known.become(message);
+      members.set(message.id, new PresentMember(connection, message));
+      return connection.flush(); // whoever asks next is heard
     }
+    case "absent":
+      members.get(message.id)?.stop();
+      members.delete(message.id);
+      return undefined;
     case "close":
-      for (const { timer } of beats.values()) clearInterval(timer);
-      for (const { stop } of watches.values()) stop();
+      for (const member of members.values()) member.stop();
       await connection.flush().catch(() => {});
       await connection.close();
       return undefined;

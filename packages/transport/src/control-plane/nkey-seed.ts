@@ -10,3 +10,6 @@ export const inboxOf = (publicKey: string): string => `_INBOX.${publicKey}`;
 
 /** Where members answer one another: the only part of others' inboxes that keys may write to. Servers answer elsewhere. */
 export const answersOf = (inbox: string): string => `${inbox}.answer`;
+
+/** Whether members get answers there, of any key or none. */
+export const isAnswer = (subject: string): boolean => /^_INBOX\.(U[A-Z2-7]{55}\.)?answer\.[0-9a-f-]{36}$/.test(subject);

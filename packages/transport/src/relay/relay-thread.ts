@@ -4,6 +4,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import type { NatsConnection } from "@nats-io/transport-node";
 import { type AskMember, connectNats, memberAsker } from "../control-plane/connect-nats.ts";
 import type { NatsThreadOptions } from "../control-plane/nats-messages.ts";
+import { isAnswer } from "../control-plane/nkey-seed.ts";
 import { type Opening, type RelayTargets, readOpening, readRelayLine, relayTarget } from "./relay-target.ts";
 import { Tunnel } from "./tunnel.ts";
 
@@ -46,7 +47,7 @@ function joinTunnel(connection: NatsConnection, id: string, socket: Socket, own:
 function serve(connection: NatsConnection): void {
   connection.subscribe(`${subject}.open.${member}`, {
     callback: (error, message) => {
-      if (error) return;
+      if (error || message.reply === undefined || !isAnswer(message.reply)) return; // CP4
       const opening = readOpening(message.string());
       if (opening === undefined || tunnels.size >= maxTunnels) return void message.respond("refused");
       const target = relayTarget(opening.target, { ports, path });

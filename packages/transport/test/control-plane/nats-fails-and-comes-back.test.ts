@@ -63,7 +63,9 @@ describe("what is asked of the server, and by whom", () => {
     await writeFile(config, `accounts { A { jetstream: { max_streams: 1 }, users: ${users} } }\n`);
     const server = await serve(["-c", config]);
     const env = { TREADLE_NATS_USER: "treadle", TREADLE_NATS_PASSWORD: "x" };
-    const error = await refusalOf(open(server.url, { env }));
+    await open(server.url, { env });
+    const nats = NatsConfig.parse({ url: server.url, subjectPrefix: "another" });
+    const error = await refusalOf(open(server.url, { env, nats }));
     expect(error).toMatchObject({
       code: "control-plane.refused",
       message: expect.stringMatching(/maximum number of streams reached; raise.*max_streams.*or remove streams/),
@@ -215,8 +217,10 @@ test("whatever strangers publish on our subjects and keep in our buckets, member
     `treadle.command.node.one.${one.incarnation}`,
     "treadle.topic.log.run-1",
     "treadle.probe",
-    "$KV.treadle-members.node.two",
-    "$KV.treadle-members.nonsense",
+    "treadle.entry.node.two",
+    "treadle.entry.robot.x",
+    "treadle.entry.node",
+    "treadle.ask.node.one",
     "$KV.treadle-records.run-1",
   );
   const body = fc.oneof(

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { checkShape } from "../../src/control-plane/stream-shape.ts";
 
-const name = "KV_treadle-members";
-const subjects = ["$KV.treadle-members.>"];
+const name = "KV_treadle-records";
+const subjects = ["$KV.treadle-records.>"];
 
 test("a stream as this code makes it passes, however a server writes what is not set", () => {
   checkShape({ name, subjects }, subjects);
