@@ -5,20 +5,24 @@
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { jetstreamManager } from "@nats-io/jetstream";
-import { connect, type NatsConnection } from "@nats-io/transport-node";
 import { type ControlPlane, NatsConfig } from "@treadle/contracts";
-import { NatsRunStore, openNatsControlPlane, openRelay } from "@treadle/transport";
+import { makeKey, NatsRunStore, openNatsControlPlane, openRelay } from "@treadle/transport";
 import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
 import { until } from "../support/cluster.ts";
 
+type Stranger = Awaited<ReturnType<typeof connectStranger>>;
+type Stream = {
+  config: { name: string };
+  state: { messages: number; bytes: number; first_seq: number; last_seq: number };
+};
+
 let folder: string;
 let server: NatsServer;
-let attacker: NatsConnection;
+let attacker: Stranger;
 /** It may do everything, and hears everything. */
-let observer: NatsConnection;
+let observer: Stranger;
 const heard: string[] = [];
 const closing: (() => Promise<unknown>)[] = [];
 
@@ -34,16 +38,15 @@ async function planeOf(role: "runner" | "node", name?: string): Promise<ControlP
 }
 
 /** Everything that streams are and hold, which an attacker might change. */
-async function streams(): Promise<unknown> {
-  const manager = await jetstreamManager(observer);
-  const found: unknown[] = [];
-  for await (const { config, state } of manager.streams.list()) {
-    const { messages, bytes, first_seq, last_seq } = state;
-    const consumers: string[] = [];
-    for await (const consumer of manager.consumers.list(config.name)) consumers.push(consumer.name);
-    found.push({ config, messages, bytes, first_seq, last_seq, consumers });
-  }
-  return found;
+async function streams(): Promise<(Stream & { consumers: unknown })[]> {
+  const ask = async (subject: string) => (await observer.request(`$JS.API.${subject}`)).json<Record<string, unknown>>();
+  const { streams } = (await ask("STREAM.LIST")) as { streams: Stream[] };
+  return Promise.all(
+    streams.map(async ({ config, state: { messages, bytes, first_seq, last_seq } }) => {
+      const { consumers } = await ask(`CONSUMER.NAMES.${config.name}`);
+      return { config, state: { messages, bytes, first_seq, last_seq }, consumers };
+    }),
+  );
 }
 
 beforeAll(async () => {
@@ -51,11 +54,12 @@ beforeAll(async () => {
   const [config = ""] = await initCluster(folder, { servers: ["127.0.0.1:4222"] }, ["a", "b"]);
   const accounts = join(folder, "accounts.conf");
   const text = await readFile(accounts, "utf8");
-  const observed = text.replace('"users": [', '"users": [{ "user": "observer", "password": "o" },');
+  const own = makeKey();
+  const observed = text.replace('"users": [', `"users": [{ "nkey": "${own.publicKey}" },`);
   expect(observed).not.toBe(text);
   await writeFile(accounts, observed);
   server = await startNatsServer({ args: ["-c", config] });
-  observer = await connect({ servers: server.url, user: "observer", pass: "o" });
+  observer = await connectStranger(server.url, new TextEncoder().encode(own.seed));
   closing.push(() => observer.close());
   observer.subscribe(">", { callback: (_, { subject }) => void heard.push(subject) });
   await observer.flush();
@@ -73,8 +77,8 @@ beforeAll(async () => {
   const nats = await natsOf("runner");
   const relay = await openRelay({ nats, runId: "run-1", member: "runner", ports: {} });
   closing.push(() => relay.close());
-  const own = await planeOf("node", "b");
-  await own.announce("node", "b", { cpus: 1 }, () => "an answer");
+  const other = await planeOf("node", "b");
+  await other.announce("node", "b", { cpus: 1 }, () => "an answer");
   await until(() => node.members("run").length === 1 && runner.members("node").length === 2, "the members");
 
   const seed = (await readFile(join(folder, "node-b.nk"), "utf8")).trim();
@@ -184,10 +188,10 @@ test("NP5, NP6: no request of JetStream passes, whoever is to get its answer, an
   await observer.flush();
   expect(heard.filter((subject) => forged.includes(subject) || destructive.includes(subject))).toEqual([]);
   expect(heard.filter((subject) => subject.startsWith("$JS.API.") && subject.includes("EVERYTHING"))).toEqual([]);
-  const after = (await streams()) as { config: { name: string }; messages: number; bytes: number; last_seq: number }[];
-  const others = (list: unknown) =>
-    (list as typeof after).filter(({ config: { name } }) => name !== "KV_treadle-records");
-  expect(others(after)).toEqual(others(before));
+  const others = (all: Awaited<ReturnType<typeof streams>>) =>
+    all.filter(({ config: { name } }) => name !== "KV_treadle-records");
+  expect(others(await streams())).toEqual(others(before));
+  expect(others(before).map(({ config: { name } }) => name)).toEqual(["KV_treadle-journals", "OBJ_treadle-runs"]);
   expect(Object.fromEntries(await runner.kept())).toEqual({ "run-1": { state: "running" }, after: {} });
 }, 120_000);
 
