@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { NatsConfig } from "@treadle/contracts";
 import { RunFolder, resumeRun } from "@treadle/runtime/runner";
 import { NatsRunStore } from "@treadle/transport";
-import { type NatsServer, startNatsServer } from "@treadle/transport/testing";
+import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { openKeptRun } from "../../packages/runtime/src/runner/run/kept-run.ts";
 import { acceptRun, signStoredRun } from "../../packages/runtime/src/runner/run/stored-run.ts";
@@ -195,6 +195,122 @@ test("a journal that was put there names no file outside of the run's folder", a
     await folder.writeJson(folder.configFile, honest());
     await expect(openKeptRun(nats, folder, () => {})).rejects.toMatchObject({ code: "journal.corrupt" });
   }
+});
+
+const stepOf = (step: number, state: object = {}, items: string[] = []) =>
+  JSON.stringify({ type: "step", step, seconds: 1, metrics: {}, items, state });
+const state = "state/actor.1";
+/** Too large for a message. */
+const large = [..."x".repeat(600)].map((letter, index) => letter.repeat(1000) + index);
+
+/** A run's log as a runner with keys keeps it: its mark, a step with a state, a large one, and one more. */
+async function keptByRunner(nats: object, runId: string): Promise<void> {
+  const folder = new RunFolder(await mkdtemp(join(root, "runner-")), runId);
+  await folder.create();
+  await folder.writeJson(folder.configFile, honest());
+  await writeFile(join(folder.path, state), "the runner's");
+  const run = await openKeptRun(NatsConfig.parse({ ...nats, durableRuns: true }), folder, () => {});
+  await run.append(stepOf(1, { actor: state }), [state]);
+  await run.append(stepOf(2, {}, large));
+  await run.append(stepOf(3));
+  await run.close();
+}
+
+/** What another machine has of it when it resumes it: the code of the refusal, or its entries and state. */
+async function resumedElsewhere(runId: string): Promise<unknown> {
+  const folder = new RunFolder(await mkdtemp(join(root, "elsewhere-")), runId);
+  await folder.create();
+  await folder.writeJson(folder.configFile, honest());
+  const nats = NatsConfig.parse({ ...withKeys(), durableRuns: true });
+  try {
+    const run = await openKeptRun(nats, folder, () => {});
+    const found = { entries: [...run.entries], state: await readFile(join(folder.path, state), "utf8") };
+    await run.close();
+    return found;
+  } catch (error) {
+    // Of what was forged nothing is here.
+    expect(await readFile(join(folder.path, state), "utf8").catch(() => "the runner's")).toBe("the runner's");
+    return (error as { code?: string }).code ?? error;
+  }
+}
+
+test("TR5, RN5: with keys, entries and files count only as a runner has signed them, each in its place", async () => {
+  const stranger = await connectStranger(server.url);
+  const subjectOf = (runId: string, number: number) =>
+    `$KV.treadle-journals.${runId}.n.${String(number).padStart(9, "0")}`;
+  const entryOf = async (runId: string, number: number) =>
+    (await stranger.request(`$JS.API.DIRECT.GET.KV_treadle-journals.${subjectOf(runId, number)}`)).string();
+  const putEntry = async (runId: string, number: number, text: string) => {
+    const answer = (await stranger.request(subjectOf(runId, number), text)).json<{ seq?: number }>();
+    expect(answer.seq).toBeGreaterThan(0);
+  };
+  const storeOf = (nats: object, runId: string, folder: string) =>
+    NatsRunStore.open({ nats: NatsConfig.parse(nats), name: "attacker", runId, folder });
+  const appended = (nats: object) => async (runId: string) => {
+    const store = await storeOf(nats, runId, root);
+    await store.take(await storedBy(runId));
+    await store.append(stepOf(4));
+    await store.close();
+  };
+  const storedBy = async (runId: string) => {
+    const store = await storeOf(withoutKeys(), runId, root);
+    await store.take();
+    await store.close();
+    return store.entries;
+  };
+  const replaced = (name: (runId: string) => Promise<string>) => async (runId: string) => {
+    const folder = await mkdtemp(join(root, "attacker-"));
+    const object = await name(runId);
+    await mkdir(join(folder, object, ".."), { recursive: true });
+    await writeFile(join(folder, object), object === state ? "forged" : stepOf(2, {}, ["forged"]));
+    const store = await storeOf(withoutKeys(), runId, folder);
+    await store.keep(object);
+    await store.close();
+  };
+  const changed = (change: (stored: { entry: string; proof: object }) => object) => async (runId: string) => {
+    const stored = JSON.parse(await entryOf(runId, 3)) as { entry: string; proof: object };
+    await putEntry(runId, 3, JSON.stringify({ ...stored, ...change(stored) }));
+  };
+  const other = `run-${++numRuns}`;
+  await keptByRunner(withKeys(), other);
+  const forgeries: Record<string, (runId: string) => Promise<unknown>> = {
+    "an entry that nobody has signed": appended(withoutKeys()),
+    "an entry that a node has signed": appended(asNode()),
+    "another entry under a signature": changed(({ entry }) => ({ entry: entry.replace('"step":3', '"step":7') })),
+    "an entry without its signature": changed(() => ({ proof: undefined })),
+    "an entry of another place": async (runId) => putEntry(runId, 3, await entryOf(runId, 1)),
+    "an entry of another run": async (runId) => putEntry(runId, 3, await entryOf(other, 3)),
+    "another large entry": replaced(
+      async (runId) => (JSON.parse(await entryOf(runId, 2)) as { object: string }).object,
+    ),
+    "another state": replaced(async () => state),
+  };
+  const honestly = { entries: [stepOf(1, { actor: state }), stepOf(2, {}, large), stepOf(3)], state: "the runner's" };
+  for (const [what, forge] of Object.entries(forgeries)) {
+    const runId = `run-${++numRuns}`;
+    await keptByRunner(withKeys(), runId);
+    expect(await resumedElsewhere(runId)).toEqual(honestly);
+    await forge(runId);
+    expect([what, await resumedElsewhere(runId)]).toEqual([what, "control-plane.untrusted"]);
+  }
+  await stranger.close();
+}, 480_000);
+
+test("RN5: entries that this machine has itself need no signature: a run that began without keys goes on with them", async () => {
+  const runId = `run-${++numRuns}`;
+  const folder = new RunFolder(join(root, "began"), runId);
+  await folder.create();
+  await folder.writeJson(folder.configFile, honest());
+  for (const [entries, nats] of [
+    [[stepOf(1)], withoutKeys()],
+    [[stepOf(1), stepOf(2)], withKeys()],
+  ] as const) {
+    const run = await openKeptRun(NatsConfig.parse({ ...nats, durableRuns: true }), folder, () => {});
+    await run.append(entries.at(-1) as string);
+    expect(run.entries).toEqual(entries);
+    await run.close();
+  }
+  expect(await resumedElsewhere(runId)).toBe("control-plane.untrusted");
 });
 
 test("an attacker's run is refused by a runner's process, and no shell opens", async () => {

@@ -9,6 +9,7 @@ import type {
   StoredEntry,
   ThreadFailure,
   ToThread,
+  Vouched,
 } from "./nats-messages.ts";
 
 /** That something is there already is a result, not an error. */
@@ -125,17 +126,27 @@ export class NatsConnection {
     await this.#ask({ type: "objects", bucket, replicas });
   }
 
-  async putObject(bucket: string, name: string, source: ObjectSource): Promise<void> {
-    await this.#ask({ type: "object-put", bucket, name, ...source } as WithoutId<ToThread>);
+  async putObject(bucket: string, name: string, source: ObjectSource, vouched?: Vouched): Promise<void> {
+    await this.#ask({ type: "object-put", bucket, name, vouched, ...source } as WithoutId<ToThread>);
   }
 
-  objectText(bucket: string, name: string): Promise<string | undefined> {
-    return this.#ask({ type: "object-get", bucket, name }) as Promise<string | undefined>;
+  /** Of what would be put; undefined where there is no such file. */
+  digest(source: ObjectSource): Promise<string | undefined> {
+    return this.#ask({ type: "digest", ...source } as WithoutId<ToThread>) as Promise<string | undefined>;
+  }
+
+  objectNote(bucket: string, name: string): Promise<Vouched | undefined> {
+    return this.#ask({ type: "object-note", bucket, name }) as Promise<Vouched | undefined>;
+  }
+
+  /** `digest`: what it must have. */
+  objectText(bucket: string, name: string, digest?: string): Promise<string | undefined> {
+    return this.#ask({ type: "object-get", bucket, name, digest }) as Promise<string | undefined>;
   }
 
   /** Resolves with whether there is one, when the file at `path` holds it. */
-  async fetchObject(bucket: string, name: string, path: string): Promise<boolean> {
-    return (await this.#ask({ type: "object-get", bucket, name, path })) === true;
+  async fetchObject(bucket: string, name: string, path: string, digest?: string): Promise<boolean> {
+    return (await this.#ask({ type: "object-get", bucket, name, path, digest })) === true;
   }
 
   listObjects(bucket: string, below: string): Promise<string[]> {

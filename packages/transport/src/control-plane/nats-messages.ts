@@ -51,9 +51,20 @@ export type ToThread =
   | { readonly type: "purge"; readonly id: number; readonly bucket: string; readonly below: string }
   /** opens a bucket of objects, which are larger than messages may be */
   | { readonly type: "objects"; readonly id: number; readonly bucket: string; readonly replicas: number }
-  | ({ readonly type: "object-put"; readonly id: number } & ObjectName & ObjectSource)
+  | ({ readonly type: "object-put"; readonly id: number; readonly vouched?: Vouched | undefined } & ObjectName &
+      ObjectSource)
+  /** settles with the digest of what would be put */
+  | ({ readonly type: "digest"; readonly id: number } & ObjectSource)
+  /** settles with what is said of it, or undefined when there is none */
+  | ({ readonly type: "object-note"; readonly id: number } & ObjectName)
   /** settles with what it holds, or, with a path, when the file there holds the same; undefined when there is none */
-  | ({ readonly type: "object-get"; readonly id: number; readonly path?: string | undefined } & ObjectName)
+  | ({
+      readonly type: "object-get";
+      readonly id: number;
+      readonly path?: string | undefined;
+      /** what it must have */
+      readonly digest?: string | undefined;
+    } & ObjectName)
   | ({ readonly type: "object-has"; readonly id: number } & ObjectName)
   | ({ readonly type: "object-delete"; readonly id: number } & ObjectName)
   /** settles with the names that begin with `below` */
@@ -77,6 +88,8 @@ export type Presence = {
 export type Said = { readonly subject: string; readonly data: string };
 
 export type ObjectName = { readonly bucket: string; readonly name: string };
+/** What is said of an object beside its bytes, which have this digest. */
+export type Vouched = { readonly digest: string; readonly note: string };
 /** a file that the thread reads, or the text itself */
 export type ObjectSource = { readonly path: string } | { readonly text: string };
 

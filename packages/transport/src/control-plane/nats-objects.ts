@@ -6,7 +6,7 @@ import { type JetStreamManager, jetstream, jetstreamManager } from "@nats-io/jet
 import { type ObjectInfo, type ObjectStore, Objm } from "@nats-io/obj";
 import type { NatsConnection } from "@nats-io/transport-node";
 import { replaceFile } from "../replace-file.ts";
-import type { ObjectSource } from "./nats-messages.ts";
+import type { ObjectSource, Vouched } from "./nats-messages.ts";
 import { checkShape } from "./stream-shape.ts";
 
 /** Below the 1 MiB that servers take unless told otherwise; each is acknowledged before the next is sent. */
@@ -35,13 +35,25 @@ export class NatsObjects {
     for (const [bucket, { replicas }] of [...this.#open]) await this.openBucket(bucket, replicas);
   }
 
-  async put(bucket: string, name: string, source: ObjectSource): Promise<void> {
-    const meta = { name, options: { max_chunk_size: chunkBytes } };
-    if ("text" in source) await this.#of(bucket).store.putBlob(meta, Buffer.from(source.text));
-    else {
-      const file = createReadStream(source.path, { highWaterMark: chunkBytes });
-      await this.#of(bucket).store.put(meta, Readable.toWeb(file) as ReadableStream<Uint8Array>);
-    }
+  /** Rejects when the file is not what was vouched for: it has changed since. */
+  async put(bucket: string, name: string, source: ObjectSource, vouched?: Vouched): Promise<void> {
+    const { store } = this.#of(bucket);
+    const said = vouched === undefined ? {} : { description: vouched.note };
+    const meta = { name, ...said, options: { max_chunk_size: chunkBytes } };
+    const info =
+      "text" in source
+        ? await store.putBlob(meta, Buffer.from(source.text))
+        : await store.put(
+            meta,
+            Readable.toWeb(createReadStream(source.path, { highWaterMark: chunkBytes })) as ReadableStream<Uint8Array>,
+          );
+    if (vouched !== undefined && info.digest !== vouched.digest) throw new Error(`'${name}' changed while it was put`);
+  }
+
+  async note(bucket: string, name: string): Promise<Vouched | undefined> {
+    const info = await this.#of(bucket).store.info(name);
+    if (info === null || info.deleted) return undefined;
+    return { digest: info.digest, note: info.description ?? "" };
   }
 
   async has(bucket: string, name: string): Promise<boolean> {
@@ -49,20 +61,23 @@ export class NatsObjects {
     return info !== null && !info.deleted;
   }
 
-  async text(bucket: string, name: string): Promise<string | undefined> {
+  /** Rejects when it has not the digest that is given. */
+  async text(bucket: string, name: string, digest?: string): Promise<string | undefined> {
     const info = await this.#of(bucket).store.info(name);
     if (info === null || info.deleted) return undefined;
+    checkDigest(info, digest);
     const chunks: Uint8Array[] = [];
     for await (const chunk of this.#chunks(bucket, info)) chunks.push(chunk);
     return Buffer.concat(chunks).toString("utf8");
   }
 
   /** True when the file at `path` holds the object; it is written beside its place and renamed, unless it is the same. */
-  async fetch(bucket: string, name: string, path: string): Promise<true | undefined> {
+  async fetch(bucket: string, name: string, path: string, digest?: string): Promise<true | undefined> {
     const { store } = this.#of(bucket);
     const info = await store.info(name);
     if (info === null || info.deleted) return undefined;
-    if ((await digestOf(path)) === info.digest) return true;
+    checkDigest(info, digest);
+    if ((await digestOf({ path })) === info.digest) return true;
     await replaceFile(path, async (file) => {
       for await (const bytes of this.#chunks(bucket, info)) await file.appendFile(bytes);
     });
@@ -117,12 +132,18 @@ export class NatsObjects {
   }
 }
 
-async function digestOf(path: string): Promise<string | undefined> {
+function checkDigest(info: ObjectInfo, digest: string | undefined): void {
+  if (digest !== undefined && info.digest !== digest) throw new Error(`object '${info.name}' is another meanwhile`);
+}
+
+/** Undefined where there is no such file. */
+export async function digestOf(source: ObjectSource): Promise<string | undefined> {
   const hash = createHash("sha256");
+  if ("text" in source) return digestText(hash.update(source.text));
   try {
-    for await (const bytes of createReadStream(path)) hash.update(bytes as Buffer);
+    for await (const bytes of createReadStream(source.path)) hash.update(bytes as Buffer);
   } catch {
-    return undefined; // there is none
+    return undefined;
   }
   return digestText(hash);
 }

@@ -14,6 +14,8 @@
  * RN4 while a runner appends, it looks every two seconds whether objects are still there, and keeps lost ones anew: servers of
  *    2.9 were seen to lose old ones when they started again after a crash and others had been deleted in between, and were
  *    then elected to lead those that had them. What is lost after the last look is not noticed.
+ * RN5 (TR5) where keys are given, entries and files are signed, and nothing that is read counts which no trusted runner has
+ *    signed for its place in this run, except entries that this machine has itself.
  */
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
@@ -23,7 +25,9 @@ import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
 import { mustKeep, throughElections } from "./elections.ts";
 import type { NatsConnection } from "./nats-connection.ts";
+import type { ObjectSource, Vouched } from "./nats-messages.ts";
 import { checkName, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
+import { RunProof, Trust } from "./trust.ts";
 
 export type NatsRunStoreOptions = NatsControlPlaneOptions & {
   readonly runId: string;
@@ -33,7 +37,12 @@ export type NatsRunStoreOptions = NatsControlPlaneOptions & {
   readonly onNotice?: (text: string) => void;
 };
 
-const Stored = z.object({ owner: z.string(), entry: z.string().optional(), object: z.string().optional() });
+const Stored = z.object({
+  owner: z.string(),
+  entry: z.string().optional(),
+  object: z.string().optional(),
+  proof: RunProof.optional(),
+});
 type Stored = z.infer<typeof Stored>;
 
 const objectsOf = ({ nats }: NatsControlPlaneOptions): string => `${nats.subjectPrefix}-runs`;
@@ -49,11 +58,19 @@ const maxEntryBytes = 512 * 1024;
 /** Between two looks at whether all objects are still there, which list them. */
 const lookMs = 2000;
 const entries = "entries";
+/** What is signed of an entry, and of a file. */
+const placed = (number: number, { entry, object }: Stored) => ({
+  number,
+  entry: entry ?? null,
+  object: object ?? null,
+});
+const named = (name: string, digest: string) => ({ name, digest });
 const numbered = "n";
 
 export class NatsRunStore implements RunStore {
   readonly #connection: NatsConnection;
   readonly #options: NatsRunStoreOptions;
+  readonly #trust: Trust | undefined;
   readonly #owner = crypto.randomUUID();
   readonly #entries: string[] = [];
   /** names of files that were acknowledged */
@@ -68,16 +85,18 @@ export class NatsRunStore implements RunStore {
   #theirs: string | undefined;
   #failure: TreadleError | undefined;
 
-  private constructor(connection: NatsConnection, options: NatsRunStoreOptions) {
+  private constructor(connection: NatsConnection, options: NatsRunStoreOptions, trust: Trust | undefined) {
     this.#connection = connection;
     this.#options = options;
+    this.#trust = trust;
   }
 
   /** Connects; takes nothing. Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
   static async open(options: NatsRunStoreOptions): Promise<NatsRunStore> {
     checkName("run", options.runId);
+    const trust = Trust.of(options.nats);
     const connection = await openNatsConnection(options);
-    const store = new NatsRunStore(connection, options);
+    const store = new NatsRunStore(connection, options, trust);
     try {
       await mustKeep(() => connection.openBucket(store.#log, options.nats.replicas));
       await mustKeep(() => connection.openObjects(store.#objects, options.nats.replicas));
@@ -113,8 +132,11 @@ export class NatsRunStore implements RunStore {
     return objectsOf(this.#options);
   }
 
-  /** Takes the log from whoever had it, and reads it. Rejects with `journal.corrupt`, `run.locked`. */
-  async take(): Promise<void> {
+  /**
+   * Takes the log from whoever had it, and reads it. `own`: the entries that this machine has itself, as far as they go.
+   * Rejects with `journal.corrupt`, `run.locked`, `control-plane.untrusted`.
+   */
+  async take(own: readonly string[] = []): Promise<void> {
     const { runId } = this.#options;
     await this.#takeTurn();
     const sorted = await this.#read(
@@ -132,8 +154,8 @@ export class NatsRunStore implements RunStore {
       all.push(theirs);
     }
     this.#entries.length = 0;
-    for (const data of all) {
-      const entry = await this.#entryOf(data);
+    for (const [number, data] of all.entries()) {
+      const entry = await this.#entryOf(number, data, own[this.#entries.length]);
       if (entry !== undefined) this.#entries.push(entry);
     }
     for (const name of await this.names()) this.#kept.add(name);
@@ -151,7 +173,8 @@ export class NatsRunStore implements RunStore {
         stored = { owner: this.#owner, object };
       }
       await this.#checkLast();
-      if (!(await this.#write(this.#next, JSON.stringify(stored)))) throw this.#locked();
+      const proof = this.#trust?.proveRun(this.#options.runId, placed(this.#next, stored));
+      if (!(await this.#write(this.#next, JSON.stringify({ ...stored, proof })))) throw this.#locked();
       this.#entries.push(entry);
     } catch (error) {
       this.#failure = error as TreadleError;
@@ -168,21 +191,20 @@ export class NatsRunStore implements RunStore {
   }
 
   async keep(name: string): Promise<void> {
-    const path = this.#path(name);
-    await this.#insist(`'${name}'`, transferMs, () =>
-      this.#connection.putObject(this.#objects, this.#object(name), { path }),
-    );
+    await this.#put(name, `'${name}'`, { path: this.#path(name) });
     this.#kept.add(name);
   }
 
+  /** Rejects with `control-plane.untrusted`. */
   async fetch(name: string): Promise<boolean> {
     const path = this.#path(name);
+    const digest = await this.#digestOf(name);
     return this.#insist(`'${name}'`, transferMs, () =>
-      this.#connection.fetchObject(this.#objects, this.#object(name), path),
+      this.#connection.fetchObject(this.#objects, this.#object(name), path, digest),
     );
   }
 
-  /** What is kept under that name, of which nothing is written here. */
+  /** What is kept under that name, of which nothing is written here, and nothing checked. */
   text(name: string): Promise<string | undefined> {
     return this.#insist(`'${name}'`, exchangeMs, () => this.#connection.objectText(this.#objects, this.#object(name)));
   }
@@ -266,10 +288,36 @@ export class NatsRunStore implements RunStore {
   }
 
   async #keepLarge(object: string, entry: string): Promise<void> {
-    await this.#insist("an entry", transferMs, () =>
-      this.#connection.putObject(this.#objects, this.#object(object), { text: entry }),
-    );
+    await this.#put(object, "an entry", { text: entry });
     this.#large.set(object, entry);
+  }
+
+  /** Signed with its name. */
+  async #put(name: string, what: string, source: ObjectSource): Promise<void> {
+    const object = this.#object(name);
+    await this.#insist(what, transferMs, async () => {
+      await this.#connection.putObject(this.#objects, object, source, await this.#vouch(name, source));
+    });
+  }
+
+  async #vouch(name: string, source: ObjectSource): Promise<Vouched | undefined> {
+    if (this.#trust === undefined) return undefined;
+    const digest = await this.#connection.digest(source);
+    if (digest === undefined) return undefined; // there is no such file, which whoever reads it says
+    return { digest, note: JSON.stringify(this.#trust.proveRun(this.#options.runId, named(name, digest))) };
+  }
+
+  /** RN5. Of the file that somebody trusted has kept under that name; undefined without keys, and where there is none. */
+  async #digestOf(name: string): Promise<string | undefined> {
+    const trust = this.#trust;
+    if (trust === undefined) return undefined;
+    const vouched = await this.#insist(`'${name}'`, exchangeMs, () =>
+      this.#connection.objectNote(this.#objects, this.#object(name)),
+    );
+    if (vouched === undefined) return undefined;
+    const { digest, note } = vouched;
+    trust.checkRun(this.#options.runId, named(name, digest), readJson(RunProof, note), `file '${name}'`);
+    return digest;
   }
 
   get #turnKey(): string {
@@ -300,17 +348,28 @@ export class NatsRunStore implements RunStore {
     if (found?.data !== last.data) throw this.#lost("its last entry");
   }
 
-  async #entryOf(data: string): Promise<string | undefined> {
+  /** `own`: what this machine has in that place. */
+  async #entryOf(number: number, data: string, own: string | undefined): Promise<string | undefined> {
     const stored = readJson(Stored, data);
     if (stored === undefined) throw this.#lost("the form of an entry");
-    const { entry, object } = stored;
-    if (object === undefined) return entry;
+    const { entry, object, proof } = stored;
+    if (object === undefined) {
+      if (entry !== undefined && entry !== own) this.#checkEntry(number, stored, proof);
+      return entry;
+    }
+    this.#checkEntry(number, stored, proof);
+    const digest = await this.#digestOf(object);
     const text = await this.#insist("an entry", transferMs, () =>
-      this.#connection.objectText(this.#objects, this.#object(object)),
+      this.#connection.objectText(this.#objects, this.#object(object), digest),
     );
     if (text === undefined) throw this.#lost("an entry that is kept as an object");
     this.#large.set(object, text);
     return text;
+  }
+
+  /** RN5. */
+  #checkEntry(number: number, stored: Stored, proof: RunProof | undefined): void {
+    this.#trust?.checkRun(this.#options.runId, placed(number, stored), proof, `entry ${number}`);
   }
 
   /** A server that is not the leader may answer without the newest: what looks incomplete is read again for a while. */

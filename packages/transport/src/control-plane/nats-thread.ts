@@ -10,7 +10,7 @@ import { type KV, Kvm } from "@nats-io/kv";
 import { errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
 import { type AskMember, connectNats, memberAsker } from "./connect-nats.ts";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
-import { NatsObjects } from "./nats-objects.ts";
+import { digestOf, NatsObjects } from "./nats-objects.ts";
 import { PresentMember } from "./present-member.ts";
 import { checkShape, ForeignStream } from "./stream-shape.ts";
 
@@ -150,11 +150,15 @@ async function act(connection: NatsConnection, ask: AskMember, message: ToThread
       objects ??= new NatsObjects(connection);
       return objects.openBucket(message.bucket, message.replicas);
     case "object-put":
-      return objects?.put(message.bucket, message.name, message);
+      return objects?.put(message.bucket, message.name, message, message.vouched);
+    case "digest":
+      return digestOf(message);
+    case "object-note":
+      return objects?.note(message.bucket, message.name);
     case "object-get":
       return message.path === undefined
-        ? objects?.text(message.bucket, message.name)
-        : objects?.fetch(message.bucket, message.name, message.path);
+        ? objects?.text(message.bucket, message.name, message.digest)
+        : objects?.fetch(message.bucket, message.name, message.path, message.digest);
     case "object-has":
       return objects?.has(message.bucket, message.name);
     case "object-delete":

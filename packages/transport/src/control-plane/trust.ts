@@ -8,7 +8,8 @@
  * TR2 it acts once: who has listened and sends it again is refused.
  * TR3 what a command and its answer say, a run's token among it, only the member and the sender can read.
  * TR4 an answer counts only from the member that was asked.
- * TR5 a run that is kept counts only as a trusted runner's key has signed it, under its own id.
+ * TR5 what is kept of a run counts only as a trusted runner's key has signed it, under the run's id: its configuration, the
+ *    entries of its log, each in its place, and its files, each under its name. An older whole of it counts as well.
  */
 import { createCurve, fromPublic, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
@@ -41,7 +42,7 @@ const Answered = z.object({ sender: z.uuid(), sequence: z.int(), answer: z.strin
 
 /** Whose word a kept run is. */
 export const RunProof = z.object({ from: PublicKey, signature: Base64 });
-type RunProof = z.infer<typeof RunProof>;
+export type RunProof = z.infer<typeof RunProof>;
 
 export type Asked = { readonly text: string; readonly open: (answer: string) => string };
 export type Received<T> = {
@@ -161,14 +162,14 @@ export class Trust {
     };
   }
 
-  /** For a run that is kept where others may write. */
+  /** For what is kept of a run where others may write. */
   proveRun(runId: string, body: unknown): RunProof {
     return { from: this.publicKey, signature: base64(this.#own.sign(runText(runId, body))) };
   }
 
-  /** TR5. Throws `control-plane.untrusted`. */
-  checkRun(runId: string, body: unknown, proof: RunProof | undefined): void {
-    const kept = `run '${runId}', as the NATS servers have it,`;
+  /** TR5. `part`: which of the run, in words. Throws `control-plane.untrusted`. */
+  checkRun(runId: string, body: unknown, proof: RunProof | undefined, part?: string): void {
+    const kept = `${part === undefined ? "" : `${part} of `}run '${runId}', as the NATS servers have it,`;
     const remedy = `resume it with --trust where its folder still is, which signs it, or forget it with 'treadle runs --forget ${runId}'`;
     if (proof === undefined) throw untrusted(`${kept} is not signed; ${remedy}`);
     const { from, signature } = proof;

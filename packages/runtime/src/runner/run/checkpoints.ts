@@ -1,12 +1,13 @@
 /** Checkpoints that a person may want later: the last few, and the best. Each is a folder with one state file a component. */
 import { copyFile, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { RuntimeConfig } from "@treadle/contracts";
+import { ComponentName, type RuntimeConfig } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
 import { guardDisk } from "../../author/guard-disk.ts";
 
-const CheckpointNote = z.object({ step: z.int(), score: z.number().nullable(), components: z.array(z.string()) });
+/** Components are parts of paths, and a note may have come from servers where others write. */
+const CheckpointNote = z.object({ step: z.int(), score: z.number().nullable(), components: z.array(ComponentName) });
 export type CheckpointNote = z.infer<typeof CheckpointNote>;
 
 const noteFile = "checkpoint.json";

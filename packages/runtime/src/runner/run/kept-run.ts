@@ -7,13 +7,13 @@
  * KR2 the folder is ahead of the servers only when they lost what they had acknowledged; then they get it back from it. When
  *    another machine has gone on meanwhile, the folder is put right instead.
  */
-import { readdir, rm } from "node:fs/promises";
+import { readdir, readFile, rm } from "node:fs/promises";
 import { basename, join, relative } from "node:path";
 import { NatsConfig, type RunLog, type RunStore, TreadleError } from "@treadle/contracts";
 import { NatsRunStore, requireTrust } from "@treadle/transport";
 import { validateConfig } from "./config.ts";
 import { stateFilesOf } from "./journal.ts";
-import { JournalFile } from "./journal-file.ts";
+import { JournalFile, readEntries } from "./journal-file.ts";
 import type { RunFolder } from "./run-folder.ts";
 import { acceptRun, type Resumer, signStoredRun } from "./stored-run.ts";
 
@@ -180,13 +180,19 @@ export async function openKeptRun(
   const store = await openRunStore(nats, folder, onNotice);
   try {
     await rememberKept(nats, folder);
-    await store.take();
+    await store.take(await ownEntries(folder));
     for (const name of store.entries.flatMap(stateFilesOf)) checkOfRun(name, folder.runId);
     return await KeptRun.open(store, folder, stateFilesOf);
   } catch (error) {
     await store.close();
     throw error;
   }
+}
+
+/** As far as this machine has been told of them. */
+async function ownEntries({ journalFile }: RunFolder): Promise<readonly string[]> {
+  const text = await readFile(journalFile, "utf8").catch(() => "");
+  return readEntries(text, journalFile).entries;
 }
 
 /** A run that is kept only since it was resumed says so to whoever resumes it next, who sees that a runner says it. */

@@ -71,3 +71,17 @@ test("a checkpoint whose note is damaged is no checkpoint, and stops no other", 
   await checkpoints.write(4, { actor: file }, 1);
   expect((await checkpoints.list()).map(({ step }) => step)).toEqual([4]);
 });
+
+test.each(["../../../etc/passwd", "/etc/passwd", "a/b", ".."])(
+  "a note that names a component '%s' is none: states are read below the checkpoint alone",
+  async (component) => {
+    const checkpoints = new Checkpoints(folder, policy);
+    const path = join(folder, "step-000002");
+    await mkdir(path);
+    const note = (components: string[]) => JSON.stringify({ step: 2, score: null, components });
+    await writeFile(join(path, "checkpoint.json"), note(["actor"]));
+    expect(await checkpoints.list()).toHaveLength(1);
+    await writeFile(join(path, "checkpoint.json"), note(["actor", component]));
+    expect(await checkpoints.list()).toEqual([]);
+  },
+);
