@@ -3,12 +3,13 @@
  * in twenty of those it may train on, so that rewards exist, and learns the others from rewards. Nothing here names a device
  * or a mode.
  */
-import { EpisodeGroup, Prompt } from "@treadle/contracts";
+import { EpisodeGroup, minTemperature, Prompt } from "@treadle/contracts";
 import { TransformerConfig } from "@treadle/engines";
 import {
   AlgorithmConfig,
   ArithmeticTaskConfig,
   arithmeticAlphabet,
+  checkGroupSize,
   createAlgorithm,
   createArithmeticTask,
   createRandom,
@@ -26,31 +27,33 @@ import {
 } from "@treadle/workers";
 import { z } from "zod";
 
-const Config = z.strictObject({
-  task: ArithmeticTaskConfig,
-  model: TransformerConfig,
-  groupSize: z.int().positive(),
-  temperature: z.number().positive(),
-  reward: z.looseObject({ name: z.string() }),
-  algorithm: AlgorithmConfig,
-  /** of the first step; falls evenly to `finalLearningRate` at the last */
-  learningRate: z.number().positive(),
-  finalLearningRate: z.number().positive(),
-  maxGradNorm: z.number().positive(),
-  /** of matrices, times the learning rate, at each optimiser step: what holds for all problems outlasts what was learnt by heart */
-  weightDecay: z.number().nonnegative().default(0),
-  /** passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes */
-  epochs: z.int().positive(),
-  minibatches: z.int().positive(),
-  /** most that an advantage is multiplied by where another policy has sampled: older weights, or another engine's kernels */
-  importanceCap: z.number().positive().default(2),
-  /** of Adam; papers and libraries have 0.999 */
-  beta2: z.number().min(0).lt(1).default(0.99),
-  /** most processes of a component: one does the work of one core */
-  maxRanks: z.int().positive(),
-  imitation: ImitationConfig,
-  evaluation: EvaluationConfig,
-});
+const Config = z
+  .strictObject({
+    task: ArithmeticTaskConfig,
+    model: TransformerConfig,
+    groupSize: z.int().positive(),
+    temperature: z.number().min(minTemperature),
+    reward: z.looseObject({ name: z.string() }),
+    algorithm: AlgorithmConfig,
+    /** of the first step; falls evenly to `finalLearningRate` at the last */
+    learningRate: z.number().positive(),
+    finalLearningRate: z.number().positive(),
+    maxGradNorm: z.number().positive(),
+    /** of matrices, times the learning rate, at each optimiser step: what holds for all problems outlasts what was learnt by heart */
+    weightDecay: z.number().nonnegative().default(0),
+    /** passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes */
+    epochs: z.int().positive(),
+    minibatches: z.int().positive(),
+    /** most that an advantage is multiplied by where another policy has sampled: older weights, or another engine's kernels */
+    importanceCap: z.number().positive().default(2),
+    /** of Adam; papers and libraries have 0.999 */
+    beta2: z.number().min(0).lt(1).default(0.99),
+    /** most processes of a component: one does the work of one core */
+    maxRanks: z.int().positive(),
+    imitation: ImitationConfig,
+    evaluation: EvaluationConfig,
+  })
+  .superRefine(checkGroupSize);
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
   const { groupSize, imitation, evaluation } = config;

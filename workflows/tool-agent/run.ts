@@ -2,12 +2,13 @@
  * GRPO for an agent with a tool: rollout ⇄ tool, then actor. The policy first imitates worked uses of the tool, just long
  * enough for rewards to exist, and learns the rest from rewards. Nothing here names a device or a mode.
  */
-import { EpisodeGroup, Prompt } from "@treadle/contracts";
+import { EpisodeGroup, minTemperature, Prompt } from "@treadle/contracts";
 import { TransformerConfig } from "@treadle/engines";
 import {
   AlgorithmConfig,
   ArithmeticTaskConfig,
   arithmeticAlphabet,
+  checkGroupSize,
   createAlgorithm,
   createArithmeticTask,
   createCharacterTokenizer,
@@ -31,36 +32,38 @@ import {
 import { z } from "zod";
 import { demonstrateCall } from "./demonstration.ts";
 
-const Config = z.strictObject({
-  task: ArithmeticTaskConfig,
-  model: TransformerConfig,
-  groupSize: z.int().positive(),
-  /** that the policy writes in one episode, calls included */
-  maxTokens: z.int().positive(),
-  temperature: z.number().positive(),
-  call: CallSyntax,
-  tool: ToolConfig,
-  reward: z.looseObject({ name: z.string() }),
-  /** reward models as services, whose scores are added to the reward */
-  judge: RewardModelConfig.optional(),
-  algorithm: AlgorithmConfig.refine((given) => {
-    const { needsValues, needsReference } = createAlgorithm(given);
-    return !needsValues && !needsReference;
-  }, "an algorithm without a critic and without a KL: no component of this workflow scores values or a reference"),
-  learningRate: z.number().positive(),
-  maxGradNorm: z.number().positive(),
-  /** passes over a step's episodes, and optimiser steps of a pass */
-  epochs: z.int().positive().default(1),
-  minibatches: z.int().positive().default(1),
-  /** most that an advantage is multiplied by where older weights have sampled: `flow.maxStaleness` above 0 */
-  importanceCap: z.number().positive().default(2),
-  /** of Adam; papers and libraries have 0.999 */
-  beta2: z.number().min(0).lt(1).default(0.99),
-  /** most processes of a component: one does the work of one core */
-  maxRanks: z.int().positive(),
-  imitation: ImitationConfig,
-  evaluation: EvaluationConfig,
-});
+const Config = z
+  .strictObject({
+    task: ArithmeticTaskConfig,
+    model: TransformerConfig,
+    groupSize: z.int().positive(),
+    /** that the policy writes in one episode, calls included */
+    maxTokens: z.int().positive(),
+    temperature: z.number().min(minTemperature),
+    call: CallSyntax,
+    tool: ToolConfig,
+    reward: z.looseObject({ name: z.string() }),
+    /** reward models as services, whose scores are added to the reward */
+    judge: RewardModelConfig.optional(),
+    algorithm: AlgorithmConfig.refine((given) => {
+      const { needsValues, needsReference } = createAlgorithm(given);
+      return !needsValues && !needsReference;
+    }, "an algorithm without a critic and without a KL: no component of this workflow scores values or a reference"),
+    learningRate: z.number().positive(),
+    maxGradNorm: z.number().positive(),
+    /** passes over a step's episodes, and optimiser steps of a pass */
+    epochs: z.int().positive().default(1),
+    minibatches: z.int().positive().default(1),
+    /** most that an advantage is multiplied by where older weights have sampled: `flow.maxStaleness` above 0 */
+    importanceCap: z.number().positive().default(2),
+    /** of Adam; papers and libraries have 0.999 */
+    beta2: z.number().min(0).lt(1).default(0.99),
+    /** most processes of a component: one does the work of one core */
+    maxRanks: z.int().positive(),
+    imitation: ImitationConfig,
+    evaluation: EvaluationConfig,
+  })
+  .superRefine(checkGroupSize);
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
   const { model, groupSize, call, imitation, evaluation } = config;

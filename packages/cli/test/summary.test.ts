@@ -39,6 +39,12 @@ it("tells a person what was gained, how fast, and what to type next", () => {
   );
 });
 
+it("tells what was known before training, what came before the first step, and what the steps taught", () => {
+  const summary = { ...state.summary!, evalBefore: 0, evalAtStart: 0.206, evalAfter: 0.919 };
+  const text = renderSummary({ ...state, summary }, { colour: false });
+  expect(text).toMatch(/accuracy +untrained 0\.0 %; before the first step and at the end 20\.6 % → 91\.9 %/);
+});
+
 it("offers to go on with a run that was stopped, and leaves out what was never measured", () => {
   const summary = { ...state.summary!, steps: 20, rewardFirst: null, evalBefore: null };
   const text = renderSummary({ ...state, summary }, { colour: false });

@@ -60,6 +60,7 @@ export {
   type LossMetrics,
   type LossSpec,
   maxLogRatio,
+  minTemperature,
   Prompt,
   Sampling,
   type TrainBatch,

@@ -47,10 +47,13 @@ export type Episode = z.infer<typeof Episode>;
 export const EpisodeGroup = z.object({ promptId: z.string(), episodes: z.array(Episode).min(1) });
 export type EpisodeGroup = z.infer<typeof EpisodeGroup>;
 
+/** Smallest temperature but 0: logits divided by a smaller one run out of float32, and are as good as greedy before. */
+export const minTemperature = 1e-3;
+
 /** Samples for `CompletionRequest`s. Temperature 0 is greedy. */
 export const Sampling = z.strictObject({
   maxTokens: z.int().positive(),
-  temperature: z.number().nonnegative().default(1),
+  temperature: z.union([z.literal(0), z.number().min(minTemperature)]).default(1),
   stopTokens: z.array(z.int().nonnegative()).default([]),
   /** Two calls with the same weights, prompts and seed return the same tokens. */
   seed: z.int().nonnegative().default(0),

@@ -2,6 +2,9 @@ import { TreadleError } from "@treadle/contracts";
 import type { OptimStep } from "./engine.ts";
 import type { Parameters } from "./parameters.ts";
 
+/** Its square is finite in float32; a second moment that is not would stop its parameter for good. */
+const largestGradNorm = 1e19;
+
 /** Accumulated gradients and AdamW's moments of one model, flat in the layout of its parameters. */
 export class Optimiser {
   readonly #parameters: Parameters;
@@ -66,6 +69,12 @@ export class Optimiser {
       );
     }
     const factor = scale * Math.min(1, maxGradNorm / Math.max(gradNorm, Number.MIN_VALUE));
+    if (Math.min(gradNorm, maxGradNorm) > largestGradNorm) {
+      throw new TreadleError(
+        "engine.diverged",
+        `the gradient's norm is '${gradNorm}' where at most ${largestGradNorm} was expected, whose square Adam can keep in float32; set maxGradNorm, or lower the learning rate`,
+      );
+    }
     this.steps++;
     const firstScale = learningRate / (1 - beta1 ** this.steps);
     const secondScale = 1 / (1 - beta2 ** this.steps);

@@ -121,6 +121,27 @@ test("a gradient that is not a number is refused and leaves the parameters as th
   await rank.close();
 });
 
+test("a gradient whose square Adam cannot keep is refused, and one that is bounded trains", async () => {
+  const rank = await smallTransformer();
+  const before = rank.exportWeights();
+  const huge = () => rank.setGradients(new Float32Array(rank.numParameters).fill(1e25));
+  huge();
+  await expect(rank.optimStep({ learningRate: 0.1 })).rejects.toMatchObject({
+    code: "engine.diverged",
+    message: expect.stringContaining("maxGradNorm"),
+  });
+  expect(rank.exportWeights()).toEqual(before);
+  huge();
+  await rank.optimStep({ learningRate: 0.1, maxGradNorm: 1 });
+  rank.setGradients(new Float32Array(rank.numParameters).fill(1));
+  const bounded = rank.exportWeights();
+  await rank.optimStep({ learningRate: 0.1 });
+  const after = rank.exportWeights().parameters;
+  expect(after.every(({ data }) => data.every(Number.isFinite))).toBe(true);
+  expect(after).not.toEqual(bounded.parameters);
+  await rank.close();
+});
+
 test("AdamW moves each parameter by the learning rate on its first step, and matrices decay", async () => {
   const rank = await smallTransformer();
   const before = rank.exportWeights();

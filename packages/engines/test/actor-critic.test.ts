@@ -196,3 +196,43 @@ describe("the actor-critic", () => {
     await learner.close();
   });
 });
+
+test.each(["observations", "actions", "weights", "advantages", "oldLogprobs", "returns", "oldValues"] as const)(
+  "a number of %s that counts and is not finite is refused, and what does not count changes nothing",
+  async (name) => {
+    const engine = await ActorCriticEngine.create(config);
+    const batch = randomBatch(6);
+    const width = batch[name].length / batch.rows;
+    const clean = await engine.forwardBackward(batch, loss);
+    const gradients = engine.gradients();
+    for (const value of [Number.NaN, Number.POSITIVE_INFINITY]) {
+      const bad = { ...batch, [name]: batch[name].with(4 * width, value) };
+      await expect(engine.forwardBackward(bad, loss)).rejects.toMatchObject({
+        code: "engine.invalid-request",
+        message: expect.stringContaining(`'${name}' has '${value}' in row '4'`),
+      });
+    }
+    expect(engine.gradients()).toEqual(gradients);
+    if (name !== "weights") {
+      engine.setGradients(new Float32Array(engine.numParameters));
+      const masked = { ...batch, [name]: batch[name].with(2 * width, Number.NaN) }; // row 2 has weight 0
+      expect(await engine.forwardBackward(masked, loss)).toEqual(clean);
+      expect(engine.gradients()).toEqual(gradients);
+    }
+    await engine.close();
+  },
+);
+
+test("a negative weight is refused, and an observation to act on that is no number", async () => {
+  const engine = await ActorCriticEngine.create(config);
+  const batch = randomBatch(3);
+  await expect(engine.forwardBackward({ ...batch, weights: Float32Array.of(1, -1, 1) }, loss)).rejects.toMatchObject({
+    code: "engine.invalid-request",
+    message: expect.stringContaining("'weights' has '-1' in row '1'"),
+  });
+  await expect(engine.act(batch.observations.with(5, Number.NaN), 3)).rejects.toMatchObject({
+    code: "engine.invalid-request",
+    message: expect.stringContaining("'observations' has 'NaN' in row '1'"),
+  });
+  await engine.close();
+});

@@ -1,5 +1,5 @@
 /** However far two policies are apart, and whatever stands where nothing counts, gradients stay finite. */
-import type { LossSpec, TrainBatch } from "@treadle/contracts";
+import { type LossSpec, minTemperature, type TrainBatch } from "@treadle/contracts";
 import type { TransformerEngine } from "@treadle/engines";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { referenceLoss } from "./reference-transformer.ts";
@@ -66,7 +66,26 @@ test.each(["advantages", "oldLogprobs", "refLogprobs", "weights"] as const)(
   },
 );
 
-test.each([0, -1, Number.NaN, Number.POSITIVE_INFINITY])("temperature %s is refused", async (temperature) => {
-  const rows = { rows: 1, columns: 2, tokens: Int32Array.of(1, 2), temperatures: Float32Array.of(temperature) };
-  await expect(engine.logprobs(rows)).rejects.toMatchObject({ code: "engine.invalid-request" });
+test.each([0, -1, 1e-4, 1e-40, Number.NaN, Number.POSITIVE_INFINITY])(
+  "temperature %s is refused",
+  async (temperature) => {
+    const rows = { rows: 1, columns: 2, tokens: Int32Array.of(1, 2), temperatures: Float32Array.of(temperature) };
+    await expect(engine.logprobs(rows)).rejects.toMatchObject({ code: "engine.invalid-request" });
+  },
+);
+
+test("at the smallest temperature, samples and scores are finite and agree", async () => {
+  const temperature = minTemperature;
+  const sampling = { maxTokens: 3, temperature, stopTokens: [], seed: 1 };
+  const [completion] = await engine.generate([Int32Array.of(1, 2)], sampling);
+  const tokens = Int32Array.of(1, 2, ...completion!.tokens);
+  const rows = { rows: 1, columns: tokens.length, tokens, temperatures: Float32Array.of(temperature) };
+  const scored = (await engine.logprobs(rows)).subarray(2);
+  completion!.logprobs.forEach((sampled, at) => {
+    expect(Number.isFinite(sampled)).toBe(true);
+    // A logit's rounding counts a thousandfold.
+    expect(Math.abs(scored[at]! - sampled)).toBeLessThan(0.01);
+  });
+  const colder = { ...sampling, temperature: minTemperature / 10 };
+  await expect(engine.generate([Int32Array.of(1, 2)], colder)).rejects.toThrow("temperature");
 });

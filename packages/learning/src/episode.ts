@@ -1,8 +1,15 @@
-import { type Episode, type EpisodeGroup, TreadleError } from "@treadle/contracts";
+import { type Episode, type EpisodeGroup, minTemperature, TreadleError } from "@treadle/contracts";
 
 /** An error about episodes, advantages or batches that do not fit together. */
 export function invalid(message: string, details: Record<string, unknown> = {}): TreadleError {
   return new TreadleError("learning.invalid-batch", message, { details });
+}
+
+/** Returns of a thousand steps with such rewards have squares that are finite in float32, in which losses are taken. */
+export const largestReward = 1e15;
+
+export function isReward(value: number): boolean {
+  return Math.abs(value) <= largestReward;
 }
 
 /** Number of tokens that the policy chose: |o| in the papers. */
@@ -20,7 +27,7 @@ export function oldLogprobsOf(episode: Episode): Float32Array {
 /**
  * Throws `learning.invalid-batch` unless the parallel arrays are as long as `tokens`, the mask is 0 or 1, nothing before
  * `promptLength` nor at token 0 (which has no context to be predicted from) is the policy's, numbers are finite where
- * they will be used, the temperature is finite and not 0, and token ids are in `[0, vocabularySize)`.
+ * they will be used, the reward is within ± `largestReward`, the temperature is at least `minTemperature`, and token ids are in `[0, vocabularySize)`.
  */
 export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_INFINITY): void {
   const who = `episode of prompt '${episode.promptId}'`;
@@ -35,13 +42,16 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
       throw invalid(`${who} has '${array.length}' ${name}: allowed is one for each of its '${length}' tokens`);
     }
   }
-  if (!(episode.temperature > 0 && Number.isFinite(episode.temperature))) {
+  if (!(episode.temperature >= minTemperature && Number.isFinite(episode.temperature))) {
     throw invalid(
-      `${who} has temperature '${episode.temperature}': allowed is a finite number > 0; greedy episodes are for evaluation`,
+      `${who} has temperature '${episode.temperature}': allowed is a finite number >= ${minTemperature}; ` +
+        "greedy episodes are for evaluation",
     );
   }
-  if (!Number.isFinite(episode.reward)) {
-    throw invalid(`${who} has reward '${episode.reward}': allowed is a finite number; check the reward's plugin`);
+  if (!isReward(episode.reward)) {
+    throw invalid(
+      `${who} has reward '${episode.reward}': allowed is a finite number within ± ${largestReward}; check the reward's plugin`,
+    );
   }
   checkTokens(episode.tokens, who, vocabularySize);
   const firstChoice = Math.max(1, episode.promptLength);

@@ -9,6 +9,7 @@ export {
   AlgorithmConfig,
   type AlgorithmName,
   algorithmNames,
+  checkGroupSize,
   type KlConfig,
   parseAlgorithmConfig,
 } from "./algorithms/config.ts";
@@ -30,7 +31,7 @@ export {
   referenceStep,
 } from "./algorithms/reference-step.ts";
 export { parseConfig } from "./config.ts";
-export { checkEpisode, countPolicyTokens } from "./episode.ts";
+export { checkEpisode, countPolicyTokens, isReward, largestReward } from "./episode.ts";
 export { type GaeOptions, generalisedAdvantages, type Rollouts } from "./gae.ts";
 export { type MinibatchConfig, minibatchesOf } from "./minibatches.ts";
 export {

@@ -69,7 +69,7 @@ export function packSamples(
       tokens: episode.tokens,
       mask: episode.mask,
       temperature: episode.temperature,
-      ...sequenceWeight(options.normalisation, countPolicyTokens(episode)),
+      ...sequenceWeight(options.normalisation, countPolicyTokens(episode), sample.groupTokens),
       advantages: sample.advantages,
       oldLogprobs: oldLogprobsOf(episode),
       refLogprobs: withReference ? episode.refLogprobs : undefined,

@@ -1,5 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { algorithmNames, builtInRewards, createAlgorithm, createArithmeticTask } from "../src/index.ts";
+import { z } from "zod";
+import {
+  AlgorithmConfig,
+  algorithmNames,
+  builtInRewards,
+  checkGroupSize,
+  createAlgorithm,
+  createArithmeticTask,
+} from "../src/index.ts";
 
 const wrong: [string, () => unknown, string][] = [
   [
@@ -101,6 +109,23 @@ describe("a wrong configuration names the key, the value and what is allowed", (
       "algorithm.discount is '2': allowed is a number <= 1; algorithm.lambda is '-1': allowed is a number >= 0",
     );
   });
+});
+
+test.each(algorithmNames)("%s: a group of one is refused where the baseline is the group's", (name) => {
+  const Config = z.object({ algorithm: AlgorithmConfig, groupSize: z.int() }).superRefine(checkGroupSize);
+  const problems = (groupSize: number) =>
+    Config.safeParse({ algorithm: { name }, groupSize }).error?.issues.map(({ path, message }) => [
+      path.join("."),
+      message,
+    ]);
+  expect(problems(2)).toBeUndefined();
+  if (name === "ppo" || name === "reinforce++") return expect(problems(1)).toBeUndefined();
+  expect(problems(1)).toEqual([
+    [
+      "groupSize",
+      `'${name}' compares the answers to one prompt: allowed is a number >= 2; raise it, or take 'reinforce++' or 'ppo', which compare none`,
+    ],
+  ]);
 });
 
 test.each(algorithmNames)("%s needs nothing but its name", (name) => {

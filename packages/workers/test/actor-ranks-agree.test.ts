@@ -238,6 +238,10 @@ test.each([
   ["a reward that is no number", { reward: Number.NaN }, "reward 'NaN'"],
   ["an infinite reward", { reward: Number.POSITIVE_INFINITY }, "reward 'Infinity'"],
   ["a log-probability that is no number", { logprobs: Float32Array.of(0, Number.NaN, -1) }, "logprobs 'NaN'"],
+  ["a reward that float32 cannot square", { reward: 1e200 }, "reward '1e+200'"],
+  ["the reward of an empty completion", { ...makeEpisode({ policyTokens: 0 }), reward: Number.NaN }, "reward 'NaN'"],
+  ["a version from the future", { policyVersions: Int32Array.of(-1, 0, 9) }, "policy version '9' at token '2'"],
+  ["a temperature next to 0", { temperature: 1e-30 }, "temperature '1e-30'"],
   ["a temperature of 0", { temperature: 0 }, "temperature '0'"],
   ["a negative temperature", { temperature: -1 }, "temperature '-1'"],
 ])("%s is refused before it reaches a weight", async (_, spoiled, message) => {
@@ -275,4 +279,20 @@ test("groups of unequal size, of one, and empty completions train what can be tr
   const { trainedGroups } = await worker.train(sourceOf([odd]));
   expect(trainedGroups).toBeCloseTo(1 / 3, 6);
   expect(flat(await worker.weights()).every(Number.isFinite)).toBe(true);
+});
+
+test("an aborted episode, whatever its reward, is in no metric and in no step", async () => {
+  const aborted = makeEpisode({
+    finishReason: "abort",
+    reward: Number.NaN,
+    logprobs: new Float32Array(3).fill(Number.NaN),
+  });
+  const withAborted = groups.map((group, at) =>
+    at === 0 ? { ...group, episodes: [...group.episodes, aborted] } : group,
+  );
+  const config = { algorithm: { name: "grpo" } };
+  const { tokens: fewer, ...expected } = await (await actor(config, 0, 1)).train(sourceOf([groups]));
+  const { tokens: more, ...reported } = await (await actor(config, 0, 1)).train(sourceOf([withAborted]));
+  expect(reported).toEqual(expected);
+  expect(more).toBe((fewer as number) + 2); // they were generated
 });

@@ -61,6 +61,52 @@ test("W2: a trajectory of more steps ago than flow.maxStaleness allows is refuse
   expect((await lenient.weights())?.policyVersion).toBe(4);
 });
 
+test("a trajectory of a version that does not exist yet is refused", async () => {
+  await expect((await started(1)).train(sourceOf([trajectory(4, 7)]))).rejects.toMatchObject({
+    code: "learning.invalid-batch",
+    message: expect.stringMatching(/environment '4' has policy version '7': allowed is 0 to the current version 0/),
+  });
+});
+
+test.each<[string, Partial<Trajectory>, string]>([
+  ["a reward that is no number", { rewards: Float32Array.of(1, Number.NaN, 0, 0) }, "rewards 'NaN' at step '1'"],
+  ["an infinite reward", { rewards: Float32Array.of(1, 0, 0, -Infinity) }, "rewards '-Infinity' at step '3'"],
+  ["a reward whose square overflows", { rewards: Float32Array.of(1e20, 0, 0, 0) }, "rewards '100000002004087730000'"],
+  ["an observation", { observations: Float32Array.of(0, 0, Number.NaN, 0) }, "observations 'NaN' at step '2'"],
+  ["an action", { actions: Float32Array.of(Number.NaN, 0, 0, 0) }, "actions 'NaN' at step '0'"],
+  ["a log-probability", { logprobs: Float32Array.of(0, 0, -Infinity, 0) }, "logprobs '-Infinity' at step '2'"],
+  ["a value", { values: Float32Array.of(0, Number.NaN, 0, 0) }, "values 'NaN' at step '1'"],
+  [
+    "the value after a truncation",
+    { truncated: Uint8Array.of(0, 1, 0, 0), finalValues: Float32Array.of(0, Number.NaN, 0, 0) },
+    "finalValues 'NaN' at step '1'",
+  ],
+  ["the value after the last step", { lastValue: Number.NaN }, "lastValue 'NaN'"],
+  ["too few actions", { actions: new Float32Array(3) }, "'3' actions: allowed is '4', 1 for each of its 4 steps"],
+])("%s is refused, with its environment, before it reaches a weight", async (_, spoiled, message) => {
+  const worker = await started(0);
+  const before = await worker.weights();
+  const bad = { ...trajectory(7, 0), ...spoiled };
+  await expect(worker.train(sourceOf([trajectory(0, 0)], [bad]))).rejects.toMatchObject({
+    code: "learning.invalid-batch",
+    message: expect.stringContaining(`trajectory of environment '7' has ${message}`),
+  });
+  expect(await worker.weights()).toEqual(before);
+});
+
+test("what is never used may be anything", async () => {
+  const worker = await started(0);
+  const ended = {
+    ...trajectory(0, 0),
+    terminated: Uint8Array.of(0, 0, 0, 1),
+    lastValue: Number.NaN,
+    finalValues: new Float32Array(4).fill(Number.NaN),
+  };
+  await worker.train(sourceOf([ended]));
+  const { parameters } = (await worker.weights())!;
+  expect(parameters.every(({ data }) => data.every(Number.isFinite))).toBe(true);
+});
+
 test("the order in which trajectories come does not change what is learnt", async () => {
   const [first, second] = [await started(0), await started(0)];
   await first.train(sourceOf([trajectory(0, 0), trajectory(1, 0)], [trajectory(2, 0)]));

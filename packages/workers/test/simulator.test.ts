@@ -1,7 +1,13 @@
+import { ActorCriticConfig } from "@treadle/engines";
+import type { Sink, Source } from "@treadle/runtime";
 import { expect, test } from "vitest";
 import { rowsOf } from "../src/actor/control-actor-worker.ts";
+import { ControlRolloutWorker } from "../src/rollout/control-rollout-worker.ts";
 import { builtInEnvironments } from "../src/simulator/built-in.ts";
 import type { Drawing } from "../src/simulator/environment.ts";
+import { requireActions } from "../src/simulator/exchange.ts";
+import type { Action, Observation } from "../src/simulator/items.ts";
+import { contextOf } from "./support/context.ts";
 
 const create = (maxSteps: number, seed: number, numEnvironments = 3, firstEnvironment = 0) =>
   builtInEnvironments.create({ name: "inverted-pendulum", maxSteps })({ numEnvironments, firstEnvironment, seed });
@@ -94,4 +100,47 @@ test("a frame shows the bodies where they are: track, cart, and a pole that lean
   // An axis has no direction.
   expect(Math.hypot(leansBy, height)).toBeCloseTo(0.3, 2);
   expect(x - (cart[0] as number)).toBeCloseTo(leansBy * Math.sign(height), 2);
+});
+
+const seen: Observation = {
+  ...{ simulator: 2, attempt: "a", time: 5, policy: 0, firstEnvironment: 6, horizon: 8 },
+  observations: Float32Array.of(0, 1, 2, 3),
+  finalObservations: new Float32Array(4).fill(Number.NaN),
+  rewards: Float32Array.of(1, -1),
+  terminated: Uint8Array.of(1, 0),
+  truncated: new Uint8Array(2),
+};
+
+test.each<[string, Partial<Observation>, string]>([
+  ["an observation", { observations: Float32Array.of(0, 1, 2, Number.NaN) }, "observations 'NaN' of environment '7'"],
+  ["a reward", { rewards: Float32Array.of(Number.POSITIVE_INFINITY, 0) }, "a reward of 'Infinity' of environment '6'"],
+  ["what was truncated", { truncated: Uint8Array.of(0, 1) }, "finalObservations 'NaN' of environment '7'"],
+])(
+  "%s that is no number is refused where it is shown, with simulator, environment and time",
+  async (_, spoiled, text) => {
+    const model = ActorCriticConfig.parse({ observationSize: 2, actionSize: 1, hidden: [4] });
+    const play = async (shown: Observation) => {
+      const policy = new ControlRolloutWorker(contextOf({ model }, "policy"));
+      await policy.setup();
+      const waiting = [shown];
+      const answers: Action[] = [];
+      const source = { take: async () => (waiting.length > 0 ? [waiting.pop()] : undefined) };
+      const sink = { put: async (...actions: Action[]) => void answers.push(...actions) };
+      await policy.play(source as unknown as Source<Observation>, sink as unknown as Sink<Action>);
+      return answers;
+    };
+    expect(await play(seen)).toHaveLength(1);
+    await expect(play({ ...seen, ...spoiled })).rejects.toMatchObject({
+      code: "learning.invalid-batch",
+      message: expect.stringContaining(`simulator '2' shows ${text} at time '5'`),
+    });
+  },
+);
+
+test("an action that is no number is refused, with the policy's version", () => {
+  const action = { simulator: 2, attempt: "a", time: 5, kind: "act", policyVersion: 9 } as const;
+  expect(() => requireActions({ ...action, actions: Float32Array.of(1, Number.NaN) }, 2, 1)).toThrow(
+    "a policy of version '9' answers simulator '2' with 'NaN'",
+  );
+  requireActions({ ...action, actions: Float32Array.of(1, 2) }, 2, 1);
 });

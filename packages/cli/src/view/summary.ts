@@ -31,10 +31,14 @@ export function renderSummary(state: RunState, options: SummaryOptions): string 
   } = summary;
   const rows: [string, string][] = [];
   if (evalBefore !== null && evalAfter !== null) {
-    const started =
-      evalAtStart === null || evalAtStart === evalBefore ? "" : `  ${formatPercent(evalAtStart)} at the first step`;
-    const text = change(formatPercent(evalBefore), formatPercent(evalAfter), evalAfter - evalBefore, c);
-    rows.push(["accuracy", `${text}${started}`]);
+    // What came before the first step, such as imitation, is not what the steps have taught.
+    const wasPrepared = evalAtStart !== null && evalAtStart !== evalBefore;
+    const first = wasPrepared ? evalAtStart : evalBefore;
+    const text = change(formatPercent(first), formatPercent(evalAfter), evalAfter - first, c);
+    rows.push([
+      "accuracy",
+      wasPrepared ? `untrained ${formatPercent(evalBefore)}; before the first step and at the end ${text}` : text,
+    ]);
   }
   if (rewardFirst !== null && rewardLast !== null) {
     const curve = c.dim(sparkline(drawnPoints(state.reward), 24));

@@ -10,7 +10,7 @@ import {
   type EngineMemory,
   lossMetricNames,
 } from "../engine.ts";
-import { invalidRequest, ModelEngine } from "../model-engine.ts";
+import { ModelEngine } from "../model-engine.ts";
 import { mix, normal } from "../random.ts";
 import {
   ActorCriticConfig,
@@ -20,11 +20,10 @@ import {
   logDeviationName,
 } from "./actor-critic-config.ts";
 import { type ControlInputs, controlCoefficients, controlLoss } from "./actor-critic-loss.ts";
+import { checkControlBatch, checkNumbers } from "./batches.ts";
 import { breathe, DeviceParameters, floats, references, startDevice, type Tree } from "./device.ts";
 
 type GradientProgram = OwnedFunction<(parameters: Tree, inputs: ControlInputs) => [[np.Array, np.Array], Tree]>;
-
-const columnNames = ["weights", "advantages", "oldLogprobs", "returns", "oldValues"] as const;
 
 /**
  * A small actor-critic for continuous control in this process. `act` runs on the host, for any number of rows without
@@ -68,7 +67,7 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
   async act(observations: Float32Array, rows: number, options: ActOptions = {}): Promise<Actions> {
     this.refuseReleased("act");
     const { observationSize, actionSize } = this.config;
-    requireLength("observations", observations, rows * observationSize);
+    checkNumbers("observations", observations, rows, observationSize);
     const means = this.#network("actor", observations, rows);
     const values = Float32Array.from(this.#network("critic", observations, rows));
     const logDeviations = this.#parameter(logDeviationName);
@@ -91,16 +90,19 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
   forwardBackward(batch: ControlBatch, loss: ControlLoss): Promise<LossMetrics> {
     return this.exclusively("forwardBackward", async () => {
       const { observationSize, actionSize, microBatchRows } = this.config;
-      requireLength("observations", batch.observations, batch.rows * observationSize);
-      requireLength("actions", batch.actions, batch.rows * actionSize);
-      for (const name of columnNames) requireLength(name, batch[name], batch.rows);
+      checkControlBatch(batch, observationSize, actionSize);
       const program = this.#program(loss.valueClip !== undefined);
       const offsets = new Map(this.parameters.layout.map(({ name, offset }) => [name, offset]));
       const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
       for (let first = 0; first < batch.rows; first += microBatchRows) {
         const cut = (values: Float32Array, width: number) => {
           const part = new Float32Array(microBatchRows * width);
-          part.set(values.subarray(first * width, Math.min(batch.rows, first + microBatchRows) * width));
+          const last = Math.min(batch.rows, first + microBatchRows);
+          part.set(values.subarray(first * width, last * width));
+          // A weight of 0 times NaN is NaN, and what stands at such a row is never used.
+          for (let row = first; row < last; row++) {
+            if (batch.weights[row] === 0) part.fill(0, (row - first) * width, (row - first + 1) * width);
+          }
           return floats(part, width === 1 ? [microBatchRows] : [microBatchRows, width]);
         };
         const [[value, metrics], gradients] = program(references(this.#device.tree()), {
@@ -203,11 +205,4 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
     });
     return x;
   }
-}
-
-function requireLength(name: string, values: Float32Array, expected: number): void {
-  if (values.length === expected) return;
-  throw invalidRequest(
-    `'${name}' has '${values.length}' entries where '${expected}' were expected; check rows and sizes`,
-  );
 }

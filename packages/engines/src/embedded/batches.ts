@@ -1,5 +1,5 @@
-import type { TrainBatch } from "@treadle/contracts";
-import type { TokenRows } from "../engine.ts";
+import { minTemperature, type TrainBatch } from "@treadle/contracts";
+import type { ControlBatch, TokenRows } from "../engine.ts";
 import { invalidRequest } from "../model-engine.ts";
 
 /**
@@ -31,9 +31,9 @@ export function checkRows(
     throw invalidRequest(`'${temperatures.length}' temperatures given for '${rows}' rows; give one a row`);
   }
   for (const temperature of temperatures) {
-    if (temperature > 0 && Number.isFinite(temperature)) continue;
+    if (temperature >= Math.fround(minTemperature) && Number.isFinite(temperature)) continue;
     throw invalidRequest(
-      `temperature '${temperature}' cannot be scored; only a finite one > 0 is a distribution, so sample at one`,
+      `temperature '${temperature}' cannot be scored; only a finite one >= ${minTemperature} is a distribution, so sample at one`,
     );
   }
 }
@@ -60,6 +60,46 @@ export function checkArrays(batch: TrainBatch): void {
         `'${name}' has '${value}' in row '${Math.floor(entry / columns)}', column '${entry % columns}'; expected is ${allowed}`,
       );
     }
+  }
+}
+
+/**
+ * Throws `engine.invalid-request` when an array of the batch has another size than its rows, a weight is negative or not
+ * finite, or another number is not finite where the weight is not 0.
+ */
+export function checkControlBatch(batch: ControlBatch, observationSize: number, actionSize: number): void {
+  const { rows, weights } = batch;
+  checkNumbers("weights", weights, rows, 1, (weight) => weight >= 0);
+  const widths = { observations: observationSize, actions: actionSize };
+  for (const [name, width] of Object.entries(widths))
+    checkNumbers(name, batch[name as "actions"], rows, width, any, weights);
+  for (const name of ["advantages", "oldLogprobs", "returns", "oldValues"] as const) {
+    checkNumbers(name, batch[name], rows, 1, any, weights);
+  }
+}
+
+const any = (): boolean => true;
+
+/** Throws `engine.invalid-request` unless `values` are `width` finite and allowed numbers a row, where its weight is not 0. */
+export function checkNumbers(
+  name: string,
+  values: Float32Array,
+  rows: number,
+  width: number,
+  isAllowed: (value: number) => boolean = any,
+  weights?: Float32Array,
+): void {
+  if (values.length !== rows * width) {
+    throw invalidRequest(
+      `'${name}' has '${values.length}' entries where '${rows * width}' were expected; check rows and sizes`,
+    );
+  }
+  for (let at = 0; at < values.length; at++) {
+    const value = values[at]!;
+    const row = Math.floor(at / width);
+    if ((Number.isFinite(value) && isAllowed(value)) || weights?.[row] === 0) continue;
+    const allowed = name === "weights" ? "a finite number >= 0" : "a finite number";
+    throw invalidRequest(`'${name}' has '${value}' in row '${row}'; expected is ${allowed}`);
   }
 }
 

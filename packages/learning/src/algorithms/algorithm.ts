@@ -8,26 +8,32 @@ export type PolicyGradientLoss = Extract<LossSpec, { type: "policy-gradient" }>;
 /**
  * How the terms of tokens become one number. An engine sums `weight · term` over the entries of a batch; gradients of
  * several batches add up; the actor scales the sum once, in `optimStep`, by 1 / (sum of the batches' divisors). So a
- * weight depends on its own sequence alone, never on chunks that come later, and any chunking gives the same step.
+ * weight depends on its own sequence or group alone, never on chunks that come later, and any chunking gives the same step.
  *
- * | type            | weight of a token    | adds to the divisor | the step minimises                                    |
- * | --------------- | -------------------- | ------------------- | ----------------------------------------------------- |
- * | `sequence-mean` | 1 / policy tokens    | 1                   | mean over sequences of the mean over tokens           |
- * | `token-mean`    | 1                    | policy tokens       | mean over all tokens of the step                      |
- * | `constant`      | 1 / `tokens`         | 1                   | mean over sequences of (sum over tokens) / `tokens`   |
+ * | type               | weight of a token  | adds to the divisor     | the step minimises                                  |
+ * | ------------------ | ------------------ | ----------------------- | --------------------------------------------------- |
+ * | `sequence-mean`    | 1 / policy tokens  | 1                       | mean over sequences of the mean over tokens         |
+ * | `token-mean`       | 1                  | policy tokens           | mean over all tokens of the step                    |
+ * | `group-token-mean` | 1 / group's tokens | policy / group's tokens | mean over groups of the mean over their tokens      |
+ * | `constant`         | 1 / `tokens`       | 1                       | mean over sequences of (sum over tokens) / `tokens` |
  *
- * For the first two the divisor *is* the total weight. For `constant` it is not: dividing by the total weight would turn
+ * For the first three the divisor *is* the total weight. For `constant` it is not: dividing by the total weight would turn
  * it into `token-mean`, so the actor uses the divisor that comes with each packed batch.
  */
 export type Normalisation =
   | { readonly type: "sequence-mean" }
   | { readonly type: "token-mean" }
+  | { readonly type: "group-token-mean" }
   | { readonly type: "constant"; readonly tokens: number };
 
-/** Weight of each policy token of a sequence with `policyTokens` of them, and what the sequence adds to the divisor. */
+/**
+ * Weight of each policy token of a sequence with `policyTokens` of them, and what the sequence adds to the divisor;
+ * `groupTokens` are those of all of its group's episodes that are trained on.
+ */
 export function sequenceWeight(
   normalisation: Normalisation,
   policyTokens: number,
+  groupTokens: number = policyTokens,
 ): { readonly tokenWeight: number; readonly divisor: number } {
   if (policyTokens === 0) return { tokenWeight: 0, divisor: 0 };
   switch (normalisation.type) {
@@ -35,6 +41,8 @@ export function sequenceWeight(
       return { tokenWeight: 1 / policyTokens, divisor: 1 };
     case "token-mean":
       return { tokenWeight: 1, divisor: policyTokens };
+    case "group-token-mean":
+      return { tokenWeight: 1 / groupTokens, divisor: policyTokens / groupTokens };
     case "constant":
       return { tokenWeight: 1 / normalisation.tokens, divisor: 1 };
   }
@@ -48,6 +56,8 @@ export function sequenceWeight(
 export type TrainSample = {
   readonly episode: Episode;
   readonly advantages: Float64Array;
+  /** policy tokens of its group's samples together; only from algorithms that compare within groups */
+  readonly groupTokens?: number | undefined;
   /** what a critic regresses to, and its estimates when the episode was collected; only from PPO */
   readonly returns?: Float64Array | undefined;
   readonly oldValues?: Float32Array | undefined;

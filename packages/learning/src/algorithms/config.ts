@@ -49,6 +49,9 @@ const groupDeviation = {
   deviation: z.enum(["population", "sample"]).default("population"),
 };
 
+/** over all tokens of the step, or over those of a group and then over groups, as in the papers of DAPO and CISPO */
+const tokenMean = z.enum(["step", "group"]).default("step");
+
 const grpo = z.strictObject({
   name: z.literal("grpo"),
   clipLow: clip.clipLow.default(0.2),
@@ -85,6 +88,7 @@ const cispo = z.strictObject({
   clipHigh: clip.clipHigh.default(4),
   entropyCoefficient,
   ...groupDeviation,
+  tokenMean,
   kl: lossKl.default({ placement: "none" }),
   dropEqualRewards: z.boolean().default(true),
 });
@@ -95,6 +99,7 @@ const dapo = z.strictObject({
   clipHigh: clip.clipHigh.default(0.28),
   ...common,
   deviation: groupDeviation.deviation,
+  tokenMean,
   kl: lossKl.default({ placement: "none" }),
   /** soft overlong punishment; absent means none */
   overlong: z
@@ -199,6 +204,24 @@ export const AlgorithmConfig = z.discriminatedUnion("name", [
 export type AlgorithmConfig = z.infer<typeof AlgorithmConfig>;
 export type AlgorithmName = AlgorithmConfig["name"];
 export type AlgorithmConfigOf<Name extends AlgorithmName> = Extract<AlgorithmConfig, { name: Name }>;
+
+/** Fewest episodes of a prompt that there is a baseline with: where it is the group's, one would be compared with itself. */
+export function minGroupSizeOf(name: AlgorithmName): number {
+  return name === "ppo" || name === "reinforce++" ? 1 : 2;
+}
+
+/** Refines a configuration with an algorithm and a group size: refuses a group too small to be compared within. */
+export function checkGroupSize(
+  { algorithm, groupSize }: { readonly algorithm: AlgorithmConfig; readonly groupSize: number },
+  context: z.core.$RefinementCtx,
+): void {
+  const least = minGroupSizeOf(algorithm.name);
+  if (groupSize >= least) return;
+  const message =
+    `'${algorithm.name}' compares the answers to one prompt: allowed is a number >= ${least}; ` +
+    "raise it, or take 'reinforce++' or 'ppo', which compare none";
+  context.addIssue({ code: "custom", path: ["groupSize"], input: groupSize, message });
+}
 
 export const algorithmNames = Object.keys(schemas) as AlgorithmName[];
 

@@ -1,5 +1,5 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
-import { countPolicyTokens } from "../episode.ts";
+import { checkEpisode, countPolicyTokens } from "../episode.ts";
 
 /** Rewards closer than this are equal: their difference is rounding, and dividing by its deviation would blow it up. */
 export const equalRewardTolerance = 1e-8;
@@ -26,7 +26,8 @@ export type FilterResult = {
  * to learn from; both leave their groups first. Then groups too small for the algorithm, or (DAPO's dynamic sampling,
  * arXiv:2503.14476 §3.2, applied to any reward) with all rewards equal, are dropped: the latter only from the policy's
  * term of the loss, where it has others. Rewards are compared as they were given, before any shaping. Groups that lose
- * nothing are returned as they are.
+ * nothing are returned as they are. Throws `learning.invalid-batch` for a malformed episode without a token of the policy; those
+ * that are kept are checked when their advantages are taken.
  */
 export function filterGroups(groups: readonly EpisodeGroup[], rule: FilterRule): FilterResult {
   const kept: EpisodeGroup[] = [];
@@ -36,8 +37,11 @@ export function filterGroups(groups: readonly EpisodeGroup[], rule: FilterRule):
   for (const group of groups) {
     const episodes = group.episodes.filter((episode) => {
       if (episode.finishReason === "abort") droppedEpisodes.aborted += 1;
-      else if (countPolicyTokens(episode) === 0) droppedEpisodes["no-policy-tokens"] += 1;
-      else return true;
+      else if (countPolicyTokens(episode) > 0) return true;
+      else {
+        checkEpisode(episode); // its reward counts in what is reported
+        droppedEpisodes["no-policy-tokens"] += 1;
+      }
       return false;
     });
     if (episodes.length < rule.minEpisodes) droppedGroups["too-few-episodes"] += 1;

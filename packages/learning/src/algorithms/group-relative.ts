@@ -7,7 +7,7 @@ import {
   policyTokenPositions,
   spreadOverTokens,
 } from "./algorithm.ts";
-import type { AlgorithmConfigOf } from "./config.ts";
+import { type AlgorithmConfigOf, minGroupSizeOf } from "./config.ts";
 import { filterGroups, rewardsAreEqual } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
 import { mean, standardDeviation, stdEpsilon } from "./statistics.ts";
@@ -46,21 +46,17 @@ export function drGrpo(config: AlgorithmConfigOf<"dr-grpo">): Algorithm {
 
 /**
  * CISPO: "MiniMax-M1", arXiv:2506.13585. Advantages as GRPO; a token's importance ratio is clipped and held constant, and
- * multiplies the advantage and the log-probability, so that no token's gradient vanishes:
+ * multiplies the advantage and the log-probability, so that no token's gradient vanishes (`tokenMean` as in DAPO):
  *
  *     term = −clip(ρ, 1 − clipLow, 1 + clipHigh) · A · log π        averaged over the tokens of the step
  */
 export function cispo(config: AlgorithmConfigOf<"cispo">): Algorithm {
-  return groupRelative(
-    config,
-    { type: "token-mean" },
-    {
-      rewardOf: (episode) => episode.reward,
-      credit: (rewards) => relativeToMean(rewards, config),
-      dropEqualRewards: config.dropEqualRewards,
-      loss: { surrogate: "cispo" },
-    },
-  );
+  return groupRelative(config, tokenMeanOver(config.tokenMean), {
+    rewardOf: (episode) => episode.reward,
+    credit: (rewards) => relativeToMean(rewards, config),
+    dropEqualRewards: config.dropEqualRewards,
+    loss: { surrogate: "cispo" },
+  });
 }
 
 /**
@@ -90,23 +86,23 @@ export function gspo(config: AlgorithmConfigOf<"gspo">): Algorithm {
  *     reward += penalty · ((maxTokens − bufferTokens) − n) / bufferTokens    in between
  *     reward −= penalty                                            n > maxTokens
  *
- * The paper takes the token mean within a group; the divisor here runs over the whole step, which is the same up to the
- * weight of groups with longer answers. Sampling until enough groups remain is the workflow's part; `filter` counts them.
+ * The paper takes the token mean within a group, as `tokenMean: group` does; by default it is over the whole step, which is
+ * the same up to the weight of groups with longer answers. Sampling until enough groups remain is the workflow's part; `filter` counts them.
  */
 export function dapo(config: AlgorithmConfigOf<"dapo">): Algorithm {
   const { overlong } = config;
-  return groupRelative(
-    config,
-    { type: "token-mean" },
-    {
-      rewardOf: (episode) =>
-        episode.reward + (overlong === undefined ? 0 : overlongReward(countPolicyTokens(episode), overlong)),
-      credit: (rewards) => relativeToMean(rewards, { divideByStd: true, deviation: config.deviation }),
-      dropEqualRewards: true,
-      maskTruncated: config.maskTruncated,
-    },
-  );
+  return groupRelative(config, tokenMeanOver(config.tokenMean), {
+    rewardOf: (episode) =>
+      episode.reward + (overlong === undefined ? 0 : overlongReward(countPolicyTokens(episode), overlong)),
+    credit: (rewards) => relativeToMean(rewards, { divideByStd: true, deviation: config.deviation }),
+    dropEqualRewards: true,
+    maskTruncated: config.maskTruncated,
+  });
 }
+
+const tokenMeanOver = (of: "step" | "group"): Normalisation => ({
+  type: of === "step" ? "token-mean" : "group-token-mean",
+});
 
 /** DAPO's soft overlong punishment, in [−penalty, 0], for a completion of `tokens` tokens. */
 export function overlongReward(
@@ -167,15 +163,13 @@ type GroupRule = {
   readonly loss?: Partial<Pick<PolicyGradientLoss, "ratio" | "surrogate">>;
 };
 
-/** Below two episodes there is nothing to be relative to. */
-const minEpisodes = 2;
-
 function groupRelative(
   config: AlgorithmConfigOf<"grpo" | "dr-grpo" | "gspo" | "cispo" | "dapo" | "rloo">,
   normalisation: Normalisation,
   rule: GroupRule,
 ): Algorithm {
   const loss = lossOf(config, rule.loss);
+  const minEpisodes = minGroupSizeOf(config.name);
   const hasOtherTerms = loss.klCoefficient > 0 || loss.entropyCoefficient > 0;
   const equalRewards = !rule.dropEqualRewards ? "train" : hasOtherTerms ? "keep-other-terms" : "drop";
   return {
@@ -197,10 +191,12 @@ function groupRelative(
         }
         const isFlat = equalRewards === "keep-other-terms" && rewardsAreEqual(episodes);
         const advantages = isFlat ? episodes.map(() => 0) : rule.credit(episodes.map(rule.rewardOf));
+        const isTrained = ({ finishReason }: Episode) => !(rule.maskTruncated && finishReason === "length");
+        const groupTokens = episodes.filter(isTrained).reduce((sum, episode) => sum + countPolicyTokens(episode), 0);
         return episodes.flatMap((episode, index) =>
-          rule.maskTruncated && episode.finishReason === "length"
-            ? []
-            : [{ episode, advantages: spreadOverTokens(episode, advantages[index]!) }],
+          isTrained(episode)
+            ? [{ episode, advantages: spreadOverTokens(episode, advantages[index]!), groupTokens }]
+            : [],
         );
       });
     },

@@ -2,13 +2,13 @@ import type { Episode, EpisodeGroup } from "@treadle/contracts";
 import { checkGroups, invalid } from "../episode.ts";
 import { generalisedAdvantages } from "../gae.ts";
 import { type Algorithm, policyTokenPositions, type TrainSample } from "./algorithm.ts";
-import type { AlgorithmConfigOf } from "./config.ts";
+import { type AlgorithmConfigOf, type AlgorithmName, minGroupSizeOf } from "./config.ts";
 import { filterGroups } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
 import { mean } from "./statistics.ts";
 
-/** Groups only say which episodes share a prompt here: one is enough, and equal rewards still teach. */
-const filterRule = { minEpisodes: 1, equalRewards: "train" } as const;
+/** Equal rewards still teach: advantages are scaled over the step. */
+const filterRule = (name: AlgorithmName) => ({ minEpisodes: minGroupSizeOf(name), equalRewards: "train" }) as const;
 
 /**
  * PPO: "Proximal Policy Optimization Algorithms", arXiv:1707.06347, over the tokens that the policy chose. A step is one
@@ -31,7 +31,7 @@ export function ppo(config: AlgorithmConfigOf<"ppo">): Algorithm {
     needsWholeBatch: config.normaliseAdvantages,
     needsReference: config.kl.placement !== "none",
     needsValues: true,
-    filter: (groups) => filterGroups(groups, filterRule),
+    filter: (groups) => filterGroups(groups, filterRule(config.name)),
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
       return groups.flatMap((group) => group.episodes.map((episode) => estimate(episode, config)));
@@ -93,7 +93,7 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++" | "rei
     needsWholeBatch: true,
     needsReference: config.kl.placement !== "none",
     needsValues: false,
-    filter: (groups) => filterGroups(groups, filterRule),
+    filter: (groups) => filterGroups(groups, filterRule(config.name)),
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
       return groups.flatMap(({ episodes }) => {

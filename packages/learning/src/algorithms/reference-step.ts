@@ -28,6 +28,7 @@ export function referenceStep(
   const config = parseAlgorithmConfig(given);
   const judged = groups.flatMap((group) => judgeGroup(config, group));
   standardise(config, judged);
+  if (averagingOf(config) === "groups of tokens") return ofGroups(config, groups, now, { held, importanceCap });
   const all = judged.map((one) =>
     termsOf(config, one, now(one.episode), held(one.episode), importanceOf(config, one, importanceCap)),
   );
@@ -39,6 +40,19 @@ export function referenceStep(
     ),
   };
 }
+
+/** The mean over groups that have anything to train on of the mean over their tokens. */
+function ofGroups(config: AlgorithmConfig, groups: readonly EpisodeGroup[], ...rest: AfterGroups): ReferenceStep {
+  const steps = groups
+    .filter((group) => judgeGroup(config, group).length > 0)
+    .map((group) => referenceStep({ ...config, tokenMean: "step" }, [group], ...rest));
+  if (steps.length === 0) return { loss: 0, magnitude: 0 };
+  return {
+    loss: average(steps.map(({ loss }) => loss)),
+    magnitude: average(steps.map(({ magnitude }) => magnitude)),
+  };
+}
+type AfterGroups = [now: (episode: Episode) => ReferenceScores, options: ReferenceOptions];
 
 export type ReferenceOptions = {
   /** the policy of what a formula holds constant (cispo's ratio); the same as `now` unless a derivative is taken */
@@ -58,6 +72,7 @@ function averaged(config: AlgorithmConfig, terms: readonly (readonly number[])[]
     case "sequences of means":
       return average(terms.map(average));
     case "tokens":
+    case "groups of tokens":
       return average(terms.flat());
     case "sequences of sums":
       return average(terms.map(sum)) / constantOf(config);
@@ -93,6 +108,7 @@ function judgeGroup(config: AlgorithmConfig, group: EpisodeGroup): Judged[] {
   const episodes = group.episodes.filter((episode) => episode.finishReason !== "abort" && tokensOf(episode).length > 0);
   const rewards = episodes.map(({ reward }) => reward);
   if (config.name === "ppo") return episodes.map((episode) => generalised(config, episode));
+  if (config.name === "reinforce++-baseline" && episodes.length < 2) return [];
   if (config.name === "reinforce++" || config.name === "reinforce++-baseline") {
     return episodes.map((episode) => {
       const baseline = config.name === "reinforce++" ? 0 : average(rewards);
@@ -208,20 +224,22 @@ function termsOf(
   });
 }
 
-function averagingOf(config: AlgorithmConfig): "sequences of means" | "tokens" | "sequences of sums" {
+type Averaging = "sequences of means" | "tokens" | "groups of tokens" | "sequences of sums";
+
+function averagingOf(config: AlgorithmConfig): Averaging {
   switch (config.name) {
     case "gspo":
       return "sequences of means";
     case "dapo":
     case "cispo":
-      return "tokens";
+      return config.tokenMean === "step" ? "tokens" : "groups of tokens";
     case "dr-grpo":
       return "sequences of sums";
     case "rloo":
       return config.action === "sequence" ? "sequences of means" : "sequences of sums";
     default: {
       const names = { "sequence-mean": "sequences of means", "token-mean": "tokens", constant: "sequences of sums" };
-      return names[config.normalisation.type] as ReturnType<typeof averagingOf>;
+      return names[config.normalisation.type] as Averaging;
     }
   }
 }

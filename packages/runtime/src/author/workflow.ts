@@ -60,5 +60,8 @@ export function fullSchema<Shape extends z.ZodRawShape>(own: z.ZodObject<Shape>)
       `the workflow's schema declares ${clash.map((key) => `'${key}'`).join(", ")}, which Treadle defines itself; rename or remove it`,
     );
   }
-  return RuntimeConfig.extend(own.shape);
+  // What the workflow says of several of its keys together holds here, too.
+  const checks = (own.def.checks ?? []) as readonly unknown[] as readonly z.core.$ZodCheck<Record<string, unknown>>[];
+  const full: z.ZodObject = RuntimeConfig.extend(own.shape);
+  return full.check(...checks);
 }

@@ -5,6 +5,7 @@ import type { Source } from "@treadle/runtime";
 import { z } from "zod";
 import { TrainerWorker } from "../engine-worker.ts";
 import type { Trajectory } from "../simulator/items.ts";
+import { checkTrajectory } from "./check-trajectory.ts";
 import { momentsOverRanks } from "./rank-moments.ts";
 
 export const ControlActorConfig = z.strictObject({
@@ -42,7 +43,10 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     await using _ = await this.devices.lock();
     const collected: Trajectory[] = [];
     for await (const batch of trajectories.batches({ acknowledge: "call" })) {
-      for (const trajectory of batch) this.#refuseStale(trajectory);
+      for (const trajectory of batch) {
+        checkTrajectory(trajectory, this.config.model, this.engine.policyVersion);
+        this.#refuseStale(trajectory);
+      }
       collected.push(...batch);
     }
     // Which simulator was ready first must not decide which rows meet in a minibatch.

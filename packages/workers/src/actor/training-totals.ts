@@ -42,10 +42,11 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
   observe(groups: readonly EpisodeGroup[]): void {
     for (const { episodes } of groups) {
       this.groups++;
-      this.episodes += episodes.length;
       for (const episode of episodes) {
-        this.reward += episode.reward;
         this.tokens += episode.tokens.length - episode.promptLength;
+        if (episode.finishReason === "abort") continue; // its reward means nothing
+        this.episodes++;
+        this.reward += episode.reward;
       }
     }
   }

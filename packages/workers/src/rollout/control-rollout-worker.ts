@@ -4,6 +4,7 @@ import { hashString } from "@treadle/learning";
 import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
 import type { ControlActorWorker } from "../actor/control-actor-worker.ts";
 import { EngineWorker } from "../engine-worker.ts";
+import { requireObservation } from "../simulator/exchange.ts";
 import type { Action, Observation, Trajectory } from "../simulator/items.ts";
 import { Horizon } from "./horizon.ts";
 
@@ -105,6 +106,7 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
           `the environment shows '${width}' numbers; the policy takes ${observationSize}: set 'actor.model.observationSize'`,
         );
       }
+      requireObservation(seen);
       yield seen;
     }
   }

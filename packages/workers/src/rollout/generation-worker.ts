@@ -1,4 +1,11 @@
-import { type Completion, completionFolder, type Episode, type EpisodeGroup, type Prompt } from "@treadle/contracts";
+import {
+  type Completion,
+  completionFolder,
+  type Episode,
+  type EpisodeGroup,
+  minTemperature,
+  type Prompt,
+} from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
 import {
   builtInRewards,
@@ -22,7 +29,7 @@ export const RolloutConfig = EngineConfig.extend({
   /** completions of one prompt: what group-relative algorithms compare */
   groupSize: z.int().positive(),
   maxTokens: z.int().positive(),
-  temperature: z.number().positive().default(1),
+  temperature: z.number().min(minTemperature).default(1),
   /** `{ name, … }` of a reward plugin */
   reward: z.looseObject({ name: z.string() }),
   /** episodes that each rank leaves for people to read: so many of the first step and of every `everySteps`th; 0 is none; default: 8 of every 10th */

@@ -8,6 +8,7 @@
  *    are delivered, and not otherwise.
  */
 import { TreadleError } from "@treadle/contracts";
+import { isReward, largestReward } from "@treadle/learning";
 import type { Sink, Source } from "@treadle/runtime";
 import type { Transition } from "./environment.ts";
 import type { Action, Observation } from "./items.ts";
@@ -66,11 +67,43 @@ export class Exchange {
   }
 }
 
-/** Refuses a policy that acts in another space. */
+/** Refuses a policy that acts in another space, or answers with what is no number. */
 export function requireActions(action: Action, numEnvironments: number, actionSize: number): void {
-  if (action.actions.length === numEnvironments * actionSize) return;
+  if (action.actions.length !== numEnvironments * actionSize) {
+    throw new TreadleError(
+      "config.invalid",
+      `a policy answers with '${action.actions.length / numEnvironments}' numbers an action; the environment takes ${actionSize}: set 'actor.model.actionSize'`,
+    );
+  }
+  const at = action.actions.findIndex((value) => !Number.isFinite(value));
+  if (at < 0) return;
   throw new TreadleError(
-    "config.invalid",
-    `a policy answers with '${action.actions.length / numEnvironments}' numbers an action; the environment takes ${actionSize}: set 'actor.model.actionSize'`,
+    "learning.invalid-batch",
+    `a policy of version '${action.policyVersion}' answers simulator '${action.simulator}' with '${action.actions[at]}' ` +
+      "in an action: allowed is a finite number; its weights have diverged, so lower the learning rate",
   );
+}
+
+/** Refuses what an environment shows and is no number, or no reward, before a policy acts on it. */
+export function requireObservation(seen: Observation): void {
+  const { simulator, firstEnvironment, time, rewards, truncated } = seen;
+  const numEnvironments = rewards.length;
+  const refuse = (name: string, value: number, row: number, allowed: string) => {
+    throw new TreadleError(
+      "learning.invalid-batch",
+      `simulator '${simulator}' shows ${name} '${value}' of environment '${firstEnvironment + row}' at time '${time}': ` +
+        `allowed is a finite number${allowed}; check the environment`,
+    );
+  };
+  for (const name of ["observations", "finalObservations"] as const) {
+    const width = seen[name].length / numEnvironments;
+    seen[name].forEach((value, at) => {
+      const row = Math.floor(at / width);
+      const isUsed = name === "observations" || truncated[row] === 1;
+      if (isUsed && !Number.isFinite(value)) refuse(name, value, row, "");
+    });
+  }
+  rewards.forEach((reward, row) => {
+    if (!isReward(reward)) refuse("a reward of", reward, row, ` within ± ${largestReward}`);
+  });
 }

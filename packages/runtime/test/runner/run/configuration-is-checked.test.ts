@@ -56,6 +56,23 @@ test("an unknown key names the nearest known one, at its own level", () => {
   ]);
 });
 
+test("what a workflow's own schema says of several keys together holds, too", () => {
+  const own = z.strictObject({ low: z.number(), high: z.number() });
+  const ordered = own.superRefine(({ low, high }, context) => {
+    if (low > high) context.addIssue({ code: "custom", path: ["low"], message: "allowed is at most 'high'" });
+  });
+  const problems = (values: unknown) => {
+    try {
+      validateConfig(fullSchema(ordered), values);
+    } catch (error) {
+      return (error as TreadleError).details["problems"];
+    }
+    return [];
+  };
+  expect(problems({ low: 1, high: 2 })).toEqual([]);
+  expect(problems({ low: 3, high: 2 })).toEqual([expect.stringMatching(/^low: allowed is at most 'high'/)]);
+});
+
 test("a workflow may not declare what Treadle defines itself", () => {
   expect(() => fullSchema(z.object({ steps: z.number() }))).toThrow("'steps'");
 });
