@@ -12,7 +12,7 @@ test("an endless loop is named with its worker, method and line, and a second Ct
   const started = startTreadle(args(runs.path, "endless-loop", "supervision.stallMs=2000"));
   await until(() => /without a pause/.test(started.output()));
   expect(started.output()).toMatch(
-    /'judge\/0' has computed in 'score' for \d+ s without a pause, now at 'backtrack' \(test\/support\/workflows\/mistakes\/run\.ts:22:\d+\), called by 'score' \(\S+\);/,
+    /'judge\/0' has computed in 'score' for \d+ s without a pause, now at 'backtrack' \(test\/support\/workflows\/mistakes\/run\.ts:28:\d+\), called by 'score' \(\S+\);/,
   );
   started.child.kill("SIGINT");
   await until(() => started.output().includes("press Ctrl-C again"));
@@ -33,4 +33,14 @@ test("a handle that is awaited before anything can be put names the missing call
   expect(code).toBe(2);
   expect(stdout).toContain("'judge.double' waits for items of 'items', into which no open call puts");
   expect(stderr).toContain("make the call that gets 'items.sink' before awaiting 'judge.double'");
+});
+
+test("a result that cannot leave its worker is named with worker, method and field, and a lock without await is warned of", async () => {
+  await using runs = await temporaryRuns();
+  const { code, stdout, stderr } = await treadle(args(runs.path, "function-in-result"));
+  expect(code).toBe(2);
+  expect(stderr.replace(/\s+/g, " ")).toContain(
+    "what 'judge/0' returned from 'explain' holds a function in 'scores.0.judge', which cannot leave its process",
+  );
+  expect(stdout).toContain("'explain' ended without giving its device lock back; write 'await using _ = await");
 });

@@ -42,7 +42,8 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
           if (seconds > 0) await clock.sleep(seconds * 1000);
           const ended = { stdout: Buffer.from("out"), stderr: Buffer.alloc(0), seconds };
           if (request.timeoutMs !== undefined) return { status: "timeout", exitCode: null, ...ended };
-          return { status: "exited", exitCode: request.command[0] === "fail" ? 1 : 0, ...ended };
+          const exitCodes: Record<string, number> = { fail: 1, absent: 127 };
+          return { status: "exited", exitCode: exitCodes[request.command[0] ?? ""] ?? 0, ...ended };
         },
         holdShell: () => {
           throw new Error("not used here");
@@ -203,4 +204,13 @@ test("an unknown trajectory is refused, and so is a second of the same name", as
   expect(() => actions.openTrajectory("t")).toThrow(/'t' is open already/);
   await actions.close();
   expect(() => actions.submit("t", spec, { command: ["run"] })).toThrow(TreadleError);
+});
+
+test("commands that do not exist, or that a limit ends, count as failed; those that only say no do not", async () => {
+  const { actions } = setUp();
+  actions.openTrajectory("t");
+  for (const command of ["run", "fail", "absent"]) await actions.submit("t", spec, { command: [command] }).result;
+  await actions.submit("t", spec, { command: ["run"], timeoutMs: 5 }).result;
+  expect(actions.pool.statistics().tests).toMatchObject({ submitted: 4, completed: 4, failed: 2 });
+  await actions.close();
 });

@@ -102,4 +102,26 @@ describe("an error, for a person", () => {
     circular.cause = circular;
     expect(renderError(circular, view)).toContain("✗ a");
   });
+
+  it("lists every field of an item that does not fit, and takes none of them for a remedy", () => {
+    const problems = ["id: expected string, received number", "value: expected number, received string"];
+    const error = new TreadleError(
+      "channel.invalid-item",
+      `item '0' put into channel 'items' does not fit its schema: ${problems.join("; ")}`,
+      { details: { problems } },
+    );
+    const text = renderError(error, view);
+    expect(text.split("\n")[0]).toBe("✗ item '0' put into channel 'items' does not fit its schema");
+    expect(text).toMatch(/problems +id: expected string.*\n +value: expected number/);
+    expect(text).not.toMatch(/remedy +value/);
+  });
+
+  it("names a line of the reader's own code, and none of Treadle's", () => {
+    const error = new TreadleError("call.failed", "no", { cause: new Error("boom") });
+    const inside = new URL("../src/view/error.ts", import.meta.url).pathname;
+    (error.cause as Error).stack = `Error: boom\n    at inner (${inside}:1:1)\n    at score (/home/me/task/run.ts:7:3)`;
+    expect(renderError(error, view)).toMatch(/code +score \(\/home\/me\/task\/run\.ts:7:3\)/);
+    (error.cause as Error).stack = `Error: boom\n    at inner (${inside}:1:1)`;
+    expect(renderError(error, view)).not.toMatch(/^ +code/m);
+  });
 });

@@ -3,7 +3,7 @@ export { toChromeTrace } from "./chrome-trace.ts";
 export { EventWriter, parseEventLine } from "./event-file.ts";
 export { Lanes } from "./lanes.ts";
 export { LineTail, type TailedLine } from "./line-tail.ts";
-export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine } from "./logs.ts";
+export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine, readLogLine } from "./logs.ts";
 export { type MetricsRow, MetricsWriter, readMetrics } from "./metrics.ts";
 export { type MetricsServer, parseMetricsAddress, serveMetrics } from "./metrics-server.ts";
 export { createNodeRegistry, type NodeFacts, type NodeRegistry } from "./node-registry.ts";

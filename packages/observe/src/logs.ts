@@ -45,6 +45,25 @@ export function parseLogLine(line: string, otherwise: Level = "info"): { level: 
   return { level: otherwise, message: line };
 }
 
+/** A line of a worker's log file, for a person: when, how bad, and what, with the facts that were logged beside it. */
+export function readLogLine(line: string): { atMs?: number; level?: string; text: string } {
+  if (!line.startsWith("{")) return { text: line };
+  try {
+    const { time, level, msg, ...rest } = JSON.parse(line) as Record<string, unknown>;
+    if (typeof msg !== "string") return { text: line };
+    const { pid: _, hostname: __, name: ___, worker: ____, ...facts } = rest;
+    const more = Object.keys(facts).length > 0 ? ` ${JSON.stringify(facts)}` : "";
+    const label = typeof level === "number" ? pino.levels.labels[level] : typeof level === "string" ? level : undefined;
+    return {
+      ...(typeof time === "number" ? { atMs: time } : {}),
+      ...(label === undefined ? {} : { level: label }),
+      text: `${msg}${more}`,
+    };
+  } catch {
+    return { text: line };
+  }
+}
+
 /**
  * The last lines of a stream, for the report of a failure (S1). Memory is bounded by `lines × maxLineLength`: longer
  * lines are cut and say by how much. A lone carriage return starts its line again, as a terminal shows it.

@@ -175,6 +175,20 @@ describe("what users want of a plan", () => {
   });
 });
 
+test("a component with as many ranks as it may have is named, where there are devices for more", () => {
+  const time = { type: "formula", perItem: 1 };
+  const explained = (maxRanks: number | undefined) => {
+    const nodes = [{ id: "rollout", time, ...(maxRanks === undefined ? {} : { maxRanks }) }];
+    const problem = { devices: 4, batch: 4, nodes, edges: [], memoryPerDevice: 1 };
+    return solvePlan(problem).explanation.join("\n");
+  };
+  expect(explained(2)).toContain(
+    "'rollout' has '2' ranks, as many as maxRanks allows; raise it to let a plan give it more of the 4 devices",
+  );
+  expect(explained(4)).not.toContain("maxRanks");
+  expect(explained(undefined)).not.toContain("maxRanks");
+});
+
 describe("placement.wishes", () => {
   const devices = [0, 1, 2, 3].map((index) => ({
     id: `cpu:${index}`,

@@ -53,7 +53,7 @@ test("W2: a trajectory of more steps ago than flow.maxStaleness allows is refuse
   const strict = await started(0);
   await strict.train(sourceOf([trajectory(0, 0)]));
   await expect(strict.train(sourceOf([trajectory(0, 0)]))).rejects.toThrow(
-    "environment '0' is '2' policy versions old; at most 0 are allowed (flow.maxStaleness)",
+    "environment '0' is '2' policy versions old, at most 0 are allowed (flow.maxStaleness)",
   );
   const lenient = await started(1);
   await lenient.train(sourceOf([trajectory(0, 0)]));

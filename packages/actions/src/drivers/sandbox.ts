@@ -89,6 +89,13 @@ export type ExecResult = {
   readonly seconds: number;
 };
 
+/** What a shell answers for a command that does not exist. */
+const notFoundCode = 127;
+
+/** Its time says nothing of its kind's: it was ended, or its command does not exist. */
+export const isCutShort = ({ status, exitCode }: Pick<ExecResult, "status" | "exitCode">): boolean =>
+  status !== "exited" || exitCode === notFoundCode;
+
 export const defaultLimits = { timeoutMs: 60_000, graceMs: 1000, maxOutputBytes: 8 * 2 ** 20 } as const;
 
 /** Throws `action.invalid` for what no process can be told, whatever the driver. */

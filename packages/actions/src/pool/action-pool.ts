@@ -513,6 +513,7 @@ export class ActionPool {
     const { spec, submittedMs, grantedMs, startedMs, endedMs } = record;
     const executionSeconds = (endedMs! - startedMs!) / 1000;
     const units = spec.key === undefined ? 1 : (allocation[spec.key]?.units ?? 1);
+    if (isCut && !isRefused) this.#statistics.count(spec, "failed");
     if (!isCut) this.#history.observe(spec.kind, executionSeconds, units, spec.elasticity, spec.tenant);
     this.#statistics.completed(
       spec,

@@ -2,6 +2,7 @@
 export type KindStatistics = {
   readonly submitted: number;
   readonly completed: number;
+  /** those that threw, and of those that completed the ones that a limit cut short or whose command does not exist */
   readonly failed: number;
   readonly cancelled: number;
   readonly retried: number;

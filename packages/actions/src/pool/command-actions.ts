@@ -11,6 +11,7 @@ import { TreadleError } from "@treadle/contracts";
 import {
   type ExecRequest,
   type ExecResult,
+  isCutShort,
   refuseUnspeakable,
   type Sandbox,
   type SandboxDriver,
@@ -96,7 +97,7 @@ export class CommandActions {
           signal: request.signal === undefined ? context.signal : AbortSignal.any([request.signal, context.signal]),
         });
       });
-      if (result.status !== "exited") context.wasCut();
+      if (isCutShort(result)) context.wasCut();
       return result;
     });
   }

@@ -15,7 +15,7 @@ import { type Clock, TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import type { z } from "zod";
 import type { HeldShell, ShellRequest, ShellResult } from "../drivers/held-shell.ts";
-import type { Sandbox, SandboxDriver, SandboxOptions } from "../drivers/sandbox.ts";
+import { isCutShort, type Sandbox, type SandboxDriver, type SandboxOptions } from "../drivers/sandbox.ts";
 import type { ActionSpec } from "../formulation/action-spec.ts";
 import type { Grant } from "../managers/manager.ts";
 import type { ActionPool } from "./action-pool.ts";
@@ -125,7 +125,7 @@ export class ShellActions {
       state.running.add(asked);
       try {
         const result = await asked;
-        if (result.status !== "exited") context?.wasCut();
+        if (isCutShort(result)) context?.wasCut();
         return result;
       } finally {
         state.running.delete(asked);

@@ -2,13 +2,14 @@ import { open, readdir, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { StringDecoder } from "node:string_decoder";
 import { TreadleError } from "@treadle/contracts";
+import { readLogLine } from "@treadle/observe";
 import { Command } from "commander";
-import { printable } from "../view/text.ts";
+import { formatTime, printable } from "../view/text.ts";
 import { chooseRun } from "./project.ts";
 
 const pollMs = 300;
 
-type Flags = { readonly run?: string; readonly runs?: string; readonly follow?: boolean };
+type Flags = { readonly run?: string; readonly runs?: string; readonly follow?: boolean; readonly json?: boolean };
 
 export function logsCommand(): Command {
   return new Command("logs")
@@ -17,6 +18,7 @@ export function logsCommand(): Command {
     .option("--run <id>", "id of the run (default: the newest)")
     .option("--runs <folder>", "where runs keep their folders")
     .option("-f, --follow", "goes on until Ctrl-C")
+    .option("--json", "one JSON object a line, for machines")
     .action(async (worker: string | undefined, flags: Flags) => {
       const { logs, runId } = await chooseRun(flags.run, flags.runs);
       const read = new Map<string, LogReader>();
@@ -25,7 +27,7 @@ export function logsCommand(): Command {
           const reader = read.get(file) ?? new LogReader(join(logs, file));
           read.set(file, reader);
           for (const line of await reader.fresh())
-            process.stdout.write(`${workerOf(file).padEnd(14)} ${printable(line)}\n`);
+            process.stdout.write(`${flags.json ? jsonLine(workerOf(file), line) : personLine(workerOf(file), line)}\n`);
         }
       };
       await look();
@@ -44,6 +46,16 @@ export function logsCommand(): Command {
       }
     });
 }
+
+/** `14:03:11  rollout/0      warn   slow {"seconds":3}`; what is no line of the worker's logger has neither time nor level. */
+export function personLine(worker: string, line: string): string {
+  const { atMs, level, text } = readLogLine(line);
+  const when = atMs === undefined ? "" : formatTime(atMs);
+  const how = level === undefined || level === "info" ? "" : `${level}  `;
+  return `${when.padEnd(8)}  ${worker.padEnd(14)} ${how}${printable(text)}`;
+}
+
+export const jsonLine = (worker: string, line: string): string => JSON.stringify({ worker, ...readLogLine(line) });
 
 /** `rollout-0.log` is that of `rollout/0`. */
 const workerOf = (file: string): string => basename(file, ".log").replace(/-(\d+)$/, "/$1");

@@ -1,4 +1,5 @@
 /** How an error is shown to a person: what happened first, where, what it led to, and what to do. */
+import { fileURLToPath } from "node:url";
 import { type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
 import pc from "picocolors";
 import { singleLine, wrap } from "./text.ts";
@@ -28,7 +29,7 @@ export function renderError(error: unknown, view: ErrorView): string {
   const repeats = innermost !== undefined && problems.some((problem) => message.includes(problem));
   // Each of the listed problems says what was allowed and what it got.
   const { what, remedy } = repeats ? { what: message, remedy: undefined } : split(root);
-  const headline = repeats ? catalogueMeaning(innermost) : what;
+  const headline = repeats ? beforeProblems(message, problems) || catalogueMeaning(innermost) : what;
   if (innermost && problems.length === 0) rows.push(["what", [`${catalogueMeaning(innermost)} (${innermost.code})`]]);
   if (problems.length > 0) rows.push(["problems", problems]);
   const where = describeOrigin(origin);
@@ -100,6 +101,12 @@ function splitRemedy(error: unknown, nested: readonly string[]): { what: string;
   return at < 0 ? { what: message, remedy: undefined } : { what: message.slice(0, at), remedy: message.slice(at + 2) };
 }
 
+/** What a message says before it lists the problems. */
+function beforeProblems(message: string, problems: readonly string[]): string {
+  const starts = problems.map((problem) => message.indexOf(problem)).filter((at) => at >= 0);
+  return message.slice(0, Math.min(...starts)).replace(/[\s:]+$/, "");
+}
+
 const catalogueMeaning = (error: TreadleError) => errorCatalogue[error.code].meaning;
 
 /** The list that validation errors carry as `details.problems`. */
@@ -133,11 +140,16 @@ function describeOrigin({ worker, node, method, step }: ErrorOrigin): string {
   return parts.join(" ");
 }
 
-/** The first line of the stack that is neither Node's nor a dependency's. */
+/** In a checkout, where Treadle is no dependency in `node_modules`. */
+const packagesRoot = fileURLToPath(new URL("../../../../packages/", import.meta.url));
+
+/** The first line of the stack that is neither Node's nor a dependency's nor Treadle's. */
 function ownFrame(error: unknown): string | undefined {
   if (!(error instanceof Error) || error.stack === undefined) return undefined;
   const frames = error.stack.split("\n").filter((line) => /^\s+at /.test(line));
-  const own = frames.find((line) => !/node_modules|node:|\(native\)|<anonymous>\)?$/.test(line));
+  const isOurs = (line: string) =>
+    line.includes(packagesRoot) && /\/(src|dist)\//.test(line.slice(line.indexOf(packagesRoot)));
+  const own = frames.find((line) => !/node_modules|node:|\(native\)|<anonymous>\)?$/.test(line) && !isOurs(line));
   return own?.trim().replace(/^at (?:<anonymous> \((.*)\)$)?/, "$1");
 }
 

@@ -2,6 +2,7 @@
 import { open, readdir, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
 
+import { readLogLine } from "@treadle/observe";
 import type { LoggedWorker, LogLine, LogPage } from "../view/wire.ts";
 
 const pageBytes = 128 * 1024;
@@ -51,28 +52,7 @@ export async function logPage(
   }
 }
 
-const levels: Readonly<Record<number, string>> = {
-  10: "trace",
-  20: "debug",
-  30: "info",
-  40: "warn",
-  50: "error",
-  60: "fatal",
-};
-
-/** A worker's logger writes JSON; whatever else it prints is text. */
-function logLine(text: string): LogLine {
-  try {
-    const { time, level, msg, ...rest } = JSON.parse(text) as Record<string, unknown>;
-    if (typeof msg !== "string") return { text: text.slice(0, maxLine) };
-    const { pid: _, hostname: __, name: ___, worker: ____, ...facts } = rest;
-    const more = Object.keys(facts).length > 0 ? ` ${JSON.stringify(facts)}` : "";
-    return {
-      atMs: typeof time === "number" ? time : undefined,
-      level: typeof level === "number" ? levels[level] : typeof level === "string" ? level : undefined,
-      text: `${msg}${more}`.slice(0, maxLine),
-    };
-  } catch {
-    return { text: text.slice(0, maxLine) };
-  }
+function logLine(line: string): LogLine {
+  const { text, ...rest } = readLogLine(line);
+  return { ...rest, text: text.slice(0, maxLine) };
 }

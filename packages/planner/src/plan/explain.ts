@@ -24,6 +24,7 @@ export function explainPlan(
   const lines = [
     `${best!.mode}: ${problem.batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(schedule)}`,
     ...limitsOf(cost),
+    ...ranksAtLimit(model, schedule),
   ];
   if (problem.maxStaleness > 0) {
     const hidden = cost.step - best!.time;
@@ -52,6 +53,24 @@ export function explainPlan(
   }
   if (!stats.exact) lines.push(`stopped at the deadline: at most ${percent(stats.gap)} above the least time possible`);
   return lines;
+}
+
+/** Components that have as many ranks as they may, where the plan has more devices to give. */
+function ranksAtLimit({ problem }: PlanModel, schedule: Schedule): string[] {
+  return problem.nodes.flatMap(({ id, unit, maxRanks, maxDevices = Number.POSITIVE_INFINITY, pool }) => {
+    const available = pool === undefined ? usableDevices(problem) : (problem.pools[pool]?.devices ?? 0);
+    if (maxRanks === undefined || maxRanks * unit >= Math.min(maxDevices, available)) return [];
+    if ((devicesOf(schedule, id) ?? 0) < maxRanks * unit) return [];
+    return [
+      `'${id}' has '${maxRanks}' ${maxRanks === 1 ? "rank" : "ranks"}, as many as maxRanks allows; raise it to let a plan give it more of the ${available} devices`,
+    ];
+  });
+}
+
+function devicesOf(schedule: Schedule, id: string): number | undefined {
+  if (schedule.op === "node") return schedule.node === id ? schedule.devices : undefined;
+  const parts = "stages" in schedule ? schedule.stages : [schedule.first, schedule.second];
+  return parts.map((part) => devicesOf(part, id)).find((devices) => devices !== undefined);
 }
 
 function describe(schedule: Schedule): string {

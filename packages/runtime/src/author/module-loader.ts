@@ -51,7 +51,7 @@ export async function loadWorkerClass(module: string, exportName: string): Promi
   }
   throw new TreadleError(
     "worker.load-failed",
-    `module '${module}' does not export a worker class '${exportName}'; export the class from there`,
+    `module '${module}' does not export a worker class '${exportName}'; export a class that extends another module's from the workflow's module, or add 'static override readonly module = import.meta.url' to it`,
   );
 }
 

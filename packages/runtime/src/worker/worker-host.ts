@@ -271,7 +271,10 @@ class WorkerHost {
       const durationMs = performance.now() - startedMs;
       const observation = context.meter?.finish({ ...this.#swaps, memoryBytes: this.#worker.memoryBytes() });
       if (observation) this.#swaps = { onloadMs: 0, offloadMs: 0 };
-      if (this.#devices.holds(call)) await this.#devices.releaseAll(call);
+      if (this.#devices.holds(call)) {
+        this.#sayUnreleased(request.method);
+        await this.#devices.releaseAll(call);
+      }
       const reply: CallReply = { value, durationMs, timers };
       const savedPath = request.savePath === undefined ? undefined : await this.#save(request);
       if (savedPath !== undefined) reply.savedPath = savedPath;
@@ -291,6 +294,17 @@ class WorkerHost {
         else this.#goOn();
       }
     }
+  }
+
+  readonly #unreleased = new Set<string>();
+
+  /** Once a method: it computed while it did not hold its devices, or longer than it used them. */
+  #sayUnreleased(method: string): void {
+    if (this.#unreleased.has(method)) return;
+    this.#unreleased.add(method);
+    this.#log.warn(
+      `'${method}' ended without giving its device lock back; write 'await using _ = await this.devices.lock()', with both 'await', so that it holds its devices while it computes and no longer`,
+    );
   }
 
   #argumentPorts(signal: Cancellation): ArgumentPorts {

@@ -8,7 +8,7 @@
 import { Packr, RESERVE_START_SPACE, Unpackr } from "msgpackr";
 import { protocolError } from "../protocol-error.ts";
 import { HeaderCheck } from "./header-check.ts";
-import { bufferAlignment, maxBuffers, TakeOut, withOutsideBytes } from "./typed-arrays.ts";
+import { bufferAlignment, locateUnsupported, maxBuffers, TakeOut, withOutsideBytes } from "./typed-arrays.ts";
 
 /** Shapes that one encoder remembers; the ids are single bytes from 0x40. */
 const maxShapes = 64;
@@ -45,7 +45,7 @@ export class Encoder {
    */
   encode(value: unknown, reserve = 0): Encoded {
     const takeOut = new TakeOut();
-    const replaced = takeOut.replace(value);
+    const replaced = takeOutOf(value, takeOut);
     let header: Uint8Array;
     try {
       header = this.#packr.pack(replaced, RESERVE_START_SPACE + reserve);
@@ -94,6 +94,14 @@ export class Decoder {
     for (let index = 0; index < length; index++) scratch[index] = bytes[start + index]!;
     scratchRange.end = length;
     return decodeChecked(this.#unpackr, scratch, buffers, scratchRange);
+  }
+}
+
+function takeOutOf(value: unknown, takeOut: TakeOut): unknown {
+  try {
+    return takeOut.replace(value);
+  } catch (error) {
+    throw locateUnsupported(value, error);
   }
 }
 

@@ -258,5 +258,39 @@ function unsupported(what: string, remedy: string): TreadleError {
   return new TreadleError(
     "link.unsupported-value",
     `a message holds ${what}, which cannot leave its process; ${remedy}`,
+    { details: { what, remedy } },
   );
+}
+
+/** The same refusal, with where the value stands in the message; looked for only once a message has been refused. */
+export function locateUnsupported(message: unknown, error: unknown): unknown {
+  if (!(error instanceof TreadleError) || error.code !== "link.unsupported-value") return error;
+  const { what, remedy } = error.details;
+  const path: string[] = [];
+  for (let value = message; path.length < maxDepth; ) {
+    const child = childrenOf(value).find(([, item]) => refusal(item) === what);
+    if (child === undefined) break;
+    path.push(child[0]);
+    value = child[1];
+  }
+  if (path.length === 0) return error;
+  const at = path.join(".");
+  const text = `a message holds ${what} in '${at}', which cannot leave its process; ${remedy}`;
+  return new TreadleError("link.unsupported-value", text, { details: { what, remedy, path: at } });
+}
+
+function childrenOf(value: unknown): [string, unknown][] {
+  if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return [];
+  if (value instanceof Map) return [...value].map(([key, item]) => [String(key), item]);
+  if (value instanceof Set) return [...value].map((item, index) => [String(index), item]);
+  return Object.entries(value);
+}
+
+function refusal(value: unknown): unknown {
+  try {
+    new TakeOut().replace(value);
+    return undefined;
+  } catch (error) {
+    return error instanceof TreadleError ? error.details.what : undefined;
+  }
 }

@@ -228,7 +228,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     if (!stale) return;
     throw new TreadleError(
       "learning.invalid-batch",
-      `episodes of prompt '${stale.group.promptId}' are '${stale.staleness}' policy versions old; at most ${maxVersions} are allowed (flow.maxStaleness)`,
+      `episodes of prompt '${stale.group.promptId}' are '${stale.staleness}' policy versions old, at most ${maxVersions} are allowed (flow.maxStaleness); call 'rollout.pullWeights(actor)' at the beginning of each step`,
     );
   }
 }

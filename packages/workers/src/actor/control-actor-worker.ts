@@ -97,7 +97,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     if (staleness <= maxVersions) return;
     throw new TreadleError(
       "learning.invalid-batch",
-      `a trajectory of environment '${environment}' is '${staleness}' policy versions old; at most ${maxVersions} are allowed (flow.maxStaleness)`,
+      `a trajectory of environment '${environment}' is '${staleness}' policy versions old, at most ${maxVersions} are allowed (flow.maxStaleness); call 'rollout.pullWeights(actor)' at the beginning of each step`,
     );
   }
 

@@ -2,7 +2,7 @@
 import { type Sink, type Source, Worker, workflow } from "@treadle/runtime";
 import { z } from "zod";
 
-const mistakes = ["none", "endless-loop", "never-taken", "never-put"] as const;
+const mistakes = ["none", "endless-loop", "never-taken", "never-put", "function-in-result"] as const;
 
 export const Item = z.object({ id: z.string(), value: z.number() });
 type Item = z.infer<typeof Item>;
@@ -11,6 +11,12 @@ export class JudgeWorker extends Worker {
   /** A pattern that backtracks for ever, as one of a newcomer's reward may. */
   async score(): Promise<boolean> {
     return backtrack();
+  }
+
+  async explain(): Promise<object> {
+    // Neither await stands there: it holds its devices when it is too late.
+    this.devices.lock();
+    return { scores: [{ judge: () => 1 }] };
   }
 
   async double(items: Source<Item>, doubled: Sink<Item>): Promise<void> {
@@ -28,6 +34,7 @@ export default workflow(z.strictObject({ mistake: z.enum(mistakes) }), async ({ 
   const doubled = cluster.channel("doubled", Item);
   for await (const { batch } of steps((step) => [{ id: `${step}`, value: step }])) {
     if (config.mistake === "endless-loop") await judge.score();
+    if (config.mistake === "function-in-result") await judge.explain();
     if (config.mistake !== "never-put") await items.put(...batch);
     await judge.double(items.source, doubled.sink);
     if (config.mistake === "never-taken") continue;

@@ -206,13 +206,13 @@ const defaultInlineLimitBytes = 64 * 1024;
 function parseItem<T>(item: unknown, schema: z.ZodType<T>, channel: string, index: number): T {
   const parsed = schema.safeParse(item);
   if (parsed.success) return parsed.data;
-  const issues = parsed.error.issues.map(
+  const problems = parsed.error.issues.map(
     (issue) => `${issue.path.join(".") || "(item)"}: ${issue.message.toLowerCase()}`,
   );
   throw new TreadleError(
     "channel.invalid-item",
-    `item '${index}' put into channel '${channel}' does not fit its schema: ${issues.join("; ")}`,
-    { details: { channel, index, issues } },
+    `item '${index}' put into channel '${channel}' does not fit its schema: ${problems.join("; ")}`,
+    { details: { channel, index, problems } },
   );
 }
 

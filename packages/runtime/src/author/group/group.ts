@@ -1,5 +1,5 @@
 /** A worker group: every public async method of the worker's class, called on all ranks or on some. */
-import { type GroupRef, TreadleError } from "@treadle/contracts";
+import { type GroupRef, nearestOf, TreadleError } from "@treadle/contracts";
 import type { Worker } from "../worker.ts";
 import type { CallHandle } from "./handle.ts";
 
@@ -70,7 +70,23 @@ export function createGroup<W>(
   for (const method of description.methods) {
     group[method] = (...args: readonly unknown[]) => call(ranks, method, args);
   }
-  return group as WorkerGroup<W>;
+  return new Proxy(group, { get: (target, name) => memberOf(target, name, description) }) as WorkerGroup<W>;
+}
+
+/** What promises, printers and serialisers look for in any object, and what is no misspelt method. */
+const asked = new Set(["then", "toJSON", "constructor", "asymmetricMatch", "nodeType", "tagName", "$$typeof"]);
+
+function memberOf(
+  group: Record<string | symbol, unknown>,
+  name: string | symbol,
+  { name: component, methods }: GroupDescription,
+): unknown {
+  if (name in group || typeof name === "symbol" || asked.has(name) || name.startsWith("@@")) return group[name];
+  return () => {
+    const nearest = nearestOf(name, methods);
+    const remedy = nearest === undefined ? `it has ${methods.join(", ") || "none"}` : `did you mean '${nearest}'?`;
+    throw new TreadleError("call.unknown-method", `group '${component}' has no method '${name}'; ${remedy}`);
+  };
 }
 
 /** The description of a group, or undefined when the value is none. */

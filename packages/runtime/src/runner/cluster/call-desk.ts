@@ -103,7 +103,7 @@ export class CallDesk {
         loop.feed({ type: "returned", worker, incarnation, call, savedPath: reply.savedPath });
       },
       (error: unknown) => {
-        const told = isUnfit(error) ? noReply(error, worker, sent.method) : error;
+        const told = isUnfit(error) ? noReply(error, worker, sent.method) : ofCall(error, worker, sent.method);
         loop.feed({ type: "threw", worker, incarnation, call, error: told });
       },
     );
@@ -182,6 +182,25 @@ export function tell<V extends TellVerb<RunProtocol>>(
 
 const isUnfit = (error: unknown): error is TreadleError =>
   error instanceof TreadleError && error.code === "link.protocol" && error.details.verb === "call";
+
+/** A value that cannot leave its process, with the call whose argument or result holds it. */
+function ofCall(error: unknown, worker: string, method: string): unknown {
+  if (!(error instanceof TreadleError) || error.code !== "link.unsupported-value") return error;
+  const { what, remedy, path } = error.details;
+  if (typeof path !== "string") return error;
+  const [part, ...fields] = path.split(".").slice(path.startsWith("2.") || path.startsWith("3.") ? 1 : 0);
+  const holder =
+    part === "args"
+      ? `argument ${Number(fields.shift()) + 1} of '${method}' for '${worker}'`
+      : `what '${worker}' returned from '${method}'`;
+  const where = fields.length === 0 ? "" : ` in '${fields.join(".")}'`;
+  const text = `${holder} holds ${what}${where}, which cannot leave its process; ${remedy}`;
+  return new TreadleError(error.code, text, {
+    details: { ...error.details },
+    cause: error.cause,
+    origin: { worker, method },
+  });
+}
 
 /** The same, of the worker and its method. */
 function noReply(error: TreadleError, worker: string, method: string): TreadleError {

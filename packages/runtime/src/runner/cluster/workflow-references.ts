@@ -54,9 +54,13 @@ export function locateClass(
   workflowModule: ClusterOptions["workflowModule"],
 ): { module: string; exportName: string } {
   const className = workerClass.name;
-  if (workerClass.module !== undefined) return { module: workerClass.module, exportName: className };
+  // What a class inherits says where its parent is, which may be another module than its own.
+  if (Object.hasOwn(workerClass, "module") && workerClass.module !== undefined) {
+    return { module: workerClass.module, exportName: className };
+  }
   const located = workflowModule && locateExport(workerClass, [workflowModule]);
   if (located) return located;
+  if (workerClass.module !== undefined) return { module: workerClass.module, exportName: className };
   throw new TreadleError(
     "worker.load-failed",
     `worker class '${className}' cannot be found by its processes; export it from the workflow's module, or add 'static override readonly module = import.meta.url' to it`,

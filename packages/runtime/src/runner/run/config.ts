@@ -73,6 +73,13 @@ function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unkno
       return `${[...path, key].join(".")}: unknown key; ${remedy}`;
     });
   }
+  const named = issue.code === "invalid_union" ? namedOptions(schema, path) : [];
+  if (named.length > 0) {
+    const value = valueAt(values, path);
+    const nearest = typeof value === "string" ? nearestOf(value, named) : undefined;
+    const meant = nearest === undefined ? "" : `, did you mean '${nearest}'?`;
+    return [`${path.join(".")}: ${show(value)} is not one of ${named.map((name) => `'${name}'`).join(", ")}${meant}`];
+  }
   if (issue.code === "invalid_union") {
     const allowed = issue.errors.flatMap((branch) => branch.map((inner) => inner.message.toLowerCase()));
     return [`${path.join(".")}: ${[...new Set(allowed)].join(", or ")}; got ${show(valueAt(values, path))}`];
@@ -88,6 +95,22 @@ function knownKeys(schema: z.ZodType, path: readonly string[]): string[] {
   }
   current = unwrap(current);
   return current instanceof z.ZodObject ? Object.keys(current.shape) : [];
+}
+
+/** What may stand in the key that tells the members of a union apart, such as `algorithm.name`. */
+function namedOptions(schema: z.ZodType, path: readonly string[]): string[] {
+  const key = path.at(-1);
+  let current: unknown = schema;
+  for (const each of path.slice(0, -1)) {
+    current = unwrap(current);
+    current = current instanceof z.ZodObject ? current.shape[each] : undefined;
+  }
+  current = unwrap(current);
+  if (!(current instanceof z.ZodDiscriminatedUnion) || key !== current.def.discriminator) return [];
+  return current.def.options.flatMap((option) => {
+    const field = option instanceof z.ZodObject ? (option.shape[key] as unknown) : undefined;
+    return field instanceof z.ZodLiteral ? [...field.values].map(String) : [];
+  });
 }
 
 function unwrap(schema: unknown): unknown {

@@ -6,6 +6,7 @@
 import { CallHandle } from "../../author/group/handle.ts";
 import type { Metrics } from "../../author/workflow.ts";
 import type { OpenedRun } from "./open-run.ts";
+import { averageRanks, checkedMetrics } from "./reported-metrics.ts";
 import type { RunRecords } from "./run-records.ts";
 import type { StepTracker } from "./step-tracker.ts";
 
@@ -34,10 +35,10 @@ export class Reports {
   report(metrics: Metrics | CallHandle<Metrics>): void {
     const step = this.#tracker.current;
     if (!(metrics instanceof CallHandle)) {
-      this.#record(metrics, step);
+      this.#record(checkedMetrics(metrics, "the report"), step);
       return;
     }
-    const work = metrics.then((perRank) => this.#record(averageRanks(perRank), step));
+    const work = metrics.then((perRank) => this.#record(averageRanks(perRank, `'${metrics.label}'`), step));
     work.catch(() => {}); // the step, or the call itself, reports the failure
     this.#tracker.track(work);
     if (step === undefined) this.#open.push(work);
@@ -78,14 +79,4 @@ export class Reports {
     const accuracy = metrics["accuracy"];
     if (accuracy !== undefined) this.#records.evaluated(accuracy, step);
   }
-}
-
-function averageRanks(perRank: readonly Metrics[]): Record<string, number> {
-  const names = new Set(perRank.flatMap((metrics) => Object.keys(metrics)));
-  return Object.fromEntries(
-    [...names].map((name) => {
-      const values = perRank.map((metrics) => metrics[name]).filter((value) => typeof value === "number");
-      return [name, values.reduce((sum, value) => sum + value, 0) / values.length];
-    }),
-  );
 }

@@ -127,3 +127,21 @@ test("a file that is missing or is no YAML is config.unreadable, with the line",
   expect(problemsOf(await readConfigFile(path)).length).toBeGreaterThan(0);
   await rm(folder, { recursive: true });
 });
+
+test("a name that no member of a union has is refused with those that there are, and the nearest", () => {
+  const algorithm = z.discriminatedUnion("name", [
+    z.strictObject({ name: z.literal("grpo") }),
+    z.strictObject({ name: z.literal("ppo"), clip: z.number() }),
+  ]);
+  const own = fullSchema(z.object({ algorithm: algorithm.default({ name: "grpo" }) }));
+  const messageFor = (name: unknown) => {
+    try {
+      validateConfig(own, { algorithm: { name } });
+      return "";
+    } catch (error) {
+      return (error as TreadleError).message;
+    }
+  };
+  expect(messageFor("grop")).toContain("algorithm.name: 'grop' is not one of 'grpo', 'ppo', did you mean 'grpo'?");
+  expect(messageFor(7)).toContain("algorithm.name: '7' is not one of 'grpo', 'ppo'");
+});

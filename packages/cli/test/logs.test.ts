@@ -1,0 +1,23 @@
+import { expect, it } from "vitest";
+import { jsonLine, personLine } from "../src/commands/logs.ts";
+
+const atMs = Date.UTC(2026, 0, 2, 3, 4, 5);
+const logged = JSON.stringify({ level: 40, time: atMs, pid: 7, worker: "rollout/0", seconds: 3, msg: "slow" });
+
+it("shows a logger's line to a person: when, who, how bad, what, and the facts beside it", () => {
+  expect(personLine("rollout/0", logged)).toMatch(/^\d\d:\d\d:05 {2}rollout\/0 +warn {2}slow \{"seconds":3\}$/);
+});
+
+it("shows what a library printed as it is, without what moves a cursor", () => {
+  expect(personLine("rollout/0", "{ not JSON \u001b[2J")).toMatch(/^ +rollout\/0 +\{ not JSON $/);
+});
+
+it("gives machines an object a line", () => {
+  expect(JSON.parse(jsonLine("rollout/0", logged))).toEqual({
+    worker: "rollout/0",
+    atMs,
+    level: "warn",
+    text: 'slow {"seconds":3}',
+  });
+  expect(JSON.parse(jsonLine("rollout/0", "printed"))).toEqual({ worker: "rollout/0", text: "printed" });
+});
