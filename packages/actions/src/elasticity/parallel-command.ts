@@ -51,8 +51,8 @@ export function parallelTemplate(command: readonly string[]): string[] | undefin
   return undefined;
 }
 
-export const fillTemplate = (template: readonly string[], units: number): string[] =>
-  template.map((word) => word.replaceAll(mark, String(units)));
+export const fillTemplate = <Words extends readonly string[]>(template: Words, units: number) =>
+  template.map((word) => word.replaceAll(mark, String(units))) as { -readonly [K in keyof Words]: string };
 
 const isFlag = (flags: readonly string[], word: string): boolean =>
   flags.some((flag) => word === flag || word.startsWith(`${flag}=`) || (flag === "-n" && /^-n\d+$/.test(word)));

@@ -34,6 +34,8 @@ const elasticity = z
     return { type: "seconds", points: e.seconds.points.map((p) => ({ units: p.units, seconds: p.value })) };
   });
 
+const idempotencyKey = z.string().max(200);
+
 export const SubmitMessage = z.object({
   trajectory: z.string().min(1),
   kind: z.string(),
@@ -50,6 +52,7 @@ export const SubmitMessage = z.object({
   timeout_ms: z.number().nonnegative().max(longestTimerMs),
   max_output_bytes: z.number().max(maxMessageBytes),
   action: z.string(),
+  idempotency_key: idempotencyKey,
 });
 export type SubmitMessage = z.infer<typeof SubmitMessage>;
 
@@ -100,6 +103,7 @@ export const OpenTrajectoryMessage = z.object({
   user: z.string().max(200),
   working_folder: z.union([z.literal(""), z.string().startsWith("/", "is an absolute path")]),
   environment: z.record(z.string(), z.string()),
+  idempotency_key: idempotencyKey,
 });
 export const TrajectoryMessage = z.object({ trajectory: z.string().min(1) });
 export const WriteFileMessage = TrajectoryMessage.extend({ path: z.string().min(1), data: z.instanceof(Uint8Array) });

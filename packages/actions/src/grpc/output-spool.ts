@@ -7,10 +7,7 @@
  * OS3 after `end` and its last event, or `discard`, there is no file, and the budget has its bytes back.
  */
 
-import { randomUUID } from "node:crypto";
-import { closeSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { SpoolFile } from "./spool-file.ts";
 
 /** What is written to; `drain` comes when it takes more. */
 export type EventSink = {
@@ -43,8 +40,7 @@ export class UnreadBudget {
   }
 }
 
-type SpoolFile = { readonly descriptor: number; written: number; read: number };
-type Stream = "stdout" | "stderr";
+export type Stream = "stdout" | "stderr";
 /** of output: a piece of the file. Others are few and small */
 type Spilled = { readonly stream: Stream; readonly bytes: number } | { readonly event: object };
 
@@ -53,6 +49,7 @@ export class OutputSpool {
   readonly #budget: UnreadBudget;
   readonly #waiting: Spilled[] = [];
   #file: SpoolFile | undefined;
+  #readTo = 0;
   #isFull = false;
   #isEnding = false;
   #isOver = false;
@@ -74,10 +71,8 @@ export class OutputSpool {
       return true;
     }
     if (!this.#budget.take(chunk.length)) return false;
-    const file = this.#open();
-    for (let done = 0; done < chunk.length; )
-      done += writeSync(file.descriptor, chunk, done, chunk.length - done, file.written + done);
-    file.written += chunk.length;
+    this.#file ??= new SpoolFile();
+    this.#file.append(chunk);
     this.#waiting.push({ stream, bytes: chunk.length });
     return true;
   }
@@ -101,7 +96,7 @@ export class OutputSpool {
     this.#isOver = true;
     for (const one of this.#waiting) if ("bytes" in one) this.#budget.give(one.bytes);
     this.#waiting.length = 0;
-    if (this.#file !== undefined) closeSync(this.#file.descriptor);
+    this.#file?.close();
     this.#file = undefined;
   }
 
@@ -113,13 +108,11 @@ export class OutputSpool {
         this.#write(next.event);
         continue;
       }
-      const chunk = Buffer.alloc(next.bytes);
       const file = this.#file!;
-      for (let done = 0; done < next.bytes; )
-        done += readSync(file.descriptor, chunk, done, next.bytes - done, file.read + done);
-      file.read += next.bytes;
+      const chunk = file.read(this.#readTo, next.bytes);
+      this.#readTo += next.bytes;
       // All of it was read: its room is used again.
-      if (file.read === file.written) file.read = file.written = 0;
+      if (this.#readTo === file.bytes) this.#readTo = file.bytes = 0;
       this.#budget.give(next.bytes);
       this.#write({ output: { [next.stream]: chunk } });
     }
@@ -130,15 +123,5 @@ export class OutputSpool {
 
   #write(event: object): void {
     this.#isFull = !this.#sink.write(event);
-  }
-
-  /** Nobody but this descriptor knows it, so that it goes with the process. */
-  #open(): SpoolFile {
-    if (this.#file === undefined) {
-      const path = join(tmpdir(), `treadle-output-${randomUUID()}`);
-      this.#file = { descriptor: openSync(path, "wx+", 0o600), written: 0, read: 0 };
-      unlinkSync(path);
-    }
-    return this.#file;
   }
 }

@@ -2,7 +2,8 @@
  * The gRPC door to `CommandActions` (protos/actions/v1).
  *
  * GS1 a tenant sees and touches its own trajectories and actions only; where tokens are given, a tenant is its token.
- * GS2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled.
+ * GS2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled; one with an idempotency key,
+ *    when nobody repeats the call in time (`RepeatableActions`).
  * GS3 after `close` no call is open and no trajectory is left.
  * GS4 a tenant's trajectories and actions never exceed its limits, so that one cannot take the others' memory of the server.
  *    What its clients have not read of its output is bounded, too, and is in a file, not in memory (`OutputSpool`).
@@ -29,7 +30,8 @@ import {
   TrajectoryMessage,
   WriteFileMessage,
 } from "./messages.ts";
-import { OutputSpool, UnreadBudget } from "./output-spool.ts";
+import { OutputSpool, type Stream, UnreadBudget } from "./output-spool.ts";
+import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
 import { serviceDefinition } from "./service-definition.ts";
 
 export type ActionServerOptions = {
@@ -59,6 +61,7 @@ export type ActionServerOptions = {
 
 const defaultKeepaliveMs = 20_000;
 const defaultUnreadBytes = 256 * 2 ** 20;
+const defaultRepeatMs = 60_000;
 
 /** What one tenant may ask for. */
 export type ActionServerLimits = {
@@ -74,6 +77,8 @@ export type ActionServerLimits = {
   readonly maxMemoryBytes?: number | undefined;
   /** how long a trajectory stays open without a call (GS5) */
   readonly idleMs?: number | undefined;
+  /** how long an action with an idempotency key waits for its call to be repeated, and is remembered after its end */
+  readonly repeatMs?: number | undefined;
 };
 
 export type ActionServer = {
@@ -87,7 +92,7 @@ export type ActionServer = {
 
 type Owned = { readonly tenant: string };
 /** `calls` use it now; when there are none, none has since `lastMs` */
-type OwnedTrajectory = Owned & { calls: number; lastMs: number };
+type OwnedTrajectory = Owned & { readonly idempotencyKey: string; calls: number; lastMs: number };
 type Call = grpc.ServerUnaryCall<unknown, unknown> | grpc.ServerWritableStream<unknown, unknown>;
 
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
@@ -104,6 +109,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     return budget;
   };
   const { tokens, tls, limits = {} } = options;
+  const repeatMs = limits.repeatMs ?? defaultRepeatMs;
+  const repeatable = new RepeatableActions(repeatMs);
   const beganMs = performance.now();
   let isDraining = false;
 
@@ -177,24 +184,33 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const message = read(SubmitMessage, call.request);
     const owned = ownTrajectory(call, message.trajectory);
     const { tenant } = owned;
+    const { idempotency_key: key } = message;
+    const repeat = key === "" ? "first" : repeatable.join(tenant, key, message, call);
+    if (repeat === "joined") return;
+    if (repeat !== "first") {
+      const { status, message: say } = repeatFailures[repeat];
+      throw new StatusError(status, say(key));
+    }
     admit("actions", tenant, running.values());
     // Ids of one tenant must not meet those of another.
     const name = message.action === "" ? randomUUID() : message.action;
-    const key = `${tenant}/${name}`;
+    const id = `${tenant}/${name}`;
     const [program, ...args] = message.command as [string, ...string[]];
     const budget = unreadOf(tenant);
-    const spool = new OutputSpool(call, budget);
     let isOverBudget = false;
+    let events: ActionEvents | undefined;
     const handle = actions.submit(
       message.trajectory,
-      specOf(message, tenant, key, message.retries),
+      specOf(message, tenant, id, message.retries),
       {
         command: [program, ...args],
         environment: message.environment,
         stdin: message.stdin,
         keepsOutput: false,
         onOutput: (stream, chunk) => {
-          if (isOverBudget || spool.give(stream, chunk)) return;
+          if (isOverBudget || events!.give(stream, chunk)) return;
+          repeatable.makeRoom(tenant, chunk.length);
+          if (events!.give(stream, chunk)) return;
           isOverBudget = true;
           handle.cancel("its client does not read what it prints");
         },
@@ -206,40 +222,43 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]),
         );
         const cores = Object.values(allocation).flatMap((grant) => grant.cores ?? []);
-        spool.tell({ started: { allocation: units, cores, attempt, why } });
+        events!.tell({ started: { allocation: units, cores, attempt, why } });
       },
     );
-    running.set(key, { tenant, handle });
-    call.on("cancelled", () => {
-      handle.cancel("its caller went away");
-      spool.discard();
-    });
-    spool.tell({ queued: { action: name } });
-    using(owned, handle.result)
-      .then(
-        ({ status, exitCode }) => {
-          const { queueingSeconds, overheadSeconds, executionSeconds } = handle;
-          spool.tell({
-            finished: {
-              status,
-              ...(exitCode === null ? {} : { exit_code: exitCode }),
-              queueing_seconds: queueingSeconds,
-              overhead_seconds: overheadSeconds,
-              execution_seconds: executionSeconds,
-            },
-          });
-          spool.end();
-        },
-        (error: unknown) => {
-          spool.discard();
-          const why = new StatusError(
-            grpc.status.RESOURCE_EXHAUSTED,
-            `tenant '${tenant}' has ${budget.limitBytes} bytes of output that its clients have not read, which is its limit; read it, or raise limits.unreadMib`,
-          );
-          call.emit("error", toStatus(isOverBudget ? why : error));
-        },
-      )
-      .finally(() => running.delete(key));
+    running.set(id, { tenant, handle });
+    const cancel = (reason: string): void => handle.cancel(reason);
+    events =
+      key === ""
+        ? new SpooledCall(call, budget, cancel)
+        : repeatable.begin({ tenant, key, request: message, budget }, call, cancel);
+    events.tell({ queued: { action: name } });
+    const end = (error?: Partial<grpc.ServiceError>): void => {
+      running.delete(id);
+      events!.end(error);
+      if (key !== "") repeatable.ended(tenant, key);
+    };
+    using(owned, handle.result).then(
+      ({ status, exitCode }) => {
+        const { queueingSeconds, overheadSeconds, executionSeconds } = handle;
+        events!.tell({
+          finished: {
+            status,
+            ...(exitCode === null ? {} : { exit_code: exitCode }),
+            queueing_seconds: queueingSeconds,
+            overhead_seconds: overheadSeconds,
+            execution_seconds: executionSeconds,
+          },
+        });
+        end();
+      },
+      (error: unknown) => {
+        const why = new StatusError(
+          grpc.status.RESOURCE_EXHAUSTED,
+          `tenant '${tenant}' has ${budget.limitBytes} bytes of output that its clients have not read, which is its limit; read it, or raise limits.unreadMib`,
+        );
+        end(toStatus(isOverBudget ? why : error));
+      },
+    );
   };
 
   const leases = new Leases(actions.pool);
@@ -294,7 +313,11 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   const implementation: grpc.UntypedServiceImplementation = {
     OpenTrajectory: unary(OpenTrajectoryMessage, (message, call) => {
       const tenant = tenantOf(call) ?? (message.tenant || "default");
-      const trajectory = message.trajectory || randomUUID();
+      const { idempotency_key: idempotencyKey } = message;
+      const trajectory = message.trajectory || idempotencyKey || randomUUID();
+      const reply = { trajectory, repeat_seconds: repeatMs / 1000 };
+      const open = trajectories.get(trajectory);
+      if (open?.tenant === tenant && idempotencyKey !== "" && open.idempotencyKey === idempotencyKey) return reply;
       admit("trajectories", tenant, trajectories.values());
       if (message.network && options.network !== "host")
         throw new StatusError(
@@ -315,8 +338,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         memoryBytes: memoryOf(message.memory_bytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
-      trajectories.set(trajectory, { tenant, calls: 0, lastMs: performance.now() });
-      return { trajectory };
+      trajectories.set(trajectory, { tenant, idempotencyKey, calls: 0, lastMs: performance.now() });
+      return reply;
     }),
     Submit: (call: grpc.ServerWritableStream<unknown, unknown>) => {
       try {
@@ -461,6 +484,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const open = [...trajectories.keys()];
     trajectories.clear();
     await Promise.all(open.map((t) => actions.closeTrajectory(t)));
+    repeatable.close();
     await new Promise<void>((resolve) => {
       // Calls that wait for nothing more end by themselves; the others are cut after a moment.
       const cut = setTimeout(() => server.forceShutdown(), 1000);
@@ -480,6 +504,40 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       return closing;
     },
   };
+}
+
+/** Where an action tells how it goes. */
+type ActionEvents = {
+  /** False when there is no room for it. */
+  give(stream: Stream, chunk: Buffer): boolean;
+  tell(event: object): void;
+  end(error?: Partial<grpc.ServiceError>): void;
+};
+
+/** One call, with which the action ends (GS2). */
+class SpooledCall extends OutputSpool implements ActionEvents {
+  readonly #call: grpc.ServerWritableStream<unknown, unknown>;
+
+  constructor(
+    call: grpc.ServerWritableStream<unknown, unknown>,
+    budget: UnreadBudget,
+    cancel: (reason: string) => void,
+  ) {
+    super(call, budget);
+    this.#call = call;
+    call.on("cancelled", () => {
+      cancel("its caller went away");
+      this.discard();
+    });
+  }
+
+  override end(error?: Partial<grpc.ServiceError>): void {
+    if (error === undefined) super.end();
+    else {
+      this.discard();
+      this.#call.emit("error", error);
+    }
+  }
 }
 
 class StatusError extends Error {

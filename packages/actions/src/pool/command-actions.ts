@@ -17,6 +17,7 @@ import {
   type SandboxDriver,
   type SandboxOptions,
 } from "../drivers/sandbox.ts";
+import { fillTemplate } from "../elasticity/parallel-command.ts";
 import type { ActionPool } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
 
@@ -71,11 +72,12 @@ export class CommandActions {
 
   /**
    * Queues a command. `spec` is an `ActionSpec`; the command gets exactly the cores it was granted, and their number,
-   * and that of every other resource, as TREADLE_UNITS_<RESOURCE>. `started` runs when an attempt begins.
+   * and that of every other resource, as TREADLE_UNITS_<RESOURCE>. Where `spec` has a key, `{parallel}` in a word stands for
+   * the units of it. `started` runs when an attempt begins.
    */
   submit(
     trajectory: string,
-    spec: object,
+    spec: { readonly [field: string]: unknown },
     request: ExecRequest,
     started?: (context: ActionContext) => void,
   ): ActionHandle<ExecResult> {
@@ -90,8 +92,11 @@ export class CommandActions {
       ]);
       const result = await this.#within(trajectory, (sandbox) => {
         context.begin();
+        const parallel = typeof spec["key"] === "string" ? context.allocation[spec["key"]]?.units : undefined;
+        const { command } = request;
         return sandbox.exec({
           ...request,
+          command: parallel === undefined ? command : fillTemplate(command, parallel),
           environment: { ...Object.fromEntries(units), ...options.environment, ...request.environment },
           ...(cores.length > 0 ? { cores } : {}),
           signal: request.signal === undefined ? context.signal : AbortSignal.any([request.signal, context.signal]),

@@ -101,6 +101,12 @@ export const ActionServiceConfig = z
           .positive()
           .max(longestTimerMs / 1000)
           .default(3600),
+        /** how long an action with an idempotency key waits for a call that was lost, and is remembered after its end */
+        repeatSeconds: z
+          .number()
+          .nonnegative()
+          .max(longestTimerMs / 1000)
+          .default(60),
       })
       .prefault({}),
     /** how long SIGTERM waits for what is queued and runs */

@@ -90,6 +90,7 @@ export async function openActionService(config: ActionServiceConfig, folder: str
       memoryBytes: limits.trajectoryMemoryMib * 2 ** 20,
       maxMemoryBytes: limits.maxTrajectoryMemoryMib * 2 ** 20,
       idleMs: limits.idleSeconds * 1000,
+      repeatMs: limits.repeatSeconds * 1000,
     },
   }).catch(async (error: unknown) => {
     unguard();
