@@ -1,16 +1,14 @@
-import { execFile, execFileSync, spawn } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, describe, expect, test } from "vitest";
 import { StatisticsClient } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
+import { startService, treadle } from "./support/service-process.ts";
 
-const treadle = fileURLToPath(new URL("../../cli/bin/treadle.js", import.meta.url));
-const example = fileURLToPath(new URL("../examples/client.py", import.meta.url));
 const run = promisify(execFile);
 
 const cleanups: (() => unknown)[] = [];
@@ -26,26 +24,11 @@ function folderOf(files: Record<string, string>): string {
   return join(folder, "config.yaml");
 }
 
-/** The command as a user starts it, until it says where it serves. */
-async function serve(config: string) {
-  const child = spawn(process.execPath, [treadle, "actions", "serve", config], { stdio: ["ignore", "pipe", "pipe"] });
-  let output = "";
-  for (const stream of [child.stdout, child.stderr])
-    stream.on("data", (bytes) => {
-      output += bytes;
-    });
-  const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
-  cleanups.push(async () => {
-    child.kill("SIGKILL");
-    await ended;
-  });
-  while (!/ isolation: .*\n/.test(output)) {
-    if (child.exitCode !== null) throw new Error(output);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  const [, address] = /served at (\S+),/.exec(output) as unknown as [string, string];
-  return { child, ended, address, output: () => output };
-}
+const serve = async (config: string) => {
+  const service = await startService(config);
+  cleanups.push(service.kill);
+  return service;
+};
 
 const connect = (address: string, token?: string) => {
   const client = connectActions(address, undefined, token);
@@ -169,25 +152,4 @@ limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
     expect(failed.stderr.replace(/\s+/g, " ")).toContain(message);
     expect(failed.stderr).not.toContain("    at ");
   });
-
-  const python = ((): boolean => {
-    try {
-      execFileSync("/usr/bin/python3", ["-c", "import grpc, google.protobuf"], { stdio: "ignore" });
-      execFileSync("protoc", ["--version"], { stdio: "ignore" });
-      return true;
-    } catch {
-      return false;
-    }
-  })();
-  test.skipIf(!python)(
-    "a client in Python runs a suite on what it is granted (needs python3-grpcio, protoc)",
-    async () => {
-      const service = await serve(folderOf({ "config.yaml": minimal }));
-      const port = service.address.split(":").at(-1) as string;
-      const { stdout } = await run("/usr/bin/python3", [example, port]);
-      expect(stdout).toMatch(/started on cores \[0\] because: .*unit-aware started 1 of 1 candidates/);
-      expect(stdout).toContain("8 passed on 1 cores, 1 visible");
-      expect(stdout).toContain("exited with 0");
-    },
-  );
 });

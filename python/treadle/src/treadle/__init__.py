@@ -1,0 +1,55 @@
+"""Client of Treadle's action service, `treadle actions serve`.
+
+`Actions` is the plain client, `AsyncActions` the one for asyncio; adapters for other frameworks are in `treadle.adapters`.
+"""
+
+from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncTrajectory
+from .client import Action, Actions, Lease, Trajectory
+from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, SandboxLost
+from .requests import (
+    Amdahl,
+    Amount,
+    Between,
+    Efficiency,
+    Elasticity,
+    OneOf,
+    Power,
+    Profile,
+    Retry,
+    Seconds,
+    Tls,
+)
+from .results import Event, Finished, Output, Queued, Result, Started
+
+__all__ = [
+    "Action",
+    "ActionCancelled",
+    "Actions",
+    "ActionsError",
+    "Amdahl",
+    "Amount",
+    "AsyncAction",
+    "AsyncActions",
+    "AsyncLease",
+    "AsyncTrajectory",
+    "Between",
+    "CommandFailed",
+    "DeadlineExceeded",
+    "Efficiency",
+    "Elasticity",
+    "Event",
+    "Finished",
+    "Lease",
+    "OneOf",
+    "Output",
+    "Power",
+    "Profile",
+    "Queued",
+    "Result",
+    "Retry",
+    "SandboxLost",
+    "Seconds",
+    "Started",
+    "Tls",
+    "Trajectory",
+]

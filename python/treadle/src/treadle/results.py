@@ -1,0 +1,82 @@
+"""What the service tells of an action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from ._generated import actions_pb2 as messages
+
+
+@dataclass(frozen=True)
+class Queued:
+    action: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """`attempt` counts from 0; output of earlier attempts is void. `why` says why it got no more units and no fewer."""
+
+    allocation: Mapping[str, float]
+    cores: tuple[int, ...]
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Output:
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(frozen=True)
+class Finished:
+    """`status`: exited, timeout, output-limit, out-of-memory or killed. `exit_code` is None unless it exited."""
+
+    status: str
+    exit_code: int | None
+    queueing_seconds: float
+    overhead_seconds: float
+    execution_seconds: float
+
+
+Event = Union[Queued, Started, Output, Finished]
+
+
+@dataclass(frozen=True)
+class Result(Finished):
+    """How an action went, and all that its last attempt printed."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    allocation: Mapping[str, float] = field(default_factory=dict)
+    cores: tuple[int, ...] = ()
+    why: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode(errors="backslashreplace")
+
+
+def event_of(message: messages.ActionEvent) -> Event:
+    kind = message.WhichOneof("event")
+    if kind == "queued":
+        return Queued(message.queued.action)
+    if kind == "started":
+        started = message.started
+        return Started(dict(started.allocation), tuple(started.cores), started.attempt, started.why)
+    if kind == "output":
+        return Output(message.output.stdout, message.output.stderr)
+    done = message.finished
+    return Finished(
+        status=done.status,
+        exit_code=done.exit_code if done.HasField("exit_code") else None,
+        queueing_seconds=done.queueing_seconds,
+        overhead_seconds=done.overhead_seconds,
+        execution_seconds=done.execution_seconds,
+    )

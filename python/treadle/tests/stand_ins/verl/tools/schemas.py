@@ -1,0 +1,22 @@
+"""Fields of verl's models of these names."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+
+class OpenAIFunctionSchema(BaseModel):
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class OpenAIFunctionToolSchema(BaseModel):
+    type: str
+    function: OpenAIFunctionSchema
+
+
+class ToolResponse(BaseModel):
+    text: str | None = None
+    image: list[Any] | None = None
+    video: list[Any] | None = None

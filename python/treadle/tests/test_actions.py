@@ -1,0 +1,276 @@
+"""The clients against a live service."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import pathlib
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+
+import pytest
+
+from treadle import (
+    ActionCancelled,
+    Actions,
+    ActionsError,
+    Amdahl,
+    AsyncActions,
+    AsyncTrajectory,
+    Between,
+    CommandFailed,
+    DeadlineExceeded,
+    Efficiency,
+    Finished,
+    OneOf,
+    Output,
+    Power,
+    Profile,
+    Queued,
+    Retry,
+    Seconds,
+    Started,
+    Tls,
+)
+from treadle.aio import _unpack
+
+from conftest import Relay, configuration
+
+
+def test_a_command_runs_and_tells_how_it_went(actions: Actions) -> None:
+    with actions.open_trajectory(environment={"FROM": "trajectory"}) as trajectory:
+        done = trajectory.run(["sh", "-c", "cat; echo $FROM $OWN; echo no >&2; exit 3"], stdin=b"in ", environment={"OWN": "x"})
+        assert (done.status, done.exit_code, done.text, done.stderr) == ("exited", 3, "in trajectory x\n", b"no\n")
+        assert not done.succeeded
+        assert done.allocation == {"cpu": 1} and len(done.cores) == 1
+        assert "unit-aware started" in done.why
+        assert done.execution_seconds > 0
+    with pytest.raises(ActionsError) as closed:
+        trajectory.run(["true"])
+    assert closed.value.status == "NOT_FOUND"
+    assert closed.value.remedy.startswith("open it first")
+
+
+def test_events_come_as_they_happen(actions: Actions) -> None:
+    with actions.open_trajectory() as trajectory:
+        action = trajectory.submit(["sh", "-c", "echo ready; until [ -e go ]; do sleep 0.02; done; echo went"])
+        kinds: list[type] = []
+        for event in action:
+            kinds.append(type(event))
+            if isinstance(event, Output) and event.stdout == b"ready\n":
+                trajectory.write_file("go", "")
+        assert kinds == [Queued, Started, Output, Output, Finished]
+
+
+def test_actions_of_one_trajectory_run_at_once_and_are_cancelled(actions: Actions) -> None:
+    with actions.open_trajectory() as trajectory:
+        waits = trajectory.submit(["sh", "-c", "until [ -e go ]; do sleep 0.02; done"], cpu=None)
+        trajectory.run(["touch", "go"], cpu=None, check=True)
+        assert waits.result().succeeded
+        endless = trajectory.submit(["sleep", "70.25"])
+        assert endless.cancel()
+        with pytest.raises(ActionCancelled):
+            endless.result()
+        assert not endless.cancel()
+
+
+def test_an_elastic_command_is_told_its_units(actions: Actions, tmp_path: pathlib.Path) -> None:
+    profile = tmp_path / "suite.json"
+    profile.write_text(
+        '{"kind": "suite", "command": ["echo", "-n", "{parallel}"], "duration": 4,'
+        ' "elasticity": {"type": "table", "points": [{"units": 1, "efficiency": 1}, {"units": 2, "efficiency": 0.9}]}}'
+    )
+    measured = Profile.load(profile)
+    assert measured.elasticity == Efficiency({1: 1, 2: 0.9})
+    with actions.open_trajectory() as trajectory:
+        for elasticity in (measured.elasticity, Amdahl(0.1), Power(0.9), Seconds({1: 4.0, 2: 2.2})):
+            done = trajectory.run(measured.command, cpu=OneOf((1, 2)), elasticity=elasticity, duration=measured.duration)
+            assert done.text == f"{done.allocation['cpu']:.0f}" and done.text in "12"
+        assert trajectory.run(["echo", "{parallel}"]).text == "{parallel}\n"
+
+
+def test_errors_carry_the_services_code_and_remedy(actions: Actions) -> None:
+    with actions.open_trajectory() as trajectory:
+        with pytest.raises(ActionsError) as impossible:
+            trajectory.run(["true"], cpu=4000)
+        assert (impossible.value.status, impossible.value.code) == ("INVALID_ARGUMENT", "action.impossible")
+        with pytest.raises(ActionsError) as unknown:
+            trajectory.run(["true"], cost={"tpu": 1})
+        assert "managed are 'cpu', 'search'" in unknown.value.remedy
+        with pytest.raises(CommandFailed) as failed:
+            trajectory.run(["sh", "-c", "echo because >&2; exit 7"], check=True)
+        assert failed.value.result.exit_code == 7
+        assert "exited with 7: because" in str(failed.value)
+        with pytest.raises(DeadlineExceeded) as late:
+            trajectory.run(["sleep", "70.5"], deadline_seconds=0.3)
+        assert late.value.code == "action.deadline"
+        assert trajectory.run(["sleep", "70.5"], timeout_seconds=0.3).status == "timeout"
+        with pytest.raises(ActionsError, match="could not be read"):
+            trajectory.read_file("nowhere")
+
+
+def test_files_and_folders_go_there_and_back(actions: Actions, tmp_path: pathlib.Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep/run.sh").write_text("echo ran")
+    (source / "deep/run.sh").chmod(0o755)
+    (source / "link").symlink_to("deep/run.sh")
+    big = bytes(range(256)) * 80_000  # of two pieces
+    (source / "big").write_bytes(big)
+    with actions.open_trajectory() as trajectory:
+        trajectory.upload(source, "there/it is")
+        assert trajectory.run(["sh", "-c", '"./there/it is/link"'], check=True).text == "ran\n"
+        assert trajectory.run(["ls", "-A"], check=True).text == "there\n"
+        trajectory.download("there/it is", tmp_path / "back")
+        assert (tmp_path / "back/big").read_bytes() == big
+        assert (tmp_path / "back/deep/run.sh").stat().st_mode & 0o111
+        trajectory.upload(source / "deep/run.sh", "one/name.sh")
+        trajectory.download("one/name.sh", tmp_path / "name.sh")
+        assert (tmp_path / "name.sh").read_text() == "echo ran"
+        trajectory.write_file("data", b"\0\xff")
+        assert trajectory.read_file("data") == b"\0\xff"
+
+
+@pytest.mark.parametrize("name,link", [("it/../../evil", None), ("it/evil", "/etc/passwd"), ("it/evil", "../../x")])
+def test_an_archive_that_leads_out_of_its_folder_is_refused(tmp_path: pathlib.Path, name: str, link: str | None) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        folder = tarfile.TarInfo("it")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        evil = tarfile.TarInfo(name)
+        if link is not None:
+            evil.type, evil.linkname = tarfile.SYMTYPE, link
+        tar.addfile(evil)
+    with pytest.raises((tarfile.TarError, ValueError)):
+        _unpack(data.getvalue(), tmp_path / "a/target")
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_a_quota_is_held_while_the_client_uses_it(actions: Actions) -> None:
+    with actions.acquire({"search": 1}) as lease:
+        assert lease.allocation == {"search": 1}
+        assert actions.statistics().resources["search"].held == 1
+        with pytest.raises(DeadlineExceeded):
+            actions.acquire({"search": 1}, deadline_seconds=0.2)
+        lease.release(http_status=200)
+    assert actions.statistics().resources["search"].held == 0
+
+
+async def started(trajectory: AsyncTrajectory, name: str) -> None:
+    while True:
+        try:
+            await trajectory.read_file(name)
+            return
+        except ActionsError:
+            await asyncio.sleep(0.02)
+
+
+def test_a_submit_whose_connection_is_cut_runs_once_and_loses_nothing(target: str) -> None:
+    async def main() -> None:
+        async with Relay(target) as relay, AsyncActions(relay.target) as actions, AsyncActions(target) as direct:
+            trajectory = await actions.open_trajectory()
+            aside = AsyncTrajectory(direct, trajectory.name, 60)
+            script = "echo once >> runs; echo before; until [ -e go ]; do sleep 0.02; done; echo after"
+            action = trajectory.submit(["sh", "-c", script])
+            result = asyncio.ensure_future(action.result())
+            for _ in range(3):
+                await started(aside, "runs")
+                relay.cut()
+                await asyncio.sleep(0.2)
+            await aside.write_file("go", "")
+            assert (await result).text == "before\nafter\n"
+            assert await aside.read_file("runs") == b"once\n"
+            await trajectory.close()
+
+    asyncio.run(main())
+
+
+def test_one_that_nobody_waits_for_any_more_is_cancelled(target: str) -> None:
+    async def main() -> None:
+        async with AsyncActions(target) as actions, await actions.open_trajectory() as trajectory:
+            waiting = asyncio.ensure_future(trajectory.run(["sh", "-c", "echo > began; sleep 70.75"], kind="left"))
+            await started(trajectory, "began")
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            while (await actions.statistics()).kinds["left"].cancelled == 0:
+                await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+
+
+def test_what_is_not_read_stays_with_the_service(target: str) -> None:
+    async def main() -> None:
+        async with Relay(target) as relay, AsyncActions(relay.target) as actions, AsyncActions(target) as direct:
+            trajectory = await actions.open_trajectory()
+            action = trajectory.submit(["head", "-c", "30000000", "/dev/zero"], kind="prints", max_output_bytes=2**25)
+            while (await direct.statistics()).kinds["prints"].completed == 0:
+                await asyncio.sleep(0.02)
+            # Windows of flow control, and the buffers of four sockets.
+            assert relay.bytes_back < 15_000_000
+            assert len((await action.result()).stdout) == 30_000_000
+            assert relay.bytes_back >= 30_000_000
+            await trajectory.close()
+
+    asyncio.run(main())
+
+
+def test_a_service_that_starts_later_is_waited_for_and_one_that_does_not_is_an_error(target: str) -> None:
+    async def main() -> None:
+        async with Relay(target) as relay:
+            free = relay.target
+        async with AsyncActions(free, retry=Retry(seconds=0.3)) as nobody:
+            with pytest.raises(ActionsError) as refused:
+                await nobody.statistics()
+            assert refused.value.status == "UNAVAILABLE"
+        async with AsyncActions(free, retry=Retry(seconds=120)) as patient:
+            asked = asyncio.ensure_future(patient.statistics())
+            await asyncio.sleep(0.3)
+            host, _, port = target.rpartition(":")
+            assert not asked.done()
+
+            async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await Relay._join(late, reader, writer)
+
+            late = Relay(target)
+            server = await asyncio.start_server(join, *free.split(":"))
+            assert (await asked).policy == "unit-aware"
+            server.close()
+            late.cut()
+
+    asyncio.run(main())
+
+
+def test_tls_and_a_token_make_the_tenant(served: Callable[..., str], tmp_path: pathlib.Path) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*made, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    (tmp_path / "a.token").write_text("secret of a\n")
+    secured = f"tls: {{ certificate: {certificate}, key: {key} }}\ntenants: {{ a: {{ tokenFile: a.token }} }}\n"
+    target = served(configuration + secured, tmp_path)
+    with Actions(target, tls=Tls(authority=certificate), token="secret of a") as actions:
+        with actions.open_trajectory() as trajectory:
+            assert trajectory.run(["echo", "hello"]).text == "hello\n"
+        assert [start.tenant for start in actions.statistics().started] == ["a"]
+    with Actions(target, tls=Tls(authority=certificate), token="of nobody") as actions:
+        with pytest.raises(ActionsError) as unknown:
+            actions.open_trajectory()
+        assert unknown.value.status == "UNAUTHENTICATED"
+
+
+def test_plain_clients_are_used_by_threads_at_once(actions: Actions) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with actions.open_trajectory() as trajectory, ThreadPoolExecutor(8) as threads:
+        said = threads.map(lambda number: trajectory.run(["echo", str(number)]).text, range(16))
+        assert list(said) == [f"{number}\n" for number in range(16)]
+
+
+def test_the_package_needs_grpc_and_protobuf_alone() -> None:
+    script = "import sys, treadle, treadle.adapters.verl; print([m for m in ('yaml', 'pydantic', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
