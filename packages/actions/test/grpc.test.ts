@@ -298,7 +298,7 @@ describe("the actions service", () => {
     const { server } = await serve({ tls: { key: readFileSync(join(folder, "key")), certificate } });
     expect(
       await connect(server.port, grpc.credentials.createSsl(certificate)).call("OpenTrajectory", { trajectory: "t" }),
-    ).toEqual({ trajectory: "t" });
+    ).toMatchObject({ trajectory: "t" });
     await expect(connect(server.port).call("OpenTrajectory", {})).rejects.toMatchObject({
       code: grpc.status.UNAVAILABLE,
     });
