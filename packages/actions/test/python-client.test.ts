@@ -64,11 +64,9 @@ test("the Python package installs with pip, and its tests pass against a live se
   await writeFile(config, configuration);
   const installed = join(folder, "installed");
   const offline = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"];
-  const [service] = await Promise.all([
-    startService(config),
-    run(interpreter, ["-m", "pip", "install", "--quiet", ...offline, "--target", installed, python]),
-  ]);
+  const service = await startService(config);
   cleanups.push(service.kill);
+  await run(interpreter, ["-m", "pip", "install", "--quiet", ...offline, "--target", installed, python]);
   expect(existsSync(join(installed, "treadle/py.typed"))).toBe(true);
   const env = {
     ...process.env,
