@@ -9,7 +9,7 @@ const stages = [
 ];
 
 test("512 devices, three components in turn: the same time as on paper, every rank alike", () => {
-  const profile = chainProfile(stages, 4096);
+  const profile = chainProfile(stages, 2048);
   const result = simulate({ profile, plan: placed(profile, "temporal", 512), steps: 2, seed: 1 });
   for (const { seconds } of result.steps) expect(seconds).toBeCloseTo(4 * 8, 6);
   expect(result.devices).toHaveLength(512);
