@@ -1,7 +1,7 @@
 import type { Problem } from "@treadle/contracts";
 import { planProblem } from "./plan/solve.ts";
 
-export { measuredSeconds } from "./auto/measured-time.ts";
+export { measuredSeconds, pointOf } from "./auto/measured-time.ts";
 export type { MoreDevices } from "./auto/more-devices.ts";
 export {
   type PlanFromProfile,
@@ -10,6 +10,7 @@ export {
   planFromProfile,
 } from "./auto/plan-from-profile.ts";
 export type { PlanTimeline, TimelineLane, TimelineSegment } from "./auto/plan-timeline.ts";
+export { predictPlan } from "./auto/predict-plan.ts";
 export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/profile-problem.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";

@@ -12,6 +12,7 @@ export {
   type Comparison,
   compareModes,
   mostLateMs,
+  predictAgain,
 } from "./runner/run/compare.ts";
 export { readConfigFile, validateConfig } from "./runner/run/config.ts";
 export { Journal, type JournalRecord } from "./runner/run/journal.ts";

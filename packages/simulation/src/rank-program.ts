@@ -2,6 +2,7 @@
  * What a rank does in one call, as commands that a process carries out one after the other. A method that takes is a
  * loop over batches: take, compute, put; it holds its devices from first to last, as `await using` at its top does.
  */
+import { pointOf } from "@treadle/planner";
 import type { Durations } from "./durations.ts";
 import type { SimulatedItem } from "./invariants.ts";
 import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
@@ -64,7 +65,7 @@ export function methodProgram(context: ProgramContext): RankProgram {
   return method.takes.length === 0 ? sourceProgram(context) : flowProgram(context);
 }
 
-/** Takes from its channels in turn until all of them have ended. */
+/** Takes from each of its channels, then computes on what they brought together, until all of them have ended. */
 function* flowProgram(context: ProgramContext): RankProgram {
   const { model, method, progress, component } = context;
   yield { op: "lock" };
@@ -73,6 +74,7 @@ function* flowProgram(context: ProgramContext): RankProgram {
   let isChunked = false;
   const open = new Set(method.takes);
   while (open.size > 0) {
+    let [ms, share] = [0, 0];
     for (const flow of open) {
       const granularity = model.granularityOf(flow.channel);
       const batch = yield { op: "take", channel: flow.channel, items: granularity === "all" ? undefined : granularity };
@@ -82,19 +84,23 @@ function* flowProgram(context: ProgramContext): RankProgram {
       }
       const chunkShare = chunkShareOf(context, flow, batch.length);
       isChunked ||= chunkShare < 1;
-      const ms = batchMs(context, flow, batch) - (chunkShare < 1 ? onceMs * chunkShare : 0);
-      yield { op: "work", ms: Math.max(0, ms) };
-      const share = batch.length / Math.max(1, flow.items) / method.takes.length;
-      for (const { channel, items } of progress.advance(share, method.puts)) yield { op: "put", channel, items };
+      ms += Math.max(
+        0,
+        batchMs(context, flow, batch) - (chunkShare < 1 ? (onceMs * chunkShare) / method.takes.length : 0),
+      );
+      share += batch.length / Math.max(1, flow.items) / method.takes.length;
     }
+    if (share === 0) continue;
+    yield { op: "work", ms };
+    for (const { channel, items } of progress.advance(share, method.puts)) yield { op: "put", channel, items };
   }
   if (isChunked && onceMs > 0) yield { op: "work", ms: onceMs };
 }
 
 /** Of what a rank takes in all, in one take; 1 where it takes its part at once. */
-function chunkShareOf({ component, method }: ProgramContext, flow: Flow, items: number): number {
+function chunkShareOf({ component }: ProgramContext, flow: Flow, items: number): number {
   const ofRank = Math.ceil(flow.items / component.ranks.length);
-  return items >= ofRank ? 1 : items / Math.max(1, ofRank) / method.takes.length;
+  return items >= ofRank ? 1 : items / Math.max(1, ofRank);
 }
 
 /** Makes items of nothing: its part of what the step needs, in batches as its consumers take them. */
@@ -175,18 +181,20 @@ function batchMs(
 ): number {
   const { batch: perStep } = model;
   const { concurrency, numDevices, lengthSpread, profile, ranks } = component;
-  // Where the whole batch was measured on these devices, the busiest rank had the largest fair share of it.
-  const isMeasured =
-    batch.length === Math.ceil(flow.items / ranks.length) &&
-    profile.samples.some((each) => each.devices === numDevices && each.items === perStep);
-  // With fewer batches than ranks the others have nothing, and their devices do not count.
-  const busyRanks = Math.min(concurrency, Math.ceil(flow.items / batch.length));
-  const ofStep = isMeasured ? concurrency / ranks.length : (batch.length * busyRanks) / Math.max(1, flow.items);
-  const items = Math.round((1e9 * ofStep * perStep) / Math.max(1, method.takes.length)) / 1e9; // meets measured points
-  const devices = isMeasured ? numDevices : (numDevices / concurrency) * busyRanks;
+  const { items, devices } = pointOf(profile, {
+    share: batch.length / Math.max(1, flow.items),
+    itemsPerStep: Math.max(1, flow.items),
+    ranks: ranks.length,
+    ...{ concurrency, devices: numDevices, batch: perStep },
+  });
   const ordinals = Array.isArray(batch) && lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
   const of = { component, step, items, devices, ordinals, itemsPerStep: flow.items, batch: perStep };
-  return Math.max(0, method.share * durations.batchMs(of) - asksMs(component, 1 + method.puts.length));
+  // What is taken from several channels is worked on at once: each of them has its part of the time.
+  const parts = Math.max(1, method.takes.length);
+  return Math.max(
+    0,
+    (method.share * durations.batchMs(of)) / parts - asksMs(component, 1 + method.puts.length / parts),
+  );
 }
 
 /** What was measured of a chunk has its take and its puts, which a process does as messages of their own. */

@@ -4,7 +4,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { CompareOptions } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { type ComparedWorkload, compareWorkload } from "../comparison/compared-workload.ts";
-import { compareDrawn, type DrawnResult } from "../comparison/drawn-workloads.ts";
+import { compareDrawn, type DrawnResult, judgeResultsAgain } from "../comparison/drawn-workloads.ts";
 import { compareTable, drawnTable, predictionTable, summariseComparison } from "../view/compare-table.ts";
 import { interruptible } from "./interruptible.ts";
 import { wholeNumber } from "./number-flags.ts";
@@ -22,6 +22,7 @@ type CompareFlags = {
   readonly repeats: string;
   readonly shrink: string;
   readonly results?: string;
+  readonly again?: boolean;
 };
 
 export function compareCommand(): Command {
@@ -36,8 +37,10 @@ export function compareCommand(): Command {
     .option("--repeats <count>", "times that a plan is measured again where other work disturbed it", "0")
     .option("--shrink <tries>", "smaller workloads that are tried where a drawn one misses a limit", "8")
     .option("--results <file>", "keeps what was drawn and measured; what it has is not measured again")
+    .option("--again", "predicts and simulates what --results has by the code as it is now, and measures nothing")
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflow: string, flags: CompareFlags) => {
+      if (flags.again) return compareAgain(workflow, flags);
       if (flags.random !== undefined) return compareRandom(workflow, flags, flags.random);
       const workloads: ComparedWorkload[] = [];
       try {
@@ -76,6 +79,20 @@ async function* compareAll(workflow: string, flags: CompareFlags, signals: Signa
     if (!flags.json) process.stderr.write(`${summariseComparison(workload)}\n`);
     yield workload;
   }
+}
+
+async function compareAgain(workflow: string, flags: CompareFlags): Promise<void> {
+  const { results: resultsFile, random, config } = flags;
+  if (resultsFile === undefined || random !== undefined || config.length > 0)
+    throw new TreadleError(
+      "problem.invalid",
+      "--again needs --results with a file of results, and neither --random nor --config: what it judges is in that file",
+    );
+  const results: DrawnResult[] = [];
+  await interruptible((signals) =>
+    judgeResultsAgain({ ...optionsOf(workflow, flags, signals), resultsFile }, (result) => results.push(result)),
+  );
+  process.stdout.write(`${flags.json ? JSON.stringify(results) : drawnTable(results)}\n`);
 }
 
 async function compareRandom(workflow: string, flags: CompareFlags, random: string): Promise<void> {

@@ -1,5 +1,5 @@
 import type { Profile, RunEvent } from "@treadle/contracts";
-import { type ComparedPlan, type CompareOptions, compareModes } from "@treadle/runtime/runner";
+import { type ComparedPlan, type CompareOptions, compareModes, predictAgain } from "@treadle/runtime/runner";
 import { simulate } from "@treadle/simulation";
 import type { SimulatedPlan } from "./judge.ts";
 
@@ -13,6 +13,8 @@ export type ComparedWorkload = {
   readonly profileSeconds: number;
   /** how late timers were meanwhile, on average */
   readonly profileLateMs: number;
+  /** predictions and simulations were made after the measurements, by the code as it was then */
+  readonly isJudgedAgain?: boolean | undefined;
 };
 
 /** Virtual steps cost next to nothing, and the median of few says little where steps differ. */
@@ -31,6 +33,17 @@ export async function compareWorkload(
   const simulated = plans.map((each) => ({ ...each, simulated: simulateOne(each, profile, options.steps) }));
   const components = Object.keys(profile.components).length;
   return { name, components, plans: simulated, profile, profileSeconds, profileLateMs };
+}
+
+/** One that was measured before, predicted and simulated by the code as it is now; measures nothing. */
+export async function judgeAgain(
+  options: Parameters<typeof predictAgain>[0] & Pick<CompareOptions, "steps">,
+  compared: ComparedWorkload,
+): Promise<ComparedWorkload> {
+  const { profile } = compared;
+  const predicted = await predictAgain(options, profile, compared.plans);
+  const plans = predicted.map((each) => ({ ...each, simulated: simulateOne(each, profile, options.steps) }));
+  return { ...compared, plans, isJudgedAgain: true };
 }
 
 /** A plan that cannot be simulated is told of in its row; the others are none the worse for it. */

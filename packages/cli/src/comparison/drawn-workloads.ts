@@ -11,7 +11,7 @@ import { TreadleError } from "@treadle/contracts";
 import { loadFile } from "@treadle/runtime/runner";
 import { stringify } from "yaml";
 import { z } from "zod";
-import { type ComparedWorkload, compareWorkload } from "./compared-workload.ts";
+import { type ComparedWorkload, compareWorkload, judgeAgain } from "./compared-workload.ts";
 import { isMissed, type Judged, judge } from "./judge.ts";
 import { shrink } from "./shrink.ts";
 
@@ -77,6 +77,30 @@ export async function compareDrawn(options: DrawnOptions, onResult: (result: Dra
   await Promise.all(Array.from({ length: parallel }, work));
 }
 
+/** What a file of results has, judged by the code as it is now; measures nothing and leaves the file as it is. */
+export async function judgeResultsAgain(
+  options: Parameters<typeof judgeAgain>[0] & { readonly resultsFile: string },
+  onResult: (result: DrawnResult) => void,
+): Promise<void> {
+  const kept = await readResults(options.resultsFile);
+  if (kept.length === 0)
+    throw new TreadleError(
+      "problem.invalid",
+      `--again: '${options.resultsFile}' has no results; measure some with --random and --results first`,
+    );
+  for (const result of kept) {
+    const { seed, index, configuration, compared } = result;
+    if (!compared) {
+      onResult(result);
+      continue;
+    }
+    const again = await withConfigFile(nameOf(seed, index), configuration, (configFile) =>
+      judgeAgain({ ...options, configFile }, compared),
+    );
+    onResult({ ...result, compared: again });
+  }
+}
+
 /** Of one that misses a limit: the smallest workload that misses the same is printed. */
 async function makeSmaller(
   { seed, index, compared }: DrawnResult,
@@ -117,19 +141,32 @@ async function compareOne(
   configuration: string,
   options: DrawnOptions,
 ): Promise<Pick<DrawnResult, "compared" | "failure">> {
-  const folder = await mkdtemp(join(tmpdir(), "treadle-drawn-"));
-  const configFile = join(folder, `${name.replaceAll(/[^\w-]/g, "-")}.yaml`);
   try {
-    await writeFile(configFile, configuration);
-    // A profile of its own: others are measured meanwhile, and the one of the workflow is not of this workload.
-    const overrides = [...(options.overrides ?? []), `placement.auto.profile=${join(folder, "profile.json")}`];
-    return { compared: await compareWorkload(name, { ...options, overrides, configFile }) };
+    return await withConfigFile(name, configuration, async (configFile, folder) => {
+      // A profile of its own: others are measured meanwhile, and the one of the workflow is not of this workload.
+      const overrides = [...(options.overrides ?? []), `placement.auto.profile=${join(folder, "profile.json")}`];
+      return { compared: await compareWorkload(name, { ...options, overrides, configFile }) };
+    });
   } catch (error) {
     if (options.stop?.aborted || !(error instanceof TreadleError)) {
       if (options.stop?.aborted) return {};
       throw error;
     }
     return { failure: error.message };
+  }
+}
+
+/** In a folder that is gone afterwards. */
+async function withConfigFile<T>(
+  name: string,
+  configuration: string,
+  use: (configFile: string, folder: string) => Promise<T>,
+): Promise<T> {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-drawn-"));
+  try {
+    const configFile = join(folder, `${name.replaceAll(/[^\w-]/g, "-")}.yaml`);
+    await writeFile(configFile, configuration);
+    return await use(configFile, folder);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

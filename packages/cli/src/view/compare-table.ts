@@ -61,12 +61,13 @@ export function drawnTable(results: readonly DrawnResult[]): string {
     "profile",
     "timers late",
   ];
-  const rows = compared.map(({ compared: { name, components, plans, profileSeconds, profileLateMs } }) => {
+  const rows = compared.map(({ compared: workload }) => {
+    const { name, components, plans, profileSeconds, profileLateMs, isJudgedAgain } = workload;
     const best = fastest(plans.filter((plan) => plan.by !== "auto"));
     const auto = plans.find((plan) => plan.by === "auto");
     const judged = judge(plans);
     return [
-      name,
+      isJudgedAgain ? `${name}, judged again` : name,
       String(components),
       String(plans[0]?.devices.length ?? 0),
       ...modes.map((mode) => cell(plans, mode)),
@@ -91,8 +92,12 @@ export function drawnTable(results: readonly DrawnResult[]): string {
   const failed = results.flatMap(({ seed, index, failure }) =>
     failure === undefined ? [] : [`- ${seed}-${index} did not run: ${failure}`],
   );
+  const again = compared.some(({ compared: { isJudgedAgain } }) => isJudgedAgain)
+    ? ["What is judged again was measured before; its predictions and simulations are of the code as it is now."]
+    : [];
   return [
     markdownTable(header, rows),
+    ...again,
     markdownTable(["promise", "kept", "where nothing disturbed it"], within),
     [...missed, ...failed].join("\n") || "nothing is beyond its limit",
   ].join("\n\n");

@@ -1,5 +1,6 @@
 /** From what was measured of one component to what the search reads: a table of seconds and a formula of memory. */
 import type { ComponentProfile, ProfileSample } from "@treadle/contracts";
+import { divisorsOf } from "../plan/model.ts";
 import type { ComponentTime, PlanNode } from "../plan/problem.ts";
 import { fittedSeconds } from "../profile/time-fit.ts";
 import { sharedOut } from "../profile/whole-items.ts";
@@ -36,7 +37,7 @@ export function timeTable(profile: ComponentProfile, range: Range): Extract<Comp
   const last = Math.max(range.minDevices, range.maxDevices);
   const items = new Set([range.batch]);
   if (!range.isWhole) {
-    for (let count = 1; count < range.batch; count *= 2) items.add(count);
+    for (const count of divisorsOf(range.batch)) items.add(count);
     for (const sample of samples) items.add(sample.items);
   }
   const devices = new Set([range.minDevices, last]);
@@ -64,12 +65,50 @@ export function timeTable(profile: ComponentProfile, range: Range): Extract<Comp
   };
 }
 
+/** What one rank takes at once, while its fellow ranks take theirs. */
+export type Taken = {
+  /** of the step's items, 0 to 1 */
+  readonly share: number;
+  /** items that a step brings */
+  readonly itemsPerStep: number;
+  readonly ranks: number;
+  /** of these, as many as can compute at the same time */
+  readonly concurrency: number;
+  /** of all ranks */
+  readonly devices: number;
+  /** items that a step puts */
+  readonly batch: number;
+};
+
+/** The point of a profile that says how long it takes: items of the batch over all ranks that have any, and their devices. */
+export function pointOf(profile: ComponentProfile, taken: Taken): { readonly items: number; readonly devices: number } {
+  const { share, itemsPerStep, ranks, concurrency, devices, batch } = taken;
+  const largest = Math.ceil(itemsPerStep / ranks) / itemsPerStep;
+  // Where the whole batch was measured on these devices, the busiest rank had the largest fair share of it.
+  const isMeasured =
+    Math.abs(share - largest) < 1e-9 &&
+    profile.samples.some((each) => each.devices === devices && each.items === batch);
+  if (isMeasured) return { items: roundedItems((batch * concurrency) / ranks), devices };
+  // With fewer batches than ranks the others have nothing, and their devices do not count.
+  const busyRanks = Math.min(concurrency, Math.ceil(1 / share - 1e-9));
+  return { items: roundedItems(share * busyRanks * batch), devices: (devices / concurrency) * busyRanks };
+}
+
+/** So that it meets measured points. */
+const roundedItems = (items: number): number => Math.round(1e9 * items) / 1e9;
+
 /**
  * Seconds for `items` at a time over all ranks, each of which has its equal part, whether that is whole items or not;
- * `batch` is the step's, as measured.
+ * `batch` is the step's, `measuredBatch` that of the steps that were measured.
  */
-export function measuredSeconds(profile: ComponentProfile, devices: number, items: number, batch: number): number {
-  const equalParts = { takenPerItem: Number.POSITIVE_INFINITY, batch, measuredBatch: batch };
+export function measuredSeconds(
+  profile: ComponentProfile,
+  devices: number,
+  items: number,
+  batch: number,
+  measuredBatch = batch,
+): number {
+  const equalParts = { takenPerItem: Number.POSITIVE_INFINITY, batch, measuredBatch };
   return secondsAt(profile, equalParts, mergeSamples(profile, equalParts), devices, items);
 }
 

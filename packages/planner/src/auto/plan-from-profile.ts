@@ -23,11 +23,11 @@ import { asksPerTurn } from "../profile/step-samples.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
+import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
 import { capacityOf, expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
 import { stepWithEnds } from "./stream-ends.ts";
-import { replaySwaps, type Turn, turnSeconds } from "./turn-replay.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
   readonly components: readonly PlacementComponent[];
@@ -188,29 +188,28 @@ function place(
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
   const cost = costSchedule(compileModel(asPlaced), schedule);
-  const inTurn = maxStaleness === 0 && profile.graph.cycles.length === 0 ? turnSeconds(cost, batch) : undefined;
-  const time =
-    inTurn === undefined
-      ? overlapped(asPlaced, stepWithEnds(cost, profile, batch), cost.busy)
-      : inTurn +
-        replaySwaps(turnsOf(plan, profile, memory), new Map(devices.map((each) => [each.id, each.memoryBytes])));
   const capacity = capacityOf(schedule, batch, profile.graph);
-  const atLeast = processorBoundOf(profile, devices, problem, cost);
-  const shared =
-    atLeast > time * (1 + 1e-9)
-      ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
-      : [];
-  const serial = new Map(
-    Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
-  );
   const placed = {
     ...plan,
     granularity: granularityOf(shares, batch, profile.graph, plan.components),
     ...(Object.keys(capacity).length > 0 ? { capacity } : {}),
   };
+  const atLeast = processorBoundOf(profile, devices, problem, cost);
+  const replayed = maxStaleness === 0 ? replayOf(placed, { profile, problem, devices, batch }) : undefined;
+  const time =
+    replayed ?? overlapped(asPlaced, stepWithEnds(cost, profile, batch), cost.busy) + messageSeconds(profile, cost);
+  // Swaps are in a replay as they come, and in the schedule by pairs of parts: cores are behind by what work lacks alone.
+  const onCores = replayed === undefined ? atLeast : replayed + Math.max(0, atLeast - cost.step);
+  const shared =
+    onCores > time * (1 + 1e-9)
+      ? [`the cores, which slots share, need ${atLeast.toPrecision(3)} s for a step's work: more slots bring nothing`]
+      : [];
+  const serial = new Map(
+    Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
+  );
   return {
     mode: realised,
-    stepSeconds: Math.max(time, atLeast) + serialSeconds + messageSeconds(profile, cost),
+    stepSeconds: Math.max(time, onCores) + serialSeconds,
     schedule,
     placement,
     limits: [...shared, ...limitsOf(cost)],
@@ -218,15 +217,6 @@ function place(
     plan: placed,
     measured: measuredSteps(profile, placed, batch),
   };
-}
-
-/** In the order of their first calls. */
-function turnsOf(plan: Plan, { graph, components }: Profile, memory: ReadonlyMap<string, number>): Turn[] {
-  return Object.keys(graph.components).flatMap((name) => {
-    const ranks = plan.components[name]?.ranks ?? [];
-    const { onloadSeconds = 0, offloadSeconds = 0 } = components[name] ?? {};
-    return ranks.length > 0 ? [{ ranks, bytes: memory.get(name) ?? 0, onloadSeconds, offloadSeconds }] : [];
-  });
 }
 
 /** Who takes turns does so one after the other. */

@@ -214,8 +214,9 @@ function profileOf(
       { seconds: onceSeconds, batch },
     ),
     memory: [...bytes].map(([devices, bytesPerDevice]) => ({ devices, bytesPerDevice })),
-    onloadSeconds: swap?.onloadSeconds ?? middle((cost) => cost.onloadSeconds.get(name)),
-    offloadSeconds: swap?.offloadSeconds ?? middle((cost) => cost.offloadSeconds.get(name)),
+    // Steps in which it was swapped are several; on purpose it is measured once, and for the first time.
+    onloadSeconds: middle((cost) => cost.onloadSeconds.get(name)) || (swap?.onloadSeconds ?? 0),
+    offloadSeconds: middle((cost) => cost.offloadSeconds.get(name)) || (swap?.offloadSeconds ?? 0),
     onceSeconds,
     serialSeconds: middle((cost) => cost.serialSeconds.get(name)),
     askSeconds: middle((cost) => cost.askSeconds.get(name)),

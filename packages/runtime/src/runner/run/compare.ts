@@ -3,10 +3,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type DeviceSpec, median, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { layoutOf, type PlanFromProfile, planFromProfile } from "@treadle/planner";
+import { layoutOf, type PlanFromProfile, planFromProfile, predictPlan } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
 import { type MeasureOptions, profileWorkflow } from "./measure.ts";
-import { runWorkflow } from "./start-run.ts";
+import { runWorkflow, validateWorkflow } from "./start-run.ts";
 import { TimerLateness } from "./timer-lateness.ts";
 
 /** One way in which the workload ran. */
@@ -166,6 +166,37 @@ async function runOnce(
     layout,
     lateMs: lateness.meanMs,
   };
+}
+
+/**
+ * Plans that were compared, predicted by the planner as it is now from the profile that was kept with them; runs nothing. Those
+ * that it did not know then stay without a prediction.
+ */
+export async function predictAgain(
+  options: Pick<MeasureOptions, "workflow" | "configFile" | "overrides" | "projectRoot">,
+  profile: Profile,
+  plans: readonly ComparedPlan[],
+): Promise<ComparedPlan[]> {
+  const predicted: ComparedPlan[] = [];
+  await validateWorkflow({
+    ...options,
+    decide: (here) => {
+      for (const plan of plans) {
+        const facts = { ...here, devices: [...plan.devices] };
+        const predictedSeconds = plan.predictedSeconds === undefined ? undefined : predictOne(profile, facts, plan);
+        predicted.push({ ...plan, predictedSeconds });
+      }
+      return { plan: plans[0]!.plan, why: [] };
+    },
+  });
+  return predicted;
+}
+
+/** As the best plan of its mode where it still is that, else by itself. */
+function predictOne(profile: Profile, facts: PlacementFacts, { plan, layout }: ComparedPlan): number | undefined {
+  const { components, devices, batchItems: batch = profile.graph.batch } = facts;
+  const found = planAll(profile, facts).find((each) => layoutOf(each.plan).name === layout);
+  return found?.stepSeconds ?? predictPlan(profile, plan, { components, devices, batch });
 }
 
 /** The best plan of each mode. */

@@ -1,0 +1,173 @@
+/**
+ * What a step of a plan takes, by doing what its ranks, channels, and the device lock do. A schedule's seconds are those of
+ * a plan in which every part runs where the schedule has it; ranks however get devices in the order of calls (L2), lend
+ * them while they wait, and swap only what has to go (L4). Pure; it draws nothing, so equal plans take equally long.
+ *
+ * It leaves out what the simulation has besides: messages, but for those of a turn, durations that vary, and steps that overlap.
+ */
+import { EventTimes } from "./event-times.ts";
+import { ReplayedLock } from "./replayed-lock.ts";
+import { ReplayedStream } from "./replayed-stream.ts";
+
+/** One method of a component, as a step calls it; in the order of calls. */
+export type ReplayedCall = {
+  readonly component: string;
+  /** devices of every rank */
+  readonly ranks: readonly (readonly string[])[];
+  /** `most`: items of one take of a rank, or its equal share of all; `items`: of a step, over all ranks */
+  readonly takes: readonly { readonly channel: string; readonly items: number; readonly most: number | "all" }[];
+  readonly puts: readonly { readonly channel: string; readonly items: number; readonly capacity: number }[];
+  /** for such a share of the step's items, taken by one rank while the others take theirs */
+  readonly secondsOf: (share: number) => number;
+  /** after the last take */
+  readonly onceSeconds: number;
+  /** of messages, before the first take */
+  readonly turnSeconds: number;
+};
+
+export type ReplayedWorker = {
+  /** on each of its devices */
+  readonly bytes: number;
+  readonly onloadSeconds: number;
+  readonly offloadSeconds: number;
+};
+
+export type Replay = {
+  readonly calls: readonly ReplayedCall[];
+  /** by component */
+  readonly workers: ReadonlyMap<string, ReplayedWorker>;
+  /** bytes by device */
+  readonly memory: ReadonlyMap<string, number>;
+};
+
+/** What the first steps find loaded is not what the others do. */
+const steps = 3;
+
+/** Seconds of a step that is not the first; undefined where it comes to a standstill. */
+export function replaySeconds({ calls, workers, memory }: Replay): number | undefined {
+  const times = new EventTimes();
+  const lock = new ReplayedLock(calls, workers, memory, times);
+  let seconds: number | undefined;
+  for (let step = 0; step < steps; step++) {
+    const startedAt = times.now;
+    const streams = new Map<string, ReplayedStream>();
+    const streamOf = (channel: string, items: number): ReplayedStream => {
+      const known = streams.get(channel) ?? new ReplayedStream(items);
+      streams.set(channel, known);
+      return known;
+    };
+    for (const { takes, puts } of calls) for (const { channel, items } of [...takes, ...puts]) streamOf(channel, items);
+    for (const { puts, ranks } of calls)
+      for (const { channel, capacity } of puts) streams.get(channel)?.addProducers(ranks.length, capacity);
+    for (const { takes, ranks } of calls)
+      for (const { channel } of takes) streams.get(channel)?.addConsumers(ranks.length);
+    for (const stream of streams.values()) stream.open();
+    let left = 0;
+    for (const [sequence, call] of calls.entries()) {
+      for (const rank of call.ranks.keys()) {
+        left++;
+        runRank({ call, sequence, rank, streams, lock, times }, () => {
+          left--;
+        });
+      }
+    }
+    while (lock.settle() || times.runNext());
+    if (left > 0) return undefined;
+    seconds = times.now - startedAt;
+    lock.endStep();
+  }
+  return seconds;
+}
+
+type RankRun = {
+  readonly call: ReplayedCall;
+  readonly sequence: number;
+  readonly rank: number;
+  readonly streams: ReadonlyMap<string, ReplayedStream>;
+  readonly lock: ReplayedLock;
+  readonly times: EventTimes;
+};
+
+/** Takes from its channels in turn, works on what they brought, and puts, until they have ended. */
+function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd: () => void): void {
+  const party = lock.open(sequence, rank);
+  const { takes, puts, secondsOf, onceSeconds, turnSeconds } = call;
+  const streamOf = (channel: string): ReplayedStream => streams.get(channel) as ReplayedStream;
+  const total = takes.reduce((sum, { items }) => sum + items, 0);
+  const open = new Set(takes);
+  let isFirst = true;
+  /** Of what the call waits for: devices are lent until it is there. */
+  const wait = (ask: (then: () => void) => void, then: () => void): void => {
+    let isThere = false;
+    let hasLent = false;
+    ask(() => {
+      isThere = true;
+      if (hasLent) lock.reclaim(party, then);
+      else then();
+    });
+    if (isThere) return;
+    hasLent = true;
+    lock.lend(party);
+  };
+  const round = (): void => {
+    let taken = 0;
+    const takeFrom = (left: readonly (typeof takes)[number][]): void => {
+      const [take, ...others] = left;
+      if (take === undefined) {
+        work(taken);
+        return;
+      }
+      const stream = streamOf(take.channel);
+      stream.acknowledge(party);
+      let items = 0;
+      wait(
+        (then) =>
+          stream.take(party, take.most, (found) => {
+            items = found;
+            then();
+          }),
+        () => {
+          taken += items;
+          if (items === 0) open.delete(take);
+          takeFrom(others);
+        },
+      );
+    };
+    takeFrom([...open]);
+  };
+  const work = (taken: number): void => {
+    if (taken === 0 && (takes.length > 0 || !isFirst)) {
+      end();
+      return;
+    }
+    // What takes from nowhere makes its part at once.
+    const share = takes.length === 0 ? 1 / call.ranks.length : taken / total;
+    isFirst = false;
+    times.after(secondsOf(share), () => put(share, puts));
+  };
+  const put = (share: number, left: typeof puts): void => {
+    const [first, ...others] = left;
+    if (first === undefined) {
+      if (takes.length === 0) end();
+      else round();
+      return;
+    }
+    const stream = streamOf(first.channel);
+    wait(
+      (then) => stream.put(share * first.items, then),
+      () => {
+        lock.enqueued(party);
+        put(share, others);
+      },
+    );
+  };
+  const end = (): void => {
+    times.after(onceSeconds, () => {
+      for (const { channel } of takes) streamOf(channel).leave(party);
+      for (const { channel } of puts) streamOf(channel).closeProducer();
+      lock.close(party);
+      onEnd();
+    });
+  };
+  lock.ask(party, () => times.after(turnSeconds, round));
+}

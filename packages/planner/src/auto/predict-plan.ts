@@ -1,0 +1,46 @@
+/** What a step of a plan takes, whoever made it: its replay by what was measured of its components. Pure. */
+import type { DeviceSpec, Plan, Profile } from "@treadle/contracts";
+import { residentMemory } from "../plan/component-time.ts";
+import type { PlanProblem } from "../plan/problem.ts";
+import { replaySeconds } from "./plan-replay.ts";
+import { processorBoundSeconds } from "./processor-bound.ts";
+import { type PlanTarget, planProblemOf } from "./profile-problem.ts";
+import { replayedCalls } from "./replayed-calls.ts";
+
+type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
+
+/**
+ * What a step of a given plan takes by the profile, whatever else a search would find. Undefined where that is not known of
+ * plans without a schedule: steps overlap, or components answer each other. Throws as `planProblemOf` does.
+ */
+export function predictPlan(profile: Profile, plan: Plan, target: PredictedWith): number | undefined {
+  const { devices, batch } = target;
+  if (plan.maxStaleness > 0) return undefined;
+  const { problem, serialSeconds } = planProblemOf(profile, { ...target, maxStaleness: 0 });
+  const seconds = replayOf(plan, { profile, problem, devices, batch });
+  if (seconds === undefined) return undefined;
+  return Math.max(seconds, processorBoundSeconds(profile, devices)) + serialSeconds;
+}
+
+type ReplayedWith = {
+  readonly profile: Profile;
+  readonly problem: PlanProblem;
+  readonly devices: readonly DeviceSpec[];
+  readonly batch: number;
+};
+
+/** Seconds of a step whose calls overlap no other step's; undefined where components answer each other. */
+export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
+  if (profile.graph.cycles.length > 0) return undefined;
+  const workers = problem.nodes.map((node) => {
+    const { onload = 0, offload = 0, id } = node;
+    const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));
+    const bytes = residentMemory(node, Math.max(1, own.size), batch);
+    return [id, { bytes, onloadSeconds: onload, offloadSeconds: offload }] as const;
+  });
+  return replaySeconds({
+    calls: replayedCalls({ plan, profile, batch }),
+    workers: new Map(workers),
+    memory: new Map(devices.map(({ id, memoryBytes }) => [id, memoryBytes])),
+  });
+}

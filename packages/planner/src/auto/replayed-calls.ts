@@ -1,0 +1,84 @@
+/** A plan and a profile made ready for a replay: who takes how much at a time, and how long that takes. Pure. */
+import type { ComponentProfile, FlowGraph, Plan, Profile } from "@treadle/contracts";
+import { layoutOf, usedBy } from "../profile/running-layout.ts";
+import { asksPerTurn, type ComponentLayout } from "../profile/step-samples.ts";
+import { measuredSeconds, pointOf } from "./measured-time.ts";
+import type { ReplayedCall } from "./plan-replay.ts";
+
+export type ReplayTarget = {
+  readonly plan: Plan;
+  readonly profile: Profile;
+  readonly batch: number;
+};
+
+/** In the order of their first calls. `plan` has the granularity and capacity that it runs with. */
+export function replayedCalls(target: ReplayTarget): ReplayedCall[] {
+  const { graph } = target.profile;
+  return Object.entries(graph.components).flatMap(([name, { methods }]) => {
+    const flowing = Object.values(methods).filter(({ takes, puts }) => takes.length + puts.length > 0);
+    return flowing.map((method) => replayedCall(target, name, method, 1 / flowing.length));
+  });
+}
+
+type Method = FlowGraph["components"][string]["methods"][string];
+
+/** `part`: of the component's seconds. */
+function replayedCall(
+  { plan, profile, batch }: ReplayTarget,
+  name: string,
+  { takes, puts }: Method,
+  part: number,
+): ReplayedCall {
+  const { graph, components } = profile;
+  const { onceSeconds = 0, askSeconds = 0, gang = false } = components[name]!;
+  const own = plan.components[name]!.ranks.map(({ devices }) => devices);
+  // A gang gets its devices together and ends at once.
+  const ranks = gang ? [[...new Set(own.flat())]] : own;
+  const itemsOf = (channel: string, role: "producers" | "consumers"): number => {
+    const moved = graph.channels[channel]!;
+    return (moved.itemsPerStep * batch) / graph.batch / Math.max(1, moved[role].length);
+  };
+  const taken = takes.map((channel) => {
+    const items = itemsOf(channel, "consumers");
+    const granularity = plan.granularity.channels[channel] ?? plan.granularity.default;
+    const most = granularity === "all" || granularity * own.length >= items ? ("all" as const) : granularity;
+    return { channel, items, most: most === "all" || !gang ? most : most * own.length };
+  });
+  const { devices, concurrency } = widthOf(layoutOf(plan).components.get(name)!, own, profile.components[name]!);
+  const itemsPerStep = Math.max(1, ...taken.map(({ items }) => items));
+  const isChunked = taken.some(({ items, most }) => most !== "all" && most < items / ranks.length);
+  const once = part * onceSeconds;
+  const known = new Map<number, number>();
+  const secondsOf = (share: number): number => {
+    const key = Math.round(1e9 * share);
+    const seconds = known.get(key) ?? part * takeSeconds(share);
+    known.set(key, seconds);
+    return isChunked ? Math.max(0, seconds - once * share * ranks.length) : seconds;
+  };
+  const takeSeconds = (share: number): number => {
+    const all = gang ? share / own.length : share;
+    const point = pointOf(profile.components[name]!, {
+      ...{ share: all, itemsPerStep, ranks: own.length, concurrency, devices, batch },
+    });
+    return measuredSeconds(profile.components[name]!, point.devices, point.items, batch, graph.batch);
+  };
+  return {
+    component: name,
+    ranks,
+    takes: taken,
+    puts: puts.map((channel) => ({
+      channel,
+      items: itemsOf(channel, "producers"),
+      capacity: plan.capacity?.[channel] ?? Number.POSITIVE_INFINITY,
+    })),
+    secondsOf,
+    onceSeconds: isChunked ? once : 0,
+    turnSeconds: asksPerTurn * askSeconds,
+  };
+}
+
+/** Devices that count, and how many ranks can compute at the same time on them. */
+function widthOf(layout: ComponentLayout, ranks: readonly (readonly string[])[], { devicesPerRank }: ComponentProfile) {
+  const concurrency = Math.min(ranks.length, layout.devices / ranks[0]!.length);
+  return { devices: usedBy(layout, devicesPerRank), concurrency };
+}

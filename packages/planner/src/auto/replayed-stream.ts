@@ -1,0 +1,114 @@
+/** A channel of one step in a replay: items are alike, so they are counted. */
+
+/** Sums of parts of items need not be whole. */
+const slack = 1e-9;
+
+type Take = { readonly by: object; readonly most: number | "all"; readonly onItems: (items: number) => void };
+type Put = { left: number; readonly onAccepted: () => void };
+
+export class ReplayedStream {
+  readonly #itemsPerStep: number;
+  #capacity = Number.POSITIVE_INFINITY;
+  #producers = 0;
+  /** consumers that have not had their share of all, and those that have: they leave the rest to the others */
+  #unserved = 0;
+  readonly #served = new Set<object>();
+  #queued = 0;
+  /** queued, or taken and not acknowledged */
+  #used = 0;
+  readonly #held = new Map<object, number>();
+  #takes: Take[] = [];
+  readonly #puts: Put[] = [];
+
+  constructor(itemsPerStep: number) {
+    this.#itemsPerStep = itemsPerStep;
+  }
+
+  addProducers(ranks: number, capacity: number): void {
+    this.#producers += ranks;
+    this.#capacity = capacity;
+  }
+
+  addConsumers(ranks: number): void {
+    this.#unserved += ranks;
+  }
+
+  /** What nobody here produces, the runner has put. */
+  open(): void {
+    if (this.#producers === 0) this.#queued = this.#itemsPerStep;
+  }
+
+  /** Answered with 0 at the end of the stream. */
+  take(by: object, most: number | "all", onItems: (items: number) => void): void {
+    this.#takes.push({ by, most, onItems });
+    this.#serve();
+  }
+
+  put(items: number, onAccepted: () => void): void {
+    this.#puts.push({ left: items, onAccepted });
+    this.#serve();
+  }
+
+  /** What it has taken counts against the capacity until it asks again. */
+  acknowledge(by: object): void {
+    this.#used -= this.#held.get(by) ?? 0;
+    this.#held.delete(by);
+    this.#serve();
+  }
+
+  leave(by: object): void {
+    this.acknowledge(by);
+  }
+
+  closeProducer(): void {
+    this.#producers--;
+    this.#serve();
+  }
+
+  #serve(): void {
+    for (let goesOn = true; goesOn; ) {
+      goesOn = this.#admit();
+      for (const take of this.#takes) {
+        const items = this.#answer(take);
+        if (items === undefined) continue;
+        this.#takes = this.#takes.filter((each) => each !== take);
+        this.#queued -= items;
+        this.#held.set(take.by, items);
+        take.onItems(items);
+        goesOn = true;
+        break;
+      }
+    }
+  }
+
+  /** What there is credit for, and what a take that waits lacks (C3); true when a put is done with that. */
+  #admit(): boolean {
+    const [put] = this.#puts;
+    if (put === undefined) return false;
+    const [take] = this.#takes;
+    const lacking = take === undefined || take.most === "all" ? 0 : take.most - this.#queued;
+    const items = Math.min(put.left, Math.max(0, this.#capacity - this.#used, lacking));
+    put.left -= items;
+    this.#queued += items;
+    this.#used += items;
+    if (put.left > slack) return false;
+    this.#puts.shift();
+    put.onAccepted();
+    return true;
+  }
+
+  #answer({ by, most }: Take): number | undefined {
+    const isEnded = this.#producers === 0 && this.#puts.length === 0;
+    if (this.#queued < slack) return isEnded ? 0 : undefined;
+    if (most !== "all") {
+      if (this.#queued >= most - slack) return Math.min(most, this.#queued);
+      return isEnded ? this.#queued : undefined;
+    }
+    if (!isEnded) return undefined;
+    if (this.#served.has(by)) return this.#unserved > 0 ? undefined : this.#queued;
+    const share = Math.min(this.#queued, Math.ceil(this.#queued / Math.max(1, this.#unserved) - slack));
+    this.#served.add(by);
+    this.#unserved--;
+    return share;
+  }
+}
