@@ -188,7 +188,7 @@ function place(
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
   const cost = costSchedule(compileModel(asPlaced), schedule);
-  const capacity = capacityOf(schedule, batch, profile.graph);
+  const capacity = capacityOf(schedule, batch, profile.graph, plan.components);
   const placed = {
     ...plan,
     granularity: granularityOf(shares, batch, profile.graph, plan.components),

@@ -162,12 +162,14 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     );
   };
   const end = (): void => {
-    times.after(onceSeconds, () => {
-      for (const { channel } of takes) streamOf(channel).leave(party);
-      for (const { channel } of puts) streamOf(channel).closeProducer();
-      lock.close(party);
-      onEnd();
-    });
+    times.after(onceSeconds, () =>
+      times.atEnd(() => {
+        for (const { channel } of takes) streamOf(channel).leave(party);
+        for (const { channel } of puts) streamOf(channel).closeProducer();
+        lock.close(party);
+        onEnd();
+      }),
+    );
   };
   lock.ask(party, () => times.after(turnSeconds, round));
 }

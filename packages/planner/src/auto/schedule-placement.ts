@@ -129,11 +129,17 @@ export function granularityOf(
 }
 
 /**
- * How much a channel may hold between two parts that take turns within a pipeline: one chunk. Without a bound a producer
+ * How much a channel may hold between two parts that take turns within a pipeline: one chunk, and where another way leads from
+ * its producer to its consumer, as much as ranks may hold on that way until something arrives, or each would wait for the other. Without a bound a producer
  * that has all its input never waits, so that it would keep the devices for the whole batch before its consumer's turn.
  * Each step has credit of its own, so this holds where steps overlap, too.
  */
-export function capacityOf(schedule: Schedule, batch: number, graph: FlowGraph): Record<string, number> {
+export function capacityOf(
+  schedule: Schedule,
+  batch: number,
+  graph: FlowGraph,
+  components: Plan["components"],
+): Record<string, number> {
   const capacity: Record<string, number> = {};
   const isWithin = (names: readonly string[], by: readonly string[]): boolean =>
     names.some((name) => by.includes(name));
@@ -146,11 +152,28 @@ export function capacityOf(schedule: Schedule, batch: number, graph: FlowGraph):
       for (const [channel, { producers, consumers, itemsPerStep }] of Object.entries(graph.channels)) {
         if (!isWithin(producers, producing) || !isWithin(consumers, consuming)) continue;
         if (isWithin([...producers, ...consumers], inCycle)) continue; // those count their turns themselves
-        capacity[channel] = Math.max(1, Math.ceil((part.items * itemsPerStep) / graph.batch));
+        const chunk = Math.max(1, Math.ceil((part.items * itemsPerStep) / graph.batch));
+        // A rank's part of a chunk is rounded up, so all of them together hold up to a chunk and an item for each.
+        const held = Object.values(components).reduce((sum, { ranks }) => sum + chunk + ranks.length, 0);
+        capacity[channel] = hasOtherWay(channel, graph) ? held : chunk;
       }
     }
     return members.flat();
   };
   visit(schedule);
   return capacity;
+}
+
+/** Whether producer and consumer of a channel are connected without it, whatever the direction. */
+function hasOtherWay(channel: string, { edges, channels }: FlowGraph): boolean {
+  const { producers, consumers } = channels[channel]!;
+  const reached = new Set(producers);
+  const others = edges.filter((edge) => edge.channel !== channel);
+  for (const name of reached) {
+    for (const { from, to } of others) {
+      if (from === name) reached.add(to);
+      if (to === name) reached.add(from);
+    }
+  }
+  return consumers.some((name) => reached.has(name));
 }

@@ -84,6 +84,22 @@ describe("a profile", () => {
     });
   });
 
+  test("has the swaps of steps, which are several, and those measured on purpose of what no step swaps", () => {
+    const flow = { takes: [{ channel: "prompts", items: 8 }] };
+    const swaps = (onloadMs: number, offloadMs: number, builder = new ProfileBuilder(8)) => {
+      for (let step = 0; step < 3; step++)
+        builder.add({
+          layout: layout(2, 2),
+          seconds: 1,
+          calls: [observed({ component: "rollout", onloadMs, offloadMs }, flow)],
+        });
+      builder.addSwap("rollout", { onloadSeconds: 0.5, offloadSeconds: 0.7 });
+      return builder.build(header, traits).components.rollout;
+    };
+    expect(swaps(10, 20)).toMatchObject({ onloadSeconds: 0.01, offloadSeconds: 0.02 });
+    expect(swaps(0, 0)).toMatchObject({ onloadSeconds: 0.5, offloadSeconds: 0.7 });
+  });
+
   test("has what steps in turns took besides their components, where nobody disturbed them", () => {
     const step = (
       seconds: number,

@@ -1,0 +1,143 @@
+/**
+ * Predictions replay a plan by a few rules; the simulation has the shipped lock and channels decide. Where both rest on the
+ * same profile, without noise, they agree on every plan that the planner finds, whatever takes turns, joins, or is swapped.
+ */
+import { type DeviceSpec, Profile } from "@treadle/contracts";
+import { planFromProfile } from "@treadle/planner";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { simulate } from "../src/index.ts";
+
+const memoryBytes = 80;
+
+const stage = fc.record({
+  /** of the stages before it, at most two */
+  from: fc.uniqueArray(fc.nat(5), { minLength: 1, maxLength: 2 }),
+  devicesPerRank: fc.constantFrom(1, 1, 2, 3),
+  mostRanks: fc.integer({ min: 1, max: 6 }),
+  perItem: fc.integer({ min: 1, max: 20 }),
+  base: fc.constantFrom(0, 5),
+  once: fc.constantFrom(0, 7),
+  bytes: fc.integer({ min: 16, max: 76 }),
+  onload: fc.integer({ min: 10, max: 200 }),
+  offload: fc.integer({ min: 10, max: 200 }),
+});
+
+const workload = fc.record({
+  stages: fc.array(stage, { minLength: 2, maxLength: 5 }),
+  numDevices: fc.integer({ min: 3, max: 9 }),
+  batch: fc.integer({ min: 6, max: 30 }),
+  isTight: fc.boolean(),
+});
+type Workload = typeof workload extends fc.Arbitrary<infer T> ? T : never;
+
+/** Milliseconds are drawn, so that sums are far from what is negligible. */
+function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
+  const moved = { itemsPerStep: batch, bytesPerStep: 0 };
+  const flows = stages.flatMap(({ from }, to) =>
+    to === 0 ? [] : [...new Set(from.map((one) => one % to))].map((one) => ({ from: `c${one}`, to: `c${to}` })),
+  );
+  const edges = flows.map((flow) => ({ ...flow, channel: `${flow.from}-${flow.to}`, ...moved }));
+  const channels = Object.fromEntries([
+    ["in", { producers: [], consumers: ["c0"], ...moved }],
+    ...edges.map(({ from, to, channel }) => [channel, { producers: [from], consumers: [to], ...moved }]),
+  ]);
+  const components = stages.map(({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload }) => {
+    const most = Math.min(mostRanks, Math.floor(numDevices / devicesPerRank));
+    const samples = Array.from({ length: most }, (_, i) => i + 1).map((ranks) => {
+      const busiest = Math.ceil(batch / ranks);
+      return {
+        devices: ranks * devicesPerRank,
+        items: batch,
+        ...(busiest * ranks > batch ? { wholeItems: busiest * ranks } : {}),
+        seconds: (base + perItem * busiest + once) / 1000,
+        ...{ spread: 0, accepted: 5, rejected: 0, contended: false },
+      };
+    });
+    return {
+      key: "k",
+      devicesPerRank,
+      minDevices: devicesPerRank,
+      maxDevices: most * devicesPerRank,
+      samples,
+      fit: {
+        base: base / 1000,
+        perItem: (perItem * devicesPerRank) / 1000,
+        alpha: 1,
+        relativeError: 0,
+        once: { seconds: once / 1000, batch },
+      },
+      memory: isTight ? [{ devices: devicesPerRank, bytesPerDevice: bytes }] : [],
+      onloadSeconds: isTight ? onload / 1000 : 0,
+      offloadSeconds: isTight ? offload / 1000 : 0,
+      serialSeconds: 0,
+      onceSeconds: once / 1000,
+    };
+  });
+  const methods = stages.map((_, i) => ({
+    methods: {
+      flow: {
+        callsPerStep: 1,
+        takes: i === 0 ? ["in"] : edges.filter(({ to }) => to === `c${i}`).map(({ channel }) => channel),
+        puts: edges.filter(({ from }) => from === `c${i}`).map(({ channel }) => channel),
+      },
+    },
+  }));
+  const named = <T>(values: readonly T[]) => Object.fromEntries(values.map((value, i) => [`c${i}`, value]));
+  return Profile.parse({
+    ...{ version: 1, workflow: "drawn", createdAt: "2026-01-01T00:00:00Z" },
+    hardware: { key: "none", description: "imagined" },
+    graph: { batch, components: named(methods), channels, edges, calls: [], cycles: [] },
+    components: named(components),
+    steps: [],
+  });
+}
+
+const devicesOf = (count: number): DeviceSpec[] =>
+  Array.from({ length: count }, (_, index) => ({ id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes }));
+
+/** Of the simulated seconds: ranks that are free at the same moment are served in an order that no rule fixes. */
+const tolerance = 0.05;
+const isNear = (one: number, other: number): boolean => Math.abs(one / other - 1) <= tolerance;
+
+test("what is predicted of a plan is what the shipped lock and channels take for it, on drawn workloads", () => {
+  const seen = { near: 0, all: 0 };
+  const far: string[] = [];
+  fc.assert(
+    fc.property(workload, (drawn) => {
+      const profile = profileOf(drawn);
+      const devices = devicesOf(drawn.numDevices);
+      const components = Object.entries(profile.components).map(([name, { devicesPerRank, maxDevices }]) => ({
+        ...{ name, devicesPerRank, ranks: { min: 1, max: maxDevices / devicesPerRank } },
+      }));
+      const target = { devices, batch: drawn.batch, maxStaleness: 0, components };
+      for (const { plan, mode, stepSeconds } of planFromProfile(profile, target).alternatives) {
+        const third = simulate({ plan, devices, profile, steps: 3, seed: 0 }).steps[2]!.seconds;
+        seen.all++;
+        if (isNear(stepSeconds, third)) seen.near++;
+        else far.push(`${mode} ${(100 * (stepSeconds / third - 1)).toFixed(1)} %: ${JSON.stringify(drawn)}`);
+      }
+    }),
+    { numRuns: 40, seed: 20, endOnFailure: true },
+  );
+  expect(seen.all).toBeGreaterThan(60);
+  expect(seen.near / seen.all, far.join("\n")).toBeGreaterThanOrEqual(0.97);
+});
+
+test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {
+  const swaps = { bytes: 16, onload: 10, offload: 10 };
+  const one = { from: [0], devicesPerRank: 1, mostRanks: 2, perItem: 2, base: 0, once: 0, ...swaps };
+  const stages = [
+    { ...one, mostRanks: 1, perItem: 1 },
+    one,
+    { ...one, from: [3, 0], perItem: 16, base: 5, once: 7 },
+    { ...one, mostRanks: 1, bytes: 65, offload: 23 },
+  ];
+  const profile = profileOf({ stages, numDevices: 3, batch: 27, isTight: true });
+  const components = stages.map(({ mostRanks }, i) => ({ name: `c${i}`, ranks: { min: 1, max: mostRanks } }));
+  const devices = devicesOf(3);
+  const { alternatives } = planFromProfile(profile, { devices, batch: 27, maxStaleness: 0, components });
+  expect(alternatives.some(({ plan }) => plan.capacity !== undefined)).toBe(true);
+  for (const { plan } of alternatives)
+    expect(simulate({ plan, devices, profile, steps: 2, seed: 0 }).steps).toHaveLength(2);
+});
