@@ -29,9 +29,9 @@ type ReplayedWith = {
   readonly batch: number;
 };
 
-/** Seconds of a step whose calls overlap no other step's; undefined where components answer each other. */
+/** Seconds of a step whose calls overlap no other step's; undefined where components answer each other, or flow unknown. */
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
-  if (profile.graph.cycles.length > 0) return undefined;
+  if (profile.graph.cycles.length > 0 || !isTraced(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id } = node;
     const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));
@@ -43,4 +43,13 @@ export function replayOf(plan: Plan, { profile, problem, devices, batch }: Repla
     workers: new Map(workers),
     memory: new Map(devices.map(({ id, memoryBytes }) => [id, memoryBytes])),
   });
+}
+
+/** A graph by hand may have edges alone, without the methods that take and put. */
+function isTraced({ graph, components }: Profile): boolean {
+  const flows = (name: string): boolean =>
+    Object.values(graph.components[name]?.methods ?? {}).some(({ takes, puts }) => takes.length + puts.length > 0);
+  return Object.entries(components).every(
+    ([name, { samples }]) => flows(name) || samples.every(({ seconds }) => seconds === 0),
+  );
 }
