@@ -126,11 +126,14 @@ test("what is predicted of a plan is what the shipped lock and channels take for
 
 test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {
   const swaps = { bytes: 16, onload: 10, offload: 10 };
-  const one = { from: [0], devicesPerRank: 1, mostRanks: 2, perItem: 2, base: 0, once: 0, ...swaps };
-  const stages = [
+  const one: Workload["stages"][number] = {
+    ...{ from: [0], devicesPerRank: 1, mostRanks: 2, perItem: 2, base: 0, once: 0 },
+    ...swaps,
+  };
+  const stages: Workload["stages"] = [
     { ...one, mostRanks: 1, perItem: 1 },
     one,
-    { ...one, from: [3, 0], perItem: 16, base: 5, once: 7 },
+    { ...one, from: [3, 0], perItem: 16, base: 5 as const, once: 7 as const },
     { ...one, mostRanks: 1, bytes: 65, offload: 23 },
   ];
   const profile = profileOf({ stages, numDevices: 3, batch: 27, isTight: true });

@@ -48,7 +48,7 @@ export function replaySeconds({ calls, workers, memory }: Replay): number | unde
   const times = new EventTimes();
   const lock = new ReplayedLock(calls, workers, memory, times);
   let seconds: number | undefined;
-  for (let step = 0; step < steps; step++) {
+  for (let step = 0; step < (lock.isShort ? steps : 1); step++) {
     const startedAt = times.now;
     const streams = new Map<string, ReplayedStream>();
     const streamOf = (channel: string, items: number): ReplayedStream => {

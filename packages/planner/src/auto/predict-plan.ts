@@ -29,9 +29,13 @@ type ReplayedWith = {
   readonly batch: number;
 };
 
-/** Seconds of a step whose calls overlap no other step's; undefined where components answer each other, or flow unknown. */
+/** With more, a replay would take longer than the search; what single ranks do matters less there. */
+const mostRanks = 256;
+
+/** Seconds of a step whose calls overlap no other step's; undefined where components answer each other, what flows is unknown, or ranks are very many. */
 export function replayOf(plan: Plan, { profile, problem, devices, batch }: ReplayedWith): number | undefined {
-  if (profile.graph.cycles.length > 0 || !isTraced(profile)) return undefined;
+  const numRanks = Object.values(plan.components).reduce((sum, { ranks }) => sum + ranks.length, 0);
+  if (profile.graph.cycles.length > 0 || numRanks > mostRanks || !isTraced(profile)) return undefined;
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id } = node;
     const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));

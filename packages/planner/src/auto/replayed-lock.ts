@@ -41,6 +41,9 @@ export class ReplayedLock {
   readonly #feeding: readonly ReadonlySet<number>[];
   /** those that ask, of which something has changed since they were last looked at */
   readonly #changed = new Set<Party>();
+  /** whether anything ever has to leave; where nothing has, all is loaded before the first step */
+  readonly isShort: boolean;
+  readonly #places = new Map<Worker, readonly Device[]>();
   #uses = 0;
 
   constructor(
@@ -66,6 +69,15 @@ export class ReplayedLock {
         }
       }
     }
+    for (const worker of this.#workers.values())
+      this.#places.set(
+        worker,
+        worker.devices.map((device) => this.#devices.get(device)!),
+      );
+    this.isShort = [...this.#devices.values()].some(
+      (device) => device.workers.reduce((sum, { bytes }) => sum + bytes, 0) > device.bytes * (1 + memorySlack),
+    );
+    if (!this.isShort) for (const worker of this.#workers.values()) worker.state = "loaded";
   }
 
   open(sequence: number, rank: number): Party {
@@ -158,14 +170,16 @@ export class ReplayedLock {
   }
 
   /** Offloads what is in the way; whether nothing is any more. */
-  #makeRoom(incoming: readonly Worker[]): boolean {
+  #makeRoom(workers: readonly Worker[]): boolean {
+    if (!this.isShort) return true;
+    const incoming = new Set(workers);
     const excess = new Map<Device, number>();
     const leaving = new Map<Device, number>();
     const residents = new Set<Worker>();
-    for (const device of new Set(incoming.flatMap((worker) => this.#devicesOf(worker)))) {
+    for (const device of new Set(workers.flatMap((worker) => this.#devicesOf(worker)))) {
       let [over, gone] = [-device.bytes * (1 + memorySlack), 0];
       for (const worker of device.workers) {
-        const isIncoming = incoming.includes(worker);
+        const isIncoming = incoming.has(worker);
         if (isIncoming || worker.state === "loaded") over += worker.bytes;
         else if (worker.state === "offloading") gone += worker.bytes;
         if (!isIncoming && worker.state === "loaded") residents.add(worker);
@@ -213,8 +227,8 @@ export class ReplayedLock {
       for (const party of parties) if (party.state === "asking") this.#changed.add(party);
   }
 
-  #devicesOf(worker: Worker): Device[] {
-    return worker.devices.map((device) => this.#devices.get(device)!);
+  #devicesOf(worker: Worker): readonly Device[] {
+    return this.#places.get(worker)!;
   }
 }
 

@@ -17,7 +17,7 @@ export class ReplayedStream {
   /** queued, or taken and not acknowledged */
   #used = 0;
   readonly #held = new Map<object, number>();
-  #takes: Take[] = [];
+  readonly #takes: Take[] = [];
   readonly #puts: Put[] = [];
 
   constructor(itemsPerStep: number) {
@@ -68,10 +68,12 @@ export class ReplayedStream {
   #serve(): void {
     for (let goesOn = true; goesOn; ) {
       goesOn = this.#admit();
-      for (const take of this.#takes) {
+      // Who waits for the whole stream waits alike, so that its end is looked for once.
+      if (!this.#isEnded && this.#takes[0]?.most === "all") continue;
+      for (const [at, take] of this.#takes.entries()) {
         const items = this.#answer(take);
         if (items === undefined) continue;
-        this.#takes = this.#takes.filter((each) => each !== take);
+        this.#takes.splice(at, 1);
         this.#queued -= items;
         this.#held.set(take.by, items);
         take.onItems(items);
@@ -79,6 +81,10 @@ export class ReplayedStream {
         break;
       }
     }
+  }
+
+  get #isEnded(): boolean {
+    return this.#producers === 0 && this.#puts.length === 0;
   }
 
   /** What there is credit for, and what a take that waits lacks (C3); true when a put is done with that. */
@@ -98,7 +104,7 @@ export class ReplayedStream {
   }
 
   #answer({ by, most }: Take): number | undefined {
-    const isEnded = this.#producers === 0 && this.#puts.length === 0;
+    const isEnded = this.#isEnded;
     if (this.#queued < slack) return isEnded ? 0 : undefined;
     if (most !== "all") {
       if (this.#queued >= most - slack) return Math.min(most, this.#queued);
