@@ -29,7 +29,7 @@ test("items that nobody takes are named when their step ends", async () => {
 
 test("a handle that is awaited before anything can be put names the missing call, and ends as a misuse", async () => {
   await using runs = await temporaryRuns();
-  const { code, stdout, stderr } = await treadle(args(runs.path, "never-put", "supervision.stallMs=5000"));
+  const { code, stdout, stderr } = await treadle(args(runs.path, "never-put", "supervision.stallMs=1000"));
   expect(code).toBe(2);
   expect(stdout).toContain("'judge.double' waits for items of 'items', into which no open call puts");
   expect(stderr).toContain("make the call that gets 'items.sink' before awaiting 'judge.double'");

@@ -41,7 +41,7 @@ test("a reply that is none is a failure that names the worker, and not an unhand
 });
 
 test("S3: starting takes as long as it takes, and a take that nobody will serve is named, though nobody was ever called", async () => {
-  const supervision = { stallMs: 2500, startTimeoutMs: 60_000 };
+  const supervision = { stallMs: 1500, startTimeoutMs: 60_000 };
   const patient = await start({ cluster: { devices: 1 }, supervision });
   const probe = await patient.cluster.launch(ProbeWorker, { setup: "slow" }); // it needs longer than that
   await probe.whoAmI();

@@ -562,10 +562,10 @@ export class RunnerState {
         const seconds = decision.stalledMs / 1000;
         for (const { who, on } of this.standstill().waits) this.#emit({ type: "waiting", who, on, seconds });
       } else {
-        const { text } = this.standstill();
-        const seconds = Math.round(decision.stalledMs / 1000);
-        const message = `nothing moved for ${seconds} s: ${text}; raise supervision.stallMs if that is expected`;
-        this.#fail(new TreadleError("call.timeout", message));
+        const missing = this.#missingCalls();
+        const text = missing ?? `${this.standstill().text}; raise supervision.stallMs if that is expected`;
+        const message = `nothing moved for ${Math.round(decision.stalledMs / 1000)} s: ${text}`;
+        this.#fail(new TreadleError(missing === undefined ? "call.timeout" : "workflow.invalid", message));
       }
     }
   }
@@ -577,21 +577,21 @@ export class RunnerState {
     return `'${worker}' has computed${where} for ${Math.round(busyMs / 1000)} s without a pause${at}; if that never ends, press Ctrl-C twice; if it is expected, raise supervision.stallMs`;
   }
 
-  /** S3: what no open call can end is said soon, and fails the run after `stallMs`. */
+  /** S3: what no open call can end is said soon. */
   #lookForMissingCalls(): void {
     const quietMs = this.#supervisor.quietMs(this.#nowMs);
     if (quietMs < Math.min(missingCallMs, this.#options.supervision.stallMs)) {
       this.#saidMissing = undefined;
       return;
     }
-    const text = describeMissingCalls(this.#calls.open, this.#exchange.snapshots(), this.#exchange.lockEdges());
-    if (text === undefined) return;
-    if (quietMs > this.#options.supervision.stallMs) {
-      this.#fail(new TreadleError("workflow.invalid", `nothing moved for ${Math.round(quietMs / 1000)} s: ${text}`));
-    } else if (text !== this.#saidMissing) {
-      this.#saidMissing = text;
-      this.#emit({ type: "notice", text });
-    }
+    const text = this.#missingCalls();
+    if (text === undefined || text === this.#saidMissing) return;
+    this.#saidMissing = text;
+    this.#emit({ type: "notice", text });
+  }
+
+  #missingCalls(): string | undefined {
+    return describeMissingCalls(this.#calls.open, this.#exchange.snapshots(), this.#exchange.lockEdges());
   }
 
   // The end.

@@ -28,7 +28,7 @@ function tickUntil(world: RunnerWorld, endMs: number): void {
 }
 
 describe("S3: a wait that no open call can end", () => {
-  test("names the waiting handle, the channel and the missing call within seconds, once, and fails the run after stallMs", () => {
+  test("names the waiting handle, the channel and the missing call within seconds, once, and fails the run after five times stallMs", () => {
     const world = worldWithChannel();
     call(world, "source");
     world.feed({ type: "take", ...ask, from: world.id("actor/0"), acknowledge: false });
@@ -36,13 +36,13 @@ describe("S3: a wait that no open call can end", () => {
     expect(texts(world)).toEqual([
       "'actor.train' waits for items of 'episodes', into which no open call puts; make the call that gets 'episodes.sink' before awaiting 'actor.train'",
     ]);
-    tickUntil(world, stallMs);
+    tickUntil(world, 5 * stallMs);
     expect(texts(world)).toHaveLength(1);
     expect(world.all("failed")).toEqual([]);
-    tickUntil(world, stallMs + 1000);
+    tickUntil(world, 5 * stallMs + 1000);
     const [failed] = world.all("failed");
     expect(failed?.error).toMatchObject({ code: "workflow.invalid", disposition: "misuse" });
-    expect(failed?.error.message).toMatch(/^nothing moved for 6[01] s: 'actor.train' waits for items of 'episodes'/);
+    expect(failed?.error.message).toMatch(/^nothing moved for 30[01] s: 'actor.train' waits for items of 'episodes'/);
   });
 
   test("of room, too, and of the workflow itself", () => {
