@@ -154,11 +154,22 @@ test("NS6: beside a run that wants the node for itself no other has workers, whi
   await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
   const interpreter = { command: process.execPath, flags: keepsAlive(root) };
   for (const run of ["run-1", "run-2"]) await announceRun(run);
-  const spawn = async (run: string, exclusive: boolean) =>
-    tell("spawn", await spawnCommand({ run, exclusive, interpreter })).then(
+  const prepared = await spawnCommand({ interpreter });
+  // Nothing is awaited before the command is told, so two of them come in the order in which they are written.
+  const spawn = (run: string, exclusive: boolean) => {
+    const { boot, ...command } = prepared;
+    const started = tell("spawn", {
+      ...command,
+      run,
+      exclusive,
+      segmentPrefix: `treadle-${run}-`,
+      boot: { ...boot, runId: run },
+    });
+    return started.then(
       () => "started",
       (error: TreadleError) => `${error.code} ${error.details["takenBy"]}`,
     );
+  };
   const held = () => (nodeMember().body as { exclusiveTo?: string }).exclusiveTo;
   expect(await spawn("run-1", false)).toBe("started");
   expect(await spawn("run-2", true)).toBe("node.unavailable run-1");
