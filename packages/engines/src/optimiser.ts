@@ -5,6 +5,9 @@ import type { Parameters } from "./parameters.ts";
 /** Its square is finite in float32; a second moment that is not would stop its parameter for good. */
 const largestGradNorm = 1e19;
 
+/** Weights are float32: what is larger is no number there. */
+const largestFloat32 = (2 - 2 ** -23) * 2 ** 127;
+
 /** Accumulated gradients and AdamW's moments of one model, flat in the layout of its parameters. */
 export class Optimiser {
   readonly #parameters: Parameters;
@@ -75,19 +78,33 @@ export class Optimiser {
         `the gradient's norm is '${gradNorm}' where at most ${largestGradNorm} was expected, whose square Adam can keep in float32; set maxGradNorm, or lower the learning rate`,
       );
     }
-    this.steps++;
-    const firstScale = learningRate / (1 - beta1 ** this.steps);
-    const secondScale = 1 / (1 - beta2 ** this.steps);
+    const steps = this.steps + 1;
+    const firstScale = learningRate / (1 - beta1 ** steps);
+    const secondScale = 1 / (1 - beta2 ** steps);
     const { first, second } = this;
+    const firstAfter = (i: number) => beta1 * first[i]! + (1 - beta1) * gradients[i]! * factor;
+    const secondAfter = (i: number) => beta2 * second[i]! + (1 - beta2) * (gradients[i]! * factor) ** 2;
+    const valueAfter = (i: number, m: number, v: number) => {
+      const decay = this.#decayed[i] === 1 ? learningRate * weightDecay * values[i]! : 0;
+      return values[i]! - ((firstScale * m) / (Math.sqrt(v * secondScale) + epsilon) + decay);
+    };
+    // All weights are looked at before the first is written: a step is taken as a whole or not at all.
     for (let i = 0; i < values.length; i++) {
-      const gradient = gradients[i]! * factor;
-      const m = beta1 * first[i]! + (1 - beta1) * gradient;
-      const v = beta2 * second[i]! + (1 - beta2) * gradient * gradient;
+      const value = valueAfter(i, firstAfter(i), secondAfter(i));
+      if (Math.abs(value) <= largestFloat32) continue;
+      throw new TreadleError(
+        "engine.diverged",
+        `the step would make a weight '${value}' where float32 holds at most ${largestFloat32}; lower the learning rate or the weight decay`,
+      );
+    }
+    for (let i = 0; i < values.length; i++) {
+      const m = firstAfter(i);
+      const v = secondAfter(i);
+      values[i] = valueAfter(i, m, v);
       first[i] = m;
       second[i] = v;
-      const decay = this.#decayed[i] === 1 ? learningRate * weightDecay * values[i]! : 0;
-      values[i]! -= (firstScale * m) / (Math.sqrt(v * secondScale) + epsilon) + decay;
     }
+    this.steps = steps;
     this.zero();
     this.#parameters.changes++;
     return { gradNorm };
@@ -97,14 +114,15 @@ export class Optimiser {
 /** Nothing of a step may make weights that are no numbers. */
 function checkStep(step: Required<OptimStep>): void {
   const finite = (value: number) => Number.isFinite(value);
+  const isFloat32 = (value: number) => value >= 0 && value <= largestFloat32;
   const rules: readonly [keyof OptimStep, (value: number) => boolean, string][] = [
-    ["learningRate", (value) => finite(value) && value >= 0, "a finite number from 0 on"],
+    ["learningRate", isFloat32, "a finite number from 0 on, in float32"],
     ["scale", finite, "a finite number"],
     ["maxGradNorm", (value) => value > 0, "a number above 0"],
     ["beta1", (value) => value >= 0 && value < 1, "a number from 0 to below 1"],
     ["beta2", (value) => value >= 0 && value < 1, "a number from 0 to below 1"],
     ["epsilon", (value) => finite(value) && value > 0, "a finite number above 0"],
-    ["weightDecay", (value) => finite(value) && value >= 0, "a finite number from 0 on"],
+    ["weightDecay", isFloat32, "a finite number from 0 on, in float32"],
   ];
   for (const [name, isAllowed, allowed] of rules) {
     if (isAllowed(step[name] as number)) continue;

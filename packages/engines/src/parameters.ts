@@ -56,7 +56,7 @@ export class Parameters {
     return sealWeights({ policyVersion, parameters });
   }
 
-  /** All or nothing: nothing changes unless every name and shape and the checksum match. */
+  /** All or nothing: nothing changes unless every name and shape and the checksum match, and every value is finite. */
   import(weights: Weights): void {
     const refuse = (what: string): never => {
       throw new TreadleError(
@@ -79,6 +79,10 @@ export class Parameters {
     const { checksum } = sealWeights(weights);
     if (checksum !== weights.checksum)
       refuse(`their checksum is '${checksum}' where '${weights.checksum}' was announced`);
+    for (const { name, data } of weights.parameters) {
+      const at = data.findIndex((value) => !Number.isFinite(value));
+      if (at >= 0) refuse(`'${name}' has '${data[at]}' at '${at}' where finite numbers are allowed`);
+    }
     this.layout.forEach((slot, index) => {
       this.values.set(weights.parameters[index]!.data, slot.offset);
     });

@@ -142,6 +142,27 @@ test("a gradient whose square Adam cannot keep is refused, and one that is bound
   await rank.close();
 });
 
+test.each([
+  { options: { learningRate: 1e39, weightDecay: 3 }, code: "engine.invalid-request" },
+  { options: { learningRate: 0.1, weightDecay: 1e39 }, code: "engine.invalid-request" },
+  { options: { learningRate: 1e30, weightDecay: 1e30 }, code: "engine.diverged" },
+])(
+  "a step of $options, whose weights float32 cannot hold, is refused and writes nothing",
+  async ({ options, code }) => {
+    const [rank, fresh] = [await smallTransformer(), await smallTransformer()];
+    const before = rank.save();
+    const gradients = new Float32Array(rank.numParameters).fill(1);
+    rank.setGradients(gradients);
+    await expect(rank.optimStep(options)).rejects.toMatchObject({ code });
+    expect(rank.save()).toEqual(before);
+    rank.setGradients(gradients);
+    fresh.setGradients(gradients);
+    await Promise.all([rank.optimStep({ learningRate: 0.1 }), fresh.optimStep({ learningRate: 0.1 })]);
+    expect(rank.exportWeights()).toEqual(fresh.exportWeights());
+    await Promise.all([rank.close(), fresh.close()]);
+  },
+);
+
 test("AdamW moves each parameter by the learning rate on its first step, and matrices decay", async () => {
   const rank = await smallTransformer();
   const before = rank.exportWeights();

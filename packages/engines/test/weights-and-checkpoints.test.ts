@@ -37,11 +37,13 @@ describe("weights", () => {
     const weights = trained.exportWeights();
     const [first, ...rest] = weights.parameters;
     const flipped = { ...first!, data: first!.data.map((value, i) => (i === 2 ? value + 1 : value)) };
+    const noNumber = { ...first!, data: first!.data.map((value, i) => (i === 2 ? Number.NaN : value)) };
     const narrower = await smallTransformer({ width: 4 });
     for (const wrong of [
       { ...weights, parameters: [flipped, ...rest] },
       { ...weights, policyVersion: 4 },
       { ...weights, checksum: before.checksum },
+      sealWeights({ ...weights, parameters: [noNumber, ...rest] }),
       sealWeights({ ...weights, parameters: rest }),
       sealWeights({ ...weights, parameters: [{ ...first!, name: "other" }, ...rest] }),
       narrower.exportWeights(),
