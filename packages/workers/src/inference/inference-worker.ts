@@ -1,4 +1,4 @@
-import type { EpisodeGroup, Weights } from "@treadle/contracts";
+import type { Episode, EpisodeGroup, Weights } from "@treadle/contracts";
 import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
 import { type PackedBatch, packForScoring, unpackEntries } from "@treadle/learning";
 import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
@@ -54,12 +54,14 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
     this.#reference = { weights: this.engine.exportWeights(), state };
   }
 
-  /** Fills in `oldLogprobs` of every episode, and, as there are, `values` and `refLogprobs`. */
+  /** Fills in `oldLogprobs` of every episode that was not aborted, and, as there are, `values` and `refLogprobs`. */
   async score(groups: Source<EpisodeGroup>, scored: Sink<EpisodeGroup>): Promise<{ tokens: number }> {
     await using _ = await this.devices.lock();
     let tokens = 0;
     for await (const batch of groups.batches()) {
-      const episodes = batch.flatMap((group) => group.episodes);
+      // Nothing is learnt from aborted ones, so whatever numbers they have are of no account.
+      const isScored = ({ finishReason }: Episode) => finishReason !== "abort";
+      const episodes = batch.flatMap((group) => group.episodes.filter(isScored));
       const packed = packForScoring(episodes, {
         columns: this.config.model.contextLength,
         maxRows: this.config.model.microBatchRows,
@@ -73,6 +75,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
       const filled = batch.map(({ promptId, episodes: own }) => ({
         promptId,
         episodes: own.map((episode) => {
+          if (!isScored(episode)) return episode;
           const at = next++;
           return { ...episode, oldLogprobs: oldLogprobs[at], values: values?.[at], refLogprobs: refLogprobs?.[at] };
         }),
