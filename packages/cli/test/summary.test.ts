@@ -1,7 +1,9 @@
 import { RunSummary } from "@treadle/contracts";
 import { syntheticRun } from "@treadle/dashboard/testing";
 import { fold, initialState } from "@treadle/dashboard/view";
+import pc from "picocolors";
 import { expect, it } from "vitest";
+import { renderRun } from "../src/commands/runs.ts";
 import { renderSummary } from "../src/view/summary.ts";
 
 const state = syntheticRun({ steps: 60, killedInStep: 30 }).reduce(fold, initialState);
@@ -43,6 +45,16 @@ it("tells what was known before training, what came before the first step, and w
   const summary = { ...state.summary!, evalBefore: 0, evalAtStart: 0.206, evalAfter: 0.919 };
   const text = renderSummary({ ...state, summary }, { colour: false });
   expect(text).toMatch(/accuracy +untrained 0\.0 %; before the first step and at the end 20\.6 % → 91\.9 %/);
+});
+
+it("lists a run with what was known untrained, before the first step and at the end", () => {
+  const summary = { ...state.summary!, mode: "spatial", steps: 60, seconds: 90, evalBefore: 0, evalAtStart: 0.206 };
+  const plain = pc.createColors(false);
+  expect(renderRun("a", { ...summary, evalAfter: 0.919 }, plain)).toBe(
+    "a  spatial, 60 steps, 90 s, accuracy untrained 0.0 %; before the first step and at the end 20.6 % → 91.9 %",
+  );
+  expect(renderRun("a", { ...summary, evalAfter: null }, plain)).toContain("accuracy not measured");
+  expect(renderRun("b", undefined, plain)).toContain("treadle resume b");
 });
 
 it("offers to go on with a run that was stopped, and leaves out what was never measured", () => {

@@ -2,6 +2,8 @@ import { readFile } from "node:fs/promises";
 import { NatsConfig, RunSummary, TreadleError } from "@treadle/contracts";
 import { keptRuns, listRunIds, RunFolder, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
+import pc from "picocolors";
+import { renderAccuracy } from "../view/summary.ts";
 import { singleLine } from "../view/text.ts";
 import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
@@ -28,10 +30,7 @@ export function runsCommand(): Command {
       if (flags.json) process.stdout.write(`${JSON.stringify(rows)}\n`);
       else if (rows.length === 0) process.stdout.write(`no runs in '${root}'\n`);
       for (const { runId, summary } of flags.json ? [] : rows) {
-        const result = summary
-          ? `${summary.mode}, ${summary.steps} steps, ${summary.seconds.toFixed(0)} s, accuracy ${percent(summary.evalBefore)} to ${percent(summary.evalAfter)}`
-          : `unfinished; go on with 'treadle resume ${runId}'`;
-        process.stdout.write(`${runId}  ${result}\n`);
+        process.stdout.write(`${renderRun(runId, summary)}\n`);
       }
     });
 }
@@ -47,4 +46,9 @@ async function atServers({ nats: address, ...flags }: Flags): Promise<void> {
   for (const runId of flags.json ? [] : kept) process.stdout.write(`${singleLine(runId)}\n`);
 }
 
-const percent = (share: number | null): string => (share === null ? "unknown" : `${(share * 100).toFixed(1)} %`);
+export function renderRun(runId: string, summary: RunSummary | undefined, colours = pc.createColors()): string {
+  if (summary === undefined) return `${runId}  unfinished; go on with 'treadle resume ${runId}'`;
+  const { mode, steps, seconds } = summary;
+  const accuracy = renderAccuracy(summary, colours) ?? "not measured";
+  return `${runId}  ${mode}, ${steps} steps, ${seconds.toFixed(0)} s, accuracy ${accuracy}`;
+}

@@ -1,5 +1,6 @@
 /** What is said when a run has ended. */
 
+import type { RunSummary } from "@treadle/contracts";
 import type { RunState } from "@treadle/dashboard/view";
 import { drawnPoints } from "@treadle/dashboard/view";
 import pc from "picocolors";
@@ -17,29 +18,10 @@ export function renderSummary(state: RunState, options: SummaryOptions): string 
   const c = pc.createColors(options.colour);
   const { summary } = state;
   if (!summary) return `run ${state.runId} has no summary: it did not come to an end`;
-  const {
-    steps,
-    seconds,
-    rewardFirst,
-    rewardLast,
-    evalBefore,
-    evalAtStart,
-    evalAfter,
-    tokensPerSecond,
-    stepSeconds,
-    restarts,
-  } = summary;
+  const { steps, seconds, rewardFirst, rewardLast, tokensPerSecond, stepSeconds, restarts } = summary;
   const rows: [string, string][] = [];
-  if (evalBefore !== null && evalAfter !== null) {
-    // What came before the first step, such as imitation, is not what the steps have taught.
-    const wasPrepared = evalAtStart !== null && evalAtStart !== evalBefore;
-    const first = wasPrepared ? evalAtStart : evalBefore;
-    const text = change(formatPercent(first), formatPercent(evalAfter), evalAfter - first, c);
-    rows.push([
-      "accuracy",
-      wasPrepared ? `untrained ${formatPercent(evalBefore)}; before the first step and at the end ${text}` : text,
-    ]);
-  }
+  const accuracy = renderAccuracy(summary, c);
+  if (accuracy !== undefined) rows.push(["accuracy", accuracy]);
   if (rewardFirst !== null && rewardLast !== null) {
     const curve = c.dim(sparkline(drawnPoints(state.reward), 24));
     const text = change(significant(rewardFirst), significant(rewardLast), rewardLast - rewardFirst, c);
@@ -69,6 +51,19 @@ export function renderSummary(state: RunState, options: SummaryOptions): string 
     c.dim("next"),
     ...next.map((line) => `  ${line}`),
   ].join("\n");
+}
+
+/** What was known untrained, before the first step and at the end; none where it was not measured. */
+export function renderAccuracy(
+  { evalBefore, evalAtStart, evalAfter }: RunSummary,
+  c: ReturnType<typeof pc.createColors>,
+): string | undefined {
+  if (evalBefore === null || evalAfter === null) return undefined;
+  // What came before the first step, such as imitation, is not what the steps have taught.
+  const wasPrepared = evalAtStart !== null && evalAtStart !== evalBefore;
+  const first = wasPrepared ? evalAtStart : evalBefore;
+  const text = change(formatPercent(first), formatPercent(evalAfter), evalAfter - first, c);
+  return wasPrepared ? `untrained ${formatPercent(evalBefore)}; before the first step and at the end ${text}` : text;
 }
 
 function nextCommands(state: RunState, wasCut: boolean, runs: string | undefined): string[] {
