@@ -40,6 +40,24 @@ describe("group-relative advantages", () => {
     );
   });
 
+  test.each(["grpo", "dr-grpo", "gspo", "cispo", "rloo"] as const)(
+    "of %s are 0 where large rewards are equal",
+    (name) => {
+      fc.assert(
+        fc.property(
+          fc.double({ min: -1e15, max: 1e15, noNaN: true }),
+          fc.integer({ min: 2, max: 9 }),
+          (value, size) => {
+            const algorithm = createAlgorithm({ name, dropEqualRewards: false });
+            const samples = algorithm.advantages([makeGroup(Array.from({ length: size }, () => value))]);
+            expect(samples.map((sample) => Math.abs(ofSample(sample)))).toEqual(samples.map(() => 0));
+          },
+        ),
+        { examples: [[1e10 / 3, 7]] },
+      );
+    },
+  );
+
   test("of rloo are those of grpo without the deviation, times n / (n − 1)", () => {
     fc.assert(
       fc.property(group, (given) => {
@@ -140,8 +158,23 @@ describe("filter", () => {
     ];
     const result = createAlgorithm({ name: "grpo" }).filter(groups);
     expect(result.kept).toEqual([{ promptId: "a", episodes: [right, wrong] }]);
-    expect(result.droppedGroups).toEqual({ "equal-rewards": 0, "too-few-episodes": 1 });
+    expect(result.droppedGroups).toEqual({ "equal-rewards": 0, "too-few-episodes": 1, truncated: 0 });
     expect(result.droppedEpisodes).toEqual({ aborted: 2, "no-policy-tokens": 1 });
+  });
+
+  test("refuses a reward that is no number in a group too small, too", () => {
+    const aborted = makeEpisode({ finishReason: "abort", reward: Number.NaN });
+    const bad = { promptId: "bad", episodes: [makeEpisode({ reward: Number.NaN }), aborted] };
+    expect(() => createAlgorithm({ name: "grpo" }).filter([bad])).toThrow("reward 'NaN'");
+  });
+
+  test("drops groups of cut answers alone where these train nothing", () => {
+    const cut = makeGroup([1, 0], { finishReason: "length" });
+    const partly = { ...cut, episodes: [...cut.episodes, makeEpisode()] };
+    const masking = createAlgorithm({ name: "dapo", maskTruncated: true }).filter([cut, partly]);
+    expect(masking.kept).toEqual([partly]);
+    expect(masking.droppedGroups.truncated).toBe(1);
+    expect(createAlgorithm({ name: "dapo" }).filter([cut, partly]).kept).toEqual([cut, partly]);
   });
 
   test("leaves equal rewards to algorithms that learn from them", () => {

@@ -281,6 +281,15 @@ test("groups of unequal size, of one, and empty completions train what can be tr
   expect(flat(await worker.weights()).every(Number.isFinite)).toBe(true);
 });
 
+test("a group of cut answers alone is none that was trained where these are masked", async () => {
+  const some = [
+    { promptId: "cut", episodes: [1, 0].map((reward) => makeEpisode({ reward, finishReason: "length" })) },
+    { promptId: "whole", episodes: [1, 0].map((reward) => makeEpisode({ reward })) },
+  ];
+  const worker = await actor({ algorithm: { name: "dapo", maskTruncated: true } }, 0, 1);
+  expect(await worker.train(sourceOf([some]))).toMatchObject({ trainedGroups: 0.5, reward: 0.5 });
+});
+
 test("an aborted episode, whatever its reward, is in no metric and in no step", async () => {
   const aborted = makeEpisode({
     finishReason: "abort",

@@ -10,7 +10,7 @@ import {
 import { type AlgorithmConfigOf, minGroupSizeOf } from "./config.ts";
 import { filterGroups, rewardsAreEqual } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
-import { mean, standardDeviation, stdEpsilon } from "./statistics.ts";
+import { momentsOf, stdEpsilon } from "./normalise.ts";
 
 /**
  * GRPO: "DeepSeekMath", arXiv:2402.03300.
@@ -136,21 +136,28 @@ export function rloo(config: AlgorithmConfigOf<"rloo">): Algorithm {
         episode.reward,
       ),
     credit: (rewards) => {
-      const sum = rewards.reduce((total, reward) => total + reward, 0);
-      return rewards.map((reward) => reward - (sum - reward) / (rewards.length - 1));
+      // The same as against the mean of the others, and exactly 0 where all are equal.
+      const distance = rewards.length / (rewards.length - 1);
+      const { mean } = momentsOf(rewards);
+      return rewards.map((reward) => (reward - mean) * distance);
     },
     // With the KL in the reward, equal rewards no longer mean equal returns.
     dropEqualRewards: config.dropEqualRewards && config.kl.placement !== "reward",
   });
 }
 
+/**
+ * `population` divides squares by n: the group is the whole population that is normalised. `sample` divides by n − 1, whose
+ * advantages are smaller by sqrt((n − 1) / n). Equal rewards, however large, have advantages of exactly 0.
+ */
 function relativeToMean(
   rewards: readonly number[],
   { divideByStd, deviation }: { readonly divideByStd: boolean; readonly deviation: "population" | "sample" },
 ): number[] {
-  const center = mean(rewards);
-  const scale = divideByStd ? standardDeviation(rewards, center, deviation) + stdEpsilon : 1;
-  return rewards.map((reward) => (reward - center) / scale);
+  const { count, mean, squares } = momentsOf(rewards);
+  const divisor = deviation === "population" ? count : Math.max(1, count - 1);
+  const scale = divideByStd ? Math.sqrt(squares / divisor) + stdEpsilon : 1;
+  return rewards.map((reward) => (reward - mean) / scale);
 }
 
 type GroupRule = {
@@ -179,7 +186,7 @@ function groupRelative(
     needsWholeBatch: false,
     needsReference: config.kl.placement !== "none",
     needsValues: false,
-    filter: (groups) => filterGroups(groups, { minEpisodes, equalRewards }),
+    filter: (groups) => filterGroups(groups, { minEpisodes, equalRewards, maskTruncated: rule.maskTruncated }),
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
       return groups.flatMap(({ promptId, episodes }) => {

@@ -1,5 +1,7 @@
 import type { TrainSample } from "./algorithm.ts";
-import { stdEpsilon } from "./statistics.ts";
+
+/** Added to a standard deviation before dividing by it. */
+export const stdEpsilon = 1e-6;
 
 /**
  * Of some numbers: how many, their mean, and the sum of their squared distances from it. In float64 and centred, because
@@ -7,7 +9,10 @@ import { stdEpsilon } from "./statistics.ts";
  */
 export type Moments = { readonly count: number; readonly mean: number; readonly squares: number };
 
-/** Welford's algorithm ("Note on a method for calculating corrected sums of squares and products", 1962). */
+/**
+ * Welford's algorithm ("Note on a method for calculating corrected sums of squares and products", 1962). The mean of equal
+ * numbers is that number, without rounding.
+ */
 export function momentsOf(values: Iterable<number>): Moments {
   let count = 0;
   let mean = 0;

@@ -5,7 +5,7 @@ import { type Algorithm, policyTokenPositions, type TrainSample } from "./algori
 import { type AlgorithmConfigOf, type AlgorithmName, minGroupSizeOf } from "./config.ts";
 import { filterGroups } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
-import { mean } from "./statistics.ts";
+import { momentsOf } from "./normalise.ts";
 
 /** Equal rewards still teach: advantages are scaled over the step. */
 const filterRule = (name: AlgorithmName) => ({ minEpisodes: minGroupSizeOf(name), equalRewards: "train" }) as const;
@@ -97,7 +97,7 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++" | "rei
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
       return groups.flatMap(({ episodes }) => {
-        const baseline = config.name === "reinforce++" ? 0 : mean(episodes.map((episode) => episode.reward));
+        const baseline = config.name === "reinforce++" ? 0 : momentsOf(episodes.map((episode) => episode.reward)).mean;
         return episodes.map((episode) => {
           const positions = policyTokenPositions(episode);
           const credit = klPenalties(episode, positions, config.kl);

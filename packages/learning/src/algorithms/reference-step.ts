@@ -81,6 +81,11 @@ function averaged(config: AlgorithmConfig, terms: readonly (readonly number[])[]
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 const average = (values: readonly number[]): number => sum(values) / values.length;
+/** From the first value on, so that the mean of equal values has no rounding. */
+const centerOf = (values: readonly number[]): number => {
+  const [first = 0] = values;
+  return first + average(values.map((value) => value - first));
+};
 const clamp = (value: number, low: number, high: number): number => Math.min(Math.max(value, low), high);
 const ratioOf = (logRatio: number): number => Math.exp(clamp(logRatio, -20, 20));
 
@@ -111,7 +116,7 @@ function judgeGroup(config: AlgorithmConfig, group: EpisodeGroup): Judged[] {
   if (config.name === "reinforce++-baseline" && episodes.length < 2) return [];
   if (config.name === "reinforce++" || config.name === "reinforce++-baseline") {
     return episodes.map((episode) => {
-      const baseline = config.name === "reinforce++" ? 0 : average(rewards);
+      const baseline = config.name === "reinforce++" ? 0 : centerOf(rewards);
       const own = penalties(episode, config.kl);
       const advantages = own.map((_, step) => episode.reward - baseline - sum(own.slice(step)));
       return { episode, at: tokensOf(episode), advantages };
@@ -125,8 +130,8 @@ function judgeGroup(config: AlgorithmConfig, group: EpisodeGroup): Judged[] {
   const shaped = episodes.map((episode) => episode.reward + shaping(config, episode));
   const credits = shaped.map((reward, index) => {
     if (isFlat) return 0;
-    if (config.name === "rloo") return reward - average(shaped.filter((_, other) => other !== index));
-    const center = average(shaped);
+    if (config.name === "rloo") return reward - centerOf(shaped.filter((_, other) => other !== index));
+    const center = centerOf(shaped);
     if (config.name === "dr-grpo" || (config.name !== "dapo" && !config.divideByStd)) return reward - center;
     const divisor = config.deviation === "sample" ? shaped.length - 1 : shaped.length;
     const deviation = Math.sqrt(sum(shaped.map((other) => (other - center) ** 2)) / divisor);
@@ -170,7 +175,7 @@ function standardise(config: AlgorithmConfig, judged: readonly Judged[]): void {
       : config.name === "reinforce++" || config.name === "reinforce++-baseline";
   const all = judged.flatMap(({ advantages }) => advantages);
   if (!isWhole || all.length === 0) return;
-  const center = average(all);
+  const center = centerOf(all);
   const deviation = Math.sqrt(average(all.map((advantage) => (advantage - center) ** 2)));
   for (const one of judged) one.advantages = one.advantages.map((value) => (value - center) / (deviation + 1e-6));
 }
