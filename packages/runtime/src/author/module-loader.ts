@@ -1,4 +1,7 @@
 /** Loads worker classes and schemas by module, and finds where an object is exported, by identity. */
+import { realpath } from "node:fs/promises";
+import { join, sep } from "node:path";
+import { fileURLToPath } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { type AnyWorkerClass, Worker } from "./worker.ts";
@@ -38,6 +41,30 @@ async function importModule(module: string): Promise<Record<string, unknown>> {
       cause,
     });
   }
+}
+
+/** Where Treadle's own packages are. */
+export const packagesRoot = fileURLToPath(new URL("../../..", import.meta.url));
+
+/**
+ * What comes from another machine names code, and never is code: a file below one of these folders, symbolic links
+ * resolved, and none of what runs keep, which others have written. The first folder is the project's.
+ */
+export async function checkCode(module: string, [root, ...others]: readonly [string, ...string[]]): Promise<void> {
+  const find = async (): Promise<string> => realpath(fileURLToPath(module));
+  const path = await find().catch((cause) => {
+    throw new TreadleError("worker.load-failed", `module '${module}' is no file here; give the path of a module`, {
+      cause,
+    });
+  });
+  const project = await realpath(root);
+  const isCode = path.startsWith(project + sep) && !path.startsWith(join(project, "runs") + sep);
+  for (const folder of others) if (path.startsWith((await realpath(folder)) + sep)) return;
+  if (isCode) return;
+  throw new TreadleError(
+    "worker.load-failed",
+    `module '${path}' is outside of the project root '${project}', or in its 'runs'; a node agent runs only the project's code`,
+  );
 }
 
 async function findExport(module: string, exportName: string): Promise<unknown> {

@@ -4,19 +4,19 @@
  * Owner of: every worker process it started, their log files, their heartbeat pipes.
  *
  * NA1 a worker runs in a process group of its own; ending it ends whatever it started, also what has left that group.
- * NA2 only modules below the project root are run.
+ * NA2 only modules below the project root are run, and none of what runs keep there.
  * NA3 `exited` settles exactly once for every process started, within moments of its end whoever holds its pipes, with its
  *    last log lines and the failure that it wrote.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { access, constants, realpath } from "node:fs/promises";
-import { sep } from "node:path";
+import { access, constants } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
 import { LogTail, parseLogLine } from "@treadle/observe";
+import { checkCode } from "../author/module-loader.ts";
 import { Descendants, removeEmptyGroups } from "./descendants.ts";
 import { openLogFile } from "./log-file.ts";
 import { failureMark, type Heartbeat, parseFailure, parseHeartbeat } from "./worker-lines.ts";
@@ -170,7 +170,7 @@ export class NodeAgent {
   }
 
   async spawn(request: SpawnRequest): Promise<WorkerProcess> {
-    await this.#checkModule(request.boot.module);
+    await checkCode(request.boot.module, [this.#projectRoot]); // NA2
     if (this.#isClosed) throw new TreadleError("node.lost", `node '${this.name}' is leaving; it starts no worker`);
     const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] } } = request;
     await this.#checkInterpreter(interpreter);
@@ -210,21 +210,6 @@ export class NodeAgent {
         { cause },
       );
     });
-  }
-
-  /** NA2. */
-  async #checkModule(module: string): Promise<void> {
-    const path = await realpath(fileURLToPath(module)).catch((cause) => {
-      throw new TreadleError("worker.load-failed", `module '${module}' does not exist; give the path of a module`, {
-        cause,
-      });
-    });
-    const root = await realpath(this.#projectRoot);
-    if (path.startsWith(root + sep)) return;
-    throw new TreadleError(
-      "worker.load-failed",
-      `module '${path}' is outside of the project root '${root}'; a node agent runs only what lies below it`,
-    );
   }
 }
 

@@ -11,8 +11,11 @@
  * WH3 the process ends within a second of its runner's end, whatever it computes (watchdog).
  * WH4 a reply is sent after the state that the call changed has been saved.
  * WH5 a call that failed because of a peer keeps the calls behind it waiting until it is made again, or given up.
+ * WH6 what arrives on a link names code of this machine's project or of Treadle's packages, and never is code; and only the
+ *    runner passes channels, turns, and paths to save to.
  */
 import { dirname } from "node:path";
+import { fileURLToPath } from "node:url";
 import {
   type CallReply,
   type CallRequest,
@@ -31,9 +34,9 @@ import type { Payloads } from "../author/channel/channel-client.ts";
 import { DistantPayloads } from "../author/channel/distant-payloads.ts";
 import { keptPrefix } from "../author/channel/kept-prefix.ts";
 import { DeviceLock } from "../author/device-lock.ts";
-import { type ArgumentPorts, decodeArguments, holdReferences } from "../author/group/call-arguments.ts";
+import { type ArgumentPorts, decodeArguments, holdReferences, passChannels } from "../author/group/call-arguments.ts";
 import { Messenger } from "../author/messenger.ts";
-import { loadWorkerClass } from "../author/module-loader.ts";
+import { checkCode, loadWorkerClass, packagesRoot } from "../author/module-loader.ts";
 import { readState, writeState } from "../author/state-file.ts";
 import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../author/worker.ts";
 import { dialRunner } from "./dial-runner.ts";
@@ -173,7 +176,6 @@ class WorkerHost {
       );
     }
     this.#serveRunner();
-    this.accept(this.#runner);
     const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
     telemetry.unref();
     this.#runner.link.onClose(() => clearInterval(telemetry));
@@ -188,12 +190,17 @@ class WorkerHost {
 
   /** What any peer may ask of a worker. */
   accept(peer: Peer): void {
-    peer.handle("call", (request, { cancellation }) => this.#enqueue(request, cancellation));
+    peer.handle("call", (request, { cancellation }) => {
+      refuseOfPeers(request);
+      return this.#enqueue(request, cancellation);
+    });
     peer.handle("message", (envelope) => this.#messages.deliver(envelope));
   }
 
   /** What only the runner may ask. */
   #serveRunner(): void {
+    this.#runner.handle("call", (request, { cancellation }) => this.#enqueue(request, cancellation));
+    this.#runner.handle("message", (envelope) => this.#messages.deliver(envelope));
     this.#runner.handle("onload", async () => {
       using _ = this.#tracer.span("onload", "onload");
       const startedMs = performance.now();
@@ -460,10 +467,22 @@ class WorkerHost {
   }
 }
 
-/** The same module below this machine's project root. */
-function moduleHere(module: string, { remote }: WorkerBoot): string {
-  if (remote === undefined || !module.startsWith(remote.projectRoot.from)) return module;
-  return remote.projectRoot.to + module.slice(remote.projectRoot.from.length);
+/** WH6: the same module below this machine's project root. */
+async function moduleHere(module: string, { remote }: WorkerBoot): Promise<string> {
+  if (remote === undefined) return module;
+  const { from, to } = remote.projectRoot;
+  const here = module.startsWith(from) ? to + module.slice(from.length) : module;
+  await checkCode(here, [fileURLToPath(to), packagesRoot]);
+  return here;
+}
+
+/** WH6: whoever has the run's token may call, but neither in the runner's order nor with what only the workflow passes. */
+function refuseOfPeers({ sequence, savePath, args }: CallRequest): void {
+  if (sequence === 0 && savePath === undefined && !passChannels(args)) return;
+  throw new TreadleError(
+    "workflow.invalid",
+    "a worker passed a channel, a turn or a path to save to another worker; only the workflow passes these, by way of the runner",
+  );
 }
 
 /** What `act` resolves with, or a rejection as soon as the caller gives up. */

@@ -16,7 +16,7 @@ function ports() {
   const takes: unknown[] = [];
   const calls: unknown[] = [];
   const port: ArgumentPorts = {
-    moduleHere: (module) => module,
+    moduleHere: async (module) => module,
     home: {
       put: async (request) => void puts.push(request),
       take: async (request) => {

@@ -41,9 +41,19 @@ function holdsReference(value: unknown, depth: number): boolean {
   return false;
 }
 
+/** True when a channel is among them, wherever it would be found. */
+export function passChannels(args: readonly unknown[]): boolean {
+  let found = false;
+  const look = (value: object): undefined => {
+    found ||= "$channel" in value;
+  };
+  for (const arg of args) mapArguments(arg, look);
+  return found;
+}
+
 export type ArgumentPorts = {
   /** where a module of the runner's machine is on this one */
-  readonly moduleHere: (module: string) => string;
+  readonly moduleHere: (module: string) => Promise<string>;
   readonly home: HomePort;
   readonly waiting: (channel: string, role: "source" | "sink") => ChannelWait;
   readonly callWorker: (worker: string, method: string, args: readonly unknown[]) => Promise<unknown>;
@@ -59,7 +69,7 @@ export async function decodeArguments(args: readonly unknown[], ports: ArgumentP
   };
   for (const arg of args) mapArguments(arg, collect);
   for (const { $channel, schema } of sinks) {
-    schemas.set($channel, await loadSchema(ports.moduleHere(schema.module), schema.exportName));
+    schemas.set($channel, await loadSchema(await ports.moduleHere(schema.module), schema.exportName));
   }
   const replace = (value: object): unknown => {
     if ("$channel" in value) {

@@ -100,7 +100,9 @@ export class CallDesk {
         const rankCall = this.#byCall.get(call);
         if (!rankCall) return;
         rankCall.reply = reply;
-        loop.feed({ type: "returned", worker, incarnation, call, savedPath: reply.savedPath });
+        // Where it was told to, whatever it says: paths are the runner's.
+        const savedPath = reply.savedPath === undefined ? undefined : request.savePath;
+        loop.feed({ type: "returned", worker, incarnation, call, savedPath });
       },
       (error: unknown) => {
         const told = isUnfit(error) ? noReply(error, worker, sent.method) : ofCall(error, worker, sent.method);
