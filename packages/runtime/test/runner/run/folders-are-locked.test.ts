@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
-import { mkdir, mkdtemp, rm, utimes } from "node:fs/promises";
+import { mkdir, mkdtemp, open, rm, utimes } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
@@ -63,11 +63,13 @@ test("J1: a runner of this machine that was killed keeps its run from nobody, an
   ]);
   expect(early).toBe("kept");
   const lock = join(folder.path, "runner.lock");
-  // As if it were beaten on: only the holder's end is to free it.
-  const beating = setInterval(() => void utimes(lock, new Date(), new Date()).catch(() => {}), 20);
+  // As if it were beaten on: only the holder's end is to free it. By its handle: the next one has a lock of the same name.
+  const held = await open(lock);
+  const beating = setInterval(() => void held.utimes(new Date(), new Date()).catch(() => {}), 20);
   holder.kill("SIGKILL");
   const release = await taking;
   clearInterval(beating);
+  await held.close();
   expect(readFileSync(`${lock}.holder`, "utf8")).toContain(`"pid":${process.pid}`);
   // What an ended holder left beside it does not take the lock from the present one.
   const left = JSON.parse(readFileSync(`${lock}.holder`, "utf8"));
