@@ -1,4 +1,4 @@
-/** The gradients of the shipped losses are those that PyTorch's autograd finds, where there is a PyTorch. */
+/** The losses and gradients of `referenceLoss` are those that PyTorch finds with its autograd; skipped where there is no PyTorch. */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
@@ -19,7 +19,7 @@ const Answers = z.array(
   }),
 );
 
-test("losses and gradients of every configuration, ratios of e^±800 included", (context) => {
+test("referenceLoss has the losses and gradients of autograd for every configuration, ratios of e^±800 included", (context) => {
   const found = spawnSync(python, ["-c", "import torch"], { encoding: "utf8" });
   if (found.status !== 0) {
     context.skip(`'${python}' has no PyTorch: install torch, or set TREADLE_PYTHON to one that has it`);
