@@ -190,17 +190,21 @@ class WorkerHost {
 
   /** What any peer may ask of a worker. */
   accept(peer: Peer): void {
-    peer.handle("call", (request, { cancellation }) => {
-      refuseOfPeers(request);
+    this.#answer(peer, refuseOfPeers);
+  }
+
+  /** What the runner may ask as well as a peer, whose calls are checked first. */
+  #answer(asker: Peer, check: (request: CallRequest) => void): void {
+    asker.handle("call", (request, { cancellation }) => {
+      check(request);
       return this.#enqueue(request, cancellation);
     });
-    peer.handle("message", (envelope) => this.#messages.deliver(envelope));
+    asker.handle("message", (envelope) => this.#messages.deliver(envelope));
   }
 
   /** What only the runner may ask. */
   #serveRunner(): void {
-    this.#runner.handle("call", (request, { cancellation }) => this.#enqueue(request, cancellation));
-    this.#runner.handle("message", (envelope) => this.#messages.deliver(envelope));
+    this.#answer(this.#runner, () => {});
     this.#runner.handle("onload", async () => {
       using _ = this.#tracer.span("onload", "onload");
       const startedMs = performance.now();
