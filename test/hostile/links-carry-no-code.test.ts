@@ -125,11 +125,15 @@ test("WH6, NA2: a call runs no code that its arguments carry, or that lies outsi
     `${here}runs/other/state/fetched.mjs`,
     "node:child_process",
     "https://example.org/x.mjs",
+    "../../../outside.mjs",
+    "no-such-package",
   ]) {
     expect(await call(ofRunner, { args: [sinkOf(module)] }), module).toBe("worker.load-failed");
     expect(await call(ofStranger, { args: [[{ deep: sinkOf(module) }]] }), module).toBe("workflow.invalid");
     expect(existsSync(mark), module).toBe(false);
   }
+  const shipped = { ...sinkOf("@treadle/contracts"), schema: { module: "@treadle/contracts", exportName: "Episode" } };
+  expect(await call(ofRunner, { args: [shipped] })).toBe("made");
 });
 
 test("WH6: another worker calls beside the runner's calls, takes no turn of theirs, and saves nothing", async () => {

@@ -51,7 +51,9 @@ export const packagesRoot = fileURLToPath(new URL("../../..", import.meta.url));
  * resolved, and none of what runs keep, which others have written. The first folder is the project's.
  */
 export async function checkCode(module: string, [root, ...others]: readonly [string, ...string[]]): Promise<void> {
-  const find = async (): Promise<string> => realpath(fileURLToPath(module));
+  // Of a package, as '@treadle/contracts', where this process would load it from.
+  const find = async (): Promise<string> =>
+    realpath(fileURLToPath(URL.canParse(module) ? module : import.meta.resolve(module)));
   const path = await find().catch((cause) => {
     throw new TreadleError("worker.load-failed", `module '${module}' is no file here; give the path of a module`, {
       cause,
