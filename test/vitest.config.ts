@@ -11,6 +11,8 @@ export default defineConfig({
   test: {
     include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
     globalSetup: fileURLToPath(new URL("support/sandbox-programs.ts", import.meta.url)),
+    // What tests read of commands is the same on every machine: many a CI sets variables that turn colours on.
+    env: { NO_COLOR: "1" },
     testTimeout: 180_000,
     hookTimeout: 180_000,
     // More than cores: tests of faults mostly wait.
