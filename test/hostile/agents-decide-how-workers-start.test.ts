@@ -6,14 +6,14 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type ControlPlane, LinksConfig, type Member, TreadleError, WorkerPermissions } from "@treadle/contracts";
+import { type ControlPlane, type Member, TreadleError, WorkerPermissions } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
-import { NodeService } from "../../packages/runtime/src/node/node-service.ts";
-import { openSocketFolder } from "../../packages/runtime/src/node/socket-folder.ts";
+import type { NodeService } from "../../packages/runtime/src/node/node-service.ts";
 import { checkWorkerStart } from "../../packages/runtime/src/node/worker-permissions.ts";
+import { startNodeService } from "../support/node-service.ts";
 import { type SpawnChanges, spawnCommand } from "../support/spawn-command.ts";
 
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
@@ -38,20 +38,7 @@ beforeEach(async () => {
   await symlink(join(root, "outside.mjs"), join(project, "innocent.mjs"));
   const planes = localControlPlanes();
   plane = planes.connect();
-  service = new NodeService({
-    name: "a",
-    plane: planes.connect(),
-    info: { cpus: 2, memoryBytes: 2 ** 30, devices: [], labels: {}, platform: "linux" },
-    projectRoot: project,
-    place: {
-      kind: "machine",
-      links: LinksConfig.parse({}),
-      permissions: WorkerPermissions.parse({}),
-      openFolder: openSocketFolder,
-      cutOffMs: 1000,
-    },
-  });
-  await service.start();
+  service = await startNodeService(planes.connect(), project, 1000);
   await plane.announce("run", "run-1", {}, () => undefined);
 });
 afterEach(async () => {

@@ -9,19 +9,17 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import {
   type ControlPlane,
-  LinksConfig,
   type Member,
   type Peer,
   type ReadyMessage,
   runProtocol,
   type TreadleError,
-  WorkerPermissions,
 } from "@treadle/contracts";
 import { createPeer, type Endpoint, localControlPlanes, openEndpoint } from "@treadle/transport";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
-import { NodeService } from "../../packages/runtime/src/node/node-service.ts";
-import { openSocketFolder } from "../../packages/runtime/src/node/socket-folder.ts";
+import type { NodeService } from "../../packages/runtime/src/node/node-service.ts";
+import { startNodeService } from "../support/node-service.ts";
 import { projectRoot as checkout } from "../support/project.ts";
 import { spawnCommand } from "../support/spawn-command.ts";
 
@@ -57,20 +55,7 @@ export class MakerWorker extends Worker { async make() { return "made"; } }\n`,
 
   const planes = localControlPlanes();
   plane = planes.connect();
-  service = new NodeService({
-    name: "a",
-    plane: planes.connect(),
-    info: { cpus: 2, memoryBytes: 2 ** 30, devices: [], labels: {}, platform: "linux" },
-    projectRoot: project,
-    place: {
-      kind: "machine",
-      links: LinksConfig.parse({}),
-      permissions: WorkerPermissions.parse({}),
-      openFolder: openSocketFolder,
-      cutOffMs: 60_000,
-    },
-  });
-  await service.start();
+  service = await startNodeService(planes.connect(), project, 60_000);
   await plane.announce("run", "run-1", {}, () => undefined);
 
   runner = await openEndpoint({ name: "runner", runId: "run-1", token, segments: false, tcp: { port: 0 } });

@@ -7,22 +7,15 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import {
-  type ControlPlane,
-  LinksConfig,
-  type Member,
-  NatsConfig,
-  type TreadleError,
-  WorkerPermissions,
-} from "@treadle/contracts";
+import { type ControlPlane, type Member, NatsConfig, type TreadleError } from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
 import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
-import { NodeService } from "../../packages/runtime/src/node/node-service.ts";
-import { openSocketFolder } from "../../packages/runtime/src/node/socket-folder.ts";
+import type { NodeService } from "../../packages/runtime/src/node/node-service.ts";
 import { until } from "../support/cluster.ts";
+import { startNodeService } from "../support/node-service.ts";
 import { spawnCommand } from "../support/spawn-command.ts";
 
 let folder: string;
@@ -51,20 +44,7 @@ beforeAll(async () => {
   await writeFile(join(project(), "worker.ts"), "export const nothing = 1;\n");
   await writeFile(join(folder, "outside.mjs"), `import fs from "node:fs"; fs.writeFileSync("${mark()}", "");\n`);
   node = await planeOf("node", "a");
-  service = new NodeService({
-    name: "a",
-    plane: node,
-    info: { cpus: 2, memoryBytes: 2 ** 30, devices: [], labels: {}, platform: "linux" },
-    projectRoot: project(),
-    place: {
-      kind: "machine",
-      links: LinksConfig.parse({}),
-      permissions: WorkerPermissions.parse({}),
-      openFolder: openSocketFolder,
-      cutOffMs: 60_000,
-    },
-  });
-  await service.start();
+  service = await startNodeService(node, project(), 60_000);
   runner = await planeOf("runner");
   await runner.announce("run", "run-1", {}, () => undefined);
   member = await until(() => runner.members("node")[0], "the node");

@@ -144,7 +144,7 @@ test("CA1 what is declared restorable is prepared again in another sandbox", asy
   await actions.close();
 });
 
-test("a node without memory ends who is furthest above what it reserved, and nobody else", async () => {
+test("a node that is out of memory ends the action that is furthest above its reservation, and no other", async () => {
   const { clock, cpu, actions } = setUp([], 0, ["local"]);
   let available = 1000;
   const unguard = guardMemory({ actions, cpu, clock, reserveBytes: 100, availableBytes: () => available });

@@ -16,8 +16,8 @@ const serversFile = "servers.json";
 const accountsFile = "accounts.conf";
 const trustFile = "trust";
 const trustHead = [
-  "# Whose commands and nodes count. 'treadle cluster remove-node' revokes the key of a node that has one of its own;",
-  "# copies of this file on other machines are to be replaced then, and who has read it started again.",
+  "# The keys whose commands and nodes are accepted. 'treadle cluster remove-node' revokes the key of a node that has one of its own;",
+  "# then replace its copies on other machines, and restart the processes that have read it.",
 ].join("\n");
 
 /** What other machines need to know of the servers. */

@@ -190,7 +190,7 @@ async function natsAt(probe: Probe, url: string): Promise<Finding> {
     return { ...finding, status: "missing", found: "no server answers", remedy };
   }
   const open = info.isOpen
-    ? "it admits whoever reaches it, who can then start workers of every agent without keys; let 'treadle cluster init' write its configuration, or start it with '-a 127.0.0.1'"
+    ? "anyone who reaches it may connect, and can start workers on every agent without keys; let 'treadle cluster init' write its configuration, or start it with '-a 127.0.0.1'"
     : undefined;
   const found = `${info.version}, ${info.jetStream ? "with" : "without"} JetStream${info.cluster ? `, of cluster '${info.cluster}'` : ""}`;
   const remedy = problem ?? open;

@@ -17,7 +17,7 @@ export type NatsInfo = {
   readonly version: string;
   readonly jetStream: boolean;
   readonly cluster: string | undefined;
-  /** it admits whoever reaches it */
+  /** anyone who reaches it may connect */
   readonly isOpen: boolean;
   /** the address that it listens on */
   readonly host: string;
@@ -44,7 +44,7 @@ const loopback = /^(127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)$/;
 export async function natsExposure(urls: string): Promise<string | undefined> {
   const info = await natsInfo(urls);
   if (info === undefined || !info.isOpen || loopback.test(info.host)) return undefined;
-  return `the NATS server listens on '${info.host}' and admits everybody: whoever reaches it can start modules of the project here; start it with '-a 127.0.0.1', or as 'treadle cluster init' configures it`;
+  return `the NATS server listens on '${info.host}' and asks for no key: anyone who reaches it can start modules of the project here; start it with '-a 127.0.0.1', or as 'treadle cluster init' configures it`;
 }
 
 /** Connects as a runner would: with the key of TREADLE_CLUSTER, or TREADLE_NATS_USER, …_PASSWORD and …_TOKEN. */

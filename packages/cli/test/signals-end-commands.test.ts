@@ -8,7 +8,7 @@ afterEach(() => {
 
 const exits = () => vi.spyOn(process, "exit").mockImplementation((() => {}) as never);
 
-test("the second signal ends what does not end by itself, and what ended in time is left alone", async () => {
+test("a second signal ends a command that does not stop; one that has stopped is left alone", async () => {
   vi.useFakeTimers();
   const exit = exits();
   const seen: string[] = [];

@@ -77,7 +77,7 @@ describe("the timeline", () => {
 });
 
 describe("more devices", () => {
-  test("are worth most for the bottleneck of a pipeline, and nothing for who waits for it", () => {
+  test("are worth most for the bottleneck of a pipeline, and nothing for a stage that waits for it", () => {
     const heavy = { perItem: 4, alpha: 0.7 };
     const { moreDevices, plan: chosen } = plan([{ perItem: 1, alpha: 0 }, heavy], 4);
     expect(chosen.mode).toBe("spatial");

@@ -59,7 +59,7 @@ describe("calls of many trajectories at once", () => {
     while (results.size < names.length) {
       for (const result of await tool.collect("rollout/0")) {
         results.set(result.trajectory, result);
-        // By trajectory, who waits for cores gets them when somebody ends.
+        // By trajectory, one that waits for cores gets them when another ends.
         await tool.submit("rollout/0", [], [result.trajectory]);
       }
     }

@@ -22,7 +22,7 @@ type Tenant = {
   numWaiting: number;
 };
 
-/** Names may be made up without end: beyond so many, those of nobody who waits or runs are forgotten. */
+/** Clients choose the names, so there may be any number. Beyond this many, tenants with nothing waiting or running are forgotten. */
 const mostTenants = 4096;
 
 export class FairShares {

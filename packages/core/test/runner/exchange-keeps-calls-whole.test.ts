@@ -48,7 +48,7 @@ describe("waiting puts and takes", () => {
     world.fail(new TreadleError("run.stopped", "the test is over"));
   });
 
-  test("C4: who waits for a whole stream hears at once that one of its producers has failed", async () => {
+  test("C4: a consumer of a whole stream hears at once that one of its producers has failed", async () => {
     const { world, put, take } = channelsWith({ name: "in" });
     world.open("p", "source/0", [sink("in")]);
     world.open("q", "source/1", [sink("in")]);

@@ -7,7 +7,8 @@ import {
   type ServiceComparison,
 } from "@treadle/simulation";
 import { formatPercent, plural, significant } from "../view/format.ts";
-import { escapeHtml, renderChart, type Series } from "./chart.ts";
+import { renderChart, type Series } from "./chart.ts";
+import { escapeHtml } from "./html.ts";
 import { reportPage } from "./report-page.ts";
 
 export function actionComparisonPage(

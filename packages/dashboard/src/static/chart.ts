@@ -3,6 +3,7 @@ import { scaleLinear } from "d3-scale";
 import { area, line, stack } from "d3-shape";
 import { axisLabels } from "../view/axis.ts";
 import { significant } from "../view/format.ts";
+import { escapeHtml } from "./html.ts";
 
 export type Series = { readonly name: string; readonly colour: string; readonly values: readonly number[] };
 
@@ -146,10 +147,6 @@ const finite = (value: number | undefined) => (value !== undefined && Number.isF
 const rounded = (value: number) => (Number.isFinite(value) ? Number(value.toPrecision(5)) : null);
 const f = (value: number) => value.toFixed(1);
 const significantTick = (value: number) => (Number.isInteger(value) ? String(value) : significant(value));
-
-export function escapeHtml(text: string): string {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
-}
 
 /** Averages neighbours until at most `limit` points are left; values that are no numbers are left out of the means. */
 export function thin(

@@ -1,7 +1,7 @@
 /** Recorded episodes as drawings: one that moves, and its frames side by side. SVG text that needs nothing else. */
 import type { EpisodeRecording } from "@treadle/contracts";
 import { significant } from "../view/format.ts";
-import { escapeHtml } from "./chart.ts";
+import { escapeHtml } from "./html.ts";
 
 type Point = readonly [x: number, z: number];
 type View = { readonly left: number; readonly top: number; readonly width: number; readonly height: number };

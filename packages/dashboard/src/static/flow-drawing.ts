@@ -2,7 +2,7 @@
 import dagre from "@dagrejs/dagre";
 import type { FlowGraph } from "@treadle/contracts";
 import { formatCount } from "../view/format.ts";
-import { escapeHtml } from "./chart.ts";
+import { escapeHtml } from "./html.ts";
 
 const characterWidth = 7.2;
 const lineHeight = 16;

@@ -2,7 +2,7 @@
 import type { PlannedMode, TimelineSegment } from "@treadle/planner";
 import { colourSlots } from "../view/colours.ts";
 import { formatPercent, formatSeconds, plural } from "../view/format.ts";
-import { escapeHtml } from "./chart.ts";
+import { escapeHtml } from "./html.ts";
 import { componentsOf, describeDevices, experience, helpOf, type PlannedCase, standing } from "./plan-words.ts";
 import { reportPage } from "./report-page.ts";
 

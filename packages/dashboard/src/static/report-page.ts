@@ -1,6 +1,6 @@
 /** The frame of a report: style, heading, tiles, and the script that reads values off the charts. */
 import { darkPalette, lightPalette } from "../view/palette.ts";
-import { escapeHtml } from "./chart.ts";
+import { escapeHtml, pageHead } from "./html.ts";
 
 export type ReportPage = {
   readonly title: string;
@@ -14,16 +14,7 @@ export type ReportPage = {
 export function reportPage({ title, heading, facts, tiles, body }: ReportPage): string {
   const tile = ({ name, value, note }: ReportPage["tiles"][number]) =>
     `<div class="tile"><span>${escapeHtml(name)}</span><b>${escapeHtml(value)}</b><small>${escapeHtml(note)}</small></div>`;
-  return `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${escapeHtml(title)} – Treadle</title>
-<style>${style}</style>
-</head>
-<body>
-<main>
+  return `${pageHead(title, style)}<main>
 <header><h1>${escapeHtml(heading)}</h1><p>${facts.filter(Boolean).map(escapeHtml).join(" · ")}</p></header>
 <div class="tiles">${tiles.map(tile).join("")}</div>
 ${body}
@@ -35,8 +26,7 @@ ${body}
 `;
 }
 
-const style = `
-:root { ${lightPalette} }
+const style = `:root { ${lightPalette} }
 @media (prefers-color-scheme: dark) { :root { ${darkPalette} } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--back); color: var(--text); font: 14px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }

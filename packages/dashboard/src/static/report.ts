@@ -8,8 +8,9 @@ import { stringify } from "yaml";
 import { z } from "zod";
 import { colourSlots, numColours } from "../view/colours.ts";
 import { deviceRange, formatCount, formatPercent, formatSeconds, significant } from "../view/format.ts";
-import { escapeHtml, renderChart, smooth, thin } from "./chart.ts";
+import { renderChart, smooth, thin } from "./chart.ts";
 import { movingEpisode, stillsOf, viewOf } from "./episode-drawing.ts";
+import { escapeHtml } from "./html.ts";
 import { reportPage } from "./report-page.ts";
 
 /** What a run's folder tells; what the run did not come to write is absent. */

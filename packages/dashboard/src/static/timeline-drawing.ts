@@ -184,10 +184,7 @@ function draw() {
     const screenY = y - top;
     if (screenY + groupHeight < axisHeight || screenY > viewHeight) continue;
     if (title) {
-      context.fillStyle = colours.dim;
-      context.font = "600 11px system-ui, sans-serif";
-      context.fillText(title.toUpperCase(), 14, screenY + groupHeight / 2 + 3);
-      context.font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
+      drawTitle(title, screenY);
       continue;
     }
     drawLane(lane, screenY);
@@ -218,6 +215,13 @@ function draw() {
   }
   drawOverview();
   get("range").textContent = formatTime(from) + " to " + formatTime(to) + " (" + formatTime(to - from) + ")";
+}
+
+function drawTitle(title, y) {
+  context.fillStyle = colours.dim;
+  context.font = "600 11px system-ui, sans-serif";
+  context.fillText(title.toUpperCase(), 14, y + groupHeight / 2 + 3);
+  context.font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 }
 
 function drawLane(lane, y) {
@@ -329,10 +333,7 @@ function drawLabels(top) {
     const screenY = y - top;
     if (screenY + laneHeight < axisHeight || screenY > viewHeight) continue;
     if (title) {
-      context.fillStyle = colours.dim;
-      context.font = "600 11px system-ui, sans-serif";
-      context.fillText(title.toUpperCase(), 14, screenY + groupHeight / 2 + 3);
-      context.font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
+      drawTitle(title, screenY);
       continue;
     }
     if (lane.component >= 0) {

@@ -14,6 +14,7 @@ import {
   writeTextFile,
 } from "@treadle/observe";
 import { colourSlots } from "../view/colours.ts";
+import { escapeHtml, pageHead } from "./html.ts";
 import { timelineDrawing } from "./timeline-drawing.ts";
 import { timelineInput } from "./timeline-input.ts";
 import { timelineStyle } from "./timeline-style.ts";
@@ -37,7 +38,7 @@ export async function toHtmlTimeline(
   let numHidden = 0;
 
   async function* text() {
-    yield pageHead(options.title ?? "timeline");
+    yield pageStart(options.title ?? "timeline");
     yield '<script type="application/json" id="spans">[';
     for await (const { worker, records } of readTrace(files)) {
       for (const record of records) {
@@ -174,20 +175,7 @@ class LaneTable {
   }
 }
 
-const escapeHtml = (text: string) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-
-function pageHead(title: string): string {
-  return `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${escapeHtml(title)} – Treadle</title>
-<style>
-${timelineStyle}</style>
-</head>
-<body>
-<header>
+const pageStart = (title: string): string => `${pageHead(title, timelineStyle)}<header>
   <h1>${escapeHtml(title)}</h1>
   <p id="facts"></p>
   <span class="grow"></span>
@@ -202,4 +190,3 @@ ${timelineStyle}</style>
 <div id="tip" hidden></div>
 <noscript>This page draws with JavaScript; it fetches nothing.</noscript>
 `;
-}

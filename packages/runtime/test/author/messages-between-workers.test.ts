@@ -90,7 +90,7 @@ describe("send and recv", () => {
     expect(accepted).toBe(40);
   });
 
-  test("a death fails who waits for that worker alone, drops what it had sent, and lets a new one begin afresh", async () => {
+  test("a death fails only those that wait for that worker, drops what it had sent, and lets a new one begin afresh", async () => {
     const [zero, one, two] = group(3) as [Messenger, Messenger, Messenger];
     const fromZero = two.recv("actor/0", "x");
     const fromOne = two.recv("actor/1", "x");

@@ -88,29 +88,26 @@ function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unkno
 }
 
 function knownKeys(schema: z.ZodType, path: readonly string[]): string[] {
-  let current: unknown = schema;
-  for (const key of path) {
-    current = unwrap(current);
-    current = current instanceof z.ZodObject ? current.shape[key] : undefined;
-  }
-  current = unwrap(current);
-  return current instanceof z.ZodObject ? Object.keys(current.shape) : [];
+  const object = schemaAt(schema, path);
+  return object instanceof z.ZodObject ? Object.keys(object.shape) : [];
 }
 
 /** What may stand in the key that tells the members of a union apart, such as `algorithm.name`. */
 function namedOptions(schema: z.ZodType, path: readonly string[]): string[] {
   const key = path.at(-1);
-  let current: unknown = schema;
-  for (const each of path.slice(0, -1)) {
-    current = unwrap(current);
-    current = current instanceof z.ZodObject ? current.shape[each] : undefined;
-  }
-  current = unwrap(current);
-  if (!(current instanceof z.ZodDiscriminatedUnion) || key !== current.def.discriminator) return [];
-  return current.def.options.flatMap((option) => {
+  const union = schemaAt(schema, path.slice(0, -1));
+  if (!(union instanceof z.ZodDiscriminatedUnion) || key !== union.def.discriminator) return [];
+  return union.def.options.flatMap((option) => {
     const field = option instanceof z.ZodObject ? (option.shape[key] as unknown) : undefined;
     return field instanceof z.ZodLiteral ? [...field.values].map(String) : [];
   });
+}
+
+/** The schema of the key at `path`, without its defaults; undefined where there is no such key. */
+function schemaAt(schema: z.ZodType, path: readonly string[]): unknown {
+  let current = unwrap(schema);
+  for (const key of path) current = current instanceof z.ZodObject ? unwrap(current.shape[key]) : undefined;
+  return current;
 }
 
 function unwrap(schema: unknown): unknown {
