@@ -284,17 +284,63 @@ test("TR5, RN5: with keys, entries and files count only as a runner has signed t
       async (runId) => (JSON.parse(await entryOf(runId, 2)) as { object: string }).object,
     ),
     "another state": replaced(async () => state),
+    "an older state beside newer entries": async (runId) => {
+      const folder = await mkdtemp(join(root, "older-"));
+      await mkdir(join(folder, "state"));
+      await writeFile(join(folder, state), "the runner's own, of before");
+      const store = await storeOf(withKeys(), runId, folder); // as it has signed it at some time
+      await store.keep(state);
+      await store.close();
+    },
+    "a mark where an entry was": (runId) => putEntry(runId, 2, JSON.stringify({ owner: "x", previous: "" })),
+    "a mark that follows, where an entry was": async (runId) => {
+      const { previous } = JSON.parse(await entryOf(runId, 2)) as { previous: string };
+      await putEntry(runId, 2, JSON.stringify({ owner: "x", previous }));
+    },
+    "a mark where the last entry was": async (runId) => {
+      const { previous } = JSON.parse(await entryOf(runId, 3)) as { previous: string };
+      await putEntry(runId, 3, JSON.stringify({ owner: "x", previous }));
+    },
+    "a mark of the runner's where an entry was": async (runId) => putEntry(runId, 2, await entryOf(runId, 0)),
+    "an entry less": async (runId) => {
+      await putEntry(runId, 2, await entryOf(runId, 3));
+      await stranger.request(
+        "$JS.API.STREAM.PURGE.KV_treadle-journals",
+        JSON.stringify({ filter: subjectOf(runId, 3) }),
+      );
+    },
   };
   const honestly = { entries: [stepOf(1, { actor: state }), stepOf(2, {}, large), stepOf(3)], state: "the runner's" };
+  expect(await resumedElsewhere(other)).toEqual(honestly);
   for (const [what, forge] of Object.entries(forgeries)) {
     const runId = `run-${++numRuns}`;
     await keptByRunner(withKeys(), runId);
-    expect(await resumedElsewhere(runId)).toEqual(honestly);
     await forge(runId);
     expect([what, await resumedElsewhere(runId)]).toEqual([what, "control-plane.untrusted"]);
   }
   await stranger.close();
 }, 480_000);
+
+test("RN6: what is larger than it says, or than a configuration is, is read no further", async () => {
+  const stranger = await connectStranger(server.url);
+  const runId = `run-${++numRuns}`;
+  await keptByRunner(withKeys(), runId);
+  const encoded = Buffer.from(`${runId}/${state}`).toString("base64").replaceAll("+", "-").replaceAll("/", "_");
+  const found = await stranger.request(
+    "$JS.API.STREAM.MSG.GET.OBJ_treadle-runs",
+    JSON.stringify({ last_by_subj: `$O.treadle-runs.M.${encoded}` }),
+  );
+  const { message } = found.json<{ message: { data: string } }>();
+  const { nuid } = JSON.parse(Buffer.from(message.data, "base64").toString()) as { nuid: string };
+  const chunks = `$O.treadle-runs.C.${nuid}`;
+  await stranger.request("$JS.API.STREAM.PURGE.OBJ_treadle-runs", JSON.stringify({ filter: chunks }));
+  await stranger.request(chunks, "x".repeat(100_000));
+  expect(await resumedElsewhere(runId)).toBe("journal.corrupt");
+  expect(await resume(await put(JSON.stringify(honest({ long: "x".repeat(2 ** 20) }))), withKeys())).toBe(
+    "journal.corrupt",
+  );
+  await stranger.close();
+}, 120_000);
 
 test("RN5: entries that this machine has itself need no signature: a run that began without keys goes on with them", async () => {
   const runId = `run-${++numRuns}`;
@@ -309,9 +355,57 @@ test("RN5: entries that this machine has itself need no signature: a run that be
     await run.append(entries.at(-1) as string);
     expect(run.entries).toEqual(entries);
     await run.close();
+    if (entries.length === 1) expect(await resumedElsewhere(runId)).toBe("control-plane.untrusted");
   }
-  expect(await resumedElsewhere(runId)).toBe("control-plane.untrusted");
+  // What the runner has signed since vouches for what it went on from.
+  const elsewhere = new RunFolder(await mkdtemp(join(root, "elsewhere-")), runId);
+  await elsewhere.create();
+  await elsewhere.writeJson(elsewhere.configFile, honest());
+  const run = await openKeptRun(NatsConfig.parse({ ...withKeys(), durableRuns: true }), elsewhere, () => {});
+  expect(run.entries).toEqual([stepOf(1), stepOf(2)]);
+  await run.close();
 });
+
+test("KR2, KR3: a journal that was put back to where it was before takes nothing from a folder that has more", async () => {
+  const nats = NatsConfig.parse({ ...withKeys(), durableRuns: true });
+  const stranger = await connectStranger(server.url);
+  const runId = `run-${++numRuns}`;
+  const folder = new RunFolder(join(root, "longer"), runId);
+  await folder.create();
+  await folder.writeJson(folder.configFile, honest());
+  const note = join(folder.checkpoints, "step-000002/checkpoint.json");
+  await mkdir(join(note, ".."), { recursive: true });
+  await writeFile(note, "{}");
+  const first = await openKeptRun(nats, folder, () => {});
+  for (const step of [1, 2, 3]) await first.append(stepOf(step));
+  await first.close();
+  // Put back to its first step, it is taken elsewhere, where one more is made.
+  for (const number of ["000000002", "000000003"]) {
+    const filter = `$KV.treadle-journals.${runId}.n.${number}`;
+    await stranger.request("$JS.API.STREAM.PURGE.KV_treadle-journals", JSON.stringify({ filter }));
+  }
+  const elsewhere = new RunFolder(join(root, "shorter"), runId);
+  await elsewhere.create();
+  await elsewhere.writeJson(elsewhere.configFile, honest());
+  const second = await openKeptRun(nats, elsewhere, () => {});
+  expect(second.entries).toEqual([stepOf(1)]);
+  await second.append(stepOf(2, {}, ["another"]));
+  await second.syncFolder("checkpoints");
+  await second.close();
+  const before = await readFile(folder.journalFile, "utf8");
+  const refused = await openKeptRun(nats, folder, () => {}).catch((error: Error & { code: string }) => error);
+  expect(refused).toMatchObject({ code: "journal.corrupt", message: expect.stringContaining("from number 2 on") });
+  expect(await readFile(folder.journalFile, "utf8")).toBe(before);
+  // Gone on with further than here, it counts; and the folder has its checkpoints still.
+  const third = await openKeptRun(nats, elsewhere, () => {});
+  for (const step of [3, 4]) await third.append(stepOf(step));
+  await third.close();
+  const fourth = await openKeptRun(nats, folder, () => {});
+  expect(fourth.entries).toHaveLength(4);
+  expect(existsSync(note)).toBe(true);
+  await fourth.close();
+  await stranger.close();
+}, 120_000);
 
 test("an attacker's run is refused by a runner's process, and no shell opens", async () => {
   await using world = await NodesWorld.open();

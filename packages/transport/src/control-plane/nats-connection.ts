@@ -2,6 +2,7 @@
 import { Worker as Thread } from "node:worker_threads";
 import { TreadleError } from "@treadle/contracts";
 import type {
+  Content,
   FromThread,
   NatsThreadOptions,
   ObjectSource,
@@ -131,22 +132,22 @@ export class NatsConnection {
   }
 
   /** Of what would be put; undefined where there is no such file. */
-  digest(source: ObjectSource): Promise<string | undefined> {
-    return this.#ask({ type: "digest", ...source } as WithoutId<ToThread>) as Promise<string | undefined>;
+  content(source: ObjectSource): Promise<Content | undefined> {
+    return this.#ask({ type: "content", ...source } as WithoutId<ToThread>) as Promise<Content | undefined>;
   }
 
   objectNote(bucket: string, name: string): Promise<Vouched | undefined> {
     return this.#ask({ type: "object-note", bucket, name }) as Promise<Vouched | undefined>;
   }
 
-  /** `digest`: what it must have. */
-  objectText(bucket: string, name: string, digest?: string): Promise<string | undefined> {
-    return this.#ask({ type: "object-get", bucket, name, digest }) as Promise<string | undefined>;
+  /** `expected`: what it must be. Rejects with `journal.corrupt` when it is not, or is larger than it may be. */
+  objectText(bucket: string, name: string, expected?: Content, maxBytes?: number): Promise<string | undefined> {
+    return this.#ask({ type: "object-get", bucket, name, expected, maxBytes }) as Promise<string | undefined>;
   }
 
-  /** Resolves with whether there is one, when the file at `path` holds it. */
-  async fetchObject(bucket: string, name: string, path: string, digest?: string): Promise<boolean> {
-    return (await this.#ask({ type: "object-get", bucket, name, path, digest })) === true;
+  /** Resolves with whether there is one, when the file at `path` holds it. Rejects with `journal.corrupt`. */
+  async fetchObject(bucket: string, name: string, path: string, expected?: Content): Promise<boolean> {
+    return (await this.#ask({ type: "object-get", bucket, name, path, expected })) === true;
   }
 
   listObjects(bucket: string, below: string): Promise<string[]> {
@@ -238,6 +239,11 @@ export class NatsConnection {
         );
       case "foreign":
         return new TreadleError("control-plane.refused", `at the NATS server at '${this.#where}' ${message}`);
+      case "damaged":
+        return new TreadleError(
+          "journal.corrupt",
+          `what the NATS server at '${this.#where}' keeps is damaged: ${message}; forget that run with 'treadle runs --forget', then resume it where its folder still is`,
+        );
       default:
         return new TreadleError("control-plane.unreachable", `NATS at '${this.#where}' failed: ${message}`);
     }

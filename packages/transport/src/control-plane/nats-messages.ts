@@ -53,8 +53,8 @@ export type ToThread =
   | { readonly type: "objects"; readonly id: number; readonly bucket: string; readonly replicas: number }
   | ({ readonly type: "object-put"; readonly id: number; readonly vouched?: Vouched | undefined } & ObjectName &
       ObjectSource)
-  /** settles with the digest of what would be put */
-  | ({ readonly type: "digest"; readonly id: number } & ObjectSource)
+  /** settles with the digest and size of what would be put */
+  | ({ readonly type: "content"; readonly id: number } & ObjectSource)
   /** settles with what is said of it, or undefined when there is none */
   | ({ readonly type: "object-note"; readonly id: number } & ObjectName)
   /** settles with what it holds, or, with a path, when the file there holds the same; undefined when there is none */
@@ -62,8 +62,10 @@ export type ToThread =
       readonly type: "object-get";
       readonly id: number;
       readonly path?: string | undefined;
-      /** what it must have */
-      readonly digest?: string | undefined;
+      /** what it must be */
+      readonly expected?: Content | undefined;
+      /** refused unread when it is larger */
+      readonly maxBytes?: number | undefined;
     } & ObjectName)
   | ({ readonly type: "object-has"; readonly id: number } & ObjectName)
   | ({ readonly type: "object-delete"; readonly id: number } & ObjectName)
@@ -88,14 +90,28 @@ export type Presence = {
 export type Said = { readonly subject: string; readonly data: string };
 
 export type ObjectName = { readonly bucket: string; readonly name: string };
-/** What is said of an object beside its bytes, which have this digest. */
-export type Vouched = { readonly digest: string; readonly note: string };
+/** Which bytes an object has. */
+export type Content = { readonly digest: string; readonly sizeBytes: number };
+/** What is said of an object beside its bytes. */
+export type Vouched = Content & { readonly note: string };
 /** a file that the thread reads, or the text itself */
 export type ObjectSource = { readonly path: string } | { readonly text: string };
 
-/** `conflict`: something is there. `limit`: the server's or the account's own limits leave no room. */
+/**
+ * `conflict`: something is there. `limit`: the server's or the account's own limits leave no room. `damaged`: what is kept there
+ * is not what it says.
+ */
 export type ThreadFailure = {
-  readonly kind: "timeout" | "no-responders" | "conflict" | "refused" | "unreachable" | "limit" | "foreign" | "failed";
+  readonly kind:
+    | "timeout"
+    | "no-responders"
+    | "conflict"
+    | "refused"
+    | "unreachable"
+    | "limit"
+    | "foreign"
+    | "damaged"
+    | "failed";
   readonly message: string;
 };
 

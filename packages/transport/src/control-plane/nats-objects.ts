@@ -6,11 +6,14 @@ import { type JetStreamManager, jetstream, jetstreamManager } from "@nats-io/jet
 import { type ObjectInfo, type ObjectStore, Objm } from "@nats-io/obj";
 import type { NatsConnection } from "@nats-io/transport-node";
 import { replaceFile } from "../replace-file.ts";
-import type { ObjectSource, Vouched } from "./nats-messages.ts";
+import type { Content, ObjectSource, Vouched } from "./nats-messages.ts";
 import { checkShape } from "./stream-shape.ts";
 
 /** Below the 1 MiB that servers take unless told otherwise; each is acknowledged before the next is sent. */
 const chunkBytes = 512 * 1024;
+
+/** An object is larger than it says, or than it may be. */
+export class DamagedObject extends Error {}
 
 type Open = { readonly store: ObjectStore; readonly manager: JetStreamManager; readonly replicas: number };
 
@@ -53,7 +56,7 @@ export class NatsObjects {
   async note(bucket: string, name: string): Promise<Vouched | undefined> {
     const info = await this.#of(bucket).store.info(name);
     if (info === null || info.deleted) return undefined;
-    return { digest: info.digest, note: info.description ?? "" };
+    return { digest: info.digest, sizeBytes: info.size, note: info.description ?? "" };
   }
 
   async has(bucket: string, name: string): Promise<boolean> {
@@ -61,23 +64,24 @@ export class NatsObjects {
     return info !== null && !info.deleted;
   }
 
-  /** Rejects when it has not the digest that is given. */
-  async text(bucket: string, name: string, digest?: string): Promise<string | undefined> {
+  /** Rejects when it is not what is expected, or larger than that, than it says, or than `maxBytes`. */
+  async text(bucket: string, name: string, expected?: Content, maxBytes?: number): Promise<string | undefined> {
     const info = await this.#of(bucket).store.info(name);
     if (info === null || info.deleted) return undefined;
-    checkDigest(info, digest);
+    checkContent(info, expected);
+    if (maxBytes !== undefined && info.size > maxBytes) throw tooLarge(info, maxBytes);
     const chunks: Uint8Array[] = [];
     for await (const chunk of this.#chunks(bucket, info)) chunks.push(chunk);
     return Buffer.concat(chunks).toString("utf8");
   }
 
   /** True when the file at `path` holds the object; it is written beside its place and renamed, unless it is the same. */
-  async fetch(bucket: string, name: string, path: string, digest?: string): Promise<true | undefined> {
+  async fetch(bucket: string, name: string, path: string, expected?: Content): Promise<true | undefined> {
     const { store } = this.#of(bucket);
     const info = await store.info(name);
     if (info === null || info.deleted) return undefined;
-    checkDigest(info, digest);
-    if ((await digestOf({ path })) === info.digest) return true;
+    checkContent(info, expected);
+    if ((await contentOf({ path }))?.digest === info.digest) return true;
     await replaceFile(path, async (file) => {
       for await (const bytes of this.#chunks(bucket, info)) await file.appendFile(bytes);
     });
@@ -106,18 +110,21 @@ export class NatsObjects {
 
   /**
    * Asked for one by one of the server that leads. The client reads them through a consumer, which a server that has just
-   * died may have been chosen for: that costs ten seconds each time.
+   * died may have been chosen for: that costs ten seconds each time. What is larger than it says is read no further.
    */
   async *#chunks(bucket: string, info: ObjectInfo): AsyncIterable<Uint8Array> {
     const { manager } = this.#of(bucket);
     const subject = `$O.${bucket}.C.${info.nuid}`;
     const hash = createHash("sha256");
     let seq = 1;
+    let sizeBytes = 0;
     for (let chunk = 0; chunk < info.chunks; chunk++) {
       // The client's type knows of no subject beside a number; servers do.
       const query = { seq, next_by_subj: subject } as { seq: number };
       const message = await manager.streams.getMessage(`OBJ_${bucket}`, query);
       if (message === null) throw new Error(`object '${info.name}' has lost a part`);
+      sizeBytes += message.data.length;
+      if (sizeBytes > info.size || message.data.length === 0) throw tooLarge(info, info.size);
       hash.update(message.data);
       yield message.data;
       seq = message.seq + 1;
@@ -132,20 +139,31 @@ export class NatsObjects {
   }
 }
 
-function checkDigest(info: ObjectInfo, digest: string | undefined): void {
-  if (digest !== undefined && info.digest !== digest) throw new Error(`object '${info.name}' is another meanwhile`);
+function checkContent(info: ObjectInfo, expected: Content | undefined): void {
+  if (expected === undefined || (info.digest === expected.digest && info.size === expected.sizeBytes)) return;
+  throw new Error(`object '${info.name}' is another meanwhile`);
+}
+
+function tooLarge(info: ObjectInfo, maxBytes: number): DamagedObject {
+  return new DamagedObject(`object '${info.name}' is not the '${maxBytes}' bytes that it may be`);
 }
 
 /** Undefined where there is no such file. */
-export async function digestOf(source: ObjectSource): Promise<string | undefined> {
+export async function contentOf(source: ObjectSource): Promise<Content | undefined> {
   const hash = createHash("sha256");
-  if ("text" in source) return digestText(hash.update(source.text));
+  if ("text" in source) {
+    return { digest: digestText(hash.update(source.text)), sizeBytes: Buffer.byteLength(source.text) };
+  }
+  let sizeBytes = 0;
   try {
-    for await (const bytes of createReadStream(source.path)) hash.update(bytes as Buffer);
+    for await (const bytes of createReadStream(source.path)) {
+      hash.update(bytes as Buffer);
+      sizeBytes += (bytes as Buffer).length;
+    }
   } catch {
     return undefined;
   }
-  return digestText(hash);
+  return { digest: digestText(hash), sizeBytes };
 }
 
 function digestText(hash: Hash): string {

@@ -14,9 +14,13 @@
  * RN4 while a runner appends, it looks every two seconds whether objects are still there, and keeps lost ones anew: servers of
  *    2.9 were seen to lose old ones when they started again after a crash and others had been deleted in between, and were
  *    then elected to lead those that had them. What is lost after the last look is not noticed.
- * RN5 (TR5) where keys are given, entries and files are signed, and nothing that is read counts which no trusted runner has
- *    signed for its place in this run, except entries that this machine has itself.
+ * RN5 (TR5) where keys are given, everything in the log, marks too, is signed for its place, and after what comes before it: each
+ *    names the digest of the one before. A runner appends only to what it has found so, so what it signs vouches for all before
+ *    it. What comes after the last such entry counts only as signed itself, or as this machine has it itself.
+ * RN6 an entry names the digests and sizes of its files; other files are signed with their names. What is larger than that is
+ *    read no further. Which files there are nobody signs: nothing is removed here since it is not listed there.
  */
+import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -25,7 +29,7 @@ import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
 import { mustKeep, throughElections } from "./elections.ts";
 import type { NatsConnection } from "./nats-connection.ts";
-import type { ObjectSource, Vouched } from "./nats-messages.ts";
+import type { Content, ObjectSource, Vouched } from "./nats-messages.ts";
 import { checkName, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
 import { RunProof, Trust } from "./trust.ts";
 
@@ -37,10 +41,16 @@ export type NatsRunStoreOptions = NatsControlPlaneOptions & {
   readonly onNotice?: (text: string) => void;
 };
 
+const Files = z.record(z.string(), z.object({ digest: z.string(), sizeBytes: z.int().nonnegative() }));
+
 const Stored = z.object({
   owner: z.string(),
+  /** the digest of the one before */
+  previous: z.string(),
   entry: z.string().optional(),
   object: z.string().optional(),
+  /** that the entry refers to, the object among them */
+  files: Files.optional(),
   proof: RunProof.optional(),
 });
 type Stored = z.infer<typeof Stored>;
@@ -58,14 +68,18 @@ const maxEntryBytes = 512 * 1024;
 /** Between two looks at whether all objects are still there, which list them. */
 const lookMs = 2000;
 const entries = "entries";
+/** A run's configuration has less. */
+const maxTextBytes = 1024 * 1024;
 /** What is signed of an entry, and of a file. */
-const placed = (number: number, { entry, object }: Stored) => ({
-  number,
-  entry: entry ?? null,
-  object: object ?? null,
-});
-const named = (name: string, digest: string) => ({ name, digest });
+const placed = (number: number, { proof: _, ...stored }: Stored) => ({ number, ...stored });
+const named = (name: string, { digest, sizeBytes }: Content) => ({ name, digest, sizeBytes });
+const digestOf = (data: string): string => createHash("sha256").update(data).digest("base64url");
+const isEntry = ({ entry, object }: Stored): boolean => entry !== undefined || object !== undefined;
+const isSame = (content: Content, other: Content | undefined): boolean =>
+  content.digest === other?.digest && content.sizeBytes === other.sizeBytes;
 const numbered = "n";
+/** The servers say no more when they are asked again. */
+const notToRepeat = new Set(["control-plane.refused", "journal.corrupt", "run.locked"]);
 
 export class NatsRunStore implements RunStore {
   readonly #connection: NatsConnection;
@@ -73,8 +87,10 @@ export class NatsRunStore implements RunStore {
   readonly #trust: Trust | undefined;
   readonly #owner = crypto.randomUUID();
   readonly #entries: string[] = [];
-  /** names of files that were acknowledged */
+  /** names of files that were acknowledged, and of those that the newest entry refers to */
   readonly #kept = new Set<string>();
+  /** what they are, and what all entries say of theirs */
+  readonly #contents = new Map<string, Content>();
   /** entries that are objects, by the object's name */
   readonly #large = new Map<string, string>();
   #lookedMs = Number.NEGATIVE_INFINITY;
@@ -146,19 +162,14 @@ export class NatsRunStore implements RunStore {
     );
     if (sorted === undefined) throw this.#lost("some of its entries");
     const all = sorted.map(({ data }) => data);
-    const mark = JSON.stringify({ owner: this.#owner } satisfies Stored);
+    const before = () => digestOf(all.at(-1) ?? "");
     // The one before may have been about to append: what it wrote is read, and comes before the mark.
-    for (let attempt = 0; !(await this.#write(all.length, mark)); attempt++) {
+    for (let attempt = 0; !(await this.#add({ owner: this.#owner, previous: before() }, all.length)); attempt++) {
       const theirs = this.#theirs;
       if (attempt === takeAttempts || theirs === undefined) throw this.#locked();
       all.push(theirs);
     }
-    this.#entries.length = 0;
-    for (const [number, data] of all.entries()) {
-      const entry = await this.#entryOf(number, data, own[this.#entries.length]);
-      if (entry !== undefined) this.#entries.push(entry);
-    }
-    for (const name of await this.names()) this.#kept.add(name);
+    await this.#readAll(all, own);
   }
 
   async append(entry: string, files: readonly string[] = []): Promise<void> {
@@ -166,15 +177,15 @@ export class NatsRunStore implements RunStore {
     try {
       for (const name of files) if (!this.#kept.has(name)) await this.keep(name);
       await this.#keepLost();
-      let stored: Stored = { owner: this.#owner, entry };
+      const contents = Object.fromEntries(files.map((name) => [name, this.#contents.get(name) as Content]));
+      const { data } = await this.#checkLast();
+      let stored: Stored = { owner: this.#owner, previous: digestOf(data), entry, files: contents };
       if (Buffer.byteLength(entry) > maxEntryBytes) {
         const object = `${entries}/${String(this.#next)}-${this.#owner}`;
-        await this.#keepLarge(object, entry);
-        stored = { owner: this.#owner, object };
+        const content = await this.#keepLarge(object, entry);
+        stored = { owner: this.#owner, previous: digestOf(data), object, files: { ...contents, [object]: content } };
       }
-      await this.#checkLast();
-      const proof = this.#trust?.proveRun(this.#options.runId, placed(this.#next, stored));
-      if (!(await this.#write(this.#next, JSON.stringify({ ...stored, proof })))) throw this.#locked();
+      if (!(await this.#add(stored, this.#next))) throw this.#locked();
       this.#entries.push(entry);
     } catch (error) {
       this.#failure = error as TreadleError;
@@ -191,22 +202,24 @@ export class NatsRunStore implements RunStore {
   }
 
   async keep(name: string): Promise<void> {
-    await this.#put(name, `'${name}'`, { path: this.#path(name) });
+    this.#contents.set(name, await this.#put(name, `'${name}'`, { path: this.#path(name) }));
     this.#kept.add(name);
   }
 
-  /** Rejects with `control-plane.untrusted`. */
+  /** Rejects with `control-plane.untrusted` and `journal.corrupt`. */
   async fetch(name: string): Promise<boolean> {
     const path = this.#path(name);
-    const digest = await this.#digestOf(name);
+    const content = await this.#contentOf(name, this.#contents.get(name));
     return this.#insist(`'${name}'`, transferMs, () =>
-      this.#connection.fetchObject(this.#objects, this.#object(name), path, digest),
+      this.#connection.fetchObject(this.#objects, this.#object(name), path, content),
     );
   }
 
-  /** What is kept under that name, of which nothing is written here, and nothing checked. */
+  /** What is kept under that name, of which nothing is written here, and nothing checked but that it is no megabyte. */
   text(name: string): Promise<string | undefined> {
-    return this.#insist(`'${name}'`, exchangeMs, () => this.#connection.objectText(this.#objects, this.#object(name)));
+    return this.#insist(`'${name}'`, exchangeMs, () =>
+      this.#connection.objectText(this.#objects, this.#object(name), undefined, maxTextBytes),
+    );
   }
 
   async remove(name: string): Promise<void> {
@@ -244,6 +257,12 @@ export class NatsRunStore implements RunStore {
     return `${this.#options.runId}/${name}`;
   }
 
+  /** Signed for its place (RN5). False when somebody else's has that number. */
+  #add(stored: Stored, number: number): Promise<boolean> {
+    const proof = this.#trust?.proveRun(this.#options.runId, placed(number, stored));
+    return this.#write(number, JSON.stringify({ ...stored, proof } satisfies Stored));
+  }
+
   /** False when somebody else's entry has that number (RN2). */
   async #write(number: number, data: string): Promise<boolean> {
     const key = this.#key(number);
@@ -266,11 +285,7 @@ export class NatsRunStore implements RunStore {
     if (performance.now() - this.#lookedMs < lookMs) return;
     const lost = async (names: Iterable<string>): Promise<string[]> => {
       const all = [...names];
-      const areThere = await Promise.all(
-        all.map((name) =>
-          this.#insist(`'${name}'`, exchangeMs, () => this.#connection.hasObject(this.#objects, this.#object(name))),
-        ),
-      );
+      const areThere = await Promise.all(all.map((name) => this.#has(name)));
       return all.filter((_, index) => !areThere[index]);
     };
     for (const object of await lost(this.#large.keys())) {
@@ -287,37 +302,48 @@ export class NatsRunStore implements RunStore {
     this.#lookedMs = performance.now();
   }
 
-  async #keepLarge(object: string, entry: string): Promise<void> {
-    await this.#put(object, "an entry", { text: entry });
+  async #keepLarge(object: string, entry: string): Promise<Content> {
+    const content = await this.#put(object, "an entry", { text: entry });
     this.#large.set(object, entry);
+    return content;
   }
 
   /** Signed with its name. */
-  async #put(name: string, what: string, source: ObjectSource): Promise<void> {
-    const object = this.#object(name);
-    await this.#insist(what, transferMs, async () => {
-      await this.#connection.putObject(this.#objects, object, source, await this.#vouch(name, source));
+  #put(name: string, what: string, source: ObjectSource): Promise<Content> {
+    return this.#insist(what, transferMs, async () => {
+      const vouched = await this.#vouch(name, source);
+      await this.#connection.putObject(this.#objects, this.#object(name), source, vouched);
+      return { digest: vouched.digest, sizeBytes: vouched.sizeBytes };
     });
   }
 
-  async #vouch(name: string, source: ObjectSource): Promise<Vouched | undefined> {
-    if (this.#trust === undefined) return undefined;
-    const digest = await this.#connection.digest(source);
-    if (digest === undefined) return undefined; // there is no such file, which whoever reads it says
-    return { digest, note: JSON.stringify(this.#trust.proveRun(this.#options.runId, named(name, digest))) };
+  async #vouch(name: string, source: ObjectSource): Promise<Vouched> {
+    const content = await this.#connection.content(source);
+    if (content === undefined) throw new Error(`'${name}' cannot be read`);
+    const proof = this.#trust?.proveRun(this.#options.runId, named(name, content));
+    return { ...content, note: proof === undefined ? "" : JSON.stringify(proof) };
   }
 
-  /** RN5. Of the file that somebody trusted has kept under that name; undefined without keys, and where there is none. */
-  async #digestOf(name: string): Promise<string | undefined> {
-    const trust = this.#trust;
-    if (trust === undefined) return undefined;
-    const vouched = await this.#insist(`'${name}'`, exchangeMs, () =>
-      this.#connection.objectNote(this.#objects, this.#object(name)),
+  /** RN6. What a file must be; `said`: by an entry. Undefined where there is none. */
+  async #contentOf(name: string, said: Content | undefined): Promise<Content | undefined> {
+    const vouched = await this.#read(
+      () => this.#connection.objectNote(this.#objects, this.#object(name)),
+      (found) => found === undefined || said === undefined || isSame(found, said),
     );
-    if (vouched === undefined) return undefined;
-    const { digest, note } = vouched;
-    trust.checkRun(this.#options.runId, named(name, digest), readJson(RunProof, note), `file '${name}'`);
-    return digest;
+    if (vouched === undefined) {
+      if (said === undefined || !(await this.#has(name))) return undefined;
+      throw this.#broken(`file '${name}'`, "is another than its journal says");
+    }
+    const { note, ...content } = vouched;
+    if (said === undefined) {
+      const { runId } = this.#options;
+      this.#trust?.checkRun(runId, named(name, content), readJson(RunProof, note), `file '${name}'`);
+    }
+    return content;
+  }
+
+  #has(name: string): Promise<boolean> {
+    return this.#insist(`'${name}'`, exchangeMs, () => this.#connection.hasObject(this.#objects, this.#object(name)));
   }
 
   get #turnKey(): string {
@@ -337,8 +363,8 @@ export class NatsRunStore implements RunStore {
     );
   }
 
-  /** RN3. */
-  async #checkLast(): Promise<void> {
+  /** RN3. Resolves with the last entry, as it is there. */
+  async #checkLast(): Promise<{ readonly data: string }> {
     const last = this.#last;
     if (last === undefined || (await this.#turnThere()) > this.#turn) throw this.#locked();
     const found = await this.#read(
@@ -346,30 +372,67 @@ export class NatsRunStore implements RunStore {
       (entry) => entry !== undefined,
     );
     if (found?.data !== last.data) throw this.#lost("its last entry");
+    return last;
   }
 
-  /** `own`: what this machine has in that place. */
-  async #entryOf(number: number, data: string, own: string | undefined): Promise<string | undefined> {
-    const stored = readJson(Stored, data);
-    if (stored === undefined) throw this.#lost("the form of an entry");
-    const { entry, object, proof } = stored;
-    if (object === undefined) {
-      if (entry !== undefined && entry !== own) this.#checkEntry(number, stored, proof);
-      return entry;
+  /** RN5. `own`: what this machine has itself. */
+  async #readAll(all: readonly string[], own: readonly string[]): Promise<void> {
+    const log = all.map((data) => {
+      const stored = readJson(Stored, data);
+      if (stored === undefined) throw this.#lost("the form of an entry");
+      return stored;
+    });
+    for (const [number, { previous }] of log.entries()) {
+      if (previous === digestOf(all[number - 1] ?? "")) continue;
+      throw this.#broken(`entry ${number}`, "does not follow the one before it");
     }
-    this.#checkEntry(number, stored, proof);
-    const digest = await this.#digestOf(object);
+    const lastVouched = log.findLastIndex((each, number) => isEntry(each) && this.#problem(each, number) === undefined);
+    this.#entries.length = 0;
+    let isOwn = true;
+    for (const [number, stored] of log.entries()) {
+      const problem = number > lastVouched ? this.#problem(stored, number) : undefined;
+      const mine = own[this.#entries.length];
+      if (isEntry(stored)) {
+        isOwn &&= mine !== undefined && (await this.#says(stored, mine));
+        if (problem === undefined) this.#entries.push(await this.#entryOf(stored));
+        else if (isOwn) this.#entries.push(mine as string);
+      }
+      if (problem !== undefined && !isOwn) throw problem;
+    }
+  }
+
+  /** Whether this is its text. */
+  async #says({ entry, object, files = {} }: Stored, text: string): Promise<boolean> {
+    if (object === undefined) return entry === text;
+    const content = await this.#connection.content({ text });
+    return content !== undefined && isSame(content, files[object]);
+  }
+
+  async #entryOf({ entry, object, files = {} }: Stored): Promise<string> {
+    const { [object ?? ""]: said, ...others } = files;
+    for (const [name, content] of Object.entries(others)) this.#contents.set(name, content);
+    if (Object.keys(others).length > 0) {
+      this.#kept.clear();
+      for (const name of Object.keys(others)) this.#kept.add(name);
+    }
+    if (object === undefined) return entry as string;
+    const content = await this.#contentOf(object, said);
     const text = await this.#insist("an entry", transferMs, () =>
-      this.#connection.objectText(this.#objects, this.#object(object), digest),
+      this.#connection.objectText(this.#objects, this.#object(object), content),
     );
     if (text === undefined) throw this.#lost("an entry that is kept as an object");
     this.#large.set(object, text);
     return text;
   }
 
-  /** RN5. */
-  #checkEntry(number: number, stored: Stored, proof: RunProof | undefined): void {
-    this.#trust?.checkRun(this.#options.runId, placed(number, stored), proof, `entry ${number}`);
+  /** Why no trusted runner has said that, if so. */
+  #problem(stored: Stored, number: number): TreadleError | undefined {
+    try {
+      this.#trust?.checkRun(this.#options.runId, placed(number, stored), stored.proof, `entry ${number}`);
+      return undefined;
+    } catch (error) {
+      return error as TreadleError;
+    }
   }
 
   /** A server that is not the leader may answer without the newest: what looks incomplete is read again for a while. */
@@ -399,7 +462,7 @@ export class NatsRunStore implements RunStore {
       } catch (error) {
         const awayMs = performance.now() - startedMs;
         const cause = error as TreadleError;
-        if (cause.code === "control-plane.refused" || cause.code === "run.locked") throw cause;
+        if (notToRepeat.has(cause.code)) throw cause;
         if (awayMs > outageMs) {
           throw new TreadleError(
             "control-plane.unreachable",
@@ -422,6 +485,14 @@ export class NatsRunStore implements RunStore {
     return new TreadleError(
       "run.locked",
       `run '${this.#options.runId}' belongs to another runner now, which took it while this one was silent; follow that one`,
+    );
+  }
+
+  #broken(what: string, how: string): TreadleError {
+    const { runId } = this.#options;
+    return new TreadleError(
+      this.#trust === undefined ? "journal.corrupt" : "control-plane.untrusted",
+      `${what} of run '${runId}', as the NATS servers have it, ${how}: what is kept was changed or lost; forget it with 'treadle runs --forget ${runId}', then resume the run where its folder still is`,
     );
   }
 

@@ -10,7 +10,7 @@ import { type KV, Kvm } from "@nats-io/kv";
 import { errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
 import { type AskMember, connectNats, memberAsker } from "./connect-nats.ts";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
-import { digestOf, NatsObjects } from "./nats-objects.ts";
+import { contentOf, DamagedObject, NatsObjects } from "./nats-objects.ts";
 import { PresentMember } from "./present-member.ts";
 import { checkShape, ForeignStream } from "./stream-shape.ts";
 
@@ -40,6 +40,7 @@ function failureOf(error: unknown): ThreadFailure {
     return { kind: "refused", message };
   if (/wrong last sequence/i.test(message)) return { kind: "conflict", message };
   if (error instanceof ForeignStream) return { kind: "foreign", message };
+  if (error instanceof DamagedObject) return { kind: "damaged", message };
   if (limits.test(message)) return { kind: "limit", message };
   return { kind: "failed", message };
 }
@@ -151,14 +152,14 @@ async function act(connection: NatsConnection, ask: AskMember, message: ToThread
       return objects.openBucket(message.bucket, message.replicas);
     case "object-put":
       return objects?.put(message.bucket, message.name, message, message.vouched);
-    case "digest":
-      return digestOf(message);
+    case "content":
+      return contentOf(message);
     case "object-note":
       return objects?.note(message.bucket, message.name);
     case "object-get":
       return message.path === undefined
-        ? objects?.text(message.bucket, message.name, message.digest)
-        : objects?.fetch(message.bucket, message.name, message.path, message.digest);
+        ? objects?.text(message.bucket, message.name, message.expected, message.maxBytes)
+        : objects?.fetch(message.bucket, message.name, message.path, message.expected);
     case "object-has":
       return objects?.has(message.bucket, message.name);
     case "object-delete":

@@ -9,7 +9,8 @@
  * TR3 what a command and its answer say, a run's token among it, only the member and the sender can read.
  * TR4 an answer counts only from the member that was asked.
  * TR5 what is kept of a run counts only as a trusted runner's key has signed it, under the run's id: its configuration, the
- *    entries of its log, each in its place, and its files, each under its name. An older whole of it counts as well.
+ *    entries of its log, each in its place after those before it, and its files, each under its name. An older whole of it
+ *    counts as well, where nobody has a newer one.
  */
 import { createCurve, fromPublic, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
@@ -170,7 +171,7 @@ export class Trust {
   /** TR5. `part`: which of the run, in words. Throws `control-plane.untrusted`. */
   checkRun(runId: string, body: unknown, proof: RunProof | undefined, part?: string): void {
     const kept = `${part === undefined ? "" : `${part} of `}run '${runId}', as the NATS servers have it,`;
-    const remedy = `resume it with --trust where its folder still is, which signs it, or forget it with 'treadle runs --forget ${runId}'`;
+    const remedy = `resume it with --trust where its folder still is, which signs it, if need be after 'treadle runs --forget ${runId}'`;
     if (proof === undefined) throw untrusted(`${kept} is not signed; ${remedy}`);
     const { from, signature } = proof;
     if (this.#keys.get(from)?.role !== "runner") {

@@ -5,9 +5,11 @@
  * KR1 what an entry refers to is at the servers before the entry is; it is removed there only when a later entry refers to
  *    others.
  * KR2 the folder is ahead of the servers only when they lost what they had acknowledged; then they get it back from it. When
- *    another machine has gone on meanwhile, the folder is put right instead.
+ *    another machine has gone on meanwhile, and further, the folder is put right instead. What has gone apart and is no longer
+ *    there than here is left as it is on both sides, and told.
+ * KR3 no checkpoint of the folder is removed because the servers do not list it: nobody has signed their list.
  */
-import { readdir, readFile, rm } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { basename, join, relative } from "node:path";
 import { NatsConfig, type RunLog, type RunStore, TreadleError } from "@treadle/contracts";
 import { NatsRunStore, requireTrust } from "@treadle/transport";
@@ -77,7 +79,8 @@ export class KeptRun implements RunLog {
     filesOf: (entry: string) => readonly string[],
   ): Promise<KeptRun> {
     const own = await JournalFile.open(folder.journalFile);
-    if (store.entries.every((entry, index) => own.entries[index] === entry)) {
+    const numSame = store.entries.findIndex((entry, index) => own.entries[index] !== entry);
+    if (numSame < 0) {
       const kept = new KeptRun(store, folder, own);
       kept.#files = newestFiles(store.entries, filesOf);
       await store.keep(kept.#name(folder.configFile));
@@ -86,11 +89,10 @@ export class KeptRun implements RunLog {
       return kept;
     }
     await own.close();
-    const names = await store.names();
-    for (const name of names.filter((each) => isOfRun(each))) await store.fetch(name);
-    for (const name of await filesBelow(folder.checkpoints, folder.path)) {
-      if (!names.includes(name)) await rm(join(folder.path, name));
+    if (own.entries.length > numSame && own.entries.length >= store.entries.length) {
+      throw apart(folder, own.entries.length, store.entries.length, numSame);
     }
+    for (const name of (await store.names()).filter((each) => isOfRun(each))) await store.fetch(name);
     const kept = new KeptRun(store, folder, await JournalFile.replace(folder.journalFile, store.entries));
     kept.#files = newestFiles(store.entries, filesOf);
     return kept;
@@ -114,13 +116,14 @@ export class KeptRun implements RunLog {
     return this.#store.keep(this.#name(path));
   }
 
-  /** Keeps what is new in a folder of the run, and no more what has left it. */
-  async syncFolder(folder: KeptFolder): Promise<void> {
+  /** Keeps what is new in a folder of the run, and no more what has left it. `written`: a folder below it that may be another. */
+  async syncFolder(folder: KeptFolder, written?: string): Promise<void> {
     const here = await filesBelow(this.#folder[folder], this.#folder.path);
     const there = (await this.#store.names()).filter((name) => name.startsWith(`${folder}/`));
     // A checkpoint is one by its note, which comes last and goes first.
     const isNote = (name: string) => Number(name.endsWith(".json"));
-    const added = here.filter((name) => !there.includes(name)).sort((a, b) => isNote(a) - isNote(b));
+    const isNew = (name: string) => written !== undefined && name.startsWith(`${this.#name(written)}/`);
+    const added = here.filter((name) => isNew(name) || !there.includes(name)).sort((a, b) => isNote(a) - isNote(b));
     const gone = there.filter((name) => !here.includes(name)).sort((a, b) => isNote(b) - isNote(a));
     for (const name of added) await this.#store.keep(name);
     for (const name of gone) await this.#store.remove(name);
@@ -144,6 +147,14 @@ export class KeptRun implements RunLog {
   #name(path: string): string {
     return relative(this.#folder.path, path);
   }
+}
+
+/** KR2. */
+function apart({ runId, path }: RunFolder, numOwn: number, numKept: number, numSame: number): TreadleError {
+  return new TreadleError(
+    "journal.corrupt",
+    `run '${runId}' has '${numOwn}' journal entries in '${path}' and '${numKept}' at the NATS servers, and they differ from number ${numSame + 1} on, so one of the two would be lost; to go on from this folder, remove the others with 'treadle runs --forget ${runId}'; to go on from theirs, resume it with another folder (--runs)`,
+  );
 }
 
 /** Of what is kept the folder takes what runs write, never what says how to run: others may have written there. */

@@ -143,7 +143,7 @@ export class RunRecords {
     this.#lastCheckpoint = step.step;
     const score = step.metrics[config.checkpoints.bestBy];
     const path = await checkpoints.write(step.step, states.absolute(step.state), score);
-    await kept?.syncFolder("checkpoints");
+    await kept?.syncFolder("checkpoints", path);
     emit({ type: "checkpoint", atMs: Date.now(), step: step.step, path });
   }
 }
