@@ -45,6 +45,12 @@ export {
 } from "./pack.ts";
 export { type Plugin, PluginRegistry } from "./plugin-registry.ts";
 export { createRandom, hashString, type Random } from "./random.ts";
+export {
+  type ReferenceControlOptions,
+  type ReferenceControlScores,
+  type ReferenceTrajectory,
+  referenceControlStep,
+} from "./reference-control-step.ts";
 export { type ReferenceLoss, referenceLoss } from "./reference-loss.ts";
 export { builtInRewards } from "./rewards/built-in.ts";
 export {

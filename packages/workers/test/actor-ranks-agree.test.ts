@@ -2,67 +2,20 @@
 import type { Episode, EpisodeGroup, Weights } from "@treadle/contracts";
 import { createRandom, momentsOf, standardiser } from "@treadle/learning";
 import { makeEpisode } from "@treadle/learning/testing";
-import type { Source, WorkerContext } from "@treadle/runtime";
+import type { Source } from "@treadle/runtime";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { momentsOverRanks } from "../src/actor/rank-moments.ts";
 import { ActorConfig, ActorWorker } from "../src/index.ts";
+import { contextOf } from "./support/context.ts";
+import { Group } from "./support/group.ts";
 
 const contextLength = 6;
 const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength, microBatchRows: 8, valueHead: true };
 
-type Brought = { readonly rank: number; readonly value: unknown };
-
-/** The messages of a group in one process: each collective ends when as many ranks as there are have come. */
-class Group {
-  readonly #worldSize: number;
-  #brought: Brought[] = [];
-  #waiting: ((all: readonly Brought[]) => void)[] = [];
-
-  constructor(worldSize: number) {
-    this.#worldSize = worldSize;
-  }
-
-  messagesOf(rank: number) {
-    const meet = async <T>(value: T): Promise<T[]> => {
-      const all = await this.#meet({ rank, value });
-      return [...all].sort((a, b) => a.rank - b.rank).map((one) => one.value as T);
-    };
-    return {
-      allReduceSum: async (values: Float32Array) => {
-        const parts = await meet(values);
-        return values.map((_, at) => parts.reduce((total, own) => total + (own[at] as number), 0));
-      },
-      gather: async <T>(value: T) => {
-        const parts = await meet(value);
-        return rank === 0 ? parts : undefined;
-      },
-      broadcast: async <T>(value: T) => (await meet(value))[0] as T,
-    };
-  }
-
-  #meet(brought: Brought): Promise<readonly Brought[]> {
-    return new Promise((resolve) => {
-      this.#brought.push(brought);
-      this.#waiting.push(resolve);
-      if (this.#brought.length < this.#worldSize) return;
-      const [all, waiting] = [this.#brought, this.#waiting];
-      this.#brought = [];
-      this.#waiting = [];
-      for (const each of waiting) each(all);
-    });
-  }
-}
-
 async function actor(config: object, rank: number, worldSize: number, group = new Group(worldSize)) {
-  const context = {
-    config: ActorConfig.parse({ model, learningRate: 0.01, ...config }),
-    ...{ component: "actor", rank, worldSize, seed: 1 },
-    devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }) },
-    messages: group.messagesOf(rank),
-    timer: () => ({ [Symbol.dispose]: () => {} }),
-  } as unknown as WorkerContext<ActorConfig>;
-  const worker = new ActorWorker(context);
+  const parsed = ActorConfig.parse({ model, learningRate: 0.01, ...config });
+  const worker = new ActorWorker(contextOf(parsed, "actor", { rank, group }));
   await worker.setup();
   return worker;
 }
@@ -183,6 +136,14 @@ test("rewards of 1000 ± 0.1 on two ranks have the advantages that they have on 
   const reported = await Promise.all(ranks.map((rank, index) => rank.train(shares[index] as Source<EpisodeGroup>)));
   for (const own of reported) expect(own.gradNorm).toBeCloseTo(gradNorm as number, 4);
   expect(gradNorm).toBeGreaterThan(0.01);
+});
+
+test("metrics count by one beyond 2^24, whatever part of them is on which rank", async () => {
+  const rewarded = (reward: number) => sourceOf([[{ promptId: "one", episodes: [makeEpisode({ reward })] }]]);
+  const group = new Group(2);
+  const ranks = await Promise.all([0, 1].map((rank) => actor({ algorithm: { name: "grpo" } }, rank, 2, group)));
+  const reported = await Promise.all(ranks.map((each, rank) => each.train(rewarded(rank === 0 ? 2 ** 24 : 1))));
+  for (const { reward } of reported) expect(reward).toBe((2 ** 24 + 1) / 2);
 });
 
 test("what inference has rescored is weighted, cut at the cap, and the share of that is reported", async () => {

@@ -80,12 +80,16 @@ export class Messenger {
     );
   }
 
-  /** Every rank of the group calls it with as many numbers; all get the element-wise sum, bit for bit the same. */
-  async allReduceSum(values: Float32Array): Promise<Float32Array> {
+  /**
+   * Every rank of the group calls it with as many numbers; all get the element-wise sum, bit for bit the same. Sums have the
+   * precision of the array: beyond 2^24 float32 no longer counts by one.
+   */
+  async allReduceSum<T extends Float32Array | Float64Array>(values: T): Promise<T> {
     if (this.#worldSize === 1) return values;
     const parts = await this.gather(values);
     if (!parts) return this.broadcast(values);
-    const sum = Float32Array.from(parts[0] as Float32Array);
+    const sum = values.slice() as T;
+    sum.set(parts[0] as T);
     for (const part of parts.slice(1)) {
       if (part.length !== sum.length) {
         throw new TreadleError(

@@ -142,6 +142,14 @@ describe("collectives", () => {
     }
   });
 
+  test("numbers of float64 are summed as such: beyond 2^24 they still count by one", async () => {
+    const all = group(3);
+    const own = all.map((_, rank) => Float64Array.of(rank === 0 ? 2 ** 24 : 1));
+    const sums = await Promise.all(all.map((each, rank) => each.allReduceSum(own[rank] as Float64Array)));
+    for (const sum of sums) expect(sum).toEqual(Float64Array.of(2 ** 24 + 2));
+    expect(own[0]).toEqual(Float64Array.of(2 ** 24));
+  });
+
   test("ranks that sum different numbers of values are told", async () => {
     const all = group(2);
     const [root] = await Promise.allSettled(

@@ -198,13 +198,8 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   async #sumOverRanks(totals: TrainingTotals): Promise<void> {
     if (this.worldSize === 1) return;
     using _ = this.timer("all-reduce");
-    const gradients = this.engine.gradients();
-    const both = new Float32Array(gradients.length + TrainingTotals.length);
-    both.set(gradients);
-    both.set(totals.toArray(), gradients.length);
-    const sum = await this.messages.allReduceSum(both);
-    this.engine.setGradients(sum.slice(0, gradients.length));
-    totals.fromArray(sum.subarray(gradients.length));
+    this.engine.setGradients(await this.messages.allReduceSum(this.engine.gradients()));
+    totals.fromArray(await this.messages.allReduceSum(totals.toArray()));
   }
 
   /** A step without anything to learn from still is one: the version moves on, the weights do not. */

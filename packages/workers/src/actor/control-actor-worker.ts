@@ -1,4 +1,4 @@
-import { TreadleError } from "@treadle/contracts";
+import { type LossMetrics, TreadleError } from "@treadle/contracts";
 import { ActorCriticConfig, ActorCriticEngine } from "@treadle/engines";
 import { createRandom, generalisedAdvantages, minibatchesOf, momentsOf, standardiser } from "@treadle/learning";
 import type { Source } from "@treadle/runtime";
@@ -17,7 +17,10 @@ export const ControlActorConfig = z.strictObject({
   discount: z.number().min(0).max(1),
   lambda: z.number().min(0).max(1),
   clip: z.number().positive(),
+  /** of half the squared error between value and return */
   valueCoefficient: z.number().nonnegative(),
+  /** how far a value may move from the collected one before moving further stops paying; absent means any distance */
+  valueClip: z.number().positive().optional(),
   entropyCoefficient: z.number().nonnegative(),
   /** of Adam: how slowly its estimate of squared gradients forgets; papers and libraries have 0.999 */
   beta2: z.number().min(0).lt(1).default(0.99),
@@ -25,6 +28,9 @@ export const ControlActorConfig = z.strictObject({
   maxStaleness: z.int().nonnegative().default(0),
 });
 export type ControlActorConfig = z.infer<typeof ControlActorConfig>;
+
+/** Reported as means over the rows of all ranks. */
+const averaged = ["loss", "kl", "clipFraction", "entropy", "valueLoss"] as const;
 
 type Row = { trajectory: Trajectory; time: number; advantage: number; return: number };
 
@@ -54,39 +60,34 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     const rows = collected.flatMap((trajectory) => rowsOf(trajectory, this.config));
     await this.#normalise(rows);
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
-    const sums = { kl: 0, clipFraction: 0, valueLoss: 0, weight: 0 };
+    const minibatches = [...minibatchesOf(rows, this.config, random)];
+    const counts = await this.messages.allReduceSum(Float64Array.from(minibatches, ({ length }) => length));
     using _compute = this.timer("forward-backward");
-    for (const part of minibatchesOf(rows, this.config, random)) await this.#step(part, sums);
+    const steps: LossMetrics[] = [];
+    for (const [index, minibatch] of minibatches.entries()) steps.push(await this.#step(minibatch, counts[index] ?? 0));
     this.published = this.engine.exportWeights();
-    const weight = Math.max(1, sums.weight);
-    return {
-      kl: sums.kl / weight,
-      clipFraction: sums.clipFraction / weight,
-      valueLoss: sums.valueLoss / weight,
-      policyVersion: this.engine.policyVersion,
-    };
+    const own = Float64Array.from(["weight", ...averaged] as const, (name) =>
+      steps.reduce((total, sums) => total + sums[name], 0),
+    );
+    const [weight = 0, ...sums] = await this.messages.allReduceSum(own);
+    const means = averaged.map((name, at) => [name, sums[at]! / Math.max(1, weight)] as const);
+    return { ...Object.fromEntries(means), policyVersion: this.engine.policyVersion };
   }
 
-  async #step(rows: readonly Row[], sums: Record<"kl" | "clipFraction" | "valueLoss" | "weight", number>) {
-    const { clip, valueCoefficient, entropyCoefficient, learningRate, maxGradNorm, beta2 } = this.config;
+  /** Returns the sums over this rank's rows; `count` are those of all ranks. */
+  async #step(rows: readonly Row[], count: number): Promise<LossMetrics> {
+    const { clip, learningRate, maxGradNorm, beta2 } = this.config;
+    let metrics: LossMetrics = { weight: 0, loss: 0, kl: 0, clipFraction: 0, entropy: 0, valueLoss: 0 };
     if (rows.length > 0) {
-      const loss = { clipLow: clip, clipHigh: clip, valueCoefficient, entropyCoefficient };
-      const metrics = await this.engine.forwardBackward(toBatch(rows, this.config.model), loss);
-      for (const name of ["kl", "clipFraction", "valueLoss", "weight"] as const) sums[name] += metrics[name];
+      const { valueCoefficient, valueClip, entropyCoefficient } = this.config;
+      const loss = { clipLow: clip, clipHigh: clip, valueCoefficient, valueClip, entropyCoefficient };
+      metrics = await this.engine.forwardBackward(toBatch(rows, this.config.model), loss);
     }
-    let count = rows.length;
-    if (this.worldSize > 1) {
-      const gradients = this.engine.gradients();
-      const both = new Float32Array(gradients.length + 1);
-      both.set(gradients);
-      both[gradients.length] = count;
-      const sum = await this.messages.allReduceSum(both);
-      this.engine.setGradients(sum.slice(0, gradients.length));
-      count = sum[gradients.length] ?? 0;
-    }
+    if (this.worldSize > 1) this.engine.setGradients(await this.messages.allReduceSum(this.engine.gradients()));
     const scale = count > 0 ? 1 / count : 0;
     const step = { learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0, beta2 };
     await this.engine.optimStep(step);
+    return metrics;
   }
 
   /** W2. Every optimiser step is a version, and a call takes `epochs * minibatches` of them. */

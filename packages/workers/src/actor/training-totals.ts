@@ -37,8 +37,6 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
   importance = 0;
   truncatedTokens = 0;
 
-  static readonly length: number = names.length;
-
   observe(groups: readonly EpisodeGroup[]): void {
     for (const { episodes } of groups) {
       this.groups++;
@@ -71,11 +69,11 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
     for (const name of names) this[name] += other[name];
   }
 
-  toArray(): Float32Array {
-    return Float32Array.from(names, (name) => this[name]);
+  toArray(): Float64Array {
+    return Float64Array.from(names, (name) => this[name]);
   }
 
-  fromArray(values: Float32Array): void {
+  fromArray(values: Float64Array): void {
     names.forEach((name, index) => {
       this[name] = values[index] as number;
     });

@@ -1,17 +1,18 @@
 import type { WorkerContext } from "@treadle/runtime";
+import { Group } from "./group.ts";
 
-/** What a worker is told when no run is around it; its devices are always free. */
-export function contextOf<C>(config: C, component: string): WorkerContext<C> {
+/** What a worker is told when no run is around it; its devices are always free. Alone, unless it is a rank of a group. */
+export function contextOf<C>(config: C, component: string, { rank = 0, group = new Group(1) } = {}): WorkerContext<C> {
   const silent = () => {};
   return {
     config,
     component,
-    rank: 0,
-    worldSize: 1,
+    rank,
+    worldSize: group.worldSize,
     seed: 3,
     log: { info: silent, warn: silent, error: silent, debug: silent },
     devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }) },
-    messages: {},
+    messages: group.messagesOf(rank),
     timer: () => ({ [Symbol.dispose]: silent }),
     tracer: { now: () => performance.now(), complete: silent, counter: silent },
   } as unknown as WorkerContext<C>;
