@@ -204,7 +204,7 @@ export const CheckpointsConfig = z.strictObject({
   keepLast: z.int().positive().default(3),
   /** best checkpoints that are kept besides */
   keepBest: z.int().nonnegative().default(1),
-  /** the reported metric by which `best` is chosen; higher is better */
+  /** the reported metric by which the best checkpoints are chosen, higher is better; those of steps that do not report it are none, and the run says so when it removes one */
   bestBy: z.string().default("accuracy"),
 });
 

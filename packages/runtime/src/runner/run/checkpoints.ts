@@ -26,8 +26,12 @@ export class Checkpoints {
     return step % this.#policy.everySteps === 0;
   }
 
-  /** Copies the states beside their place and renames the folder, then removes what the policy does not keep. */
-  async write(step: number, states: Readonly<Record<string, string>>, score: number | undefined): Promise<string> {
+  /** Copies the states beside their place and renames the folder, then removes, and returns, what the policy does not keep. */
+  async write(
+    step: number,
+    states: Readonly<Record<string, string>>,
+    score: number | undefined,
+  ): Promise<{ readonly path: string; readonly removed: readonly CheckpointNote[] }> {
     const path = join(this.#folder, `step-${String(step).padStart(6, "0")}`);
     const beside = `${path}${partial}`;
     await this.#removePartial();
@@ -46,8 +50,7 @@ export class Checkpoints {
         throw error;
       }
     });
-    await this.#prune();
-    return path;
+    return { path, removed: await this.#prune() };
   }
 
   async list(): Promise<(CheckpointNote & { path: string })[]> {
@@ -73,11 +76,29 @@ export class Checkpoints {
     }
   }
 
-  async #prune(): Promise<void> {
+  async #prune(): Promise<CheckpointNote[]> {
     const notes = await this.list();
-    for (const note of notes)
-      if (!keptCheckpoints(notes, this.#policy).has(note.step)) await rm(note.path, { recursive: true });
+    const kept = keptCheckpoints(notes, this.#policy);
+    const removed = notes.filter((note) => !kept.has(note.step));
+    for (const { path } of removed) await rm(path, { recursive: true });
+    return removed;
   }
+}
+
+/** What to say when a checkpoint goes that could not be the best because nothing says how good it is; undefined when none did. */
+export function unscoredWarning(
+  removed: readonly CheckpointNote[],
+  { bestBy, keepBest }: Pick<RuntimeConfig["checkpoints"], "bestBy" | "keepBest">,
+  lastMetrics: Readonly<Record<string, number>>,
+): string | undefined {
+  const unscored = removed.find(({ score }) => score === null);
+  if (!unscored || keepBest === 0) return undefined;
+  const reported = Object.keys(lastMetrics).map((name) => `'${name}'`);
+  return (
+    `the checkpoint of step '${unscored.step}' is removed and was never compared with others: its step did not report ` +
+    `'${bestBy}' (checkpoints.bestBy); the last step reported ${reported.join(", ") || "nothing"}; set checkpoints.bestBy ` +
+    `to what every step of checkpoints.everySteps reports, or checkpoints.keepBest to 0`
+  );
 }
 
 /** The steps whose checkpoints stay: the last `keepLast` and the `keepBest` with the highest score, later ones first among equals. */

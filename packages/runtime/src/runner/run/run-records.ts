@@ -6,6 +6,7 @@
 import { basename, join } from "node:path";
 import { type Plan, type RunSummary, TreadleError } from "@treadle/contracts";
 import { readMetrics } from "@treadle/observe";
+import { unscoredWarning } from "./checkpoints.ts";
 import type { OpenedRun } from "./open-run.ts";
 import { RunTally } from "./run-tally.ts";
 import type { CommittedStep } from "./step-tracker.ts";
@@ -15,6 +16,7 @@ export class RunRecords {
   readonly #tally = new RunTally();
   #lastCheckpoint = 0;
   #keptPlan: Plan | undefined;
+  #hasWarned = false;
 
   constructor(run: OpenedRun) {
     this.#run = run;
@@ -142,8 +144,12 @@ export class RunRecords {
     if (Object.keys(step.state).length === 0 || this.#lastCheckpoint === step.step) return;
     this.#lastCheckpoint = step.step;
     const score = step.metrics[config.checkpoints.bestBy];
-    const path = await checkpoints.write(step.step, states.absolute(step.state), score);
+    const { path, removed } = await checkpoints.write(step.step, states.absolute(step.state), score);
     await kept?.syncFolder("checkpoints", path);
     emit({ type: "checkpoint", atMs: Date.now(), step: step.step, path });
+    const warning = this.#hasWarned ? undefined : unscoredWarning(removed, config.checkpoints, step.metrics);
+    if (warning === undefined) return;
+    this.#hasWarned = true;
+    emit({ type: "log", atMs: Date.now(), worker: "runner", line: warning, level: "warn" });
   }
 }

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { Checkpoints, keptCheckpoints } from "../../../src/runner/run/checkpoints.ts";
+import { Checkpoints, keptCheckpoints, unscoredWarning } from "../../../src/runner/run/checkpoints.ts";
 
 let folder: string;
 beforeEach(async () => {
@@ -60,6 +60,25 @@ test("writes, lists and prunes, and survives what a kill leaves behind", async (
   ]);
   expect(await readFile(join(folder, "step-000004", "actor.state"), "utf8")).toBe("state");
   expect((await readdir(folder)).filter((name) => name.endsWith(".partial"))).toEqual([]);
+});
+
+test("a checkpoint that goes without ever having been compared is named, with what could be compared", async () => {
+  const checkpoints = new Checkpoints(folder, policy);
+  const file = join(folder, "actor.7.state");
+  await writeFile(file, "state");
+  const metrics = { reward: 1, loss: 0 };
+  const warningAt = async (step: number, score: number | undefined, own = policy) =>
+    unscoredWarning((await checkpoints.write(step, { actor: file }, score)).removed, own, metrics);
+  expect(await warningAt(2, undefined)).toBeUndefined(); // it is one of the last
+  expect(await warningAt(4, undefined)).toBeUndefined();
+  expect(await warningAt(6, 0.5)).toBe(
+    "the checkpoint of step '2' is removed and was never compared with others: its step did not report 'accuracy' " +
+      "(checkpoints.bestBy); the last step reported 'reward', 'loss'; set checkpoints.bestBy to what every step of " +
+      "checkpoints.everySteps reports, or checkpoints.keepBest to 0",
+  );
+  expect(await warningAt(8, 0.4, { ...policy, keepBest: 0 })).toBeUndefined(); // nobody asked for a best one
+  expect(await warningAt(10, 0.3)).toBeUndefined();
+  expect(await warningAt(12, 0.2)).toBeUndefined(); // it was worse than the best
 });
 
 test("a checkpoint whose note is damaged is no checkpoint, and stops no other", async () => {
