@@ -1,8 +1,13 @@
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
+import { ActorCriticEngine } from "@treadle/engines";
 import { Worker, type WorkerGroup } from "@treadle/runtime";
+import { ControlActorConfig, ControlActorWorker } from "@treadle/workers";
 import { afterEach, describe, expect, test } from "vitest";
+import { writeState } from "../../packages/runtime/src/author/state-file.ts";
 import { isAlive, pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { BrokenWorker } from "../support/workers/broken.ts";
 import { Numbers, ProbeWorker } from "../support/workers/probe.ts";
@@ -107,6 +112,31 @@ describe("a worker that cannot begin", () => {
     for (let cause = error.cause as Error | undefined; cause; cause = cause.cause as Error | undefined)
       causes.push(cause.message);
     expect(causes).toEqual(["no engine here", "the driver is missing"]);
+    expect(events.filter(({ type }) => type === "worker-died")).toHaveLength(1);
+  });
+
+  test("a state with numbers that are none is refused by file and tensor, and trains nothing", async () => {
+    const { cluster, folder, events } = await start({ cluster: { devices: 1 } });
+    const size = { observationSize: 1, actionSize: 1, hidden: [2] };
+    const engine = await ActorCriticEngine.create(size);
+    const state = engine.save();
+    await engine.close();
+    const weights = state.length - 32 - 12 * engine.numParameters;
+    new DataView(state.buffer).setFloat32(weights, Number.NaN, true);
+    state.set(createHash("sha256").update(state.subarray(0, -32)).digest(), state.length - 32);
+    const path = join(folder, "actor.1.state");
+    await writeState(path, state);
+    cluster.restoreStates({ actor: path });
+    const step = { epochs: 1, minibatches: 1, learningRate: 0.1, maxGradNorm: 1, discount: 1, lambda: 1 };
+    const loss = { clip: 0.2, valueCoefficient: 1, entropyCoefficient: 0 };
+    const config = ControlActorConfig.parse({ model: size, ...step, ...loss });
+    const actor = await cluster.launch(ControlActorWorker, config, { name: "actor" });
+    const error = await thrownBy(actor.weights());
+    expect(error.code).toBe("worker.setup-failed");
+    expect(error.message).toContain(`'actor/0' could not be set up from the state '${path}'`);
+    expect(error.message).toContain(
+      "its weights of 'actor.0.matrix' have 'NaN' at '0' where finite numbers are allowed",
+    );
     expect(events.filter(({ type }) => type === "worker-died")).toHaveLength(1);
   });
 

@@ -44,7 +44,10 @@ export function encodeCheckpoint(parameters: Parameters, optimiser: Optimiser, p
   return bytes;
 }
 
-/** All or nothing: throws `checkpoint.corrupt` before anything changed. Returns the policy version. */
+/**
+ * All or nothing: throws `checkpoint.corrupt` before anything changed, also for numbers from which no step would lead back
+ * to finite weights. Returns the policy version.
+ */
 export function decodeCheckpoint(bytes: Uint8Array, parameters: Parameters, optimiser: Optimiser): number {
   const refuse = (what: string, cause?: unknown): never => {
     throw new TreadleError(
@@ -71,11 +74,23 @@ export function decodeCheckpoint(bytes: Uint8Array, parameters: Parameters, opti
     refuse("it holds parameters of another model");
   }
   if (body.length !== 8 + headerBytes + 12 * parameters.size) refuse(`it has '${bytes.length}' bytes`);
-  let offset = 8 + headerBytes;
-  for (const part of [parameters.values, optimiser.first, optimiser.second]) {
-    new Uint8Array(part.buffer, part.byteOffset, part.byteLength).set(body.subarray(offset, offset + part.byteLength));
-    offset += part.byteLength;
+  // A copy, because what comes before need not leave float32 where it may be read.
+  const numbers = new Float32Array(new Uint8Array(body.subarray(8 + headerBytes)).buffer);
+  const parts = [
+    { name: "weights", into: parameters.values, least: Number.NEGATIVE_INFINITY },
+    { name: "first moments", into: optimiser.first, least: Number.NEGATIVE_INFINITY },
+    { name: "second moments", into: optimiser.second, least: 0 },
+  ].map((part, index) => ({ ...part, from: numbers.subarray(index * parameters.size, (index + 1) * parameters.size) }));
+  for (const { name, from, least } of parts) {
+    const at = from.findIndex((value) => !(Number.isFinite(value) && value >= least));
+    if (at < 0) continue;
+    const tensor = parameters.layout.findLast(({ offset }) => offset <= at)!;
+    const allowed = least === 0 ? "finite numbers from 0 on" : "finite numbers";
+    refuse(
+      `its ${name} of '${tensor.name}' have '${from[at]}' at '${at - tensor.offset}' where ${allowed} are allowed`,
+    );
   }
+  for (const { from, into } of parts) into.set(from);
   optimiser.steps = header.steps;
   optimiser.zero();
   parameters.changes++;

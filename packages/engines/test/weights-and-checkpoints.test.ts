@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { Sampling } from "@treadle/contracts";
 import { sealWeights, TransformerEngine } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -113,6 +114,34 @@ describe("a checkpoint", () => {
     }
     expect(engine.exportWeights()).toEqual(before);
     await Promise.all([engine.close(), other.close()]);
+  });
+});
+
+describe("a checkpoint whose checksum is right", () => {
+  test.each([
+    ["weights", Number.NaN, 0, "finite numbers"],
+    ["weights", Number.POSITIVE_INFINITY, 0, "finite numbers"],
+    ["first moments", Number.NEGATIVE_INFINITY, 1, "finite numbers"],
+    ["second moments", Number.NaN, 2, "finite numbers from 0 on"],
+    ["second moments", -1, 2, "finite numbers from 0 on"],
+  ])("is refused with %s of %s, by tensor and place, and changes nothing", async (what, value, part, allowed) => {
+    const engine = await smallTransformer();
+    const before = engine.save();
+    const { parameters } = trained.exportWeights();
+    const [first, second] = parameters as [(typeof parameters)[number], (typeof parameters)[number]];
+    const saved = trained.save();
+    const start = saved.length - 32 - 12 * trained.numParameters;
+    const at = part * trained.numParameters + first.data.length + 1;
+    new DataView(saved.buffer).setFloat32(start + 4 * at, value, true);
+    saved.set(createHash("sha256").update(saved.subarray(0, -32)).digest(), saved.length - 32);
+    await expect(engine.load(saved)).rejects.toMatchObject({
+      code: "checkpoint.corrupt",
+      message: expect.stringContaining(
+        `its ${what} of '${second.name}' have '${value}' at '1' where ${allowed} are allowed`,
+      ),
+    });
+    expect(engine.save()).toEqual(before);
+    await engine.close();
   });
 });
 

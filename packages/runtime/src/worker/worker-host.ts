@@ -158,17 +158,20 @@ class WorkerHost {
       step: () => currentCall()?.step,
     };
     let memoryBytes = 0;
+    let from = "";
     try {
       this.#worker = new this.#class(context);
       await this.#worker.setup();
       const saved = statePath === undefined ? state : await readState(statePath);
+      if (statePath !== undefined) from = ` from the state '${statePath}'`;
       if (saved !== undefined) await this.#worker.restore(saved);
+      from = "";
       memoryBytes = this.#worker.memoryBytes();
       await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
     } catch (cause) {
       throw new TreadleError(
         "worker.setup-failed",
-        `worker '${this.#name}' could not be set up: ${(cause as Error).message}`,
+        `worker '${this.#name}' could not be set up${from}: ${(cause as Error).message}`,
         {
           cause,
           origin: { worker: this.#name, node: boot.node },
