@@ -15,7 +15,7 @@ import { benchScale } from "./runtime/scale.ts";
 import { benchSmallItems } from "./runtime/small-items.ts";
 import { benchStart } from "./runtime/start.ts";
 import { benchStepShare } from "./runtime/step-share.ts";
-import { benchSimulation } from "./simulation.ts";
+import { benchCore, benchSimulation } from "./simulation.ts";
 import { benchTrajectories } from "./trajectories.ts";
 import { benchTransport } from "./transport/transport.ts";
 
@@ -40,6 +40,7 @@ export const measurements: Readonly<
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],
   "actions-overhead": benchOverhead,
   "actions-replay": benchReplay,
+  core: benchCore,
   simulation: benchSimulation,
   trajectories: benchTrajectories,
 };

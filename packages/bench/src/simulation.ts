@@ -1,5 +1,5 @@
-/** What simulating costs: a thousand devices, three components, ten steps. */
-import { Profile } from "@treadle/contracts";
+/** What deciding and simulating cost: up to a thousand devices, three components. */
+import { type Plan, Profile } from "@treadle/contracts";
 import { resolvePlacement } from "@treadle/planner";
 import { simulate } from "@treadle/simulation";
 import { type BenchRow, row } from "./row.ts";
@@ -18,22 +18,73 @@ const placements = {
   hybrid: { rollout: "0-511", "inference,actor": "512-1023" },
 } as const;
 
-/** Processor time, so that what else runs here counts less. Some seconds in all. */
-export function* benchSimulation(): Generator<BenchRow> {
-  const devices = Array.from({ length: numDevices }, (_, index) => {
+/** What a run's decisions cost, whoever asks for them: `RunnerState` and the simulated processes that feed it. */
+export function* benchCore(): Generator<BenchRow> {
+  const inTurn = (count: number) => placed("temporal", count, {});
+  const inFlow = (count: number) => {
+    const [second, third] = [count / 2, (count * 3) / 4];
+    const explicit = {
+      rollout: `0-${second - 1}`,
+      inference: `${second}-${third - 1}`,
+      actor: `${third}-${count - 1}`,
+    };
+    return placed("spatial", count, explicit);
+  };
+  for (const [mode, plan, few, many] of [
+    ["temporal", inTurn, 22, 342],
+    ["spatial", inFlow, 64, 1024],
+  ] as const) {
+    const [profile, small] = plan(few);
+    stepOf(profile, small); // compiled code, as in a run that lasts
+    const fewer = stepOf(profile, small);
+    const more = stepOf(...plan(many));
+    yield row({
+      name: `a step of ${fewer.ranks} ranks decided, ${mode}`,
+      value: fewer.ms,
+      unit: "ms",
+      notMeasured: "messages",
+    });
+    yield row({
+      name: `a step of ${more.ranks} ranks decided, ${mode}`,
+      value: more.ms,
+      unit: "ms",
+      baseline: (fewer.ms * more.ranks) / fewer.ranks,
+      against: `${more.ranks} ranks at what each of ${fewer.ranks} costs`,
+      notMeasured: "messages; ranks that hold one state together",
+    });
+  }
+}
+
+/** Milliseconds of processor time a step. */
+function stepOf(profile: Profile, plan: Plan): { readonly ms: number; readonly ranks: number } {
+  const before = process.cpuUsage();
+  const { components } = simulate({ profile, plan, steps, seed: 1 });
+  const { user, system } = process.cpuUsage(before);
+  const ranks = Object.values(components).reduce((sum, component) => sum + component.ranks, 0);
+  return { ms: (user + system) / 1e3 / steps, ranks };
+}
+
+function placed(mode: "temporal" | "spatial" | "hybrid", count: number, explicit: Readonly<Record<string, string>>) {
+  const profile = chainOf(count * 4);
+  const devices = Array.from({ length: count }, (_, index) => {
     return { id: `gpu:${index}`, index, node: "virtual", kind: "gpu", memoryBytes: Number.MAX_SAFE_INTEGER };
   });
+  const plan = resolvePlacement({
+    mode,
+    components: stages.map(({ name }) => ({ name })),
+    ...(mode === "temporal" ? {} : { explicit }),
+    devices,
+    batchItems: profile.graph.batch,
+    granularity: mode === "temporal" ? "all" : 1,
+    maxStaleness: 0,
+  });
+  return [profile, plan] as const;
+}
+
+/** Processor time, so that what else runs here counts less. Some seconds in all. */
+export function* benchSimulation(): Generator<BenchRow> {
   for (const mode of ["temporal", "spatial", "hybrid"] as const) {
-    const profile = chainOf(numDevices * 4);
-    const plan = resolvePlacement({
-      mode,
-      components: stages.map(({ name }) => ({ name })),
-      ...(mode === "temporal" ? {} : { explicit: placements[mode] }),
-      devices,
-      batchItems: profile.graph.batch,
-      granularity: mode === "temporal" ? "all" : 1,
-      maxStaleness: 0,
-    });
+    const [profile, plan] = placed(mode, numDevices, placements[mode]);
     const before = process.cpuUsage();
     const { totalSeconds, components } = simulate({ profile, plan, steps, seed: 1 });
     const { user, system } = process.cpuUsage(before);

@@ -21,11 +21,15 @@ export type CallRecord = {
   readonly gang: string | undefined;
   readonly consumes: readonly string[];
   readonly produces: readonly string[];
+  /** Equal for calls which the same calls precede, whatever their devices. */
+  readonly kind: string;
   numTurns: number;
   hasEnqueued: boolean;
   isHolding: boolean;
   isWaiting: boolean;
   parked: { readonly stream: string; readonly on: "take" | "put" } | undefined;
+  /** The last search that came by. */
+  visit: number;
 };
 
 export function streamKey({ channel, stream }: StreamRef): string {
@@ -38,30 +42,38 @@ export class CallOrder {
   readonly #consumers = new Map<string, Set<CallRecord>>();
   readonly #onDevice = new Map<string, Set<CallRecord>>();
   readonly #gangs = new Map<string, Set<CallRecord>>();
-  /** By what is consumed; forgotten whenever a call opens or closes. */
-  readonly #ancestors = new Map<string, ReadonlySet<CallRecord>>();
+  /** by stream and then by a stream which its producers consume, how many open calls do so */
+  readonly #feeds = new Map<string, Map<string, number>>();
+  /** By what is consumed: every stream from which data comes. Forgotten when `#feeds` gains or loses a pair. */
+  readonly #upstream = new Map<string, ReadonlySet<string>>();
+  /** Calls which may depend on others than before, or which others may wait for no longer. */
+  readonly #changed = new Set<CallRecord>();
+  #isRewired = false;
 
   open(input: CallInput, devices: readonly string[]): void {
+    const consumes = input.consumes.map(streamKey).sort();
     const record: CallRecord = {
       call: input.call,
       worker: input.worker,
       devices,
       sequence: input.sequence,
       gang: input.gang,
-      consumes: input.consumes.map(streamKey).sort(),
+      consumes,
       produces: input.produces.map(streamKey),
+      kind: [input.sequence, ...consumes].join("\n\n"),
       numTurns: 0,
       hasEnqueued: false,
       isHolding: false,
       isWaiting: false,
       parked: undefined,
+      visit: 0,
     };
     this.#calls.set(record.call, record);
     for (const stream of record.produces) addTo(this.#producers, stream, record);
     for (const stream of record.consumes) addTo(this.#consumers, stream, record);
     for (const device of devices) addTo(this.#onDevice, device, record);
     if (record.gang !== undefined) addTo(this.#gangs, record.gang, record);
-    this.#ancestors.clear();
+    for (const to of record.produces) for (const from of consumes) this.#feed(to, from, 1);
   }
 
   close(record: CallRecord): void {
@@ -70,7 +82,8 @@ export class CallOrder {
     for (const stream of record.consumes) removeFrom(this.#consumers, stream, record);
     for (const device of record.devices) removeFrom(this.#onDevice, device, record);
     if (record.gang !== undefined) removeFrom(this.#gangs, record.gang, record);
-    this.#ancestors.clear();
+    for (const to of record.produces) for (const from of record.consumes) this.#feed(to, from, -1);
+    this.#changed.add(record);
   }
 
   /** The worker that serves the call runs elsewhere now. */
@@ -78,6 +91,20 @@ export class CallOrder {
     for (const device of record.devices) removeFrom(this.#onDevice, device, record);
     record.devices = devices;
     for (const device of devices) addTo(this.#onDevice, device, record);
+    this.#isRewired = true;
+  }
+
+  /** Said with every change of a record's fields, and of who holds what it asks for. */
+  changed(record: CallRecord): void {
+    this.#changed.add(record);
+  }
+
+  /** What has changed since this was last asked; undefined when any call may precede any other now. */
+  takeChanges(): CallRecord[] | undefined {
+    const changed = this.#isRewired ? undefined : [...this.#changed];
+    this.#changed.clear();
+    this.#isRewired = false;
+    return changed;
   }
 
   get(call: string): CallRecord | undefined {
@@ -92,15 +119,19 @@ export class CallOrder {
     return record.gang === undefined ? [record] : (this.#gangs.get(record.gang) ?? []);
   }
 
+  gangSizeOf(record: CallRecord): number {
+    return record.gang === undefined ? 1 : (this.#gangs.get(record.gang)?.size ?? 0);
+  }
+
   /** The calls that must use a device of `scope` before `record` may, circles through data not considered. */
   *predecessors(record: CallRecord, scope: readonly string[]): Generator<{ call: CallRecord; device: string }> {
     if (record.consumes.length === 0) return;
-    let ancestors: ReadonlySet<CallRecord> | undefined;
+    let upstream: ReadonlySet<string> | undefined;
     for (const device of scope) {
       for (const other of this.#onDevice.get(device) ?? []) {
         if (other.sequence >= record.sequence || hasHadTurn(other)) continue;
-        ancestors ??= this.#ancestorsOf(record);
-        if (ancestors.has(other)) yield { call: other, device };
+        upstream ??= this.#upstreamOf(record);
+        if (other.produces.some((stream) => upstream?.has(stream))) yield { call: other, device };
       }
     }
   }
@@ -112,30 +143,38 @@ export class CallOrder {
   }
 
   /** Everybody a parked call may depend on: fellow consumers too, for what they have not acknowledged. */
-  *awaitedBy(record: CallRecord): Generator<CallRecord> {
-    yield* this.suppliersOf(record);
-    if (record.parked?.on === "take") yield* this.#consumers.get(record.parked.stream) ?? [];
+  awaitedBy(record: CallRecord): ReadonlySet<CallRecord>[] {
+    const fellows = record.parked?.on === "take" ? this.#consumers.get(record.parked.stream) : undefined;
+    return [this.suppliersOf(record), fellows ?? new Set()];
   }
 
-  #ancestorsOf(record: CallRecord): ReadonlySet<CallRecord> {
+  #upstreamOf(record: CallRecord): ReadonlySet<string> {
     const key = record.consumes.join("\n\n");
-    const known = this.#ancestors.get(key);
+    const known = this.#upstream.get(key);
     if (known) return known;
-    const found = new Set<CallRecord>();
-    const streams = new Set(record.consumes);
-    for (const stream of streams) {
-      for (const producer of this.#producers.get(stream) ?? []) {
-        if (found.has(producer)) continue;
-        found.add(producer);
-        for (const next of producer.consumes) streams.add(next);
-      }
-    }
-    this.#ancestors.set(key, found);
+    const found = new Set(record.consumes);
+    for (const stream of found) for (const from of this.#feeds.get(stream)?.keys() ?? []) found.add(from);
+    this.#upstream.set(key, found);
     return found;
+  }
+
+  #feed(to: string, from: string, change: 1 | -1): void {
+    let feeds = this.#feeds.get(to);
+    if (!feeds) {
+      feeds = new Map();
+      this.#feeds.set(to, feeds);
+    }
+    const before = feeds.get(from) ?? 0;
+    if (before + change === 0) feeds.delete(from);
+    else feeds.set(from, before + change);
+    if (feeds.size === 0) this.#feeds.delete(to);
+    if (before > 0 && before + change > 0) return;
+    this.#upstream.clear();
+    this.#isRewired = true;
   }
 }
 
-function hasHadTurn(call: CallRecord): boolean {
+export function hasHadTurn(call: CallRecord): boolean {
   if (call.isHolding) return false;
   return call.numTurns > 0 || (call.hasEnqueued && !call.isWaiting);
 }

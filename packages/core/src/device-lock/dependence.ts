@@ -17,6 +17,7 @@ export class Dependence {
   readonly #sources: DependenceSources;
   /** All calls that were looked at together share what they reach: enough to know whom none of them reaches. */
   readonly #known = new Map<CallRecord, ReadonlySet<Party>>();
+  #lastVisit = 0;
 
   constructor(sources: DependenceSources) {
     this.#sources = sources;
@@ -30,39 +31,58 @@ export class Dependence {
   reaches(call: CallRecord, party: Party): boolean {
     const shared = this.#known.get(call);
     if (shared && !shared.has(party)) return false;
-    const seen = new Set([call]);
-    const reached = this.#explore(seen);
-    for (const each of seen) if (each === call || !this.#known.has(each)) this.#known.set(each, reached);
-    return reached.has(party);
+    const { calls, parties } = this.#explore([call]);
+    for (const each of calls) if (each === call || !this.#known.has(each)) this.#known.set(each, parties);
+    return parties.has(party);
   }
 
-  anyReaches(calls: Iterable<CallRecord>, party: Party): boolean {
-    return this.#explore(new Set(calls)).has(party);
+  /** The parties on which any of the calls may depend. */
+  reachedFrom(calls: Iterable<CallRecord>): ReadonlySet<Party> {
+    return this.#explore(calls).parties;
   }
 
-  /** The parties with a member that asks, on which `calls` may depend; adds to `calls` whom they wait for. */
-  #explore(calls: Set<CallRecord>): Set<Party> {
+  /** The parties with a member that asks, on which the calls may depend, and these calls with all they wait for. */
+  #explore(starts: Iterable<CallRecord>): { readonly calls: CallRecord[]; readonly parties: Set<Party> } {
     const { order, members, holders } = this.#sources;
-    const reached = new Set<Party>();
+    this.#lastVisit += 1;
+    const visit = this.#lastVisit;
+    const calls: CallRecord[] = [];
+    const parties = new Set<Party>();
     const streams = new Set<string>();
-    const add = (next: CallRecord): void => {
-      if (next.parked || next.isWaiting) calls.add(next); // others depend on nobody
+    const kinds = new Map<Party, Set<string>>();
+    const start = (next: CallRecord): void => {
+      if (next.visit === visit) return;
+      next.visit = visit;
+      calls.push(next);
     };
+    const add = (next: CallRecord): void => {
+      if (next.parked || next.isWaiting) start(next); // others depend on nobody
+    };
+    for (const each of starts) start(each);
     for (const each of calls) {
       if (each.parked) {
         const key = `${each.parked.on} ${each.parked.stream}`;
-        if (!streams.has(key)) for (const next of order.awaitedBy(each)) add(next);
-        streams.add(key);
+        if (!streams.has(key)) {
+          streams.add(key);
+          for (const awaited of order.awaitedBy(each)) for (const next of awaited) add(next);
+        }
       }
       const member = members.get(each.call);
       if (member?.state !== "asking") continue;
       const { party } = member;
-      reached.add(party);
-      for (const next of order.gangOf(each)) if (!party.members.has(next.call)) add(next);
+      let known = kinds.get(party);
+      if (!known) {
+        known = new Set();
+        kinds.set(party, known);
+        parties.add(party);
+        for (const next of order.gangOf(each)) if (!party.members.has(next.call)) add(next);
+        const others = new Set(party.devices.map((device) => holders.get(device)));
+        for (const other of others) for (const { call: holder } of other?.members.values() ?? []) add(holder);
+      }
+      if (known.has(each.kind)) continue;
+      known.add(each.kind);
       for (const { call: first } of order.predecessors(each, party.devices)) add(first);
-      for (const device of party.devices)
-        for (const other of holders.get(device)?.members.values() ?? []) add(other.call);
     }
-    return reached;
+    return { calls, parties };
   }
 }

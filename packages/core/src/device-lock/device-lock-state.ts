@@ -109,6 +109,7 @@ export class DeviceLockState {
     const call = this.#order.get(input.call);
     if (!call || call.hasEnqueued) return [];
     call.hasEnqueued = true;
+    this.#order.changed(call);
     return this.#schedule.run([]);
   }
 
@@ -120,6 +121,7 @@ export class DeviceLockState {
     const call = this.#order.get(input.call);
     if (!call) return [];
     call.parked = { stream: streamKey(input.stream), on: input.on };
+    this.#order.changed(call);
     return this.#schedule.run([]);
   }
 
@@ -173,6 +175,7 @@ export class DeviceLockState {
     if (member?.state !== "active") return [this.#stale(input.token)];
     member.state = "lent";
     member.call.isHolding = false;
+    this.#order.changed(member.call);
     if (!member.party.has("active")) this.#members.lendOut(member.party);
     return this.#schedule.run([]);
   }
@@ -221,14 +224,14 @@ export class DeviceLockState {
   }
 
   /** L5: refuses every wait that has outlived its limit. `edges` says what workers wait for outside the lock. */
-  tick(input: { readonly nowMs: number; readonly edges?: readonly WaitEdge[] | undefined }): LockEffect[] {
+  tick(input: { readonly nowMs: number; readonly edges?: (() => readonly WaitEdge[]) | undefined }): LockEffect[] {
     const overdue = [...this.#members.byCall.values()].filter((member) => {
       return (
         member.requests.length > 0 && member.state === "asking" && input.nowMs - member.sinceMs >= member.timeoutMs
       );
     });
     if (overdue.length === 0) return [];
-    const edges = [...this.edges(), ...(input.edges ?? [])];
+    const edges = [...this.edges(), ...(input.edges?.() ?? [])];
     const out: LockEffect[] = [];
     for (const member of overdue) this.#members.refuse(member, lockTimeout(member, edges), out);
     return this.#schedule.run(out);
@@ -261,6 +264,7 @@ export class DeviceLockState {
         known.state = "asking";
         known.sinceMs = nowMs;
         call.isWaiting = true;
+        this.#order.changed(call);
         if (known.party.state === "held") this.#members.renew(known);
         else if (known.party.state === "lent") this.#members.asked.add(known.party);
       }
@@ -283,6 +287,9 @@ export class DeviceLockState {
     this.#parties.addMember(party, member);
     this.#members.byCall.set(id, member);
     call.isWaiting = true;
+    // Members of another kind see more devices now, and so, perhaps, more calls before them.
+    for (const each of party.members.values())
+      if (each === member || each.call.kind !== call.kind) this.#order.changed(each.call);
     const excess = this.#residency.excess(party.workers);
     if (excess) this.#members.refuse(member, outOfMemory(party.workers, excess), out);
     return this.#schedule.run(out);

@@ -56,6 +56,7 @@ export class LockMembers {
   gather(party: Party): void {
     const first = party.members.values().next().value;
     if (party.state !== "gathering" || !first) return;
+    if (this.order.gangSizeOf(first.call) > party.members.size) return;
     for (const call of this.order.gangOf(first.call)) if (!party.members.has(call.call)) return;
     this.parties.move(party, "waiting");
   }
@@ -66,6 +67,7 @@ export class LockMembers {
     if (member.state !== "asking") call.numTurns += 1;
     call.isHolding = false;
     call.isWaiting = false;
+    this.order.changed(call);
     this.byCall.delete(call.call);
     this.#byToken.delete(member.token);
     if (party.state === "preparing") {
@@ -114,6 +116,7 @@ export class LockMembers {
     member.state = "active";
     member.call.isWaiting = false;
     member.call.isHolding = true;
+    this.order.changed(member.call);
     this.residency.touch(member.worker);
   }
 

@@ -1,5 +1,6 @@
 /** Who goes next (L2), and the swaps that come before a grant (L4). The lock's state machine drives it. */
 import { TreadleError } from "@treadle/contracts";
+import { type CallRecord, hasHadTurn } from "./call-order.ts";
 import { Dependence } from "./dependence.ts";
 import type { LockMembers } from "./lock-members.ts";
 import type { LockEffect } from "./lock-messages.ts";
@@ -25,10 +26,13 @@ export class LockSchedule {
    */
   #mayReturn(party: Party): boolean {
     if (!party.has("asking")) return false;
+    const asked = new Set<ReadonlySet<CallRecord>>();
     for (const { call, state } of party.members.values()) {
       if (state !== "lent") continue;
       const suppliers = this.#members.order.suppliersOf(call);
-      if (suppliers.size > 0 && !this.#dependence.anyReaches(suppliers, party)) return false;
+      if (suppliers.size === 0 || asked.has(suppliers)) continue; // fellow ranks mostly wait for the same
+      asked.add(suppliers);
+      if (!this.#dependence.reachedFrom(suppliers).has(party)) return false;
     }
     return true;
   }
@@ -41,27 +45,29 @@ export class LockSchedule {
 
   /** Reserves for whoever may go now, and takes the next steps towards their grants. */
   run(out: LockEffect[]): LockEffect[] {
-    this.#dependence.forget();
-    for (const party of [...this.#members.parties.in("gathering")]) this.#members.gather(party);
+    const { parties } = this.#members;
+    this.#noteChanges();
+    for (const party of [...parties.in("gathering")]) this.#members.gather(party);
     for (const party of this.#members.asked) {
       if (party.state !== "lent" || !party.has("asking")) this.#members.asked.delete(party);
       else if (this.#mayReturn(party)) this.#wait(party);
     }
-    // Most wait for a device that is held; only the others need to be put in order.
-    const inLine = this.#members.parties.inLine();
-    if (inLine.length > 1) {
-      inLine.sort((a, b) => this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival);
-    }
     const claimed = new Set<string>();
     const started: Party[] = [];
-    for (const party of inLine) {
+    // Most wait for a device that is held, or for a call that goes first; only the others need to be put in order.
+    const line = this.#sorted(parties.inLine);
+    for (let at = 0; at < line.length; at++) {
+      const party = line[at] as Party;
       const { devices } = party;
-      const isFree = devices.every((device) => !this.#members.parties.holders.has(device) && !claimed.has(device));
+      const isFree = devices.every((device) => !parties.holders.has(device) && !claimed.has(device));
       const isOverdue = party.numBypassed >= this.#maxBypass;
-      if ((!isFree && !isOverdue) || !this.#mayGo(party, devices)) continue;
+      if ((!isFree && !isOverdue) || !this.#mayGo(party)) continue;
       if (isFree) {
-        this.#reserve(party, devices);
         started.push(party);
+        // Somebody further back may have waited for this.
+        const unblocked = this.#reserve(party, devices).filter((other) => parties.inLine.has(other));
+        const next = unblocked.filter((other) => this.#compare(party, other) < 0);
+        if (next.length > 0) line.splice(at + 1, line.length, ...this.#sorted([...line.slice(at + 1), ...next]));
       } else for (const device of devices) claimed.add(device);
     }
     // One plan for all that start together: what must leave for one may be all that another needs (L4).
@@ -74,26 +80,66 @@ export class LockSchedule {
     return out;
   }
 
+  #sorted(parties: Iterable<Party>): Party[] {
+    return [...parties].sort((a, b) => this.#compare(a, b));
+  }
+
+  #compare(a: Party, b: Party): number {
+    return this.#rank(a) - this.#rank(b) || a.sequence - b.sequence || a.arrival - b.arrival;
+  }
+
   #rank(party: Party): number {
     if (party.numBypassed >= this.#maxBypass) return 0;
     return party.reclaims ? 1 : 2;
   }
 
-  #mayGo(party: Party, devices: readonly string[]): boolean {
+  #mayGo(party: Party): boolean {
     if (party.reclaims) return true;
+    const { parties, order } = this.#members;
+    if (parties.isBlocked(party)) return false;
+    const kinds = new Set<string>();
     for (const { call } of party.members.values()) {
-      for (const first of this.#members.order.predecessors(call, devices))
-        if (!this.#dependence.reaches(first.call, party)) return false;
+      if (kinds.has(call.kind)) continue;
+      kinds.add(call.kind);
+      for (const first of order.predecessors(call, party.devices)) {
+        if (this.#dependence.reaches(first.call, party)) continue;
+        parties.block(party, first.call);
+        return false;
+      }
     }
     return true;
   }
 
-  #reserve(party: Party, devices: readonly string[]): void {
-    this.#members.parties.move(party, "preparing");
-    this.#members.parties.hold(party, devices);
+  /**
+   * Unblocks the parties of which another answer is possible. A call that blocks one may depend on it only once there is
+   * a new way from the call to the party. Every new way leads over a call that has changed, so it is enough to look at
+   * what these reach.
+   */
+  #noteChanges(): Party[] {
     this.#dependence.forget();
-    for (const other of this.#members.parties.waitingFor(devices))
-      if (other.arrival < party.arrival && this.#mayGo(other, other.devices)) this.#members.parties.passedOver(other);
+    const { parties, order } = this.#members;
+    const changed = order.takeChanges();
+    if (!parties.hasBlocked) return [];
+    const unblocked = new Set<Party>(changed === undefined ? parties.blocked : []);
+    for (const call of changed ?? [])
+      if (order.get(call.call) !== call || hasHadTurn(call))
+        for (const party of parties.blockedBy(call)) unblocked.add(party);
+    if (changed !== undefined && changed.length > 0)
+      for (const party of this.#dependence.reachedFrom(changed)) if (parties.isBlocked(party)) unblocked.add(party);
+    for (const party of unblocked) parties.unblock(party);
+    return [...unblocked];
+  }
+
+  /** Says who is unblocked by it. */
+  #reserve(party: Party, devices: readonly string[]): Party[] {
+    const { parties, order } = this.#members;
+    parties.move(party, "preparing");
+    parties.hold(party, devices);
+    for (const { call } of party.members.values()) order.changed(call);
+    const unblocked = this.#noteChanges();
+    for (const other of parties.waitingFor(devices))
+      if (other.arrival < party.arrival && this.#mayGo(other)) parties.passedOver(other);
+    return unblocked;
   }
 
   /** A swap has ended: it matters to whoever has reserved one of these devices. */

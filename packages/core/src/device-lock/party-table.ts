@@ -2,6 +2,7 @@
  * All parties and who holds which device, indexed by what may happen next: the lock looks at few parties however many
  * wait. A party's state and members change through here alone, or the indices go stale.
  */
+import type { CallRecord } from "./call-order.ts";
 import type { Member, Party, PartyState } from "./lock-party.ts";
 
 export class PartyTable {
@@ -19,6 +20,10 @@ export class PartyTable {
   readonly #numHeld = new Map<Party, number>();
   readonly #free = new Set<Party>();
   readonly #overdue = new Set<Party>();
+  /** Waiting parties that may not go before a call has had its turn, and such parties by that call. */
+  readonly #blockedBy = new Map<Party, CallRecord>();
+  readonly #blocks = new Map<CallRecord, Set<Party>>();
+  readonly #line = new Set<Party>();
 
   constructor(maxBypass: number) {
     this.#maxBypass = maxBypass;
@@ -32,11 +37,44 @@ export class PartyTable {
     return this.#inState[state];
   }
 
-  /** Waiting parties whose devices nobody holds, and those that were passed over too often; each once. */
-  inLine(): Party[] {
-    const line = [...this.#free];
-    for (const party of this.#overdue) if (!this.#free.has(party)) line.push(party);
-    return line;
+  /** Waiting parties whose devices nobody holds, and those that were passed over too often, unless they are blocked. */
+  get inLine(): ReadonlySet<Party> {
+    return this.#line;
+  }
+
+  /** The party must wait for the call, which does not depend on it: until that changes nobody looks at it again. */
+  block(party: Party, by: CallRecord): void {
+    this.#blockedBy.set(party, by);
+    const known = this.#blocks.get(by);
+    if (known) known.add(party);
+    else this.#blocks.set(by, new Set([party]));
+    this.#line.delete(party);
+  }
+
+  unblock(party: Party): void {
+    const by = this.#blockedBy.get(party);
+    if (by === undefined) return;
+    this.#blockedBy.delete(party);
+    const known = this.#blocks.get(by);
+    known?.delete(party);
+    if (known?.size === 0) this.#blocks.delete(by);
+    this.#queue(party);
+  }
+
+  get blocked(): Iterable<Party> {
+    return this.#blockedBy.keys();
+  }
+
+  get hasBlocked(): boolean {
+    return this.#blockedBy.size > 0;
+  }
+
+  isBlocked(party: Party): boolean {
+    return this.#blockedBy.has(party);
+  }
+
+  blockedBy(call: CallRecord): Iterable<Party> {
+    return this.#blocks.get(call) ?? [];
   }
 
   waitingFor(devices: readonly string[]): Set<Party> {
@@ -98,6 +136,7 @@ export class PartyTable {
   passedOver(party: Party): void {
     party.numBypassed += 1;
     if (party.numBypassed >= this.#maxBypass) this.#overdue.add(party);
+    this.#queue(party);
   }
 
   #enter(party: Party): void {
@@ -113,6 +152,7 @@ export class PartyTable {
     this.#numHeld.set(party, numHeld);
     if (numHeld === 0) this.#free.add(party);
     if (party.numBypassed >= this.#maxBypass) this.#overdue.add(party);
+    this.#queue(party);
   }
 
   #leave(party: Party): void {
@@ -122,6 +162,13 @@ export class PartyTable {
     this.#numHeld.delete(party);
     this.#free.delete(party);
     this.#overdue.delete(party);
+    this.unblock(party);
+    this.#queue(party);
+  }
+
+  #queue(party: Party): void {
+    if ((this.#free.has(party) || this.#overdue.has(party)) && !this.#blockedBy.has(party)) this.#line.add(party);
+    else this.#line.delete(party);
   }
 
   #count(device: string, change: 1 | -1): void {
@@ -130,6 +177,7 @@ export class PartyTable {
       this.#numHeld.set(party, numHeld);
       if (numHeld === 0) this.#free.add(party);
       else this.#free.delete(party);
+      this.#queue(party);
     }
   }
 }

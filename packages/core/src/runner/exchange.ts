@@ -312,7 +312,7 @@ export class Exchange {
 
   /** L5. */
   tick(): void {
-    this.#applyLock(this.#lock.tick({ nowMs: this.#nowMs, edges: channelWaits(this.snapshots()) }));
+    this.#applyLock(this.#lock.tick({ nowMs: this.#nowMs, edges: () => channelWaits(this.snapshots()) }));
   }
 
   /** Rejects every request that is open; used when the run ends. */

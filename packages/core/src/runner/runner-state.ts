@@ -71,6 +71,8 @@ export class RunnerState {
   readonly #order: StepOrder;
   #change: PlanChange | undefined;
   #out: RunnerEffect[] = [];
+  /** ranks with calls that are to be sent again */
+  readonly #retrying = new Set<RankState>();
   /** calls whose arguments nobody needs after this input */
   readonly #forgotten: number[] = [];
   #nowMs: number;
@@ -394,6 +396,7 @@ export class RunnerState {
       this.#exchange.startOver([{ call: input.call, worker: rank.worker }]);
       const atMs = this.#nowMs + Math.min(retryDelayMs * 4 ** pending.attempts, longestRetryDelayMs);
       pending.retry = { atMs, culprit: error.origin.worker };
+      this.#retrying.add(rank);
       this.#wakeAt(atMs);
       return;
     }
@@ -430,7 +433,8 @@ export class RunnerState {
 
   #sendAgain(): void {
     const isBack = (worker: string) => this.#ranks.get(worker)?.phase === "ready";
-    for (const rank of this.#ranks.all) {
+    for (const rank of this.#retrying) {
+      if (!rank.inOrder.some(({ retry }) => retry !== undefined)) this.#retrying.delete(rank);
       for (const { call, retry } of rank.inOrder) {
         if (retry === undefined || retry.atMs > this.#nowMs) continue;
         if (retry.culprit !== undefined && this.#ranks.get(retry.culprit) && !isBack(retry.culprit)) continue;

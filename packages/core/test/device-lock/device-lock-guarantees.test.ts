@@ -283,7 +283,7 @@ describe("L5 nesting and limits", () => {
     acquire(lock, "rollout/0", 1000);
     expect(lock.tick({ nowMs: 5999 })).toEqual([]);
     const edges = [{ waiter: "actor/0", waitsFor: "simulator/0", on: "episodes", kind: "data" as const }];
-    const [refusal] = lock.tick({ nowMs: 6000, edges });
+    const [refusal] = lock.tick({ nowMs: 6000, edges: () => edges });
     expect(refusal).toMatchObject({
       type: "refuse",
       error: {
@@ -301,7 +301,7 @@ describe("L5 nesting and limits", () => {
     settle(lock, lock.acquire({ request: 1, call: "actor/0", nowMs: 0 }));
     acquire(lock, "rollout/0");
     const edges = [{ waiter: "actor/0", waitsFor: "rollout/0", on: "episodes", kind: "data" as const }];
-    const [refusal] = lock.tick({ nowMs: 5000, edges });
+    const [refusal] = lock.tick({ nowMs: 5000, edges: () => edges });
     expect(refusal).toMatchObject({
       error: {
         message:
