@@ -198,6 +198,7 @@ describe("in an account that everybody shares", () => {
     // Their keys decide; the server takes whatever name they have.
     const elsewhere = join(folder, "elsewhere");
     await initCluster(elsewhere, { servers: ["127.0.0.1:4222"] }, ["a"]);
+    await addNode(folder, "late");
     stranger = await connectStranger(server.url);
     stranger.subscribe(">", {
       callback: (_, message) => void heard.push({ subject: message.subject, text: message.string() }),
@@ -277,6 +278,39 @@ describe("in an account that everybody shares", () => {
     expect(await runner.command(a, "spawn", spawnOf(5), { timeoutMs })).toEqual({ pid: 7, secret });
     expect(runner.members("node").find(({ name }) => name === "a")).toEqual(a);
     expect(changes).toEqual([]);
+    stop();
+  });
+
+  test("CP5: what is not signed changes nothing of who is there, and hides nobody who comes, however new it calls itself", async () => {
+    const a = await memberOf(runner, "a");
+    const changes: { member: Member; type: string }[] = [];
+    const stop = runner.onMember("node", (change) => changes.push(change));
+    const say = (name: string, incarnation: number) => {
+      const entry = { incarnation, version: 1000, body: { isDraining: true } };
+      stranger.publish(`treadle.entry.node.${name}`, JSON.stringify(entry));
+      stranger.publish(`treadle.beat.node.${name}`, JSON.stringify({ incarnation, version: 1000 }));
+    };
+    say("a", a.incarnation);
+    const newest = [2 ** 52, Number.MAX_SAFE_INTEGER];
+    for (const incarnation of newest) for (const name of ["a", "late"]) say(name, incarnation);
+    const forged = await memberOf(runner, "late");
+    expect(forged.incarnation).toBe(2 ** 52); // it is told why that one is not used
+    expect(await codeOf(runner.command(forged, "spawn", spawnOf(6), { timeoutMs }))).toBe("control-plane.untrusted");
+    await agent("late");
+    const late = await until(
+      () => runner.members("node").find((each) => each.name === "late" && each.incarnation !== forged.incarnation),
+      "the node that came later",
+    );
+    for (const incarnation of newest) for (const name of ["a", "late"]) say(name, incarnation);
+    for (const member of [a, late]) {
+      expect(await runner.command(member, "spawn", spawnOf(7), { timeoutMs })).toEqual({ pid: 7, secret });
+      expect(runner.members("node").find(({ name }) => name === member.name)).toEqual(member);
+    }
+    expect(changes.map(({ type, member: { name } }) => `${name} ${type}`)).toEqual([
+      "late joined",
+      "late left",
+      "late joined",
+    ]);
     stop();
   });
 

@@ -1,6 +1,6 @@
 /** Commands and events of the control plane, by their schemas: the only way to give or answer one. */
 import { TreadleError } from "./errors.ts";
-import type { CommandHandler, CommandSender, ControlPlane, Member, MemberKind } from "./ports.ts";
+import type { Commander, CommandHandler, ControlPlane, Member, MemberKind } from "./ports.ts";
 import {
   type AnswerOf,
   type AskVerb,
@@ -20,7 +20,7 @@ import { readMessage } from "./read-message.ts";
 export type CommandHandlers<K extends MemberKind> = {
   readonly [V in AskVerb<Commands[K]>]: (
     body: BodyOf<Commands[K], V>,
-    sender?: CommandSender,
+    sender?: Commander,
   ) => Answered<AnswerOf<Commands[K], V>>;
 };
 /** JSON has no undefined: a command without an answer is answered with null, whatever its handler returns. */
@@ -51,7 +51,7 @@ export function answering<K extends MemberKind>(kind: K, handlers: CommandHandle
       );
     }
     const { request, reply } = known[verb] as Verb;
-    const handler = handlers[verb as AskVerb<Commands[K]>] as (body: unknown, sender?: CommandSender) => unknown;
+    const handler = handlers[verb as AskVerb<Commands[K]>] as (body: unknown, sender?: Commander) => unknown;
     const answer = await handler(readMessage(request, body), sender);
     return reply === acknowledged ? null : answer;
   };

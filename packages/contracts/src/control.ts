@@ -115,9 +115,19 @@ export const ExitedCommand = z.object({ node: NodeName, report: ExitReport });
 /** Characters of a sampled stack. */
 export const maxStackLength = 2000;
 
+/** That whoever published an event has the run's token, and which of its events it is. */
+export const EventProof = z.object({
+  stream: z.uuid(),
+  sequence: z.int().positive(),
+  mac: z.string().regex(/^[0-9a-f]{64}$/),
+});
+export type EventProof = z.infer<typeof EventProof>;
+
 /** Of every worker of a run on a node, once a second. */
 export const HeartbeatsEvent = z.object({
+  node: NodeName,
   session: z.int(),
+  proof: EventProof,
   beats: z.array(
     z.object({
       worker: WorkerName,
@@ -134,6 +144,7 @@ export type HeartbeatsEvent = z.infer<typeof HeartbeatsEvent>;
 
 export const LogEvent = z.object({
   node: NodeName,
+  proof: EventProof,
   lines: z.array(z.object({ worker: WorkerName, level: z.string(), line: z.string() })),
 });
 export type LogEvent = z.infer<typeof LogEvent>;

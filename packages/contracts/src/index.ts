@@ -21,6 +21,7 @@ export {
 export {
   CheckReply,
   EndCommand,
+  EventProof,
   ExitedCommand,
   ExitReport,
   FilesCommand,
@@ -111,6 +112,7 @@ export type {
   Announcement,
   Cancellation,
   Clock,
+  Commander,
   CommandHandler,
   CommandSender,
   ControlPlane,

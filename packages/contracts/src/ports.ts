@@ -102,8 +102,14 @@ export type Member = {
 /** Whose key signed a command, where keys are given. A `name` is that of the only node that may use the key. */
 export type CommandSender = { readonly role: "runner" | "node"; readonly name?: string | undefined };
 
+/** As the member sees it that is to act. */
+export type Commander = CommandSender & {
+  /** Whether the very process that sent the command has announced itself under that name. */
+  readonly is: (kind: MemberKind, name: string) => boolean;
+};
+
 /** What a member does with a command. `sender` is absent where nobody has a key. */
-export type CommandHandler = (method: string, body: unknown, sender?: CommandSender) => unknown;
+export type CommandHandler = (method: string, body: unknown, sender?: Commander) => unknown;
 
 /** `left` is final for everything that was asked of the member; when it joins again, that is to be asked anew. */
 export type MembershipChange =

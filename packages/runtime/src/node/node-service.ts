@@ -35,6 +35,7 @@ import { kindOf } from "@treadle/core";
 import { inertNodeSpans, type NodeRegistry, type NodeSpans, type Span } from "@treadle/observe";
 import type { Relay, RelayOptions } from "@treadle/transport";
 import { codeVersions, ProjectCode } from "./code-hash.ts";
+import { EventProver } from "./event-proof.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { localPorts } from "./relay-addresses.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
@@ -241,6 +242,8 @@ export class NodeService {
           spans: this.#spans,
         });
     this.#notice(`opens run '${run}'`);
+    const beats = new EventProver({ topic: "heartbeats", run, token });
+    const lines = new EventProver({ topic: "log", run, token });
     // The runner made the one that it shares, and removes it.
     const folder = isHome
       ? { path: place.socketFolder(), close: async () => {} }
@@ -265,9 +268,9 @@ export class NodeService {
       },
       onBeats: (event) => {
         for (const beat of event.beats) this.#options.observer?.beat(run, beat);
-        publishTo(plane, "heartbeats", run, event);
+        publishTo(plane, "heartbeats", run, beats.prove(event));
       },
-      onLog: (event) => publishTo(plane, "log", run, event),
+      onLog: (event) => publishTo(plane, "log", run, lines.prove(event)),
     });
   }
 

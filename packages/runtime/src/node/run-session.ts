@@ -55,8 +55,8 @@ export type SessionOptions = {
   readonly logs: string | undefined;
   readonly spans: NodeSpans;
   readonly onExit: (report: ExitReport) => void;
-  readonly onBeats: (event: HeartbeatsEvent) => void;
-  readonly onLog: (event: LogEvent) => void;
+  readonly onBeats: (event: Omit<HeartbeatsEvent, "proof">) => void;
+  readonly onLog: (event: Omit<LogEvent, "proof">) => void;
 };
 
 export class RunSession {
@@ -190,7 +190,7 @@ export class RunSession {
     if (this.#beats.size === 0) return;
     const beats = [...this.#beats.values()];
     this.#beats.clear();
-    this.#options.onBeats({ session: this.session, beats });
+    this.#options.onBeats({ node: this.#options.node, session: this.session, beats });
   }
 
   #addLine(worker: string, level: string, line: string): void {

@@ -41,11 +41,6 @@ export class MembershipState {
     return present.filter((member): member is Member => member?.kind === kind);
   }
 
-  /** The newest that is known under that name, whether or not it is there. */
-  incarnation(kind: MemberKind, name: string): number {
-    return this.#known.get(`${kind}.${name}`)?.entry?.member.incarnation ?? 0;
-  }
-
   /** Whether its entry would be of one that is older than who is there. */
   isOutdated(kind: MemberKind, name: string, incarnation: number): boolean {
     const present = this.#known.get(`${kind}.${name}`)?.present;
@@ -74,6 +69,15 @@ export class MembershipState {
     known.present = undefined;
     const reason = `another process announced itself as '${name}'`;
     return [{ type: "left", member: present, reason }, ...this.#joinIfHeard(known, nowMs)];
+  }
+
+  /** It was not who it said it was; whoever says so next is no newer or older than it. */
+  disown(kind: MemberKind, name: string, reason: string): MembershipChange[] {
+    const known = this.#known.get(`${kind}.${name}`);
+    if (known === undefined) return [];
+    known.entry = undefined;
+    known.heard = undefined;
+    return this.#leave(known, reason);
   }
 
   beat(kind: MemberKind, name: string, incarnation: number, nowMs: number): MembershipChange[] {

@@ -10,13 +10,19 @@ import { EntryProof, type Trust } from "./trust.ts";
 const withdrawTimeoutMs = 3000;
 
 const Version = z.int().nonnegative();
+/** Microseconds of the clock until the year 2112. Nobody could be newer than one that is at the end of all numbers. */
+const maxIncarnation = 2 ** 52;
 const Entry = z.object({
-  incarnation: z.int().positive(),
+  incarnation: z.int().positive().max(maxIncarnation),
   version: Version,
   body: z.unknown(),
   proof: EntryProof.optional(),
 });
-const Beat = z.object({ incarnation: z.int(), version: Version.optional(), goodbye: z.string().max(1000).optional() });
+const Beat = z.object({
+  incarnation: z.int().positive().max(maxIncarnation),
+  version: Version.optional(),
+  goodbye: z.string().max(1000).optional(),
+});
 const Kind = z.enum(["node", "run"]);
 
 export const readEntry = (data: string): z.infer<typeof Entry> | undefined => readJson(Entry, data);

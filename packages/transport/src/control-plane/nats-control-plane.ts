@@ -10,6 +10,8 @@
  * CP2 commands are addressed to an incarnation, so one that is no more never acts on them.
  * CP3 where keys are given, no command passes in the clear, and none acts that a trusted key has not signed (`trust.ts`).
  * CP4 an answer goes where members get answers, or nowhere: nobody has another say on a subject what it may not itself.
+ * CP5 where keys are given, an entry that no trusted key has signed hides nobody: it counts only under a name of which nothing
+ *    else is known, so that it can be told why its member is not used.
  */
 
 import { setTimeout as delay } from "node:timers/promises";
@@ -43,6 +45,8 @@ const probeMs = 300;
 /** Who remembers a newer one of a name says so at once. */
 const objectionMs = 100;
 const maxEntries = 10_000;
+/** Enough to tell what is wrong with them. */
+const maxUntrusted = 100;
 const announceAttempts = 10;
 
 const Command = z.object({ method: z.string(), body: z.unknown() });
@@ -66,6 +70,16 @@ export async function openNatsControlPlane(options: NatsPlaneOptions): Promise<C
   }
 }
 
+/** An entry as it was heard. */
+type HeardEntry = {
+  readonly incarnation: number;
+  readonly data: string;
+  /** how that member is written to, or why nobody does */
+  readonly seal: { readonly key: string } | { readonly problem: TreadleError };
+};
+
+const isTrusted = ({ seal }: HeardEntry): boolean => "key" in seal;
+
 class NatsControlPlane implements ControlPlane {
   readonly #connection: NatsConnection;
   readonly #options: NatsPlaneOptions;
@@ -74,11 +88,8 @@ class NatsControlPlane implements ControlPlane {
   readonly #memberListeners = new Set<(change: MembershipChange) => void>();
   readonly #announced = new Set<NatsAnnouncement>();
   readonly #trust: Trust | undefined;
-  /** by kind and name: the entry as it was heard, and how that member is written to, which throws where it is not trusted */
-  readonly #entries = new Map<
-    string,
-    { readonly incarnation: number; readonly data: string; readonly sealKey: () => string }
-  >();
+  /** by kind and name */
+  readonly #entries = new Map<string, HeardEntry>();
   #ticker: NodeJS.Timeout | undefined;
 
   constructor(connection: NatsConnection, options: NatsPlaneOptions, trust: Trust | undefined) {
@@ -125,7 +136,8 @@ class NatsControlPlane implements ControlPlane {
     const connection = this.#connection;
     const { leaseMs } = this.#options.nats;
     const key = `${kind}.${name}`;
-    let newest = this.#state.incarnation(kind, name);
+    const known = this.#entries.get(key);
+    let newest = known !== undefined && isTrusted(known) ? known.incarnation : 0; // CP5
     const stopListening = await connection.subscribe(`${this.#prefix}.ask.${key}`, (_, data) => {
       newest = Math.max(newest, this.#objection(key, data));
     });
@@ -166,15 +178,19 @@ class NatsControlPlane implements ControlPlane {
   /** The incarnation of the entry by which somebody objects to one that is older; 0 where it is no such entry. */
   #objection(key: string, data: string): number {
     const entry = readEntry(data);
-    return entry === undefined || !this.#isTrusted(key, entry) ? 0 : entry.incarnation;
+    const heard = entry && this.#hear(key, entry, data);
+    return heard !== undefined && isTrusted(heard) ? heard.incarnation : 0;
   }
 
-  #isTrusted(key: string, { incarnation, body, proof }: NonNullable<ReturnType<typeof readEntry>>): boolean {
+  #hear(
+    key: string,
+    { incarnation, body, proof }: NonNullable<ReturnType<typeof readEntry>>,
+    data: string,
+  ): HeardEntry {
     try {
-      this.#trust?.sealKeyOf(key, incarnation, body, proof);
-      return true;
-    } catch {
-      return false;
+      return { incarnation, data, seal: { key: this.#trust?.sealKeyOf(key, incarnation, body, proof) ?? "" } };
+    } catch (error) {
+      return { incarnation, data, seal: { problem: error as TreadleError } };
     }
   }
 
@@ -215,7 +231,10 @@ class NatsControlPlane implements ControlPlane {
   /** Of the incarnation that is there: an entry may have come later than the beat. */
   #sealKeyOf(kind: MemberKind, name: string, incarnation: number): string {
     const known = this.#entries.get(`${kind}.${name}`);
-    if (known?.incarnation === incarnation) return known.sealKey();
+    if (known?.incarnation === incarnation) {
+      if ("problem" in known.seal) throw known.seal.problem;
+      return known.seal.key;
+    }
     throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
   }
 
@@ -292,7 +311,12 @@ class NatsControlPlane implements ControlPlane {
         );
       });
       seal = received.seal;
-      return handler(received.value.method, received.value.body, received.sender);
+      const { value, sender, sealKey } = received;
+      const is = (of: MemberKind, name: string): boolean => {
+        const known = this.#entries.get(`${of}.${name}`);
+        return known !== undefined && "key" in known.seal && known.seal.key === sealKey;
+      };
+      return handler(value.method, value.body, { ...sender, is });
     });
     if (reply !== undefined) this.#connection.publish(reply, seal(answer));
   }
@@ -322,21 +346,28 @@ class NatsControlPlane implements ControlPlane {
     if (member === undefined || entry === undefined) return; // a stranger's
     const { kind, name } = member;
     const key = `${kind}.${name}`;
-    const { incarnation, version, body, proof } = entry;
+    const { incarnation, version, body } = entry;
     const known = this.#entries.get(key);
-    if (known !== undefined && known.incarnation > incarnation) this.#ask(key, known.data); // CP1
+    const heard = known?.data === data ? known : this.#hear(key, entry, data);
+    if (!isTrusted(heard) && !this.#mayBeHeard(known)) return; // CP5
+    if (known !== undefined && isTrusted(heard) && !isTrusted(known)) {
+      this.#tell(this.#state.disown(kind, name, "another one is there, whose key is trusted")); // CP5
+    } else if (known !== undefined && known.incarnation > incarnation) this.#ask(key, known.data); // CP1
     if (this.#state.isOutdated(kind, name, incarnation)) return;
-    // What displaces somebody must be true; of the others it is found out when they are asked for something.
-    if (known !== undefined && known.incarnation !== incarnation && !this.#isTrusted(key, entry)) return;
     for (const announcement of [...this.#announced]) {
-      if (announcement.key !== key || announcement.incarnation >= incarnation) continue;
-      if (this.#isTrusted(key, entry)) announcement.replaced();
+      const isOlder = announcement.key === key && announcement.incarnation < incarnation;
+      if (isOlder && isTrusted(heard)) announcement.replaced();
     }
-    const sealKey = () => this.#trust?.sealKeyOf(key, incarnation, body, proof) ?? "";
     this.#entries.delete(key);
-    this.#entries.set(key, { incarnation, data, sealKey }); // the one that was heard last is forgotten last
+    this.#entries.set(key, heard); // the one that was heard last is forgotten last
     if (this.#entries.size > maxEntries) this.#entries.delete(this.#entries.keys().next().value as string);
     this.#tell(this.#state.entry({ kind, name, incarnation, body }, version, performance.now()));
+  }
+
+  /** Of an entry that nobody trusted has signed. `known`: what was heard under its name before. */
+  #mayBeHeard(known: HeardEntry | undefined): boolean {
+    if (known !== undefined) return !isTrusted(known);
+    return [...this.#entries.values()].filter((each) => !isTrusted(each)).length < maxUntrusted;
   }
 
   #tell(changes: readonly MembershipChange[]): void {

@@ -12,10 +12,12 @@
  *    entries of its log, each in its place after those before it, and its files, each under its name. An older whole of it
  *    counts as well, where nobody has a newer one.
  */
-import { createCurve, fromPublic, type KeyPair } from "@nats-io/nkeys";
+import type { KeyObject } from "node:crypto";
+import { createCurve, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
+import { isSignedBy, publicKeyOf } from "./nkey-signature.ts";
 import { SeenCommands } from "./seen-commands.ts";
 import { readKey, readTrust, type TrustedKey } from "./trust-file.ts";
 
@@ -49,6 +51,8 @@ export type Asked = { readonly text: string; readonly open: (answer: string) => 
 export type Received<T> = {
   readonly value: T;
   readonly sender: CommandSender;
+  /** by which the sending process is written to, as its entry says if it has one */
+  readonly sealKey: string;
   readonly seal: (answer: string) => string;
 };
 
@@ -156,6 +160,7 @@ export class Trust {
     return {
       value,
       sender: commander,
+      sealKey: seal,
       seal: (answer) => {
         const answered = JSON.stringify({ sender, sequence, answer } satisfies z.infer<typeof Answered>);
         return JSON.stringify({ box: base64(this.#curve.seal(bytes(answered), seal)) });
@@ -211,8 +216,14 @@ const commandText = (subject: string, { from, seal, sender, sequence, box }: Com
 const runText = (runId: string, body: unknown): Uint8Array =>
   bytes(JSON.stringify(["treadle kept run 1", runId, body]));
 
-const verifies = (key: string, text: Uint8Array, signature: string): boolean =>
-  attempt(() => fromPublic(key).verify(text, Buffer.from(signature, "base64"))) === true;
+/** Of trusted keys only, which are few. */
+const publicKeys = new Map<string, KeyObject>();
+
+function verifies(nkey: string, text: Uint8Array, signature: string): boolean {
+  const key = publicKeys.get(nkey) ?? publicKeyOf(nkey);
+  publicKeys.set(nkey, key);
+  return isSignedBy(key, text, signature);
+}
 
 /** The library throws on what is not of the right length. */
 function attempt<T>(act: () => T): T | undefined {

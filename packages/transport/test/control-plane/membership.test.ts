@@ -40,7 +40,6 @@ test("M4: once the newer one has left, an older one that is heard is there", () 
   state.entry(entry(2), 0, 0);
   state.beat("node", "one", 2, 0);
   state.goodbye("node", "one", 2, "it drains");
-  expect(state.incarnation("node", "one")).toBe(2);
   expect(state.lacks("node", "one", 1, 0)).toBe(true);
   state.entry(entry(1), 0, 10);
   expect(types(state.beat("node", "one", 1, 10))).toEqual(["joined"]);
@@ -122,4 +121,14 @@ test("M5: names under which nobody is there fill no memory, and keep nobody out"
   }
   expect(state.names).toBe(1);
   expect(state.members("node")).toHaveLength(1);
+});
+
+test("M2: who is disowned has left, and whoever comes under that name is there whatever its incarnation", () => {
+  const state = new MembershipState(leaseMs, 0);
+  expect(state.disown("node", "one", "forged")).toEqual([]);
+  state.entry(entry(9), 0, 0);
+  state.beat("node", "one", 9, 0);
+  expect(state.disown("node", "one", "forged")).toMatchObject([{ type: "left", reason: "forged" }]);
+  expect(state.entry(entry(1), 0, 10)).toEqual([]);
+  expect(types(state.beat("node", "one", 1, 10))).toEqual(["joined"]);
 });

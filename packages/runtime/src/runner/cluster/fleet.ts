@@ -116,7 +116,7 @@ export class Fleet {
     const { nodes, links, loop, cluster } = this.#ports;
     await links.open((link) => this.#connected(link, serve));
     await nodes.open(
-      { runId: cluster.runId, segmentPrefix: links.segmentPrefix },
+      { runId: cluster.runId, segmentPrefix: links.segmentPrefix, token: links.token },
       {
         onHeartbeat: (worker, incarnation, busyMs, stack) =>
           loop.feed({ type: "beat", worker, incarnation, busyMs, ...(stack === undefined ? {} : { stack }) }),

@@ -6,6 +6,8 @@
  *
  * ND1 every process that was started ends once: by its node's report, or with its node.
  * ND2 a node that was lost is used again only after it has said that nothing of this run is left there (L3).
+ * ND3 the end of a process counts only from the very process that is its node, and its beats and lines only from holders of
+ *    the run's token, as new ones (EV1, EV2).
  */
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -34,6 +36,7 @@ import {
 } from "@treadle/contracts";
 import { awaitNodes } from "@treadle/core";
 import { type Code, ProjectCode } from "../../node/code-hash.ts";
+import { EventChecker } from "../../node/event-proof.ts";
 import { nodeDifference } from "./code-of-nodes.ts";
 import { type NodeDevices, shareOutDevices } from "./devices.ts";
 import { hasGone } from "./gone-nodes.ts";
@@ -63,7 +66,7 @@ export type NodesOptions = {
   readonly onNotice?: (text: string) => void;
 };
 
-type OpenRun = { readonly runId: string; readonly segmentPrefix: string };
+type OpenRun = { readonly runId: string; readonly segmentPrefix: string; readonly token: string };
 
 /**
  * What was said while a network was cut has gone, and asking again does nothing twice: so it is asked again soon, and a node
@@ -254,8 +257,8 @@ export class Nodes {
     this.#listener = listener;
     this.#answers = () => ({
       exited: ({ node, report }, sender) => {
-        if (sender?.name !== undefined && sender.name !== node) {
-          throw new TreadleError("control-plane.untrusted", `node '${sender.name}' speaks for node '${node}'`);
+        if (sender !== undefined && !sender.is("node", node)) {
+          throw new TreadleError("control-plane.untrusted", `another process than node '${node}' speaks for it`); // ND3
         }
         return this.#workers.get(keyOf(report.worker, report.incarnation))?.settle(node, report);
       },
@@ -263,10 +266,18 @@ export class Nodes {
       stop: listener.onStop,
     });
     await this.#announce(run.runId);
+    const { runId, token } = run;
+    const [beats, logs] = [
+      new EventChecker({ topic: "heartbeats", run: runId, token }),
+      new EventChecker({ topic: "log", run: runId, token }),
+    ];
     this.#ends.push(
-      listenTo(plane, "heartbeats", run.runId, (event) => this.#beats(event)),
-      listenTo(plane, "log", run.runId, ({ lines }) => {
-        for (const { worker, level, line } of lines) listener.onLog(worker, level, line);
+      listenTo(plane, "heartbeats", runId, (event) => {
+        if (beats.isGenuine(event)) this.#beats(event);
+      }),
+      listenTo(plane, "log", runId, (event) => {
+        if (!logs.isGenuine(event)) return;
+        for (const { worker, level, line } of event.lines) listener.onLog(worker, level, line);
       }),
     );
     if (this.isLocal) return;

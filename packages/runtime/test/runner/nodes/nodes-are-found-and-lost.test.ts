@@ -12,6 +12,7 @@ import {
 import { localControlPlanes } from "@treadle/transport";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { codeVersions, ProjectCode } from "../../../src/node/code-hash.ts";
+import { EventProver } from "../../../src/node/event-proof.ts";
 import { hasGone } from "../../../src/runner/nodes/gone-nodes.ts";
 import { type LaunchRequest, Nodes } from "../../../src/runner/nodes/nodes.ts";
 
@@ -73,11 +74,12 @@ async function announceNode(name: string, hash?: string, body: unknown = info): 
   return node;
 }
 
+const token = "a token that only this run has";
 const status: RunStatus = { restarts: 0, workers: [], channels: [], waits: [] };
 
 const openRun = () =>
   nodes.open(
-    { runId: "run-1", segmentPrefix: "treadle-run-1-" },
+    { runId: "run-1", segmentPrefix: "treadle-run-1-", token },
     {
       onHeartbeat: (worker) => heartbeats.push(worker),
       onLog: (_, __, line) => lines.push(line),
@@ -324,13 +326,29 @@ test("whatever arrives under its topics, the run goes on; what its nodes say is 
     outside.publish("heartbeats.run-1", nonsense);
     outside.publish("log.run-1", nonsense);
   }
+  const proverOf = (topic: string, over: object = {}) => new EventProver({ topic, run: "run-1", token, ...over });
+  const beats = proverOf("heartbeats");
   const beat = { worker: "maker/0", incarnation: 3, busyMs: 0, rssBytes: 1 };
-  outside.publish("heartbeats.run-1", { session: 99, beats: [{ ...beat, worker: "of an old runner" }] });
-  outside.publish("heartbeats.run-1", { session: 1, beats: [beat] });
-  outside.publish("log.run-1", { node: "a", lines: [{ worker: "maker/0", level: "info", line: "hello" }] });
+  const say = (event: object) => outside.publish("heartbeats.run-1", event);
+  say(beats.prove({ node: "a", session: 99, beats: [{ ...beat, worker: "of an old runner" }] }));
+  const genuine = beats.prove({ node: "a", session: 1, beats: [beat] });
+  say(genuine);
+  const hello = { node: "a", lines: [{ worker: "maker/0", level: "info", line: "hello" }] };
+  outside.publish("log.run-1", proverOf("log").prove(hello));
+  // ND3, EV1, EV2: others' words for its own, changed or old ones, and those of another topic, run or token, are not.
+  const forged = { node: "a", session: 1, beats: [{ ...beat, worker: "forged/0" }] };
+  for (const event of [forged, { ...forged, proof: genuine.proof }, genuine]) say(event);
+  for (const over of [{ topic: "log" }, { run: "run-2" }, { token: "a token that is of another run" }]) {
+    say(proverOf("heartbeats", over).prove(forged));
+    outside.publish("log.run-1", proverOf("log", { ...over, topic: "heartbeats" }).prove(hello));
+  }
+  outside.publish("log.run-1", { ...hello, proof: genuine.proof });
   await settled();
   expect(heartbeats).toEqual(["maker/0"]);
   expect(lines).toEqual(["hello"]);
+  say(beats.prove({ node: "a", session: 1, beats: [beat] }));
+  await settled();
+  expect(heartbeats).toEqual(["maker/0", "maker/0"]);
   const run = outside.members("run")[0];
   expect(await outside.command(run as never, "status", {}, { timeoutMs: 1000 })).toEqual(status);
   await expect(outside.command(run as never, "start", {}, { timeoutMs: 1000 })).rejects.toMatchObject({
