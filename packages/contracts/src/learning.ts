@@ -33,6 +33,8 @@ export const Episode = z.object({
   /** divides the logits wherever this episode is sampled, scored or trained on */
   temperature: z.number().nonnegative(),
   policyVersions: int32,
+  /** the kind of engine that sampled it, whose log-probabilities may be others' by what their kernels differ; absent means the trainer's */
+  engine: z.string().optional(),
   finishReason: FinishReason,
   reward: z.number(),
   /** log-probabilities recomputed by inference, at `temperature` as the reference's are; absent until then */

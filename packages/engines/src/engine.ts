@@ -9,6 +9,8 @@ import type { Completion, LossMetrics, LossSpec, Sampling, TrainBatch, Weights }
  * and restore are idempotent.
  */
 export interface Engine {
+  /** Engines of one kind give the same log-probabilities, bit for bit, wherever they have the same weights. */
+  readonly kind: string;
   /** The version of the parameters that the next call uses. Starts at 0, grows by one with each optimiser step. */
   readonly policyVersion: number;
   memory(): EngineMemory;

@@ -21,6 +21,7 @@ export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOpti
  * ME3 calls on a released engine, running ones included, throw `engine.released`.
  */
 export abstract class ModelEngine implements Trainable {
+  abstract readonly kind: string;
   protected readonly parameters: Parameters;
   protected readonly optimiser: Optimiser;
   #policyVersion = 0;

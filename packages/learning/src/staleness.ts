@@ -86,7 +86,7 @@ export type TruncatedImportance = {
  * `token`, `sequence`); both have the product for sequences. The mean for GSPO is that of its own ratio.
  *
  * The clipped surrogate is linear in a positive factor of the advantage, so engines need to know nothing; weights, the
- * divisor, the KL term and a critic's returns stay as they are. Episodes that nobody has rescored have no `oldLogprobs`;
+ * divisor, the KL term and a critic's returns stay as they are. Episodes that needed no score have no `oldLogprobs`;
  * their ratio is against the sampler itself, and they stay as they are.
  */
 export function truncateImportance(

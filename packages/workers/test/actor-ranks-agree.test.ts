@@ -195,6 +195,26 @@ test("what older weights have sampled is rescored with those that the step begin
   expect(await (await trainedOnce()).train(sourceOf([ofVersion(1)]))).not.toHaveProperty("importance");
 });
 
+test("what another engine has sampled is rescored and weighted, unless inference has; what one like the trainer's has is not", async () => {
+  const config = { algorithm: { name: "grpo", dropEqualRewards: false } };
+  const sampledBy = (engine: string, others: (episode: Episode) => Partial<Episode> = () => ({})) =>
+    groups.map(({ promptId, episodes }) => ({
+      promptId,
+      episodes: episodes.map((episode) => ({ ...episode, engine, ...others(episode) })),
+    }));
+  const trainOn = async (given: readonly EpisodeGroup[]) => (await actor(config, 0, 1)).train(sourceOf([given]));
+  const own = await trainOn(sampledBy("embedded"));
+  expect(own).toEqual(await trainOn(groups));
+  expect(own).not.toHaveProperty("importance");
+  const other = await trainOn(sampledBy("sglang"));
+  // Drawn at random, what was "sampled" has nothing to do with the policy.
+  expect(Math.abs((other.importance as number) - 1)).toBeGreaterThan(0.05);
+  expect(other.truncated).toBeGreaterThan(0);
+  expect(other.gradNorm).not.toBeCloseTo(own.gradNorm as number, 3);
+  const scored = await trainOn(sampledBy("sglang", ({ logprobs }) => ({ oldLogprobs: logprobs })));
+  expect(scored).toMatchObject({ importance: 1, truncated: 0, gradNorm: own.gradNorm });
+});
+
 test.each([
   ["a reward that is no number", { reward: Number.NaN }, "reward 'NaN'"],
   ["an infinite reward", { reward: Number.POSITIVE_INFINITY }, "reward 'Infinity'"],

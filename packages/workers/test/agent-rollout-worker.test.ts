@@ -77,6 +77,7 @@ test("W1: an episode holds what the tool answered after each call, masked, and e
       if (mask[i] === 1) {
         expect(logprobs[i]).toBeCloseTo(scored[i]!, 4);
         expect(policyVersions[i]).toBe(0);
+        expect(episode.engine).toBe("embedded");
         i++;
         continue;
       }

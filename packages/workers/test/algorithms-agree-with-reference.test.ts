@@ -65,12 +65,19 @@ async function shippedStep(config: object, importanceCap: number, step: RandomSt
   return { loss: actor.script.loss * scale, slopesOf };
 }
 
-/** The proximal policy of what older weights have sampled is the one that the step begins with: what the engine says now. */
+/**
+ * The proximal policy of what older weights have sampled, or another engine and nobody has rescored, is the one that the
+ * step begins with: what the engine says now.
+ */
 function asTrained({ groups, now }: RandomStep): RandomStep {
   const trained = new Map(
     [...now].map(([episode, scores]) => {
       const isStale = episode.policyVersions.some((version) => version < randomStepVersion);
-      return [isStale ? { ...episode, oldLogprobs: Float32Array.from(scores.logprobs) } : episode, scores] as const;
+      const isOfOtherEngine = episode.engine === "another" && !episode.oldLogprobs;
+      return [
+        isStale || isOfOtherEngine ? { ...episode, oldLogprobs: Float32Array.from(scores.logprobs) } : episode,
+        scores,
+      ] as const;
     }),
   );
   const episodes = [...trained.keys()];

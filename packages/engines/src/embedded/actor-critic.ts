@@ -31,6 +31,7 @@ type GradientProgram = OwnedFunction<(parameters: Tree, inputs: ControlInputs) =
  * Training is compiled. ME1, ME3 as in ModelEngine.
  */
 export class ActorCriticEngine extends ModelEngine implements ControlEngine {
+  override readonly kind = "embedded";
   readonly config: ActorCriticConfig;
   readonly #device: DeviceParameters;
   readonly #programs = new Map<boolean, GradientProgram>();

@@ -41,6 +41,7 @@ const rowsOf = (columns: number, tokens: number): number => Math.max(1, Math.flo
  * TE3 a released engine holds no device array; calls that were running throw `engine.released` at their next turn.
  */
 export class TransformerEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
+  override readonly kind = "embedded";
   readonly config: TransformerConfig;
   readonly #gate = new Gate();
   readonly #calls = new Set<Promise<unknown>>();

@@ -42,6 +42,7 @@ type Running = {
  * Generations share one decoder (DE1-D3), so concurrent calls slow each other. ME1-E3 hold as for embedded engines.
  */
 export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
+  override readonly kind = "emulated";
   readonly profile: EmulatedProfile;
   readonly #clock: Clock;
   readonly #seed: number;

@@ -19,6 +19,7 @@ type Slopes = { readonly logprobs: Float64Array; readonly values: Float64Array }
  * Losses and their gradients, by log-probabilities and values, are those of the embedded engine; it trains nothing.
  */
 export class ScriptedEngine extends ModelEngine implements TrainingEngine {
+  override readonly kind = "scripted";
   /** Of the rows by their first token: the loss's slope at each chosen token and value, before a step's scale. */
   readonly slopes: Map<number, Slopes> = new Map();
   /** of what was accumulated, before a step's scale */

@@ -64,7 +64,7 @@ export function entropyOf(chosen: number, others: number): number {
 
 /**
  * Groups of one and of several, equal rewards, rewards of 1000 ± 0.1, tool tokens in between, aborted and empty episodes,
- * episodes that inference has rescored and stale ones, ratios of e^±800, and NaN wherever the policy did not choose.
+ * episodes that inference has rescored, stale ones and those of another engine, ratios of e^±800, and NaN wherever the policy did not choose.
  */
 export function randomStep(random: Random, { extreme }: { readonly extreme: boolean }): RandomStep {
   const now: Map<Episode, RandomScores> = new Map();
@@ -88,6 +88,7 @@ export function randomStep(random: Random, { extreme }: { readonly extreme: bool
         );
       const logprobs = chosen(logprob);
       const isStale = random.float() < 0.3;
+      const engine = pick([undefined, "scripted", "another"]);
       const oldLogprobs = random.float() < 0.5 ? near(logprobs) : undefined;
       const episode: Episode = {
         promptId: `${prompt}`,
@@ -99,6 +100,7 @@ export function randomStep(random: Random, { extreme }: { readonly extreme: bool
         logprobs,
         temperature: pick([0.5, 1, 1.3]),
         policyVersions: new Int32Array(length).fill(isStale ? randomStepVersion - 1 : randomStepVersion),
+        ...(engine && { engine }),
         finishReason: pick(["stop", "stop", "length", "abort"]),
         reward: rewardOf(),
         ...(oldLogprobs && { oldLogprobs }),

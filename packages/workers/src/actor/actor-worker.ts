@@ -1,4 +1,4 @@
-import { type EpisodeGroup, type LossSpec, TreadleError } from "@treadle/contracts";
+import { type Episode, type EpisodeGroup, type LossSpec, TreadleError } from "@treadle/contracts";
 import type { TrainingEngine } from "@treadle/engines";
 import {
   type Algorithm,
@@ -92,7 +92,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       seen.observe(batch);
       const { kept, withoutPolicyTerm } = this.#algorithm.filter(batch);
       seen.trainedGroups += kept.length - withoutPolicyTerm;
-      const samples = this.#algorithm.advantages(await this.#rescoreStale(kept));
+      const samples = this.#algorithm.advantages(await this.#rescore(kept));
       if (streams) await this.#accumulate(this.#correct(samples, seen), seen);
       else collected.push(...samples);
     }
@@ -144,20 +144,24 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   /**
-   * What older weights have sampled is scored with those that the step begins with. They are the proximal policy of AReaL's
-   * decoupled objective (arXiv:2505.24298): ratio and clip are against them, and the importance weight makes up for the
-   * sampler. Inference, which pulls weights when rollout does, has scored it with the sampler's version or one in between.
+   * What another policy has sampled is scored with the weights that the step begins with, in the engine that trains them.
+   * They are the proximal policy of AReaL's decoupled objective (arXiv:2505.24298): ratio and clip are against them, and the
+   * importance weight makes up for the sampler. Another policy is one of older weights (inference, which pulls weights when
+   * rollout does, has scored with the sampler's version or one in between) or, where nobody has scored, of another engine.
    */
-  async #rescoreStale(groups: readonly EpisodeGroup[]): Promise<readonly EpisodeGroup[]> {
-    const { policyVersion } = this.engine;
-    const stale = groups.flatMap(({ episodes }) => episodes.filter((one) => wasSampledBefore(one, policyVersion)));
-    if (stale.length === 0) return groups;
+  async #rescore(groups: readonly EpisodeGroup[]): Promise<readonly EpisodeGroup[]> {
+    const { policyVersion, kind } = this.engine;
+    const isOfOther = (episode: Episode): boolean =>
+      wasSampledBefore(episode, policyVersion) ||
+      (episode.oldLogprobs === undefined && (episode.engine ?? kind) !== kind);
+    const others = groups.flatMap(({ episodes }) => episodes.filter(isOfOther));
+    if (others.length === 0) return groups;
     using _ = this.timer("rescore");
-    const packed = packForScoring(stale, this.#rectangles);
+    const packed = packForScoring(others, this.#rectangles);
     const rectangles: Float32Array[] = [];
     for (const { batch } of packed) rectangles.push(await this.engine.logprobs(batch));
-    const logprobs = unpackEntries(packed, rectangles, stale.length);
-    const rescored = new Map(stale.map((episode, at) => [episode, { ...episode, oldLogprobs: logprobs[at] }]));
+    const logprobs = unpackEntries(packed, rectangles, others.length);
+    const rescored = new Map(others.map((episode, at) => [episode, { ...episode, oldLogprobs: logprobs[at] }]));
     return groups.map((group) => ({ ...group, episodes: group.episodes.map((one) => rescored.get(one) ?? one) }));
   }
 

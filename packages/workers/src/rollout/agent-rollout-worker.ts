@@ -157,7 +157,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
           ([from]) => from < completion.tokens.length,
         );
         const reward = await this.#score(prompt, completion, answers.at(-1)?.[1] ?? 0);
-        return toEpisode(prompt, completion, reward, answers);
+        return toEpisode(this.engine.kind, prompt, completion, reward, answers);
       }),
     );
   }

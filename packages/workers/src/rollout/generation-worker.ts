@@ -112,8 +112,9 @@ export const sampleKey = (prompt: Prompt, sample: number): number => hashString(
 /** From and to, counted after the prompt. */
 export type Span = readonly [from: number, to: number];
 
-/** A completion with its prompt; tokens in `others` are somebody else's than the policy's, so they are masked. */
+/** A completion of a kind of engine with its prompt; tokens in `others` are somebody else's than the policy's, so they are masked. */
 export function toEpisode(
+  engine: string,
   prompt: Prompt,
   { tokens: written, logprobs: sampled, temperature, finishReason, policyVersion }: Completion,
   reward: number,
@@ -140,6 +141,7 @@ export function toEpisode(
     logprobs,
     temperature,
     policyVersions,
+    engine,
     finishReason,
     reward,
   };

@@ -52,7 +52,9 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
       batch.map(async (prompt, index) => {
         const own = completions.slice(index * groupSize, (index + 1) * groupSize);
         const episodes = await Promise.all(
-          own.map(async (completion) => toEpisode(prompt, completion, await this.#score(prompt, completion))),
+          own.map(async (completion) =>
+            toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion)),
+          ),
         );
         return { promptId: prompt.id, episodes };
       }),
