@@ -30,12 +30,11 @@ beforeEach(async () => {
   const project = join(root, "project");
   await mkdir(join(project, "node_modules"), { recursive: true });
   await writeFile(join(project, "worker.ts"), "export const nothing = 1;\n");
-  await writeFile(
-    join(root, "outside.mjs"),
-    `import { writeFileSync } from "node:fs"; writeFileSync("${mark()}", "");\n`,
-  );
+  await mkdir(join(root, "outside"));
+  for (const path of ["outside.mjs", "outside/innocent.mjs"])
+    await writeFile(join(root, path), `import { writeFileSync } from "node:fs"; writeFileSync("${mark()}", "");\n`);
   await writeFile(join(root, "preload.cjs"), `require("node:fs").writeFileSync("${mark()}", "");\n`);
-  await symlink(join(root, "outside.mjs"), join(project, "innocent.mjs"));
+  await symlink(join(root, "outside"), join(project, "linked"));
   const planes = localControlPlanes();
   plane = planes.connect();
   service = await startNodeService(planes.connect(), project, 1000);
@@ -84,7 +83,7 @@ describe("NA2, NA4: an agent that allows nothing refuses what would run other co
     ["PYTHONPATH", () => ({ over: { env: { PYTHONPATH: root } } }), "node.forbidden"],
     ["a module beside the project", () => ({ over: { modulePath: "../outside.mjs" } }), "link.protocol"],
     ["a module by its absolute path", () => ({ over: { modulePath: join(root, "outside.mjs") } }), "link.protocol"],
-    ["a link out of the project", () => ({ over: { modulePath: "innocent.mjs" } }), "worker.load-failed"],
+    ["a link out of the project", () => ({ over: { modulePath: "linked/innocent.mjs" } }), "worker.load-failed"],
     ["a component that leaves the folder", () => ({ boot: { component: "../../x" } }), "link.protocol"],
     ["a run that leaves the folder", () => ({ over: { run: "../x" }, boot: { runId: "../x" } }), "link.protocol"],
     ["a run that is another", () => ({ boot: { runId: "run-2" } }), "node.forbidden"],
@@ -94,6 +93,18 @@ describe("NA2, NA4: an agent that allows nothing refuses what would run other co
   ];
   test.each(attacks)("%s", async (_, attack, refusal) => {
     expect(await spawn(attack())).toBe(refusal);
+    expect(existsSync(mark())).toBe(false);
+  });
+
+  test("a link to a file outside that lies there already", async () => {
+    const hash = await codeHash(join(root, "project"));
+    await symlink(join(root, "outside.mjs"), join(root, "project/innocent.mjs"));
+    const [node] = plane.members("node");
+    const command = spawnCommand(join(root, "project"), hash, { over: { modulePath: "innocent.mjs" } });
+    await expect(plane.command(node as Member, "spawn", command, { timeoutMs: 30_000 })).rejects.toMatchObject({
+      code: "node.unavailable",
+      message: expect.stringContaining("'innocent.mjs' leads to"),
+    });
     expect(existsSync(mark())).toBe(false);
   });
 

@@ -8,6 +8,7 @@ import { benchEmbedded } from "./embedded.ts";
 import { benchPlanner } from "./planner.ts";
 import type { BenchRow } from "./row.ts";
 import { benchBulk } from "./runtime/bulk.ts";
+import { benchCode } from "./runtime/code.ts";
 import { benchGroupCall } from "./runtime/group-call.ts";
 import { benchLock } from "./runtime/lock.ts";
 import { benchNetwork } from "./runtime/network.ts";
@@ -29,6 +30,7 @@ export const measurements: Readonly<
   "group-call": benchGroupCall,
   "small-items": benchSmallItems,
   bulk: benchBulk,
+  code: benchCode,
   lock: benchLock,
   network: benchNetwork,
   scale: benchScale,

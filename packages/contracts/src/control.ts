@@ -60,7 +60,12 @@ const OneProcess = { ...RunSession, worker: WorkerName, incarnation: z.int().non
 /** Whether the code below the node's project root is the runner's, and runs on the same. */
 export const CheckReply = z.object({
   codeHash: z.string(),
-  versions: z.object({ node: z.string().max(100), treadle: z.string().max(100) }),
+  versions: z.object({
+    node: z.string().max(100),
+    treadle: z.string().max(100),
+    /** what workers load of Treadle: its sources, or what was built of them */
+    form: z.enum(["sources", "compiled"]),
+  }),
 });
 /** What the files of code there hold: those after a path, in the order of paths, as many as a message takes. */
 export const FilesCommand = z.object({ after: z.string() });

@@ -19,6 +19,7 @@ import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
 import { Descendants, removeEmptyGroups } from "./descendants.ts";
 import { openLogFile } from "./log-file.ts";
+import { isCompiled } from "./treadle-code.ts";
 import { failureMark, type Heartbeat, parseFailure, parseHeartbeat } from "./worker-lines.ts";
 
 export type SpawnRequest = {
@@ -213,12 +214,10 @@ export class NodeAgent {
   }
 }
 
-/** Of a checkout's sources only when told so. */
-const compiled = process.env.TREADLE_COMPILED === "1" || !import.meta.url.endsWith(".ts");
 const hostEntry = {
-  path: fileURLToPath(new URL(compiled ? "../../dist/worker/main.js" : "../worker/main.ts", import.meta.url)),
+  path: fileURLToPath(new URL(isCompiled ? "../../dist/worker/main.js" : "../worker/main.ts", import.meta.url)),
 };
-const loaderFlags = compiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
+const loaderFlags = isCompiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
 
 /** Workers run a user's code, which has no business with the control plane, nor with who may read metrics. */
 function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {

@@ -7,8 +7,8 @@
  * NS1 a device that is not a CPU slot is held by one run at a time, and by the newest runner of a run.
  * NS2 when a runner leaves, or this node is cut off from the control plane for longer than its limit, its workers end.
  * NS3 a worker's exit is reported until its runner has heard it, or is gone.
- * NS4 where the runner is elsewhere, only code that hashes as the runner's is run, in no other way than this node's own
- *    configuration allows, and nothing outside of the run's own names is touched.
+ * NS4 where the runner is elsewhere, only code that hashes as the runner's is run, at each start, in no other way than this
+ *    node's own configuration allows, and nothing outside of the run's own names is touched.
  * NS5 of two agents of one name the older stays, as long as it is heard.
  * NS6 beside a run that wants the node for itself no other has workers here.
  */
@@ -34,11 +34,12 @@ import {
 import { kindOf } from "@treadle/core";
 import { inertNodeSpans, type NodeRegistry, type NodeSpans, type Span } from "@treadle/observe";
 import type { Relay, RelayOptions } from "@treadle/transport";
-import { codeVersions, ProjectCode } from "./code-hash.ts";
+import { type Code, codeDifference, ProjectCode } from "./code-hash.ts";
 import { EventProver } from "./event-proof.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { localPorts } from "./relay-addresses.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
+import { codeVersions } from "./treadle-code.ts";
 import { checkWorkerStart } from "./worker-permissions.ts";
 
 /** A node on the runner's own machine shares its folders; one on a machine of its own has links to the others. */
@@ -91,6 +92,8 @@ export class NodeService {
   readonly #sessions = new Map<string, Promise<RunSession>>();
   /** device to run */
   readonly #held = new Map<string, string>();
+  /** run to the code that it was first started with here */
+  readonly #begunWith = new Map<string, Code>();
   /** the run that has this node for itself */
   #exclusiveTo: string | undefined;
   #announcement: Announcement | undefined;
@@ -198,7 +201,9 @@ export class NodeService {
   async #spawn(command: SpawnCommand): Promise<SpawnReply> {
     this.#checkStart(command); // NS4
     this.#takeAlone(command); // NS6
+    const isOpen = this.#sessions.has(command.run);
     const session = await this.#openSession(command);
+    if (isOpen && this.#options.place.kind === "machine") await this.#checkCode(command); // NS4
     this.#hold(command);
     const started = await session.spawn(command);
     this.#announceSoon();
@@ -294,6 +299,7 @@ export class NodeService {
 
   #forget(run: string): void {
     this.#sessions.delete(run);
+    this.#begunWith.delete(run);
     if (this.#exclusiveTo === run) this.#exclusiveTo = undefined;
   }
 
@@ -310,13 +316,27 @@ export class NodeService {
     if (place.kind === "machine") checkWorkerStart(command, place.permissions, this.name);
   }
 
-  async #checkCode(command: SpawnCommand): Promise<void> {
+  async #checkCode({ run, codeHash, modulePath }: SpawnCommand): Promise<void> {
     const { projectRoot } = this.#options;
-    if ((await this.#code.current()).hash === command.codeHash) return;
+    const code = await this.#code.current();
+    const origin = { node: this.name };
+    if (code.hash !== codeHash) {
+      const before = this.#begunWith.get(run);
+      const since = before?.hash === codeHash ? codeDifference(before.files, code.files) : undefined;
+      throw new TreadleError(
+        "node.unavailable",
+        since === undefined
+          ? `the code in '${projectRoot}' of node '${this.name}' is not the runner's; bring both to the same version`
+          : `the code in '${projectRoot}' of node '${this.name}' has changed since run '${run}' began there: ${since}; put it back, or resume the run with the new code everywhere`,
+        { origin, details: { otherCode: true } },
+      );
+    }
+    this.#begunWith.set(run, code);
+    if (code.files.has(modulePath) || modulePath.split("/").includes("node_modules")) return;
     throw new TreadleError(
-      "node.unavailable",
-      `the code in '${projectRoot}' of node '${this.name}' is not the runner's; bring both to the same version`,
-      { origin: { node: this.name } },
+      "worker.load-failed",
+      `module '${modulePath}' of project '${projectRoot}' is not there, or in a folder whose code is not compared between nodes (hidden ones, 'runs', 'coverage'); keep workers' modules elsewhere`,
+      { origin },
     );
   }
 

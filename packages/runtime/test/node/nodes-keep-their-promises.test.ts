@@ -13,9 +13,10 @@ import {
 } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { codeVersions, ProjectCode } from "../../src/node/code-hash.ts";
+import { ProjectCode } from "../../src/node/code-hash.ts";
 import { NodeService } from "../../src/node/node-service.ts";
 import { openSocketFolder } from "../../src/node/socket-folder.ts";
+import { codeVersions } from "../../src/node/treadle-code.ts";
 
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
 
@@ -211,6 +212,21 @@ test("NS2, RU2: when its runner leaves, or a newer one comes, a run's workers en
   expect(folders.filter((folder) => existsSync(folder))).toEqual([]);
 });
 
+test("NS4: code that changes while a run is there is started no more, and is named", async () => {
+  await announceRun("run-1");
+  const first = await spawnCommand();
+  await tell("spawn", first);
+  await writeFile(join(root, "worker.ts"), "export const nothing = 2;\n");
+  const again = { ...first, boot: { ...first.boot, incarnation: 1 } };
+  await expect(tell("spawn", again)).rejects.toMatchObject({
+    code: "node.unavailable",
+    message: expect.stringMatching(/'a' has changed since run 'run-1' began there: 'worker.ts' differs/),
+    details: { otherCode: true },
+  });
+  await writeFile(join(root, "worker.ts"), "export const nothing = 1;\n");
+  expect(await tell("spawn", again)).toMatchObject({ pid: expect.any(Number) });
+});
+
 test("NS4: other code, a module outside of the project, and nonsense are refused", async () => {
   await announceRun("run-1");
   const refusal = async (body: unknown, method = "spawn") =>
@@ -221,6 +237,9 @@ test("NS4: other code, a module outside of the project, and nonsense are refused
   expect(await refusal(await spawnCommand({ codeHash: "other" }))).toBe("node.unavailable");
   expect(await refusal(await spawnCommand({ modulePath: "../../etc/passwd" }))).toBe("link.protocol");
   expect(await refusal(await spawnCommand({ modulePath: "missing.ts" }))).toBe("worker.load-failed");
+  await mkdir(join(root, ".hidden"));
+  await writeFile(join(root, ".hidden/worker.ts"), "export const nothing = 1;\n"); // where nothing is compared
+  expect(await refusal(await spawnCommand({ modulePath: ".hidden/worker.ts" }))).toBe("worker.load-failed");
   expect(await refusal({ run: 7 })).toBe("link.protocol");
   expect(await refusal({}, "format-disk")).toBe("call.unknown-method");
   expect(await tell("check", {})).toEqual({ codeHash: await codeHash(root), versions: codeVersions });

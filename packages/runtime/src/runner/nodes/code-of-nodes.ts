@@ -1,26 +1,40 @@
 /** Whether the code on a node is the runner's, and if not, which of it. */
 import { ask, type ControlPlane, type FilesReply, type Member } from "@treadle/contracts";
-import { type Code, codeDifference, codeVersions, versionDifference } from "../../node/code-hash.ts";
+import { type Code, codeDifference, versionDifference } from "../../node/code-hash.ts";
 
-/** Undefined when the node runs what this process runs. Rejects with what `command` does, and `link.protocol`. */
+/** Of files that a node may name: more than a project may have. */
+const maxFiles = 100_000;
+
+export type NodeDifference =
+  | { readonly type: "none" }
+  /** it can be used, and `what` is to be said */
+  | { readonly type: "bearable"; readonly what: string }
+  | { readonly type: "other code"; readonly what: string };
+
+/** Rejects with what `command` does, and `link.protocol`. */
 export async function nodeDifference(
   plane: ControlPlane,
   member: Member,
   own: Code,
   timeoutMs: number,
-): Promise<string | undefined> {
+): Promise<NodeDifference> {
   const { codeHash, versions } = await ask(plane, "node", member, "check", {}, { timeoutMs });
-  const otherVersion = versionDifference(versions, codeVersions);
-  if (otherVersion !== undefined) return `${otherVersion}; install the same on both`;
-  if (codeHash === own.hash) return undefined;
+  const version = versionDifference(versions);
+  if (version !== undefined && !version.isBearable) {
+    return { type: "other code", what: `${version.what}; install the same on both, and start both the same way` };
+  }
+  if (codeHash === own.hash) return version === undefined ? { type: "none" } : { type: "bearable", what: version.what };
   const theirs = new Map<string, string>();
   for (let after: string | undefined = ""; after !== undefined; ) {
     const page: FilesReply = await ask(plane, "node", member, "files", { after }, { timeoutMs });
     for (const [path, hash] of page.files) theirs.set(path, hash);
     const last = page.files.at(-1)?.[0];
-    // A node that gives the same page again would be asked for ever.
-    after = page.isLast || last === undefined || last <= after ? undefined : last;
+    // A node that gives the same page again, or one without end, would be asked for ever.
+    after = page.isLast || last === undefined || last <= after || theirs.size > maxFiles ? undefined : last;
   }
   const which = codeDifference(own.files, theirs) ?? "it changed while it was compared";
-  return `its code is not the runner's: ${which}; bring both to the same version, with 'npm install' and 'npm run build' where they are used`;
+  return {
+    type: "other code",
+    what: `its code is not the runner's: ${which}; bring both to the same version, with 'npm install' and 'npm run build' where they are used`,
+  };
 }

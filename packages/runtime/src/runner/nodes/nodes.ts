@@ -307,11 +307,16 @@ export class Nodes {
       worker.pid = await Promise.race([spawned, worker.exited.then(() => undefined)]);
     } catch (error) {
       const isTaken = error instanceof TreadleError && error.details["takenBy"] !== undefined;
+      const isOther = error instanceof TreadleError && error.details["otherCode"] === true;
       if (member !== undefined && isTaken) this.#yield(member, error.message); // another run was faster
+      if (member !== undefined && isOther) {
+        this.#lose(member, error.message);
+        this.#refuse(member, error.message);
+      }
       if (member !== undefined && error instanceof TreadleError && error.code === "node.lost") {
         this.#forsake(member, error.message); // it has gone before its lease is over, or hangs
       }
-      if (!isTaken && (!(error instanceof TreadleError) || error.disposition !== "retryable")) {
+      if (!isTaken && !isOther && (!(error instanceof TreadleError) || error.disposition !== "retryable")) {
         this.#workers.delete(keyOf(name, boot.incarnation));
         throw error;
       }
@@ -505,7 +510,8 @@ export class Nodes {
       const taken = this.#whyTaken(member);
       if (taken !== undefined) return this.#refuse(member, taken, true);
       const difference = await nodeDifference(plane, member, await this.#ownCode(), timeoutMs);
-      if (difference !== undefined) return this.#refuse(member, difference);
+      if (difference.type === "other code") return this.#refuse(member, difference.what);
+      if (difference.type === "bearable") this.#notice(`node '${member.name}' is used, though ${difference.what}`);
       if (this.#run !== undefined && this.#announcement !== undefined) {
         const release = { run: this.#run.runId, session: this.#announcement.incarnation };
         await ask(plane, "node", member, "release", release, { timeoutMs });
@@ -570,9 +576,16 @@ export class Nodes {
 
   #ownCode(): Promise<Code> {
     this.#code ??= this.isLocal
-      ? Promise.resolve({ hash: "", files: new Map() })
-      : new ProjectCode(this.#options.projectRoot).current();
+      ? Promise.resolve({ hash: "", files: new Map(), outside: [] })
+      : this.#lookAtOwnCode(this.#options.projectRoot);
     return this.#code;
+  }
+
+  async #lookAtOwnCode(projectRoot: string): Promise<Code> {
+    const code = await new ProjectCode(projectRoot).current();
+    for (const link of code.outside)
+      this.#notice(`'${link}' leads out of the project '${projectRoot}': code there is not compared between nodes`);
+    return code;
   }
 
   #beats(event: HeartbeatsEvent): void {

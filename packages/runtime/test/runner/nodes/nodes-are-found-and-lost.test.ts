@@ -11,12 +11,15 @@ import {
 } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { codeVersions, ProjectCode } from "../../../src/node/code-hash.ts";
+import { ProjectCode } from "../../../src/node/code-hash.ts";
 import { EventProver } from "../../../src/node/event-proof.ts";
+import { codeVersions } from "../../../src/node/treadle-code.ts";
 import { hasGone } from "../../../src/runner/nodes/gone-nodes.ts";
 import { type LaunchRequest, Nodes } from "../../../src/runner/nodes/nodes.ts";
 
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
+/** Long enough for whatever nodes answer, where a test waits for all of it. */
+const wholeWaitMs = 5000;
 
 let root: string;
 let planes: ReturnType<typeof localControlPlanes>;
@@ -43,7 +46,7 @@ beforeEach(async () => {
   planes = localControlPlanes();
   outside = planes.connect();
   for (const list of [notices, heartbeats, lines]) list.length = 0;
-  nodes = openNodes(300);
+  nodes = openNodes(60_000);
 });
 afterEach(async () => {
   await nodes.close();
@@ -55,17 +58,25 @@ type FakeNode = {
   readonly announcement: Announcement;
   readonly told: [method: string, body: unknown][];
   /** why it starts nothing */
-  refuse: { readonly takenBy: string } | undefined;
+  refuse: { readonly takenBy: string } | { readonly otherCode: true } | undefined;
 };
 
 /** A node that does nothing but remember what it was told. */
-async function announceNode(name: string, hash?: string, body: unknown = info): Promise<FakeNode> {
+async function announceNode(
+  name: string,
+  hash?: string,
+  body: unknown = info,
+  versions = codeVersions,
+): Promise<FakeNode> {
   const told: [string, unknown][] = [];
   const own = hash ?? (await codeHash(root));
-  const announcement = await outside.announce("node", name, body, (method, said) => {
+  const announcement = await outside.announce("node", name, body, async (method, said) => {
     told.push([method, said]);
-    if (method === "check") return { codeHash: own, versions: codeVersions };
-    if (method === "files") return { files: [["worker.ts", "another"]], isLast: true };
+    if (method === "check") return { codeHash: own, versions };
+    if (method === "files") {
+      const { files } = await new ProjectCode(root).current();
+      return { files: [...new Map(files).set("worker.ts", "another")], isLast: true };
+    }
     if (method === "spawn" && node.refuse)
       throw new TreadleError("node.unavailable", "taken", { details: node.refuse });
     return method === "spawn" ? { pid: 4711 } : undefined;
@@ -110,6 +121,8 @@ const request: LaunchRequest = {
 const settled = async (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 50));
 
 test("nodes of the same code are found; one of other code, or that says nonsense, is named and not used", async () => {
+  await nodes.close();
+  nodes = openNodes(wholeWaitMs);
   await announceNode("other", "another hash");
   await announceNode("broken", undefined, { cpus: "many" });
   await expect(nodes.find()).rejects.toMatchObject({
@@ -166,7 +179,7 @@ test("ND1, ND2: with its node a process is lost, and the node is used again when
 
 test("NS6: an exclusive run takes nodes once other runs are gone from them, and says so until then", async () => {
   await nodes.close();
-  nodes = openNodes(300, true);
+  nodes = openNodes(wholeWaitMs, true);
   const busy = { ...info, workers: { other: ["maker/0"], "run-1": ["of an earlier runner"] } };
   const a = await announceNode("a", undefined, busy);
   await expect(nodes.find()).rejects.toMatchObject({
@@ -188,6 +201,39 @@ test("a run whose start an exclusive one has forestalled goes on elsewhere, and 
   await expect.poll(() => nodes.present, { timeout: 60_000 }).toEqual(["a"]);
   await a.announcement.update({ ...info, exclusiveTo: "other" });
   await expect.poll(() => nodes.present).toEqual([]);
+});
+
+test("a node whose code has changed since it was admitted is used no more, and what was to start there finds another place", async () => {
+  const a = await announceNode("a");
+  await nodes.find();
+  await openRun();
+  a.refuse = { otherCode: true };
+  expect(await (await nodes.launch("a", request)).exited).toMatchObject({ failure: { code: "node.lost" } });
+  expect(nodes.present).toEqual([]);
+  expect(notices).toContain("node 'a' is not used: taken");
+  a.refuse = undefined;
+  await a.announcement.withdraw("it is started again");
+  await announceNode("a");
+  await expect.poll(() => nodes.present, { timeout: 60_000 }).toEqual(["a"]);
+});
+
+test("which file differs is said of a node, and of one with another release of the same Node which", async () => {
+  await announceNode("other", "another hash");
+  const [major = ""] = process.version.split(".");
+  await announceNode("patched", undefined, info, { ...codeVersions, node: `${major}.999.1` });
+  await announceNode("built", undefined, info, {
+    ...codeVersions,
+    form: codeVersions.form === "sources" ? "compiled" : "sources",
+  });
+  await nodes.find();
+  await expect.poll(() => notices.filter((text) => text.includes("not used")).length).toBe(2);
+  expect(nodes.present).toEqual(["patched"]);
+  const said = (node: string) => notices.find((text) => text.startsWith(`node '${node}' is`));
+  expect(said("other")).toMatch(/its code is not the runner's: 'worker.ts' differs; bring both/);
+  expect(said("patched")).toMatch(
+    new RegExp(`is used, though it runs Node '${major}.999.1', the runner '${process.version}'`),
+  );
+  expect(said("built")).toMatch(/Treadle from '(sources|compiled)', the runner from/);
 });
 
 test("of another run on its nodes a run says so once, and the last step of one that is gone is kept", async () => {
