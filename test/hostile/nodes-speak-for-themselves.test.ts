@@ -10,8 +10,9 @@ import { openNatsControlPlane } from "@treadle/transport";
 import { type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
-import { codeVersions, ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
+import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
 import { EventProver } from "../../packages/runtime/src/node/event-proof.ts";
+import { codeVersions } from "../../packages/runtime/src/node/treadle-code.ts";
 import { type LaunchRequest, Nodes } from "../../packages/runtime/src/runner/nodes/nodes.ts";
 import { until } from "../support/cluster.ts";
 
