@@ -13,16 +13,7 @@ import { LazyHeap, Ring } from "./ordered-items.ts";
 import type { PickPolicy } from "./pick-policy.ts";
 
 /** A stored item. */
-export type Item = {
-  readonly delivery: number;
-  readonly key: string | undefined;
-  readonly weight: number;
-  readonly priority: number;
-  readonly sizeBytes: number;
-  readonly payload: unknown;
-  readonly segment: string | undefined;
-  queued: boolean;
-};
+export type Item = ItemView & { queued: boolean };
 
 /** Items that were put one after the other and wait in that order; `delivery` is that of `next`. */
 type Run = { readonly source: ItemList; next: number; end: number; delivery: number };

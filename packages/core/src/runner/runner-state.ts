@@ -17,14 +17,15 @@ import { fromErrorRecord, TreadleError, toErrorRecord } from "@treadle/contracts
 import { Processes } from "../ranks/processes.ts";
 import type { RankState } from "../ranks/rank-state.ts";
 import { RankTable } from "../ranks/rank-table.ts";
-import { type SupervisionLimits, SupervisorState, type TickDecision } from "../ranks/supervisor-state.ts";
-import { channelWaits, describeMissingCalls, describeStandstill, type Standstill } from "../standstill.ts";
+import { type SupervisionLimits, SupervisorState } from "../ranks/supervisor-state.ts";
+import type { Standstill } from "../standstill.ts";
 import { SavedStates } from "../steps/saved-states.ts";
 import { StepOrder } from "../steps/step-order.ts";
 import { CallBook, type Settled } from "./call-book.ts";
 import { Exchange } from "./exchange.ts";
 import { PlanChange } from "./plan-change.ts";
 import type { RunnerEffect, RunnerInput } from "./runner-messages.ts";
+import { Stillness } from "./stillness.ts";
 
 export type RunnerOptions = {
   readonly supervision: SupervisionLimits & { readonly lockTimeoutMs: number; readonly startTimeoutMs: number };
@@ -56,8 +57,6 @@ type ProcessInput = Extract<
  */
 const retryDelayMs = 50;
 const longestRetryDelayMs = 1500;
-/** A wait that only a call of the workflow can end is said after so long without any progress. */
-const missingCallMs = 3000;
 /** Together they wait longer than a node that went without a word takes to be found out. */
 export const maxAttempts = 16;
 
@@ -67,6 +66,7 @@ export class RunnerState {
   readonly #ranks: RankTable;
   readonly #supervisor: SupervisorState;
   readonly #processes: Processes;
+  readonly #stillness: Stillness;
   readonly #states = new SavedStates();
   readonly #order: StepOrder;
   #change: PlanChange | undefined;
@@ -80,14 +80,8 @@ export class RunnerState {
   #failure: TreadleError | undefined;
   #policyFailure: TreadleError | undefined;
   #isOver = false;
-  readonly #options: RunnerOptions;
-  /** the missing calls of which the workflow's author has been told */
-  #saidMissing: string | undefined;
-  /** channels of which it was said that nobody takes what they hold */
-  readonly #saidUntaken = new Set<string>();
 
   constructor(options: RunnerOptions, nowMs: number) {
-    this.#options = options;
     this.#nowMs = nowMs;
     this.#supervisor = new SupervisorState(options.supervision, nowMs);
     this.#order = new StepOrder({ maxStaleness: options.maxStaleness, nowMs });
@@ -110,6 +104,14 @@ export class RunnerState {
       emit: (effect) => this.#emit(effect),
       nextSequence: () => ++this.#lastSequence,
       onUp: (rank) => this.#up(rank),
+      fail: (error) => this.#fail(error),
+    });
+    this.#stillness = new Stillness({
+      calls: this.#calls,
+      exchange: this.#exchange,
+      supervisor: this.#supervisor,
+      stallMs: options.supervision.stallMs,
+      emit: (effect) => this.#emit(effect),
       fail: (error) => this.#fail(error),
     });
   }
@@ -179,8 +181,7 @@ export class RunnerState {
   }
   /** Who waits for whom (S3). */
   standstill(): Standstill {
-    const busyMs = (worker: string) => this.#supervisor.busyMs(worker);
-    return describeStandstill(this.#calls.open, this.#exchange.snapshots(), this.#exchange.lockEdges(), busyMs);
+    return this.#stillness.standstill;
   }
 
   #emit(effect: RunnerEffect): void {
@@ -526,19 +527,9 @@ export class RunnerState {
   #commitSteps(): void {
     for (const step of this.#order.due()) {
       const seconds = this.#order.secondsOf(step, this.#nowMs);
-      this.#sayUntaken(step);
+      this.#stillness.sayUntaken(step, streamOf(step));
       const states = Object.fromEntries(this.#states.asOf(step));
       this.#emit({ type: "commit", step, seconds, states });
-    }
-  }
-
-  /** Once a channel: a step's stream ends with the step, so what it holds then is taken by nobody. */
-  #sayUntaken(step: number): void {
-    for (const { channel, items } of this.#exchange.untaken(streamOf(step))) {
-      if (this.#saidUntaken.has(channel)) continue;
-      this.#saidUntaken.add(channel);
-      const text = `channel '${channel}' holds '${items}' items of step ${step} that nobody took, and nobody will, since the step has ended; pass '${channel}.source' to a call of the same step, or do not put them`;
-      this.#emit({ type: "notice", text });
     }
   }
 
@@ -549,7 +540,7 @@ export class RunnerState {
   }
 
   #tick(): void {
-    this.#lookForMissingCalls();
+    this.#stillness.lookForMissingCalls(this.#nowMs);
     this.#exchange.tick();
     this.#processes.seekPlaces();
     this.#processes.endLateStarts();
@@ -559,43 +550,9 @@ export class RunnerState {
         const rank = this.#ranks.get(decision.worker);
         if (rank) this.#emit({ type: "end-process", ...rank.id, verdict: decision.cause });
       } else if (decision.type === "report-busy") {
-        this.#emit({ type: "notice", text: this.#describeBusy(decision) });
-      } else if (this.#calls.isEmpty && channelWaits(this.#exchange.snapshots()).length === 0) {
-        this.#supervisor.progress(this.#nowMs); // nothing is asked of anybody
-      } else if (decision.type === "report-stall") {
-        const seconds = decision.stalledMs / 1000;
-        for (const { who, on } of this.standstill().waits) this.#emit({ type: "waiting", who, on, seconds });
-      } else {
-        const missing = this.#missingCalls();
-        const text = missing ?? `${this.standstill().text}; raise supervision.stallMs if that is expected`;
-        const message = `nothing moved for ${Math.round(decision.stalledMs / 1000)} s: ${text}`;
-        this.#fail(new TreadleError(missing === undefined ? "call.timeout" : "workflow.invalid", message));
-      }
+        this.#stillness.reportBusy(decision);
+      } else this.#stillness.stalled(decision, this.#nowMs);
     }
-  }
-
-  #describeBusy({ worker, busyMs, stack }: Extract<TickDecision, { type: "report-busy" }>): string {
-    const method = this.#calls.open.find((call) => call.worker === worker && !call.replied)?.method;
-    const where = method === undefined ? "" : ` in '${method}'`;
-    const at = stack === undefined ? "" : `, now at ${stack}`;
-    return `'${worker}' has computed${where} for ${Math.round(busyMs / 1000)} s without a pause${at}; if that never ends, press Ctrl-C twice; if it is expected, raise supervision.stallMs`;
-  }
-
-  /** S3: what no open call can end is said soon. */
-  #lookForMissingCalls(): void {
-    const quietMs = this.#supervisor.quietMs(this.#nowMs);
-    if (quietMs < Math.min(missingCallMs, this.#options.supervision.stallMs)) {
-      this.#saidMissing = undefined;
-      return;
-    }
-    const text = this.#missingCalls();
-    if (text === undefined || text === this.#saidMissing) return;
-    this.#saidMissing = text;
-    this.#emit({ type: "notice", text });
-  }
-
-  #missingCalls(): string | undefined {
-    return describeMissingCalls(this.#calls.open, this.#exchange.snapshots(), this.#exchange.lockEdges());
   }
 
   // The end.
