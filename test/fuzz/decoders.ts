@@ -26,6 +26,12 @@ import { readRun } from "../../packages/dashboard/src/static/report.ts";
 import { decodeCheckpoint, encodeCheckpoint } from "../../packages/engines/src/checkpoint.ts";
 import { Optimiser } from "../../packages/engines/src/optimiser.ts";
 import { Parameters } from "../../packages/engines/src/parameters.ts";
+import {
+  type ArgumentPorts,
+  decodeArguments,
+  holdReferences,
+} from "../../packages/runtime/src/author/group/call-arguments.ts";
+import { checkCode, packagesRoot } from "../../packages/runtime/src/author/module-loader.ts";
 import { readState } from "../../packages/runtime/src/author/state-file.ts";
 import { parseFailure, parseHeartbeat } from "../../packages/runtime/src/node/worker-lines.ts";
 import { Checkpoints } from "../../packages/runtime/src/runner/run/checkpoints.ts";
@@ -43,8 +49,10 @@ import { Trust } from "../../packages/transport/src/control-plane/trust.ts";
 import { makeKey, parseTrust, readKey } from "../../packages/transport/src/control-plane/trust-file.ts";
 import { FrameReader, frameKind, headBytes, writeHead } from "../../packages/transport/src/link/frame.ts";
 import { Handshake } from "../../packages/transport/src/link/handshake.ts";
+import { Openings, proveOpening } from "../../packages/transport/src/relay/openings.ts";
 import { readOpening, readRelayLine, relayTarget } from "../../packages/transport/src/relay/relay-target.ts";
 import { Tunnel, windowBytes } from "../../packages/transport/src/relay/tunnel.ts";
+import { TunnelSeal } from "../../packages/transport/src/relay/tunnel-seal.ts";
 import { arbitraryOf } from "./arbitrary-of.ts";
 
 export type Row<Input> = {
@@ -116,6 +124,8 @@ function tunnelEnd(): { readonly tunnel: Tunnel; close(): void } {
   socket.resume();
   return { tunnel, close: () => tunnel.close() };
 }
+const relayToken = "a token that only this run has";
+const tunnelId = "0b6a3b0e-3f0e-4b5a-9d0e-0a0a0a0a0a0a";
 const tunnelMessage = (kind: number, at: number, body: Uint8Array): Uint8Array => {
   const message = Buffer.alloc(9 + body.length);
   message[0] = kind;
@@ -128,6 +138,24 @@ const shape = { width: [2, 3] };
 const model = (): [Parameters, Optimiser] => {
   const parameters = new Parameters([{ name: "w", shape: shape.width }], () => new Float32Array(6).fill(0.5));
   return [parameters, new Optimiser(parameters)];
+};
+
+const schema = {
+  module: new URL("../../packages/runtime/test/support/schemas.ts", import.meta.url).href,
+  exportName: "Anything",
+};
+const reference = fc.oneof(
+  arbitraryOf(contracts.ChannelRef).map((ref) => ({ ...(ref as object), schema })),
+  arbitraryOf(contracts.GroupRef),
+);
+const argumentPorts: ArgumentPorts = {
+  moduleHere: async (module) => {
+    await checkCode(module, [packagesRoot]);
+    return module;
+  },
+  home: { put: async () => {}, take: async () => null },
+  waiting: () => ({ awaited() {}, moved() {}, [Symbol.dispose]() {} }),
+  callWorker: async () => undefined,
 };
 
 export const byteRows: readonly Row<Uint8Array>[] = [
@@ -190,6 +218,17 @@ export const byteRows: readonly Row<Uint8Array>[] = [
       ["more than a window", () => tunnelMessage(0, 0, new Uint8Array(3 * windowBytes))],
       ["the credit of all bytes that there are", () => tunnelMessage(1, Number.MAX_SAFE_INTEGER, new Uint8Array())],
     ],
+  },
+  {
+    name: "sealed message of a tunnel",
+    sound: fc
+      .uint8Array({ maxLength: 100 })
+      .map((body) => Uint8Array.from(new TunnelSeal(relayToken, tunnelId, "b").seal(body))),
+    decode: (bytes) => {
+      const seal = new TunnelSeal(relayToken, tunnelId, "a");
+      for (let i = 0; i < 2; i++) seal.open(bytes);
+    },
+    refuses: [],
   },
   {
     name: "checkpoint of an engine",
@@ -264,11 +303,13 @@ export const textRows: readonly Row<string>[] = [
   },
   {
     name: "opening of a relay",
-    sound: fc
-      .tuple(fc.uuid(), fc.stringMatching(/^[a-z-]{1,8}$/))
-      .map(([tunnel, target]) => JSON.stringify({ tunnel, target })),
+    sound: fc.tuple(fc.uuid(), fc.stringMatching(/^[a-z-]{1,8}$/)).map(([tunnel, target]) => {
+      const proof = proveOpening(relayToken, { from: "b", to: "a", tunnel, target });
+      return JSON.stringify({ tunnel, target, from: "b", proof });
+    }),
     decode: (text) => {
       const opening = readOpening(text);
+      if (opening) new Openings(relayToken, "a", { maxTotal: 1, maxFrom: 1, maxSeen: 1 }).admit(opening);
       const targets = { ports: { depot: { host: "127.0.0.1", port: 1 } }, path: "/run/treadle/relay" };
       const found = opening && relayTarget(opening.target, targets);
       if (found && "path" in found && dirname(found.path) !== "/run/treadle") throw new Error(`it left: ${found.path}`);
@@ -446,6 +487,38 @@ export const valueRows: readonly Row<unknown>[] = [
       [
         "lengths beyond 2^53",
         () => ({ data: new Uint8Array(1), lengths: new Uint32Array(100_000).fill(0xffffffff), shapes: [] }),
+      ],
+    ],
+  },
+  {
+    name: "arguments of a call",
+    sound: fc.array(fc.oneof(sendable, reference, fc.record({ deep: fc.array(reference, { maxLength: 2 }) })), {
+      maxLength: 4,
+    }),
+    decode: async (value) => {
+      const { args } = readMessage(contracts.CallRequest.pick({ args: true }), { args: value });
+      if (holdReferences(args)) await decodeArguments(args, argumentPorts);
+    },
+    refuses: ["link.protocol", "worker.load-failed"],
+    hostile: [
+      ["a group of all ranks that numbers reach", () => [{ $group: "g", size: Number.MAX_SAFE_INTEGER, methods: [] }]],
+      [
+        "a group of many methods",
+        () => [{ $group: "g", size: 1, methods: Array.from({ length: 100_000 }, (_, i) => `m${i}`) }],
+      ],
+      [
+        "a group whose methods are an object's",
+        () => [{ $group: "g", size: 1, methods: ["__proto__", "then", "constructor"] }],
+      ],
+      [
+        "a module that is no file",
+        () => [
+          { $channel: "c", role: "sink", granularity: 1, schema: { module: "data:text/javascript,", exportName: "x" } },
+        ],
+      ],
+      [
+        "a module of Node's",
+        () => [{ $channel: "c", role: "sink", granularity: 1, schema: { module: "node:fs", exportName: "default" } }],
       ],
     ],
   },

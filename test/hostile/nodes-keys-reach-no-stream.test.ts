@@ -75,7 +75,13 @@ beforeAll(async () => {
   const node = await planeOf("node", "a");
   await node.announce("node", "a", { cpus: 1 }, () => "an answer");
   const nats = await natsOf("runner");
-  const relay = await openRelay({ nats, runId: "run-1", member: "runner", ports: {} });
+  const relay = await openRelay({
+    nats,
+    runId: "run-1",
+    token: "a token that only this run has",
+    member: "runner",
+    ports: {},
+  });
   closing.push(() => relay.close());
   const other = await planeOf("node", "b");
   await other.announce("node", "b", { cpus: 1 }, () => "an answer");

@@ -10,6 +10,7 @@ const Info = z.object({
   jetstream: z.boolean().default(false),
   cluster: z.string().max(200).optional(),
   auth_required: z.boolean().default(false),
+  tls_required: z.boolean().default(false),
   host: z.string().max(200).default(""),
 });
 
@@ -19,6 +20,8 @@ export type NatsInfo = {
   readonly cluster: string | undefined;
   /** anyone who reaches it may connect */
   readonly isOpen: boolean;
+  /** it takes no connection that is not encrypted */
+  readonly isEncrypted: boolean;
   /** the address that it listens on */
   readonly host: string;
 };
@@ -32,13 +35,22 @@ export async function natsInfo(urls: string): Promise<NatsInfo | undefined> {
     const line = await firstLineOf(url).catch(() => undefined);
     const info = Info.safeParse(parseInfo(line ?? ""));
     if (!info.success) continue;
-    const { version, jetstream, cluster, auth_required, host } = info.data;
-    return { version, jetStream: jetstream, cluster, isOpen: !auth_required, host };
+    const { version, jetstream, cluster, auth_required, tls_required, host } = info.data;
+    return { version, jetStream: jetstream, cluster, isOpen: !auth_required, isEncrypted: tls_required, host };
   }
   return undefined;
 }
 
 const loopback = /^(127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)$/;
+
+/** Of servers that are reached over a network, and do not encrypt what passes there. */
+export const readOnTheWay =
+  "what passes on the network can be read and changed by whoever is on the way there, and who logs in be acted for; encrypt it with --tls-cert, --tls-key and --tls-ca of 'treadle cluster init'";
+
+export function isBeyondLoopback(server: string): boolean {
+  const { hostname } = new URL(server.includes("://") ? server : `nats://${server}`);
+  return !loopback.test(hostname.replace(/^\[|\]$/g, ""));
+}
 
 /** What an agent without keys says of a server that is reached by others than processes of this machine. */
 export async function natsExposure(urls: string): Promise<string | undefined> {

@@ -3,8 +3,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseTrust } from "@treadle/transport";
 import fc from "fast-check";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { addNode, initCluster, removeNode } from "../src/cluster-folder.ts";
+import { clusterCommand } from "../src/commands/cluster.ts";
 
 const setup = { servers: ["127.0.0.1:4222"] };
 const invalid = { code: "config.invalid" };
@@ -33,6 +34,19 @@ test("keys are their owner's alone and kept from git, and the trust file names t
   expect((await stat(folder)).mode & 0o777).toBe(0o700);
   for (const file of await readdir(folder)) expect((await stat(join(folder, file))).mode & 0o777, file).toBe(0o600);
   expect(await readFile(join(folder, ".gitignore"), "utf8")).toBe("*\n");
+});
+
+test.each([
+  [["--server", "10.0.0.7:4222"], true],
+  [["--server", "127.0.0.1:4222"], false],
+  [[], false],
+  [["--server", "nats.example:4222", "--tls-cert", "c", "--tls-key", "k", "--tls-ca", "a"], false],
+])("'treadle cluster init' with %j warns of what passes in the clear: %s", async (flags, isWarned) => {
+  const said = vi.spyOn(process.stdout, "write").mockReturnValue(true);
+  await clusterCommand().parseAsync(["init", folder, ...flags], { from: "user" });
+  const text = said.mock.calls.join("");
+  said.mockRestore();
+  expect(text.includes("careful:")).toBe(isWarned);
 });
 
 const badName = fc.oneof(

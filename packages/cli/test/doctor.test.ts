@@ -1,7 +1,7 @@
 import { startNatsServer } from "@treadle/transport/testing";
 import { expect, it } from "vitest";
 import { examineMachine, type Finding, type Probe, renderDoctor, systemProbe } from "../src/doctor.ts";
-import { natsExposure, natsInfo, natsProblem } from "../src/nats-probe.ts";
+import { type NatsInfo, natsExposure, natsInfo, natsProblem } from "../src/nats-probe.ts";
 
 const bare: Probe = {
   nodeVersion: "v18.19.0",
@@ -28,6 +28,14 @@ const answers: Record<string, string> = {
   bwrap: "bubblewrap 0.8.0\n",
   docker: "26.1.0\n",
 };
+const server: NatsInfo = {
+  version: "2.11.3",
+  jetStream: true,
+  cluster: "treadle",
+  isOpen: false,
+  isEncrypted: true,
+  host: "127.0.0.1",
+};
 const rich: Probe = {
   nodeVersion: "v22.4.0",
   platform: "linux",
@@ -42,7 +50,7 @@ const rich: Probe = {
   mappedMemory: () => true,
   numa: [0, 1].map((index) => ({ index, cpus: 8, memoryBytes: 64 * 1024 ** 3 })),
   env: { TREADLE_NATS_URL: "nats://a:4222" },
-  natsInfo: async () => ({ version: "2.11.3", jetStream: true, cluster: "treadle", isOpen: false, host: "127.0.0.1" }),
+  natsInfo: async () => server,
   natsProblem: async () => undefined,
   clusterUrl: async () => undefined,
 };
@@ -96,6 +104,12 @@ it("says of the NATS server that the environment names whether it answers, and w
     "NATS at TREADLE_NATS_URL",
   );
   expect(refused).toMatchObject({ status: "limited", remedy: "it refuses these credentials" });
+  const plain = async () => ({ ...server, isEncrypted: false });
+  const read = named(await examineMachine({ ...rich, natsInfo: plain }), "NATS at TREADLE_NATS_URL");
+  expect(read).toMatchObject({ status: "limited", remedy: expect.stringContaining("--tls-cert") });
+  const here = { TREADLE_NATS_URL: "nats://127.0.0.1:4222,nats://[::1]:4222" };
+  const near = named(await examineMachine({ ...rich, env: here, natsInfo: plain }), "NATS at TREADLE_NATS_URL");
+  expect(near?.remedy).toBeUndefined();
 });
 
 it("asks a real NATS server what it is", async () => {
@@ -106,7 +120,7 @@ it("asks a real NATS server what it is", async () => {
   });
   expect(await natsProblem(server.url)).toBeUndefined();
   await using closed = await startNatsServer({ args: ["--user", "me", "--pass", "secret"] });
-  expect(await natsInfo(server.url)).toMatchObject({ isOpen: true });
+  expect(await natsInfo(server.url)).toMatchObject({ isOpen: true, isEncrypted: false });
   expect(await natsInfo(closed.url)).toMatchObject({ jetStream: true, isOpen: false });
   const admits = await examineMachine({ ...rich, natsInfo: () => natsInfo(server.url) });
   expect(named(admits, "NATS at TREADLE_NATS_URL")?.remedy).toMatch(/anyone who reaches it/);

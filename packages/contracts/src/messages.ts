@@ -66,7 +66,8 @@ export type ChannelRef = z.infer<typeof ChannelRef>;
 /** A worker group as it travels in the arguments of a call. */
 export const GroupRef = z.object({
   $group: z.string(),
-  size: z.int().positive(),
+  /** far more ranks than one group has */
+  size: z.int().positive().max(100_000),
   methods: z.array(z.string()),
   /** the only ranks that calls go to; absent means all */
   ranks: z.array(z.int().nonnegative()).optional(),

@@ -16,14 +16,14 @@ export type DashboardOptions = {
   readonly host?: string | undefined;
   /** default: a free one */
   readonly port?: number | undefined;
-  /** what a browser must show; on loopback none is needed, elsewhere a random one is made */
+  /** what a browser must show; default: a random one */
   readonly token?: string | undefined;
   /** what is at a NATS server, where one was given */
   readonly cluster?: (() => Promise<ClusterStatus>) | undefined;
 };
 
 export type Dashboard = {
-  /** with the token, where one is needed */
+  /** with the token */
   readonly url: string;
   /** the page of a run */
   urlOf(runId: string): string;
@@ -43,8 +43,7 @@ export async function serveDashboard({
 }: DashboardOptions): Promise<Dashboard> {
   const access = accessTo(host, token);
   const assets = await readAssets();
-  const cookie = `treadle-dashboard-${port}`;
-  const app = createApp({ library: new RunLibrary(runsRoot), assets, access, cookie, cluster });
+  const app = createApp({ library: new RunLibrary(runsRoot), assets, access, cluster });
   const server = await new Promise<Server>((resolve, reject) => {
     const opened = serve({ fetch: app.fetch, hostname: host, port }, () => resolve(opened)) as Server;
     opened.requestTimeout = requestTimeoutMs;
@@ -66,7 +65,7 @@ export async function serveDashboard({
   });
   const taken = (server.address() as AddressInfo).port;
   const origin = `http://${host.includes(":") ? `[${host}]` : host}:${taken}`;
-  const query = access.token === undefined ? "" : `?token=${access.token}`;
+  const query = `?token=${encodeURIComponent(access.token)}`;
   return {
     url: `${origin}/${query}`,
     urlOf: (runId) => `${origin}/${query}#/run/${encodeURIComponent(runId)}`,

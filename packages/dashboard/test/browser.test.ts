@@ -90,10 +90,11 @@ describe.skipIf(path === undefined)("the live page in Chromium", () => {
     await page.goto(`${dashboard.url}#/run/${runId}`);
     await page.getByText("Why idle").waitFor();
     expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
-    const { port } = new URL(dashboard.url);
+    const { port, searchParams } = new URL(dashboard.url);
+    const token = searchParams.get("token") ?? undefined;
     await dashboard.close();
     await page.getByText("connection lost").waitFor();
-    dashboard = await serveDashboard({ runsRoot: root, port: Number(port) });
+    dashboard = await serveDashboard({ runsRoot: root, port: Number(port), token });
     await page.getByText("connection lost").waitFor({ state: "detached" });
   });
 });

@@ -3,9 +3,11 @@ import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Link, NatsConfig, type TreadleError } from "@treadle/contracts";
-import { freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
+import { connectStranger, freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { openEndpoint, openRelay } from "../src/index.ts";
+import { Openings, proveOpening } from "../src/relay/openings.ts";
+import { TunnelSeal } from "../src/relay/tunnel-seal.ts";
 import { folder, runId, token } from "./support/endpoints.ts";
 import { closed, inbox, type LinkPair, linkContract } from "./support/link-contract.ts";
 import { until } from "./support/until.ts";
@@ -31,7 +33,7 @@ async function machines(url = server.url) {
   const paths = { left: join(here.path, "relay"), right: join(there.path, "relay") };
   const relays = await Promise.all(
     (["left", "right"] as const).map((member) =>
-      openRelay({ nats, runId: run, member, path: paths[member], ports: {} }),
+      openRelay({ nats, runId: run, token, member, path: paths[member], ports: {} }),
     ),
   );
   return {
@@ -109,7 +111,7 @@ test("a relay that is still starting is waited for", async () => {
     ["right", join(there.path, "relay")],
     ["left", path],
   ] as const) {
-    const relay = await openRelay({ nats, runId: run, member, path: at, ports: {} });
+    const relay = await openRelay({ nats, runId: run, token, member, path: at, ports: {} });
     toClose.push(() => relay.close());
   }
   expect((await dialled).remote).toBe("right");
@@ -181,3 +183,77 @@ test("TU1, TU4: a NATS server that goes away ends the link on both sides", async
   await other.stop("SIGKILL");
   for (const cause of await ends) expect(cause).toMatchObject({ code: "link.closed" });
 }, 180_000);
+
+test("TU5: without the run's token a tunnel's bytes are neither read nor changed, nor said again", async () => {
+  const stranger = await connectStranger(server.url);
+  toClose.push(() => stranger.close());
+  const heard: { subject: string; data: Uint8Array; reply: string | undefined }[] = [];
+  stranger.subscribe("treadle.relay.>", {
+    callback: (_, { subject, data, reply }) => void heard.push({ subject, data, reply }),
+  });
+  await stranger.flush();
+  const pair = await joinedByRelay();
+  toClose.push(() => pair.dispose());
+  const secret = "what only the two of them may read ".repeat(100);
+  const received = inbox(pair.right);
+  pair.left.send({ secret });
+  await until(() => received.messages.length === 1);
+  const tunnel = heard.filter(({ subject }) => subject.includes(".tunnel."));
+  const sides = new Set(tunnel.map(({ subject }) => subject.at(-1)));
+  expect(sides).toEqual(new Set(["a", "b"]));
+  expect(Buffer.concat(heard.map(({ data }) => data)).toString("latin1")).not.toContain("what only the two");
+  // Changed, again, made by others, and ends of all kinds: the link neither ends nor hears of them.
+  for (const { subject, data } of [...tunnel]) {
+    const changed = Uint8Array.from(data);
+    changed[changed.length - 20] = (changed[changed.length - 20] ?? 0) ^ 1;
+    const forged = new TunnelSeal("a token that is of another run", subject.split(".").at(-2) ?? "", "a");
+    for (const bytes of [data, changed, forged.seal(Uint8Array.of(3, 0, 0, 0, 0, 0, 0, 0, 0)), new Uint8Array(9)]) {
+      stranger.publish(subject, bytes);
+    }
+  }
+  // An opening that was heard opens nothing a second time, and none opens for another.
+  const [opening] = heard.filter(({ subject }) => subject.includes(".open."));
+  if (opening === undefined) throw new Error("no opening was heard");
+  const again = await stranger.request(opening.subject, opening.data, {
+    noMux: true,
+    reply: answerSubject(),
+    timeout: 5000,
+  });
+  expect(again.string()).toBe("refused");
+  const { proof: _, ...said } = JSON.parse(Buffer.from(opening.data).toString()) as { proof: string; tunnel: string };
+  for (const proof of [undefined, "0".repeat(64)]) {
+    const text = JSON.stringify({ ...said, tunnel: crypto.randomUUID(), ...(proof === undefined ? {} : { proof }) });
+    const answer = await stranger.request(opening.subject, text, {
+      noMux: true,
+      reply: answerSubject(),
+      timeout: 5000,
+    });
+    expect(answer.string()).toBe("refused");
+  }
+  await stranger.flush();
+  pair.left.send({ after: 1 });
+  pair.right.send({ back: 1 });
+  await until(() => received.messages.length === 2);
+  expect(received.messages[1]).toEqual({ after: 1 });
+});
+
+const answerSubject = () => `_INBOX.answer.${crypto.randomUUID()}`;
+
+test("TU6: of one member no more tunnels are open at once than its share, each once, and none for who has no token", () => {
+  const openings = new Openings(token, "right", { maxTotal: 5, maxFrom: 3, maxSeen: 100 });
+  const openingOf = (from: string, secret = token, to = "right") => {
+    const asked = { from, tunnel: crypto.randomUUID(), target: "s" };
+    return { ...asked, proof: proveOpening(secret, { ...asked, to }) };
+  };
+  const first = openingOf("left");
+  expect(openings.admit(first)).toBe(true);
+  expect(openings.admit(first)).toBe(false);
+  expect(openings.admit(openingOf("left", "a token that is of another run"))).toBe(false);
+  expect(openings.admit(openingOf("left", token, "another"))).toBe(false);
+  expect(openings.admit({ ...openingOf("left"), from: "other" })).toBe(false);
+  expect([1, 2, 3].map(() => openings.admit(openingOf("left")))).toEqual([true, true, false]);
+  expect([1, 2, 3].map(() => openings.admit(openingOf("other")))).toEqual([true, true, false]); // of all
+  openings.ended("left");
+  expect(openings.admit(first)).toBe(false);
+  expect(openings.admit(openingOf("left"))).toBe(true);
+});

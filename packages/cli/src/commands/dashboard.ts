@@ -24,7 +24,7 @@ export function dashboardCommand(): Command {
     .option("--port <number>", `0 is a free one (default: ${usualPort}, or a free one where that is taken)`)
     .option(
       "--host <address>",
-      "on any address but loopback the page needs the token that is printed with it",
+      "where it listens; whoever has the printed address, with its token, may look",
       "127.0.0.1",
     )
     .addOption(new Option("--with-parent", "ends when its standard input does").hideHelp())

@@ -1,15 +1,17 @@
 /**
  * Who may look.
  *
- * AC1 on loopback everybody on this machine may, and nobody else: a page of another site that has its name point here
- *     (DNS rebinding) sends that name as `Host`, and is refused.
- * AC2 on any other address only those who have the token: once in the URL, afterwards in a cookie that scripts cannot read.
+ * AC1 only who has the token may, once in the URL, afterwards in a cookie that scripts cannot read: other users of this machine,
+ *     who cannot read the folders of runs, reach its loopback, too.
+ * AC2 on loopback a page of another site that has its name point here (DNS rebinding) sends that name as `Host`, and is refused.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { isIP } from "node:net";
 
 export type Access = {
-  readonly token: string | undefined;
+  readonly token: string;
+  /** the name of the cookie: pages on other ports of a machine have others */
+  readonly cookie: string;
   /** what a browser may call this server */
   readonly isOwnHost: (host: string | undefined) => boolean;
   readonly isToken: (text: string | undefined) => boolean;
@@ -20,14 +22,14 @@ export function isLoopback(address: string): boolean {
   return bare === "localhost" || bare === "::1" || (isIP(bare) === 4 && bare.startsWith("127."));
 }
 
-/** `token`: given by a person; else a random one where the address needs one. */
-export function accessTo(host: string, token: string | undefined): Access {
+/** `token`: given by a person; else a random one. */
+export function accessTo(host: string, token: string = randomBytes(24).toString("base64url")): Access {
   const loopback = isLoopback(host);
-  const needed = token ?? (loopback ? undefined : randomBytes(24).toString("base64url"));
   return {
-    token: needed,
-    isOwnHost: (header) => !loopback || (header !== undefined && isLoopback(hostnameOf(header))), // AC1
-    isToken: (text) => needed === undefined || (text !== undefined && isSame(text, needed)), // AC2
+    token,
+    cookie: `treadle-dashboard-${createHash("sha256").update(token).digest("hex").slice(0, 8)}`,
+    isOwnHost: (header) => !loopback || (header !== undefined && isLoopback(hostnameOf(header))), // AC2
+    isToken: (text) => text !== undefined && isSame(text, token), // AC1
   };
 }
 

@@ -19,7 +19,6 @@ export type AppPorts = {
   readonly library: RunLibrary;
   readonly assets: Assets;
   readonly access: Access;
-  readonly cookie: string;
   readonly cluster: (() => Promise<ClusterStatus>) | undefined;
 };
 
@@ -32,7 +31,7 @@ const lookMs = 500;
 const listMs = 2000;
 const keepAliveMs = 15_000;
 
-export function createApp({ library, assets, access, cookie, cluster }: AppPorts): Hono {
+export function createApp({ library, assets, access, cluster }: AppPorts): Hono {
   const app = new Hono();
   let numStreams = 0;
 
@@ -42,12 +41,12 @@ export function createApp({ library, assets, access, cookie, cluster }: AppPorts
     const site = c.req.header("sec-fetch-site");
     if (c.req.path.startsWith("/api/") && site === "cross-site") return c.text("asked from another site\n", 403);
     const given = c.req.query("token");
-    if (given !== undefined && access.token !== undefined) {
+    if (given !== undefined) {
       if (!access.isToken(given)) return c.text("that token is not this dashboard's\n", 401);
-      setCookie(c, cookie, given, { httpOnly: true, sameSite: "Strict", path: "/" });
+      setCookie(c, access.cookie, given, { httpOnly: true, sameSite: "Strict", path: "/" });
       return c.redirect("/");
     }
-    if (!access.isToken(getCookie(c, cookie))) {
+    if (!access.isToken(getCookie(c, access.cookie))) {
       return c.text("open the address that 'treadle dashboard' printed: it has the token\n", 401);
     }
     await next();

@@ -219,9 +219,11 @@ const hostEntry = {
 };
 const loaderFlags = isCompiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
 
-/** Workers run a user's code, which has no business with the control plane, nor with who may read metrics. */
+/** Workers run a user's code, which has no business with the control plane, nor with who may look. */
 function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  return Object.fromEntries(Object.entries(env).filter(([name]) => !/^TREADLE_(NATS_|METRICS_TOKEN$)/.test(name)));
+  return Object.fromEntries(
+    Object.entries(env).filter(([name]) => !/^TREADLE_(NATS_|METRICS_TOKEN$|DASHBOARD_TOKEN$)/.test(name)),
+  );
 }
 
 function eachLine(stream: Readable | null, onLine: (line: string) => void): void {

@@ -260,7 +260,8 @@ export class NodeService {
       projectRoot,
       segmentPrefix,
       folder,
-      relay: isHome || depot === undefined ? undefined : this.#openRelay(run, folder.path, depot.addresses),
+      relay:
+        isHome || depot === undefined ? undefined : this.#openRelay({ runId, token }, folder.path, depot.addresses),
       links: isHome ? undefined : place.links,
       logs: isHome ? place.logs : undefined,
       depot,
@@ -279,13 +280,17 @@ export class NodeService {
     });
   }
 
-  /** Not where links are encrypted: a relay's are not, past NATS. Nobody waits for it until somebody needs it. */
-  #openRelay(run: string, folder: string, depot: readonly string[]): SessionOptions["relay"] {
+  /** Not where links are encrypted: what is relayed shows no certificate. Nobody waits for it until somebody needs it. */
+  #openRelay(
+    run: Pick<RelayOptions, "runId" | "token">,
+    folder: string,
+    depot: readonly string[],
+  ): SessionOptions["relay"] {
     const { place } = this.#options;
     if (place.kind !== "machine" || place.links.tls !== undefined || place.openRelay === undefined) return undefined;
     const path = join(folder, "relay");
     const ports = localPorts({ depot }, place.links.bind);
-    const opening = place.openRelay({ runId: run, member: this.name, path, ports });
+    const opening = place.openRelay({ ...run, member: this.name, path, ports });
     opening.catch((error: Error) => this.#notice(`processes that cannot be dialled are not reached: ${error.message}`));
     return {
       path,

@@ -4,7 +4,13 @@ import { z } from "zod";
 
 const TargetName = z.string().regex(/^[A-Za-z0-9_-]{1,100}$/);
 
-const Opening = z.object({ tunnel: z.uuid(), target: TargetName });
+const Opening = z.object({
+  tunnel: z.uuid(),
+  target: TargetName,
+  from: TargetName,
+  /** that it has the run's token (TU6) */
+  proof: z.string().regex(/^[0-9a-f]{64}$/),
+});
 /** What one relay asks another for. */
 export type Opening = z.infer<typeof Opening>;
 

@@ -5,31 +5,38 @@ import type { NatsConnection } from "@nats-io/transport-node";
 import { type AskMember, connectNats, memberAsker } from "../control-plane/connect-nats.ts";
 import type { NatsThreadOptions } from "../control-plane/nats-messages.ts";
 import { isAnswer } from "../control-plane/nkey-seed.ts";
+import { Openings, proveOpening } from "./openings.ts";
 import { type Opening, type RelayTargets, readOpening, readRelayLine, relayTarget } from "./relay-target.ts";
 import { Tunnel } from "./tunnel.ts";
+import { type Side, sealBytes, TunnelSeal } from "./tunnel-seal.ts";
 
 export type RelayThreadOptions = RelayTargets & {
   readonly nats: NatsThreadOptions;
   readonly subject: string;
   readonly member: string;
+  /** the run's */
+  readonly token: string;
 };
 
-const { nats, subject, member, path, ports } = workerData as RelayThreadOptions;
+const { nats, subject, member, token, path, ports } = workerData as RelayThreadOptions;
 const port = parentPort as NonNullable<typeof parentPort>;
 
-const maxTunnels = 4096;
+/** Of one member: of a node with many workers, each of which reaches each here. */
+const openings = new Openings(token, member, { maxTotal: 4096, maxFrom: 1024, maxSeen: 65_536 });
+const maxDialled = 4096;
 const openTimeoutMs = 4000;
 const maxLineBytes = 256;
 const tunnels = new Set<Tunnel>();
 
 /** Joins a socket to the side of a tunnel; `own` and `other` end the subjects of what each side is sent. */
-function joinTunnel(connection: NatsConnection, id: string, socket: Socket, own: "a" | "b"): Tunnel {
+function joinTunnel(connection: NatsConnection, id: string, socket: Socket, own: Side): Tunnel {
   const other = own === "a" ? "b" : "a";
+  const seal = new TunnelSeal(token, id, own); // TU5
   const wire = {
     publish: (message: Uint8Array) => {
-      if (!connection.isClosed()) connection.publish(`${subject}.tunnel.${id}.${other}`, message);
+      if (!connection.isClosed()) connection.publish(`${subject}.tunnel.${id}.${other}`, seal.seal(message));
     },
-    maxBytes: connection.info?.max_payload ?? 1024 * 1024,
+    maxBytes: (connection.info?.max_payload ?? 1024 * 1024) - sealBytes,
     ended: () => {
       tunnels.delete(tunnel);
       subscription.unsubscribe();
@@ -37,7 +44,11 @@ function joinTunnel(connection: NatsConnection, id: string, socket: Socket, own:
   };
   const tunnel = new Tunnel(socket, wire);
   const subscription = connection.subscribe(`${subject}.tunnel.${id}.${own}`, {
-    callback: (error, message) => (error ? tunnel.close() : tunnel.receive(message.data)),
+    callback: (error, message) => {
+      const opened = error ? "lost" : seal.open(message.data);
+      if (opened === "lost") tunnel.close();
+      else if (opened !== undefined) tunnel.receive(opened);
+    },
   });
   tunnels.add(tunnel);
   return tunnel;
@@ -49,10 +60,12 @@ function serve(connection: NatsConnection): void {
     callback: (error, message) => {
       if (error || message.reply === undefined || !isAnswer(message.reply)) return; // CP4
       const opening = readOpening(message.string());
-      if (opening === undefined || tunnels.size >= maxTunnels) return void message.respond("refused");
+      if (opening === undefined) return void message.respond("refused");
       const target = relayTarget(opening.target, { ports, path });
       if (target === undefined) return void message.respond("nobody is there");
+      if (!openings.admit(opening)) return void message.respond("refused"); // TU6
       const socket = dial({ ...target, allowHalfOpen: true, noDelay: true });
+      socket.once("close", () => openings.ended(opening.from));
       socket.pause();
       socket.once("error", () => message.respond("nobody listens there"));
       socket.once("connect", () => {
@@ -73,12 +86,13 @@ function serve(connection: NatsConnection): void {
 async function dialFor(connection: NatsConnection, ask: AskMember, socket: Socket): Promise<void> {
   const line = await firstLine(socket);
   const asked = readRelayLine(line ?? "");
-  if (asked === undefined || tunnels.size >= maxTunnels) return void socket.destroy();
+  if (asked === undefined || tunnels.size >= maxDialled) return void socket.destroy();
   const { to, target } = asked;
   const id = crypto.randomUUID();
   const tunnel = joinTunnel(connection, id, socket, "a");
   try {
-    const opening = JSON.stringify({ tunnel: id, target } satisfies Opening);
+    const proof = proveOpening(token, { from: member, to, tunnel: id, target });
+    const opening = JSON.stringify({ tunnel: id, target, from: member, proof } satisfies Opening);
     const answer = await ask(`${subject}.open.${to}`, opening, openTimeoutMs);
     if (answer.string() === "open") socket.resume();
     else tunnel.close();

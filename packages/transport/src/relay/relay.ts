@@ -2,9 +2,9 @@
  * Links between processes of which neither can dial the other: their bytes go by way of NATS. On each machine one relay, on
  * a thread of its own, serves the processes of a run there. A process dials its relay's unix socket and names whom it
  * wants; the relay opens a tunnel to that member's relay, which dials the process. What passes is the link's own bytes, so
- * frames, bounds, handshake and token are those of any other link, end to end.
+ * frames, bounds, handshake and token are those of any other link, end to end; between the relays they are sealed.
  *
- * Owner of: the thread. The tunnels, and what they promise (TU1 to TU4), are in `tunnel.ts`.
+ * Owner of: the thread. The tunnels, and what they promise (TU1 to TU6), are in `tunnel.ts`, `tunnel-seal.ts` and `openings.ts`.
  */
 import { Worker as Thread } from "node:worker_threads";
 import { type NatsConfig, TreadleError } from "@treadle/contracts";
@@ -15,6 +15,8 @@ import type { RelayThreadOptions } from "./relay-thread.ts";
 export type RelayOptions = {
   readonly nats: NatsConfig;
   readonly runId: string;
+  /** shared secret of the run */
+  readonly token: string;
   /** a node's name, or `runner` */
   readonly member: string;
   /** unix socket on which processes of this machine ask for others; without it none does */
@@ -27,11 +29,12 @@ export type Relay = { close(): Promise<void> };
 
 /** Rejects with `control-plane.unreachable` or `control-plane.refused`. */
 export async function openRelay(options: RelayOptions): Promise<Relay> {
-  const { nats, runId, member, path, ports } = options;
+  const { nats, runId, token, member, path, ports } = options;
   const data: RelayThreadOptions = {
     nats: natsOptions({ nats, name: `treadle relay ${member}` }),
     subject: `${nats.subjectPrefix}.relay.${runId}`,
     member,
+    token,
     path,
     ports,
   };

@@ -1,5 +1,5 @@
 /** Channels and groups in the arguments of a call: references on the wire, live objects in the worker. */
-import { ChannelRef, GroupRef, TreadleError } from "@treadle/contracts";
+import { ChannelRef, GroupRef, readMessage, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { requireCall } from "../call/call-context.ts";
 import type { ChannelWait } from "../call/call-meter.ts";
@@ -59,6 +59,7 @@ export type ArgumentPorts = {
   readonly callWorker: (worker: string, method: string, args: readonly unknown[]) => Promise<unknown>;
 };
 
+/** Rejects with `link.protocol`, and with `worker.load-failed` where a channel's schema is none here. */
 export async function decodeArguments(args: readonly unknown[], ports: ArgumentPorts): Promise<unknown[]> {
   const schemas = new Map<string, z.ZodType>();
   const sinks: ChannelRef[] = [];
@@ -73,7 +74,7 @@ export async function decodeArguments(args: readonly unknown[], ports: ArgumentP
   }
   const replace = (value: object): unknown => {
     if ("$channel" in value) {
-      const ref = ChannelRef.parse(value);
+      const ref = readMessage(ChannelRef, value);
       const call = () => requireCall(`channel '${ref.$channel}' was used`).call;
       return ref.role === "source"
         ? new SourceClient(ref, ports.home, call, () => ports.waiting(ref.$channel, "source"))
@@ -81,7 +82,7 @@ export async function decodeArguments(args: readonly unknown[], ports: ArgumentP
             ports.waiting(ref.$channel, "sink"),
           );
     }
-    if ("$group" in value) return remoteGroup(GroupRef.parse(value), ports);
+    if ("$group" in value) return remoteGroup(readMessage(GroupRef, value), ports);
     return undefined;
   };
   return args.map((arg) => mapArguments(arg, replace));

@@ -90,12 +90,12 @@ export class RunnerLinks {
     return withRelay(addresses, node, this.#relay && "depot");
   }
 
-  /** Not where links are encrypted: a relay's are not, past NATS. */
+  /** Not where links are encrypted: what is relayed shows no certificate. */
   #openRelay(endpoint: Endpoint): Promise<Relay> | undefined {
     const { cluster, nodes } = this.#options;
     const { nats, links } = cluster.config.cluster;
     if (nats === undefined || links.tls !== undefined || nodes.isLocal) return undefined;
     const ports = localPorts({ [runnerMember]: endpoint.addresses }, links.bind);
-    return openRelay({ nats, runId: cluster.runId, member: runnerMember, ports });
+    return openRelay({ nats, runId: cluster.runId, token: this.token, member: runnerMember, ports });
   }
 }
