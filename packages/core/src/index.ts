@@ -3,7 +3,12 @@ export type { ItemList, ItemView, PutItem } from "./channel/channel-messages.ts"
 export { runnerName } from "./channel/channel-messages.ts";
 export type { PayloadEffect } from "./channel/kept-payloads.ts";
 export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from "./channel/pick-policy.ts";
-export { awaitNodes } from "./ranks/awaited-nodes.ts";
+export {
+  afterSilence,
+  type MembershipInput,
+  type NodeAnswer,
+  NodeMembership,
+} from "./membership/node-membership.ts";
 export { kindOf, relocate } from "./ranks/relocate.ts";
 export type { SupervisionLimits } from "./ranks/supervisor-state.ts";
 export { digestOf, digestOfRefusal } from "./recording/effects-digest.ts";

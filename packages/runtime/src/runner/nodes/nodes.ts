@@ -34,7 +34,7 @@ import {
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import { awaitNodes } from "@treadle/core";
+import { afterSilence, type MembershipInput, type NodeAnswer, NodeMembership } from "@treadle/core";
 import { type Code, ProjectCode } from "../../node/code-hash.ts";
 import { EventChecker } from "../../node/event-proof.ts";
 import { nodeDifference } from "./code-of-nodes.ts";
@@ -73,34 +73,21 @@ type OpenRun = { readonly runId: string; readonly segmentPrefix: string; readonl
  * that beats and has not answered in all of that time hangs.
  */
 const commandTimeoutMs = 5000;
-const maxAsks = 5;
+const mostTells = 6;
 const spawnTimeoutMs = 5000;
-const maxSpawnAsks = 8;
-/** A node may have much to hash and many processes to end: whoever asks again waits longer each time. */
-const firstSlowMs = 5000;
-const slowCommandMs = 60_000;
+const mostSpawns = 8;
 const releaseTimeoutMs = 15_000;
 const beatWhileCutOffMs = 1000;
-/** Until a node that nobody serves is asked again. */
-const absentMs = 500;
-/** Longer than a node takes to say of itself what has changed. */
-const yieldMs = 1000;
 
 export class Nodes {
   readonly record: KeptRecord;
   readonly #options: NodesOptions;
   readonly #devices: NodeDevices;
-  /** those that run the runner's code and have nothing of this run that it does not know of */
-  readonly #usable = new Map<string, Member>();
+  /** which of them the run uses: decided there, and done here */
+  readonly #membership: NodeMembership<Member>;
   readonly #workers = new Map<string, RemoteWorker>();
   /** node to the addresses where large items are kept there for processes of other nodes */
   readonly #depots = new Map<string, readonly string[]>();
-  /** those that are being asked whether they can be used */
-  readonly #asked = new Map<string, { readonly node: string; readonly sinceMs: number }>();
-  /** those that cannot be used, as long as they are what they are, and why */
-  readonly #refused = new Map<string, string>();
-  /** those of them that can be once other runs are gone from there */
-  readonly #taken = new Set<string>();
   readonly #neighbours = new Neighbours();
   readonly #doubted = new Set<string>();
   readonly #waiting = new Set<() => void>();
@@ -114,17 +101,17 @@ export class Nodes {
     throw new TreadleError("node.unavailable", "the run is starting; ask again in a moment");
   };
   #closed: Promise<void> | undefined;
-  #revision = 0;
   readonly #listeners = new Set<() => void>();
 
   constructor(options: NodesOptions) {
     this.#options = options;
     this.#devices = shareOutDevices(options.cluster);
     const { plane } = options;
+    this.#membership = new NodeMembership((member) => this.#factsOf(member));
     this.record = new KeptRecord(plane, (text) => this.#notice(text));
     this.#ends.push(plane.onMember("node", (change) => this.#onNode(change)));
     if (options.ownNode === undefined) return;
-    for (const member of plane.members("node")) this.#usable.set(member.name, member);
+    for (const node of plane.members("node")) this.#decide({ type: "there", node });
   }
 
   /** True when the runner's process is the one node. */
@@ -143,9 +130,8 @@ export class Nodes {
     const { minNodes, nodeWaitMs } = cluster;
     const deadlineMs = performance.now() + nodeWaitMs;
     for (;;) {
-      for (const member of plane.members("node")) this.#consider(member);
-      const asked = [...this.#asked.values()];
-      const decision = awaitNodes({ minNodes, numUsable: this.#usable.size, asked, deadlineMs }, performance.now());
+      for (const node of plane.members("node")) this.#decide({ type: "there", node });
+      const decision = this.#membership.awaits(minNodes, deadlineMs, performance.now());
       if (decision.type === "go") {
         for (const node of decision.without)
           this.#notice(`begins without node '${node}', which is there and has not answered`);
@@ -154,22 +140,17 @@ export class Nodes {
       if (decision.type === "fail") break;
       await this.#change(Math.min(decision.untilMs - performance.now(), 500));
     }
-    const others = plane.members("node").filter(({ name }) => !this.#usable.has(name));
-    const why = others
-      .map(({ name, incarnation }) => {
-        if ([...this.#asked.values()].some(({ node }) => node === name)) return `'${name}' does not answer`;
-        return `'${name}' cannot be used: ${this.#refused.get(keyOf(name, incarnation)) ?? "it has just come"}`;
-      })
-      .join(", ");
+    const others = plane.members("node").filter(({ name }) => !this.#membership.used.has(name));
+    const why = others.map((member) => this.#membership.whyNot(member)).join(", ");
     throw new TreadleError(
       "node.unavailable",
-      `'${this.#usable.size}' node agents are ready within ${cluster.nodeWaitMs} ms, cluster.minNodes is ${cluster.minNodes}${why && `; ${why}`}; start more with 'treadle node --nats …' in a checkout of the same code`,
+      `'${this.#membership.used.size}' node agents are ready within ${cluster.nodeWaitMs} ms, cluster.minNodes is ${cluster.minNodes}${why && `; ${why}`}; start more with 'treadle node --nats …' in a checkout of the same code`,
     );
   }
 
   /** Grows whenever a node comes, goes, or begins to drain. */
   get revision(): number {
-    return this.#revision;
+    return this.#membership.revision;
   }
 
   /** The devices of the nodes that are there and stay. */
@@ -178,7 +159,7 @@ export class Nodes {
   }
 
   get #staying() {
-    return [...this.#usable.values()].map(readNode).filter(({ info }) => !info.isDraining);
+    return [...this.#membership.used.values()].map(readNode).filter(({ info }) => !info.isDraining);
   }
 
   /** Those on which a rank can find a new place: also of nodes that the plan makes no use of. */
@@ -197,12 +178,12 @@ export class Nodes {
   }
 
   #labelled(name: string): LabelledNode {
-    const member = this.#usable.get(name);
+    const member = this.#membership.used.get(name);
     return { name, labels: member === undefined ? {} : readNode(member).info.labels };
   }
 
   get present(): string[] {
-    return [...this.#usable.keys()];
+    return [...this.#membership.used.keys()];
   }
 
   /** Told whenever what `present` or `places` say may have changed. */
@@ -298,7 +279,7 @@ export class Nodes {
       ended: () => this.#workers.delete(keyOf(name, boot.incarnation)),
     });
     this.#workers.set(keyOf(name, boot.incarnation), worker);
-    const member = this.#usable.get(node);
+    const member = this.#membership.used.get(node);
     try {
       if (member === undefined) throw new TreadleError("node.lost", `node '${node}' is not there`);
       const spawned = this.#spawn(member, request);
@@ -308,13 +289,10 @@ export class Nodes {
     } catch (error) {
       const isTaken = error instanceof TreadleError && error.details["takenBy"] !== undefined;
       const isOther = error instanceof TreadleError && error.details["otherCode"] === true;
-      if (member !== undefined && isTaken) this.#yield(member, error.message); // another run was faster
-      if (member !== undefined && isOther) {
-        this.#lose(member, error.message);
-        this.#refuse(member, error.message);
-      }
+      if (member !== undefined && (isTaken || isOther))
+        this.#decide({ type: "refuses", node: member, why: error.message, isTaken });
       if (member !== undefined && error instanceof TreadleError && error.code === "node.lost") {
-        this.#forsake(member, error.message); // it has gone before its lease is over, or hangs
+        this.#giveUp(member, error.message); // it has gone before its lease is over, or hangs
       }
       if (!isTaken && !isOther && (!(error instanceof TreadleError) || error.disposition !== "retryable")) {
         this.#workers.delete(keyOf(name, boot.incarnation));
@@ -327,12 +305,12 @@ export class Nodes {
 
   /** Something on this node has ended without a word: so may have its agent, and with it all that runs there. */
   async doubt(node: string): Promise<void> {
-    const member = this.#usable.get(node);
+    const member = this.#membership.used.get(node);
     if (member === undefined || this.isLocal || this.#doubted.has(node) || this.#closed !== undefined) return;
     this.#doubted.add(node);
     const gone = await hasGone(this.#options.plane, member);
     this.#doubted.delete(node);
-    if (gone) this.#forsake(member, "its agent has ended");
+    if (gone) this.#giveUp(member, "its agent has ended");
   }
 
   /** Ends every process, leaves, and disconnects. */
@@ -343,7 +321,7 @@ export class Nodes {
       if (this.#run !== undefined) {
         const release = { run: this.#run.runId, session: this.#announcement?.incarnation ?? 0 };
         const isHeard = this.#announcement !== undefined && plane.isConnected;
-        const members = isHeard ? [...this.#usable.values()] : [];
+        const members = isHeard ? [...this.#membership.used.values()] : [];
         // A node that does not answer notices by itself that the run is over.
         await Promise.all(
           members.map((member) =>
@@ -371,18 +349,18 @@ export class Nodes {
       projectRoot: pathToFileURL(`${projectRoot}/`).href,
       codeHash: (await this.#ownCode()).hash,
     };
-    for (let attempt = 0; ; attempt += plane.isConnected ? 1 : 0) {
+    for (let attempt = 0; ; ) {
       try {
         const reply = await ask(plane, "node", member, "spawn", body, { timeoutMs: spawnTimeoutMs });
         const { pid, depot } = reply;
-        if (depot && this.#usable.get(member.name) === member) this.#depots.set(member.name, depot);
+        if (depot && this.#membership.used.get(member.name) === member) this.#depots.set(member.name, depot);
         return pid;
       } catch (error) {
         // It may have been done, or not: doing it again does it once.
         if (!(error instanceof TreadleError) || error.code !== "call.timeout") throw error;
-        if (this.isLocal) continue; // it is this process, which is only slow
-        if (attempt + 1 >= maxSpawnAsks || this.#usable.get(member.name)?.incarnation !== member.incarnation)
-          throw new TreadleError("node.lost", error.message, { cause: error });
+        const next = this.#afterSilence(member, attempt, mostSpawns);
+        if (next.type !== "again") throw new TreadleError("node.lost", error.message, { cause: error });
+        attempt = next.attempt;
       }
     }
   }
@@ -392,7 +370,7 @@ export class Nodes {
     verb: V,
     body: Omit<RequestOf<Commands["node"], V>, "run" | "session">,
   ): void {
-    const member = this.#usable.get(node);
+    const member = this.#membership.used.get(node);
     if (member === undefined || this.#run === undefined) return; // it is lost, and what it runs with it
     const run = { run: this.#run.runId, session: this.#announcement?.incarnation ?? 0 };
     const command = { ...run, ...body } as RequestOf<Commands["node"], V>;
@@ -400,56 +378,67 @@ export class Nodes {
       ask(this.#options.plane, "node", member, verb, command, { timeoutMs: commandTimeoutMs }).catch(
         (error: unknown) => {
           if (error instanceof TreadleError && error.code !== "call.timeout") return;
-          if (this.#usable.get(node)?.incarnation !== member.incarnation) return;
-          if (!this.#options.plane.isConnected || this.isLocal) tell(attempt);
-          else if (attempt < maxAsks) tell(attempt + 1);
-          else this.#forsake(member);
+          const next = this.#afterSilence(member, attempt, mostTells);
+          if (next.type === "again") tell(next.attempt);
+          else if (next.type === "hangs") this.#giveUp(member);
         },
       );
     };
     tell(0);
   }
 
+  #afterSilence(member: Member, attempt: number, mostAttempts: number): ReturnType<typeof afterSilence> {
+    const isTelling = this.#options.plane.isConnected && !this.isLocal; // this process itself is only slow
+    return afterSilence({ attempt, mostAttempts, isTelling, isUsed: this.#membership.uses(member) });
+  }
+
   #onNode(change: MembershipChange): void {
-    const { member } = change;
-    if (change.type === "changed") {
-      const isKnown = this.#usable.get(member.name)?.incarnation === member.incarnation;
-      if (!NodeInfo.safeParse(member.body).success) return;
-      if (isKnown) this.#renew(member);
-      else this.#reconsider(member);
-      return;
-    }
-    if (change.type === "joined") {
-      this.#forgive(member);
-      this.#consider(member);
-      return;
-    }
-    if (change.type === "left") this.#lose(member, change.reason);
+    const node = change.member;
+    if (change.type === "changed") this.#decide({ type: "changed", node, hasWorkers: this.#hasWorkersOn(node.name) });
+    else if (change.type === "joined") this.#decide({ type: "there", node, isNew: true });
+    else if (change.type === "left") this.#decide({ type: "left", node, reason: change.reason });
   }
 
-  /** What a node says of itself has changed. */
-  #renew(member: Member): void {
-    const before = this.#usable.get(member.name);
-    const wasDraining = before !== undefined && readNode(before).info.isDraining === true;
-    const why = this.#whyTaken(member);
-    if (why !== undefined && !this.#hasWorkersOn(member.name)) {
-      this.#yield(member, why);
-      return;
+  #factsOf(member: Member): { taken?: string | undefined; isDraining: boolean; unreadable?: string } {
+    try {
+      const { info } = readNode(member);
+      return { taken: this.isLocal ? undefined : this.#whyTaken(info), isDraining: info.isDraining === true };
+    } catch (error) {
+      return { isDraining: false, ...(this.isLocal ? {} : { unreadable: (error as Error).message }) };
     }
-    this.#usable.set(member.name, member);
+  }
+
+  #decide(input: MembershipInput<Member>): void {
+    for (const effect of this.#membership.handle(input, performance.now())) {
+      switch (effect.type) {
+        case "ask":
+          if (this.isLocal) this.#decide({ type: "answered", node: effect.node, answer: usable, isThere: true });
+          else void this.#ask(effect.node, effect.timeoutMs, effect.afterMs);
+          break;
+        case "used":
+          if (this.#run !== undefined && !this.isLocal) this.#notice(`node '${effect.node.name}' has joined`);
+          break;
+        case "lost":
+          this.#endWorkersOn(effect.node, effect.reason);
+          break;
+        case "wake":
+          // Which node has that name by then, and what it says of itself.
+          setTimeout(() => {
+            const node = this.#options.plane.members("node").find(({ name }) => name === effect.node.name);
+            if (node !== undefined) this.#decide({ type: "look-again", node });
+          }, effect.afterMs).unref();
+          break;
+        case "notice":
+          this.#notice(effect.text);
+          break;
+      }
+    }
     this.#changed();
-    this.#lookAround();
-    if (wasDraining || !readNode(member).info.isDraining) return;
-    this.#revision++;
-    this.#options.onNotice?.(`node '${member.name}' drains: its ranks move before the next step, where there is room`);
+    if (input.type === "changed") this.#lookAround();
   }
 
-  #lose(member: Member, reason: string): void {
-    if (this.#usable.get(member.name)?.incarnation !== member.incarnation) return;
-    this.#usable.delete(member.name);
-    this.#revision++;
+  #endWorkersOn(member: Member, reason: string): void {
     this.#depots.delete(member.name);
-    this.#options.onNotice?.(`node '${member.name}' is lost: ${reason}`);
     for (const worker of [...this.#workers.values()]) {
       if (worker.node !== member.name) continue;
       const failure = {
@@ -459,13 +448,11 @@ export class Nodes {
       };
       worker.settle(member.name, exitOf(worker, failure)); // ND1
     }
-    this.#changed();
   }
 
   /** Not heard of by way of what it was told, though it beats: what it runs is lost, until it answers again (ND2). */
-  #forsake(member: Member, reason = "it beats, and does not answer"): void {
-    this.#lose(member, reason);
-    if (this.#isThere(member)) this.#consider(member);
+  #giveUp(node: Member, reason = "it beats, and does not answer"): void {
+    this.#decide({ type: "given-up", node, reason, isThere: this.#isThere(node) });
   }
 
   #isThere({ name, incarnation }: Member): boolean {
@@ -474,93 +461,39 @@ export class Nodes {
       .some((present) => present.name === name && present.incarnation === incarnation);
   }
 
-  /** Asks a node whether it can be used, until it answers. */
-  #consider(member: Member): void {
-    const key = keyOf(member.name, member.incarnation);
-    const isKnown = this.#usable.get(member.name)?.incarnation === member.incarnation;
-    if (isKnown || this.#asked.has(key) || this.#refused.has(key)) return;
-    this.#asked.set(key, { node: member.name, sinceMs: performance.now() });
-    void (async () => {
-      let timeoutMs = firstSlowMs;
-      let answer = await this.#admit(member, timeoutMs);
-      while ((answer === "silent" || answer === "absent") && this.#isThere(member) && !this.#closed) {
-        if (answer === "silent") this.#notice(`node '${member.name}' beats, and does not answer: it is asked again`);
-        else await delay(absentMs, undefined, { ref: false });
-        timeoutMs = Math.min(2 * timeoutMs, slowCommandMs);
-        answer = await this.#admit(member, timeoutMs);
-      }
-      this.#asked.delete(key);
-      this.#changed();
-    })();
+  /** Asks a node whether it can be used. */
+  async #ask(node: Member, timeoutMs: number, afterMs: number): Promise<void> {
+    if (afterMs > 0) await delay(afterMs, undefined, { ref: false });
+    const answer = await this.#admit(node, timeoutMs);
+    if (this.#closed === undefined) this.#decide({ type: "answered", node, answer, isThere: this.#isThere(node) });
   }
 
   #notice(text: string): void {
     this.#options.onNotice?.(text);
   }
 
-  /** Takes a node into use when its code is the runner's, and nothing of this run is left there (ND2). */
-  async #admit(member: Member, timeoutMs: number): Promise<"used" | "refused" | "silent" | "absent" | "gone"> {
+  /** A node can be used when its code is the runner's, and nothing of this run is left there (ND2). */
+  async #admit(member: Member, timeoutMs: number): Promise<NodeAnswer> {
     const { plane } = this.#options;
-    if (this.isLocal) {
-      this.#usable.set(member.name, member);
-      return "used";
-    }
     try {
-      readMessage(NodeInfo, member.body);
-      const taken = this.#whyTaken(member);
-      if (taken !== undefined) return this.#refuse(member, taken, true);
       const difference = await nodeDifference(plane, member, await this.#ownCode(), timeoutMs);
-      if (difference.type === "other code") return this.#refuse(member, difference.what);
+      if (difference.type === "other code") return { type: "cannot-be-used", why: difference.what };
       if (difference.type === "bearable") this.#notice(`node '${member.name}' is used, though ${difference.what}`);
       if (this.#run !== undefined && this.#announcement !== undefined) {
         const release = { run: this.#run.runId, session: this.#announcement.incarnation };
         await ask(plane, "node", member, "release", release, { timeoutMs });
       }
+      return usable;
     } catch (error) {
-      if (error instanceof TreadleError && error.code === "call.timeout") return "silent";
-      if (error instanceof TreadleError && error.code === "node.lost") return "absent";
-      return this.#refuse(member, (error as Error).message);
+      if (error instanceof TreadleError && error.code === "call.timeout") return { type: "silent" };
+      if (error instanceof TreadleError && error.code === "node.lost") return { type: "absent" };
+      return { type: "cannot-be-used", why: (error as Error).message };
     }
-    if (!this.#isThere(member) || this.#closed) return "gone";
-    this.#usable.set(member.name, member);
-    this.#revision++;
-    if (this.#run !== undefined) this.#notice(`node '${member.name}' has joined`);
-    this.#changed();
-    return "used";
   }
 
-  #refuse(member: Member, why: string, isTaken = false): "refused" {
-    const key = keyOf(member.name, member.incarnation);
-    this.#refused.set(key, why);
-    if (isTaken) this.#taken.add(key);
-    this.#notice(`node '${member.name}' is not used: ${why}`);
-    return "refused";
-  }
-
-  #forgive({ name, incarnation }: Member): void {
-    this.#refused.delete(keyOf(name, incarnation));
-    this.#taken.delete(keyOf(name, incarnation));
-  }
-
-  /** To another run, until that one is gone from there. */
-  #yield(member: Member, why: string): void {
-    this.#lose(member, why);
-    this.#refuse(member, why, true);
-    // What it says of itself may be older than what it answers.
-    setTimeout(() => this.#reconsider(member), yieldMs).unref();
-  }
-
-  #reconsider({ name, incarnation }: Member): void {
-    const member = this.#options.plane.members("node").find((each) => each.name === name);
-    if (member?.incarnation !== incarnation || !this.#taken.has(keyOf(name, incarnation))) return;
-    if (this.#whyTaken(member) !== undefined) return;
-    this.#forgive(member);
-    this.#consider(member);
-  }
-
-  #whyTaken(member: Member): string | undefined {
+  #whyTaken(info: NodeInfo): string | undefined {
     const { runId, cluster } = this.#options;
-    return whyTaken(readNode(member).info, { runId, exclusive: cluster.exclusive });
+    return whyTaken(info, { runId, exclusive: cluster.exclusive });
   }
 
   #hasWorkersOn(node: string): boolean {
@@ -570,7 +503,7 @@ export class Nodes {
   /** Says of other runs that they are where this one is. */
   #lookAround(): void {
     if (this.#run === undefined || this.isLocal) return;
-    const mine = [...this.#usable.values()].filter(({ name }) => this.#hasWorkersOn(name)).map(readNode);
+    const mine = [...this.#membership.used.values()].filter(({ name }) => this.#hasWorkersOn(name)).map(readNode);
     for (const line of this.#neighbours.look(mine, this.#run.runId)) this.#notice(line);
   }
 
@@ -617,6 +550,8 @@ export class Nodes {
     });
   }
 }
+
+const usable: NodeAnswer = { type: "can-be-used" };
 
 const keyOf = (worker: string, incarnation: number): string => `${worker}#${incarnation}`;
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { answerPatienceMs, awaitNodes } from "../../src/ranks/awaited-nodes.ts";
+import { answerPatienceMs, awaitNodes } from "../../src/membership/awaited-nodes.ts";
 
 const world = fc.record({
   minNodes: fc.integer({ min: 1, max: 4 }),
