@@ -6,13 +6,15 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type ControlPlane, type Member, TreadleError, WorkerPermissions } from "@treadle/contracts";
+import { type ControlPlane, commands, type Member, TreadleError, WorkerPermissions } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
 import type { NodeService } from "../../packages/runtime/src/node/node-service.ts";
 import { checkWorkerStart } from "../../packages/runtime/src/node/worker-permissions.ts";
+import { arbitraryOf } from "../fuzz/arbitrary-of.ts";
+import { anyValue, damagedValue } from "../fuzz/damage.ts";
 import { startNodeService } from "../support/node-service.ts";
 import { type SpawnChanges, spawnCommand } from "../support/spawn-command.ts";
 
@@ -110,6 +112,45 @@ describe("NA2, NA4: an agent that allows nothing refuses what would run other co
 
   test("and starts what is asked for properly", async () => {
     expect(await spawn({ over: { env: { CUDA_VISIBLE_DEVICES: "", OMP_NUM_THREADS: "2" } } })).toBe("started");
+  });
+});
+
+const numRuns = Number(process.env["FUZZ_RUNS"] ?? 60);
+/** What an agent answers to what it does not do. */
+const refusals = ["call.unknown-method", "link.protocol", "node.forbidden", "node.unavailable", "worker.load-failed"];
+
+describe(`whatever a command says (FUZZ_SEED=${seed})`, () => {
+  const asJson = (value: unknown): unknown => {
+    try {
+      return JSON.parse(JSON.stringify(value) ?? "null");
+    } catch {
+      return null; // no sender could have sent it
+    }
+  };
+  const bodies = new Map<string, fc.Arbitrary<unknown>>(
+    Object.entries(commands.node).map(([verb, { request }]) => {
+      const sound = arbitraryOf(request);
+      return [verb, fc.oneof(sound, anyValue.random, { arbitrary: damagedValue(sound), weight: 3 }).map(asJson)];
+    }),
+  );
+  // Those that are small as JSON: nothing deeper leaves a sender.
+  const hostile = anyValue.hostile.filter(([name]) => /many|long|holes/.test(name)).map(([, make]) => asJson(make()));
+  const verbs = [...Object.keys(commands.node), "exited", "toString", "__proto__", ""];
+
+  test.each(verbs)("'%s' is answered, or refused as an agent refuses, and the agent goes on", async (verb) => {
+    const [node] = plane.members("node");
+    const ask = async (body: unknown) => {
+      const code = await plane.command(node as Member, verb, body, { timeoutMs: 60_000 }).then(
+        () => "answered",
+        (error: TreadleError) => error.code,
+      );
+      expect(["answered", ...refusals]).toContain(code);
+    };
+    await fc.assert(fc.asyncProperty(bodies.get(verb) ?? fc.jsonValue(), ask), { seed, numRuns });
+    for (const body of hostile) await ask(body);
+    expect(({} as { polluted?: boolean }).polluted).toBeUndefined();
+    expect(await plane.command(node as Member, "ping", {}, { timeoutMs: 60_000 })).toBeNull();
+    expect(existsSync(mark())).toBe(false);
   });
 });
 
