@@ -88,8 +88,7 @@ export class Messenger {
     if (this.#worldSize === 1) return values;
     const parts = await this.gather(values);
     if (!parts) return this.broadcast(values);
-    const sum = values.slice() as T;
-    sum.set(parts[0] as T);
+    const sum = values.slice() as T; // those of this rank, which is the first
     for (const part of parts.slice(1)) {
       if (part.length !== sum.length) {
         throw new TreadleError(
