@@ -4,14 +4,20 @@ import { join, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
+import { ownImports } from "./own-imports.ts";
 import { type AnyWorkerClass, Worker } from "./worker.ts";
 
 /** Sources run in a process that has a loader already. */
 const isCompiled = !import.meta.url.endsWith(".ts");
 let loader: Promise<void> | undefined;
 
-/** The loader takes its time at each import that follows, so that a compiled runtime asks for it when it meets TypeScript. */
-async function registerTypeScript(): Promise<void> {
+/**
+ * The loader takes its time at each import that follows, so that a compiled runtime asks for it when it meets TypeScript, and
+ * has loaded by then what is compiled of what that imports.
+ */
+async function registerTypeScript(module: string): Promise<void> {
+  // What fails to load fails again, with its place, where it is imported.
+  await Promise.allSettled((await ownImports(module)).map((entry) => import(entry)));
   const { register } = await import("tsx/esm/api");
   register();
 }
@@ -32,7 +38,7 @@ export function loadModule(module: string): Promise<Record<string, unknown>> {
 async function importModule(module: string): Promise<Record<string, unknown>> {
   try {
     if (isCompiled && /\.[mc]?tsx?$/.test(module)) {
-      loader ??= registerTypeScript();
+      loader ??= registerTypeScript(module);
       await loader;
     }
     return (await import(module)) as Record<string, unknown>;

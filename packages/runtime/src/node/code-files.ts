@@ -11,7 +11,9 @@ import { basename, dirname, isAbsolute, join, relative, sep } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import type { TreadleForm } from "./treadle-code.ts";
 
-const codeFile = /\.(ts|mts|cts|tsx|js|mjs|cjs|jsx|json|py|pyi|wasm|node|so|proto)$/;
+const codeFile = /\.(ts|mts|cts|tsx|js|mjs|cjs|jsx|json|py|wasm|node|so|proto)$/;
+/** They only say types. */
+const declarations = /\.d\.[mc]?ts$/;
 const lockFiles = new Set(["pnpm-lock.yaml", "yarn.lock", "uv.lock", "poetry.lock", "requirements.txt"]);
 /** What is installed, as npm, pnpm, yarn and the yarn before it write it into `node_modules`. */
 const installedLocks = [".package-lock.json", ".pnpm/lock.yaml", ".yarn-state.yml", ".yarn-integrity"];
@@ -21,7 +23,7 @@ const besideManifest = new Set(["runs", "coverage"]);
 const ofOneMachine = ["journal.jsonl", "events.jsonl", "pyvenv.cfg"];
 const maxFiles = 50_000;
 
-const isCode = (name: string): boolean => codeFile.test(name) || lockFiles.has(name);
+const isCode = (name: string): boolean => (codeFile.test(name) && !declarations.test(name)) || lockFiles.has(name);
 
 export type CodeSource =
   /** `target`: where a link leads */

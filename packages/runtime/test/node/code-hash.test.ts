@@ -50,6 +50,7 @@ const loaded = [
 const idle = [
   "README.md",
   "notes.txt",
+  "dist/worker.d.ts",
   "node_modules/a/index.js",
   ".hidden/a.ts",
   ".git/hooks/a.js",
