@@ -111,8 +111,10 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
 
   const demonstrations = cluster.channel("demonstrations", Demonstration);
   const prompts = cluster.channel("prompts", Prompt);
-  const episodes = cluster.channel("episodes", EpisodeGroup);
-  const judged = judge ? cluster.channel("judged", EpisodeGroup) : episodes;
+  // Episodes differ in length by how often they call the tool: ranks get as many tokens each, not as many groups.
+  const byTokens = { weight: "episodes.tokens", pick: "weight" } as const;
+  const episodes = cluster.channel("episodes", EpisodeGroup, byTokens);
+  const judged = judge ? cluster.channel("judged", EpisodeGroup, byTokens) : episodes;
 
   const accuracyOn = async (problems: readonly Prompt[]): Promise<number> => {
     rollout.pullWeights(actor);

@@ -67,6 +67,8 @@ export type TakeInput = {
   readonly max?: { readonly items?: number | undefined; readonly weight?: number | undefined } | undefined;
   /** The batch waits for this many items, or for the end of the stream; 1 when absent, `max.items` at most. */
   readonly min?: number | undefined;
+  /** The take is one of so many that share what is queued, and a policy that balances gives it the first part. */
+  readonly parts?: number | undefined;
   /** Takes items of this key only. */
   readonly key?: string | undefined;
   readonly nowMs: number;

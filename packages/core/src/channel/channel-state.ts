@@ -173,13 +173,15 @@ export class ChannelState {
     if (!call || !stream || call.lost) {
       return [{ type: "fail", take: input.take, call: input.call, error: this.#notOpen(input.call, "source", call) }];
     }
-    const maxItems = input.max?.items ?? Number.POSITIVE_INFINITY;
+    const parts = this.#policy.share && input.parts; // C5
+    const maxItems = (parts === undefined ? input.max?.items : undefined) ?? Number.POSITIVE_INFINITY;
     stream.takes.push({
       take: input.take,
       call,
       maxItems,
       maxWeight: input.max?.weight ?? Number.POSITIVE_INFINITY,
       min: Math.min(input.min ?? 1, maxItems),
+      parts,
       key: input.key,
       sinceMs: input.nowMs,
     });

@@ -1,4 +1,5 @@
 /** Builds the batches that a stream can deliver now, by the channel's policy (C5) and within the takes' bounds (C2). */
+import type { ItemView } from "./channel-messages.ts";
 import type { PickPolicy, TakeView } from "./pick-policy.ts";
 import type { Item } from "./stream-queue.ts";
 import type { StreamState, TakeState } from "./stream-state.ts";
@@ -11,7 +12,7 @@ export type Batch = { readonly take: TakeState; readonly items: Item[]; weight: 
  */
 export function fillBatches(stream: StreamState, policy: PickPolicy, mustPick: boolean): Batch[] {
   const batches: Batch[] = [];
-  const { compareTakes, select, spread } = policy;
+  const { compareTakes, share, spread } = policy;
   let order: readonly TakeState[] = stream.takes;
   if (compareTakes && order.length > 1) {
     const views = new Map(order.map((take) => [take, viewOf(stream, take, 0)]));
@@ -21,11 +22,18 @@ export function fillBatches(stream: StreamState, policy: PickPolicy, mustPick: b
   for (const take of order) {
     if (!stream.canFill(take)) continue;
     const batch: Batch = { take, items: [], weight: 0 };
+    const { parts } = take;
+    const select = share && parts !== undefined ? (items: readonly ItemView[]) => share(items, parts) : policy.select;
     if (select) pick(stream, batch, select);
     if (!select || (mustPick && batch.items.length === 0)) fill(stream, batch, dealt ? take.min : take.maxItems);
     if (batch.items.length > 0) batches.push(batch);
   }
-  if (dealt) deal(stream, batches, compareTakes);
+  if (dealt)
+    deal(
+      stream,
+      batches.filter(({ take }) => take.parts === undefined),
+      compareTakes,
+    );
   return batches;
 }
 

@@ -32,6 +32,8 @@ export type PickPolicy = {
    * producers are open; after that the put order decides, so that a policy can delay but never block.
    */
   readonly select?: ((candidates: readonly ItemView[], take: TakeView) => readonly number[]) | undefined;
+  /** Divides all that is queued, for takes that want equal parts of it: the indices of the first of so many. */
+  readonly share?: ((candidates: readonly ItemView[], numParts: number) => readonly number[]) | undefined;
 };
 
 export const fifo: PickPolicy = { name: "fifo" };
@@ -51,7 +53,27 @@ export const heaviestFirst: PickPolicy = {
   ...leastLoaded,
   name: "weight",
   compareItems: (a, b) => b.weight - a.weight,
+  share: firstPart,
 };
+
+/**
+ * Graham's LPT: the heaviest item goes to the lightest part, and so on; no part weighs more than 4/3 of the heaviest part of
+ * the best division. Whoever takes the first part leaves the others as they are, so ranks may come one by one.
+ */
+function firstPart(candidates: readonly ItemView[], numParts: number): number[] {
+  const parts = Array.from({ length: numParts }, () => ({ weight: 0, indices: [] as number[] }));
+  const heaviest = [...candidates.keys()].sort((a, b) => weightAt(candidates, b) - weightAt(candidates, a) || a - b);
+  for (const index of heaviest) {
+    const lightest = parts.reduce((a, b) =>
+      b.weight < a.weight || (b.weight === a.weight && b.indices.length < a.indices.length) ? b : a,
+    );
+    lightest.weight += weightAt(candidates, index);
+    lightest.indices.push(index);
+  }
+  return (parts[0]?.indices ?? []).sort((a, b) => a - b);
+}
+
+const weightAt = (items: readonly ItemView[], index: number): number => (items[index] as ItemView).weight;
 
 /** What a channel can be told to pick by. */
 export const pickPolicies = { fifo, priority, "least-loaded": leastLoaded, weight: heaviestFirst } as const;

@@ -56,8 +56,12 @@ export class StreamShares {
     this.#waiting.push(take);
   }
 
-  /** Gives shares of at most so many items to those that may have them now. A full channel gives of what there is. */
-  serve(queuedItems: () => number, give: (take: ShareTake, items: number) => void, isFull = false): void {
+  /** Gives shares, of at most so many items, as one of so many parts, to those that may have them now. A full channel gives of what there is. */
+  serve(
+    queuedItems: () => number,
+    give: (take: ShareTake, items: number, parts: number) => void,
+    isFull = false,
+  ): void {
     if (this.#waiting.length === 0 || (this.#producers > 0 && !isFull)) return;
     const asking = this.#waiting;
     // First shares first: each of them may be what somebody who is ahead waits for.
@@ -68,9 +72,10 @@ export class StreamShares {
         this.#waiting.push(waiting);
         continue;
       }
-      const share = Math.max(1, Math.ceil(queuedItems() / Math.max(1, this.#numUnserved)));
+      const parts = Math.max(1, this.#numUnserved);
+      const share = Math.max(1, Math.ceil(queuedItems() / parts));
       if (!isFull) this.#markServed(waiting.call);
-      give(waiting, share);
+      give(waiting, share, parts);
     }
   }
 

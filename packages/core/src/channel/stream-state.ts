@@ -30,6 +30,7 @@ export type TakeState = {
   readonly maxItems: number;
   readonly maxWeight: number;
   readonly min: number;
+  readonly parts: number | undefined;
   readonly key: string | undefined;
   readonly sinceMs: number;
 };

@@ -507,8 +507,8 @@ export class Exchange {
     const state = this.#channel(end.channel);
     this.#sharesOf(end).serve(
       () => state.queuedItems(end.stream),
-      ({ take, call }, items) =>
-        this.#applyChannel(state.take({ call, take, max: { items }, min: 1, nowMs: this.#nowMs })),
+      ({ take, call }, items, parts) =>
+        this.#applyChannel(state.take({ call, take, max: { items }, parts, min: 1, nowMs: this.#nowMs })),
       isFull,
     );
   }

@@ -89,6 +89,22 @@ test("a channel used outside of a call says so", async () => {
   await expect(source.take()).rejects.toMatchObject({ code: "workflow.invalid" });
 });
 
+test("a field of each object in an array weighs by its sum, and is refused where one of them has none", async () => {
+  const { port, puts } = ports();
+  const [sink] = (await decodeArguments(
+    [{ $channel: "c", role: "sink", granularity: 1, weight: "parts.tokens", schema }],
+    port,
+  )) as [SinkClient<unknown>];
+  const parts = [{ tokens: Int32Array.of(1, 2, 3) }, { tokens: [4, 5] }, { tokens: 6 }];
+  await runInCall(call, () => sink.put({ parts }, { parts: [] }));
+  expect(puts[0]).toMatchObject({ items: { weights: Float64Array.of(11, 0) } });
+  const put = runInCall(call, () => sink.put({ parts: [{ tokens: 1 }, {}] }));
+  await expect(put).rejects.toMatchObject({
+    code: "channel.invalid-item",
+    message: expect.stringContaining("'parts.tokens'"),
+  });
+});
+
 test("a weight or priority that is no finite number is refused before anything is sent", async () => {
   const { port, puts } = ports();
   const [sink] = (await decodeArguments(

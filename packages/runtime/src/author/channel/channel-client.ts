@@ -217,13 +217,30 @@ function parseItem<T>(item: unknown, schema: z.ZodType<T>, channel: string, inde
 }
 
 function numberField(fields: Record<string, unknown>, field: string, channel: string, index: number): number {
-  const value = fields[field];
-  if (typeof value === "number" && Number.isFinite(value)) return value;
-  if (Array.isArray(value) || (ArrayBuffer.isView(value) && "length" in value)) return Number(value.length);
+  const value = numberAt(fields, field);
+  if (value !== undefined) return value;
   throw new TreadleError(
     "channel.invalid-item",
-    `item '${index}' put into channel '${channel}' has '${String(value)}' in '${field}'; a finite number or an array was expected`,
+    `item '${index}' put into channel '${channel}' has '${String(fields[field])}' in '${field}'; a finite number or an array was expected`,
   );
+}
+
+/** A number, an array's length, or, behind the name of an array of objects, the sum over these. */
+function numberAt(fields: Record<string, unknown>, field: string): number | undefined {
+  const dot = field.indexOf(".");
+  const value = fields[dot < 0 ? field : field.slice(0, dot)];
+  if (dot < 0) {
+    if (typeof value === "number" && Number.isFinite(value)) return value;
+    return Array.isArray(value) || (ArrayBuffer.isView(value) && "length" in value) ? Number(value.length) : undefined;
+  }
+  if (!Array.isArray(value)) return undefined;
+  let sum = 0;
+  for (const each of value) {
+    const part = numberAt(each as Record<string, unknown>, field.slice(dot + 1));
+    if (part === undefined) return undefined;
+    sum += part;
+  }
+  return sum;
 }
 
 /** Of a process that shares memory with those that keep items. */

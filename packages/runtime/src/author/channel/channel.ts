@@ -30,17 +30,27 @@ export interface Sink<T> {
   put(...items: readonly T[]): Promise<void>;
 }
 
+/** A field of an item, or of each object in one of its arrays. */
+export type WeightField<T> = {
+  [K in Extract<keyof T, string>]:
+    | K
+    | (T[K] extends readonly (infer E)[] ? (E extends object ? `${K}.${Extract<keyof E, string>}` : never) : never);
+}[Extract<keyof T, string>];
+
 /** The fields of an item that the channel's home looks at, by name, so that the choice can cross process boundaries. */
 export type ChannelOptions<T> = {
   /** FIFO holds for items of one key (C2) */
   readonly key?: Extract<keyof T, string> | undefined;
-  /** what load balance and batch weights count: a number, or an array of which the length counts; 1 by default */
-  readonly weight?: Extract<keyof T, string> | undefined;
+  /**
+   * what load balance and batch weights count: a number, or an array of which the length counts; 1 by default. Of an array of
+   * objects also a field of each, such as `episodes.tokens`: then their sum counts
+   */
+  readonly weight?: WeightField<T> | undefined;
   /** highest first, with `pick: "priority"` */
   readonly priority?: Extract<keyof T, string> | undefined;
   /**
    * Which waiting item or consumer goes first (C5). `fifo`: in put order. `least-loaded`: items go to the consumer with
-   * the least weight so far; `weight`: and the heaviest go first. Or a function of the workflow's module, which chooses
+   * the least weight so far; `weight`: and the heaviest go first, and consumers that want all of it get parts of equal weight. Or a function of the workflow's module, which chooses
    * for one take among the items that are there, in put order, by answering with their indices; with none, the take waits.
    * It must depend on nothing but its arguments; it runs in the runner, and everybody waits for it.
    */
