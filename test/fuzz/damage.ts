@@ -90,7 +90,7 @@ export const anyText: Garbage<string> = {
     ["many values", () => JSON.stringify(new Array(50_000).fill(0))],
     ["a prototype", () => '{"__proto__": {"polluted": true}}'],
     ["many lines", () => repeated("{}\n", 20_000)],
-    ["carriage returns", () => repeated("\r\n", 20_000)],
+    ["carriage returns", () => repeated("\r\n", 100_000)],
     ["a byte order mark", () => "\ufeff{}"],
   ],
 };

@@ -36,6 +36,8 @@ export const Config = z.strictObject({
 });
 
 export class StageWorker extends Worker<Stage & { readonly turns: number; readonly batch: number }> {
+  static override readonly resizes = true;
+
   #engine!: EmulatedEngine;
 
   override async setup(): Promise<void> {

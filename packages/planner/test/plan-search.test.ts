@@ -137,6 +137,13 @@ describe("within a limit", () => {
     );
   });
 
+  test("a schedule that takes no time is found, too", () => {
+    const free = { id: "free", time: { type: "formula", base: 0, perItem: 0, alpha: 1 } };
+    const onSix = { id: "on-six", time: { type: "table", devices: [6], items: [1], seconds: [[0]] } };
+    const model = compileModel(PlanProblem.parse({ devices: 6, batch: 1, nodes: [free, onSix], edges: [] }));
+    expect(solveFast(model, { temporal: true, spatial: true }, () => {}).time).toBe(0);
+  });
+
   test("the fast search finds the least time or, where all take longer, nothing", () => {
     fc.assert(
       fc.property(planInputs({ maxNodes: 5, maxDevices: 16, batches: [1, 6, 8] }), limits, (input, [factor, grid]) => {

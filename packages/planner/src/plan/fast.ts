@@ -72,7 +72,8 @@ export function solveFast(
     const bounds = new Bounds(model, operations, grid, checkWork, { limit: within });
     const search = new Search(model, bounds, operations, checkBoth);
     try {
-      const found = search.run(within * (1 + limitSlack));
+      // Also what takes no time is found within no time.
+      const found = search.run(within * (1 + limitSlack) + Number.MIN_VALUE);
       best = found.time <= best.time ? { ...best, ...found } : { ...best, bound: Math.max(best.bound, found.bound) };
     } catch (error) {
       if (!(error instanceof DeadlinePassed) || (!isSpent && i === 0)) throw error;

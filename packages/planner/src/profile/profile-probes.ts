@@ -13,7 +13,7 @@ export type Probe = {
 const probeChunks = [4, 16];
 /** Where no rank has so many items. */
 const fewestChunks = 2;
-/** Halvings of the ranks; each is a restart of every process. */
+/** Halvings of the ranks; each restarts the processes of every component that does not resize. */
 const mostHalvings = 3;
 
 /**

@@ -2,7 +2,10 @@
 
 /** The seed in a file that holds one, alone or in credentials of NATS; undefined where there is none. */
 export function seedIn(text: string): string | undefined {
-  return /^\s*(SU[A-Z2-7]{56})\s*$/m.exec(text)?.[1];
+  return text
+    .split("\n")
+    .map((line) => line.trim())
+    .find((line) => /^SU[A-Z2-7]{56}$/.test(line));
 }
 
 /** What the subjects begin with on which the holder of a key gets answers, so that a server can keep them from others. */
