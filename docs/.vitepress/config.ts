@@ -73,5 +73,5 @@ export default defineConfig({
 
 /** Pages are at most one folder deep, so a link out of `docs` names a folder of the repository. */
 function leavesSite(href: string): boolean {
-  return /^(\.\.\/)+(packages|workflows|test|deploy|protos|CONTRIBUTING)/.test(href);
+  return /^(\.\.\/)+(packages|workflows|test|deploy|CONTRIBUTING)/.test(href);
 }

@@ -76,6 +76,15 @@ export function configurationPage(): string {
   ].join("\n");
 }
 
+/** For editors: a schema at run time knows nothing of its comments. */
+export function configMeaningsModule(): string {
+  const comments = new SchemaFile(source("contracts/src/config.ts")).commentsOf("RuntimeConfig");
+  const meanings = JSON.stringify(Object.fromEntries(comments), null, 2);
+  return `/** By key, what the comments of RuntimeConfig say; written by 'npm run docs:reference'. */
+export const configMeanings: Readonly<Record<string, string>> = ${meanings};
+`;
+}
+
 function keysOf(schema: z.ZodType, path: string, name: string, base: z.ZodObject = z.object()): string {
   const comments = new SchemaFile(path).commentsOf(name);
   const json = z.toJSONSchema(schema, { io: "input", unrepresentable: "any", reused: "inline" }) as Node;

@@ -1,14 +1,15 @@
 import { commandLinePage } from "./command-line.ts";
-import { configurationPage } from "./configuration.ts";
+import { configMeaningsModule, configurationPage } from "./configuration.ts";
 import { errorsPage } from "./errors.ts";
 import { metricsPage } from "./metrics.ts";
 
-/** Text by the name of its file in `docs/reference`. */
+/** Text by its path in the repository. */
 export async function generatedPages(): Promise<Readonly<Record<string, string>>> {
   return {
-    "command-line.md": await commandLinePage(),
-    "configuration.md": configurationPage(),
-    "errors.md": errorsPage(),
-    "metrics.md": await metricsPage(),
+    "docs/reference/command-line.md": await commandLinePage(),
+    "docs/reference/configuration.md": configurationPage(),
+    "docs/reference/errors.md": errorsPage(),
+    "docs/reference/metrics.md": await metricsPage(),
+    "packages/cli/src/generated/config-meanings.ts": configMeaningsModule(),
   };
 }

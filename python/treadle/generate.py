@@ -1,4 +1,4 @@
-"""Writes src/treadle/_generated from protos/actions/v1/actions.proto.
+"""Writes src/treadle/_generated from packages/actions/protos/actions/v1/actions.proto.
 
     pip install --no-deps grpcio-tools==1.62.3 && python python/treadle/generate.py
 
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 package = pathlib.Path(__file__).resolve().parent
-protos = package.parents[1] / "protos"
+protos = package.parents[1] / "packages/actions/protos"
 proto = "actions/v1/actions.proto"
 
 

@@ -21,9 +21,7 @@ test("the README is read in one sitting", () => {
 
 /** Of packages, tests and so on, as they stand in code within a line. */
 const pathsIn = (document: MarkdownFile): string[] =>
-  document.inlineCode
-    .map(({ text }) => text)
-    .filter((text) => /^(?:packages|test|deploy|docs|protos)\/[^<*…\s]*$/.test(text));
+  document.inlineCode.map(({ text }) => text).filter((text) => /^(?:packages|test|deploy|docs)\/[^<*…\s]*$/.test(text));
 
 test("every path that the documents name exists", () => {
   const top = documents.filter(({ path }) => !path.includes("/") || path.startsWith("docs/"));

@@ -6,14 +6,16 @@ import { projectRoot } from "../support/project.ts";
 
 const pages = await generatedPages();
 
-test.each(Object.keys(pages))("docs/reference/%s is what the code says", (name) => {
-  const path = join(projectRoot, "docs/reference", name);
+test.each(Object.keys(pages))("%s is what the code says", (name) => {
+  const path = join(projectRoot, name);
   const committed = existsSync(path) ? readFileSync(path, "utf8") : "";
   expect(committed, "run 'npm run docs:reference' and commit what it wrote").toBe(pages[name]);
 });
 
 test("every key that every workflow has says what it means", () => {
-  const [common = ""] = (pages["configuration.md"] ?? "").split("## Configurations of the shipped workers");
+  const [common = ""] = (pages["docs/reference/configuration.md"] ?? "").split(
+    "## Configurations of the shipped workers",
+  );
   const rows = [...common.matchAll(/^\| `([^`]+)` \|.*\| (.*) \|$/gm)];
   expect(rows.length).toBeGreaterThan(50);
   expect(rows.filter(([, , meaning]) => meaning?.trim() === "").map(([, key]) => key)).toEqual([]);

@@ -1,6 +1,7 @@
 /** A whole workflow with workers of its own: a policy learns by REINFORCE which arm of a slot machine pays best. */
-import { createRandom } from "@treadle/learning";
-import { type Sink, type Source, Worker, type WorkerGroup, workflow } from "@treadle/runtime";
+
+import { type Sink, type Source, Worker, type WorkerGroup, workflow } from "treadle";
+import { createRandom } from "treadle/learning";
 import { z } from "zod";
 
 const Config = z.strictObject({ payouts: z.array(z.number()).min(2), learningRate: z.number().positive() });

@@ -1,5 +1,5 @@
 /** PPO in a physics simulator: simulator ⇄ policy for a horizon of steps, then training. No device, no mode is named. */
-import { workflow } from "@treadle/runtime";
+import { workflow } from "treadle";
 import {
   Action,
   ControlActorConfig,
@@ -9,7 +9,7 @@ import {
   SimulatorConfig,
   SimulatorWorker,
   Trajectory,
-} from "@treadle/workers";
+} from "treadle/workers";
 import { z } from "zod";
 
 const Config = z.strictObject({

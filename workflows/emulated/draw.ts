@@ -4,7 +4,7 @@
  *
  * A step of turns takes about a second, so that what processes and messages cost besides stays small beside it.
  */
-import { createRandom, type Random } from "@treadle/learning";
+import { createRandom, type Random } from "treadle/learning";
 import type { z } from "zod";
 import type { Stage } from "./run.ts";
 

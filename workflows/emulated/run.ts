@@ -3,8 +3,9 @@
  * how a workload behaves in each mode, on more devices than there are here. No device, no mode is named.
  * Every step has the same items, each with a length of its own, so that plans differ by what they do and not by luck.
  */
-import { EmulatedEngine, EmulatedProfile } from "@treadle/engines";
-import { type Channel, type Sink, type Source, Worker, workflow } from "@treadle/runtime";
+
+import { type Channel, type Sink, type Source, Worker, workflow } from "treadle";
+import { EmulatedEngine, EmulatedProfile } from "treadle/engines";
 import { z } from "zod";
 
 /** `tokens`: as many as its response has, once it has been generated. */

@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { runWorkflow } from "@treadle/runtime/runner";
+import { runWorkflow } from "treadle/runner";
 import { z } from "zod";
 import { comparePairs, meanAndError } from "./paired-comparison.ts";
 

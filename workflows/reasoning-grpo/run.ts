@@ -3,8 +3,9 @@
  * in twenty of those it may train on, so that rewards exist, and learns the others from rewards. Nothing here names a device
  * or a mode.
  */
-import { EpisodeGroup, minTemperature, Prompt } from "@treadle/contracts";
-import { TransformerConfig } from "@treadle/engines";
+
+import { EpisodeGroup, minTemperature, Prompt, workflow } from "treadle";
+import { TransformerConfig } from "treadle/engines";
 import {
   AlgorithmConfig,
   ArithmeticTaskConfig,
@@ -13,8 +14,7 @@ import {
   createAlgorithm,
   createArithmeticTask,
   createRandom,
-} from "@treadle/learning";
-import { workflow } from "@treadle/runtime";
+} from "treadle/learning";
 import {
   ActorWorker,
   accuracyOf,
@@ -24,7 +24,7 @@ import {
   ImitationConfig,
   InferenceWorker,
   RolloutWorker,
-} from "@treadle/workers";
+} from "treadle/workers";
 import { z } from "zod";
 
 const Config = z

@@ -3,7 +3,7 @@
  *
  *     node --conditions=source --import tsx workflows/reasoning-grpo/supervised-curve.ts --seed 2 --updates 600
  */
-import { createArithmeticTask, measureAccuracy } from "@treadle/learning";
+import { createArithmeticTask, measureAccuracy } from "treadle/learning";
 import { printSupervisedCurve } from "./supervised.ts";
 
 await printSupervisedCurve(new URL("config.yaml", import.meta.url), { updates: 600, every: 50 }, (config) => {

@@ -1,9 +1,9 @@
 /** Supervised training alone, in one process: what a workflow's demonstrations are worth without rewards. */
 import { readFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
-import { TransformerConfig, TransformerEngine } from "@treadle/engines";
-import { createRandom, packSupervised } from "@treadle/learning";
-import { type Demonstration, drawDemonstrations, ImitationConfig } from "@treadle/workers";
+import { TransformerConfig, TransformerEngine } from "treadle/engines";
+import { createRandom, packSupervised } from "treadle/learning";
+import { type Demonstration, drawDemonstrations, ImitationConfig } from "treadle/workers";
 import { parse } from "yaml";
 import { z } from "zod";
 

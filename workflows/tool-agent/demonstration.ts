@@ -1,6 +1,6 @@
-import type { Prompt } from "@treadle/contracts";
-import type { CharacterTokenizer } from "@treadle/learning";
-import type { CallSyntax, Demonstration } from "@treadle/workers";
+import type { Prompt } from "treadle";
+import type { CharacterTokenizer } from "treadle/learning";
+import type { CallSyntax, Demonstration } from "treadle/workers";
 
 /** `12*34=` and then `<12*34>408|408`, of which everything but the tool's `408|` is to be learned. */
 export function demonstrateCall(prompt: Prompt, call: CallSyntax, tokenizer: CharacterTokenizer): Demonstration {

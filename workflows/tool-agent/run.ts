@@ -2,8 +2,9 @@
  * GRPO for an agent with a tool: rollout ⇄ tool, then actor. The policy first imitates worked uses of the tool, just long
  * enough for rewards to exist, and learns the rest from rewards. Nothing here names a device or a mode.
  */
-import { EpisodeGroup, minTemperature, Prompt } from "@treadle/contracts";
-import { TransformerConfig } from "@treadle/engines";
+
+import { EpisodeGroup, minTemperature, Prompt, workflow } from "treadle";
+import { TransformerConfig } from "treadle/engines";
 import {
   AlgorithmConfig,
   ArithmeticTaskConfig,
@@ -13,8 +14,7 @@ import {
   createArithmeticTask,
   createCharacterTokenizer,
   createRandom,
-} from "@treadle/learning";
-import { workflow } from "@treadle/runtime";
+} from "treadle/learning";
 import {
   ActorWorker,
   AgentRolloutWorker,
@@ -28,7 +28,7 @@ import {
   RewardModelWorker,
   ToolConfig,
   ToolWorker,
-} from "@treadle/workers";
+} from "treadle/workers";
 import { z } from "zod";
 import { demonstrateCall } from "./demonstration.ts";
 

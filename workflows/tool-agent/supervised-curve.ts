@@ -4,8 +4,8 @@
  *
  *     node --conditions=source --import tsx workflows/tool-agent/supervised-curve.ts --seed 1 --updates 300
  */
-import { arithmeticAlphabet, createArithmeticTask, createCharacterTokenizer } from "@treadle/learning";
-import { CallSyntax } from "@treadle/workers";
+import { arithmeticAlphabet, createArithmeticTask, createCharacterTokenizer } from "treadle/learning";
+import { CallSyntax } from "treadle/workers";
 import { z } from "zod";
 import { printSupervisedCurve } from "../reasoning-grpo/supervised.ts";
 import { demonstrateCall } from "./demonstration.ts";

@@ -8,9 +8,11 @@ const { version } = JSON.parse(readFileSync(new URL("../package.json", import.me
 
 /** Each is loaded when it is asked for: what all of them import takes longer to load than most of them run. */
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
+  init: async () => (await import("./commands/init.ts")).initCommand(),
   run: async () => (await import("./commands/run.ts")).runCommand(),
   resume: async () => (await import("./commands/run.ts")).resumeCommand(),
   validate: async () => (await import("./commands/validate.ts")).validateCommand(),
+  schema: async () => (await import("./commands/schema.ts")).schemaCommand(),
   graph: async () => (await import("./commands/measure.ts")).graphCommand(),
   profile: async () => (await import("./commands/measure.ts")).profileCommand(),
   compare: async () => (await import("./commands/compare.ts")).compareCommand(),

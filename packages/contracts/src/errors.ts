@@ -113,6 +113,8 @@ export const errorCatalogue = {
   },
   "profile.invalid": { disposition: "misuse", meaning: "a profile file does not hold a profile" },
   "profile.missing": { disposition: "misuse", meaning: "a workflow has not been profiled" },
+  "project.exists": { disposition: "misuse", meaning: "a new project would replace files that are there" },
+  "project.not-installed": { disposition: "fatal", meaning: "the packages of a new project could not be installed" },
   "recording.invalid": {
     disposition: "misuse",
     meaning: "what a run recorded is of another version, cut short, altered, or decided differently now",

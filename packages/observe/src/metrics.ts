@@ -6,7 +6,7 @@ import { z } from "zod";
 /** One step's line of a metrics file: flat, so that any tool that reads JSON lines can plot it. */
 export type MetricsRow = { readonly step: number; readonly [name: string]: number };
 
-const nonFinite = z.enum(["NaN", "Infinity", "-Infinity"]);
+const nonFinite = z.literal(["NaN", "Infinity", "-Infinity"]);
 const MetricsLine = z
   .object({ step: z.int().nonnegative() })
   .catchall(z.union([z.number(), nonFinite.transform(Number), z.null().transform(() => Number.NaN)]));

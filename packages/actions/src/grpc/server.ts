@@ -1,5 +1,5 @@
 /**
- * The gRPC door to `CommandActions` (protos/actions/v1).
+ * The gRPC door to `CommandActions` (`protos/actions/v1`).
  *
  * GS1 a tenant sees and touches its own trajectories and actions only; where tokens are given, a tenant is its token.
  * GS2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled; one with an idempotency key,

@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import type * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 
-const protoPath = fileURLToPath(new URL("../../../../protos/actions/v1/actions.proto", import.meta.url));
+const protoPath = fileURLToPath(new URL("../../protos/actions/v1/actions.proto", import.meta.url));
 
 const loaderOptions = { keepCase: true, longs: Number, defaults: true, oneofs: true } as const;
 

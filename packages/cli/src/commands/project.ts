@@ -4,11 +4,14 @@ import { dirname, join, resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { listRunIds, RunFolder } from "@treadle/runtime/runner";
 
+/** Of npm, pnpm, Yarn and Bun, and of a repository. */
+const rootFiles = ["package-lock.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb", ".git"];
+
 /** The nearest folder upwards with a lock file or a repository, else the nearest with a package.json, else `from`. */
 export function findProjectRoot(from = process.cwd()): string {
   let nearest: string | undefined;
   for (let folder = resolve(from); ; folder = dirname(folder)) {
-    if (existsSync(join(folder, "package-lock.json")) || existsSync(join(folder, ".git"))) return folder;
+    if (rootFiles.some((name) => existsSync(join(folder, name)))) return folder;
     if (existsSync(join(folder, "package.json"))) nearest ??= folder;
     if (dirname(folder) === folder) return nearest ?? resolve(from);
   }

@@ -1,5 +1,6 @@
 /** Loads worker classes and schemas by module, and finds where an object is exported, by identity. */
 import { realpath } from "node:fs/promises";
+import { register as registerHook } from "node:module";
 import { join, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { TreadleError } from "@treadle/contracts";
@@ -20,6 +21,7 @@ async function registerTypeScript(module: string): Promise<void> {
   await Promise.allSettled((await ownImports(module)).map((entry) => import(entry)));
   const { register } = await import("tsx/esm/api");
   register();
+  registerHook("./typescript-modules.js", import.meta.url);
 }
 
 const loaded = new Map<string, Promise<Record<string, unknown>>>();

@@ -9,7 +9,7 @@ import { z } from "zod";
 import { damaged, JournalFile, readEntries } from "./journal-file.ts";
 
 /** JSON has no numbers for what a diverged loss is. */
-const Measured = z.union([z.number(), z.enum(["NaN", "Infinity", "-Infinity"]).transform(Number)]);
+const Measured = z.union([z.number(), z.literal(["NaN", "Infinity", "-Infinity"]).transform(Number)]);
 
 /** Component name to the file that holds its state, relative to the run folder. */
 const StateFiles = z.record(z.string(), z.string());

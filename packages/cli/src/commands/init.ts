@@ -1,0 +1,77 @@
+/** `treadle init`: a project of one's own, which runs and whose test passes. */
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { dirname, isAbsolute, join, relative, resolve } from "node:path";
+import { TreadleError } from "@treadle/contracts";
+import { Command, Option } from "commander";
+import { projectFiles, type TemplateName, templates } from "../project-template.ts";
+
+const names = Object.keys(templates) as TemplateName[];
+
+export function initCommand(): Command {
+  return new Command("init")
+    .description("writes a project of your own: a workflow, its configuration with a schema for editors, and a test")
+    .argument("[folder]", "of the project; must not have these files yet", ".")
+    .addOption(new Option("--template <name>", "what the workflow is like; asked for on a terminal").choices(names))
+    .option("--no-install", "writes the files and installs nothing")
+    .action(async (folder: string, flags: { template?: TemplateName; install: boolean }, command: Command) => {
+      process.umask(0o022); // a project is no secret, as what runs write is
+      const root = resolve(folder);
+      const template = flags.template ?? (await ask(command));
+      await write(root, await projectFiles(root, template));
+      const manager = packageManager();
+      if (flags.install) await install(manager, root);
+      const { workflow, about } = templates[template];
+      const steps = [
+        ...(root === process.cwd() ? [] : [`cd ${isAbsolute(folder) ? root : relative(process.cwd(), root)}`]),
+        ...(flags.install ? [] : [`${manager} install`]),
+        `npx treadle run workflows/${workflow}   # ${about}`,
+        `${manager} test`,
+      ];
+      process.stdout.write(`\nA project is in '${root}'. Next:\n\n${steps.map((step) => `  ${step}\n`).join("")}`);
+    });
+}
+
+async function ask(command: Command): Promise<TemplateName> {
+  if (!process.stdin.isTTY || !process.stdout.isTTY)
+    command.error(`error: without a terminal nobody can be asked; add --template with one of ${names.join(", ")}`);
+  const { default: select } = await import("@inquirer/select");
+  return select({
+    message: "What will you train?",
+    choices: names.map((value) => ({ value, name: `${value}: ${templates[value].about}` })),
+  });
+}
+
+/** All or nothing: no file of somebody's is replaced. */
+async function write(root: string, files: Readonly<Record<string, string>>): Promise<void> {
+  const taken = Object.keys(files).filter((path) => existsSync(join(root, path)));
+  if (taken.length > 0)
+    throw new TreadleError(
+      "project.exists",
+      `'${root}' has ${taken.map((path) => `'${path}'`).join(", ")} already; give another folder, or move what is there`,
+    );
+  for (const [path, text] of Object.entries(files)) {
+    await mkdir(dirname(join(root, path)), { recursive: true });
+    await writeFile(join(root, path), text, { flag: "wx" });
+  }
+}
+
+/** The one that started this, as they say in their user agent. */
+function packageManager(): string {
+  const name = /^(npm|pnpm|yarn|bun)\//.exec(process.env["npm_config_user_agent"] ?? "")?.[1];
+  return name ?? "npm";
+}
+
+async function install(manager: string, root: string): Promise<void> {
+  const child = spawn(manager, ["install"], { cwd: root, stdio: "inherit" });
+  const code = await new Promise<number | null>((done, fail) => {
+    child.on("error", fail);
+    child.on("close", done);
+  }).catch((error: Error) => error.message);
+  if (code !== 0)
+    throw new TreadleError(
+      "project.not-installed",
+      `'${manager} install' failed in '${root}' (${code}); the files are written: run it there once more`,
+    );
+}

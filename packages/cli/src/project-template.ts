@@ -1,0 +1,130 @@
+/** The files of a new project: a shipped workflow, what npm and the compiler need, and a test. */
+import { existsSync, readFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { loadWorkflow } from "@treadle/runtime/runner";
+import { configSchema } from "./config-schema.ts";
+
+type Template = {
+  /** folder of the shipped workflow */
+  readonly workflow: string;
+  readonly files: readonly string[];
+  readonly about: string;
+};
+
+export const templates = {
+  own: {
+    workflow: "bandit",
+    files: ["run.ts"],
+    about: "workers of your own: a policy learns which arm of a slot machine pays best",
+  },
+  reasoning: {
+    workflow: "reasoning-grpo",
+    files: ["run.ts"],
+    about: "a language model learns arithmetic by GRPO: rollout, inference and actor",
+  },
+  tools: {
+    workflow: "tool-agent",
+    files: ["run.ts", "demonstration.ts"],
+    about: "a language model learns to call a tool, which runs in sandboxes",
+  },
+  embodied: {
+    workflow: "embodied-ppo",
+    files: ["run.ts"],
+    about: "a policy learns to balance a pole by PPO: simulator and actor in a cycle",
+  },
+} as const satisfies Record<string, Template>;
+
+export type TemplateName = keyof typeof templates;
+
+/** A package brings them; a checkout has them beside its packages. */
+const shipped = [new URL("../templates", import.meta.url), new URL("../../../workflows", import.meta.url)]
+  .map((url) => fileURLToPath(url))
+  .find((path) => existsSync(path)) as string;
+
+const own = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
+  readonly version: string;
+  readonly dependencies: Readonly<Record<string, string>>;
+  readonly peerDependencies: Readonly<Record<string, string>>;
+};
+
+/** Text by path, relative to the project's folder. */
+export async function projectFiles(folder: string, name: TemplateName): Promise<Readonly<Record<string, string>>> {
+  const { workflow, files } = templates[name];
+  const source = join(shipped, workflow);
+  const target = `workflows/${workflow}`;
+  const read = (file: string): string => readFileSync(join(source, file), "utf8");
+  const { schema } = (await loadWorkflow(source)).workflow;
+  return {
+    "package.json": json(packageOf(folder, target)),
+    "tsconfig.json": json(compilerOptions),
+    ".gitignore": "node_modules/\nruns/\n.treadle/\n",
+    ...Object.fromEntries(files.map((file) => [`${target}/${file}`, read(file)])),
+    [`${target}/config.yaml`]: `# yaml-language-server: $schema=./config.schema.json\n${read("config.yaml")}`,
+    [`${target}/config.schema.json`]: json(configSchema(schema)),
+    [`${target}/run.test.ts`]: testText,
+  };
+}
+
+const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+
+const packageOf = (folder: string, workflow: string) => ({
+  name:
+    basename(folder)
+      .toLowerCase()
+      .replace(/[^a-z0-9-]+/g, "-")
+      .replace(/^-+|-+$/g, "") || "training",
+  private: true,
+  type: "module",
+  scripts: {
+    train: `treadle run ${workflow}`,
+    dashboard: "treadle dashboard",
+    test: `node --import tsx --test ${workflow}/run.test.ts`,
+    typecheck: "tsc --noEmit",
+    schema: `treadle schema ${workflow} > ${workflow}/config.schema.json`,
+  },
+  dependencies: { treadle: own.version, zod: own.peerDependencies["zod"] },
+  devDependencies: { "@types/node": "^20.19.43", tsx: own.dependencies["tsx"], typescript: "~5.9.0" },
+});
+
+const compilerOptions = {
+  compilerOptions: {
+    target: "es2022",
+    lib: ["es2023", "esnext.disposable"],
+    module: "nodenext",
+    strict: true,
+    noUncheckedIndexedAccess: true,
+    noImplicitOverride: true,
+    exactOptionalPropertyTypes: true,
+    verbatimModuleSyntax: true,
+    allowImportingTsExtensions: true,
+    noEmit: true,
+    types: ["node"],
+  },
+  include: ["workflows"],
+};
+
+const testText = `import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { runWorkflow } from "treadle/runner";
+
+test("two steps are trained", async () => {
+  const runsRoot = await mkdtemp(join(tmpdir(), "runs-"));
+  try {
+    const { summary } = await runWorkflow({
+      workflow: fileURLToPath(new URL(".", import.meta.url)),
+      projectRoot: process.cwd(),
+      runsRoot,
+      overrides: ["steps=2"],
+      onEvent: () => {},
+    });
+    assert.equal(summary.steps, 2);
+  } finally {
+    await rm(runsRoot, { recursive: true, force: true });
+  }
+});
+`;

@@ -1,0 +1,2 @@
+/** Actions on shared cores, devices and quotas, in sandboxes. */
+export * from "@treadle/actions";

@@ -1,0 +1,12 @@
+/** What workflows and workers import: `treadle`. One package to depend on, and so one copy of each class. */
+export {
+  type Completion,
+  Episode,
+  EpisodeGroup,
+  type LossMetrics,
+  minTemperature,
+  Prompt,
+  Sampling,
+  TreadleError,
+} from "@treadle/contracts";
+export * from "@treadle/runtime";

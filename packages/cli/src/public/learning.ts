@@ -1,0 +1,2 @@
+/** Algorithms, advantages, losses, rewards, tasks and tokenizers. */
+export * from "@treadle/learning";

@@ -1,0 +1,3 @@
+/** For programs that start runs themselves: what happens arrives as events. */
+export type { RunEvent, RunSummary } from "@treadle/contracts";
+export * from "@treadle/runtime/runner";

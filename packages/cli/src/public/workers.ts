@@ -1,0 +1,2 @@
+/** The shipped workers. */
+export * from "@treadle/workers";

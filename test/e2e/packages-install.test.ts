@@ -1,0 +1,89 @@
+/** Treadle as a user gets it: packed, installed into an empty project, of modules and of CommonJS. Needs the package registry. */
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { command, projectRoot } from "../support/project.ts";
+import { until } from "../support/treadle.ts";
+
+type Manifest = {
+  readonly name: string;
+  readonly private?: boolean;
+  type?: string;
+  dependencies: Record<string, string>;
+};
+
+const execute = promisify(execFile);
+const readManifest = async (path: string): Promise<Manifest> => JSON.parse(await readFile(path, "utf8")) as Manifest;
+const setManifest = async (path: string, change: (manifest: Manifest) => void): Promise<void> => {
+  const manifest = await readManifest(path);
+  change(manifest);
+  await writeFile(path, JSON.stringify(manifest));
+};
+
+// From sources there is nothing to pack.
+describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () => {
+  let root: string;
+  let project: string;
+  const run = (...args: string[]) => execute("npx", args, { cwd: project, maxBuffer: 2 ** 24 });
+
+  beforeAll(async () => {
+    root = await mkdtemp(join(tmpdir(), "treadle-packed-"));
+    project = join(root, "my project");
+    await execute(process.execPath, [command, "init", project, "--template", "own", "--no-install"]);
+    const tarballs: Record<string, string> = {};
+    for (const folder of await readdir(join(projectRoot, "packages"))) {
+      const path = join(projectRoot, "packages", folder);
+      const { name, private: isPrivate } = await readManifest(join(path, "package.json"));
+      if (isPrivate) continue;
+      const { stdout } = await execute("npm", ["pack", "--silent", "--pack-destination", root], { cwd: path });
+      tarballs[name] = `file:${join(root, stdout.trim())}`;
+    }
+    await setManifest(join(project, "package.json"), ({ dependencies }) => Object.assign(dependencies, tarballs));
+    await execute("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund"], { cwd: project });
+  }, 600_000);
+  afterAll(() => rm(root, { recursive: true, force: true }));
+
+  test("has types in strict mode, those of the packages included", { timeout: 600_000 }, async () => {
+    await run("tsc", "--noEmit");
+  });
+
+  test("passes its own test, which runs its workflow", async () => {
+    const { stdout } = await execute("npm", ["test"], { cwd: project });
+    expect(stdout).toMatch(/# pass 1\n# fail 0/);
+  });
+
+  test("learns, also where the project is one of CommonJS", async () => {
+    await setManifest(join(project, "package.json"), (manifest) => {
+      manifest.type = "commonjs";
+    });
+    const { stdout } = await run("treadle", "run", "workflows/bandit", "--plain", "--set", "steps=3");
+    expect(stdout).toContain("finished 3 steps");
+  });
+
+  test("serves actions", async () => {
+    await writeFile(join(project, "actions.yaml"), "listen: 127.0.0.1:0\ndrivers: [process]\n");
+    const bin = join(project, "node_modules/treadle/bin/treadle.js");
+    const server: ChildProcess = spawn(process.execPath, [bin, "actions", "serve", "actions.yaml"], { cwd: project });
+    let said = "";
+    for (const stream of [server.stdout, server.stderr]) {
+      stream?.on("data", (bytes) => {
+        said += bytes;
+      });
+    }
+    const ended = new Promise((resolve) => server.on("close", resolve));
+    await until(() => /127\.0\.0\.1:\d{2,}/.test(said) || server.exitCode !== null);
+    expect(said).toMatch(/127\.0\.0\.1:\d{2,}/);
+    server.kill("SIGTERM");
+    await ended;
+  });
+
+  test("gets a project by 'npm create', too", async () => {
+    const other = join(root, "created");
+    await run("create-treadle", other, "--template", "embodied", "--no-install");
+    expect((await readManifest(join(other, "package.json"))).dependencies["treadle"]).toBeDefined();
+    expect(await readFile(join(other, "workflows/embodied-ppo/config.yaml"), "utf8")).toContain("$schema=");
+  });
+});
