@@ -1,4 +1,4 @@
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import ts from "typescript";
 import { expect, test } from "vitest";
@@ -22,6 +22,10 @@ function configOf(file: string): string {
 const root = read(join(projectRoot, "tsconfig.json"));
 const listed = new Set(root.fileNames.map((path) => relative(projectRoot, path)));
 
+const compiledPackages = readdirSync(join(projectRoot, "packages")).filter((name) =>
+  existsSync(join(projectRoot, "packages", name, "src")),
+);
+
 test("an editor finds the root's configuration for every source and every test, and each of them in it", () => {
   const files = ["packages", "workflows", "test"]
     .flatMap((folder) =>
@@ -38,7 +42,7 @@ test("an editor finds the root's configuration for every source and every test, 
 
 test("to go to a definition of another package is to land in its source", () => {
   const from = join(projectRoot, "workflows/reasoning-grpo/run.ts");
-  const packages = readdirSync(join(projectRoot, "packages")).filter((name) => name !== "cli");
+  const packages = compiledPackages.filter((name) => name !== "cli");
   const landings = packages.map((name) => {
     const found = ts.resolveModuleName(
       `@treadle/${name}`,
@@ -56,7 +60,7 @@ test("to go to a definition of another package is to land in its source", () => 
 });
 
 test("a build reads what is built, not sources, of other packages", () => {
-  for (const name of readdirSync(join(projectRoot, "packages"))) {
+  for (const name of compiledPackages) {
     const build = read(join(projectRoot, "packages", name, "tsconfig.build.json"));
     expect({ name, conditions: build.options.customConditions }).toEqual({ name, conditions: [] });
     expect(build.fileNames.filter((path) => !path.startsWith(join(projectRoot, "packages", name, "src")))).toEqual([]);
