@@ -46,10 +46,11 @@ export class RunCluster implements Cluster {
   readonly #desk: ChannelDesk;
   readonly #calls: CallDesk;
   readonly #stateTag = crypto.randomUUID().slice(0, 8);
-  #recording: RecordingWriter | undefined;
+  readonly #recording: RecordingWriter | undefined;
   #planned: PlannedChange | undefined;
   #started: Promise<void> | undefined;
-  #adopted: (() => void) | undefined;
+  /** those that wait for the change of plan */
+  readonly #adopting: (() => void)[] = [];
   #closing = false;
   #step: number | undefined;
   #lastStep: number | undefined;
@@ -67,12 +68,13 @@ export class RunCluster implements Cluster {
     const { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs } = supervision;
     const limits = { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs };
     const machine = { supervision: limits, rejoinMs, maxStaleness: flow.maxStaleness };
-    const record = (startMs: number) => {
-      const header = { runId, startMs, options: machine };
-      this.#recording = new RecordingWriter({ folder: runFolder, maxMiB: observe.recordMaxMiB, header, warn });
-      return this.#recording;
-    };
-    const loop = new RunnerLoop(machine, observe.record && !options.dryRun ? record : undefined);
+    const startMs = performance.now();
+    const header = { runId, startMs, options: machine };
+    this.#recording =
+      observe.record && !options.dryRun
+        ? new RecordingWriter({ folder: runFolder, maxMiB: observe.recordMaxMiB, header, warn })
+        : undefined;
+    const loop = new RunnerLoop(machine, { startMs, recorder: this.#recording });
     this.loop = loop;
     const sockets = new RunnerSockets();
     const nodes = options.nodes ?? openLocalNode({ cluster, projectRoot, logs, sockets });
@@ -92,7 +94,9 @@ export class RunCluster implements Cluster {
       savePath: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}.state`),
       onObserved: (call) => options.placer?.observer?.(call),
     });
-    loop.on("adopted", () => this.#adopted?.());
+    loop.on("adopted", () => {
+      for (const resolve of this.#adopting.splice(0)) resolve();
+    });
     loop.on("waiting", ({ who, on, seconds }) => onEvent({ type: "waiting", atMs: Date.now(), who, on, seconds }));
     loop.on("notice", ({ text }) => warn(text));
     loop.on("failed", ({ error }) => {
@@ -256,9 +260,7 @@ export class RunCluster implements Cluster {
     this.#plan(planned);
     if (!this.#started) return true;
     this.#options.onEvent(planEvent(planned));
-    const adopted = new Promise<void>((resolve) => {
-      this.#adopted = resolve;
-    });
+    const adopted = new Promise<void>((resolve) => this.#adopting.push(resolve));
     this.loop.feed({ type: "adopt", components: planned.plan.components });
     await adopted;
     return true;

@@ -30,6 +30,14 @@ export type Asked = RequestInput extends infer Each
 
 export type Recorder = Pick<RecordingWriter, "handled" | "refused">;
 
+export type LoopOptions = {
+  readonly now?: () => number;
+  /** now, when absent */
+  readonly startMs?: number;
+  /** told every input, and what it led to */
+  readonly recorder?: Recorder | undefined;
+};
+
 /** Looked at so often, whatever is due in between. */
 const tickMs = 500;
 const lateMs = 1500;
@@ -47,11 +55,9 @@ export class RunnerLoop {
   #readsUntilMs = 0;
   #wake: { readonly atMs: number; readonly timer: NodeJS.Timeout } | undefined;
 
-  /** `record`: told every input, and what it led to */
-  constructor(options: RunnerOptions, record?: (startMs: number) => Recorder, now = () => performance.now()) {
+  constructor(options: RunnerOptions, { now = () => performance.now(), startMs = now(), recorder }: LoopOptions = {}) {
     this.#now = now;
-    const startMs = now();
-    this.#recorder = record?.(startMs);
+    this.#recorder = recorder;
     this.state = new RunnerState(options, startMs);
     this.on("answer", ({ request, answer }) => this.#settle(request)?.resolve(answer));
     this.on("reject", ({ request, error }) => this.#settle(request)?.reject(error));

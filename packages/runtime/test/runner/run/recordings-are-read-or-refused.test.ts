@@ -32,14 +32,11 @@ const invalid = (message: string) =>
 /** A run of one rank that takes what the workflow puts, step by step. */
 async function record(steps: number, maxMiB = 10): Promise<string[]> {
   const warnings: string[] = [];
-  let recording: RecordingWriter | undefined;
-  let nowMs = 1000;
-  const begin = (startMs: number) => {
-    const header = { runId: "a-run", startMs, options };
-    recording = new RecordingWriter({ folder, maxMiB, header, warn: (line) => warnings.push(line) });
-    return recording;
-  };
-  const loop = new RunnerLoop(options, begin, () => nowMs++);
+  const startMs = 1000;
+  let nowMs = startMs;
+  const header = { runId: "a-run", startMs, options };
+  const recording = new RecordingWriter({ folder, maxMiB, header, warn: (line) => warnings.push(line) });
+  const loop = new RunnerLoop(options, { startMs, recorder: recording, now: () => ++nowMs });
   const id = { worker: "reader/0", incarnation: 0 };
   loop.on("commit", ({ step }) => loop.feed({ type: "committed", step }));
   loop.feed({ type: "define-channel", name: "in", capacity: 100, pick: "fifo" });
@@ -79,7 +76,7 @@ async function record(steps: number, maxMiB = 10): Promise<string[]> {
   }
   loop.feed({ type: "fail", error: new TypeError("of a workflow") });
   loop.feed({ type: "end", error: new TreadleError("run.stopped", "the run has ended") });
-  await recording?.close();
+  await recording.close();
   return warnings;
 }
 
