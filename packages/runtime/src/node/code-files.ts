@@ -47,6 +47,8 @@ export class CodeSearch {
   readonly #sources = new Map<string, CodeSource>();
   readonly #outside: string[] = [];
   readonly #seen = new Set<string>();
+  /** where Treadle's own packages lie, of which a checkout links more than a worker begins with */
+  #ownFolders: ReadonlySet<string> = new Set();
 
   constructor(root: string, form: TreadleForm) {
     this.#project = { root, label: "" };
@@ -56,6 +58,7 @@ export class CodeSearch {
   /** `packages`: Treadle's own, by name. Rejects with `node.unavailable`: too many files, or a link that leads out. */
   async find(packages: ReadonlyMap<string, string>): Promise<FoundCode> {
     const { root } = this.#project;
+    this.#ownFolders = new Set([...packages.values()].map((folder) => dirname(folder)));
     await this.#folder(this.#project, root);
     await this.#installedAbove(root);
     for (const [name, folder] of packages) await this.#treadlePackage(name, folder);
@@ -114,7 +117,8 @@ export class CodeSearch {
       const real = await realpath(join(folder, name)).catch(() => undefined);
       if (real === undefined || isInstalled(real)) continue;
       if (isBelow(this.#project.root, real)) await this.#folder(this.#project, real);
-      else if (/^(@treadle\/|treadle$)/.test(name)) await this.#treadlePackage(name, real);
+      else if (/^(@treadle\/|treadle$)/.test(name) || this.#ownFolders.has(dirname(real)))
+        await this.#treadlePackage(name, real);
       else throw leadsOut(pathIn(tree, join(folder, name)), real);
     }
   }

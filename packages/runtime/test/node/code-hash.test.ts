@@ -211,6 +211,10 @@ test("of Treadle's own packages outside of the project, what is loaded counts, w
   await mkdir(join(root, "node_modules/@treadle"), { recursive: true });
   await symlink("../../../treadle/a", join(root, "node_modules/@treadle/a"));
   expect(await files("compiled")).toEqual(["@treadle/a/dist/a.js", "worker.ts"]);
+  // And one that lies beside them, whatever its name.
+  await put("treadle/create/dist/index.js", "1", world);
+  await symlink("../../treadle/create", join(root, "node_modules/create-treadle"));
+  expect(await files("compiled")).toEqual(["@treadle/a/dist/a.js", "create-treadle/dist/index.js", "worker.ts"]);
   const known = new Set(treadlePackages().keys());
   expect(known.has("@treadle/runtime") && known.has("@treadle/contracts") && known.has("@treadle/transport")).toBe(
     true,
