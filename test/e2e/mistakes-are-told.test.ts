@@ -44,3 +44,14 @@ test("a result that cannot leave its worker is named with worker, method and fie
   );
   expect(stdout).toContain("'explain' ended without giving its device lock back; write 'await using _ = await");
 });
+
+test("validate names a reward that does not exist, and a vocabulary that the alphabet does not fit", async () => {
+  for (const [setting, said] of [
+    ["reward.name=arithmetik", "did you mean 'arithmetic'"],
+    ["model.vocabSize=4", "'model.vocabSize' is '4'"],
+  ] as const) {
+    const { code, stderr } = await treadle(["validate", "workflows/reasoning-grpo", "--set", setting]);
+    expect(code).toBe(2);
+    expect(stderr.replace(/\s+/g, " ")).toContain(said);
+  }
+});

@@ -41,6 +41,7 @@ export type WorkerClass<W> = {
   readonly saves: readonly string[];
   readonly replays: readonly string[];
   readonly resizes: boolean;
+  checkConfig(config: unknown): void;
 };
 
 /** The configuration that a worker's class takes. */
@@ -73,6 +74,12 @@ export abstract class Worker<C = unknown> {
    * nothing between calls which depends on `worldSize`, such as a share of something: they see another one then.
    */
   static readonly resizes: boolean = false;
+
+  /**
+   * Throws `config.invalid` for what no rank could work with. `cluster.launch` calls it, so that `treadle validate` and a run
+   * say so before a process starts.
+   */
+  static checkConfig(_config: unknown): void {}
 
   readonly config: C;
   readonly component: string;

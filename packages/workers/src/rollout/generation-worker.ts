@@ -5,6 +5,7 @@ import {
   type EpisodeGroup,
   minTemperature,
   type Prompt,
+  TreadleError,
 } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
 import {
@@ -63,13 +64,25 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   protected readonly tokenizer: CharacterTokenizer;
   protected readonly reward: Reward;
 
+  /** A vocabulary that is too small, or a reward that nobody has registered. */
+  static override checkConfig({ alphabet, model, reward }: RolloutConfig): void {
+    const { vocabularySize } = createCharacterTokenizer(alphabet);
+    if (vocabularySize > model.vocabSize)
+      throw new TreadleError(
+        "config.invalid",
+        `'model.vocabSize' is '${model.vocabSize}', but the alphabet '${alphabet}' needs '${vocabularySize}': its characters, padding and stop; raise it to that`,
+      );
+    // biome-ignore lint/complexity/noThisInStatic: the rewards of the class that is launched
+    this.prototype.rewards().create(reward);
+  }
+
   constructor(context: WorkerContext<C>) {
     super(context);
     this.tokenizer = createCharacterTokenizer(this.config.alphabet);
     this.reward = this.rewards().create(this.config.reward);
   }
 
-  /** The rewards that `reward.name` may name; a subclass adds its own. */
+  /** The rewards that `reward.name` may name; a subclass adds its own. Reads nothing of the rank: it is also asked without one. */
   protected rewards(): RewardRegistry {
     return builtInRewards;
   }

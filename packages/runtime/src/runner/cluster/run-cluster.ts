@@ -153,6 +153,7 @@ export class RunCluster implements Cluster {
       );
     }
     const anyClass = workerClass as unknown as AnyWorkerClass; // what follows uses the common part only
+    anyClass.checkConfig(config);
     const found = locateClass(anyClass, this.#options.workflowModule);
     this.#components.set(name, {
       name,
