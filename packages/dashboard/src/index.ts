@@ -1,4 +1,5 @@
-/** Pages that are written once and opened without a server. */
+/** Pages that are written once and opened without a server, and what run folders say now. */
+export { RunLibrary } from "./data/run-library.ts";
 export { actionComparisonPage, describePaper, describeWorkload } from "./static/action-comparison-page.ts";
 export { drawFlow } from "./static/flow-drawing.ts";
 export { planPage } from "./static/plan-page.ts";

@@ -1,6 +1,6 @@
 /** What `treadle status` prints. */
-import type { RunRecord } from "@treadle/contracts";
-import type { ClusterStatus } from "@treadle/dashboard/view";
+import { componentOf, type RunRecord } from "@treadle/contracts";
+import { type ClusterStatus, deviceRange, type RunNow } from "@treadle/dashboard/view";
 import { printable } from "./text.ts";
 
 const maxEnded = 5;
@@ -12,6 +12,35 @@ export function renderStatus({ nodes, runs, ended }: ClusterStatus): string {
     ...(ended.length === 0 ? [] : section("ended", ended.slice(-maxEnded).map(endedLine), "")),
     "",
   ].join("\n");
+}
+
+/** Of the folders below `root`; of no more than one that has ended, what there is to do about it. */
+export function renderLocalStatus(root: string, runs: readonly RunNow[]): string {
+  const lines = runs.flatMap((run) => (run.phase === "running" ? localLines(run) : [endedLocally(run)]));
+  return [...section(`runs in '${root}'`, lines, "none; start one with 'treadle run'"), ""].join("\n");
+}
+
+function localLines({ runId, state, damages }: RunNow): string[] {
+  const { mode, step, numSteps, restarts, phase, workers, placement, queues, waits } = state;
+  const doing = phase === undefined ? "" : `, ${phase.name}`;
+  const ranks = placement.map(({ component, devices }) => {
+    const own = Object.entries(workers).filter(([worker]) => componentOf(worker) === component);
+    const dead = own.filter(([, { status }]) => status === "dead").map(([worker]) => `, ${worker} is dead`);
+    return `  ${component.padEnd(16)} ${own.length} workers on ${deviceRange(devices)}${dead.join("")}`;
+  });
+  return [
+    `${runId}: step ${step} of ${numSteps}${doing}, ${mode}, ${restarts} restarts`,
+    ...ranks,
+    ...Object.entries(queues)
+      .filter(([, { depth }]) => depth > 0)
+      .map(([channel, { depth }]) => `  channel ${channel}: ${depth} items`),
+    ...Object.entries(waits).map(([who, { on }]) => `  ${who} waits for ${on}`),
+    ...damages.map((damage) => `  ${damage}`),
+  ];
+}
+
+function endedLocally({ runId, phase, remedy, state }: RunNow): string {
+  return `none under way; the newest, ${runId}, ${phase} at step ${state.step}${remedy === undefined ? "" : `: ${remedy}`}`;
 }
 
 const section = (title: string, lines: readonly string[], otherwise: string): string[] => [
