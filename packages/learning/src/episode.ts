@@ -27,7 +27,7 @@ export function oldLogprobsOf(episode: Episode): Float32Array {
 /**
  * Throws `learning.invalid-batch` unless the parallel arrays are as long as `tokens`, the mask is 0 or 1, nothing before
  * `promptLength` nor at token 0 (which has no context to be predicted from) is the policy's, numbers are finite where
- * they will be used, the reward is within ± `largestReward`, the temperature is at least `minTemperature`, and token ids are in `[0, vocabularySize)`.
+ * they will be used, the reward is within ± `largestReward`, the temperature is at least `minTemperature` and finite in float32, and token ids are in `[0, vocabularySize)`.
  */
 export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_INFINITY): void {
   const who = `episode of prompt '${episode.promptId}'`;
@@ -42,9 +42,9 @@ export function checkEpisode(episode: Episode, vocabularySize = Number.POSITIVE_
       throw invalid(`${who} has '${array.length}' ${name}: allowed is one for each of its '${length}' tokens`);
     }
   }
-  if (!(episode.temperature >= minTemperature && Number.isFinite(episode.temperature))) {
+  if (!(episode.temperature >= minTemperature && Number.isFinite(Math.fround(episode.temperature)))) {
     throw invalid(
-      `${who} has temperature '${episode.temperature}': allowed is a finite number >= ${minTemperature}; ` +
+      `${who} has temperature '${episode.temperature}': allowed is a number >= ${minTemperature} that float32 holds; ` +
         "greedy episodes are for evaluation",
     );
   }

@@ -23,7 +23,8 @@ export type StaleGroup = { readonly group: EpisodeGroup; readonly oldestVersion:
 /**
  * W2: staleness never exceeds the configured bound. Returns the groups that would break it if they were trained on now:
  * those where some token was chosen more than `maxStaleness` versions before `currentVersion` (0 means on-policy). A
- * group counts as old as its oldest token, because its advantages compare all of its episodes.
+ * group counts as old as its oldest token, because its advantages compare all of its episodes but aborted ones, from which
+ * nothing is learnt.
  *
  * Throws `learning.invalid-batch` for a token without a version or of a version that does not exist yet: both mean that
  * the versions are wrong, and then W2 cannot be judged.
@@ -37,6 +38,7 @@ export function findStaleGroups(
   for (const group of groups) {
     let oldest: number | undefined;
     for (const episode of group.episodes) {
+      if (episode.finishReason === "abort") continue;
       checkVersions(episode, currentVersion);
       const version = oldestPolicyVersion(episode);
       if (version !== undefined && (oldest === undefined || version < oldest)) oldest = version;

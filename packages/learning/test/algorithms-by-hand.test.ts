@@ -147,6 +147,9 @@ describe("reinforce++", () => {
     // an easy and a hard prompt: 11 10 and 1 0 both become 0.5 −0.5, deviation 0.5
     const samples = normalised(algorithm.advantages([makeGroup([11, 10]), makeGroup([1, 0])]));
     expect(samples.map(({ advantages }) => round(advantages)[1])).toEqual([1, -1, 1, -1]);
+    expect(() => algorithm.advantages([makeGroup([1])])).toThrow(
+      "group of prompt 'prompt' has '1' episodes: allowed is at least 2 for reinforce++-baseline",
+    );
   });
 });
 

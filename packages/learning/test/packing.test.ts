@@ -151,6 +151,25 @@ test("scoring weighs every token of the policy", () => {
   expect(scored).toEqual([Float32Array.of(0, -1, -2)]);
 });
 
+test("every row keeps the temperature that its episode was sampled at, wherever it is put", () => {
+  const of = [0.5, 1, 1.3];
+  const episodes = of.map((temperature, at) => makeEpisode({ temperature, policyTokens: 5 - at }));
+  const layout = { ...options, columns: [8, 4], maxRows: 2, fixedRows: true, order: "length" } as const;
+  const samples = episodes.map((episode) => ({ episode, advantages: new Float64Array(episode.tokens.length) }));
+  for (const packed of [packSamples(samples, layout), packForScoring(episodes, layout)]) {
+    const found = packed.flatMap(({ batch, sampleIndexes }) =>
+      [...sampleIndexes].map((sample, row) => [sample, batch.temperatures![row]] as const),
+    );
+    const expected = [
+      [2, Math.fround(1.3)],
+      [-1, 1],
+      [1, 1],
+      [0, 0.5],
+    ];
+    expect(found).toEqual(expected);
+  }
+});
+
 test("supervised sequences learn where the mask says", () => {
   const sequence = { tokens: Int32Array.of(4, 5, 6), mask: [0, 0, 1] };
   const [packed] = packSupervised([sequence], { ...options, columns: 4, normalisation: undefined });
@@ -183,6 +202,12 @@ describe("packing refuses", () => {
     ["advantages that are no numbers", { ...sample(), advantages: Float64Array.of(0, NaN, 0) }, {}, /advantages 'NaN'/],
     ["advantages beyond float32", { ...sample(), advantages: Float64Array.of(0, 1e39, 0) }, {}, /advantages '1e\+39'/],
     ["a temperature of 0", sample({ temperature: 0 }), {}, /temperature '0'/],
+    [
+      "a temperature beyond float32",
+      sample({ temperature: 1e39 }),
+      {},
+      /prompt 'prompt' has temperature '1e\+39': allowed is a number >= 0.001 that float32 holds/,
+    ],
     ["no reference where the loss needs one", sample(), { loss: { ...loss, klCoefficient: 0.1 } }, /no refLogprobs/],
     ["no rows", sample(), { maxRows: 0 }, /maxRows is '0'/],
     ["no columns", sample(), { columns: [] }, /columns is '\[\]'/],

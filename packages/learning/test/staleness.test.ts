@@ -34,6 +34,13 @@ describe("W2", () => {
     expect(findStaleGroups([groupOf(withVersions())], 5, 0)).toEqual([]);
   });
 
+  test("an aborted episode, of which nothing is learnt, has no age", () => {
+    for (const version of [0, 9, -1]) {
+      const aborted = { ...withVersions(version), finishReason: "abort" as const };
+      expect(findStaleGroups([groupOf(withVersions(5), aborted), groupOf(aborted)], 5, 0)).toEqual([]);
+    }
+  });
+
   test("versions that cannot be are refused", () => {
     expect(() => findStaleGroups([groupOf(withVersions(6))], 5, 1)).toThrow(/policy version '6'.*0 to .* 5/);
     expect(() => findStaleGroups([groupOf(withVersions(-1))], 5, 1)).toThrow(/policy version '-1'/);

@@ -1,5 +1,6 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
-import { checkEpisode, countPolicyTokens } from "../episode.ts";
+import { checkEpisode, countPolicyTokens, invalid } from "../episode.ts";
+import { type AlgorithmName, minGroupSizeOf } from "./config.ts";
 
 /** Rewards closer than this are equal: their difference is rounding, and dividing by its deviation would blow it up. */
 export const equalRewardTolerance = 1e-8;
@@ -65,6 +66,16 @@ export function filterGroups(groups: readonly EpisodeGroup[], rule: FilterRule):
     }
   }
   return { kept, withoutPolicyTerm, droppedGroups, droppedEpisodes };
+}
+
+/** Throws `learning.invalid-batch` for a group that is too small to be compared within, which `filterGroups` drops. */
+export function refuseSmallGroup({ promptId, episodes }: EpisodeGroup, name: AlgorithmName): void {
+  const least = minGroupSizeOf(name);
+  if (episodes.length >= least) return;
+  throw invalid(
+    `group of prompt '${promptId}' has '${episodes.length}' episodes: allowed is at least ${least} ` +
+      `for ${name}; sample more per prompt, or pass groups through filter first`,
+  );
 }
 
 export function rewardsAreEqual(episodes: readonly Episode[]): boolean {

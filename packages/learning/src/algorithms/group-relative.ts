@@ -1,5 +1,5 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
-import { checkGroups, countPolicyTokens, invalid } from "../episode.ts";
+import { checkGroups, countPolicyTokens } from "../episode.ts";
 import {
   type Algorithm,
   type Normalisation,
@@ -8,7 +8,7 @@ import {
   spreadOverTokens,
 } from "./algorithm.ts";
 import { type AlgorithmConfigOf, minGroupSizeOf } from "./config.ts";
-import { filterGroups, rewardsAreEqual } from "./filter.ts";
+import { filterGroups, refuseSmallGroup, rewardsAreEqual } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
 import { momentsOf, stdEpsilon } from "./normalise.ts";
 
@@ -189,13 +189,9 @@ function groupRelative(
     filter: (groups) => filterGroups(groups, { minEpisodes, equalRewards, maskTruncated: rule.maskTruncated }),
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
-      return groups.flatMap(({ promptId, episodes }) => {
-        if (episodes.length < minEpisodes) {
-          throw invalid(
-            `group of prompt '${promptId}' has '${episodes.length}' episodes: allowed is at least ${minEpisodes} ` +
-              `for ${config.name}; sample more per prompt, or pass groups through filter first`,
-          );
-        }
+      return groups.flatMap((group) => {
+        refuseSmallGroup(group, config.name);
+        const { episodes } = group;
         const isFlat = equalRewards === "keep-other-terms" && rewardsAreEqual(episodes);
         const advantages = isFlat ? episodes.map(() => 0) : rule.credit(episodes.map(rule.rewardOf));
         const isTrained = ({ finishReason }: Episode) => !(rule.maskTruncated && finishReason === "length");

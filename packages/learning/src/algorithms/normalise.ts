@@ -26,12 +26,16 @@ export function momentsOf(values: Iterable<number>): Moments {
   return { count, mean, squares };
 }
 
-/** The moments of all numbers from those of parts of them (Chan, Golub and LeVeque, 1979); of none for no part. */
+/**
+ * The moments of all numbers from those of parts of them (Chan, Golub and LeVeque, 1979); of none for no part. The mean of
+ * equal numbers is that number here, too, whatever parts they are in.
+ */
 export function mergeMoments(parts: readonly Moments[]): Moments {
   return parts.reduce(
     (a, b) => {
+      if (a.count === 0) return b;
+      if (b.count === 0) return a;
       const count = a.count + b.count;
-      if (count === 0) return a;
       const distance = b.mean - a.mean;
       return {
         count,

@@ -3,7 +3,7 @@ import { checkGroups, invalid } from "../episode.ts";
 import { generalisedAdvantages } from "../gae.ts";
 import { type Algorithm, policyTokenPositions, type TrainSample } from "./algorithm.ts";
 import { type AlgorithmConfigOf, type AlgorithmName, minGroupSizeOf } from "./config.ts";
-import { filterGroups } from "./filter.ts";
+import { filterGroups, refuseSmallGroup } from "./filter.ts";
 import { klPenalties, lossOf } from "./kl-penalty.ts";
 import { momentsOf } from "./normalise.ts";
 
@@ -96,7 +96,9 @@ export function reinforcePlusPlus(config: AlgorithmConfigOf<"reinforce++" | "rei
     filter: (groups) => filterGroups(groups, filterRule(config.name)),
     advantages(groups: readonly EpisodeGroup[]) {
       checkGroups(groups);
-      return groups.flatMap(({ episodes }) => {
+      return groups.flatMap((group) => {
+        refuseSmallGroup(group, config.name);
+        const { episodes } = group;
         const baseline = config.name === "reinforce++" ? 0 : momentsOf(episodes.map((episode) => episode.reward)).mean;
         return episodes.map((episode) => {
           const positions = policyTokenPositions(episode);
