@@ -24,6 +24,15 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
   /** what others may have: the weights after the last optimiser step, also while the next gradient accumulates */
   protected published!: Weights;
 
+  /** whether a call has begun to sum up a gradient and has not taken its step */
+  protected hasGradient = false;
+
+  /** What a call had summed up before it was refused must not count in the next one. */
+  protected dropPartialGradient(): void {
+    if (this.hasGradient) this.engine.setGradients(new Float32Array(this.engine.gradients().length));
+    this.hasGradient = false;
+  }
+
   override async checkpoint(): Promise<Uint8Array> {
     return this.engine.save();
   }

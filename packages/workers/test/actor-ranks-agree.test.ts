@@ -5,6 +5,7 @@ import { makeEpisode } from "@treadle/learning/testing";
 import type { Source } from "@treadle/runtime";
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import type { Demonstration } from "../src/actor/imitation.ts";
 import { momentsOverRanks } from "../src/actor/rank-moments.ts";
 import { ActorConfig, ActorWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
@@ -122,6 +123,29 @@ test("any number of ranks scales advantages as one does, small beside their mean
   );
 });
 
+test("equal values are scaled to exactly 0, whatever their size and on any number of ranks, empty ones among them", async () => {
+  const draw = fc.record({
+    value: fc.oneof(fc.constantFrom(0.1, 1000.1, 1e9 + 0.1), fc.double({ min: -1e15, max: 1e15, noNaN: true })),
+    counts: fc.array(fc.nat(8), { minLength: 1, maxLength: 6 }),
+  });
+  await fc.assert(
+    fc.asyncProperty(draw, async ({ value, counts }) => {
+      const group = new Group(counts.length);
+      const merged = await Promise.all(
+        counts.map((count, rank) =>
+          momentsOverRanks(group.messagesOf(rank), counts.length, momentsOf(Array(count).fill(value))),
+        ),
+      );
+      if (counts.every((count) => count === 0)) return;
+      for (const moments of merged) {
+        expect(Math.abs(standardiser(moments)(value))).toBe(0);
+        expect(moments.squares).toBe(0);
+      }
+    }),
+    { examples: [[{ value: 1000.1, counts: [3, 0, 4] }], [{ value: 1e9 + 0.1, counts: [0, 7, 3] }]] },
+  );
+});
+
 test("rewards of 1000 ± 0.1 on two ranks have the advantages that they have on one", async () => {
   const config = { algorithm: { name: "reinforce++", kl: { placement: "none" } } };
   const far = groups.map(({ promptId, episodes }, index) => ({
@@ -224,6 +248,7 @@ test.each([
   ["a version from the future", { policyVersions: Int32Array.of(-1, 0, 9) }, "policy version '9' at token '2'"],
   ["a temperature next to 0", { temperature: 1e-30 }, "temperature '1e-30'"],
   ["a temperature of 0", { temperature: 0 }, "temperature '0'"],
+  ["a temperature beyond float32", { temperature: 1e39 }, "temperature '1e+39'"],
   ["a negative temperature", { temperature: -1 }, "temperature '-1'"],
 ])("%s is refused before it reaches a weight", async (_, spoiled, message) => {
   const worker = await actor({ algorithm: { name: "grpo" } }, 0, 1);
@@ -238,6 +263,75 @@ test.each([
   const { gradNorm } = await worker.train(sourceOf([groups]));
   const fresh = await (await actor({ algorithm: { name: "grpo" } }, 0, 1)).train(sourceOf([groups]));
   expect(gradNorm).toBe(fresh.gradNorm);
+});
+
+const scored = { refLogprobs: new Float32Array(3).fill(-1) };
+test.each<[string, Partial<Episode>, string]>([
+  [
+    "a sequence that is too long",
+    makeEpisode({ policyTokens: 7, refLogprobs: new Float32Array(8).fill(-1) }),
+    "'8' tokens",
+  ],
+  ["a token outside the vocabulary", { ...scored, tokens: Int32Array.of(2, 30, 3) }, "token '30' at '1'"],
+  ["a missing reference", { refLogprobs: undefined }, "no refLogprobs"],
+])("%s in a later minibatch is refused before an earlier one moves weights", async (_, spoiled, message) => {
+  const config = { algorithm: { name: "grpo", kl: { placement: "loss", coefficient: 0.1 } }, minibatches: 6 };
+  const worker = await actor(config, 0, 1);
+  const before = await worker.weights();
+  const bad = {
+    promptId: "bad",
+    episodes: [makeEpisode({ reward: 1, ...scored }), { ...makeEpisode(), ...spoiled, reward: 0 }],
+  };
+  await expect(worker.train(sourceOf([[...groups, bad]]))).rejects.toMatchObject({
+    code: "learning.invalid-batch",
+    message: expect.stringContaining(message),
+  });
+  expect(await worker.weights()).toEqual(before);
+  expect(await worker.train(sourceOf([groups]))).toEqual(await (await actor(config, 0, 1)).train(sourceOf([groups])));
+});
+
+test.each([
+  { rows: 2, numRanks: 3 },
+  { rows: 4, numRanks: 3 },
+  { rows: 7, numRanks: 2 },
+])("$numRanks ranks imitate $rows rows an update together, and take each step together", async ({ rows, numRanks }) => {
+  const updates = 3;
+  const group = new Group(numRanks);
+  const workers = await Promise.all(
+    Array.from({ length: numRanks }, (_, rank) => actor({ algorithm: { name: "grpo" } }, rank, numRanks, group)),
+  );
+  const left = Array.from(
+    { length: rows * updates },
+    (_, at): Demonstration => ({ tokens: Int32Array.of(2, 3 + (at % 4), 4), mask: Float32Array.of(0, 1, 1) }),
+  );
+  const taken: number[] = [];
+  const source = {
+    take: async ({ items }: { items: number }) => {
+      taken.push(items);
+      return left.splice(0, items);
+    },
+  } as unknown as Source<Demonstration>;
+  await Promise.all(workers.map((worker) => worker.imitate(source, { rows, updates, learningRate: 0.01 })));
+  expect(taken.every((items) => items > 0)).toBe(true);
+  expect(taken.reduce((sum, items) => sum + items, 0)).toBe(rows * updates);
+  expect(left).toEqual([]);
+  const [first, ...others] = await Promise.all(workers.map((worker) => worker.weights()));
+  expect(first?.policyVersion).toBe(updates);
+  for (const own of others) expect(own).toEqual(first);
+});
+
+test.each([
+  ["beta2", { beta2: 0.99 }, { beta2: 0.999 }],
+  ["weightDecay", { weightDecay: 0 }, { weightDecay: 0.1 }],
+])("%s reaches the optimiser: two steps with another one end elsewhere", async (_, usual, other) => {
+  const after = async (settings: object) => {
+    const worker = await actor({ algorithm: { name: "grpo" }, minibatches: 2, ...settings }, 0, 1);
+    await worker.train(sourceOf([groups]));
+    return flat(await worker.weights());
+  };
+  const byDefault = await after({});
+  expect(await after(usual)).toEqual(byDefault);
+  expect(await after(other)).not.toEqual(byDefault);
 });
 
 test.each([Number.NaN, -1, Number.POSITIVE_INFINITY])("a learning rate of %s is refused", async (learningRate) => {
@@ -276,6 +370,7 @@ test("an aborted episode, whatever its reward, is in no metric and in no step", 
     finishReason: "abort",
     reward: Number.NaN,
     logprobs: new Float32Array(3).fill(Number.NaN),
+    policyVersions: Int32Array.of(-1, 7, 7), // nor does it matter which weights it is of
   });
   const withAborted = groups.map((group, at) =>
     at === 0 ? { ...group, episodes: [...group.episodes, aborted] } : group,

@@ -1,6 +1,6 @@
 import { ActorCriticConfig } from "@treadle/engines";
 import type { Source } from "@treadle/runtime";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { ControlActorConfig, ControlActorWorker } from "../src/actor/control-actor-worker.ts";
 import type { Trajectory } from "../src/simulator/items.ts";
 import { contextOf } from "./support/context.ts";
@@ -82,6 +82,19 @@ test.each<[string, Partial<Trajectory>, string]>([
     "finalValues 'NaN' at step '1'",
   ],
   ["the value after the last step", { lastValue: Number.NaN }, "lastValue 'NaN'"],
+  ["a value after the last step that float32 cannot square", { lastValue: 1e30 }, "lastValue '1e+30'"],
+  [
+    "a value that float32 cannot square",
+    { values: Float32Array.of(0, 2 ** 99, 0, 0) },
+    `values '${2 ** 99}' at step '1'`,
+  ],
+  [
+    "a value after a truncation that float32 cannot square",
+    { truncated: Uint8Array.of(0, 1, 0, 0), finalValues: Float32Array.of(0, -(2 ** 99), 0, 0) },
+    `finalValues '${-(2 ** 99)}' at step '1'`,
+  ],
+  ["a flag that is neither 0 nor 1", { truncated: Uint8Array.of(0, 0, 2, 0) }, "truncated '2' at step '2'"],
+  ["an end that is neither 0 nor 1", { terminated: Uint8Array.of(0, 255, 0, 0) }, "terminated '255' at step '1'"],
   ["too few actions", { actions: new Float32Array(3) }, "'3' actions: allowed is '4', 1 for each of its 4 steps"],
 ])("%s is refused, with its environment, before it reaches a weight", async (_, spoiled, message) => {
   const worker = await started(0);
@@ -92,6 +105,21 @@ test.each<[string, Partial<Trajectory>, string]>([
     message: expect.stringContaining(`trajectory of environment '7' has ${message}`),
   });
   expect(await worker.weights()).toEqual(before);
+});
+
+test("the gradient of a call that failed does not count in the next one", async () => {
+  class FailsOnce extends ControlActorWorker {
+    failNextStep() {
+      vi.spyOn(this.engine, "optimStep").mockRejectedValueOnce(new Error("the step is lost"));
+    }
+  }
+  const worker = new FailsOnce(contextOf(configOf(0), "control-actor"));
+  await worker.setup();
+  worker.failNextStep();
+  await expect(worker.train(sourceOf([trajectory(3, 0)]))).rejects.toThrow("the step is lost");
+  const fresh = await started(0);
+  expect(await worker.train(sourceOf([trajectory(0, 0)]))).toEqual(await fresh.train(sourceOf([trajectory(0, 0)])));
+  expect(await worker.weights()).toEqual(await fresh.weights());
 });
 
 test("what is never used may be anything", async () => {

@@ -1,8 +1,8 @@
-import type { EpisodeGroup } from "@treadle/contracts";
+import type { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { makeEpisode } from "@treadle/learning/testing";
 import type { Sink, Source } from "@treadle/runtime";
 import { expect, test } from "vitest";
-import { InferenceConfig, InferenceWorker } from "../src/index.ts";
+import { InferenceConfig, InferenceWorker, RolloutConfig, RolloutWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
 
 const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 6, microBatchRows: 8, valueHead: true };
@@ -38,3 +38,42 @@ test("an aborted episode passes as it is, whatever its numbers, and the others a
   expect(mixed.scored.map(({ episodes }) => episodes)).toEqual([[first, aborted, second], [aborted]]);
   expect(mixed.tokens).toBe(alone.tokens);
 });
+
+test.each([0.5, 1, 1.3])(
+  "what rollout has sampled at temperature %s inference scores at the same one",
+  async (temperature) => {
+    const alphabet = "0123456789";
+    const rollout = new RolloutWorker(
+      contextOf(
+        RolloutConfig.parse({
+          model,
+          alphabet,
+          groupSize: 8,
+          maxTokens: 4,
+          temperature,
+          reward: { name: "arithmetic" },
+        }),
+        "rollout",
+      ),
+    );
+    await rollout.setup();
+    const prompts = {
+      async *batches() {
+        yield [{ id: "one", tokens: Int32Array.of(2, 3), answer: "1" }] satisfies Prompt[];
+      },
+    } as unknown as Source<Prompt>;
+    const groups: EpisodeGroup[] = [];
+    const sink = { put: async (...some: EpisodeGroup[]) => void groups.push(...some) } as unknown as Sink<EpisodeGroup>;
+    await rollout.generate(prompts, sink);
+    const { scored } = await score(groups);
+    const episodes = scored.flatMap((group) => group.episodes);
+    expect(episodes).toHaveLength(8);
+    for (const episode of episodes) {
+      expect(episode.temperature).toBe(temperature);
+      expect(episode.logprobs.some((own) => own < 0)).toBe(true);
+      episode.mask.forEach((own, token) => {
+        if (own === 1) expect(Math.abs(episode.oldLogprobs![token]! - episode.logprobs[token]!)).toBeLessThan(1e-5);
+      });
+    }
+  },
+);

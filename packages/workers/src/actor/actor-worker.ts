@@ -58,7 +58,6 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly module: string = import.meta.url;
   static override readonly saves = ["train", "imitate"];
 
-  #hasGradient = false;
   readonly #algorithm: Algorithm;
 
   constructor(context: WorkerContext<ActorConfig>) {
@@ -81,7 +80,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     { learningRate = this.config.learningRate }: { readonly learningRate?: number } = {},
   ): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
-    this.#dropPartialGradient();
+    this.dropPartialGradient();
     const { epochs, minibatches } = this.config;
     const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
     const collected: TrainSample[] = [];
@@ -102,6 +101,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     }
     const scaled = this.#algorithm.needsWholeBatch ? await this.#normalise(collected) : collected;
     const samples = this.#correct(scaled, seen);
+    this.#pack(samples); // refuses what is bad in a later minibatch before an earlier one moves the weights
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
     const totals = new TrainingTotals();
     let part = seen; // what was seen is summed over ranks with the first minibatch
@@ -118,15 +118,16 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   /** Supervised steps on demonstrations, for a policy that has to know something before rewards can exist. */
   async imitate(demonstrations: Source<Demonstration>, options: ImitationOptions): Promise<{ loss: number }> {
     await using _ = await this.devices.lock();
-    this.#dropPartialGradient();
-    const rows = Math.ceil(options.rows / this.worldSize);
+    this.dropPartialGradient();
+    const { rows, updates, learningRate } = options;
+    const share = Math.floor(rows / this.worldSize) + (this.rank < rows % this.worldSize ? 1 : 0);
     let loss = 0;
-    for (let update = 0; update < options.updates; update++) {
-      const batch = await demonstrations.take({ items: rows, acknowledge: "call" });
+    for (let update = 0; update < updates; update++) {
+      const batch = share > 0 ? await demonstrations.take({ items: share, acknowledge: "call" }) : [];
       const totals = new TrainingTotals();
       const packed = packSupervised(batch ?? [], this.#rectangles);
       await this.#forwardBackward(packed, { type: "cross-entropy" }, totals);
-      await this.#step(options.learningRate, totals);
+      await this.#step(learningRate, totals);
       loss = totals.loss / Math.max(1, totals.weight);
     }
     this.published = this.engine.exportWeights();
@@ -135,7 +136,12 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
 
   get #rectangles(): PackOptions {
     const { model, paddingToken } = this.config;
-    return { columns: model.contextLength, maxRows: model.microBatchRows, paddingToken };
+    return {
+      columns: model.contextLength,
+      maxRows: model.microBatchRows,
+      paddingToken,
+      vocabularySize: model.vocabSize,
+    };
   }
 
   #finishTraining(totals: TrainingTotals, gradNorm: number): Record<string, number> {
@@ -174,20 +180,17 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   async #accumulate(samples: readonly TrainSample[], totals: TrainingTotals): Promise<void> {
-    const { loss, normalisation } = this.#algorithm;
-    const packed = packSamples(samples, { ...this.#rectangles, loss, normalisation });
-    await this.#forwardBackward(packed, loss, totals);
+    await this.#forwardBackward(this.#pack(samples), this.#algorithm.loss, totals);
   }
 
-  /** What a call had summed up before it was refused must not count in the next one. */
-  #dropPartialGradient(): void {
-    if (this.#hasGradient) this.engine.setGradients(new Float32Array(this.engine.gradients().length));
-    this.#hasGradient = false;
+  #pack(samples: readonly TrainSample[]): PackedBatch[] {
+    const { loss, normalisation } = this.#algorithm;
+    return packSamples(samples, { ...this.#rectangles, loss, normalisation });
   }
 
   async #forwardBackward(packed: readonly PackedBatch[], loss: LossSpec, totals: TrainingTotals): Promise<void> {
     using _ = this.timer("forward-backward");
-    this.#hasGradient = true;
+    this.hasGradient = true;
     for (const { batch, divisor } of packed) {
       totals.addLoss(await this.engine.forwardBackward(batch, loss), divisor);
     }
@@ -215,7 +218,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     const step = { learningRate: divisor > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay, beta2 };
     using _compute = this.timer("optimiser step");
     const { gradNorm } = await this.engine.optimStep(step);
-    this.#hasGradient = false;
+    this.hasGradient = false;
     return gradNorm;
   }
 

@@ -5,7 +5,8 @@ import type { Trajectory } from "../simulator/items.ts";
 
 /**
  * Throws `learning.invalid-batch`, with the environment, the field and the step, unless a trajectory's arrays are of one
- * length, its numbers finite where they are used, its rewards within ± `largestReward`, and its version one that there has been.
+ * length, its numbers finite where they are used, its rewards and values within ± `largestReward`, its flags 0 or 1, and its version
+ * one that there has been.
  */
 export function checkTrajectory(
   trajectory: Trajectory,
@@ -39,17 +40,24 @@ export function checkTrajectory(
       `${who} rewards '${reward}' at step '${step}': allowed is a finite number within ± ${largestReward}; check the environment`,
     );
   });
+  for (const name of ["terminated", "truncated"] as const) {
+    const step = trajectory[name].findIndex((flag) => flag !== 0 && flag !== 1);
+    if (step >= 0) throw invalid(`${who} ${name} '${trajectory[name][step]}' at step '${step}': allowed is 0 or 1`);
+  }
   const isTruncated = (step: number) => truncated[step] === 1 && terminated[step] !== 1;
   for (const name of ["observations", "actions", "logprobs", "values", "finalValues"] as const) {
     trajectory[name].forEach((value, at) => {
       const step = Math.floor(at / widths[name]);
-      if (Number.isFinite(value) || (name === "finalValues" && !isTruncated(step))) return;
-      throw invalid(`${who} ${name} '${value}' at step '${step}': allowed is a finite number`);
+      if (name === "finalValues" && !isTruncated(step)) return;
+      if (name === "values" || name === "finalValues" ? isReward(value) : Number.isFinite(value)) return;
+      const within = name === "values" || name === "finalValues" ? ` within ± ${largestReward}` : "";
+      throw invalid(`${who} ${name} '${value}' at step '${step}': allowed is a finite number${within}`);
     });
   }
   const goesOn = steps > 0 && terminated[steps - 1] !== 1 && truncated[steps - 1] !== 1;
-  if (goesOn && !Number.isFinite(lastValue))
-    throw invalid(`${who} lastValue '${lastValue}': allowed is a finite number`);
+  if (goesOn && !isReward(lastValue)) {
+    throw invalid(`${who} lastValue '${lastValue}': allowed is a finite number within ± ${largestReward}`);
+  }
 }
 
 function invalid(message: string): TreadleError {

@@ -47,6 +47,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
   /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
   async train(trajectories: Source<Trajectory>): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
+    this.dropPartialGradient();
     const collected: Trajectory[] = [];
     for await (const batch of trajectories.batches({ acknowledge: "call" })) {
       for (const trajectory of batch) {
@@ -81,12 +82,14 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     if (rows.length > 0) {
       const { valueCoefficient, valueClip, entropyCoefficient } = this.config;
       const loss = { clipLow: clip, clipHigh: clip, valueCoefficient, valueClip, entropyCoefficient };
+      this.hasGradient = true;
       metrics = await this.engine.forwardBackward(toBatch(rows, this.config.model), loss);
     }
     if (this.worldSize > 1) this.engine.setGradients(await this.messages.allReduceSum(this.engine.gradients()));
     const scale = count > 0 ? 1 / count : 0;
     const step = { learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0, beta2 };
     await this.engine.optimStep(step);
+    this.hasGradient = false;
     return metrics;
   }
 
