@@ -2,7 +2,7 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
 import type { Random } from "../random.ts";
 
-/** Configurations that between them use every key that changes a formula. */
+/** Configurations of every algorithm, which between them use most of the keys that change a formula. */
 export const configurations: readonly { readonly name: string; readonly [key: string]: unknown }[] = [
   { name: "grpo" },
   { name: "grpo", kl: { placement: "loss", coefficient: 0.04 }, deviation: "sample", entropyCoefficient: 0.01 },
