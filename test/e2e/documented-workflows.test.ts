@@ -43,6 +43,8 @@ test("the tutorial's workflow sums squares", async () => {
 test("the guide's own task is learnt from its own data and reward", async () => {
   await using written = await writtenFrom("docs/guides/your-own-task.md");
   const metrics = await metricsOf(written.folder);
+  const validation = metrics.filter((row) => row["validation"] !== undefined).map(({ step }) => step);
+  expect(validation).toEqual(expect.arrayContaining([20, 40, 60])); // of its checkpoints
   const accuracies = metrics.flatMap(({ accuracy }) => (accuracy === undefined ? [] : [accuracy]));
   console.log(
     accuracies,

@@ -1,7 +1,9 @@
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { validateWorkflow } from "@treadle/runtime/runner";
 import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { z } from "zod";
 import { projectRoot } from "../support/project.ts";
 
 const workflows = readdirSync(join(projectRoot, "workflows"));
@@ -22,3 +24,18 @@ describe.each(workflows)("the configuration of %s", (name) => {
     await expect(refused).rejects.toMatchObject({ code: "config.invalid", message: expect.stringContaining("'seed'") });
   });
 });
+
+const Selecting = z.object({
+  checkpoints: z.object({ bestBy: z.string(), everySteps: z.int().positive() }),
+  evaluation: z.object({ everySteps: z.int().positive() }),
+});
+
+test.each(["reasoning-grpo", "tool-agent"])(
+  "%s keeps the best checkpoint by validation, never by what is held out",
+  (name) => {
+    const text = readFileSync(join(projectRoot, "workflows", name, "config.yaml"), "utf8");
+    const { checkpoints, evaluation } = Selecting.parse(parse(text));
+    expect(checkpoints.bestBy).toBe("validation");
+    expect(checkpoints.everySteps % evaluation.everySteps).toBe(0); // or a checkpoint would have no figure
+  },
+);

@@ -204,8 +204,8 @@ export const CheckpointsConfig = z.strictObject({
   keepLast: z.int().positive().default(3),
   /** best checkpoints that are kept besides */
   keepBest: z.int().nonnegative().default(1),
-  /** the reported metric by which the best checkpoints are chosen, higher is better; those of steps that do not report it are none, and the run says so when it removes one */
-  bestBy: z.string().default("accuracy"),
+  /** the reported metric by which the best checkpoints are chosen, higher is better; it must be of problems that nobody reports as held out, since what has chosen no longer judges; checkpoints of steps that do not report it cannot be the best, and the run says so when it removes one */
+  bestBy: z.string().default("validation"),
 });
 
 /** Where metrics are served, in the text format of Prometheus. A token comes from TREADLE_METRICS_TOKEN alone. */

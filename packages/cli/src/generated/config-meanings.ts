@@ -71,7 +71,7 @@ export const configMeanings: Readonly<Record<string, string>> = {
   "checkpoints.everySteps": "steps between two checkpoints",
   "checkpoints.keepLast": "newest checkpoints that are kept",
   "checkpoints.keepBest": "best checkpoints that are kept besides",
-  "checkpoints.bestBy": "the reported metric by which the best checkpoints are chosen, higher is better; those of steps that do not report it are none, and the run says so when it removes one",
+  "checkpoints.bestBy": "the reported metric by which the best checkpoints are chosen, higher is better; it must be of problems that nobody reports as held out, since what has chosen no longer judges; checkpoints of steps that do not report it cannot be the best, and the run says so when it removes one",
   "trace": "records spans, for `treadle trace`, the dashboard and reports",
   "observe.metrics.address": "`9464` (loopback), `host:port` or `[address]:port`; port 0 takes a free one",
   "observe.metrics.tls": "certificate files; with `ca` a scraper must show a certificate that it signed",
