@@ -39,6 +39,11 @@ function writeRecording(
   writeFileSync(join(folder, "artifacts/episodes", name), JSON.stringify(recording));
 }
 
+function accuraciesIn(html: string): { xs: number[]; series: { values: number[] }[] } {
+  const [, json] = /aria-label="accuracy">[\s\S]*?<script type="application\/json">(.*?)<\/script>/.exec(html)!;
+  return JSON.parse(json!);
+}
+
 describe("a report", () => {
   it("shows curves, step time, shares, plan and configuration, and fetches nothing", async () => {
     writeSyntheticFolder(folder, 60);
@@ -59,10 +64,22 @@ describe("a report", () => {
   it("has the data of its curves as they were measured", async () => {
     writeSyntheticFolder(folder, 30);
     const html = renderReport(await readRun(folder));
-    const [, json] = /aria-label="accuracy">[\s\S]*?<script type="application\/json">(.*?)<\/script>/.exec(html)!;
-    const chart = JSON.parse(json!) as { xs: number[]; series: { values: number[] }[] };
+    const chart = accuraciesIn(html);
     expect(chart.xs).toEqual([0, 10, 20, 30]);
     expect(chart.series[0]!.values[0]).toBe(0.33);
+  });
+
+  it("keeps what an imitation taught apart from what the steps did", async () => {
+    writeSyntheticFolder(folder, 30);
+    const run = await readRun(folder);
+    const summary = { ...run.summary!, evalBefore: 0, evalAtStart: 0.169, evalAfter: 0.997 };
+    const html = renderReport({ ...run, summary });
+    expect(html).toContain("untrained 0.0 %, 16.9 % before the first step");
+    expect(html).not.toContain("from 0.0 %");
+    expect(accuraciesIn(html)).toMatchObject({ xs: [0, 10, 20, 30], series: [{ values: { 0: 0.169 } }] });
+    // The first figure is a later step's where nothing was measured before the first step: the curve starts there.
+    const late = { ...run, summary: { ...summary, evalAtStart: null } };
+    expect(accuraciesIn(renderReport(late)).xs).toEqual([10, 20, 30]);
   });
 
   it("draws what a simulator recorded: the last episode's frames, and what moves as an animation", async () => {

@@ -95,8 +95,7 @@ const grid = (figures: readonly string[]) =>
 function tiles({ summary, rows }: RunRecord): { name: string; value: string; note: string }[] {
   const list: { name: string; value: string; note: string }[] = [];
   if (summary && summary.evalAfter !== null) {
-    const before = summary.evalBefore === null ? "" : `from ${formatPercent(summary.evalBefore)}`;
-    list.push({ name: "accuracy", value: formatPercent(summary.evalAfter), note: before });
+    list.push({ name: "accuracy", value: formatPercent(summary.evalAfter), note: accuracyBefore(summary) });
   }
   if (summary && summary.rewardLast !== null) {
     const first = summary.rewardFirst === null ? "" : `from ${significant(summary.rewardFirst)}`;
@@ -123,6 +122,14 @@ function tiles({ summary, rows }: RunRecord): { name: string; value: string; not
     });
   }
   return list;
+}
+
+/** What came before the first step, such as imitation, is not what the steps have taught. */
+function accuracyBefore({ evalBefore, evalAtStart }: RunSummary): string {
+  if (evalBefore === null) return "";
+  const wasPrepared = evalAtStart !== null && evalAtStart !== evalBefore;
+  if (!wasPrepared) return `from ${formatPercent(evalBefore)}`;
+  return `untrained ${formatPercent(evalBefore)}, ${formatPercent(evalAtStart)} before the first step`;
 }
 
 const maxPoints = 500;
@@ -161,7 +168,7 @@ function learning({ rows, summary }: RunRecord): string {
     );
   };
   curve("reward", "reward", "var(--c2)");
-  curve("accuracy", "accuracy", "var(--c0)", true, summary?.evalBefore);
+  curve("accuracy", "accuracy", "var(--c0)", true, summary?.evalAtStart);
   const others = new Set(rows.flatMap((row) => Object.keys(row)).filter((name) => !notCurves.has(name)));
   for (const name of [...others].slice(0, 10)) curve(name, name, "var(--c7)");
   const unchanged = constants.length === 0 ? "" : `<p>unchanged throughout: ${escapeHtml(constants.join(", "))}</p>`;
