@@ -14,7 +14,6 @@ const models = {
 const operations = ["generation", "scoring", "training"] as const;
 const shape = { vocabSize: 16, layers: 2, width: 64, heads: 4 };
 const numRows = 256;
-const rounds = 20;
 
 const loss: LossSpec = {
   type: "policy-gradient",
@@ -32,28 +31,48 @@ const cases = Object.entries(models).flatMap(([name, model]): Case[] =>
 
 const besideSources = (name: string) => fileURLToPath(new URL(`../pytorch/${name}`, import.meta.url));
 
-/** The embedded engine beside PyTorch, same model and batch, on one core each. */
-export async function* benchEmbedded(): AsyncIterable<BenchRow> {
-  const pytorch = await pytorchMilliseconds();
+/**
+ * The embedded engine beside PyTorch, same model and batch, on one core each. Without PyTorch this machine's figures stand
+ * alone, and after them what both took on the machine where they were compared last.
+ */
+export async function* benchEmbedded(rounds = 20): AsyncIterable<BenchRow> {
+  const pytorch = await pytorchMilliseconds(rounds);
   for (const [index, one] of cases.entries()) {
-    const value = await leastMilliseconds(one);
-    const baseline = pytorch.milliseconds[index] ?? null;
-    yield row({
-      name: one.name,
-      value,
-      unit: "ms",
-      baseline,
-      against: pytorch.against,
-      // Another machine's figures are no bound: two processors differ by more than that.
-      ...(pytorch.isOfThisMachine && { ratioAtMost: 2.5 }),
-      notMeasured: pytorch.isOfThisMachine
-        ? "processor time, so no waiting"
-        : "the ratio on this machine: PyTorch ran on another one; it runs where $TREADLE_PYTHON, or python3, imports it",
-    });
+    const own = { name: one.name, value: await leastMilliseconds(one, rounds), unit: "ms" };
+    yield pytorch
+      ? row({
+          ...own,
+          baseline: pytorch.milliseconds[index] ?? null,
+          against: pytorch.against,
+          ratioAtMost: 2.5,
+          notMeasured: "processor time, so no waiting",
+        })
+      : row({
+          ...own,
+          notMeasured: "PyTorch on this machine; it runs where $TREADLE_PYTHON, or python3, imports it",
+        });
   }
+  if (!pytorch) yield* await committedRows();
 }
 
-async function leastMilliseconds({ operation, contextLength, promptLength }: Case): Promise<number> {
+/** Both sides as they were measured on one machine: figures of two machines have no ratio. */
+async function committedRows(): Promise<BenchRow[]> {
+  const { against, machine, milliseconds } = Committed.parse(
+    JSON.parse(await readFile(besideSources("pytorch.json"), "utf8")),
+  );
+  return Object.entries(milliseconds).map(([name, { engine, pytorch }]) =>
+    row({
+      name: `${name}, committed`,
+      value: engine,
+      unit: "ms",
+      baseline: pytorch,
+      against,
+      notMeasured: `this machine: both sides ran on ${machine}`,
+    }),
+  );
+}
+
+async function leastMilliseconds({ operation, contextLength, promptLength }: Case, rounds: number): Promise<number> {
   const engine = await TransformerEngine.create({ ...shape, contextLength });
   const columns = contextLength;
   // Prompts differ: the engine reads equal ones once, which PyTorch here does not.
@@ -90,28 +109,23 @@ async function leastMilliseconds({ operation, contextLength, promptLength }: Cas
   return least;
 }
 
-const Committed = z.object({ against: z.string(), milliseconds: z.record(z.string(), z.number()) });
+const Committed = z.strictObject({
+  against: z.string(),
+  machine: z.string(),
+  milliseconds: z.record(z.string(), z.strictObject({ engine: z.number(), pytorch: z.number() })),
+});
 
-type Pytorch = {
-  readonly against: string;
-  readonly isOfThisMachine: boolean;
-  readonly milliseconds: readonly (number | undefined)[];
-};
+type Pytorch = { readonly against: string; readonly milliseconds: readonly number[] };
 
-/** Measured where PyTorch is, else as it was measured elsewhere; in the order of `cases`. */
-async function pytorchMilliseconds(): Promise<Pytorch> {
+/** Measured here, in the order of `cases`; undefined where PyTorch is missing. */
+async function pytorchMilliseconds(rounds: number): Promise<Pytorch | undefined> {
   const python = process.env["TREADLE_PYTHON"] ?? "python3";
   const version = await promisify(execFile)(python, ["-c", "import torch; print(torch.__version__)"]).catch(
     () => undefined,
   );
-  if (!version) {
-    const { against, milliseconds } = Committed.parse(
-      JSON.parse(await readFile(besideSources("pytorch.json"), "utf8")),
-    );
-    return { against, isOfThisMachine: false, milliseconds: cases.map(({ name }) => milliseconds[name]) };
-  }
+  if (!version) return undefined;
   const running = promisify(execFile)(python, [besideSources("pytorch.py")]);
   running.child.stdin?.end(JSON.stringify(cases.map((one) => ({ ...shape, ...one, rows: numRows, rounds }))));
   const milliseconds = z.array(z.number()).parse(JSON.parse((await running).stdout));
-  return { against: `PyTorch ${version.stdout.trim()} on one core`, isOfThisMachine: true, milliseconds };
+  return { against: `PyTorch ${version.stdout.trim()} on one core`, milliseconds };
 }
