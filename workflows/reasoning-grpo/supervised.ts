@@ -8,7 +8,12 @@ import { parse } from "yaml";
 import { z } from "zod";
 
 const count = z.coerce.number().int().positive();
-const Options = z.strictObject({ seed: z.coerce.number().int().nonnegative(), updates: count, every: count });
+const Options = z.strictObject({
+  seed: z.coerce.number().int().nonnegative(),
+  updates: count,
+  every: count,
+  problems: count,
+});
 const Config = z.looseObject({
   seed: z.int(),
   model: TransformerConfig,
@@ -28,7 +33,7 @@ export type Lesson = {
   accuracy(engine: TransformerEngine): Promise<number>;
 };
 
-/** Prints held-out accuracy every so many updates, with the workflow's own configuration, seeds and demonstrations. */
+/** Prints held-out accuracy every so many updates, by the workflow's own configuration; `--problems` demonstrates more or fewer. */
 export async function printSupervisedCurve(
   configFile: URL,
   defaults: { readonly updates: number; readonly every: number },
@@ -36,11 +41,14 @@ export async function printSupervisedCurve(
 ): Promise<void> {
   const config = Config.parse(parse(await readFile(configFile, "utf8")));
   const option = { type: "string" } as const;
-  const { values } = parseArgs({ options: { seed: option, updates: option, every: option } });
-  const { seed, updates, every } = Options.parse({ seed: config.seed, ...defaults, ...values });
-  const seeded = { ...config, seed, model: { ...config.model, seed } };
+  const { values } = parseArgs({ options: { seed: option, updates: option, every: option, problems: option } });
+  const configured = { seed: config.seed, problems: config.imitation.problems };
+  const { seed, updates, every, problems } = Options.parse({ ...configured, ...defaults, ...values });
+  const model = { ...config.model, seed };
+  const imitation = { ...config.imitation, problems };
+  const seeded = { ...config, seed, model, imitation };
   const lesson = lessonOf(seeded);
-  const { imitation, model, maxGradNorm, weightDecay, beta2 } = seeded;
+  const { maxGradNorm, weightDecay, beta2 } = seeded;
   const { learningRate } = imitation;
   const engine = await TransformerEngine.create(model);
   const random = createRandom(seed).split("demonstrations");

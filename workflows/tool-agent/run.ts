@@ -1,6 +1,6 @@
 /**
  * GRPO for an agent with a tool: rollout ⇄ tool, then actor. The policy first imitates worked uses of the tool, just long
- * enough for rewards to exist, and learns the rest from rewards. Nothing here names a device or a mode.
+ * enough to know the form of a call, and learns the rest from rewards. Nothing here names a device or a mode.
  */
 
 import { EpisodeGroup, minTemperature, Prompt, workflow } from "treadle";

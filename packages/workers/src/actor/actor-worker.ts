@@ -115,7 +115,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     return this.#finishTraining(totals, gradNorm);
   }
 
-  /** Supervised steps on demonstrations, for a policy that has to know something before rewards can exist. */
+  /** Supervised steps on demonstrations, for a policy whose right answers would otherwise be too rare for rewards to teach much soon. */
   async imitate(demonstrations: Source<Demonstration>, options: ImitationOptions): Promise<{ loss: number }> {
     await using _ = await this.devices.lock();
     this.dropPartialGradient();

@@ -10,7 +10,7 @@ export const Demonstration: z.ZodType<Demonstration> = z
   })
   .meta({ module: import.meta.url, exportName: "Demonstration" });
 
-/** Supervised steps before reinforcement learning, for a policy whose rewards would otherwise all be 0. */
+/** Supervised steps before reinforcement learning, for a policy whose right answers would be too rare for rewards to teach much soon. */
 export const ImitationConfig = z.strictObject({
   /** different problems that are ever demonstrated, however often */
   problems: z.int().positive(),
@@ -19,7 +19,7 @@ export const ImitationConfig = z.strictObject({
   rows: z.int().positive(),
   /** optimiser steps between two looks at the accuracy */
   updates: z.int().positive(),
-  /** stops at this accuracy on validation problems: rewards must exist, and room must remain */
+  /** stops at this accuracy on validation problems: some answers must be right, and room must remain */
   untilAccuracy: z.number().min(0).max(1),
   maxRounds: z.int().positive(),
 });
