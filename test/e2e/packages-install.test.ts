@@ -1,6 +1,6 @@
 /** Treadle as a user gets it: packed, installed into an empty project, of modules and of CommonJS. Needs the package registry. */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -33,9 +33,16 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
     root = await mkdtemp(join(tmpdir(), "treadle-packed-"));
     project = join(root, "my project");
     await execute(process.execPath, [command, "init", project, "--template", "own", "--no-install"]);
+    // Of a copy: to pack puts files into a package for a moment, and other tests compare the checkout's code meanwhile.
+    const checkout = join(root, "checkout");
+    for (const folder of ["packages", "workflows"])
+      await cp(join(projectRoot, folder), join(checkout, folder), {
+        recursive: true,
+        filter: (path) => !path.includes("/node_modules"),
+      });
     const tarballs: Record<string, string> = {};
-    for (const folder of await readdir(join(projectRoot, "packages"))) {
-      const path = join(projectRoot, "packages", folder);
+    for (const folder of await readdir(join(checkout, "packages"))) {
+      const path = join(checkout, "packages", folder);
       const { name, private: isPrivate } = await readManifest(join(path, "package.json"));
       if (isPrivate) continue;
       const { stdout } = await execute("npm", ["pack", "--silent", "--pack-destination", root], { cwd: path });
