@@ -30,7 +30,10 @@ test("what a node agent does for a run is in the run's trace, what it does for i
   );
   expect(names.filter((name) => name.endsWith(" died"))).toEqual(["maker/1 died"]);
   expect(names.filter((name) => name === "open run" || name === "close run")).toEqual(["close run", "open run"]);
-  expect(names.filter((name) => name.startsWith("stop "))).toEqual(ranks.map((rank) => `stop ${rank}`));
+  // A worker that the runner has told to stop may be gone before its agent is told, too; it did not die for that.
+  const stops = names.filter((name) => name.startsWith("stop "));
+  expect(new Set(stops).size).toBe(stops.length);
+  expect(ranks.map((rank) => `stop ${rank}`)).toEqual(expect.arrayContaining(stops));
   // Their root is the one that the runner sends, so they stand beside what workers do outside of steps.
   for (const { parentSpanId } of ofRun) expect(parentSpanId).toBe(rootOf(runId, undefined).spanId);
   expect(collector.spans.find(({ spanId }) => spanId === rootOf(runId, undefined).spanId)?.name).toBe("run ledger");

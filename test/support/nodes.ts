@@ -193,7 +193,7 @@ export class NodesWorld<Nats extends Servers = KeyedServer> {
     await Promise.all(exits);
     await this.nats[Symbol.asyncDispose]();
     await this.nats.keys.remove();
-    await rm(this.root, { recursive: true, force: true });
+    await rm(this.root, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }
 
   [Symbol.asyncDispose](): Promise<void> {
