@@ -47,7 +47,7 @@ export async function startCluster(
     failure,
     close: async () => {
       await cluster.close();
-      await rm(folder, { recursive: true, force: true });
+      await rm(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
     },
   };
 }

@@ -33,7 +33,10 @@ export const treadle = (args: readonly string[], input?: string): Promise<Finish
 /** A folder for runs that goes away with the test. */
 export async function temporaryRuns(): Promise<{ path: string } & AsyncDisposable> {
   const path = await mkdtemp(join(tmpdir(), "treadle-runs-"));
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+  return {
+    path,
+    [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }),
+  };
 }
 
 /** Waits until `holds`; the test's own time limit is what ends a wait in vain. */
