@@ -5,7 +5,8 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 /** Those that only name types load nothing. */
 const imported = /(?:^|[\n;}])\s*(?:import|export)\b(?!\s+type\b)[^"';]*?["']([^"'\n]+)["']/g;
-const ownPackage = /^@treadle\/[a-z-]+(\/[a-z-]+)?$/;
+/** `treadle/workers`, as users import them, or `@treadle/workers` itself. */
+const ownPackage = /^(@treadle\/[a-z-]+|treadle)(\/[a-z-]+)?$/;
 const typeScript = /\.[mc]?tsx?$/;
 const maxModules = 50;
 

@@ -48,6 +48,20 @@ export class MakerWorker {}
   expect(await ownImports(pathToFileURL(join(root, "nowhere.ts")).href)).toEqual([]);
 });
 
+test("the package that users install is one of them, by each of its entries, and a stranger's of a like name is not", async () => {
+  const exports = JSON.stringify({ ".": "./index.js", "./workers": "./workers.js" });
+  await put("node_modules/treadle/package.json", `{ "type": "module", "exports": ${exports} }`);
+  await put("node_modules/treadle/index.js", "");
+  await put("node_modules/treadle/workers.js", "");
+  await put("node_modules/treadle-like/index.js", "");
+  const module = await put(
+    "module.ts",
+    'import { workflow } from "treadle";\nimport { one } from "treadle/workers";\nimport "treadle-like";\n',
+  );
+  const entries = (await ownImports(module)).map((url) => url.slice(url.lastIndexOf("node_modules/")));
+  expect(entries.sort()).toEqual(["node_modules/treadle/index.js", "node_modules/treadle/workers.js"]);
+});
+
 test.skipIf(process.env["TREADLE_COMPILED"] !== "1")(
   "a compiled runtime loads them without the TypeScript loader, once, and the module gets the same (TREADLE_COMPILED=1)",
   async () => {
