@@ -8,9 +8,10 @@ import { availableParallelism, freemem, platform, tmpdir, totalmem } from "node:
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { type AcceleratorTool, acceleratorTools, numaNodes } from "@treadle/runtime/runner";
+import { isServerOnLoopback } from "@treadle/transport";
 import pc from "picocolors";
 import { clusterValues } from "./cluster-folder.ts";
-import { isBeyondLoopback, type NatsInfo, natsInfo, natsProblem, readOnTheWay } from "./nats-probe.ts";
+import { type NatsInfo, natsInfo, natsProblem, readOnTheWay } from "./nats-probe.ts";
 import { padCells, wrap } from "./view/text.ts";
 
 export type Finding = {
@@ -193,7 +194,8 @@ async function natsAt(probe: Probe, url: string): Promise<Finding> {
     ? "anyone who reaches it may connect, and can start workers on every agent without keys; let 'treadle cluster init' write its configuration, or start it with '-a 127.0.0.1'"
     : undefined;
   const found = `${info.version}, ${info.jetStream ? "with" : "without"} JetStream${info.cluster ? `, of cluster '${info.cluster}'` : ""}`;
-  const plain = !info.isEncrypted && url.split(",").some(isBeyondLoopback) ? readOnTheWay : undefined;
+  const plain =
+    !info.isEncrypted && url.split(",").some((server) => !isServerOnLoopback(server)) ? readOnTheWay : undefined;
   const remedy = problem ?? open ?? plain;
   return { ...finding, status: remedy === undefined ? "ok" : "limited", found, remedy };
 }

@@ -1,6 +1,6 @@
 /** What a NATS server says of itself before anybody logs in, and whether we could use it. */
 import { connect } from "node:net";
-import { NatsConfig, TreadleError } from "@treadle/contracts";
+import { isLoopback, NatsConfig, TreadleError } from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { z } from "zod";
 import { clusterValues } from "./cluster-folder.ts";
@@ -41,21 +41,14 @@ export async function natsInfo(urls: string): Promise<NatsInfo | undefined> {
   return undefined;
 }
 
-const loopback = /^(127\.\d{1,3}\.\d{1,3}\.\d{1,3}|::1|localhost)$/;
-
 /** Of servers that are reached over a network, and do not encrypt what passes there. */
 export const readOnTheWay =
   "what passes on the network can be read and changed by whoever is on the way there, and who logs in be acted for; encrypt it with --tls-cert, --tls-key and --tls-ca of 'treadle cluster init'";
 
-export function isBeyondLoopback(server: string): boolean {
-  const { hostname } = new URL(server.includes("://") ? server : `nats://${server}`);
-  return !loopback.test(hostname.replace(/^\[|\]$/g, ""));
-}
-
 /** What an agent without keys says of a server that is reached by others than processes of this machine. */
 export async function natsExposure(urls: string): Promise<string | undefined> {
   const info = await natsInfo(urls);
-  if (info === undefined || !info.isOpen || loopback.test(info.host)) return undefined;
+  if (info === undefined || !info.isOpen || isLoopback(info.host)) return undefined;
   return `the NATS server listens on '${info.host}' and asks for no key: anyone who reaches it can start modules of the project here; start it with '-a 127.0.0.1', or as 'treadle cluster init' configures it`;
 }
 

@@ -68,6 +68,7 @@ export {
   type ValueLoss,
   type Weights,
 } from "./learning.ts";
+export { isLoopback } from "./loopback.ts";
 export { median } from "./median.ts";
 export {
   CallReply,

@@ -1,7 +1,8 @@
 import { isAbsolute, join, relative, resolve } from "node:path";
+import { isServerOnLoopback } from "@treadle/transport";
 import { Command } from "commander";
 import { addNode, initCluster, removeNode } from "../cluster-folder.ts";
-import { isBeyondLoopback, readOnTheWay } from "../nats-probe.ts";
+import { readOnTheWay } from "../nats-probe.ts";
 import { given } from "./control-plane.ts";
 import { repeated } from "./settings.ts";
 
@@ -63,7 +64,9 @@ export function clusterCommand(): Command {
           `  npx treadle node --cluster ${folder} --name ${name}`,
           `  npx treadle run workflows/reasoning-grpo --cluster ${folder}`,
           "a machine of a node needs 'cluster.json', 'trust' and the node's own key of it, and no other key",
-          ...(flags.tlsCert === undefined && flags.server.some(isBeyondLoopback) ? [`careful: ${readOnTheWay}`] : []),
+          ...(flags.tlsCert === undefined && flags.server.some((server) => !isServerOnLoopback(server))
+            ? [`careful: ${readOnTheWay}`]
+            : []),
           "",
         ].join("\n"),
       );

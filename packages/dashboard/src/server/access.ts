@@ -6,7 +6,7 @@
  * AC2 on loopback a page of another site that has its name point here (DNS rebinding) sends that name as `Host`, and is refused.
  */
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import { isIP } from "node:net";
+import { isLoopback } from "@treadle/contracts";
 
 export type Access = {
   readonly token: string;
@@ -16,11 +16,6 @@ export type Access = {
   readonly isOwnHost: (host: string | undefined) => boolean;
   readonly isToken: (text: string | undefined) => boolean;
 };
-
-export function isLoopback(address: string): boolean {
-  const bare = address.replace(/^\[|\]$/g, "");
-  return bare === "localhost" || bare === "::1" || (isIP(bare) === 4 && bare.startsWith("127."));
-}
 
 /** `token`: given by a person; else a random one. */
 export function accessTo(host: string, token: string = randomBytes(24).toString("base64url")): Access {

@@ -1,5 +1,5 @@
 /** From configuration and environment to a connection to NATS, with every reason why there is none. */
-import { type NatsConfig, TreadleError } from "@treadle/contracts";
+import { isLoopback, type NatsConfig, TreadleError } from "@treadle/contracts";
 import { NatsConnection } from "./nats-connection.ts";
 import type { NatsThreadOptions } from "./nats-messages.ts";
 
@@ -44,7 +44,7 @@ export function natsOptions(options: NatsControlPlaneOptions): NatsThreadOptions
  */
 export function requireTrust(nats: NatsConfig): void {
   if (nats.trustFile !== undefined) return;
-  const away = serversOf(nats).find((server) => !isLoopback(server));
+  const away = serversOf(nats).find((server) => !isServerOnLoopback(server));
   if (away === undefined) return;
   throw new TreadleError(
     "control-plane.untrusted",
@@ -52,10 +52,9 @@ export function requireTrust(nats: NatsConfig): void {
   );
 }
 
-function isLoopback(server: string): boolean {
-  const { hostname } = new URL(server.includes("://") ? server : `nats://${server}`);
-  return hostname === "localhost" || hostname === "[::1]" || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname);
-}
+/** `server`: as `nats://host:4222`, or without the scheme. */
+export const isServerOnLoopback = (server: string): boolean =>
+  isLoopback(new URL(server.includes("://") ? server : `nats://${server}`).hostname);
 
 const serversOf = ({ url }: NatsConfig): string[] => (typeof url === "string" ? url.split(",") : url).map(checkServer);
 
