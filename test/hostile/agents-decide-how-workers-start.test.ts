@@ -20,8 +20,6 @@ import { type SpawnChanges, spawnCommand } from "../support/spawn-command.ts";
 
 const codeHash = async (folder: string): Promise<string> => (await new ProjectCode(folder).current()).hash;
 
-const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 31);
-
 let root: string;
 let plane: ControlPlane;
 let service: NodeService;
@@ -119,7 +117,7 @@ const numRuns = Number(process.env["FUZZ_RUNS"] ?? 60);
 /** What an agent answers to what it does not do. */
 const refusals = ["call.unknown-method", "link.protocol", "node.forbidden", "node.unavailable", "worker.load-failed"];
 
-describe(`whatever a command says (FUZZ_SEED=${seed})`, () => {
+describe("whatever a command says", () => {
   const asJson = (value: unknown): unknown => {
     try {
       return JSON.parse(JSON.stringify(value) ?? "null");
@@ -146,7 +144,7 @@ describe(`whatever a command says (FUZZ_SEED=${seed})`, () => {
       );
       expect(["answered", ...refusals]).toContain(code);
     };
-    await fc.assert(fc.asyncProperty(bodies.get(verb) ?? fc.jsonValue(), ask), { seed, numRuns });
+    await fc.assert(fc.asyncProperty(bodies.get(verb) ?? fc.jsonValue(), ask), { numRuns });
     for (const body of hostile) await ask(body);
     expect(({} as { polluted?: boolean }).polluted).toBeUndefined();
     expect(await plane.command(node as Member, "ping", {}, { timeoutMs: 60_000 })).toBeNull();
@@ -154,7 +152,7 @@ describe(`whatever a command says (FUZZ_SEED=${seed})`, () => {
   });
 });
 
-describe(`NA4: what an agent allows (FUZZ_SEED=${seed})`, () => {
+describe("NA4: what an agent allows", () => {
   const code = (act: () => void): string | undefined => {
     try {
       act();
@@ -174,7 +172,6 @@ describe(`NA4: what an agent allows (FUZZ_SEED=${seed})`, () => {
         const permissions = WorkerPermissions.parse({ env: [name] });
         expect(code(() => checkWorkerStart({ env: { [name]: value } }, permissions, "a"))).toBe("node.forbidden");
       }),
-      { seed },
     );
   });
 
@@ -204,7 +201,6 @@ describe(`NA4: what an agent allows (FUZZ_SEED=${seed})`, () => {
         expect(check([], `/bin/${tool}`, [`--${flag}=1`])).toBe("node.forbidden");
         expect(check([], `/bin/${tool}`, [`--${flag}`, other])).toBe("node.forbidden");
       }),
-      { seed },
     );
   });
 });

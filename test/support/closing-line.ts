@@ -13,7 +13,9 @@ export default class ClosingLine implements Reporter {
     }
     counts.failed += unhandled.length;
     setImmediate(() =>
-      process.stdout.write(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`),
+      process.stdout.write(
+        `seed ${modules[0]?.project.config.env.TREADLE_SEED}\n${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`,
+      ),
     );
   }
 }

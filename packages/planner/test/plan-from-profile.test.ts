@@ -1,4 +1,5 @@
 import { Plan, TreadleError } from "@treadle/contracts";
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { PlannedMode } from "../src/auto/plan-from-profile.ts";
 import { layoutOf, planFromProfile, planProblemOf, solvePlan } from "../src/index.ts";
@@ -216,6 +217,47 @@ describe("the plan", () => {
       [1, 1],
       [1, 1],
     ]);
+  });
+
+  test("whatever its ranks and memory, what fits alone can be planned: ranks that share a device need memory each", () => {
+    const component = fc.record({
+      perItem: fc.double({ min: 0.01, max: 4, noNaN: true }),
+      base: fc.double({ min: 0, max: 4, noNaN: true }),
+      alpha: fc.double({ min: -0.5, max: 1, noNaN: true }),
+      ranks: fc.oneof(
+        fc.record({ fixed: fc.integer({ min: 1, max: 6 }) }),
+        fc.record({ min: fc.integer({ min: 1, max: 3 }), max: fc.integer({ min: 3, max: 8 }) }),
+      ),
+      gibibytes: fc.integer({ min: 0, max: 100 }),
+      isDeclared: fc.boolean(),
+    });
+    fc.assert(
+      fc.property(
+        fc.array(component, { minLength: 1, maxLength: 4 }),
+        fc.integer({ min: 1, max: 8 }),
+        (drawn, numDevices) => {
+          const named = drawn.map((each, i) => ({ ...each, name: `c${i}` }));
+          const costs = named.map(({ name, perItem, base, alpha, gibibytes }) => {
+            const memory = [1, 2, 4, 8].map((devices) => ({ devices, bytesPerDevice: gibibytes * GiB }));
+            return [name, { perItem, base, alpha, memory, onloadSeconds: 0.1, offloadSeconds: 0.1 }] as const;
+          });
+          const components = named.map(({ name, ranks, isDeclared, gibibytes }) => ({
+            name,
+            ranks,
+            ...(isDeclared ? { memoryBytesPerDevice: gibibytes * GiB } : {}),
+          }));
+          const fits = named.every(({ ranks, gibibytes }) => {
+            const least = "fixed" in ranks ? ranks.fixed : ranks.min;
+            return Math.ceil(least / numDevices) * gibibytes <= 100;
+          });
+          const devices = cluster(numDevices, "gpu", 100);
+          const plan = () =>
+            planFromProfile(chainProfile(Object.fromEntries(costs)), { devices, ...plain, components });
+          if (fits) for (const { plan: found } of plan().alternatives) Plan.parse(found);
+          else expect(plan).toThrow(/too little even when it is alone/);
+        },
+      ),
+    );
   });
 
   test("wide ranks never cross nodes, whatever shares the others get", () => {

@@ -9,7 +9,7 @@ import type { Trajectory } from "../src/simulator/items.ts";
 import { contextOf } from "./support/context.ts";
 import { Group } from "./support/group.ts";
 
-const seed = Number(process.env.TREADLE_SEED ?? Date.now() % 1_000_000);
+const seed = Number(process.env.TREADLE_SEED);
 const [observationSize, actionSize] = [3, 2];
 const model = { observationSize, actionSize, hidden: [5, 4], microBatchRows: 16 };
 

@@ -16,7 +16,7 @@ import { expect, test } from "vitest";
 import { ActorConfig, ActorWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
 
-const seed = Number(process.env.TREADLE_SEED ?? Date.now() % 1_000_000);
+const seed = Number(process.env.TREADLE_SEED);
 const stepsEach = 60;
 const cases = configurations.map((config) => [JSON.stringify(config), config] as const);
 

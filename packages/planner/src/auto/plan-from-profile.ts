@@ -11,7 +11,7 @@ import {
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { brokenWishes, withWishes } from "../placement-wishes.ts";
-import { residentMemory } from "../plan/component-time.ts";
+import { rankMemory, residentMemory } from "../plan/component-time.ts";
 import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
 import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
@@ -26,7 +26,7 @@ import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
-import { capacityOf, expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
+import { capacityOf, expressionsOf, granularityOf, modeOfShares, sharesOf } from "./schedule-placement.ts";
 import { stepWithEnds } from "./stream-ends.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
@@ -163,15 +163,18 @@ function place(
   const realised = modeOfShares(shares, mode);
   const kinds = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool.kind] as const)));
   const nodes = new Map(problem.nodes.map((node) => [node.id, node]));
-  const memoryOf = ({ component, devices: own }: Share): number =>
-    residentMemory(nodes.get(component)!, Math.max(1, own.length), batch);
-  const memory = new Map(shares.map((share) => [share.component, memoryOf(share)]));
+  const memory = new Map(
+    shares.map(({ component, devices: own }) => {
+      const [node, used] = [nodes.get(component)!, Math.max(1, own.length)];
+      return [component, { ofRank: rankMemory(node, used, batch), resident: residentMemory(node, used, batch) }];
+    }),
+  );
   const plan = resolvePlacement({
     mode: realised,
     // What the profile knows and the workflow did not say: wider ranks, the kind, and memory.
     components: components.map((component) => ({
-      ...(memory.get(component.name)! > 0 ? { memoryBytesPerDevice: memory.get(component.name)! } : {}),
       ...component,
+      ...(memory.get(component.name)!.ofRank > 0 ? { memoryBytesPerDevice: memory.get(component.name)!.ofRank } : {}),
       deviceKind: kinds.get(component.name)!,
       ...(nodes.get(component.name)!.unit > 1 ? { devicesPerRank: nodes.get(component.name)!.unit } : {}),
     })),
@@ -184,7 +187,7 @@ function place(
   });
   const neverSwaps = devices.every(({ id, memoryBytes }) => {
     const residents = shares.filter((share) => share.devices.some((device) => device.id === id));
-    return residents.reduce((sum, { component }) => sum + memory.get(component)!, 0) <= memoryBytes;
+    return residents.reduce((sum, { component }) => sum + memory.get(component)!.resident, 0) <= memoryBytes;
   });
   const asPlaced = neverSwaps ? withRoom(problem) : problem;
   const cost = costSchedule(compileModel(asPlaced), schedule);

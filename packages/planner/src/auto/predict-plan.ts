@@ -1,6 +1,6 @@
 /** What a step of a plan takes, whoever made it: its replay by what was measured of its components. Pure. */
 import type { DeviceSpec, Plan, Profile } from "@treadle/contracts";
-import { residentMemory } from "../plan/component-time.ts";
+import { rankMemory } from "../plan/component-time.ts";
 import type { PlanProblem } from "../plan/problem.ts";
 import { replaySeconds } from "./plan-replay.ts";
 import { processorBoundSeconds } from "./processor-bound.ts";
@@ -39,7 +39,7 @@ export function replayOf(plan: Plan, { profile, problem, devices, batch }: Repla
   const workers = problem.nodes.map((node) => {
     const { onload = 0, offload = 0, id } = node;
     const own = new Set(plan.components[id]!.ranks.flatMap((rank) => rank.devices));
-    const bytes = residentMemory(node, Math.max(1, own.size), batch);
+    const bytes = rankMemory(node, Math.max(1, own.size), batch);
     return [id, { bytes, onloadSeconds: onload, offloadSeconds: offload }] as const;
   });
   return replaySeconds({

@@ -8,6 +8,7 @@ import {
 } from "@treadle/contracts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { formatBytes, rankBounds } from "../placement-ranks.ts";
+import { residentMemory } from "../plan/component-time.ts";
 import { type PlanNode, type PlanProblem, planModes } from "../plan/problem.ts";
 import { takenPerItem } from "../profile/whole-items.ts";
 import { memoryFormula, timeTable } from "./measured-time.ts";
@@ -59,9 +60,12 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
   const nodes = names.map((name): PlanNode => {
     const pool = pools.find((p) => p.components.includes(name))!;
     const measured = profile.components[name]!;
-    const { unit, minDevices, maxDevices } = usableDevices(name, measured, asked.get(name), pool);
-    const memory = memoryFormula(measured.memory);
-    checkMemory(name, memory, { unit, minDevices, maxDevices, mostDevices: measured.maxDevices }, pool);
+    const usable = usableDevices(name, measured, asked.get(name), pool);
+    const { minDevices, maxDevices } = usable;
+    const declared = asked.get(name)?.memoryBytesPerDevice;
+    const memory =
+      declared === undefined ? memoryFormula(measured.memory) : { fixed: declared, sharded: 0, perItem: 0 };
+    checkMemory(name, { ...usable, memory }, measured.maxDevices, pool);
     notes.push(...notesOn(name, measured, maxDevices, target.batch));
     return {
       id: name,
@@ -75,9 +79,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
       }),
       stream: false,
       memory,
-      minDevices,
-      maxDevices,
-      unit,
+      ...usable,
       offload: measured.offloadSeconds,
       onload: measured.onloadSeconds,
       ...(pool === main ? {} : { pool: pool.name }),
@@ -177,7 +179,7 @@ function uniqueEdges(edges: readonly [string, string][]): [string, string][] {
   return [...seen.values()];
 }
 
-type Usable = { readonly unit: number; readonly minDevices: number; readonly maxDevices: number };
+type Usable = Pick<PlanNode, "unit" | "minRanks" | "minDevices"> & { readonly maxDevices: number };
 
 /** In whole units, within what the profile, the ranks and the pool allow. */
 function usableDevices(
@@ -212,20 +214,18 @@ function usableDevices(
       { details: { component: name, neededDevices: atLeast, devices: usable } },
     );
   }
-  return { unit, minDevices: atLeast, maxDevices: Math.max(atLeast, atMost) };
+  return { unit, minRanks: bounds.min, minDevices: atLeast, maxDevices: Math.max(atLeast, atMost) };
 }
 
 /** Even alone, on as many devices as it can use. */
-function checkMemory(
-  name: string,
-  memory: PlanNode["memory"],
-  { unit, maxDevices, mostDevices }: Usable & { mostDevices: number },
-  pool: Pool,
-): void {
-  const needed = memory.fixed + memory.sharded / maxDevices;
+function checkMemory(name: string, node: Usable & Pick<PlanNode, "memory">, mostDevices: number, pool: Pool): void {
+  const { memory, unit, maxDevices } = node;
+  const needed = residentMemory(node, maxDevices, 0);
   if (needed <= pool.memoryBytes * (1 + 1e-9)) return;
   const room = pool.memoryBytes - memory.fixed;
-  const fitting = room > 0 ? Math.ceil(memory.sharded / room / unit) * unit : Number.POSITIVE_INFINITY;
+  const unshared = room > 0 ? Math.ceil(memory.sharded / room / unit) * unit : Number.POSITIVE_INFINITY;
+  const counts = Array.from({ length: node.minRanks }, (_, i) => (i + 1) * unit);
+  const fitting = counts.find((count) => residentMemory(node, count, 0) <= pool.memoryBytes) ?? unshared;
   const remedy = !Number.isFinite(fitting)
     ? "no number of devices makes it fit; use larger devices or a smaller model"
     : fitting <= mostDevices

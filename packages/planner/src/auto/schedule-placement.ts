@@ -1,7 +1,7 @@
 /** From a schedule to devices by name: the input of `resolvePlacement`, and how finely each channel is chunked. */
 import type { DeviceSpec, FlowGraph, PlacementMode, Plan } from "@treadle/contracts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
-import { exactSeconds, mostDevices } from "../plan/component-time.ts";
+import { exactSeconds, type Limits, mostDevices } from "../plan/component-time.ts";
 import type { PlanNode, PlanProblem, Schedule } from "../plan/problem.ts";
 import type { Pool } from "./pools.ts";
 
@@ -50,7 +50,10 @@ export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readon
       if (part.op === "node") {
         const names = inPool(part);
         const nodes = names.map((name) => nodeOf.get(name)!);
-        const count = fastestCount(nodes, Math.min(part.devices, run.length), part.items, problem.batch);
+        const count = fastestCount(nodes, Math.min(part.devices, run.length), part.items, {
+          batch: problem.batch,
+          memoryPerDevice: pool.memoryBytes,
+        });
         for (const component of names) shares.push({ component, devices: run.slice(0, count), items: part.items });
         return;
       }
@@ -76,8 +79,7 @@ const useful = (node: PlanNode, devices: number): number => Math.min(devices, mo
 const wholeUnits = ({ unit }: PlanNode, devices: number): number => Math.floor(devices / unit) * unit;
 
 /** All of `devices`, unless fewer are faster. */
-function fastestCount(nodes: readonly PlanNode[], devices: number, items: number, batch: number): number {
-  const limits = { batch, memoryPerDevice: Number.POSITIVE_INFINITY };
+function fastestCount(nodes: readonly PlanNode[], devices: number, items: number, limits: Limits): number {
   let fastest = devices;
   let least = exactSeconds(nodes, devices, items, limits);
   for (let count = devices - 1; count >= 1; count--) {

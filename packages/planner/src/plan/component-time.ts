@@ -60,9 +60,19 @@ function alongItems(columns: readonly number[], row: readonly number[], items: n
   return row[column]! + part * (row[column + 1]! - row[column]!);
 }
 
-/** Per device, on exactly `used` of them. */
-export function residentMemory({ memory }: PlanNode, used: number, items: number): number {
+/** Of one rank, per device, on exactly `used` of them. */
+export function rankMemory({ memory }: Pick<PlanNode, "memory">, used: number, items: number): number {
   return memory.fixed + memory.sharded / used + (memory.perItem * items) / used;
+}
+
+/** Of all ranks on the fullest device, on exactly `used` of them. It never grows with devices. */
+export function residentMemory(
+  node: Pick<PlanNode, "memory" | "unit" | "minRanks">,
+  used: number,
+  items: number,
+): number {
+  const ranksPerDevice = node.unit === 1 ? Math.max(1, Math.ceil(node.minRanks / used)) : 1;
+  return ranksPerDevice * rankMemory(node, used, items);
 }
 
 /** Relative slack of the memory limit, so that a sum that equals it does not fail by rounding. */

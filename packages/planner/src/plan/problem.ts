@@ -60,6 +60,8 @@ export const PlanNode = z.strictObject({
   maxDevices: count.optional(),
   /** more ranks than these, of `unit` devices each, are not wanted */
   maxRanks: count.optional(),
+  /** there are at least so many ranks: where `unit` is 1 and devices are fewer, several share a device, with a memory each */
+  minRanks: count.default(1),
   /** devices are used in multiples of this */
   unit: count.default(1),
   /** runs on these devices alone; without it on the problem's own `devices` */

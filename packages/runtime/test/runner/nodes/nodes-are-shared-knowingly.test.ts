@@ -2,7 +2,6 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { Neighbours, othersOn, whyTaken } from "../../../src/runner/nodes/shared-nodes.ts";
 
-const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 31);
 const run = fc.constantFrom("own", "x", "y", "z");
 const occupancy = fc.record(
   {
@@ -12,7 +11,7 @@ const occupancy = fc.record(
   { requiredKeys: ["workers"] },
 );
 
-test(`NS6: a run keeps off nodes that are another's alone, and off any shared one if it asks for that (FUZZ_SEED=${seed})`, () => {
+test("NS6: a run keeps off nodes that are another's alone, and off any shared one if it asks for that", () => {
   fc.assert(
     fc.property(occupancy, fc.boolean(), (node, exclusive) => {
       const why = whyTaken(node, { runId: "own", exclusive });
@@ -20,7 +19,6 @@ test(`NS6: a run keeps off nodes that are another's alone, and off any shared on
       const hasOthers = Object.entries(node.workers).some(([name, list]) => name !== "own" && list.length > 0);
       expect(why !== undefined).toBe(isAnothers || (exclusive && hasOthers));
     }),
-    { seed },
   );
 });
 
@@ -38,6 +36,5 @@ test("of each run that comes to a node it is said once, and again when it has le
         before = now;
       }
     }),
-    { seed },
   );
 });
