@@ -50,7 +50,8 @@ const Config = z
     beta2: z.number().min(0).lt(1).default(0.99),
     /** most processes of a component: one does the work of one core */
     maxRanks: z.int().positive(),
-    imitation: ImitationConfig,
+    /** null: nothing is demonstrated */
+    imitation: ImitationConfig.nullable(),
     evaluation: EvaluationConfig,
   })
   .superRefine(checkGroupSize);
@@ -107,6 +108,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
 
   await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async () => {
+    if (!imitation) return;
     const examples = task.demonstrated(imitation.problems).map((prompt) => task.demonstration(prompt));
     const random = createRandom(config.seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {

@@ -320,6 +320,19 @@ test.each([
   for (const own of others) expect(own).toEqual(first);
 });
 
+test("a bad demonstration of the last update is refused before the first has moved the weights", async () => {
+  const worker = await actor({ algorithm: { name: "grpo" } }, 0, 1);
+  const before = flat(await worker.weights());
+  const good: Demonstration = { tokens: Int32Array.of(2, 3, 4), mask: Float32Array.of(0, 1, 1) };
+  const left: Demonstration[] = [good, good, { ...good, tokens: Int32Array.of(2, 9999, 4) }];
+  const source = {
+    take: async ({ items }: { items: number }) => left.splice(0, items),
+  } as unknown as Source<Demonstration>;
+  const imitated = worker.imitate(source, { rows: 1, updates: 3, learningRate: 0.01 });
+  await expect(imitated).rejects.toThrow("9999");
+  expect(flat(await worker.weights())).toEqual(before);
+});
+
 test.each([
   ["beta2", { beta2: 0.99 }, { beta2: 0.999 }],
   ["weightDecay", { weightDecay: 0 }, { weightDecay: 0.1 }],

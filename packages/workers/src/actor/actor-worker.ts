@@ -121,11 +121,15 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     this.dropPartialGradient();
     const { rows, updates, learningRate } = options;
     const share = Math.floor(rows / this.worldSize) + (this.rank < rows % this.worldSize ? 1 : 0);
-    let loss = 0;
+    const all: PackedBatch[][] = [];
+    // A bad demonstration of the last update is refused before the first moves the weights.
     for (let update = 0; update < updates; update++) {
       const batch = share > 0 ? await demonstrations.take({ items: share, acknowledge: "call" }) : [];
+      all.push(packSupervised(batch ?? [], this.#rectangles));
+    }
+    let loss = 0;
+    for (const packed of all) {
       const totals = new TrainingTotals();
-      const packed = packSupervised(batch ?? [], this.#rectangles);
       await this.#forwardBackward(packed, { type: "cross-entropy" }, totals);
       await this.#step(learningRate, totals);
       loss = totals.loss / Math.max(1, totals.weight);
