@@ -61,6 +61,11 @@ export const errorCatalogue = {
   },
   "device.out-of-memory": { disposition: "misuse", meaning: "a component needs more memory than its device has" },
   "disk.full": { disposition: "fatal", meaning: "the run folder's file system has no space left" },
+  "engine.busy": { disposition: "misuse", meaning: "an engine was released while it computes" },
+  "engine.collective-timeout": {
+    disposition: "fatal",
+    meaning: "ranks that compute together did not all come to a collective in time",
+  },
   "engine.diverged": { disposition: "fatal", meaning: "a gradient became infinite or not a number" },
   "engine.invalid-request": { disposition: "misuse", meaning: "an engine was asked for something its model cannot do" },
   "engine.released": { disposition: "misuse", meaning: "an engine was used while its memory was released" },

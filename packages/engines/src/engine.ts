@@ -6,7 +6,7 @@ import type { Completion, LossMetrics, LossSpec, Sampling, TrainBatch, Weights }
  *
  * Lifecycle: loaded -> release() -> released -> restore() -> loaded. On a released engine, calls that compute or change
  * parameters throw `engine.released`; what reads the host's copy (exportWeights, save, gradients) still answers. Release
- * and restore are idempotent.
+ * and restore are idempotent. Only an idle engine is released: what it computes would lose its memory.
  */
 export interface Engine {
   /** Engines of one kind give the same log-probabilities, bit for bit, wherever they have the same weights. */
@@ -15,12 +15,20 @@ export interface Engine {
   readonly policyVersion: number;
   memory(): EngineMemory;
   /**
+   * Undefined while nothing is computed and nothing waits to be; otherwise resolves when that is so. Others may have the
+   * devices of an idle engine only. A call that has returned is not computing any more when its caller goes on.
+   */
+  idle(): Promise<void> | undefined;
+  /**
    * W3 nothing is generated on half-updated weights: all parameters are replaced at once. Verifies names, shapes and checksum first and throws
    * `engine.weights-mismatch` with the old parameters untouched. Completions that are running start again from
    * their prompts, so every completion comes from exactly one version.
    */
   loadWeights(weights: Weights): Promise<void>;
-  /** Gives the model's device memory back; a host copy of the parameters stays. */
+  /**
+   * Gives the model's device memory back; a host copy of the parameters stays. Calls that run end with `engine.released`,
+   * or the release itself is refused with `engine.busy` by an engine that cannot take memory from what computes.
+   */
   release(): Promise<void>;
   /** Brings a released model back with identical parameters and optimiser state. */
   restore(): Promise<void>;
@@ -29,7 +37,7 @@ export interface Engine {
 }
 
 export type EngineMemory = {
-  /** Bytes on the device: parameters, and what the engine keeps between calls; 0 while released. */
+  /** Bytes on the device: parameters, and what the engine keeps between calls; while released, what no release gives back. */
   readonly residentBytes: number;
   /** Bytes of host copies, optimiser state and gradients, which survive a release. */
   readonly hostBytes: number;

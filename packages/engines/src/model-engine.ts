@@ -27,6 +27,7 @@ export abstract class ModelEngine implements Trainable {
   #policyVersion = 0;
   #released = false;
   #last: Promise<unknown> = Promise.resolve();
+  readonly #calls = new Set<Promise<unknown>>();
 
   constructor(shapes: readonly ParameterShape[], initial: (shape: ParameterShape, index: number) => Float32Array) {
     this.parameters = new Parameters(shapes, initial);
@@ -75,10 +76,15 @@ export abstract class ModelEngine implements Trainable {
     });
   }
 
+  idle(): Promise<void> | undefined {
+    if (this.#calls.size === 0) return undefined;
+    return Promise.allSettled(this.#calls).then(() => this.idle());
+  }
+
   /** Resolves when no call is left that could touch the device. */
   async release(): Promise<void> {
     this.#released = true;
-    await this.#last;
+    await this.idle();
   }
 
   async restore(): Promise<void> {
@@ -107,7 +113,17 @@ export abstract class ModelEngine implements Trainable {
       return run();
     });
     this.#last = turn.catch(() => {});
-    return turn;
+    return this.computing(turn);
+  }
+
+  /** Counts as computing until it has settled; whoever awaits it finds it uncounted. */
+  protected async computing<T>(call: Promise<T>): Promise<T> {
+    this.#calls.add(call);
+    try {
+      return await call;
+    } finally {
+      this.#calls.delete(call);
+    }
   }
 
   /** ME3. */

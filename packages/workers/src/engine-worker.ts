@@ -12,7 +12,10 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   override async onload(): Promise<void> {
     await this.engine.restore();
   }
+  /** Nothing computes under a lock that was lent; what a cancelled call has left behind ends first. */
   override async offload(): Promise<void> {
+    if ("abort" in this.engine && typeof this.engine.abort === "function") this.engine.abort();
+    await this.engine.idle();
     await this.engine.release();
   }
 }

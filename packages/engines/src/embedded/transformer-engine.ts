@@ -44,7 +44,6 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   override readonly kind = "embedded";
   readonly config: TransformerConfig;
   readonly #gate = new Gate();
-  readonly #calls = new Set<Promise<unknown>>();
   readonly #running = new Set<Generation>();
   #loaded: TransformerModel | undefined;
   #aborts = 0;
@@ -81,13 +80,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       checkRows({ rows: 1, columns: tokens.length, tokens }, contextLength - 1, vocabSize);
     }
     checkKeys(prompts, options);
-    const running = this.#generate(prompts, resolved, options);
-    this.#calls.add(running);
-    try {
-      return await running;
-    } finally {
-      this.#calls.delete(running);
-    }
+    return this.computing(this.#generate(prompts, resolved, options));
   }
 
   abort(): void {
@@ -147,7 +140,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   override async release(): Promise<void> {
     const released = super.release();
     this.#wake();
-    await Promise.allSettled([released, ...this.#calls]);
+    await released;
     this.#loaded = undefined;
   }
 

@@ -22,6 +22,9 @@ import type {
 import { checkKeys, invalidRequest, ModelEngine } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { Decoder } from "./decoder.ts";
+import type { MemoryTag } from "./device-memory.ts";
+import type { EmulatedDevice } from "./emulated-device.ts";
+import type { EmulatedGroup } from "./emulated-group.ts";
 import { type Cost, costSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
 
 type Running = {
@@ -34,12 +37,27 @@ type Running = {
   fail(error: unknown): void;
 };
 
+export type EmulatedEngineOptions = {
+  readonly clock?: Clock | undefined;
+  readonly seed?: number | undefined;
+  readonly rank?: number | undefined;
+  /** those whose memory it takes, as much on each; none where memory does not matter */
+  readonly devices?: readonly EmulatedDevice[] | undefined;
+  /** as which it takes memory, such as `rollout/0` */
+  readonly component?: string | undefined;
+  /** the ranks that it computes with */
+  readonly group?: EmulatedGroup | undefined;
+};
+
 /**
  * An engine that takes the time and memory of its profile and computes nothing: for plans, schedules and tests at a
  * scale no machine here has. Its policy is uniform over the vocabulary; its completions, weights, metrics and
  * checkpoints are well-formed and deterministic by seed. Time comes from the clock alone, which tests drive by hand.
  *
  * Generations share one decoder (DE1-D3), so concurrent calls slow each other. ME1-E3 hold as for embedded engines.
+ *
+ * On devices it is given, it is refused what a GPU's engine is refused: more memory than there is, at its start and at each
+ * restore, and a release while it computes. Ranks of a group take an optimiser step, and take weights, in a collective.
  */
 export class EmulatedEngine extends ModelEngine implements GenerationEngine, TrainingEngine {
   override readonly kind = "emulated";
@@ -54,8 +72,10 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   #durations = 0;
   #resident = true;
   #cancelTimer: () => void = () => {};
+  readonly #options: EmulatedEngineOptions;
 
-  private constructor(profile: EmulatedProfile, clock: Clock, seed: number, rank: number) {
+  private constructor(profile: EmulatedProfile, options: EmulatedEngineOptions) {
+    const { clock = systemClock, seed = 0, rank = 0 } = options;
     super([{ name: "emulated", shape: [2, 2] }], () => Float32Array.from({ length: 4 }, (_, i) => uniform(seed, i)));
     this.profile = profile;
     this.#clock = clock;
@@ -63,30 +83,26 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     this.#durationSeed = mix(seed, rank);
     const stepMs = (running: number) => 1000 * costSeconds(profile.decode, running, profile);
     this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
+    this.#options = options;
+    this.#occupy({ residual: profile.residualBytes, ...this.#released });
   }
 
-  /** Throws `config.invalid` with every problem of the profile. */
-  static create(
-    profile: z.input<typeof EmulatedProfile>,
-    options: { clock?: Clock; seed?: number; rank?: number } = {},
-  ): EmulatedEngine {
-    return new EmulatedEngine(
-      parseProfile(profile),
-      options.clock ?? systemClock,
-      options.seed ?? 0,
-      options.rank ?? 0,
-    );
+  /** Loaded. Throws `config.invalid` with every problem of the profile, and `device.out-of-memory` where it does not fit. */
+  static create(profile: z.input<typeof EmulatedProfile>, options: EmulatedEngineOptions = {}): EmulatedEngine {
+    return new EmulatedEngine(parseProfile(profile), options);
   }
 
   override memory(): EngineMemory {
-    return { residentBytes: this.#resident ? this.profile.residentBytes : 0, hostBytes: this.profile.hostBytes };
+    const { residualBytes, hostBytes } = this.profile;
+    const loadedBytes = Object.values(this.#released).reduce((sum, bytes) => sum + bytes, 0);
+    return { residentBytes: residualBytes + (this.#resident ? loadedBytes : 0), hostBytes };
   }
 
-  async generate(
-    prompts: readonly Int32Array[],
-    sampling: Sampling,
-    options: GenerateOptions = {},
-  ): Promise<Completion[]> {
+  generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions = {}): Promise<Completion[]> {
+    return this.computing(this.#generate(prompts, sampling, options));
+  }
+
+  async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
     this.refuseReleased("generate");
     const resolved = Sampling.parse(sampling);
     if (options.extend) {
@@ -160,6 +176,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   override optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
     return this.exclusively("optimStep", async () => {
+      await this.#meet("optimStep");
       await this.#spendSeconds(this.profile.optimStepSeconds);
       this.refuseReleased("optimStep");
       const result = this.applyStep(step);
@@ -170,6 +187,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   override loadWeights(weights: Weights): Promise<void> {
     return this.exclusively("loadWeights", async () => {
+      await this.#meet("loadWeights");
       await this.#spendSeconds(this.profile.loadWeightsSeconds);
       this.refuseReleased("loadWeights");
       this.applyWeights(weights);
@@ -187,15 +205,21 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   override async release(): Promise<void> {
     if (!this.#resident) return;
-    const quiet = super.release();
-    this.#endRunning();
-    await quiet;
+    if (this.idle() !== undefined) {
+      throw new TreadleError(
+        "engine.busy",
+        `an emulated engine was released while '${this.#running.size}' sequences were decoded or another call ran; abort or await them, then release`,
+      );
+    }
+    await super.release();
     await this.#spendSeconds(this.profile.offloadSeconds);
+    this.#vacate(this.#released);
     this.#resident = false;
   }
 
   override async restore(): Promise<void> {
     if (this.#resident) return;
+    this.#occupy(this.#released);
     await this.#spendSeconds(this.profile.onloadSeconds);
     this.#resident = true;
     await super.restore();
@@ -205,7 +229,41 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   override async close(): Promise<void> {
     void super.release();
     this.#endRunning();
+    this.#vacate({ ...this.#released, residual: this.profile.residualBytes });
     this.#resident = false;
+  }
+
+  /** What a release gives back. */
+  get #released(): Readonly<Record<Exclude<MemoryTag, "residual">, number>> {
+    const { residentBytes, cacheBytes, optimiserBytes } = this.profile;
+    return { weights: residentBytes, cache: cacheBytes, optimiser: optimiserBytes };
+  }
+
+  /** All of it on every device, or nothing. */
+  #occupy(wanted: Readonly<Partial<Record<MemoryTag, number>>>): void {
+    const { devices = [], component = "engine" } = this.#options;
+    const taken: (() => void)[] = [];
+    try {
+      for (const device of devices) {
+        for (const [tag, bytes] of Object.entries(wanted) as [MemoryTag, number][]) {
+          if (bytes === 0) continue;
+          device.set(component, tag, bytes);
+          taken.push(() => device.set(component, tag, 0));
+        }
+      }
+    } catch (error) {
+      for (const giveBack of taken) giveBack();
+      throw error;
+    }
+  }
+
+  #vacate(given: Readonly<Partial<Record<MemoryTag, number>>>): void {
+    const { devices = [], component = "engine" } = this.#options;
+    for (const device of devices) for (const tag of Object.keys(given) as MemoryTag[]) device.set(component, tag, 0);
+  }
+
+  async #meet(what: string): Promise<void> {
+    await this.#options.group?.meet(this.#options.rank ?? 0, what);
   }
 
   #forward(method: string, { rows, columns }: TokenRows, entry: number): Promise<Float32Array> {

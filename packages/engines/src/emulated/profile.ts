@@ -32,7 +32,14 @@ export const EmulatedProfile = z.strictObject({
   offloadSeconds: seconds.default(0),
   /** Deviation of the natural logarithm of the factor, one on average, that each duration except decoding varies by. */
   durationSpread: z.number().nonnegative().default(0),
+  /** What it has on each device while loaded: parameters, */
   residentBytes: z.number().nonnegative().default(0),
+  /** keys and values, */
+  cacheBytes: z.number().nonnegative().default(0),
+  /** optimiser state and gradients, */
+  optimiserBytes: z.number().nonnegative().default(0),
+  /** and what stays there when it is released: contexts, buffers of collectives, fragments. */
+  residualBytes: z.number().nonnegative().default(0),
   hostBytes: z.number().nonnegative().default(0),
   vocabSize: z.int().min(2).default(256),
   contextLength: z.int().min(2).default(32_768),

@@ -1,0 +1,172 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Sampling } from "@treadle/contracts";
+import { ManualClock } from "@treadle/contracts/testing";
+import { EmulatedDevice, EmulatedEngine, EmulatedGroup } from "@treadle/engines";
+import fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { DeviceMemory, type MemoryRecord } from "../src/emulated/device-memory.ts";
+
+const MiB = 2 ** 20;
+const sampling: Sampling = { maxTokens: 8, temperature: 1, stopTokens: [7], seed: 1 };
+const prompt = Int32Array.of(1, 2, 3);
+let clock: ManualClock;
+let folder: string;
+beforeEach(() => {
+  clock = new ManualClock();
+  folder = mkdtempSync(join(tmpdir(), "treadle-emulated-"));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+/** Whatever waits for the clock goes on, until the call has settled. */
+async function settled<T>(call: Promise<T>): Promise<T> {
+  let isOver = false;
+  const watched = call.finally(() => {
+    isOver = true;
+  });
+  watched.catch(() => {});
+  for (let i = 0; i < 1e5 && !isOver; i++) await clock.advance(1);
+  return watched;
+}
+
+describe("memory of a device", () => {
+  test("EM1, EM2, EM3: whatever is taken and given back, its sum fits, a refusal changes nothing, and the dead hold nothing", () => {
+    const record = fc.oneof(
+      { arbitrary: fc.record({ type: fc.constant("ended" as const), process: fc.nat(3) }), weight: 1 },
+      {
+        arbitrary: fc.record({
+          type: fc.constant("set" as const),
+          process: fc.nat(3),
+          component: fc.constantFrom("a", "b"),
+          tag: fc.constantFrom("weights" as const, "cache" as const, "residual" as const),
+          bytes: fc.nat(60),
+        }),
+        weight: 6,
+      },
+    );
+    fc.assert(
+      fc.property(fc.array(record, { maxLength: 60 }), (records: MemoryRecord[]) => {
+        const memory = new DeviceMemory(100);
+        const other = new DeviceMemory(100);
+        for (const each of records) {
+          const before = memory.held.map((held) => ({ ...held }));
+          const missing = memory.apply(each);
+          expect(other.apply(each)).toBe(missing);
+          expect(memory.usedBytes).toBeLessThanOrEqual(100);
+          if (missing > 0) expect(memory.held).toEqual(before);
+          if (each.type === "ended") expect(memory.held.some(({ process }) => process === each.process)).toBe(false);
+          else if (missing > 0) expect(memory.usedBytes + each.bytes).toBeGreaterThan(100);
+        }
+        expect(other.held).toEqual(memory.held);
+      }),
+    );
+  });
+
+  test("two residents beyond it: the second is refused with component, tag and the bytes that are missing", async () => {
+    const device = new EmulatedDevice({ name: "gpu:0", capacityBytes: 100 * MiB });
+    const profile = { residentBytes: 60 * MiB, cacheBytes: 20 * MiB };
+    const first = EmulatedEngine.create(profile, { clock, devices: [device], component: "rollout/0" });
+    const beside = () => EmulatedEngine.create(profile, { clock, devices: [device], component: "actor/0" });
+    expect(beside).toThrow(
+      expect.objectContaining({
+        code: "device.out-of-memory",
+        details: expect.objectContaining({ component: "actor/0", tag: "weights", missingBytes: 40 * MiB }),
+      }),
+    );
+    await settled(first.release());
+    const second = beside();
+    await expect(first.restore()).rejects.toMatchObject({ code: "device.out-of-memory" });
+    expect(device.held.every(({ component }) => component === "actor/0")).toBe(true);
+    await second.close();
+    await settled(first.restore());
+    expect(device.held.map(({ tag, bytes }) => [tag, bytes])).toEqual([
+      ["weights", 60 * MiB],
+      ["cache", 20 * MiB],
+    ]);
+  });
+
+  test("what stays after a release counts, and is reported", async () => {
+    const device = new EmulatedDevice({ name: "gpu:0", capacityBytes: 100 * MiB });
+    const profile = { residentBytes: 50 * MiB, residualBytes: 10 * MiB };
+    const engine = EmulatedEngine.create(profile, { clock, devices: [device], component: "rollout/0" });
+    expect(engine.memory().residentBytes).toBe(60 * MiB);
+    await settled(engine.release());
+    expect(engine.memory().residentBytes).toBe(10 * MiB);
+    const large = { residentBytes: 95 * MiB };
+    expect(() => EmulatedEngine.create(large, { clock, devices: [device], component: "actor/0" })).toThrow(
+      expect.objectContaining({ details: expect.objectContaining({ missingBytes: 5 * MiB }) }),
+    );
+    await engine.close();
+    EmulatedEngine.create(large, { clock, devices: [device], component: "actor/0" });
+  });
+
+  test("EM2: processes share it through a file, and one that is killed leaves nothing there", async () => {
+    const options = { name: "gpu:0", capacityBytes: 100 * MiB, path: join(folder, "gpu-0") };
+    const child = spawn(process.execPath, [
+      "-e",
+      `require("node:fs").appendFileSync(${JSON.stringify(options.path)}, JSON.stringify(
+        { type: "set", process: process.pid, component: "actor/0", tag: "weights", bytes: ${80 * MiB}, id: "x" }) + "\\n");
+       console.log("taken"); setInterval(() => {}, 1000);`,
+    ]);
+    await once(child.stdout, "data");
+    const device = new EmulatedDevice(options);
+    expect(() => device.set("rollout/0", "weights", 30 * MiB)).toThrow("10485760 of 104857600 are missing");
+    child.kill("SIGKILL");
+    await once(child, "exit");
+    device.set("rollout/0", "weights", 30 * MiB);
+    expect(new EmulatedDevice(options).held).toMatchObject([{ component: "rollout/0", bytes: 30 * MiB }]);
+  });
+});
+
+test("no release while it decodes; an engine says when it is idle", async () => {
+  const engine = EmulatedEngine.create({ decode: { baseSeconds: 0.01 }, response: { medianTokens: 5 } }, { clock });
+  expect(engine.idle()).toBeUndefined();
+  const call = engine.generate([prompt], sampling);
+  const idle = engine.idle();
+  expect(idle).toBeInstanceOf(Promise);
+  await expect(engine.release()).rejects.toMatchObject({ code: "engine.busy" });
+  await settled(call);
+  expect(engine.idle()).toBeUndefined();
+  await idle;
+  await settled(engine.release());
+  await expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
+});
+
+describe("a collective of ranks", () => {
+  const step = { learningRate: 0.1 };
+  const ranks = (group: EmulatedGroup, size: number) =>
+    Array.from({ length: size }, (_, rank) => EmulatedEngine.create({}, { clock, rank, group }));
+
+  test("ends when all have come, however late the last is within the deadline", async () => {
+    const group = new EmulatedGroup({ size: 3, deadlineMs: 1000, clock });
+    const [a, b, c] = ranks(group, 3) as [EmulatedEngine, EmulatedEngine, EmulatedEngine];
+    const early = [a.optimStep(step), b.optimStep(step)];
+    await clock.advance(900);
+    expect([a.policyVersion, b.policyVersion]).toEqual([0, 0]);
+    await settled(Promise.all([...early, c.optimStep(step)]));
+    expect([a, b, c].map(({ policyVersion }) => policyVersion)).toEqual([1, 1, 1]);
+  });
+
+  test("EG1: without one it hangs until the deadline, names it, and one that comes later misses those that gave up", async () => {
+    const group = new EmulatedGroup({ size: 3, deadlineMs: 1000, clock });
+    const [a, b, c] = ranks(group, 3) as [EmulatedEngine, EmulatedEngine, EmulatedEngine];
+    const early = Promise.allSettled([a.optimStep(step), c.optimStep(step)]);
+    await clock.advance(999);
+    expect(a.idle()).toBeInstanceOf(Promise);
+    for (const result of await settled(early)) {
+      expect(result).toMatchObject({ reason: { code: "engine.collective-timeout", details: { missing: [1] } } });
+    }
+    await expect(settled(b.optimStep(step))).rejects.toMatchObject({ details: { missing: [0, 2] } });
+    expect([a, b, c].map(({ policyVersion }) => policyVersion)).toEqual([0, 0, 0]);
+  });
+
+  test("ranks of several processes meet through a file", async () => {
+    const options = { size: 2, deadlineMs: 1000, path: join(folder, "group"), clock };
+    const [a, b] = [new EmulatedGroup(options), new EmulatedGroup(options)];
+    await settled(Promise.all([a.meet(0, "init"), b.meet(1, "init")]));
+    await expect(settled(a.meet(0, "step"))).rejects.toMatchObject({ details: { missing: [1] } });
+  });
+});
