@@ -1,19 +1,49 @@
 import { performance } from "node:perf_hooks";
 import { median } from "@treadle/contracts";
-import { solveAllocate, solvePlace } from "@treadle/trajectories";
-import { type BenchRow, row } from "./row.ts";
+import { solveAllocate, solvePlace, solveRollout } from "@treadle/trajectories";
+import { type BenchRow, type RowInput, row } from "./row.ts";
 
-/** Log-normal lengths with a long tail, the same at every call. */
-function benchLengths(n: number): number[] {
+/** Normal numbers, the same at every call. */
+function normals(): () => number {
   let state = 1;
   const uniform = (): number => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     return (state + 0.5) / 2 ** 32;
   };
-  return Array.from({ length: n }, () => {
-    const normal = Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
-    return Math.min(32768, Math.ceil(Math.exp(6.5 + normal)));
+  return () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
+}
+
+/** Log-normal lengths with a long tail. */
+function benchLengths(n: number): number[] {
+  const normal = normals();
+  return Array.from({ length: n }, () => Math.min(32768, Math.ceil(Math.exp(6.5 + normal()))));
+}
+
+/** About seven turns a trajectory, in a log-normal way, predicted with a log-sd of 0.5, all parts of Heddle on. */
+function benchRollout(n: number, workers: number): unknown {
+  const normal = normals();
+  const trajectories = Array.from({ length: n }, () => {
+    const turns = Math.max(1, Math.round(Math.exp(1.7 + 0.7 * normal())));
+    const tokens = Array.from({ length: turns }, () => Math.max(1, Math.round(Math.exp(4.5 + 0.8 * normal()))));
+    const left = tokens.map((_, i) => tokens.slice(i).reduce((sum, each) => sum + each, 0));
+    const steps = tokens.map((each, i) => ({
+      tokens: each,
+      tool: Math.exp(-0.5 + normal()),
+      observe: 40,
+      pred: left[i]! * Math.exp(0.5 * normal()),
+    }));
+    return { context: 800, steps };
   });
+  return {
+    trajectories,
+    workers: Array.from({ length: workers }, (_, j) => ({ tokenTime: j < workers / 4 ? 0.0115 : 0.018 })),
+    F: { type: "affine", slope: 0.04 },
+    maxBatch: 100,
+    scheduler: "pps",
+    placement: { type: "dp", migrate: true, rankBy: "total", robust: 0.25 },
+    prefillRatio: 0.01,
+    migration: { base: 0.05, perToken: 0.00002 },
+  };
 }
 
 /** Median of the search's own milliseconds (the sort is outside), after one warm-up round. */
@@ -22,7 +52,7 @@ function medianMs(rounds: number, solve: () => { stats: { milliseconds: number }
   return median(times);
 }
 
-/** Placement and allocation (Heddle §5.2, §6) against Formula 3 and Algorithm 2. About ten seconds. */
+/** Placement, allocation (Heddle §5.2, §6) and rollouts against Formula 3, Algorithm 2 and scans. About 15 seconds. */
 export function benchTrajectories(): BenchRow[] {
   const nowMs = (): number => performance.now();
   const F = { type: "affine", slope: 0.04 };
@@ -63,5 +93,25 @@ export function benchTrajectories(): BenchRow[] {
     "ms",
     medianMs(3, () => solveAllocate(gpus1024, { nowMs })),
   );
+
+  const microseconds = (problem: unknown, method?: string): number => {
+    const { stats } = solveRollout(problem, { nowMs, method });
+    return (1000 * stats.milliseconds) / stats.events;
+  };
+  const addRollout = (n: number, workers: number, against: Pick<RowInput, "baseline" | "against"> = {}): void => {
+    const problem = benchRollout(n, workers);
+    const rounds = Array.from({ length: 4 }, () => microseconds(problem)).slice(1);
+    rows.push(
+      row({
+        name: `rollout of ${n} trajectories on ${workers} workers`,
+        value: median(rounds),
+        unit: "µs an event",
+        notMeasured: "reading the problem; what a live router does beside deciding",
+        ...against,
+      }),
+    );
+  };
+  for (const workers of [16, 64]) addRollout(6400, workers);
+  addRollout(400, 16, { baseline: microseconds(benchRollout(400, 16), "naive"), against: "a scan of everything" });
   return rows;
 }

@@ -1,11 +1,19 @@
 import type { Problem } from "@treadle/contracts";
 import { allocateProblem } from "./allocate.ts";
 import { placeProblem } from "./place.ts";
+import { rolloutProblem } from "./rollout/solve.ts";
 
 export { type AllocateAnswer, AllocateProblem, allocateMethods, solveAllocate } from "./allocate.ts";
 export { Interference, interferenceFactor } from "./interference.ts";
 export { descendingOrder } from "./lengths.ts";
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
+export type { RolloutAnswer } from "./rollout/outcome.ts";
+export { RolloutProblem } from "./rollout/problem.ts";
+export { rolloutMethods, solveRollout } from "./rollout/solve.ts";
 
 /** What `treadle solve` offers from this package, by name. */
-export const problems = { place: placeProblem, allocate: allocateProblem } as const satisfies Record<string, Problem>;
+export const problems = {
+  place: placeProblem,
+  allocate: allocateProblem,
+  rollout: rolloutProblem,
+} as const satisfies Record<string, Problem>;
