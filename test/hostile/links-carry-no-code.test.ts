@@ -11,7 +11,7 @@ import {
   type ControlPlane,
   type Member,
   type Peer,
-  type ReadyMessage,
+  type ReachableMessage,
   runProtocol,
   type TreadleError,
 } from "@treadle/contracts";
@@ -58,11 +58,15 @@ export class MakerWorker extends Worker { async make() { return "made"; } }\n`,
   await plane.announce("run", "run-1", {}, () => undefined);
 
   runner = await openEndpoint({ name: "runner", runId: "run-1", token, segments: false, tcp: { port: 0 } });
-  const isReady = new Promise<ReadyMessage>((resolve) => {
+  let at: ReachableMessage | undefined;
+  const isReady = new Promise<ReachableMessage>((resolve) => {
     runner.onLink((link) => {
       ofRunner = createPeer(link, runProtocol);
       ofRunner.handle("configuration", async () => ({ config: {} }));
-      ofRunner.handle("ready", async (ready) => resolve(ready));
+      ofRunner.handle("reachable", async (message) => {
+        at = message;
+      });
+      ofRunner.handle("ready", async () => resolve(at as ReachableMessage));
       ofRunner.handle("telemetry", () => {});
     });
   });

@@ -125,14 +125,17 @@ export const Configuration = z.object({
 export const SaveStateRequest = z.object({ path: z.string(), state: bytes });
 /** A file that a worker leaves for people to look at; names and sizes are checked by the runner. */
 export const WriteArtifactRequest = z.object({ name: z.string(), data: bytes });
-export const ReadyMessage = z.object({
+/** A worker's process listens, and takes messages; calls wait until it is ready. */
+export const ReachableMessage = z.object({
   addresses: z.array(z.string()),
   pid: z.int(),
-  memoryBytes: z.number().nonnegative(),
   /** how it reached the runner */
   route: z.enum(["direct", "nats"]).optional(),
 });
-export type ReadyMessage = z.infer<typeof ReadyMessage>;
+export type ReachableMessage = z.infer<typeof ReachableMessage>;
+export const ReadyMessage = z.object({ memoryBytes: z.number().nonnegative() });
+/** What a worker has waited for longer than a moment, of others: all of it, each time that it changes. */
+export const AwaitsMessage = z.object({ messages: z.array(z.object({ from: z.string(), what: z.string() })) });
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
 /** Between two workers; `tag` tells streams of messages apart. */
 export const MessageEnvelope = z.object({ from: z.string(), tag: z.string(), value: z.unknown() });
@@ -141,7 +144,8 @@ export const PeerDiedMessage = z.object({ worker: z.string() });
 export const GiveUpMessage = z.object({ call: z.string() });
 /** To ranks that go on while their group grows or shrinks. */
 export const ResizeMessage = z.object({ worldSize: z.int().positive() });
-export const ResolveRequest = z.object({ worker: z.string() });
+/** Answered when the worker takes messages, or, where it is to be called, is `ready`. */
+export const ResolveRequest = z.object({ worker: z.string(), ready: z.boolean().optional() });
 export const ResolveReply = z.object({ addresses: z.array(z.string()), incarnation: z.int() });
 
 /** The same bytes on a node, in a segment there. */

@@ -22,6 +22,7 @@ import {
   StopCommand,
 } from "./control.ts";
 import {
+  AwaitsMessage,
   CallReply,
   CallRequest,
   Configuration,
@@ -37,6 +38,7 @@ import {
   OnloadReply,
   PeerDiedMessage,
   PutRequest,
+  ReachableMessage,
   ReadKeptReply,
   ReadKeptRequest,
   ReadyMessage,
@@ -141,6 +143,19 @@ export const runProtocol = {
     means: "the first question: the component's configuration, and its saved state",
     request: empty,
     reply: Configuration,
+  },
+  reachable: {
+    from: ["worker"],
+    to: "runner",
+    means: "listening, about to be set up: it takes messages, and no calls yet",
+    request: ReachableMessage,
+    reply: done,
+  },
+  awaits: {
+    from: ["worker"],
+    to: "runner",
+    means: "the messages of others that it has been waiting for, each time that these change",
+    request: AwaitsMessage,
   },
   ready: {
     from: ["worker"],

@@ -74,10 +74,10 @@ const componentOf = (worker: string) => worker.slice(0, worker.lastIndexOf("/"))
 export function describeStandstill(
   calls: readonly OpenCall[],
   channels: readonly ChannelSnapshot[],
-  locks: readonly WaitEdge[],
+  others: readonly WaitEdge[],
   busyMs: (worker: string) => number,
 ): Standstill {
-  const edges = [...locks, ...channelWaits(channels)];
+  const edges = [...others, ...channelWaits(channels)];
   const waiting = new Set(edges.map((edge) => edge.waiter));
   const waits = [...waiting].map((who) => ({ who, on: describeChain(waitChain(who, edges)) }));
   const running = calls

@@ -4,13 +4,13 @@
  */
 
 /** What an edge is about decides how it reads. */
-export type WaitKind = "device" | "order" | "swap" | "data" | "credit" | "call";
+export type WaitKind = "device" | "order" | "swap" | "data" | "credit" | "call" | "message";
 
 /** `waiter` cannot go on before `waitsFor` does something about `on`. Both are worker names, such as `actor/0`. */
 export type WaitEdge = {
   readonly waiter: string;
   readonly waitsFor: string;
-  /** A device, a channel or a method, by name. */
+  /** A device, a channel, a method or a kind of message, by name. */
   readonly on: string;
   readonly kind: WaitKind;
 };
@@ -65,6 +65,8 @@ function describeEdge({ waitsFor, on, kind }: WaitEdge): string {
       return `'${waitsFor}' to take from '${on}'`;
     case "call":
       return `'${waitsFor}.${on}'`;
+    case "message":
+      return `a message (${on}) of '${waitsFor}'`;
   }
 }
 

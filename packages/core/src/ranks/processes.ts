@@ -4,6 +4,7 @@
  * Owner of: no state but how many have been started again; each rank has its own (`rank-state.ts`).
  */
 import type { ErrorRecord, RankPlacement } from "@treadle/contracts";
+import { describeChain, waitChain } from "../device-lock/wait-for.ts";
 import type { CallBook } from "../runner/call-book.ts";
 import type { Exchange } from "../runner/exchange.ts";
 import type { Emit, RunnerInput } from "../runner/runner-messages.ts";
@@ -211,6 +212,7 @@ export class Processes {
     rank.replays = [];
     this.#emit({ type: "discard", ...rank.id });
     rank.incarnation++; // RK2
+    rank.awaits = [];
     rank.enter("down");
     this.#supervisor.unwatch(rank.worker);
     this.#exchange.workerDied(rank.worker);
@@ -221,6 +223,16 @@ export class Processes {
       if (rank.worker !== dead && rank.phase !== "down" && rank.phase !== "placing")
         this.#emit({ type: "peer-died", ...rank.id, dead });
     }
+  }
+
+  /** S3: what a start waits for, down to the one that waits for nobody. */
+  #whyLate(worker: string): string {
+    const chain = waitChain(worker, this.#ranks.messageWaits);
+    if (chain.path.length === 0) return "";
+    const last = this.#ranks.get(chain.path.at(-1)?.waitsFor ?? "");
+    const isComing = last !== undefined && last.phase !== "ready" && last.phase !== "replaying";
+    const end = chain.cycle ? "" : isComing ? ", which is still starting" : ", which has started and sends none";
+    return `: it waits for ${describeChain(chain)}${end}`;
   }
 
   /** Ends, with the reason, what has been starting for too long. */
@@ -238,7 +250,10 @@ export class Processes {
               code: "runner.unreachable",
               message: `worker '${worker}' did not reach the runner ${within}; see cluster.links, firewalls, and who else connects to this machine`,
             }
-          : { code: "worker.unresponsive", message: `worker '${worker}' was not ready ${within}` };
+          : {
+              code: "worker.unresponsive",
+              message: `worker '${worker}' was not ready ${within}${this.#whyLate(worker)}`,
+            };
       this.#emit({ type: "end-process", ...rank.id, verdict });
     }
   }

@@ -16,7 +16,7 @@
  * - RK3 a call settles once; the end of its process leaves it pending until the rank is ready again or the run fails.
  */
 import type { RankPlacement } from "@treadle/contracts";
-import type { Incarnation } from "../runner/runner-messages.ts";
+import type { AwaitedMessage, Incarnation } from "../runner/runner-messages.ts";
 import type { RecoveryClock } from "./recovery.ts";
 
 export const rankPhases = ["down", "placing", "starting", "loading", "replaying", "ready", "draining"] as const;
@@ -58,6 +58,8 @@ export class RankState {
   /** of the present process, when it replaces another */
   recovery: RecoveryClock | undefined;
   readonly pending = new Map<string, PendingCall>();
+  /** messages that its present process waits for */
+  awaits: readonly AwaitedMessage[] = [];
   /** calls of earlier ones that its process must run before it is ready, the next one first */
   replays: readonly { readonly call: string; readonly of: number }[] = [];
   #phase: RankPhase = "down";

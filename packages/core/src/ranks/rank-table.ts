@@ -8,6 +8,7 @@
  * - RT2 the incarnations of a name only grow, also over plans that ended its rank meanwhile.
  */
 import { type DeviceSpec, type RankPlacement, TreadleError } from "@treadle/contracts";
+import type { WaitEdge } from "../device-lock/wait-for.ts";
 import type { ComponentTraits } from "../runner/runner-messages.ts";
 import { isLaidOutAs, stayingRanks } from "./laid-out.ts";
 import { RankState } from "./rank-state.ts";
@@ -52,6 +53,13 @@ export class RankTable {
 
   get all(): readonly RankState[] {
     return this.#all;
+  }
+
+  /** Who waits for a message of whom. */
+  get messageWaits(): WaitEdge[] {
+    return this.#all.flatMap(({ worker, awaits }) =>
+      awaits.map(({ from, what }) => ({ waiter: worker, waitsFor: from, on: what, kind: "message" as const })),
+    );
   }
 
   of(component: string): readonly RankState[] {

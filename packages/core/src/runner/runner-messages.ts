@@ -14,6 +14,8 @@ export type Incarnation = { readonly worker: string; readonly incarnation: numbe
 
 export type ChannelEnd = { readonly channel: string; readonly role: "source" | "sink"; readonly stream: string };
 
+export type AwaitedMessage = { readonly from: string; readonly what: string };
+
 /** What the class of a component says of it. */
 export type ComponentTraits = {
   readonly component: string;
@@ -98,6 +100,8 @@ export type RunnerInput =
   | ({ readonly type: "launched" | "connected" | "resized" | "offloaded" } & Incarnation)
   | ({ readonly type: "beat"; readonly busyMs: number; readonly stack?: string | undefined } & Incarnation)
   | ({ readonly type: "ready"; readonly memoryBytes: number } & Incarnation)
+  /** all messages of others that it has been waiting for */
+  | ({ readonly type: "awaits"; readonly messages: readonly AwaitedMessage[] } & Incarnation)
   | ({ readonly type: "replayed"; readonly call: string; readonly failure?: ErrorRecord | undefined } & Incarnation)
   | ({ readonly type: "returned"; readonly call: string; readonly savedPath?: string | undefined } & Incarnation)
   | ({ readonly type: "threw"; readonly call: string; readonly error: unknown } & Incarnation)

@@ -42,6 +42,7 @@ type ProcessInput = Extract<
       | "launched"
       | "connected"
       | "ready"
+      | "awaits"
       | "replayed"
       | "resized"
       | "exited"
@@ -110,6 +111,7 @@ export class RunnerState {
       calls: this.#calls,
       exchange: this.#exchange,
       supervisor: this.#supervisor,
+      messageWaits: () => this.#ranks.messageWaits,
       stallMs: options.supervision.stallMs,
       emit: (effect) => this.#emit(effect),
       fail: (error) => this.#fail(error),
@@ -301,6 +303,9 @@ export class RunnerState {
         return;
       case "ready":
         this.#processes.ready(rank, input.memoryBytes);
+        return;
+      case "awaits":
+        rank.awaits = input.messages;
         return;
       case "replayed":
         this.#processes.replayed(rank, input.call, input.failure);

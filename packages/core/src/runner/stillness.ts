@@ -1,5 +1,6 @@
 /** What is said, and done in the end, while nothing moves (S3), and of what will never move again. */
 import { TreadleError } from "@treadle/contracts";
+import type { WaitEdge } from "../device-lock/wait-for.ts";
 import type { SupervisorState, TickDecision } from "../ranks/supervisor-state.ts";
 import { channelWaits, describeMissingCalls, describeStandstill, type Standstill } from "../standstill.ts";
 import type { CallBook } from "./call-book.ts";
@@ -10,6 +11,8 @@ export type StillnessOptions = {
   readonly calls: CallBook;
   readonly exchange: Exchange;
   readonly supervisor: SupervisorState;
+  /** what processes have told of each other's messages */
+  readonly messageWaits: () => readonly WaitEdge[];
   readonly stallMs: number;
   readonly emit: Emit;
   readonly fail: (error: TreadleError) => void;
@@ -34,9 +37,10 @@ export class Stillness {
 
   /** Who waits for whom. */
   get standstill(): Standstill {
-    const { calls, exchange, supervisor } = this.#options;
+    const { calls, exchange, supervisor, messageWaits } = this.#options;
     const busyMs = (worker: string) => supervisor.busyMs(worker);
-    return describeStandstill(calls.open, exchange.snapshots(), exchange.lockEdges(), busyMs);
+    const edges = [...exchange.lockEdges(), ...messageWaits()];
+    return describeStandstill(calls.open, exchange.snapshots(), edges, busyMs);
   }
 
   /** What no open call can end is said soon. */

@@ -9,8 +9,13 @@ import { type MessageEnvelope, type Peer, TreadleError } from "@treadle/contract
 import type { z } from "zod";
 import { currentCall } from "./call/call-context.ts";
 
-type Slot = { readonly queue: { value: unknown; taken: () => void }[]; readonly waiting: Waiter[] };
-type Waiter = { resolve: (value: unknown) => void; reject: (error: Error) => void };
+type Slot = {
+  readonly from: string;
+  readonly tag: string;
+  readonly queue: { value: unknown; taken: () => void }[];
+  readonly waiting: Waiter[];
+};
+type Waiter = { readonly sinceMs: number; resolve: (value: unknown) => void; reject: (error: Error) => void };
 
 const mailboxLimit = 16;
 
@@ -55,7 +60,8 @@ export class Messenger {
       ready.taken();
       return Promise.resolve(ready.value as T);
     }
-    return new Promise<unknown>((resolve, reject) => slot.waiting.push({ resolve, reject })) as Promise<T>;
+    const sinceMs = performance.now();
+    return new Promise<unknown>((resolve, reject) => slot.waiting.push({ sinceMs, resolve, reject })) as Promise<T>;
   }
 
   /** Every rank of the group calls it; all get the root's value. */
@@ -99,6 +105,14 @@ export class Messenger {
       for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] as number) + (part[i] as number);
     }
     return this.broadcast(sum);
+  }
+
+  /** The messages that have been waited for longer than so. */
+  awaited(longerThanMs: number): { from: string; what: string }[] {
+    const untilMs = performance.now() - longerThanMs;
+    return [...this.#slots.values()]
+      .filter(({ waiting: [first] }) => first !== undefined && first.sinceMs < untilMs)
+      .map(({ from, tag }) => ({ from, what: kindOf(tag) }));
   }
 
   /** Called by the host for each message that arrives; the promise settles when the sender may go on. */
@@ -145,9 +159,15 @@ export class Messenger {
     const key = `${from}\n${tag}`;
     let slot = this.#slots.get(key);
     if (!slot) {
-      slot = { queue: [], waiting: [] };
+      slot = { from, tag, queue: [], waiting: [] };
       this.#slots.set(key, slot);
     }
     return slot;
   }
+}
+
+/** A collective by its name, as its rounds differ by nothing that a person would know. */
+function kindOf(tag: string): string {
+  if (tag.startsWith("#")) return tag.slice(1, tag.indexOf("."));
+  return tag === "" ? "untagged" : `tagged '${tag}'`;
 }

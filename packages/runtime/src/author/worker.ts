@@ -119,7 +119,10 @@ export abstract class Worker<C = unknown> {
     return this.#context.step?.();
   }
 
-  /** Runs once before any call. */
+  /**
+   * Runs once before any call, on all ranks of the group at once: messages and collectives work in it. A class whose ranks
+   * meet here has `restart = "group"`, since a rank that starts alone would meet nobody.
+   */
   async setup(): Promise<void> {}
   /** Runs once at an orderly end. */
   async teardown(): Promise<void> {}

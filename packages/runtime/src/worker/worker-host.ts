@@ -13,6 +13,8 @@
  * WH5 a call that failed because of a peer keeps the calls behind it waiting until it is made again, or given up.
  * WH6 what arrives on a link names code of this machine's project or of Treadle's packages, and never is code; and only the
  *    runner passes channels, turns, and paths to save to.
+ * WH7 messages are sent and taken from before the set-up on, so ranks meet in it; calls of other workers wait until the
+ *    worker is ready.
  */
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -21,7 +23,7 @@ import {
   type CallRequest,
   type Cancellation,
   type Peer,
-  type ReadyMessage,
+  type ReachableMessage,
   runProtocol,
   TreadleError,
   type WorkerBoot,
@@ -97,6 +99,10 @@ class WorkerHost {
   readonly #tracer: Tracer;
   readonly #messages: Messenger;
   readonly #links = new Map<string, Promise<Peer>>();
+  /** workers that may be called: those with a link that were ready since */
+  readonly #callable = new Set<string>();
+  readonly #ready: Promise<void>;
+  #isReady!: () => void;
   readonly #payloads: Payloads;
   #class!: AnyWorkerClass;
   #worker!: Worker;
@@ -126,6 +132,9 @@ class WorkerHost {
       reader: new PayloadReader(keptPrefix(segmentPrefix), (segment) => this.#letGo(segment)),
       ...(boot.remote ? { distant: this.#distantPayloads() } : {}),
     };
+    this.#ready = new Promise((resolve) => {
+      this.#isReady = resolve;
+    });
     this.stopped = new Promise((resolve) => {
       this.#stop = resolve;
     });
@@ -157,6 +166,12 @@ class WorkerHost {
       artifacts: { write: (name, data) => this.#writeArtifact(name, data) },
       step: () => currentCall()?.step,
     };
+    this.#serveRunner();
+    const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
+    telemetry.unref();
+    this.#runner.link.onClose(() => clearInterval(telemetry));
+    const reachable: ReachableMessage = { addresses: [...this.#endpoint.addresses], pid: process.pid, route };
+    await this.#runner.request("reachable", reachable); // WH7
     let memoryBytes = 0;
     let from = "";
     try {
@@ -169,6 +184,8 @@ class WorkerHost {
       memoryBytes = this.#worker.memoryBytes();
       await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
     } catch (cause) {
+      // A peer that it was to meet has died: it starts again, as that one does.
+      if (cause instanceof TreadleError && cause.disposition === "retryable") throw cause;
       throw new TreadleError(
         "worker.setup-failed",
         `worker '${this.#name}' could not be set up${from}: ${(cause as Error).message}`,
@@ -178,36 +195,31 @@ class WorkerHost {
         },
       );
     }
-    this.#serveRunner();
-    const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
-    telemetry.unref();
-    this.#runner.link.onClose(() => clearInterval(telemetry));
-    const ready: ReadyMessage = {
-      addresses: [...this.#endpoint.addresses],
-      pid: process.pid,
-      memoryBytes,
-      route,
-    };
-    await this.#runner.request("ready", ready);
+    this.#isReady();
+    await this.#runner.request("ready", { memoryBytes });
   }
 
   /** What any peer may ask of a worker. */
   accept(peer: Peer): void {
-    this.#answer(peer, refuseOfPeers);
+    this.#answer(peer, async (request) => {
+      refuseOfPeers(request);
+      await this.#ready; // WH7
+    });
   }
 
   /** What the runner may ask as well as a peer, whose calls are checked first. */
-  #answer(asker: Peer, check: (request: CallRequest) => void): void {
+  #answer(asker: Peer, admit: (request: CallRequest) => Promise<void> | undefined): void {
     asker.handle("call", (request, { cancellation }) => {
-      check(request);
-      return this.#enqueue(request, cancellation);
+      const admitted = admit(request);
+      if (admitted === undefined) return this.#enqueue(request, cancellation);
+      return admitted.then(() => this.#enqueue(request, cancellation));
     });
     asker.handle("message", (envelope) => this.#messages.deliver(envelope));
   }
 
   /** What only the runner may ask. */
   #serveRunner(): void {
-    this.#answer(this.#runner, () => {});
+    this.#answer(this.#runner, () => undefined);
     this.#runner.handle("onload", async () => {
       using _ = this.#tracer.span("onload", "onload");
       const startedMs = performance.now();
@@ -223,6 +235,7 @@ class WorkerHost {
     });
     this.#runner.handle("peer-died", ({ worker }) => {
       this.#links.delete(worker);
+      this.#callable.delete(worker);
       this.#messages.peerDied(
         worker,
         new TreadleError("worker.died", `worker '${worker}' died while '${this.#name}' waited for a message from it`, {
@@ -431,7 +444,10 @@ class WorkerHost {
         origin: { worker },
       });
     });
-    link.onClose(() => this.#links.delete(worker));
+    link.onClose(() => {
+      this.#links.delete(worker);
+      this.#callable.delete(worker);
+    });
     const peer = createPeer(link, runProtocol);
     this.accept(peer);
     return peer;
@@ -439,6 +455,10 @@ class WorkerHost {
 
   async #callPeer(worker: string, method: string, args: readonly unknown[]): Promise<unknown> {
     using span = this.#tracer.span(`${worker}.${method}`, "transfer");
+    if (!this.#callable.has(worker)) {
+      await this.#runner.request("resolve", { worker, ready: true });
+      this.#callable.add(worker);
+    }
     const peer = await this.#connect(worker);
     const context = currentCall();
     context?.meter?.contacted(worker, method);
@@ -467,7 +487,19 @@ class WorkerHost {
     }
   }
 
+  #toldAwaits = "[]";
+
+  /** S3: what keeps this worker waiting is known to the runner before anybody asks. */
+  #sayAwaits(): void {
+    const messages = this.#messages.awaited(telemetryIntervalMs);
+    const told = JSON.stringify(messages);
+    if (told === this.#toldAwaits) return;
+    this.#toldAwaits = told;
+    this.#runner.notify("awaits", { messages });
+  }
+
   #sendTelemetry(): void {
+    this.#sayAwaits();
     if (this.#boot.counters) recordProcessCounters(this.#tracer, this.#endpoint.traffic);
     const spans = this.#tracer.drain();
     if (spans.records.length > 0) this.#runner.notify("telemetry", spans);

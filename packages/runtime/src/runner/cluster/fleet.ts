@@ -29,7 +29,10 @@ export type FleetPorts = {
   readonly components: ReadonlyMap<string, Component>;
 };
 
-/** Processes that start on one node at the same time: each takes a core for a second. */
+/**
+ * Processes that come up on one node at the same time: each takes a core for a second, until it takes messages. Setting up
+ * is not counted, since all ranks may have to meet in it.
+ */
 const startsAtOnce = 8;
 
 /** What a worker may ask of the runner, besides being ready. */
@@ -82,10 +85,10 @@ export class Fleet {
     return made;
   }
 
-  /** Where a process on `node` reaches a worker, once that one is ready. */
-  async resolve(worker: string, node: string): Promise<{ addresses: string[]; incarnation: number }> {
+  /** Where a process on `node` reaches a worker, once that one takes messages, or calls. */
+  async resolve(worker: string, node: string, ready: boolean): Promise<{ addresses: string[]; incarnation: number }> {
     const end = this.end(worker);
-    await end.ready();
+    await (ready ? end.ready() : end.reachable());
     const addresses = this.#ports.links.reachable(end.addresses, node, this.nodeOf(worker) as string);
     return { addresses, incarnation: end.incarnation };
   }
@@ -155,9 +158,9 @@ export class Fleet {
     await opened?.catch(() => {});
     await Promise.all(
       [...this.#ends.values()].map(async (end) => {
-        const { process, peer } = end;
+        const { process, isUp } = end;
         if (!process?.alive) return;
-        if (!peer || !inOrder) return process.end();
+        if (!isUp || !inOrder) return process.end();
         await this.#stop(end);
       }),
     );
@@ -193,7 +196,7 @@ export class Fleet {
         void process.exited.then(({ code, signal, failure, logTail }) =>
           loop.feed({ type: "exited", worker, incarnation, code, signal, failure, logTail }),
         );
-        await Promise.race([end.ready(), process.exited]).catch(() => {});
+        await Promise.race([end.reachable(), process.exited]).catch(() => {});
       });
     } catch (error) {
       loop.feed({ type: "fail", error });
@@ -250,9 +253,11 @@ export class Fleet {
       if (!this.#closing && end.incarnation === Number(incarnation)) void nodes.doubt(node);
     });
     loop.feed({ type: "connected", worker, incarnation: end.incarnation });
-    peer.handle("ready", ({ addresses, memoryBytes, route, pid }) => {
+    peer.handle("reachable", (at) => {
+      if (end.incarnation === Number(incarnation)) end.reached(peer, at);
+    });
+    peer.handle("ready", ({ memoryBytes }) => {
       if (end.incarnation !== Number(incarnation)) return;
-      Object.assign(end, { peer, addresses, route, pid });
       loop.feed({ type: "ready", worker, incarnation: end.incarnation, memoryBytes });
     });
     serve(peer, end, components.get(worker.slice(0, worker.lastIndexOf("/"))) as Component);

@@ -399,7 +399,7 @@ export class RunCluster implements Cluster {
         artifacts: this.#fleet.artifacts,
         statePath: () => this.loop.state.newestState(component.name),
         onSpans,
-        resolve: (worker) => this.#fleet.resolve(worker, node),
+        resolve: (worker, ready) => this.#fleet.resolve(worker, node, ready),
         depots: (channel) => this.#fleet.depots(channel, node),
       });
     };

@@ -1,12 +1,14 @@
-/** The runner's end of a rank: its present process, the link to it, and who waits for it to be ready. */
-import type { Peer } from "@treadle/contracts";
+/** The runner's end of a rank: its present process, the link to it, and who waits for it to be reachable or ready. */
+import type { Peer, ReachableMessage } from "@treadle/contracts";
 import type { LaunchedWorker } from "../nodes/remote-worker.ts";
+
+type Waiter = { readonly resolve: () => void; readonly reject: (error: unknown) => void };
 
 export class WorkerEnd {
   readonly worker: string;
   incarnation: number;
   process: LaunchedWorker | undefined;
-  /** the link of the present process, from the moment that it is set up, before it is ready for calls */
+  /** the link of the present process, from the moment that it can be reached, before it is set up and ready for calls */
   peer: Peer | undefined;
   pid: number | undefined;
   addresses: readonly string[] = [];
@@ -14,7 +16,8 @@ export class WorkerEnd {
   route: "direct" | "nats" | undefined;
   #isUp = false;
   #failure: { readonly error: unknown } | undefined;
-  readonly #waiting: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+  readonly #waiting: Waiter[] = [];
+  readonly #seeking: Waiter[] = [];
 
   constructor(worker: string, incarnation: number) {
     this.worker = worker;
@@ -30,6 +33,18 @@ export class WorkerEnd {
     if (this.#failure) return Promise.reject(this.#failure.error);
     if (this.#isUp) return Promise.resolve();
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+  }
+
+  /** Resolves when a process takes messages; waits while it starts or restarts. */
+  reachable(): Promise<void> {
+    if (this.#failure) return Promise.reject(this.#failure.error);
+    if (this.peer) return Promise.resolve();
+    return new Promise((resolve, reject) => this.#seeking.push({ resolve, reject }));
+  }
+
+  reached(peer: Peer, at: ReachableMessage): void {
+    Object.assign(this, { peer, addresses: at.addresses, route: at.route, pid: at.pid });
+    for (const { resolve } of this.#seeking.splice(0)) resolve();
   }
 
   up(): void {
@@ -56,6 +71,6 @@ export class WorkerEnd {
   fail(error: unknown): void {
     this.#failure ??= { error };
     this.#isUp = false;
-    for (const { reject } of this.#waiting.splice(0)) reject(error);
+    for (const { reject } of [...this.#waiting.splice(0), ...this.#seeking.splice(0)]) reject(error);
   }
 }

@@ -19,7 +19,7 @@ export type WorkerServicePorts = {
   readonly artifacts: ArtifactFolder;
   /** the newest saved state of the component, if there is one */
   readonly statePath: () => string | undefined;
-  readonly resolve: (worker: string) => Promise<{ addresses: string[]; incarnation: number }>;
+  readonly resolve: (worker: string, ready: boolean) => Promise<{ addresses: string[]; incarnation: number }>;
   readonly depots: (channel: string) => DepotsReply;
   readonly onSpans: (batch: SpanBatch) => void;
 };
@@ -40,7 +40,8 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
     await writeState(path, state);
   });
   peer.handle("artifact.write", ({ name, data }) => ports.artifacts.write(end.worker, name, data));
-  peer.handle("resolve", ({ worker }) => ports.resolve(worker));
+  peer.handle("resolve", ({ worker, ready = false }) => ports.resolve(worker, ready));
+  peer.handle("awaits", ({ messages }) => loop.feed({ type: "awaits", ...from, messages }));
   peer.handle("telemetry", (batch) => ports.onSpans(batch));
   peer.handle("channel.put", (request) => desk.put(request, from));
   peer.handle("channel.take", (request) => desk.take(request, from));
