@@ -12,8 +12,8 @@ const parse = (text: string) => {
 };
 
 const identityOf = (text: string) => {
-  const { left, right } = parse(text);
-  return `${Math.min(left, right)}+${Math.max(left, right)}`;
+  const { left, operator, right } = parse(text);
+  return `${Math.min(left, right)}${operator}${Math.max(left, right)}`;
 };
 
 describe("problems", () => {
@@ -133,21 +133,27 @@ describe("the split", () => {
     expect(createArithmeticTask({ seed: 7 }).demonstrated(40)).not.toEqual(demonstrated);
   });
 
-  test("of the main job leaves at most one trainable problem in twenty demonstrated", async () => {
-    const file = new URL("../../../workflows/reasoning-grpo/config.yaml", import.meta.url);
-    const config = parseYaml(await readFile(file, "utf8"));
-    const main = createArithmeticTask(config.task);
-    const trainable = new Set<string>();
-    for (let left = 10; left < 100; left++) {
-      for (let right = left; right < 100; right++) {
-        if (main.splitOf({ left, operator: "+", right }) === "training") trainable.add(`${left}+${right}`);
+  test.each(["reasoning-grpo", "tool-agent"])(
+    "of %s leaves at most one trainable problem in twenty demonstrated",
+    async (workflow) => {
+      const file = new URL(`../../../workflows/${workflow}/config.yaml`, import.meta.url);
+      const config = parseYaml(await readFile(file, "utf8"));
+      const task = createArithmeticTask(config.task);
+      const { operators, minOperand, maxOperand } = config.task;
+      const operator = operators?.[0] ?? "+";
+      const trainable = new Set<string>();
+      for (let left = minOperand; left <= maxOperand; left++) {
+        for (let right = left; right <= maxOperand; right++) {
+          if (task.splitOf({ left, operator, right }) === "training") trainable.add(`${left}${operator}${right}`);
+        }
       }
-    }
-    const shown = new Set(main.demonstrated(config.imitation.problems).map((prompt) => identityOf(textOf(prompt))));
-    expect(shown.size / trainable.size).toBeLessThanOrEqual(0.05);
-    expect(main.heldOut(config.evaluation.problems)).toHaveLength(config.evaluation.problems);
-    expect(main.validation(config.evaluation.validationProblems)).toHaveLength(config.evaluation.validationProblems);
-  });
+      const shown = new Set(task.demonstrated(config.imitation.problems).map((prompt) => identityOf(textOf(prompt))));
+      expect([...shown].filter((identity) => !trainable.has(identity))).toEqual([]);
+      expect(shown.size / trainable.size).toBeLessThanOrEqual(0.05);
+      expect(task.heldOut(config.evaluation.problems)).toHaveLength(config.evaluation.problems);
+      expect(task.validation(config.evaluation.validationProblems)).toHaveLength(config.evaluation.validationProblems);
+    },
+  );
 
   test("says when it has too few problems", () => {
     expect(() => createArithmeticTask({ heldOutFraction: 0 }).heldOut(1)).toThrow(
