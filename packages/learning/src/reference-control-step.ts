@@ -27,12 +27,14 @@ export type ReferenceControlOptions = {
   readonly valueCoefficient: number;
   readonly valueClip?: number | undefined;
   readonly entropyCoefficient: number;
+  /** true by default */
+  readonly normaliseAdvantages?: boolean | undefined;
 };
 
 /**
  * What one optimiser step of PPO (arXiv:1707.06347) minimises over whole trajectories of control environments, in float64
  * and straight from the papers: generalised advantages as sums of discounted errors (arXiv:1506.02438), scaled over all
- * steps, then the mean of the clipped surrogate, the value's error and the entropy. It shares nothing with the shipped path;
+ * steps (`normaliseAdvantages`), then the mean of the clipped surrogate, the value's error and the entropy. It shares nothing with the shipped path;
  * tests compare the two, and its finite differences with the shipped gradient.
  */
 export function referenceControlStep<T extends ReferenceTrajectory>(
@@ -49,7 +51,7 @@ export function referenceControlStep<T extends ReferenceTrajectory>(
   const terms = trajectories.flatMap((trajectory, index) => {
     const { logprobs, values, entropies } = now(trajectory);
     return judged[index]!.map((own, step) => {
-      const advantage = (own - center) / (deviation + 1e-6);
+      const advantage = options.normaliseAdvantages === false ? own : (own - center) / (deviation + 1e-6);
       const before = trajectory.values[step]!;
       const target = own + before;
       const ratio = Math.exp(clamp(logprobs[step]! - trajectory.logprobs[step]!, -20, 20));

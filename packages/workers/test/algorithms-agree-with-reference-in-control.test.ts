@@ -17,6 +17,7 @@ const usual = { discount: 0.95, lambda: 0.9, clip: 0.2, valueCoefficient: 0.5, e
 const configurations: readonly (Partial<ControlActorConfig> & typeof usual)[] = [
   usual,
   { ...usual, valueClip: 0.2 },
+  { ...usual, normaliseAdvantages: false },
   { ...usual, valueClip: 0.05, discount: 1, lambda: 1, clip: 0.1, entropyCoefficient: 0.02 },
   // The advantage is the reward itself, so that of 1000 ± 0.1 has to keep its digits.
   { ...usual, discount: 0, lambda: 0, valueCoefficient: 0 },

@@ -22,6 +22,8 @@ export const ControlActorConfig = z.strictObject({
   /** how far a value may move from the collected one before moving further stops paying; absent means any distance */
   valueClip: z.number().positive().optional(),
   entropyCoefficient: z.number().nonnegative(),
+  /** advantages get mean 0 and deviation 1 over a step's rows, on all ranks */
+  normaliseAdvantages: z.boolean().default(true),
   /** of Adam: how slowly its estimate of squared gradients forgets; papers and libraries have 0.999 */
   beta2: z.number().min(0).lt(1).default(0.99),
   /** W2: trajectories that are more calls of `train` old are refused; the workflow's `flow.maxStaleness` */
@@ -59,7 +61,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     // Which simulator was ready first must not decide which rows meet in a minibatch.
     collected.sort((a, b) => a.environment - b.environment);
     const rows = collected.flatMap((trajectory) => rowsOf(trajectory, this.config));
-    await this.#normalise(rows);
+    if (this.config.normaliseAdvantages) await this.#normalise(rows);
     const random = createRandom(`${this.seed}/${this.rank}/${this.engine.policyVersion}`);
     const minibatches = [...minibatchesOf(rows, this.config, random)];
     const counts = await this.messages.allReduceSum(Float64Array.from(minibatches, ({ length }) => length));
@@ -105,7 +107,6 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     );
   }
 
-  /** Advantages get mean 0 and deviation 1 over all ranks. */
   async #normalise(rows: readonly Row[]): Promise<void> {
     const own = momentsOf(rows.map(({ advantage }) => advantage));
     const standardise = standardiser(await momentsOverRanks(this.messages, this.worldSize, own));
