@@ -34,6 +34,8 @@ export type Scenario = {
   /** makers and trainers of one node share a device */
   readonly sharesDevices: boolean;
   readonly overlapsSteps: boolean;
+  /** workers load under their lock before they are ready */
+  readonly loads: boolean;
   /** they hold one state together, so that they start over together */
   readonly trainersAreGroup: boolean;
   /** with a call of their own in each step, which a restarted process repeats before it is ready */
@@ -68,6 +70,7 @@ export function drawScenario(random: () => number): Scenario {
     resizes: random() < 0.5,
     missesPeers: random() < 0.4 ? random() : 0,
     restMs: 0,
+    loads: random() < 0.5,
   };
 }
 

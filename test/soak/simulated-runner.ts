@@ -132,7 +132,13 @@ export class SimulatedRunner {
     if (session !== this.incarnation || this.#launched.get(worker)?.incarnation !== life) return;
     this.#processes.set(worker, process);
     this.#feed({ type: "connected", worker, incarnation: life });
-    this.#feed({ type: "ready", worker, incarnation: life, memoryBytes: this.#bytes });
+    this.#feed({
+      type: "ready",
+      worker,
+      incarnation: life,
+      memoryBytes: this.#bytes,
+      loads: this.#cluster.scenario.loads,
+    });
   }
 
   /** A node says that a process has ended; it says so until it is heard. */

@@ -133,7 +133,11 @@ export const ReachableMessage = z.object({
   route: z.enum(["direct", "nats"]).optional(),
 });
 export type ReachableMessage = z.infer<typeof ReachableMessage>;
-export const ReadyMessage = z.object({ memoryBytes: z.number().nonnegative() });
+export const ReadyMessage = z.object({
+  memoryBytes: z.number().nonnegative(),
+  /** its class loads: the first `onload` makes it, and its saved state is restored then */
+  loads: z.boolean().optional(),
+});
 /** What a worker has waited for longer than a moment, of others: all of it, each time that it changes. */
 export const AwaitsMessage = z.object({ messages: z.array(z.object({ from: z.string(), what: z.string() })) });
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });

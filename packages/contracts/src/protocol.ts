@@ -160,7 +160,7 @@ export const runProtocol = {
   ready: {
     from: ["worker"],
     to: "runner",
-    means: "set up, with its state restored",
+    means: "set up; loaded, too, unless its class loads under the device lock",
     request: ReadyMessage,
     reply: done,
   },

@@ -84,8 +84,8 @@ export class DeviceLockState {
     for (const call of this.#order.calls) if (call.worker === input.worker) this.#order.move(call, input.devices);
   }
 
-  /** What the worker occupies on each of its devices while loaded, as measured. Counts from the next grant on. */
-  reportMemory(input: { readonly worker: string; readonly residentBytes: number }): void {
+  /** What the worker occupies on each of its devices while loaded, where it is known. Counts from the next grant on. */
+  reportMemory(input: { readonly worker: string; readonly residentBytes: number | undefined }): void {
     const worker = this.#residency.get(input.worker);
     if (worker) worker.residentBytes = input.residentBytes;
   }

@@ -103,7 +103,7 @@ export function lockSnapshot(
     workers: [...residency.workers].map(({ worker, residency, residentBytes }) => ({
       worker,
       residency,
-      residentBytes,
+      residentBytes: residentBytes ?? 0,
     })),
     holds: members
       .filter((member) => member.state !== "asking")

@@ -1,10 +1,14 @@
-/** Who is loaded on which device, and whom to offload so that somebody else fits (L1, L4). */
+/**
+ * Who is loaded on which device, and whom to offload so that somebody else fits (L1, L4). One whose memory nobody knows yet
+ * loads while nobody else is loaded on its devices.
+ */
 import type { DeviceInput, Residency, WorkerInput } from "./lock-messages.ts";
 
 export type WorkerState = {
   readonly worker: string;
   readonly devices: readonly string[];
-  residentBytes: number;
+  /** undefined until it has loaded for the first time: it may need all that there is */
+  residentBytes: number | undefined;
   residency: Residency;
   /** Rises with every use: the smallest is the least recently used. */
   lastUse: number;
@@ -93,14 +97,16 @@ export class ResidencyTable {
     const residents = new Set<WorkerState>();
     for (const device of devices) {
       const { capacityBytes, workers } = this.#devices.get(device) as DeviceState;
-      const own = sumBytes(incoming.filter((worker) => worker.devices.includes(device)));
+      const here = incoming.filter((worker) => worker.devices.includes(device));
+      const isUnknown = here.some(({ residentBytes }) => residentBytes === undefined);
+      const own = isUnknown ? capacityBytes : sumBytes(here);
       let stayingBytes = own - capacityBytes;
       let leavingBytes = 0;
       for (const worker of workers) {
         if (incoming.includes(worker)) continue;
-        if (worker.residency === "offloading") leavingBytes += worker.residentBytes;
+        if (worker.residency === "offloading") leavingBytes += worker.residentBytes ?? 0;
         else if (worker.residency === "loaded") {
-          stayingBytes += worker.residentBytes;
+          stayingBytes += worker.residentBytes ?? 0;
           residents.add(worker);
         }
       }
@@ -110,7 +116,7 @@ export class ResidencyTable {
     const excessOf = (device: string): number => staying.get(device) ?? Number.NEGATIVE_INFINITY;
     const shift = (worker: WorkerState, sign: 1 | -1): void => {
       for (const device of worker.devices) {
-        if (staying.has(device)) staying.set(device, excessOf(device) + sign * worker.residentBytes);
+        if (staying.has(device)) staying.set(device, excessOf(device) + sign * (worker.residentBytes ?? 0));
       }
     };
     const chosen: WorkerState[] = [];
@@ -143,5 +149,5 @@ export function devicesOf(workers: readonly WorkerState[]): string[] {
 }
 
 function sumBytes(workers: readonly WorkerState[]): number {
-  return workers.reduce((sum, worker) => sum + worker.residentBytes, 0);
+  return workers.reduce((sum, worker) => sum + (worker.residentBytes ?? 0), 0);
 }

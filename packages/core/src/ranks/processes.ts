@@ -3,10 +3,10 @@
  *
  * Owner of: no state but how many have been started again; each rank has its own (`rank-state.ts`).
  */
-import type { ErrorRecord, RankPlacement } from "@treadle/contracts";
+import { type ErrorRecord, type RankPlacement, toErrorRecord } from "@treadle/contracts";
 import { describeChain, waitChain } from "../device-lock/wait-for.ts";
 import type { CallBook } from "../runner/call-book.ts";
-import type { Exchange } from "../runner/exchange.ts";
+import type { Exchange, LoadOutcome } from "../runner/exchange.ts";
 import type { Emit, RunnerInput } from "../runner/runner-messages.ts";
 import type { RankState } from "./rank-state.ts";
 import type { RankTable } from "./rank-table.ts";
@@ -85,7 +85,7 @@ export class Processes {
 
   connected(rank: RankState): void {
     rank.recovery?.mark("reached", this.#nowMs);
-    if (rank.phase === "starting") rank.enter("loading", rank.sinceMs);
+    if (rank.phase === "starting") rank.enter("setting-up", rank.sinceMs);
   }
 
   seekPlaces(): void {
@@ -113,13 +113,64 @@ export class Processes {
     this.#launch(rank);
   }
 
-  /** A process is set up, with its saved state: it gets its replayed calls before any work. */
-  ready(rank: RankState, memoryBytes: number): void {
-    if (rank.phase === "starting") rank.enter("loading", rank.sinceMs);
-    if (rank.phase !== "loading") return;
+  /** A process is set up: it loads, where its class does, with its fellow ranks that come up. */
+  ready(rank: RankState, memoryBytes: number, loads: boolean): void {
+    if (rank.phase === "starting") rank.enter("setting-up", rank.sinceMs);
+    if (rank.phase !== "setting-up") return;
     rank.recovery?.mark("ready", this.#nowMs);
     rank.memoryBytes = memoryBytes;
-    this.#exchange.reportMemory(rank.worker, memoryBytes);
+    this.#exchange.reportMemory(rank.worker, loads && memoryBytes === 0 ? undefined : memoryBytes);
+    if (!loads) {
+      this.#prepared(rank);
+      return;
+    }
+    rank.enter("loading"); // the wait for its devices has a limit of its own
+    this.#loadTogether(rank.component);
+  }
+
+  /** RK4: once the last one of a group that comes up is set up. */
+  #loadTogether(component: string): void {
+    const ranks = this.#ranks.of(component);
+    if (ranks.some(({ phase }) => phase === "placing" || phase === "starting" || phase === "setting-up")) return;
+    const loading = ranks.filter(({ phase, loadCall }) => phase === "loading" && loadCall === undefined);
+    if (loading.length === 0) return;
+    const sequence = this.#ports.nextSequence();
+    for (const rank of loading) rank.loadCall = `${sequence}/${rank.index}`;
+    this.#exchange.load(
+      sequence,
+      loading.map(({ worker, loadCall }) => ({ worker, call: loadCall as string })),
+    );
+  }
+
+  /** Its devices are its own, and its `load` runs. */
+  loads(rank: RankState): void {
+    if (rank.phase !== "loading") return;
+    rank.sinceMs = this.#nowMs;
+    this.#emit({ type: "wake", atMs: this.#nowMs + this.#ports.startTimeoutMs });
+  }
+
+  /** Those whose load is over, or was refused. */
+  settleLoads(): void {
+    for (let loads = this.#exchange.takeLoads(); loads.length > 0; loads = this.#exchange.takeLoads())
+      for (const each of loads) this.#settleLoad(each);
+  }
+
+  #settleLoad({ call, error }: LoadOutcome): void {
+    const rank = this.#ranks.all.find(({ loadCall }) => loadCall === call);
+    if (!rank) return;
+    this.#endLoad(rank);
+    if (error === undefined) this.#prepared(rank);
+    else this.#emit({ type: "end-process", ...rank.id, verdict: toErrorRecord(error) });
+  }
+
+  #endLoad(rank: RankState): void {
+    if (rank.loadCall === undefined) return;
+    this.#exchange.closeCall(rank.loadCall, { ok: true });
+    rank.loadCall = undefined;
+  }
+
+  /** Set up, loaded, and with its saved state: it gets its replayed calls before any work. */
+  #prepared(rank: RankState): void {
     const { replays } = this.#ranks.traitsOf(rank.component);
     const due = rank.incarnation === 0 ? [] : replays;
     rank.replays = due.flatMap((method) => {
@@ -130,7 +181,7 @@ export class Processes {
       this.#up(rank);
       return;
     }
-    rank.enter("replaying", rank.sinceMs);
+    rank.enter("replaying", rank.sinceMs ?? this.#nowMs);
     this.#replay(rank);
   }
 
@@ -210,6 +261,7 @@ export class Processes {
   discard(rank: RankState): void {
     for (const { call } of rank.replays) this.#exchange.closeCall(call, { ok: true });
     rank.replays = [];
+    this.#endLoad(rank);
     this.#emit({ type: "discard", ...rank.id });
     rank.incarnation++; // RK2
     rank.awaits = [];
@@ -240,7 +292,7 @@ export class Processes {
     const { startTimeoutMs } = this.#ports;
     for (const rank of this.#ranks.all) {
       const { phase, sinceMs, worker } = rank;
-      const isComing = phase === "starting" || phase === "loading" || phase === "replaying";
+      const isComing = phase === "starting" || phase === "setting-up" || phase === "loading" || phase === "replaying";
       if (!isComing || sinceMs === undefined || this.#nowMs - sinceMs < startTimeoutMs) continue;
       rank.sinceMs = undefined; // ended once, not at every tick until it is reaped
       const within = `within supervision.startTimeoutMs (${startTimeoutMs} ms)`;
@@ -252,7 +304,7 @@ export class Processes {
             }
           : {
               code: "worker.unresponsive",
-              message: `worker '${worker}' was not ready ${within}${this.#whyLate(worker)}`,
+              message: `worker '${worker}' was not ${phase === "loading" ? "loaded" : "ready"} ${within}${this.#whyLate(worker)}`,
             };
       this.#emit({ type: "end-process", ...rank.id, verdict });
     }

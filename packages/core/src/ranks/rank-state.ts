@@ -3,30 +3,41 @@
  * are under way on it.
  *
  * ```text
- *            node lost                 link      setup done      replays done
- *  placing ───────────▶ starting ───▶ loading ───▶ replaying ───▶ ready
- *     ▲   place found      │             │            │             │ the plan moves it
- *     │                    └─────────────┴─────┬──────┴─────────────┤
- *     │                                 process ended            draining
- *     └──────────────── restart ───────────── down ◀────────────────┘
+ *            node lost                 link         setup done     load done     replays done
+ *  placing ───────────▶ starting ───▶ setting-up ───▶ loading ───▶ replaying ───▶ ready
+ *     ▲   place found      │              │              │             │            │ the plan moves it
+ *     │                    └──────────────┴──────┬───────┴─────────────┴────────────┤
+ *     │                                   process ended                          draining
+ *     └──────────────── restart ─────────────── down ◀──────────────────────────────┘
  * ```
  *
  * - RK1 calls reach a process in the order in which they were made, also after a restart.
  * - RK2 what a process says that is not the rank's present incarnation changes nothing.
  * - RK3 a call settles once; the end of its process leaves it pending until the rank is ready again or the run fails.
+ * - RK4 the ranks of a group that come up together load together, once each of them is set up.
  */
 import type { RankPlacement } from "@treadle/contracts";
 import type { AwaitedMessage, Incarnation } from "../runner/runner-messages.ts";
 import type { RecoveryClock } from "./recovery.ts";
 
-export const rankPhases = ["down", "placing", "starting", "loading", "replaying", "ready", "draining"] as const;
+export const rankPhases = [
+  "down",
+  "placing",
+  "starting",
+  "setting-up",
+  "loading",
+  "replaying",
+  "ready",
+  "draining",
+] as const;
 export type RankPhase = (typeof rankPhases)[number];
 
 /** What may follow what. `down` follows everything: a process can end at any instant. */
 const successors: Readonly<Record<RankPhase, readonly RankPhase[]>> = {
   down: ["placing", "starting"],
   placing: ["starting", "down"],
-  starting: ["loading", "down"],
+  starting: ["setting-up", "down"],
+  "setting-up": ["loading", "replaying", "ready", "down"],
   loading: ["replaying", "ready", "down"],
   replaying: ["ready", "down"],
   ready: ["draining", "down"],
@@ -58,6 +69,8 @@ export class RankState {
   /** of the present process, when it replaces another */
   recovery: RecoveryClock | undefined;
   readonly pending = new Map<string, PendingCall>();
+  /** the call in which its present process gets its devices for its load */
+  loadCall: string | undefined;
   /** messages that its present process waits for */
   awaits: readonly AwaitedMessage[] = [];
   /** calls of earlier ones that its process must run before it is ready, the next one first */

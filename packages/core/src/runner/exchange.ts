@@ -10,6 +10,7 @@
  * - EX4 a request is answered once; what a call waited for when it started over is rejected.
  * - EX5 (L3) a worker knows the token of its first grant. When its devices were lent and came back under a new token,
  *   that first one still stands for them, as long as the call is the same and its process lives.
+ * - EX6 (L1) the ranks of a group that load for the first time get their devices together, and give them back loaded.
  */
 import { type KeptItem, TreadleError } from "@treadle/contracts";
 import { type CallOutcome, type ChannelEffect, type ChannelSnapshot, runnerName } from "../channel/channel-messages.ts";
@@ -22,6 +23,9 @@ import type { LockEffect, LockSnapshot } from "../device-lock/lock-messages.ts";
 import type { WaitEdge } from "../device-lock/wait-for.ts";
 import { channelWaits } from "../standstill.ts";
 import type { Answer, ChannelEnd, Emit, RunnerInput } from "./runner-messages.ts";
+
+/** What became of a load: its devices are granted, or refused with the reason. */
+export type LoadOutcome = { readonly call: string; readonly error: TreadleError | undefined };
 
 export type ExchangeOptions = {
   readonly lockTimeoutMs: number;
@@ -78,6 +82,9 @@ export class Exchange {
   readonly #kept = new KeptPayloads();
   /** channel to the workers that take from it, as of its latest stream */
   readonly #consumers = new Map<string, { stream: string; workers: Set<string> }>();
+  readonly #loads: LoadOutcome[] = [];
+  /** those of callers count upwards */
+  #lastOwnRequest = 0;
   #nowMs = 0;
 
   constructor(options: ExchangeOptions) {
@@ -123,7 +130,7 @@ export class Exchange {
     this.#lock.addWorker({ worker, devices, residentBytes: 0 });
   }
 
-  reportMemory(worker: string, residentBytes: number): void {
+  reportMemory(worker: string, residentBytes: number | undefined): void {
     this.#lock.reportMemory({ worker, residentBytes });
   }
 
@@ -254,6 +261,19 @@ export class Exchange {
     this.#waits(request, open, channel, "take");
   }
 
+  /**
+   * EX6: asks for the devices of workers that are to load for the first time, for all of them together. `takeLoads` says what
+   * became of each; the load is over when its call is closed.
+   */
+  load(sequence: number, loads: readonly { readonly call: string; readonly worker: string }[]): void {
+    for (const each of loads) this.openCall({ ...each, sequence, gang: `load-${sequence}`, ends: [] });
+    for (const { call, worker } of loads) this.acquire(--this.#lastOwnRequest, call, worker);
+  }
+
+  takeLoads(): readonly LoadOutcome[] {
+    return this.#loads.splice(0);
+  }
+
   acquire(request: number, call: string, worker: string): void {
     const open = this.#calls.get(call);
     const lock = open?.lock;
@@ -317,7 +337,8 @@ export class Exchange {
 
   /** Rejects every request that is open; used when the run ends. */
   fail(error: unknown): void {
-    for (const request of this.#requests.keys()) this.#options.emit({ type: "reject", request, error });
+    for (const request of this.#requests.keys())
+      if (request > 0) this.#options.emit({ type: "reject", request, error });
     this.#requests.clear();
   }
 
@@ -455,7 +476,13 @@ export class Exchange {
 
   #answer(request: number, outcome: Outcome, servedMs?: number): void {
     this.#requests.get(request)?.open.requests.delete(request);
+    const known = this.#requests.get(request);
     this.#requests.delete(request); // EX4
+    if (request < 0) {
+      const error = "error" in outcome ? (outcome.error as TreadleError) : undefined;
+      if (known && error?.disposition !== "cancelled") this.#loads.push({ call: known.open.call, error });
+      return;
+    }
     this.#options.emit(
       "answer" in outcome
         ? { type: "answer", request, answer: outcome.answer, ...(servedMs === undefined ? {} : { servedMs }) }

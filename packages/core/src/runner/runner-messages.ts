@@ -99,7 +99,8 @@ export type RunnerInput =
   // Processes.
   | ({ readonly type: "launched" | "connected" | "resized" | "offloaded" } & Incarnation)
   | ({ readonly type: "beat"; readonly busyMs: number; readonly stack?: string | undefined } & Incarnation)
-  | ({ readonly type: "ready"; readonly memoryBytes: number } & Incarnation)
+  /** it is set up; with `loads` it is loaded, under its lock, before it is ready for calls */
+  | ({ readonly type: "ready"; readonly memoryBytes: number; readonly loads?: boolean | undefined } & Incarnation)
   /** all messages of others that it has been waiting for */
   | ({ readonly type: "awaits"; readonly messages: readonly AwaitedMessage[] } & Incarnation)
   | ({ readonly type: "replayed"; readonly call: string; readonly failure?: ErrorRecord | undefined } & Incarnation)

@@ -125,6 +125,7 @@ export class RunnerState {
     this.#processes.nowMs = nowMs;
     this.#out = [];
     this.#dispatch(input);
+    this.#processes.settleLoads();
     if (this.#policyFailure !== undefined) this.#fail(this.#policyFailure); // when what it broke into is whole again
     this.#policyFailure = undefined;
     for (const sequence of this.#forgotten.splice(0)) this.#emit({ type: "forget", sequence });
@@ -302,7 +303,7 @@ export class RunnerState {
         this.#processes.connected(rank);
         return;
       case "ready":
-        this.#processes.ready(rank, input.memoryBytes);
+        this.#processes.ready(rank, input.memoryBytes, input.loads === true);
         return;
       case "awaits":
         rank.awaits = input.messages;
@@ -468,7 +469,9 @@ export class RunnerState {
 
   #swap(worker: string, swap: "onload" | "offload"): void {
     const rank = this.#ranks.get(worker);
-    if (rank) this.#emit({ type: swap, ...rank.id });
+    if (!rank) return;
+    if (swap === "onload") this.#processes.loads(rank);
+    this.#emit({ type: swap, ...rank.id });
   }
 
   // Changes of plan (RS3).

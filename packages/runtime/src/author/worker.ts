@@ -120,10 +120,17 @@ export abstract class Worker<C = unknown> {
   }
 
   /**
-   * Runs once before any call, on all ranks of the group at once: messages and collectives work in it. A class whose ranks
-   * meet here has `restart = "group"`, since a rank that starts alone would meet nobody.
+   * Runs once before any call, on all ranks of the group at once: messages and collectives work in it. It takes no memory
+   * on devices, which others may be using. A class whose ranks meet here or in `load` has `restart = "group"`, since a rank
+   * that starts alone would meet nobody.
    */
   async setup(): Promise<void> {}
+  /**
+   * Runs once after `setup`, under the device lock, which the ranks of the group that come up are granted together: where
+   * memory on devices is taken for the first time. `restore` follows. What `memoryBytes` says before is an estimate; where
+   * that is 0, nobody else is loaded meanwhile.
+   */
+  async load(): Promise<void> {}
   /** Runs once at an orderly end. */
   async teardown(): Promise<void> {}
   /** Brings the worker's memory back to its devices; returns before a lock is granted (L4). */

@@ -40,7 +40,7 @@ import { type ArgumentPorts, decodeArguments, holdReferences, passChannels } fro
 import { Messenger } from "../author/messenger.ts";
 import { checkCode, loadWorkerClass, packagesRoot } from "../author/module-loader.ts";
 import { readState, writeState } from "../author/state-file.ts";
-import { type AnyWorkerClass, methodNames, type Worker, type WorkerContext } from "../author/worker.ts";
+import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "../author/worker.ts";
 import { dialRunner } from "./dial-runner.ts";
 import { startWatchdog } from "./watchdog.ts";
 
@@ -113,8 +113,11 @@ class WorkerHost {
   #heldFor: string | undefined;
   /** since the last observed call; the runner asks for them between calls */
   #swaps = { onloadMs: 0, offloadMs: 0 };
+  /** what its first onload does, where its class loads */
+  #load: (() => Promise<void>) | undefined;
   readonly stopped: Promise<void>;
   #stop!: () => void;
+  #fail!: (error: TreadleError) => void;
 
   constructor(boot: WorkerBoot, runner: Peer, endpoint: Endpoint, log: Logger, tracer: Tracer) {
     this.#boot = boot;
@@ -135,9 +138,11 @@ class WorkerHost {
     this.#ready = new Promise((resolve) => {
       this.#isReady = resolve;
     });
-    this.stopped = new Promise((resolve) => {
+    this.stopped = new Promise((resolve, reject) => {
       this.#stop = resolve;
+      this.#fail = reject;
     });
+    this.stopped.catch(() => {}); // until the host awaits it
   }
 
   get #name(): string {
@@ -172,31 +177,54 @@ class WorkerHost {
     this.#runner.link.onClose(() => clearInterval(telemetry));
     const reachable: ReachableMessage = { addresses: [...this.#endpoint.addresses], pid: process.pid, route };
     await this.#runner.request("reachable", reachable); // WH7
+    let loads = false;
     let memoryBytes = 0;
     let from = "";
-    try {
-      this.#worker = new this.#class(context);
-      await this.#worker.setup();
+    const restore = async () => {
       const saved = statePath === undefined ? state : await readState(statePath);
       if (statePath !== undefined) from = ` from the state '${statePath}'`;
       if (saved !== undefined) await this.#worker.restore(saved);
       from = "";
+    };
+    try {
+      this.#worker = new this.#class(context);
+      loads = this.#worker.load !== Worker.prototype.load;
+      await this.#worker.setup();
+      if (!loads) await restore();
       memoryBytes = this.#worker.memoryBytes();
-      await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
+      if (!loads) await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
     } catch (cause) {
-      // A peer that it was to meet has died: it starts again, as that one does.
-      if (cause instanceof TreadleError && cause.disposition === "retryable") throw cause;
-      throw new TreadleError(
-        "worker.setup-failed",
-        `worker '${this.#name}' could not be set up${from}: ${(cause as Error).message}`,
-        {
-          cause,
-          origin: { worker: this.#name, node: boot.node },
-        },
-      );
+      throw this.#startFailure(cause, `could not be set up${from}`);
+    }
+    if (loads) {
+      this.#load = async () => {
+        this.#load = undefined;
+        await this.#worker.load();
+        await restore();
+      };
     }
     this.#isReady();
-    await this.#runner.request("ready", { memoryBytes });
+    await this.#runner.request("ready", { memoryBytes, loads });
+  }
+
+  #startFailure(cause: unknown, what: string): TreadleError {
+    // A peer that it was to meet has died: it starts again, as that one does.
+    if (cause instanceof TreadleError && cause.disposition === "retryable") return cause;
+    const message = `worker '${this.#name}' ${what}: ${(cause as Error).message}`;
+    const origin = { worker: this.#name, node: this.#boot.node };
+    return new TreadleError("worker.setup-failed", message, { cause, origin });
+  }
+
+  /** A failure ends the process with its reason, as one of the set-up does; nobody waits for an answer of it. */
+  async #loadFirst(load: () => Promise<void>): Promise<{ memoryBytes: number }> {
+    using _ = this.#tracer.span("load", "onload");
+    try {
+      await load();
+    } catch (cause) {
+      this.#fail(this.#startFailure(cause, "could not be loaded"));
+      await new Promise(() => {});
+    }
+    return { memoryBytes: this.#worker.memoryBytes() };
   }
 
   /** What any peer may ask of a worker. */
@@ -221,6 +249,7 @@ class WorkerHost {
   #serveRunner(): void {
     this.#answer(this.#runner, () => undefined);
     this.#runner.handle("onload", async () => {
+      if (this.#load) return this.#loadFirst(this.#load);
       using _ = this.#tracer.span("onload", "onload");
       const startedMs = performance.now();
       await this.#worker.onload();

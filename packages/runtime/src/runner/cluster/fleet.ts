@@ -256,9 +256,9 @@ export class Fleet {
     peer.handle("reachable", (at) => {
       if (end.incarnation === Number(incarnation)) end.reached(peer, at);
     });
-    peer.handle("ready", ({ memoryBytes }) => {
+    peer.handle("ready", ({ memoryBytes, loads }) => {
       if (end.incarnation !== Number(incarnation)) return;
-      loop.feed({ type: "ready", worker, incarnation: end.incarnation, memoryBytes });
+      loop.feed({ type: "ready", worker, incarnation: end.incarnation, memoryBytes, loads });
     });
     serve(peer, end, components.get(worker.slice(0, worker.lastIndexOf("/"))) as Component);
   }

@@ -1,0 +1,48 @@
+import { join } from "node:path";
+import { afterEach, expect, test } from "vitest";
+import { startCluster, type TestCluster } from "../support/cluster.ts";
+import { type EmulatedConfig, EmulatedWorker } from "../support/workers/emulated.ts";
+
+const MiB = 2 ** 20;
+let world: TestCluster;
+afterEach(() => world.close());
+
+/** Two components on one device of 100 MiB, which refuses what does not fit. */
+async function launch(config: Partial<EmulatedConfig>) {
+  world = await startCluster({
+    cluster: { devices: 1, memoryPerDeviceMiB: 100 },
+    placement: { mode: "temporal" },
+  });
+  const device = join(world.folder, "gpu-0");
+  const all = { device, deviceBytes: 100 * MiB, residentBytes: 80 * MiB, ...config };
+  const one = (name: string) => world.cluster.launch(EmulatedWorker, all, { name, ranks: { fixed: 1 } });
+  return { rollout: await one("rollout"), actor: await one("actor") };
+}
+
+test("L1, L4: two workers of which one fits load one after the other, and then take turns", async () => {
+  const { rollout, actor } = await launch({});
+  for (let round = 0; round < 2; round++) {
+    await rollout.work();
+    await actor.work();
+  }
+  expect(await rollout.work().first()).toEqual(["load", "offload", "onload", "offload", "onload"]);
+});
+
+test("L4: two that fit together load once, and stay once their sizes are known", async () => {
+  const { rollout, actor } = await launch({ residentBytes: 40 * MiB });
+  for (let round = 0; round < 2; round++) {
+    await rollout.work();
+    await actor.work();
+  }
+  const swaps = [await rollout.work().first(), await actor.work().first()];
+  expect(swaps.sort()).toEqual([["load"], ["load", "offload", "onload"]]); // one left for the other, whose size nobody knew
+});
+
+test("S1: a load that throws fails the run with its cause, once", async () => {
+  const { rollout } = await launch({ fails: "no weights here" });
+  await expect(Promise.resolve(rollout.work())).rejects.toMatchObject({
+    code: "worker.setup-failed",
+    message: expect.stringMatching(/'(rollout|actor)\/0' could not be loaded: no weights here/),
+  });
+  expect(world.events.filter(({ type }) => type === "worker-died")).toHaveLength(1);
+});
