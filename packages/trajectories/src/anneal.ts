@@ -1,5 +1,6 @@
 import type { Allocated, Allocation, DegreeOption } from "./allocation.ts";
 import { placeExact } from "./place.ts";
+import { seededRandom } from "./random.ts";
 
 /** Heddle Alg. 2's α and ε; the threshold is relative to the initial makespan, since the temperature starts there. */
 const coolingRate = 0.98;
@@ -79,16 +80,4 @@ export function anneal({ sorted, options, gpus, factor }: Allocation, seed: numb
     if (current.makespan < best.makespan) best = current;
   }
   return { ...best, probes, evaluations };
-}
-
-/** Uniform in [0, 1); a 32-bit counter put through an integer hash, so that any seed will do. */
-function seededRandom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x9e3779b9) >>> 0;
-    let mixed = state;
-    mixed = Math.imul(mixed ^ (mixed >>> 16), 0x21f0aaad);
-    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
-    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
-  };
 }

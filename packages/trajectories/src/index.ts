@@ -7,9 +7,17 @@ export { type AllocateAnswer, AllocateProblem, allocateMethods, solveAllocate } 
 export { Interference, interferenceFactor } from "./interference.ts";
 export { descendingOrder } from "./lengths.ts";
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
+export {
+  evaluatePredictor,
+  type PredictorReport,
+  type PredictorRow,
+  type RecordedEpisode,
+} from "./predict/evaluate.ts";
+export { type EpisodePrediction, EpisodePredictor, type EpisodeStart, PredictorState } from "./predict/predictor.ts";
 export type { RolloutAnswer } from "./rollout/outcome.ts";
 export { RolloutProblem } from "./rollout/problem.ts";
 export { rolloutMethods, solveRollout } from "./rollout/solve.ts";
+export { type DrawnWorkload, drawEpisodes, type WorkloadShape, workloadNames, workloadShapes } from "./workload.ts";
 
 /** What `treadle solve` offers from this package, by name. */
 export const problems = {

@@ -1,0 +1,235 @@
+/**
+ * Says before each turn of an episode how many tokens and seconds of tools are still to come, and learns from what came.
+ * A pure state machine: others tell it what episodes do. What is asked and what becomes of it meet when a step is
+ * learned; until then finished samples of a group tell of those which run.
+ *
+ * - PG1 a prediction is judged before its outcome is learned, so errors are those of data that came later
+ * - PG2 where the learned model was not better than prompt history, the answer is that of prompt history
+ * - PG3 an episode that is not finished counts as at least what it has
+ */
+import { readProblem, TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { Calibration, CalibrationState, emptyCalibration } from "./calibration.ts";
+import { emptyModels, type ModelName, Models, ModelsState, modelNames, type Sample } from "./models.ts";
+import { type Progress, type Quantity, quantities, stageOf, Turn } from "./progress.ts";
+import { emptyPromptModel, type LogNormal } from "./prompt-model.ts";
+
+const Learned = z.strictObject({
+  models: ModelsState,
+  calibration: z.record(z.enum(modelNames), CalibrationState),
+});
+
+/** What it has learned, as JSON. Episodes under way are not part of it. */
+export const PredictorState = z.strictObject({
+  version: z.literal(1),
+  tokens: Learned,
+  toolSeconds: Learned,
+});
+export type PredictorState = z.infer<typeof PredictorState>;
+
+/** What is still to come: log(1 + x) is normal with these; the median of x is `expm1(logMean)`. */
+export type Estimate = LogNormal & {
+  readonly from: ModelName;
+  /** what each model says, with its own log-sd */
+  readonly models: Readonly<Record<ModelName, LogNormal>>;
+};
+export type EpisodePrediction = Readonly<Record<Quantity, Estimate>>;
+
+export type EpisodeStart = {
+  readonly prompt: string;
+  /** samples of one prompt in one step */
+  readonly group: string;
+  readonly contextTokens: number;
+};
+
+type Asked = Omit<Sample, "logRest"> & { readonly centers: Readonly<Record<ModelName, number>>; isBounded: boolean };
+
+type Episode = EpisodeStart & {
+  state: "running" | "finished" | "cut";
+  turns: number;
+  failures: number;
+  last: Turn | undefined;
+  readonly spent: Record<Quantity, number>;
+  /** by quantity, one a turn that was asked about */
+  readonly asked: Readonly<Record<Quantity, Asked[]>>;
+};
+
+/** Errors larger than this many log-sds teach no more than one of that size. */
+const believedSds = 3;
+
+export class EpisodePredictor {
+  readonly #learned: Readonly<Record<Quantity, QuantityPredictor>>;
+  readonly #episodes = new Map<string, Episode>();
+  readonly #groups = new Map<string, Set<Episode>>();
+
+  /** `state` is checked. Throws `problem.invalid` when it is of another version or shape. */
+  constructor(state?: unknown) {
+    const read = state === undefined ? undefined : readProblem(PredictorState, state);
+    this.#learned = {
+      tokens: new QuantityPredictor(read?.tokens),
+      toolSeconds: new QuantityPredictor(read?.toolSeconds),
+    };
+  }
+
+  get state(): PredictorState {
+    return { version: 1, tokens: this.#learned.tokens.state, toolSeconds: this.#learned.toolSeconds.state };
+  }
+
+  begin(id: string, start: EpisodeStart): void {
+    if (this.#episodes.has(id)) throw new TreadleError("problem.invalid", `episode '${id}' has begun already`);
+    const episode: Episode = {
+      ...start,
+      state: "running",
+      turns: 0,
+      failures: 0,
+      last: undefined,
+      spent: { tokens: 0, toolSeconds: 0 },
+      asked: { tokens: [], toolSeconds: [] },
+    };
+    this.#episodes.set(id, episode);
+    const group = this.#groups.get(start.group);
+    if (group) group.add(episode);
+    else this.#groups.set(start.group, new Set([episode]));
+  }
+
+  /** A turn and the tool that it called are over. */
+  turnEnded(id: string, stated: z.input<typeof Turn>): void {
+    const turn = readProblem(Turn, stated);
+    const episode = this.#running(id);
+    episode.turns++;
+    episode.failures += turn.hasToolFailed ? 1 : 0;
+    episode.last = turn;
+    for (const quantity of quantities) episode.spent[quantity] += turn[quantity];
+  }
+
+  ended(id: string): void {
+    this.#running(id).state = "finished";
+  }
+
+  /** The episode goes on no more, though it was not finished: PG3. */
+  cut(id: string): void {
+    this.#running(id).state = "cut";
+  }
+
+  /** What the episode has still to come, as of now. */
+  predict(id: string): EpisodePrediction {
+    const episode = this.#running(id);
+    return { tokens: this.#ask(episode, "tokens"), toolSeconds: this.#ask(episode, "toolSeconds") };
+  }
+
+  /** Learns what became of the episodes since the last time; those which are over are forgotten. Once a step. */
+  learn(): void {
+    const episodes = [...this.#episodes.values()];
+    for (const quantity of quantities) this.#learned[quantity].learn(quantity, episodes);
+    for (const [id, episode] of this.#episodes) {
+      if (episode.state === "running") continue;
+      this.#episodes.delete(id);
+      const group = this.#groups.get(episode.group)!;
+      group.delete(episode);
+      if (group.size === 0) this.#groups.delete(episode.group);
+    }
+  }
+
+  #running(id: string): Episode {
+    const episode = this.#episodes.get(id);
+    if (episode?.state === "running") return episode;
+    const why = episode === undefined ? "has not begun" : "is over";
+    throw new TreadleError("problem.invalid", `episode '${id}' ${why}; call begin with an id of its own first`);
+  }
+
+  #ask(episode: Episode, quantity: Quantity): Estimate {
+    const [finished, running]: [number[], number[]] = [[], []];
+    for (const other of this.#groups.get(episode.group)!) {
+      if (other === episode) continue;
+      (other.state === "finished" ? finished : running).push(other.spent[quantity]);
+    }
+    const { prompt, contextTokens, turns, spent, failures, last } = episode;
+    return this.#learned[quantity].ask(episode.asked[quantity], {
+      prompt,
+      contextTokens,
+      turns,
+      spent: spent[quantity],
+      generatedTokens: spent.tokens,
+      toolSeconds: spent.toolSeconds,
+      numFailures: failures,
+      last,
+      siblings: { finished, running },
+    });
+  }
+}
+
+class QuantityPredictor {
+  readonly #models: Models;
+  readonly #calibration: Readonly<Record<ModelName, Calibration>>;
+
+  constructor(state?: z.infer<typeof Learned>) {
+    this.#models = new Models(state?.models ?? emptyModels(emptyPromptModel));
+    this.#calibration = byModel((name) => new Calibration(state?.calibration[name] ?? emptyCalibration));
+  }
+
+  get state(): z.infer<typeof Learned> {
+    return { models: this.#models.state, calibration: byModel((name) => this.#calibration[name].state) };
+  }
+
+  ask(asked: Asked[], progress: Progress): Estimate {
+    const { centers, base, features } = this.#models.ask(progress);
+    // The last answer before a turn is the one that is judged.
+    if (asked.at(-1)?.progress.turns === progress.turns) asked.pop();
+    asked.push({ progress, centers, base, features, isBounded: false });
+    const stage = stageOf(progress.turns);
+    const models = byModel((name) => ({
+      logMean: Math.max(0, centers[name]),
+      logSd: this.#calibration[name].logSd(stage),
+    }));
+    const from = this.#better(stage);
+    return { ...models[from], from, models };
+  }
+
+  learn(quantity: Quantity, episodes: readonly Episode[]): void {
+    const totals = new Map<string, number[]>();
+    const outcomes: (Sample & { readonly centers: Asked["centers"] })[] = [];
+    const bounds: Sample[] = [];
+    for (const { state, prompt, spent, asked } of episodes) {
+      if (state === "finished") {
+        const others = totals.get(prompt);
+        if (others) others.push(spent[quantity]);
+        else totals.set(prompt, [spent[quantity]]);
+      }
+      for (const each of asked[quantity]) {
+        const sample = { ...each, logRest: Math.log1p(Math.max(0, spent[quantity] - each.progress.spent)) };
+        if (state === "finished") outcomes.push(sample);
+        else if (!each.isBounded) {
+          each.isBounded = true;
+          bounds.push(sample);
+        }
+      }
+    }
+    // PG1 all errors are of what was said before
+    for (const { progress, centers, logRest } of this.#models.isEmpty ? [] : outcomes) {
+      for (const name of modelNames) {
+        this.#calibration[name].learn(stageOf(progress.turns), logRest - Math.max(0, centers[name]));
+      }
+    }
+    const clipOf = ({ progress }: Sample) => believedSds * this.#calibration.learned.logSd(stageOf(progress.turns));
+    for (const sample of outcomes) this.#models.learn(sample, clipOf(sample));
+    for (const sample of bounds) this.#models.learnAtLeast(sample, clipOf(sample));
+    this.#models.learnTotals(totals);
+  }
+
+  /** PG2 */
+  #better(stage: number): ModelName {
+    const [learned, history] = [this.#calibration.learned, this.#calibration["prompt-history"]].map((each) =>
+      each.rootMeanSquare(stage),
+    );
+    return learned !== undefined && history !== undefined && learned < history ? "learned" : "prompt-history";
+  }
+}
+
+function byModel<T>(of: (name: ModelName) => T): Record<ModelName, T> {
+  return {
+    learned: of("learned"),
+    "prompt-history": of("prompt-history"),
+    "tokens-so-far": of("tokens-so-far"),
+    constant: of("constant"),
+  };
+}
