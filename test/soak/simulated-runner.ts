@@ -549,9 +549,10 @@ export class SimulatedRunner {
       return;
     }
     const { holds, waiting } = this.#state.lockSnapshot();
-    // A process that comes back last repeats calls that nobody waits for.
-    const isReplaying = ({ worker }: { readonly worker: string }) => this.#state.rank(worker)?.phase === "replaying";
-    if (![...holds, ...waiting].every(isReplaying))
+    // A process that comes back last loads, and repeats calls that nobody waits for.
+    const isComing = ({ worker }: { readonly worker: string }) =>
+      ["loading", "replaying"].includes(this.#state.rank(worker)?.phase ?? "");
+    if (![...holds, ...waiting].every(isComing))
       throw new BrokenInvariant(`L3: a lock is stuck at the end: ${JSON.stringify({ holds, waiting })}`);
     const left = this.#state.channels.filter(({ depth }) => depth > 0);
     if (left.length > 0)
