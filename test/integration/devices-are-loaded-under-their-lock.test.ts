@@ -1,7 +1,8 @@
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
-import { startCluster, type TestCluster } from "../support/cluster.ts";
+import { startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { type EmulatedConfig, EmulatedWorker } from "../support/workers/emulated.ts";
+import { Numbers } from "../support/workers/probe.ts";
 
 const MiB = 2 ** 20;
 let world: TestCluster;
@@ -45,4 +46,31 @@ test("S1: a load that throws fails the run with its cause, once", async () => {
     message: expect.stringMatching(/'(rollout|actor)\/0' could not be loaded: no weights here/),
   });
   expect(world.events.filter(({ type }) => type === "worker-died")).toHaveLength(1);
+});
+
+test("EX3: a call that waits while its engine decodes lends its devices only when the engine is idle", async () => {
+  const { rollout, actor } = await launch({ tokens: 40 });
+  const [begun, prompts] = [world.cluster.channel("begun", Numbers), world.cluster.channel("prompts", Numbers)];
+  const decoding = rollout.decodeAndTake(begun.sink, prompts.source);
+  await begun.take({ items: 1 });
+  // Its engine refuses to be released while it decodes, which would fail this call.
+  await actor.work();
+  await prompts.put(2, 3);
+  expect(await decoding.first()).toEqual({ decoded: 3, swaps: ["offload", "onload"] });
+});
+
+test("EX3: with lend 'never' a call keeps its devices while it waits", async () => {
+  const { rollout, actor } = await launch({});
+  const [begun, prompts] = [world.cluster.channel("begun", Numbers), world.cluster.channel("prompts", Numbers)];
+  const ends: string[] = [];
+  const decoding = rollout.decodeAndTake(begun.sink, prompts.source, "never").first();
+  await begun.take({ items: 1 });
+  const working = actor.work().first();
+  const both = [decoding.then(() => ends.push("rollout")), working.then(() => ends.push("actor"))];
+  await until(() => world.cluster.loop.state.standstill().text.includes("'actor/0' waits for"), "the actor to wait");
+  expect(ends).toEqual([]);
+  await prompts.put(2, 3);
+  expect(await decoding).toEqual({ decoded: 3, swaps: [] });
+  await Promise.all(both);
+  expect(ends).toEqual(["rollout", "actor"]);
 });

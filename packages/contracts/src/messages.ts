@@ -190,7 +190,13 @@ export const PackedItems = ItemBlock.extend({
 });
 export type PackedItems = z.infer<typeof PackedItems>;
 
-export const PutRequest = z.object({ channel: z.string(), call: z.string(), items: PackedItems });
+export const PutRequest = z.object({
+  channel: z.string(),
+  call: z.string(),
+  items: PackedItems,
+  /** the call keeps its devices while this waits, until it says otherwise (`lock.lend`) */
+  keeps: z.boolean().optional(),
+});
 export type PutRequest = z.infer<typeof PutRequest>;
 export const TakeRequest = z.object({
   channel: z.string(),
@@ -202,6 +208,8 @@ export const TakeRequest = z.object({
   key: z.string().optional(),
   /** acknowledges everything this call holds, and commits what it has put, before taking */
   acknowledge: z.boolean(),
+  /** as of a put */
+  keeps: z.boolean().optional(),
 });
 // Without `maxItems` and `maxWeight` a take waits for the end of the stream and gets this consumer's share of it.
 export type TakeRequest = z.infer<typeof TakeRequest>;
@@ -224,4 +232,6 @@ export const ReadKeptRequest = z.object({ segment: z.string(), sizeBytes: z.int(
 export const ReadKeptReply = bytes;
 export const LockRequest = z.object({ call: z.string() });
 export const LockReply = z.object({ token: z.int().positive() });
+/** `numAnswered`: the puts and takes of the call that had been answered when its worker said so. */
+export const LendMessage = z.object({ call: z.string(), numAnswered: z.int().nonnegative() });
 export const UnlockRequest = z.object({ call: z.string(), token: z.int().positive() });

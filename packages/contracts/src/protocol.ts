@@ -32,6 +32,7 @@ import {
   isPlainReply,
   KeepReply,
   KeepRequest,
+  LendMessage,
   LockReply,
   LockRequest,
   MessageEnvelope,
@@ -204,6 +205,12 @@ export const runProtocol = {
     means: "the devices of the rank; answered with the fencing token of the grant",
     request: LockRequest,
     reply: LockReply,
+  },
+  "lock.lend": {
+    from: ["worker"],
+    to: "runner",
+    means: "its engine is idle: the call lends its devices while it waits",
+    request: LendMessage,
   },
   "lock.release": {
     from: ["worker"],

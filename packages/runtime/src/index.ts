@@ -4,7 +4,7 @@ export type { PickFunction, PickItem, PickTake, PolicyName } from "@treadle/core
 export type { Logger, Tracer } from "@treadle/observe";
 export type { BatchOptions, Channel, ChannelOptions, Sink, Source, WeightField } from "./author/channel/channel.ts";
 export type { Cluster, LaunchOptions } from "./author/cluster.ts";
-export type { DeviceLock } from "./author/device-lock.ts";
+export type { DeviceLock, LockOptions } from "./author/device-lock.ts";
 export type { GroupMethods, WorkerGroup } from "./author/group/group.ts";
 export { CallHandle, type Reduction } from "./author/group/handle.ts";
 export type { Messenger } from "./author/messenger.ts";

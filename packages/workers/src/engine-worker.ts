@@ -6,6 +6,9 @@ import { Worker } from "@treadle/runtime";
 export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   protected engine!: E;
 
+  override idle(): Promise<void> | undefined {
+    return this.engine.idle();
+  }
   override memoryBytes(): number {
     return this.engine.memory().residentBytes;
   }

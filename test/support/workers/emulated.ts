@@ -1,12 +1,14 @@
 /** A worker around an emulated engine on a device whose memory is enforced over processes. */
 import { EmulatedDevice, EmulatedEngine } from "@treadle/engines";
-import { Worker } from "@treadle/runtime";
+import { type Sink, type Source, Worker } from "@treadle/runtime";
 
 export type EmulatedConfig = {
   /** the file by which processes share the device */
   readonly device: string;
   readonly deviceBytes: number;
   readonly residentBytes: number;
+  /** that a response has; each takes 20 ms */
+  readonly tokens?: number;
   readonly fails?: string;
 };
 
@@ -19,11 +21,14 @@ export class EmulatedWorker extends Worker<EmulatedConfig> {
 
   override async load(): Promise<void> {
     this.swaps.push("load");
-    const { device, deviceBytes, residentBytes, fails } = this.config;
+    const { device, deviceBytes, residentBytes, tokens = 1, fails } = this.config;
     if (fails !== undefined) throw new Error(fails);
     const devices = [new EmulatedDevice({ name: "gpu:0", capacityBytes: deviceBytes, path: device })];
     const component = `${this.component}/${this.rank}`;
-    this.#engine = EmulatedEngine.create({ residentBytes }, { devices, component });
+    this.#engine = EmulatedEngine.create(
+      { residentBytes, decode: { baseSeconds: 0.02 }, response: { medianTokens: tokens } },
+      { devices, component },
+    );
   }
   override memoryBytes(): number {
     return this.#engine?.memory().residentBytes ?? 0;
@@ -37,10 +42,30 @@ export class EmulatedWorker extends Worker<EmulatedConfig> {
     await this.#engine?.release();
   }
 
+  override idle(): Promise<void> | undefined {
+    return this.#engine?.idle();
+  }
+
   /** Uses its devices, which throws when it is not loaded. */
   async work(): Promise<string[]> {
     await using _ = await this.devices.lock();
     await this.#engine?.generate([Int32Array.of(1)], sampling);
     return this.swaps;
+  }
+
+  /** Begins to decode, says so, and takes what it decodes next meanwhile, as continuous batching does. */
+  async decodeAndTake(
+    begun: Sink<number>,
+    source: Source<number>,
+    lend?: "idle" | "never",
+  ): Promise<{ decoded: number; swaps: string[] }> {
+    await using _ = await this.devices.lock({ lend });
+    const numSwaps = this.swaps.length;
+    const decode = (item: number) => this.#engine?.generate([Int32Array.of(item)], sampling);
+    const running = [decode(1)];
+    await begun.put(1);
+    for await (const item of source) running.push(decode(item));
+    await Promise.all(running);
+    return { decoded: running.length, swaps: this.swaps.slice(numSwaps) };
   }
 }

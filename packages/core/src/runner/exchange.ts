@@ -6,7 +6,8 @@
  *
  * - EX1 a call's ends and its place in the lock's order are registered before its callee runs.
  * - EX2 (C6) before a call's next take, what it holds is acknowledged and what it put is committed, on all its channels.
- * - EX3 (L2) a call that begins to wait for data or credit lends its devices, and goes on only when it has them again.
+ * - EX3 (L2) a call that begins to wait for data or credit lends its devices, and goes on only when it has them again. One
+ *   whose engine computes meanwhile keeps them until it says that the engine is idle, and is still as it was when it said so.
  * - EX4 a request is answered once; what a call waited for when it started over is rejected.
  * - EX5 (L3) a worker knows the token of its first grant. When its devices were lent and came back under a new token,
  *   that first one still stands for them, as long as the call is the same and its process lives.
@@ -48,6 +49,8 @@ type OpenCall = {
   readonly lock: LockPart | undefined;
   /** those that wait */
   readonly requests: Set<number>;
+  /** puts and takes, since it began */
+  numAnswered: number;
 };
 
 type LockPart = {
@@ -64,6 +67,8 @@ type Outcome = { readonly answer: Answer } | { readonly error: unknown };
 type Request = {
   readonly open: OpenCall;
   readonly on: "put" | "take" | "acquire";
+  /** its call keeps its devices meanwhile */
+  readonly keeps: boolean;
   /** it was not answered at once */
   hasWaited: boolean;
   /** set while the call waits for the devices that it lent */
@@ -144,13 +149,14 @@ export class Exchange {
   }): void {
     const { call, worker, sequence, gang, ends } = input;
     const lock = { sequence, gang, isOrdered: false, firstToken: undefined, token: undefined, isLent: false };
-    this.#open({ call, worker, ends, holds: false, lock, requests: new Set() });
+    this.#open({ call, worker, ends, holds: false, lock, requests: new Set(), numAnswered: 0 });
   }
 
   /** A put or a take of the workflow itself. */
   openOwn(call: string, end: ChannelEnd): void {
     this.#channel(end.channel);
-    this.#open({ call, worker: runnerName, ends: [end], holds: false, lock: undefined, requests: new Set() });
+    const own = { call, worker: runnerName, holds: false, lock: undefined };
+    this.#open({ ...own, ends: [end], requests: new Set(), numAnswered: 0 });
   }
 
   #open(open: OpenCall): void {
@@ -204,6 +210,7 @@ export class Exchange {
       again.push(open);
       open.worker = worker;
       open.holds = false;
+      open.numAnswered = 0;
       for (const on of ["take", "put", "acquire"] as const) this.#callOff(open, on); // EX4
       for (const end of open.ends) {
         this.#sharesOf(end).startOver(call);
@@ -222,12 +229,12 @@ export class Exchange {
     }
   }
 
-  put({ request, call, channel, items, kept }: Extract<RunnerInput, { type: "put" }>): void {
+  put({ request, call, channel, items, kept, keeps }: Extract<RunnerInput, { type: "put" }>): void {
     const open = this.#requireCall(call, channel);
     const state = this.#channel(channel);
     for (const item of kept ?? []) this.#kept.entered(item as KeptItem, open.worker);
     this.#options.onProgress();
-    this.#asks(request, open, "put");
+    this.#asks(request, open, "put", keeps);
     const fromCaller = open.lock === undefined;
     const nowMs = this.#nowMs;
     this.#applyChannel(state.put({ call, put: request, items, staged: open.holds, fromCaller, nowMs }));
@@ -250,7 +257,7 @@ export class Exchange {
         `'${open.worker}' takes from channel '${channel}', which was passed to it as a sink; pass '.source'`,
       );
     }
-    this.#asks(request, open, "take");
+    this.#asks(request, open, "take", input.keeps);
     if (maxItems === undefined && maxWeight === undefined) {
       this.#sharesOf(end).ask({ take: request, call });
       this.#serveShares(end, state.isFull(end.stream));
@@ -286,6 +293,15 @@ export class Exchange {
     if (!lock.isOrdered) this.#order(open, lock);
     this.#asks(request, open, "acquire");
     this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs }));
+  }
+
+  /** EX3: an answer that was on its way may have set the engine to work again, whose worker then says so anew. */
+  lend(call: string, worker: string, numAnswered: number): void {
+    const open = this.#calls.get(call);
+    if (!open?.lock || open.worker !== worker || open.numAnswered !== numAnswered) return;
+    const waiting = [...open.requests].map((id) => this.#requests.get(id));
+    if (waiting.some((request) => request?.keeps && request.hasWaited && request.outcome === undefined))
+      this.#lend(open.lock);
   }
 
   /** Throws `lock.stale-token` for a grant that has been revoked (L3, EX5). */
@@ -469,14 +485,15 @@ export class Exchange {
     this.#applyLock(this.#lock.reclaim({ request: id, call, nowMs: this.#nowMs }));
   }
 
-  #asks(request: number, open: OpenCall, on: Request["on"]): void {
-    this.#requests.set(request, { open, on, hasWaited: false, outcome: undefined });
+  #asks(request: number, open: OpenCall, on: Request["on"], keeps = false): void {
+    this.#requests.set(request, { open, on, keeps, hasWaited: false, outcome: undefined });
     open.requests.add(request);
   }
 
   #answer(request: number, outcome: Outcome, servedMs?: number): void {
     this.#requests.get(request)?.open.requests.delete(request);
     const known = this.#requests.get(request);
+    if (known && known.on !== "acquire") known.open.numAnswered++;
     this.#requests.delete(request); // EX4
     if (request < 0) {
       const error = "error" in outcome ? (outcome.error as TreadleError) : undefined;
@@ -499,13 +516,16 @@ export class Exchange {
     const role = on === "take" ? "source" : "sink";
     const end = ends.find((each) => each.channel === channel && each.role === role);
     if (lock === undefined || end === undefined) return;
-    if (lock.token !== undefined && !lock.isLent) {
-      lock.isLent = true;
-      this.#applyLock(this.#lock.lend({ token: lock.token }));
-    }
+    if (!request.keeps) this.#lend(lock);
     // What was lent may have let somebody answer the request already.
     if (!this.#requests.has(id) || request.outcome !== undefined) return;
     this.#applyLock(this.#lock.park({ call, stream: { channel, stream: end.stream }, on }));
+  }
+
+  #lend(lock: LockPart): void {
+    if (lock.token === undefined || lock.isLent) return;
+    lock.isLent = true;
+    this.#applyLock(this.#lock.lend({ token: lock.token }));
   }
 
   /** What a call waited for when it started over or ended is never answered otherwise. */

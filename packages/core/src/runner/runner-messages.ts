@@ -73,6 +73,8 @@ export type RunnerInput =
       readonly channel: string;
       readonly items: ItemList;
       readonly kept?: readonly KeptItem[] | undefined;
+      /** the call does not lend its devices while this waits, before `lend` */
+      readonly keeps?: boolean | undefined;
     }
   | {
       readonly type: "take";
@@ -86,7 +88,11 @@ export type RunnerInput =
       readonly maxWeight?: number | undefined;
       readonly minItems?: number | undefined;
       readonly key?: string | undefined;
+      /** as of a put */
+      readonly keeps?: boolean | undefined;
     }
+  /** nothing computes on its devices: a call that waits lends them, unless it has been answered anything since */
+  | { readonly type: "lend"; readonly from: Incarnation; readonly call: string; readonly numAnswered: number }
   | { readonly type: "acquire"; readonly request: number; readonly from: Incarnation; readonly call: string }
   | {
       readonly type: "release";

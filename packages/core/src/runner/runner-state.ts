@@ -212,6 +212,9 @@ export class RunnerState {
           this.#emit({ type: "answer", request: input.request, answer: { type: "done" } });
         });
         return;
+      case "lend":
+        if (this.#ranks.present(input.from)) this.#exchange.lend(input.call, input.from.worker, input.numAnswered);
+        return;
       case "read":
         this.#exchange.read(input.worker, input.segments);
         return;

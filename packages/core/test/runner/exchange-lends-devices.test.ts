@@ -189,3 +189,66 @@ test("L5: a wait that is too long is refused when time is told, and everybody wh
   await ended.answer;
   expect(ended.seen.error).toBe(over);
 });
+
+test("EX3: a call whose engine computes keeps its devices while it waits, until it says that the engine is idle", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  const call = open("a", [end("x", "source")]);
+  world.open("runner:x:1", "runner", [end("x", "sink")]);
+  await acquire("a", call).answer;
+  const other = open("b");
+  const next = acquire("b", other);
+  let got: unknown;
+  const taking = world.take(call, "x", 1, true, true).then((items) => (got = items));
+  await turns();
+  expect(next.seen).toEqual({});
+  world.exchange.lend(call, "b", 0); // nobody else says it for it
+  world.exchange.lend(call, "a", 1); // it has been answered since, or so it would seem
+  await turns();
+  expect(next.seen).toEqual({});
+  world.exchange.lend(call, "a", 0);
+  await next.answer;
+  await world.put("runner:x:1", "x", 1);
+  await turns();
+  expect(got).toBeUndefined();
+  world.release(other, "b", next.seen.token as number);
+  await taking;
+  expect(got).toEqual([1]);
+  expect(world.moves).toEqual(["+a", "-a", "+b", "-b", "+a"]);
+});
+
+test("EX3: what was said of an idle engine counts no more once an answer may have set it to work", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  const call = open("a", [end("x", "source")]);
+  world.open("runner:x:1", "runner", [end("x", "sink")]);
+  await acquire("a", call).answer;
+  const next = acquire("b", open("b"));
+  const first = world.take(call, "x", 1, true, true);
+  const second = world.take(call, "x", 1, false, true);
+  await world.put("runner:x:1", "x", 1);
+  expect(await first).toEqual([1]);
+  world.exchange.lend(call, "a", 0); // sent before the answer came
+  await turns();
+  expect(next.seen).toEqual({});
+  world.exchange.lend(call, "a", 1);
+  await next.answer;
+  expect(next.seen.token).toBeDefined();
+  world.close("runner:x:1");
+  second.catch(() => {});
+});
+
+test("L5: a call that keeps its devices while it waits for one that needs them is named as what it is, a deadlock", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 }, { lockTimeoutMs: 100 });
+  const producing = open("b", [end("x", "sink")]);
+  const consuming = open("a", [end("x", "source")]);
+  await world.put(producing, "x", 1);
+  await acquire("a", consuming).answer;
+  await world.take(consuming, "x", 1);
+  world.take(consuming, "x", 1, true, true).catch(() => {});
+  const producer = acquire("b", producing);
+  world.tick(101);
+  await producer.answer;
+  expect(producer.seen.error).toMatchObject({
+    code: "lock.timeout",
+    message: expect.stringContaining("this is a deadlock: 'b' → 'a' → 'b'"),
+  });
+});

@@ -88,9 +88,15 @@ export class ExchangeWorld {
   }
 
   /** Undefined at the end of the stream. */
-  async take(call: string, channel: string, maxItems?: number, acknowledge = true): Promise<unknown[] | undefined> {
+  async take(
+    call: string,
+    channel: string,
+    maxItems?: number,
+    acknowledge = true,
+    keeps = false,
+  ): Promise<unknown[] | undefined> {
     const answer = await this.#ask((request) =>
-      this.exchange.take({ type: "take", request, call, channel, maxItems, minItems: 1, acknowledge }),
+      this.exchange.take({ type: "take", request, call, channel, maxItems, minItems: 1, acknowledge, keeps }),
     );
     return answer.type === "batch" ? answer.items.map(({ payload }) => payload) : undefined;
   }

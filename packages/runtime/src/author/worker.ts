@@ -137,6 +137,13 @@ export abstract class Worker<C = unknown> {
   async onload(): Promise<void> {}
   /** Frees the memory of the worker's devices; called only when another worker needs it (L4). */
   async offload(): Promise<void> {}
+  /**
+   * What computes on the worker's devices beside its calls, such as an engine that decodes while a call waits in `take`:
+   * undefined when nothing does, otherwise resolves when that is so. Devices are lent in between only (`devices.lock`).
+   */
+  idle(): Promise<void> | undefined {
+    return undefined;
+  }
   /** Bytes that the worker occupies on each of its devices while loaded. */
   memoryBytes(): number {
     return 0;

@@ -153,7 +153,7 @@ class WorkerHost {
     const boot = this.#boot;
     const { config, statePath, state } = await this.#runner.request("configuration", {});
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
-    this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer);
+    this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer, () => this.#worker.idle());
     const messages = this.#messages;
     const context: WorkerContext<unknown> = {
       config,
@@ -341,6 +341,7 @@ class WorkerHost {
       throw failure;
     } finally {
       context.isOver = true;
+      this.#devices.forget(call);
       // WH2; the runner frees it anyway when it is gone
       if (this.#devices.holds(call)) await this.#devices.releaseAll(call).catch(() => {});
       span.end();
@@ -367,8 +368,14 @@ class WorkerHost {
     return {
       moduleHere: (module) => moduleHere(module, this.#boot),
       home: {
-        put: (put) => this.#runner.request("channel.put", put, { signal }),
-        take: (take) => this.#runner.request("channel.take", take, { signal }),
+        put: (put) =>
+          this.#devices.waiting(put.call, (keeps) =>
+            this.#runner.request("channel.put", keeps ? { ...put, keeps } : put, { signal }),
+          ),
+        take: (take) =>
+          this.#devices.waiting(take.call, (keeps) =>
+            this.#runner.request("channel.take", keeps ? { ...take, keeps } : take, { signal }),
+          ),
         payloads: this.#payloads,
         isRemote: true,
       },

@@ -50,9 +50,9 @@ export class ChannelDesk implements HomePort {
     this.#ports.loop.feed({ type: "close", call, outcome: { ok: true } });
   }
 
-  async put({ call, channel, items: block }: PutRequest, from?: Incarnation): Promise<void> {
+  async put({ call, channel, items: block, keeps }: PutRequest, from?: Incarnation): Promise<void> {
     const items = new BlockItems(block);
-    await this.#ports.loop.ask({ type: "put", from, call, channel, items, kept: block.kept });
+    await this.#ports.loop.ask({ type: "put", from, call, channel, items, kept: block.kept, keeps });
   }
 
   async take(request: TakeRequest, from?: Incarnation): Promise<PackedBatch> {

@@ -55,6 +55,7 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
       `the device lock answered '${call}' with '${answer.type}', not with a token`,
     );
   });
+  peer.handle("lock.lend", (message) => loop.feed({ type: "lend", from, ...message }));
   peer.handle("lock.release", async ({ call, token }) => {
     await loop.ask({ type: "release", from, call, token });
   });
