@@ -47,5 +47,6 @@ export async function createProgram(asked?: string): Promise<Command> {
   for (const load of isKnown ? [commands[asked]] : Object.values(commands)) {
     if (load) program.addCommand((await load()).copyInheritedSettings(program));
   }
+  if (!isKnown) (await import("./completion.ts")).addCompletion(program);
   return program;
 }
