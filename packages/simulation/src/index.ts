@@ -10,6 +10,14 @@ export { type PaperFigure, paperFigures } from "./actions/paper-figures.ts";
 export { ActionScenario, actionScenarios } from "./actions/scenario.ts";
 export type { SimulatedSpan, SimulatedTrace } from "./recorder.ts";
 export {
+  compareRollouts,
+  type RolloutComparison,
+  reportPredictors,
+  type Throughput,
+  type WorkloadPredictor,
+} from "./rollout/compare-rollouts.ts";
+export { RolloutScenario, rolloutScenarios } from "./rollout/scenario.ts";
+export {
   type SimulatedComponent,
   type SimulatedDevice,
   type SimulationInput,

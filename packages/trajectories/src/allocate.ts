@@ -5,6 +5,7 @@ import { anneal } from "./anneal.ts";
 import { Interference, interferenceFactor, neverDecreases } from "./interference.ts";
 import { Lengths, sortedDescending } from "./lengths.ts";
 import { between, groupSeconds, LongestRun } from "./longest-run.ts";
+import { queueAwareFactor } from "./rollout/groups.ts";
 
 const degree = z
   .string()
@@ -166,6 +167,28 @@ export function allocateExact({ sorted, options, gpus, factor, order }: Allocati
     else floor = Math.max(floor, run.refused);
   }
   return { ...best, probes, evaluations: run.evaluations };
+}
+
+/**
+ * The degrees of model parallelism for one rollout, in descending order: `allocate` with the queue-aware and noise-aware
+ * F′ that a rollout's placement has. Undefined when no makespan is finite.
+ */
+export function allocateRollout(input: {
+  readonly gpus: number;
+  readonly tokenTime: Readonly<Record<string, number>>;
+  readonly F: Interference;
+  readonly maxBatch: number;
+  readonly robust: number;
+  readonly predictions: readonly number[];
+}): readonly number[] | undefined {
+  const { gpus, tokenTime, F, maxBatch, robust, predictions } = input;
+  const options = Object.entries(tokenTime)
+    .map(([key, seconds]) => ({ degree: Number(key), tokenTime: seconds }))
+    .sort((a, b) => b.degree - a.degree)
+    .filter((option) => option.degree <= gpus);
+  const factor = queueAwareFactor(interferenceFactor(F), maxBatch, robust);
+  const solve = neverDecreases(F) ? allocateExact : allocateByDynamicProgram;
+  return solve({ sorted: sortedDescending(predictions), options, gpus, factor, order: "sorted" })?.degrees;
 }
 
 /** Formula 3 with GPUs as a second dimension, O(gpus n² degrees): exact for any F, and what `exact` is checked against. */

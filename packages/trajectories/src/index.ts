@@ -3,20 +3,24 @@ import { allocateProblem } from "./allocate.ts";
 import { placeProblem } from "./place.ts";
 import { rolloutProblem } from "./rollout/solve.ts";
 
-export { type AllocateAnswer, AllocateProblem, allocateMethods, solveAllocate } from "./allocate.ts";
+export { type AllocateAnswer, AllocateProblem, allocateMethods, allocateRollout, solveAllocate } from "./allocate.ts";
 export { Interference, interferenceFactor } from "./interference.ts";
 export { descendingOrder } from "./lengths.ts";
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
 export {
   evaluatePredictor,
+  learnSteps,
   type PredictorReport,
   type PredictorRow,
   type RecordedEpisode,
 } from "./predict/evaluate.ts";
 export { type EpisodePrediction, EpisodePredictor, type EpisodeStart, PredictorState } from "./predict/predictor.ts";
+export { normalFrom, seededRandom } from "./random.ts";
+export type { Forecast } from "./rollout/events.ts";
 export type { RolloutAnswer } from "./rollout/outcome.ts";
+export { type MigrationRule, migrationRules } from "./rollout/placement.ts";
 export { RolloutProblem } from "./rollout/problem.ts";
-export { rolloutMethods, solveRollout } from "./rollout/solve.ts";
+export { rolloutMethods, simulateRollout, solveRollout } from "./rollout/solve.ts";
 export { type DrawnWorkload, drawEpisodes, type WorkloadShape, workloadNames, workloadShapes } from "./workload.ts";
 
 /** What `treadle solve` offers from this package, by name. */

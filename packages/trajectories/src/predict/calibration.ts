@@ -18,6 +18,7 @@ const unknownSd = 1;
 export class Calibration {
   readonly #errors: number[][];
   readonly #sds: (number | undefined)[] = [];
+  readonly #meanSquares: (number | undefined)[] = [];
 
   constructor(state: CalibrationState) {
     this.#errors = state.map((errors) => [...errors]);
@@ -32,13 +33,15 @@ export class Calibration {
     errors.push(error);
     if (errors.length > mostErrors) errors.shift();
     this.#sds.length = 0;
+    this.#meanSquares.length = 0;
   }
 
   /** Root of the mean squared error; undefined until there are enough. */
   rootMeanSquare(stage: number): number | undefined {
     const errors = this.#errors[stage]!;
     if (errors.length < fewestErrors) return undefined;
-    return Math.sqrt(errors.reduce((sum, error) => sum + error ** 2, 0) / errors.length);
+    this.#meanSquares[stage] ??= errors.reduce((sum, error) => sum + error ** 2, 0) / errors.length;
+    return Math.sqrt(this.#meanSquares[stage]);
   }
 
   logSd(stage: number): number {

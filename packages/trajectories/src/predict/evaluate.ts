@@ -76,6 +76,18 @@ export function evaluatePredictor(
   return { rows, notBetter };
 }
 
+/** Teaches a predictor steps of episodes, in their order. */
+export function learnSteps(
+  predictor: EpisodePredictor,
+  steps: readonly (readonly RecordedEpisode[])[],
+  tokenSeconds = 0.01,
+): void {
+  for (const [step, episodes] of steps.entries()) {
+    playStep(predictor, step, episodes, tokenSeconds, () => {});
+    predictor.learn();
+  }
+}
+
 const keyOf = (quantity: Quantity, stage: string, model: string): string => `${quantity} ${stage} ${model}`;
 
 /** All episodes begin together; what they do comes in the order of its time. */

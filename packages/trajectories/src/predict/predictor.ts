@@ -11,7 +11,7 @@ import { readProblem, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { Calibration, CalibrationState, emptyCalibration } from "./calibration.ts";
 import { emptyModels, type ModelName, Models, ModelsState, modelNames, type Sample } from "./models.ts";
-import { type Progress, type Quantity, quantities, stageOf, Turn } from "./progress.ts";
+import { type Progress, type Quantity, quantities, stageOf, ToolOutcome, Turn } from "./progress.ts";
 import { emptyPromptModel, type LogNormal } from "./prompt-model.ts";
 
 const Learned = z.strictObject({
@@ -92,7 +92,7 @@ export class EpisodePredictor {
     else this.#groups.set(start.group, new Set([episode]));
   }
 
-  /** A turn and the tool that it called are over. */
+  /** A turn is over; its tool is, too, or `toolEnded` follows. */
   turnEnded(id: string, stated: z.input<typeof Turn>): void {
     const turn = readProblem(Turn, stated);
     const episode = this.#running(id);
@@ -100,6 +100,18 @@ export class EpisodePredictor {
     episode.failures += turn.hasToolFailed ? 1 : 0;
     episode.last = turn;
     for (const quantity of quantities) episode.spent[quantity] += turn[quantity];
+  }
+
+  /** The tool that the last turn called is over, of which that turn said nothing yet. */
+  toolEnded(id: string, stated: z.input<typeof ToolOutcome>): void {
+    const outcome = readProblem(ToolOutcome, stated);
+    const episode = this.#running(id);
+    if (episode.last === undefined) {
+      throw new TreadleError("problem.invalid", `episode '${id}' has called no tool: it has had no turn`);
+    }
+    episode.last = { ...episode.last, ...outcome };
+    episode.failures += outcome.hasToolFailed ? 1 : 0;
+    episode.spent.toolSeconds += outcome.toolSeconds;
   }
 
   ended(id: string): void {

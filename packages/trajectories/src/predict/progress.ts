@@ -13,6 +13,9 @@ export const Turn = z.strictObject({
 });
 export type Turn = z.infer<typeof Turn>;
 
+/** What became of a tool that was still at work when its turn was told of. */
+export const ToolOutcome = Turn.pick({ toolSeconds: true, hasToolFailed: true, observedTokens: true });
+
 /** What is predicted: how much of it an episode has still to come. */
 export const quantities = ["tokens", "toolSeconds"] as const;
 export type Quantity = (typeof quantities)[number];

@@ -84,6 +84,8 @@ export class PromptModel {
         for (const total of finished) score += (total - mean) / this.#within;
         for (const least of running) {
           const z = (least - mean) / sd;
+          // So short so far that it says nothing.
+          if (z < -4) continue;
           const excess = hazard(z);
           score += excess / sd;
           precision += (excess * (excess - z)) / this.#within;

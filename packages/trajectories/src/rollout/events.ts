@@ -9,7 +9,7 @@ import { Admission, requestsOf } from "./admission.ts";
 import { IndexedHeap } from "./indexed-heap.ts";
 import { LeastTree } from "./least-tree.ts";
 import type { Outcome } from "./outcome.ts";
-import { nowhere, placementPolicy } from "./placement.ts";
+import { type MigrationRule, nowhere, placementPolicy } from "./placement.ts";
 import type { RolloutProblem } from "./problem.ts";
 import { preempts, queueKey } from "./queue-order.ts";
 import { VirtualWorker } from "./virtual-worker.ts";
@@ -23,13 +23,29 @@ export type RolloutObserver = {
   readonly ended?: (trajectory: number, worker: number, tokens: number, atSeconds: number) => void;
 };
 
-export function runEvents(problem: RolloutProblem, observer: RolloutObserver = {}): Outcome {
-  return new EventEngine(problem, observer).run();
+/** Who predicts while it runs; without it predictions are those of the problem's steps. */
+export type Forecast = {
+  /** tokens still to come once a step has ended, while its tool works; `step` is the next one */
+  readonly atStepEnd: (trajectory: number, step: number) => number;
+  /** the same when that step, or the first, is submitted */
+  readonly atSubmission: (trajectory: number, step: number) => number;
+  readonly finished: (trajectory: number) => void;
+};
+
+export type EventOptions = {
+  readonly observer?: RolloutObserver | undefined;
+  readonly forecast?: Forecast | undefined;
+  readonly migrationRule?: MigrationRule | undefined;
+};
+
+export function runEvents(problem: RolloutProblem, options: EventOptions = {}): Outcome {
+  return new EventEngine(problem, options).run();
 }
 
 class EventEngine {
   readonly #problem: RolloutProblem;
   readonly #observer: RolloutObserver;
+  readonly #forecast: Forecast;
   readonly #loads: WorkerLoads;
   readonly #placement: ReturnType<typeof placementPolicy>;
   readonly #keyOf: ReturnType<typeof queueKey>;
@@ -57,13 +73,15 @@ class EventEngine {
   #exposedMigration = 0;
   #cacheMisses = 0;
 
-  constructor(problem: RolloutProblem, observer: RolloutObserver) {
+  constructor(problem: RolloutProblem, { observer = {}, forecast, migrationRule }: EventOptions) {
     const { trajectories, workers, F, maxBatch, scheduler, priority } = problem;
     const n = trajectories.length;
     this.#problem = problem;
     this.#observer = observer;
+    const stated = (trajectory: number, step: number) => trajectories[trajectory]!.steps[step]!.pred;
+    this.#forecast = forecast ?? { atStepEnd: stated, atSubmission: stated, finished: () => {} };
     this.#loads = new WorkerLoads(workers.length);
-    this.#placement = placementPolicy(problem, this.#loads);
+    this.#placement = placementPolicy(problem, this.#loads, migrationRule);
     this.#keyOf = queueKey(scheduler, priority);
     const requests = requestsOf(n);
     const [ends, places] = [new Float64Array(n), new Int32Array(n)];
@@ -135,24 +153,28 @@ class EventEngine {
     if (next === undefined) {
       this.#finish[trajectory] = this.#now;
       this.#placement.finished(trajectory);
+      this.#forecast.finished(trajectory);
       return;
     }
-    this.#submitAt[trajectory] = this.#now + Math.max(tool, this.#migrate(trajectory, tool, next.pred));
+    this.#submitAt[trajectory] = this.#now + Math.max(tool, this.#migrate(trajectory, tool));
     this.#coming.push(trajectory);
   }
 
   /** Seconds that the trajectory moves for, 0 when it stays. */
-  #migrate(trajectory: number, tool: number, remainingTokens: number): number {
+  #migrate(trajectory: number, tool: number): number {
     const home = this.#home[trajectory]!;
-    const generatedTokens = this.#generated[trajectory]!;
-    const target = this.#placement.worksOnAt(trajectory, home, { remainingTokens, generatedTokens });
-    if (target === home) return 0;
     const { base, perToken } = this.#problem.migration;
-    const seconds = base + perToken * this.#context[trajectory]!;
+    const transferSeconds = base + perToken * this.#context[trajectory]!;
+    const target = this.#placement.worksOnAt(trajectory, home, {
+      remainingTokens: this.#forecast.atStepEnd(trajectory, this.#step[trajectory]!),
+      generatedTokens: this.#generated[trajectory]!,
+      transferSeconds,
+    });
+    if (target === home) return 0;
     this.#home[trajectory] = target;
     this.#migrations++;
-    this.#exposedMigration += Math.max(0, seconds - tool);
-    return seconds;
+    this.#exposedMigration += Math.max(0, transferSeconds - tool);
+    return transferSeconds;
   }
 
   #submitSteps(): void {
@@ -168,7 +190,8 @@ class EventEngine {
 
   #submit(trajectory: number): void {
     this.#events++;
-    const { tokens, pred } = this.#problem.trajectories[trajectory]!.steps[this.#step[trajectory]!]!;
+    const step = this.#step[trajectory]!;
+    const { tokens } = this.#problem.trajectories[trajectory]!.steps[step]!;
     const home = this.#home[trajectory]!;
     const worker = this.#placement.workerFor(trajectory, home);
     this.#work[trajectory] = tokens;
@@ -178,7 +201,8 @@ class EventEngine {
       if (home !== nowhere) this.#cacheMisses++;
     }
     const generatedTokens = this.#generated[trajectory]!;
-    const key = this.#keyOf({ trajectory, submittedAt: this.#now, predictedTokens: pred, generatedTokens });
+    const predictedTokens = this.#forecast.atSubmission(trajectory, step);
+    const key = this.#keyOf({ trajectory, submittedAt: this.#now, predictedTokens, generatedTokens });
     this.#admissions[worker]!.submit(trajectory, key);
     this.#queuedAt[trajectory] = this.#now;
     this.#loads.add(worker, 1);

@@ -1,6 +1,6 @@
 import { interferenceFactor, neverDecreases } from "../interference.ts";
 import { formGroups, queueAwareFactor } from "./groups.ts";
-import { ScaledGroups } from "./migration.ts";
+import { type Migration, ReplacedGroups, ScaledGroups } from "./migration.ts";
 import type { RolloutProblem } from "./problem.ts";
 import type { WorkerLoads } from "./worker-loads.ts";
 
@@ -18,11 +18,25 @@ export type PlacementPolicy = {
   readonly groupSizes: readonly number[] | null;
 };
 
-export type Prediction = { readonly remainingTokens: number; readonly generatedTokens: number };
+export type Prediction = {
+  readonly remainingTokens: number;
+  readonly generatedTokens: number;
+  /** that moving it now takes */
+  readonly transferSeconds: number;
+};
+
+/**
+ * What `migrate` means: `scaled`, the paper's; `anew`, the unfinished are placed anew; `pays`, anew, and only where what is
+ * left is over sooner by a tenth, the transfer included.
+ */
+export const migrationRules = ["scaled", "anew", "pays"] as const;
+export type MigrationRule = (typeof migrationRules)[number];
+
+const worthwhileShare = 0.1;
 
 type Stated = Pick<RolloutProblem, "trajectories" | "workers" | "F" | "maxBatch" | "placement">;
 
-export function placementPolicy(problem: Stated, loads: WorkerLoads): PlacementPolicy {
+export function placementPolicy(problem: Stated, loads: WorkerLoads, rule: MigrationRule = "scaled"): PlacementPolicy {
   const { trajectories, placement } = problem;
   const numWorkers = loads.numWorkers;
   const byCache = (trajectory: number): number =>
@@ -40,29 +54,41 @@ export function placementPolicy(problem: Stated, loads: WorkerLoads): PlacementP
       return { ...still, workerFor: (t, home) => (isSkewed() ? loads.leastLoaded : stay(t, home)) };
     }
     case "dp":
-      return grouped(problem);
+      return grouped(problem, rule);
   }
 }
 
-function grouped({ trajectories, workers, F, maxBatch, placement }: Stated): PlacementPolicy {
+function grouped({ trajectories, workers, F, maxBatch, placement }: Stated, rule: MigrationRule): PlacementPolicy {
   const predictions = trajectories.map(({ steps }) => steps[0]!.pred);
-  const groups = formGroups({
-    predictions,
-    tokenTimes: workers.map(({ tokenTime }) => tokenTime),
-    factor: queueAwareFactor(interferenceFactor(F), maxBatch, placement.robust ?? 0),
-    isMonotone: neverDecreases(F),
-  });
+  const tokenTimes = workers.map(({ tokenTime }) => tokenTime);
+  const factor = interferenceFactor(F);
+  const placingFactor = queueAwareFactor(factor, maxBatch, placement.robust ?? 0);
+  const isMonotone = neverDecreases(F);
+  const groups = formGroups({ predictions, tokenTimes, factor: placingFactor, isMonotone });
   const placed = {
     workerFor: (trajectory: number, home: number) => (home === nowhere ? groups.workerOf[trajectory]! : home),
     groupSizes: groups.sizes,
   };
   if (placement.migrate !== true) return { ...placed, worksOnAt: (_, home) => home, finished: () => {} };
-  const scaled = new ScaledGroups(groups, predictions);
+  // Placing anew needs a factor that never falls; where one does, groups shrink as they are.
+  const migration: Migration =
+    rule === "scaled" || !isMonotone
+      ? new ScaledGroups(groups, predictions)
+      : new ReplacedGroups({
+          groups,
+          predictions,
+          tokenTimes,
+          factor: queueAwareFactor(factor, maxBatch, 0),
+          placingFactor,
+          worthwhile: rule === "pays" ? worthwhileShare : 0,
+        });
   const isByTotal = placement.rankBy === "total";
   return {
     ...placed,
-    worksOnAt: (trajectory, _, { remainingTokens, generatedTokens }) =>
-      scaled.target(trajectory, isByTotal ? remainingTokens + generatedTokens : remainingTokens),
-    finished: (trajectory) => scaled.finished(trajectory),
+    worksOnAt: (trajectory, home, { remainingTokens, generatedTokens, transferSeconds }) => {
+      const rankedTokens = isByTotal ? remainingTokens + generatedTokens : remainingTokens;
+      return migration.target(trajectory, { home, rankedTokens, remainingTokens, transferSeconds });
+    },
+    finished: (trajectory) => migration.finished(trajectory),
   };
 }

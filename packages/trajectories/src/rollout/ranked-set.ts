@@ -50,6 +50,19 @@ export class RankedSet {
     return rank + this.#sizeOf(this.#left[item]!);
   }
 
+  /** All values, largest first. */
+  values(): Float64Array {
+    const sorted = new Float64Array(this.size);
+    const above: number[] = [];
+    for (let at = this.#root, i = 0; at >= 0 || above.length > 0; ) {
+      for (; at >= 0; at = this.#left[at]!) above.push(at);
+      at = above.pop()!;
+      sorted[i++] = this.#value[at]!;
+      at = this.#right[at]!;
+    }
+    return sorted;
+  }
+
   #isBefore(a: number, b: number): boolean {
     const [x, y] = [this.#value[a]!, this.#value[b]!];
     return x > y || (x === y && a < b);

@@ -1,5 +1,5 @@
 import { type Problem, readProblem, type SolveOptions, unknownMethod } from "@treadle/contracts";
-import { runEvents } from "./events.ts";
+import { type EventOptions, runEvents } from "./events.ts";
 import { runNaive } from "./naive.ts";
 import { answerOf, type RolloutAnswer } from "./outcome.ts";
 import { RolloutProblem } from "./problem.ts";
@@ -15,6 +15,11 @@ export function solveRollout(input: unknown, options: SolveOptions = {}): Rollou
   const startedMs = nowMs?.() ?? 0;
   const outcome = method === "events" ? runEvents(problem) : runNaive(problem);
   return answerOf(problem, outcome, { milliseconds: (nowMs?.() ?? 0) - startedMs, method });
+}
+
+/** The same with what a problem cannot say: a forecast that learns while it runs, and another rule of migration. */
+export function simulateRollout(problem: RolloutProblem, options: EventOptions): RolloutAnswer {
+  return answerOf(problem, runEvents(problem, options), { milliseconds: 0, method: "events" });
 }
 
 /** `treadle solve rollout`. */

@@ -130,6 +130,17 @@ test("an episode that goes on into the next step is known there, and teaches onc
   expect(() => predictor.predict("carried")).toThrow("episode 'carried' has not begun");
 });
 
+test("a tool that is told of on its own counts as if its turn had said it", () => {
+  const predictor = taught(3);
+  const { tokens, meanLogProbability, ...tool } = { ...turn, observedTokens: 30 };
+  for (const id of ["together", "apart"]) predictor.begin(id, { ...start, group: id });
+  predictor.turnEnded("together", { tokens, meanLogProbability, ...tool });
+  predictor.turnEnded("apart", { tokens, meanLogProbability });
+  expect(predictor.predict("apart")).not.toEqual(predictor.predict("together"));
+  predictor.toolEnded("apart", tool);
+  expect(predictor.predict("apart")).toEqual(predictor.predict("together"));
+});
+
 test("it forgets: when answers become three times as long, so do predictions, within a few steps", () => {
   const predictor = taught(6);
   const longer = steps(6).map((episodes) =>
@@ -183,6 +194,7 @@ test.each<[string, (predictor: EpisodePredictor) => unknown, string]>([
   ["a turn of negative seconds", (p) => p.turnEnded("a", { tokens: 1, toolSeconds: -1 }), "toolSeconds: '-1'"],
   ["an episode twice", (p) => p.begin("a", start), "episode 'a' has begun already"],
   ["an episode that nobody began", (p) => p.predict("b"), "episode 'b' has not begun"],
+  ["a tool before any turn", (p) => p.toolEnded("a", { toolSeconds: 1 }), "episode 'a' has called no tool"],
   ["turns after the end", (p) => [p.ended("a"), p.turnEnded("a", turn)], "episode 'a' is over"],
 ])("refuses %s", (_, act, message) => {
   const predictor = new EpisodePredictor();

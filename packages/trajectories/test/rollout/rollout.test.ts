@@ -1,8 +1,8 @@
 import { TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type RolloutAnswer, solvePlace, solveRollout } from "../../src/index.ts";
-import { runEvents } from "../../src/rollout/events.ts";
+import { migrationRules, type RolloutAnswer, solvePlace, solveRollout } from "../../src/index.ts";
+import { type RolloutObserver, runEvents } from "../../src/rollout/events.ts";
 import { RolloutProblem } from "../../src/rollout/problem.ts";
 import { type Rollout, rolloutOf } from "./problems.ts";
 
@@ -203,14 +203,14 @@ test("both methods answer the same for many trajectories", () => {
 
 test("RO1, RO2, RO3: every token is generated once, by at most maxBatch requests of a worker, each in one place", () => {
   fc.assert(
-    fc.property(rolloutOf(9), (input) => {
+    fc.property(rolloutOf(9), fc.constantFrom(...migrationRules), (input, migrationRule) => {
       const problem = RolloutProblem.parse(input);
       const runsAt = new Map<number, number>();
       const generated = problem.trajectories.map(() => 0);
       let isWithin = true;
       let now = 0;
       const count = (worker: number) => [...runsAt.values()].filter((at) => at === worker).length;
-      const outcome = runEvents(problem, {
+      const observer: RolloutObserver = {
         admitted: (trajectory, worker, at) => {
           isWithin &&= !runsAt.has(trajectory) && at >= now;
           now = at;
@@ -226,7 +226,8 @@ test("RO1, RO2, RO3: every token is generated once, by at most maxBatch requests
           runsAt.delete(trajectory);
           generated[trajectory]! += tokens;
         },
-      });
+      };
+      const outcome = runEvents(problem, { observer, migrationRule });
       expect(isWithin).toBe(true);
       const lengths = problem.trajectories.map(({ steps }) => steps.reduce((sum, { tokens }) => sum + tokens, 0));
       expect(generated).toEqual(lengths);

@@ -24,6 +24,7 @@ test("ranks are places in the sorted order, as values come, change and go", () =
         }
         const order = [...values.keys()].sort((a, b) => values.get(b)! - values.get(a)! || a - b);
         expect(set.size).toBe(order.length);
+        expect([...set.values()]).toEqual(order.map((each) => values.get(each)!));
         expect(order.map((each) => set.rank(each))).toEqual(order.map((_, rank) => rank));
       }
     }),

@@ -1,0 +1,104 @@
+/** The simulated comparison of rollouts, and how well they were predicted, as lines of Markdown tables. */
+import { median } from "@treadle/contracts";
+import type { RolloutComparison, Throughput, WorkloadPredictor } from "@treadle/simulation";
+import { markdownTable, tableHeader, tableRow } from "./markdown-table.ts";
+import { formatPercent, significant } from "./text.ts";
+
+const modelsShown = ["served", "learned", "prompt-history", "tokens-so-far", "constant", "oracle"] as const;
+
+/** Of tokens, by turns that are over, on steps after those learned from. */
+export function predictorTable(predictors: readonly WorkloadPredictor[]): string {
+  const rows = predictors.flatMap(({ workload, report }) =>
+    report.rows
+      .filter(({ quantity }) => quantity === "tokens")
+      .sort((a, b) => modelsShown.indexOf(a.model) - modelsShown.indexOf(b.model))
+      .sort((a, b) => a.stage.localeCompare(b.stage))
+      .map(({ stage, model, count, pearson, recallOfLongest, logSd, coverage }) => [
+        workload,
+        stage,
+        model,
+        String(count),
+        pearson === null ? "–" : pearson.toFixed(2),
+        recallOfLongest.toFixed(2),
+        logSd.toFixed(2),
+        formatPercent(coverage),
+      ]),
+  );
+  const names = [
+    "workload",
+    "turns",
+    "tokens left by",
+    "episodes",
+    "Pearson",
+    "recall of longest 10 %",
+    "log-sd",
+    "in 80 %",
+  ];
+  const notes = predictors.flatMap(({ workload, report }) => report.notBetter.map((line) => `${workload}: ${line}`));
+  return [markdownTable(names, rows), ...(notes.length > 0 ? ["", ...notes] : [])].join("\n");
+}
+
+export const rolloutHeader: string = tableHeader([
+  "workload",
+  "episodes",
+  "F",
+  "predicted",
+  "Verl-like",
+  "hybrid",
+  "least load",
+  "priority alone",
+  "placement alone",
+  "whole: stay",
+  "scaled",
+  "anew",
+  "pays",
+  "chosen",
+  "which",
+  "best simple",
+  "which",
+  "chosen / best simple",
+]);
+
+export function rolloutRow(comparison: RolloutComparison): string {
+  const { workload, episodes, F, predictions, logSd, verl, whole, chosen, bestSimple } = comparison;
+  const { hybrid, leastLoad, priorityAlone, placementAlone } = comparison;
+  const over = (each: Throughput) => (each.tokensPerSecond / verl.tokensPerSecond).toFixed(2);
+  return tableRow([
+    workload,
+    String(episodes),
+    F.type === "affine" ? `1 + ${F.slope} (k-1)` : F.type,
+    `${typeof predictions === "string" ? predictions : "off"}, ${logSd.toFixed(2)}`,
+    significant(verl.tokensPerSecond),
+    ...[hybrid, leastLoad, priorityAlone, placementAlone, ...whole, chosen].map(over),
+    chosen.name,
+    over(bestSimple),
+    bestSimple.name,
+    (chosen.tokensPerSecond / bestSimple.tokensPerSecond).toFixed(2),
+  ]);
+}
+
+/** Over all settings: how often and by how much each way beats what is simple. */
+export function rolloutSummary(comparisons: readonly RolloutComparison[]): string {
+  const ways = new Map<string, { verl: number[]; simple: number[] }>();
+  for (const { verl, bestSimple, whole, chosen, priorityAlone, placementAlone } of comparisons) {
+    const all = [
+      ...[priorityAlone, placementAlone, ...whole].map((each) => [each.name, each] as const),
+      ["chosen", chosen] as const,
+    ];
+    for (const [name, { tokensPerSecond }] of all) {
+      const ratios = ways.get(name) ?? { verl: [], simple: [] };
+      ratios.verl.push(tokensPerSecond / verl.tokensPerSecond);
+      ratios.simple.push(tokensPerSecond / bestSimple.tokensPerSecond);
+      ways.set(name, ratios);
+    }
+  }
+  const range = (values: readonly number[]) =>
+    `${Math.min(...values).toFixed(2)} to ${Math.max(...values).toFixed(2)}, median ${median(values).toFixed(2)}`;
+  const rows = [...ways].map(([name, { verl, simple }]) => [
+    name,
+    range(verl),
+    range(simple),
+    `${simple.filter((ratio) => ratio >= 0.97).length} of ${simple.length}`,
+  ]);
+  return markdownTable(["way", "over Verl-like", "over the best simple", "at least 0.97 of that"], rows);
+}

@@ -1,0 +1,80 @@
+import {
+  EpisodePredictor,
+  type Forecast,
+  normalFrom,
+  type PredictorState,
+  type RecordedEpisode,
+  seededRandom,
+} from "@treadle/trajectories";
+
+/** What a simulated step is predicted with, and by how much that errs before the first turn, in the logarithm. */
+export type Forecasting = {
+  /** tokens of each episode, as predicted at the start */
+  readonly initial: readonly number[];
+  /** a new one for each simulated step: a forecast may learn while it runs */
+  readonly forecast: () => Forecast;
+  readonly logSd: number;
+};
+
+/** The shipped predictor, told of every turn and tool when they are over. */
+export function learnedForecasting(state: PredictorState, episodes: readonly RecordedEpisode[]): Forecasting {
+  const start = (): { predictor: EpisodePredictor; initial: number[]; logSd: number } => {
+    const predictor = new EpisodePredictor(state);
+    for (const [i, { prompt, contextTokens }] of episodes.entries()) {
+      predictor.begin(`${i}`, { prompt, group: prompt, contextTokens });
+    }
+    const said = episodes.map((_, i) => predictor.predict(`${i}`).tokens);
+    return { predictor, initial: said.map(({ logMean }) => tokensOf(logMean)), logSd: said[0]?.logSd ?? 0 };
+  };
+  const { initial, logSd } = start();
+  return {
+    initial,
+    logSd,
+    forecast: () => {
+      const { predictor } = start();
+      const rest = (trajectory: number) => tokensOf(predictor.predict(`${trajectory}`).tokens.logMean);
+      const turnEnded = (trajectory: number, turn: number): void => {
+        const { tokens, meanLogProbability } = episodes[trajectory]!.turns[turn]!;
+        predictor.turnEnded(`${trajectory}`, { tokens, meanLogProbability });
+      };
+      return {
+        atStepEnd: (trajectory, step) => {
+          turnEnded(trajectory, step - 1);
+          return rest(trajectory);
+        },
+        atSubmission: (trajectory, step) => {
+          if (step === 0) return initial[trajectory]!;
+          const { toolSeconds, hasToolFailed, observedTokens } = episodes[trajectory]!.turns[step - 1]!;
+          predictor.toolEnded(`${trajectory}`, { toolSeconds, hasToolFailed, observedTokens });
+          return rest(trajectory);
+        },
+        finished: (trajectory) => {
+          turnEnded(trajectory, episodes[trajectory]!.turns.length - 1);
+          predictor.ended(`${trajectory}`);
+        },
+      };
+    },
+  };
+}
+
+const tokensOf = (logMean: number): number => Math.max(1, Math.expm1(logMean));
+
+/** The truth, off by one factor an episode: errors of predictions persist. */
+export function noisyForecasting(episodes: readonly RecordedEpisode[], logSd: number, seed: number): Forecasting {
+  const normal = normalFrom(seededRandom(seed));
+  const factors = episodes.map(() => Math.exp(logSd * normal()));
+  const rests = episodes.map(({ turns }) => restsOf(turns.map(({ tokens }) => tokens)));
+  const rest = (trajectory: number, step: number) => rests[trajectory]![step]! * factors[trajectory]!;
+  return {
+    initial: episodes.map((_, trajectory) => rest(trajectory, 0)),
+    forecast: () => ({ atStepEnd: rest, atSubmission: rest, finished: () => {} }),
+    logSd,
+  };
+}
+
+/** Of each step, what is generated from it on. */
+export function restsOf(tokens: readonly number[]): number[] {
+  const rests = [...tokens];
+  for (let i = rests.length - 2; i >= 0; i--) rests[i]! += rests[i + 1]!;
+  return rests;
+}

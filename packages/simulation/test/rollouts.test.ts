@@ -1,0 +1,125 @@
+import { drawEpisodes, EpisodePredictor, learnSteps, workloadShapes } from "@treadle/trajectories";
+import { describe, expect, test } from "vitest";
+import {
+  compareRollouts,
+  RolloutScenario,
+  reportPredictors,
+  rolloutScenarios,
+  type WorkloadPredictor,
+} from "../src/index.ts";
+import { learnedForecasting, noisyForecasting } from "../src/rollout/forecasts.ts";
+
+const seed = Number(process.env.TREADLE_SEED);
+const small = RolloutScenario.parse({
+  seed,
+  workloads: ["coding"],
+  gpus: 8,
+  episodes: [96],
+  samples: 8,
+  F: [{ type: "affine", slope: 0.04 }],
+  predictions: ["oracle", "learned"],
+  learnSteps: 2,
+});
+const ways = ({ whole, ...rest }: Readonly<Record<string, unknown>> & { readonly whole: readonly unknown[] }) => [
+  rest.verl,
+  rest.hybrid,
+  rest.leastLoad,
+  rest.bestSimple,
+  rest.priorityAlone,
+  rest.placementAlone,
+  rest.chosen,
+  ...whole,
+];
+
+describe("a comparison of rollouts", () => {
+  const comparisons = [...compareRollouts(small)];
+
+  test("has every way of every setting, and says of how good predictions it was", () => {
+    expect(comparisons.map(({ predictions }) => predictions)).toEqual(["oracle", "learned"]);
+    expect(comparisons.map(({ episodes }) => episodes)).toEqual([96, 96]);
+    expect(comparisons[0]!.logSd).toBe(0);
+    expect(comparisons[1]!.logSd).toBeGreaterThan(0.2);
+    for (const comparison of comparisons) {
+      expect(comparison.whole.map(({ name }) => name)).toEqual(["stay", "scaled", "anew", "pays"]);
+      for (const way of ways(comparison))
+        expect((way as { tokensPerSecond: number }).tokensPerSecond).toBeGreaterThan(0);
+      // One of the simple ways is Verl's.
+      expect(comparison.bestSimple.tokensPerSecond).toBeGreaterThanOrEqual(comparison.verl.tokensPerSecond);
+    }
+  });
+
+  test("gives ways that heed no prediction the same figure under each", () => {
+    const [oracle, learned] = comparisons;
+    for (const name of ["verl", "hybrid", "leastLoad"] as const) expect(oracle![name]).toEqual(learned![name]);
+  });
+
+  test("with a known truth and room for all, degrees and placement beat one GPU a worker", () => {
+    const { whole, verl } = comparisons[0]!;
+    expect(Math.max(...whole.map(({ tokensPerSecond }) => tokensPerSecond))).toBeGreaterThan(verl.tokensPerSecond);
+  });
+
+  test("repeats with its seed", () => {
+    expect([...compareRollouts(small)]).toEqual(comparisons);
+  });
+
+  test("reports the predictor on steps that follow those it learned from", () => {
+    const [{ workload, report }] = [...reportPredictors(small)] as [WorkloadPredictor];
+    expect(workload).toBe("coding");
+    expect(report.rows).toContainEqual(
+      expect.objectContaining({ quantity: "tokens", stage: "0", model: "oracle", logSd: 0 }),
+    );
+  });
+});
+
+describe("predictions of a simulated step", () => {
+  const steps = drawEpisodes(workloadShapes.search, { steps: 4, promptsPerStep: 6, samples: 6, prompts: 10, seed });
+  const episodes = steps.at(-1)!;
+
+  test("are the shipped predictor's, told of turns and of tools when each is over", () => {
+    const predictor = new EpisodePredictor();
+    learnSteps(predictor, steps.slice(0, -1));
+    const { initial, forecast } = learnedForecasting(predictor.state, episodes);
+    const index = episodes.findIndex(({ turns }) => turns.length > 1);
+    const { prompt, contextTokens, turns } = episodes[index]!;
+    for (const [i, episode] of episodes.entries()) {
+      predictor.begin(`${i}`, { prompt: episode.prompt, group: episode.prompt, contextTokens: episode.contextTokens });
+    }
+    const said = () => Math.max(1, Math.expm1(predictor.predict(`${index}`).tokens.logMean));
+    expect([prompt, contextTokens]).toEqual([episodes[index]!.prompt, episodes[index]!.contextTokens]);
+    expect(initial[index]).toBe(said());
+    const { atStepEnd, atSubmission } = forecast();
+    const { tokens, meanLogProbability, ...tool } = turns[0]!;
+    expect(atSubmission(index, 0)).toBe(initial[index]);
+    predictor.turnEnded(`${index}`, { tokens, meanLogProbability });
+    expect(atStepEnd(index, 1)).toBe(said());
+    predictor.toolEnded(`${index}`, tool);
+    expect(atSubmission(index, 1)).toBe(said());
+  });
+
+  test("that are noisy are off by one factor an episode, of the log-sd that was asked for", () => {
+    const truth = noisyForecasting(episodes, 0, seed);
+    const { initial, forecast } = noisyForecasting(episodes, 0.5, seed);
+    const factors = initial.map((tokens, i) => tokens / truth.initial[i]!);
+    const index = episodes.findIndex(({ turns }) => turns.length > 1);
+    const rest = episodes[index]!.turns.slice(1).reduce((sum, { tokens }) => sum + tokens, 0);
+    expect(forecast().atStepEnd(index, 1)).toBeCloseTo(rest * factors[index]!, 6);
+    const squares = factors.reduce((sum, factor) => sum + Math.log(factor) ** 2, 0);
+    expect(Math.sqrt(squares / factors.length)).toBeGreaterThan(0.25);
+    expect(Math.sqrt(squares / factors.length)).toBeLessThan(0.75);
+  });
+});
+
+test.each(Object.entries(rolloutScenarios))("scenario %s is valid", (name, scenario) => {
+  expect(RolloutScenario.parse(scenario).name).toBe(name);
+});
+
+test.each<[object, RegExp]>([
+  [{ workloads: ["chess"] }, /workloads/],
+  [{ predictions: ["guessed"] }, /predictions/],
+  [{ episodes: [] }, /episodes/],
+  [{ gpus: 0 }, /gpus/],
+  [{ F: [{ type: "affine", slope: 0, max: 3 }] }, /finite up to maxBatch/],
+  [{ gpus: 2, tokenTime: { 4: 0.01 } }, /no degree/],
+])("a scenario of %j is refused", (wrong, message) => {
+  expect(() => RolloutScenario.parse(wrong)).toThrow(message);
+});
