@@ -74,6 +74,7 @@ export {
   CallReply,
   CallRequest,
   ChannelRef,
+  CommitRequest,
   Configuration,
   DepotsReply,
   DepotsRequest,

@@ -210,12 +210,27 @@ export const TakeRequest = z.object({
   acknowledge: z.boolean(),
   /** as of a put */
   keeps: z.boolean().optional(),
+  /** its items are committed one by one: the reply names them */
+  streams: z.boolean().optional(),
 });
 // Without `maxItems` and `maxWeight` a take waits for the end of the stream and gets this consumer's share of it.
 export type TakeRequest = z.infer<typeof TakeRequest>;
 /** `null` ends the stream. */
-export const TakeReply = z.union([z.null(), z.object({ blocks: z.array(ItemBlock) })]);
+export const TakeReply = z.union([
+  z.null(),
+  z.object({ blocks: z.array(ItemBlock), deliveries: z.array(z.int().nonnegative()).optional() }),
+]);
 export type TakeReply = z.infer<typeof TakeReply>;
+/** Items of a channel, by what their take called them, and what was made of them, which becomes visible with it (C6). */
+export const CommitRequest = z.object({
+  channel: z.string(),
+  call: z.string(),
+  deliveries: z.array(z.int().nonnegative()).min(1),
+  outputs: z.object({ channel: z.string(), items: PackedItems }).optional(),
+  /** as of a put */
+  keeps: z.boolean().optional(),
+});
+export type CommitRequest = z.infer<typeof CommitRequest>;
 /** Segments: read to the end, from a consumer; free to be written again, to their producer. */
 export const SegmentsMessage = z.object({ segments: z.array(z.string()) });
 /** Where payloads can be copied to and read from: the depots of other nodes, those where the channel is consumed first. */

@@ -25,6 +25,7 @@ import {
   AwaitsMessage,
   CallReply,
   CallRequest,
+  CommitRequest,
   Configuration,
   DepotsReply,
   DepotsRequest,
@@ -185,6 +186,13 @@ export const runProtocol = {
     means: "a batch out of a channel; answered when there is one",
     request: TakeRequest,
     reply: TakeReply,
+  },
+  "channel.commit": {
+    from: ["worker"],
+    to: "runner",
+    means: "items of a take are done, and what was made of them is put; answered when there is credit for that",
+    request: CommitRequest,
+    reply: done,
   },
   "segments.read": {
     from: ["worker"],

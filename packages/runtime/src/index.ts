@@ -2,7 +2,15 @@
 
 export type { PickFunction, PickItem, PickTake, PolicyName } from "@treadle/core";
 export type { Logger, Tracer } from "@treadle/observe";
-export type { BatchOptions, Channel, ChannelOptions, Sink, Source, WeightField } from "./author/channel/channel.ts";
+export type {
+  BatchOptions,
+  Channel,
+  ChannelOptions,
+  Sink,
+  Source,
+  StreamItem,
+  WeightField,
+} from "./author/channel/channel.ts";
 export type { Cluster, LaunchOptions } from "./author/cluster.ts";
 export type { DeviceLock, LockOptions } from "./author/device-lock.ts";
 export type { GroupMethods, WorkerGroup } from "./author/group/group.ts";

@@ -66,6 +66,7 @@ function noting(groups: Source<EpisodeGroup>, ids: string[]): Source<EpisodeGrou
   return {
     name: groups.name,
     take: async (options) => note(await groups.take(options)),
+    items: (options) => groups.items(options),
     async *batches(options?: BatchOptions) {
       for await (const batch of groups.batches(options)) yield note(batch) as EpisodeGroup[];
     },

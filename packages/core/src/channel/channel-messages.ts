@@ -55,6 +55,8 @@ export type PutInput = {
   readonly items: ItemList;
   /** Holds the items back until `commit` (C6). */
   readonly staged?: boolean | undefined;
+  /** Comes with the acknowledgement of what it was made of: what has no place yet outlives the call (C6). */
+  readonly committed?: boolean | undefined;
   /** From whoever makes the calls that take: while the stream has had no consumer, it would wait for itself (C3). */
   readonly fromCaller?: boolean | undefined;
   readonly nowMs: number;

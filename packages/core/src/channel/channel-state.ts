@@ -23,7 +23,8 @@
  * - C6 Outputs put by a call while it holds unacknowledged deliveries become visible together with the acknowledgement;
  *   if the call dies first they vanish with it, so a redelivered input never yields two outputs. Here: staged items
  *   are invisible until `commit`, keep their order, and are dropped by `abandon`. The shell acknowledges and commits
- *   across channels in one synchronous turn.
+ *   across channels in one synchronous turn. Outputs of some deliveries alone come as a put that is `committed`, in the
+ *   same turn as the acknowledgement of these.
  * - C7 The segment of a kept item is named by `finished` exactly once, when the channel will deliver it to nobody any more.
  */
 import { TreadleError } from "@treadle/contracts";
@@ -156,7 +157,7 @@ export class ChannelState {
       items: input.items,
       next: 0,
       staged,
-      committed: false,
+      committed: input.committed ?? false,
       sinceMs: input.nowMs,
     };
     const out: ChannelEffect[] = [];
@@ -217,6 +218,19 @@ export class ChannelState {
     if (call.inFlight.length === 0) call.inFlightWeight = 0;
     this.#dirty.add(call.source);
     return this.#settle(asked?.size ? [{ type: "stale-ack", call: call.call, deliveries: [...asked] }] : []);
+  }
+
+  /** Whether the call holds these deliveries, unacknowledged. */
+  holds(id: CallId, deliveries: readonly number[]): boolean {
+    const call = this.#calls.get(id);
+    if (!call || call.lost) return false;
+    const held = new Set(call.inFlight.map(({ delivery }) => delivery));
+    return deliveries.every((delivery) => held.has(delivery));
+  }
+
+  /** How many deliveries the call holds. */
+  numHeld(id: CallId): number {
+    return this.#calls.get(id)?.inFlight.length ?? 0;
   }
 
   /** C6: what the call staged becomes visible, in the order it was put; what still waits for credit is as good as put. */

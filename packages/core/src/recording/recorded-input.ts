@@ -20,6 +20,10 @@ export function recordInput(input: RunnerInput): RecordedInput {
   switch (input.type) {
     case "put":
       return { ...input, items: recordItems(input.items) };
+    case "commit": {
+      const { outputs } = input;
+      return outputs ? { ...input, outputs: { ...outputs, items: recordItems(outputs.items) } } : input;
+    }
     case "threw":
     case "swap-failed":
     case "fail":
@@ -37,6 +41,11 @@ export function readInput(recorded: RecordedInput): RunnerInput {
   switch (recorded.type) {
     case "put":
       return { ...recorded, items: readItems(RecordedItems.parse(recorded["items"])) } as unknown as RunnerInput;
+    case "commit": {
+      const outputs = recorded["outputs"] as { items: unknown } | undefined;
+      const items = outputs && readItems(RecordedItems.parse(outputs.items));
+      return (outputs ? { ...recorded, outputs: { ...outputs, items } } : recorded) as unknown as RunnerInput;
+    }
     case "threw":
     case "swap-failed":
     case "fail":

@@ -6,6 +6,7 @@
  *
  * - EX1 a call's ends and its place in the lock's order are registered before its callee runs.
  * - EX2 (C6) before a call's next take, what it holds is acknowledged and what it put is committed, on all its channels.
+ *   Or item by item: what a commit acknowledges, and what was made of it, changes hands in the one turn of its input.
  * - EX3 (L2) a call that begins to wait for data or credit lends its devices, and goes on only when it has them again. One
  *   whose engine computes meanwhile keeps them until it says that the engine is idle, and is still as it was when it said so.
  * - EX4 a request is answered once; what a call waited for when it started over is rejected.
@@ -45,6 +46,8 @@ type OpenCall = {
   readonly ends: readonly ChannelEnd[];
   /** it has delivered items that it has not acknowledged */
   holds: boolean;
+  /** channels of which it commits item by item */
+  readonly streamed: Set<string>;
   /** undefined for the workflow's own, which asks for no devices */
   readonly lock: LockPart | undefined;
   /** those that wait */
@@ -149,13 +152,13 @@ export class Exchange {
   }): void {
     const { call, worker, sequence, gang, ends } = input;
     const lock = { sequence, gang, isOrdered: false, firstToken: undefined, token: undefined, isLent: false };
-    this.#open({ call, worker, ends, holds: false, lock, requests: new Set(), numAnswered: 0 });
+    this.#open({ call, worker, ends, holds: false, streamed: new Set(), lock, requests: new Set(), numAnswered: 0 });
   }
 
   /** A put or a take of the workflow itself. */
   openOwn(call: string, end: ChannelEnd): void {
     this.#channel(end.channel);
-    const own = { call, worker: runnerName, holds: false, lock: undefined };
+    const own = { call, worker: runnerName, holds: false, streamed: new Set<string>(), lock: undefined };
     this.#open({ ...own, ends: [end], requests: new Set(), numAnswered: 0 });
   }
 
@@ -173,6 +176,7 @@ export class Exchange {
   closeCall(call: string, outcome: CallOutcome): void {
     const open = this.#calls.get(call);
     if (!open) return;
+    open.streamed.clear();
     if (outcome.ok) this.#settleHoldings(open);
     this.#calls.delete(call);
     for (const end of open.ends) {
@@ -211,6 +215,7 @@ export class Exchange {
       open.worker = worker;
       open.holds = false;
       open.numAnswered = 0;
+      open.streamed.clear();
       for (const on of ["take", "put", "acquire"] as const) this.#callOff(open, on); // EX4
       for (const end of open.ends) {
         this.#sharesOf(end).startOver(call);
@@ -245,6 +250,46 @@ export class Exchange {
     this.#waits(request, open, channel, "put");
   }
 
+  /**
+   * EX2 (C6): throws `call.cancelled` for deliveries that the call does not hold, which nothing then becomes of. Answered
+   * when there is credit for the outputs, which count as put from now on.
+   */
+  commit(input: Extract<RunnerInput, { type: "commit" }>): void {
+    const { request, call, channel, deliveries, outputs, keeps } = input;
+    const open = this.#requireCall(call, channel);
+    const source = this.#channel(channel);
+    if (!source.holds(call, deliveries)) {
+      throw new TreadleError(
+        "call.cancelled",
+        `'${open.worker}' committed items of '${channel}' that call '${call}' does not hold any more; an item is committed once, in the call that took it`,
+      );
+    }
+    this.#options.onProgress();
+    this.#asks(request, open, "put", keeps);
+    let isRefused = false;
+    if (outputs) {
+      for (const item of outputs.kept ?? []) this.#kept.entered(item as KeptItem, open.worker);
+      const put = { call, put: request, items: outputs.items, committed: true, nowMs: this.#nowMs };
+      const effects = this.#channel(outputs.channel).put(put);
+      isRefused = effects.some((effect) => effect.type === "put-refused" && effect.put === request);
+      this.#applyChannel(effects);
+    }
+    if (!isRefused) this.#acknowledge(open, source, deliveries);
+    if (!outputs) {
+      this.#answer(request, { answer: { type: "done" } });
+      return;
+    }
+    this.#applyLock(this.#lock.enqueued({ call }));
+    this.#waits(request, open, outputs.channel, "put");
+  }
+
+  /** What the call put beside is committed with the last item that it holds. */
+  #acknowledge(open: OpenCall, source: ChannelState, deliveries: readonly number[]): void {
+    const { call, ends } = open;
+    this.#applyChannel(source.ack({ call, deliveries }));
+    if (!ends.some(({ channel }) => this.#channel(channel).numHeld(call) > 0)) this.#settleHoldings(open);
+  }
+
   take(input: Extract<RunnerInput, { type: "take" }>): void {
     const { request, call, channel, maxItems, maxWeight, minItems, key } = input;
     const open = this.#requireCall(call, channel);
@@ -257,6 +302,7 @@ export class Exchange {
         `'${open.worker}' takes from channel '${channel}', which was passed to it as a sink; pass '.source'`,
       );
     }
+    if (input.streams) open.streamed.add(channel);
     this.#asks(request, open, "take", input.keeps);
     if (maxItems === undefined && maxWeight === undefined) {
       this.#sharesOf(end).ask({ take: request, call });
@@ -540,13 +586,12 @@ export class Exchange {
   /** EX2. */
   #settleHoldings(open: OpenCall): void {
     if (!open.holds) return;
-    open.holds = false;
-    const { call } = open;
+    const { call, streamed } = open;
     const channels = [...new Set(open.ends.map((end) => end.channel))].map((name) => this.#channel(name));
-    const effects = [
-      ...channels.flatMap((state) => state.ack({ call })),
-      ...channels.flatMap((state) => state.commit({ call })),
-    ];
+    const effects = channels.flatMap((state) => (streamed.has(state.name) ? [] : state.ack({ call })));
+    // What was put beside items that are still in flight may have been made of these.
+    open.holds = channels.some((state) => state.numHeld(call) > 0);
+    if (!open.holds) effects.push(...channels.flatMap((state) => state.commit({ call })));
     this.#applyChannel(effects);
   }
 

@@ -88,6 +88,22 @@ export type RunnerInput =
       readonly maxWeight?: number | undefined;
       readonly minItems?: number | undefined;
       readonly key?: string | undefined;
+      /** what it delivers is acknowledged by commits alone, until the call ends */
+      readonly streams?: boolean | undefined;
+      /** as of a put */
+      readonly keeps?: boolean | undefined;
+    }
+  /** acknowledges these deliveries, and makes what was made of them visible, together (C6) */
+  | {
+      readonly type: "commit";
+      readonly request: number;
+      readonly from: Incarnation;
+      readonly call: string;
+      readonly channel: string;
+      readonly deliveries: readonly number[];
+      readonly outputs?:
+        | { readonly channel: string; readonly items: ItemList; readonly kept?: readonly KeptItem[] | undefined }
+        | undefined;
       /** as of a put */
       readonly keeps?: boolean | undefined;
     }

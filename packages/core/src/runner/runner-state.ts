@@ -203,6 +203,9 @@ export class RunnerState {
       case "take":
         this.#request(input, () => this.#exchange.take(input));
         return;
+      case "commit":
+        this.#request(input, () => this.#exchange.commit(input));
+        return;
       case "acquire":
         this.#request(input, () => this.#exchange.acquire(input.request, input.call, input.from.worker));
         return;
@@ -335,7 +338,10 @@ export class RunnerState {
   }
 
   /** What a call asks for, unless its process is not the present one. */
-  #request(input: Extract<RunnerInput, { type: "put" | "take" | "acquire" | "release" }>, act: () => void): void {
+  #request(
+    input: Extract<RunnerInput, { type: "put" | "take" | "commit" | "acquire" | "release" }>,
+    act: () => void,
+  ): void {
     const { request, from } = input;
     if (from !== undefined && !this.#ranks.present(from)) {
       const message = `'${from.worker}' asked for something after it had been replaced`;

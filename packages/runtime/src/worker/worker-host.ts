@@ -376,6 +376,10 @@ class WorkerHost {
           this.#devices.waiting(take.call, (keeps) =>
             this.#runner.request("channel.take", keeps ? { ...take, keeps } : take, { signal }),
           ),
+        commit: (commit) =>
+          this.#devices.waiting(commit.call, (keeps) =>
+            this.#runner.request("channel.commit", keeps ? { ...commit, keeps } : commit, { signal }),
+          ),
         payloads: this.#payloads,
         isRemote: true,
       },

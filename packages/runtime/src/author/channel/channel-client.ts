@@ -5,6 +5,7 @@
  */
 import {
   type ChannelRef,
+  type CommitRequest,
   type ItemBlock,
   type PackedItems,
   type PutRequest,
@@ -23,13 +24,15 @@ import {
 import type { z } from "zod";
 import type { ChannelWait } from "../call/call-meter.ts";
 import { WhenAwaited } from "../call/when-awaited.ts";
-import type { BatchOptions, Sink, Source } from "./channel.ts";
+import type { BatchOptions, Sink, Source, StreamItem } from "./channel.ts";
 import type { DistantPayloads, ReadKept } from "./distant-payloads.ts";
 
 /** How a client reaches the home: over the runner's link from a worker, directly within the runner. */
 export type HomePort = {
   put(request: PutRequest): Promise<void>;
   take(request: TakeRequest): Promise<TakeReply>;
+  /** absent where no call commits: in the workflow itself */
+  commit?(request: CommitRequest): Promise<void>;
   /** what is put travels as a copy, so that its memory is free once the put is answered */
   readonly isRemote?: boolean | undefined;
   /** where this process keeps large items; without it all of them travel through the home */
@@ -77,11 +80,17 @@ export class SinkClient<T> implements Sink<T> {
     return new WhenAwaited(this.#put(items, wait), () => wait.awaited());
   }
 
-  async #put(items: readonly T[], asked: ChannelWait): Promise<void> {
+  /** Puts what was made of items of the same call, and says with it that these are done. */
+  async commit(commit: Omit<CommitRequest, "outputs">, items: readonly T[]): Promise<void> {
+    await this.#put(items, this.#waiting(), commit);
+  }
+
+  async #put(items: readonly T[], asked: ChannelWait, commit?: Omit<CommitRequest, "outputs">): Promise<void> {
     using wait = asked;
     const packing = this.#pack(items);
     const packed = packing instanceof Promise ? await packing : packing;
-    await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
+    if (commit) await this.#port.commit?.({ ...commit, outputs: { channel: this.name, items: packed } });
+    else await this.#port.put({ channel: this.name, call: this.#call(), items: packed });
     wait.moved([packed]);
     if (this.#port.isRemote) giveMemory(packed.data);
   }
@@ -136,18 +145,60 @@ export class SourceClient<T> implements Source<T> {
     return new WhenAwaited(this.#take(options, wait), () => wait.awaited());
   }
 
-  async #take(options: BatchOptions, asked: ChannelWait): Promise<T[] | undefined> {
+  async *items({ inFlight }: { readonly inFlight: number }): AsyncGenerator<StreamItem<T>> {
+    if (!Number.isInteger(inFlight) || inFlight < 1) {
+      const message = `'${this.name}' was asked for '${inFlight}' items in flight; give a positive integer`;
+      throw new TreadleError("workflow.invalid", message);
+    }
+    let numOpen = 0;
+    let room = newRoom();
+    const done = () => {
+      numOpen--;
+      room.resolve();
+      room = newRoom();
+    };
+    for (;;) {
+      while (numOpen >= inFlight) await room.promise;
+      const deliveries: number[] = [];
+      const wait = this.#waiting();
+      wait.awaited();
+      const values = await this.#take({ items: inFlight - numOpen, acknowledge: "call" }, wait, deliveries);
+      if (!values) return;
+      numOpen += values.length;
+      for (const [index, value] of values.entries()) yield this.#streamItem(value, deliveries[index] as number, done);
+    }
+  }
+
+  #streamItem(value: T, delivery: number, done: () => void): StreamItem<T> {
+    let isCommitted = false;
+    const commit = async <O>(sink?: Sink<O>, ...outputs: readonly O[]): Promise<void> => {
+      if (isCommitted) {
+        const message = `an item of '${this.name}' was committed twice; put all that was made of it in one commit`;
+        throw new TreadleError("workflow.invalid", message);
+      }
+      isCommitted = true;
+      const request = { channel: this.name, call: this.#call(), deliveries: [delivery] };
+      if (sink && outputs.length > 0) await (sink as SinkClient<O>).commit(request, outputs);
+      else await this.#port.commit?.(request);
+      done();
+    };
+    return { value, commit };
+  }
+
+  async #take(options: BatchOptions, asked: ChannelWait, deliveries?: number[]): Promise<T[] | undefined> {
     using wait = asked;
     const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
     const reply = await this.#port.take({
       channel: this.name,
       call: this.#call(),
       acknowledge: options.acknowledge !== "call",
-      ...(most === undefined ? {} : { maxItems: most, minItems: most }),
+      ...(most === undefined ? {} : { maxItems: most, minItems: deliveries ? 1 : most }),
+      ...(deliveries ? { streams: true } : {}),
       ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
       ...(options.key === undefined ? {} : { key: options.key }),
     });
     if (reply === null) return undefined;
+    deliveries?.push(...(reply.deliveries ?? []));
     const { reader, distant } = this.#port.payloads ?? {};
     const kept = reply.blocks.flatMap((block) => block.kept ?? []);
     const read = distant && kept.length > 0 ? await distant.locate(this.name, kept, reader) : readWith(reader);
@@ -169,6 +220,15 @@ export class SourceClient<T> implements Source<T> {
   async *[Symbol.asyncIterator](): AsyncGenerator<T> {
     for await (const batch of this.batches()) yield* batch;
   }
+}
+
+/** What those who wait for room wait for. */
+function newRoom(): { readonly promise: Promise<void>; readonly resolve: () => void } {
+  let resolve!: () => void;
+  const promise = new Promise<void>((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
 }
 
 const unwatched = (): ChannelWait => ({ awaited() {}, moved() {}, [Symbol.dispose]() {} });

@@ -21,6 +21,24 @@ export interface Source<T> extends AsyncIterable<T> {
   /** The next batch, or undefined at the end of the stream. Taking acknowledges the batch before. */
   take(options?: BatchOptions): Promise<T[] | undefined>;
   batches(options?: BatchOptions): AsyncIterable<T[]>;
+  /**
+   * Items as they come, so many at a time that are not committed: `for await (const item of source.items({ inFlight: 8 }))`.
+   * Each is worked on beside the others and committed when it is done. What is not committed when the method returns is
+   * done with it. In workers' methods only.
+   */
+  items(options: { readonly inFlight: number }): AsyncIterable<StreamItem<T>>;
+}
+
+/** An item of a stream that is worked on item by item. */
+export interface StreamItem<T> {
+  readonly value: T;
+  /**
+   * The item is done, and what was made of it is put: both at once, so that a death before brings the item back and one
+   * after leaves its outputs as they are (C6). Resolves when the outputs have room. Throws `workflow.invalid` for an item
+   * that has been committed.
+   */
+  commit(): Promise<void>;
+  commit<O>(sink: Sink<O>, ...outputs: readonly O[]): Promise<void>;
 }
 
 /** Where items go. */
@@ -60,7 +78,7 @@ export type ChannelOptions<T> = {
 };
 
 /** A channel in the workflow: hand `source` and `sink` to worker methods, or put and take from the workflow itself. */
-export interface Channel<T> extends Source<T>, Sink<T> {
+export interface Channel<T> extends Omit<Source<T>, "items">, Sink<T> {
   readonly source: Source<T>;
   readonly sink: Sink<T>;
 }

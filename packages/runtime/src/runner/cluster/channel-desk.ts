@@ -3,7 +3,7 @@
  *
  * Owner of: the definitions of the channels, and nothing of what is in them.
  */
-import type { ItemBlock, PutRequest, TakeRequest } from "@treadle/contracts";
+import type { CommitRequest, ItemBlock, PutRequest, TakeRequest } from "@treadle/contracts";
 import type { Incarnation, PayloadEffect, PolicyName, UserPolicy } from "@treadle/core";
 import type { HomePort, Payloads } from "../../author/channel/channel-client.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
@@ -15,7 +15,7 @@ export type ChannelDefinition = {
   readonly pick: PolicyName | UserPolicy;
 };
 
-export type PackedBatch = { readonly blocks: ItemBlock[] } | null;
+export type PackedBatch = { readonly blocks: ItemBlock[]; readonly deliveries?: number[] } | null;
 
 export type ChannelDeskPorts = {
   readonly loop: RunnerLoop;
@@ -55,9 +55,20 @@ export class ChannelDesk implements HomePort {
     await this.#ports.loop.ask({ type: "put", from, call, channel, items, kept: block.kept, keeps });
   }
 
-  async take(request: TakeRequest, from?: Incarnation): Promise<PackedBatch> {
-    const answer = await this.#ports.loop.ask({ type: "take", from, ...request });
-    return answer.type === "batch" ? joinItems(answer.items) : null;
+  async commitFor({ call, channel, deliveries, outputs, keeps }: CommitRequest, from: Incarnation): Promise<void> {
+    const made = outputs && {
+      channel: outputs.channel,
+      items: new BlockItems(outputs.items),
+      kept: outputs.items.kept,
+    };
+    await this.#ports.loop.ask({ type: "commit", from, call, channel, deliveries, outputs: made, keeps });
+  }
+
+  async take({ streams, ...request }: TakeRequest, from?: Incarnation): Promise<PackedBatch> {
+    const answer = await this.#ports.loop.ask({ type: "take", from, ...request, streams });
+    if (answer.type !== "batch") return null;
+    const batch = joinItems(answer.items);
+    return streams ? { ...batch, deliveries: answer.items.map(({ delivery }) => delivery) } : batch;
   }
 
   /** A consumer has let go of the memory of items that their producers keep. */

@@ -45,6 +45,7 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("telemetry", (batch) => ports.onSpans(batch));
   peer.handle("channel.put", (request) => desk.put(request, from));
   peer.handle("channel.take", (request) => desk.take(request, from));
+  peer.handle("channel.commit", (request) => desk.commitFor(request, from));
   peer.handle("segments.read", ({ segments }) => desk.read(end.worker, segments));
   peer.handle("depots", ({ channel }) => ports.depots(channel));
   peer.handle("lock.acquire", async ({ call }) => {
