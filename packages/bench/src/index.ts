@@ -5,6 +5,7 @@ import { benchPolicies } from "./actions/policies.ts";
 import { benchReplay } from "./actions/replay.ts";
 import { benchSandboxes } from "./actions/sandboxes.ts";
 import { benchEmbedded } from "./embedded.ts";
+import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
 import type { BenchRow } from "./row.ts";
 import { benchBulk } from "./runtime/bulk.ts";
@@ -45,4 +46,5 @@ export const measurements: Readonly<
   core: benchCore,
   simulation: benchSimulation,
   trajectories: benchTrajectories,
+  multiplexer: benchMultiplexer,
 };

@@ -1,12 +1,13 @@
 import { text } from "node:stream/consumers";
 import { problems as actions } from "@treadle/actions/state-machines";
 import { type Problem, TreadleError } from "@treadle/contracts";
+import { problems as multiplexer } from "@treadle/multiplexer";
 import { problems as planner } from "@treadle/planner";
 import { problems as trajectories } from "@treadle/trajectories";
 import { Command, Option } from "commander";
 import { realNumber } from "./number-flags.ts";
 
-const problems: Readonly<Record<string, Problem>> = { ...planner, ...trajectories, ...actions };
+const problems: Readonly<Record<string, Problem>> = { ...planner, ...trajectories, ...actions, ...multiplexer };
 
 type SolveFlags = {
   readonly method?: string;
