@@ -1,4 +1,4 @@
-/** What the main job promises, with the configuration that ships; how few problems are shown is a test of `learning`. */
+/** What the main jobs promise, with the configurations that ship; how few problems are shown is a test of `learning`. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,19 +13,24 @@ beforeEach(async () => {
 });
 afterEach(() => rm(runsRoot, { recursive: true, force: true }));
 
-const workflow = fileURLToPath(new URL("../../workflows/reasoning-grpo", import.meta.url));
+const train = async (name: string, overrides: readonly string[]) => {
+  const workflow = fileURLToPath(new URL(`../../workflows/${name}`, import.meta.url));
+  const all = [...overrides, "evaluation.everySteps=60", "trace=false"];
+  const { summary } = await runWorkflow({ workflow, projectRoot, runsRoot, overrides: all, onEvent: () => {} });
+  return summary;
+};
 
-test("after imitation at most 35 % of held-out problems are solved, and rewards teach most of the others", async () => {
-  const { summary } = await runWorkflow({
-    workflow,
-    projectRoot,
-    runsRoot,
-    // Of 300 steps: most is learnt by then, and the rest takes this test's time.
-    overrides: ["steps=120", "evaluation.everySteps=60", "trace=false"],
-    onEvent: () => {},
-  });
-  const { evalBefore, evalAtStart, evalAfter } = summary;
-  expect(evalBefore).toBeLessThanOrEqual(0.05);
-  expect(evalAtStart).toBeLessThanOrEqual(0.35);
-  expect(evalAfter).toBeGreaterThanOrEqual(0.6);
-}, 900_000);
+test.each([
+  // Of 300 steps: most is learnt by then, and the rest takes this test's time.
+  ["reasoning-grpo", ["steps=120"]],
+  ["tool-agent", []],
+])(
+  "after imitation %s solves at most 35 %% of held-out problems, and rewards teach most of the others",
+  async (name, overrides) => {
+    const { evalBefore, evalAtStart, evalAfter } = await train(name, overrides);
+    expect(evalBefore).toBeLessThanOrEqual(0.05);
+    expect(evalAtStart).toBeLessThanOrEqual(0.35);
+    expect(evalAfter).toBeGreaterThanOrEqual(0.6);
+  },
+  900_000,
+);

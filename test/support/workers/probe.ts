@@ -1,5 +1,7 @@
 /** A worker with a method for each thing that a test wants a real process to do. */
 import { spawn } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
@@ -20,6 +22,8 @@ export type ProbeConfig = {
   readonly greeting?: string;
   readonly memoryBytes?: number;
   readonly setup?: "throw" | "hang" | "slow";
+  /** a folder, where each rank leaves a file when it is torn down */
+  readonly tornDown?: string;
 };
 
 const pause = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
@@ -35,6 +39,10 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     if (this.config.setup === "hang") await new Promise(() => {});
     if (this.config.setup === "slow") await new Promise((resolve) => setTimeout(resolve, 5000));
     this.log.info(`set up as ${this.component}/${this.rank}`);
+  }
+  override async teardown(): Promise<void> {
+    const { tornDown } = this.config;
+    if (tornDown !== undefined) await writeFile(join(tornDown, `rank-${this.rank}`), "");
   }
   override memoryBytes(): number {
     return this.config.memoryBytes ?? 0;

@@ -67,10 +67,9 @@ export class WorkerEnd {
     this.#isUp = false;
   }
 
-  /** Nothing more will come of this rank. */
+  /** Nothing more will come of this rank. A process that is up stays so: it can still be stopped in order. */
   fail(error: unknown): void {
     this.#failure ??= { error };
-    this.#isUp = false;
     for (const { reject } of [...this.#waiting.splice(0), ...this.#seeking.splice(0)]) reject(error);
   }
 }
