@@ -1,6 +1,7 @@
 /**
  * The supervised curve of the demonstrations that the workflow imitates, far beyond where it stops imitating. The
- * calculator is a function here, not a tool in a sandbox; what the policy reads and is judged by is the same.
+ * calculator is a function here, not a tool in a sandbox: it answers one call of an episode, a product of two numbers, and
+ * nothing else, where the workflow's shell answers two, of any arithmetic, and says when it failed.
  *
  *     node --conditions=source --import tsx workflows/tool-agent/supervised-curve.ts --seed 1 --updates 300
  */
