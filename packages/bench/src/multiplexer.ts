@@ -1,5 +1,6 @@
 import { performance } from "node:perf_hooks";
 import { solveMultiplex } from "@treadle/multiplexer";
+import { normal, randomNumbers } from "./actions/workload.ts";
 import { type BenchRow, row } from "./row.ts";
 
 const notMeasured = "reading the problem; whether durations and slowdowns are true";
@@ -16,13 +17,8 @@ const pair = {
  * then a training that begins when all tails have ended. Lengths spread log-normally over workers.
  */
 function benchGraph(numWorkers: number, numRuns: number, numSteps: number): object {
-  let state = 7;
-  const uniform = (): number => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (state + 0.5) / 2 ** 32;
-  };
-  const spread = (sigma: number): number =>
-    Math.exp(sigma * Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform()));
+  const uniform = randomNumbers(7);
+  const spread = (sigma: number): number => Math.exp(sigma * normal(uniform));
   const substages: object[] = [];
   for (let run = 0; run < numRuns; run++) {
     let before: string[] = [];

@@ -1,16 +1,13 @@
 import { performance } from "node:perf_hooks";
 import { median } from "@treadle/contracts";
 import { solveAllocate, solvePlace, solveRollout } from "@treadle/trajectories";
+import { normal, randomNumbers } from "./actions/workload.ts";
 import { type BenchRow, type RowInput, row } from "./row.ts";
 
 /** Normal numbers, the same at every call. */
 function normals(): () => number {
-  let state = 1;
-  const uniform = (): number => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (state + 0.5) / 2 ** 32;
-  };
-  return () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform());
+  const uniform = randomNumbers(1);
+  return () => normal(uniform);
 }
 
 /** Log-normal lengths with a long tail. */

@@ -3,11 +3,15 @@ export function seededRandom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x9e3779b9) >>> 0;
-    let mixed = state;
-    mixed = Math.imul(mixed ^ (mixed >>> 16), 0x21f0aaad);
-    mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
-    return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
+    return (scramble(state) >>> 0) / 2 ** 32;
   };
+}
+
+/** An integer hash of 32 bits. */
+export function scramble(bits: number): number {
+  let mixed = Math.imul(bits ^ (bits >>> 16), 0x21f0aaad);
+  mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
+  return mixed ^ (mixed >>> 15);
 }
 
 /** Standard normal numbers from uniform ones, by Box and Muller. */

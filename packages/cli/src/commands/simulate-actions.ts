@@ -2,7 +2,7 @@
 
 import { writeFile } from "node:fs/promises";
 import { actionComparisonPage } from "@treadle/dashboard";
-import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
+import { validateConfig } from "@treadle/runtime/runner";
 import {
   ActionScenario,
   actionScenarios,
@@ -12,8 +12,9 @@ import {
   paperFigures,
   type ServiceComparison,
 } from "@treadle/simulation";
-import { Command } from "commander";
+import type { Command } from "commander";
 import { codingHeader, codingRow, paperTable, serviceHeader, serviceRow } from "../view/action-comparison-table.ts";
+import { scenarioCommand, scenarioFlags, scenarioValues } from "./scenario.ts";
 
 type Flags = {
   readonly scenario: string;
@@ -29,11 +30,8 @@ type Flags = {
 };
 
 export function simulateActionsCommand(): Command {
-  const names = Object.keys(actionScenarios).join(", ");
-  return new Command("actions")
+  return scenarioCommand("actions", actionScenarios, "paper-small")
     .description("tools and rewards on virtual time: scheduled one by one, by fixed degrees, or in a pod a trajectory")
-    .option("--scenario <name|file>", `one of ${names}, or a YAML file`, "paper-small")
-    .option("--seed <number>", "equal seeds give equal figures")
     .option("--pod-rate <number>", "pods that the control plane creates a second")
     .option("--pods-per-node <count>", "at most")
     .option("--pod-request <cores>", "reserved of a node's cores")
@@ -43,10 +41,8 @@ export function simulateActionsCommand(): Command {
     .option("--json", "prints one object")
     .option("--html [file]", "draws the curves as a page (default: actions-simulation.html)")
     .action(async (_: Flags, command: Command) => {
-      // `simulate` has some of these flags as well, and takes them before its sub-command sees them.
-      const flags = command.optsWithGlobals<Flags>();
-      const isSeedGiven = command.getOptionValueSourceWithGlobals("seed") === "cli";
-      const scenario = await readScenario(isSeedGiven ? flags : { ...flags, seed: undefined });
+      const flags = scenarioFlags<Flags>(command);
+      const scenario = await readScenario(flags);
       const startedMs = performance.now();
       const print = (text: string) => void (flags.json || process.stdout.write(`${text}\n`));
       const coding: CodingComparison[] = [];
@@ -73,8 +69,7 @@ export function simulateActionsCommand(): Command {
 }
 
 async function readScenario(flags: Flags): Promise<ActionScenario> {
-  const named = Object.entries(actionScenarios).find(([name]) => name === flags.scenario)?.[1];
-  const values = (named ?? (await readConfigFile(flags.scenario))) as { readonly pods?: object };
+  const values: { readonly pods?: object } = await scenarioValues(actionScenarios, flags.scenario);
   const number = (text: string | undefined): number | undefined => (text === undefined ? undefined : Number(text));
   const pods = {
     podsPerSecond: number(flags.podRate),

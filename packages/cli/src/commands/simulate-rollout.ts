@@ -1,5 +1,5 @@
 /** `treadle simulate rollout`: schedulers, placements and degrees of a rollout, with the predictor in the loop. */
-import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
+import { validateConfig } from "@treadle/runtime/runner";
 import {
   compareRollouts,
   type RolloutComparison,
@@ -8,26 +8,22 @@ import {
   rolloutScenarios,
   type WorkloadPredictor,
 } from "@treadle/simulation";
-import { Command } from "commander";
+import type { Command } from "commander";
 import { predictorTable, rolloutHeader, rolloutRow, rolloutSummary } from "../view/rollout-comparison-table.ts";
 import { wholeNumber } from "./number-flags.ts";
+import { scenarioCommand, scenarioFlags, scenarioValues } from "./scenario.ts";
 
 type Flags = { readonly scenario: string; readonly seed?: string | undefined; readonly json?: boolean };
 
 export function simulateRolloutCommand(): Command {
-  const names = Object.keys(rolloutScenarios).join(", ");
-  return new Command("rollout")
+  return scenarioCommand("rollout", rolloutScenarios, "small")
     .description(
       "multi-turn rollouts on virtual time: schedulers, placements and degrees, with the predictor in the loop",
     )
-    .option("--scenario <name|file>", `one of ${names}, or a YAML file`, "small")
-    .option("--seed <number>", "equal seeds give equal figures")
     .option("--json", "prints one object")
     .action(async (_: Flags, command: Command) => {
-      // `simulate` has some of these flags as well, and takes them before its sub-command sees them.
-      const flags = command.optsWithGlobals<Flags>();
-      const isSeedGiven = command.getOptionValueSourceWithGlobals("seed") === "cli";
-      const scenario = await readScenario(isSeedGiven ? flags : { ...flags, seed: undefined });
+      const flags = scenarioFlags<Flags>(command);
+      const scenario = await readScenario(flags);
       const startedMs = performance.now();
       const print = (text: string) => void (flags.json || process.stdout.write(`${text}\n`));
       const predictors: WorkloadPredictor[] = [];
@@ -48,8 +44,7 @@ export function simulateRolloutCommand(): Command {
 }
 
 async function readScenario(flags: Flags): Promise<RolloutScenario> {
-  const named = Object.entries(rolloutScenarios).find(([name]) => name === flags.scenario)?.[1];
-  const values = (named ?? (await readConfigFile(flags.scenario))) as object;
+  const values = await scenarioValues(rolloutScenarios, flags.scenario);
   const seed = flags.seed === undefined ? {} : { seed: wholeNumber("--seed", flags.seed) };
   return validateConfig(RolloutScenario, { ...values, ...seed });
 }

@@ -7,7 +7,7 @@ import type { DeviceInput, Residency, WorkerInput } from "./lock-messages.ts";
 export type WorkerState = {
   readonly worker: string;
   readonly devices: readonly string[];
-  /** undefined until it has loaded for the first time: it may need all that there is */
+  /** undefined until its first load is over: until then it may need all of each device */
   residentBytes: number | undefined;
   residency: Residency;
   /** Rises with every use: the smallest is the least recently used. */

@@ -341,7 +341,7 @@ export class Exchange {
     this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs }));
   }
 
-  /** EX3: an answer that was on its way may have set the engine to work again, whose worker then says so anew. */
+  /** EX3: ignored where the call has been answered meanwhile. Its engine may compute again, and its worker says when it is idle. */
   lend(call: string, worker: string, numAnswered: number): void {
     const open = this.#calls.get(call);
     if (!open?.lock || open.worker !== worker || open.numAnswered !== numAnswered) return;

@@ -1,6 +1,6 @@
 /**
- * The memory of one device: who has how much of it, and for what. A pure state machine over records that everybody who
- * uses the device reads in one order.
+ * The memory of one device: which component holds how much of it, and for what. A pure state machine over records; all
+ * processes that use the device read them in one order.
  *
  * - EM1 what is held never exceeds the capacity: a record that would is refused whole, and changes nothing.
  * - EM2 a process that has ended holds nothing.

@@ -3,8 +3,8 @@ import { DeviceMemory, type Held, type MemoryRecord, type MemoryTag } from "./de
 import { FileLog, MemoryLog, type SharedLog } from "./shared-log.ts";
 
 /**
- * A device whose memory is enforced as a GPU's: who takes more than there is gets an error, whatever a plan or a lock has
- * promised. With a `path` all processes that open the same file share the device, and one that ends leaves nothing there.
+ * A device that enforces its memory as a GPU does: a component that takes more than is free gets an error, whatever a plan
+ * or a lock has promised. With a `path` all processes that open the same file share the device, and one that ends leaves nothing there.
  */
 export class EmulatedDevice {
   readonly name: string;

@@ -18,7 +18,7 @@ export class EmulatedGroup {
   readonly #log: SharedLog<Arrival>;
   readonly #clock: Clock;
   readonly #deadlineMs: number;
-  /** by round, who is there and who has been; one that all have come to stays as it is */
+  /** by round: the ranks that are there, and those that gave up; a round that all have come to stays as it is */
   readonly #rounds = new Map<number, { readonly present: Set<number>; readonly left: Set<number> }>();
   readonly #nextRound = new Map<number, number>();
 

@@ -16,7 +16,7 @@ import {
   simulateRollout,
   workloadShapes,
 } from "@treadle/trajectories";
-import { type Forecasting, learnedForecasting, noisyForecasting, restsOf } from "./forecasts.ts";
+import { type Forecasting, fixedForecasting, learnedForecasting, noisyForecasting, restsOf } from "./forecasts.ts";
 import type { Predictions, RolloutScenario } from "./scenario.ts";
 
 type Workload = keyof typeof workloadShapes;
@@ -202,11 +202,7 @@ function chooseWay(
   // As predictions are at the start, so they err on the drawn lengths; they are told no more.
   const rest = (trajectory: number, step: number) =>
     (initial[trajectory]! / total[trajectory]!) * rests[trajectory]![step]!;
-  const forecasting = {
-    initial,
-    logSd,
-    forecast: () => ({ atStepEnd: rest, atSubmission: rest, finished: () => {} }),
-  };
+  const forecasting = fixedForecasting(initial, rest, logSd);
   let [chosen, shortest] = [candidates[0]!, Number.POSITIVE_INFINITY];
   for (const candidate of candidates) {
     const { makespan } = simulate(scenario, F, drawn, forecasting, candidate);

@@ -65,11 +65,20 @@ export function noisyForecasting(episodes: readonly RecordedEpisode[], logSd: nu
   const factors = episodes.map(() => Math.exp(logSd * normal()));
   const rests = episodes.map(({ turns }) => restsOf(turns.map(({ tokens }) => tokens)));
   const rest = (trajectory: number, step: number) => rests[trajectory]![step]! * factors[trajectory]!;
-  return {
-    initial: episodes.map((_, trajectory) => rest(trajectory, 0)),
-    forecast: () => ({ atStepEnd: rest, atSubmission: rest, finished: () => {} }),
+  return fixedForecasting(
+    episodes.map((_, trajectory) => rest(trajectory, 0)),
+    rest,
     logSd,
-  };
+  );
+}
+
+/** `rest`: of a trajectory, from a step on, whatever happens meanwhile. */
+export function fixedForecasting(
+  initial: readonly number[],
+  rest: (trajectory: number, step: number) => number,
+  logSd: number,
+): Forecasting {
+  return { initial, forecast: () => ({ atStepEnd: rest, atSubmission: rest, finished: () => {} }), logSd };
 }
 
 /** Of each step, what is generated from it on. */

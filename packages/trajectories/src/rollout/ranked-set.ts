@@ -1,3 +1,5 @@
+import { scramble } from "../random.ts";
+
 /**
  * Trajectories by what is predicted for them, largest first, equal ones by ascending index; says in O(log n) how many
  * stand before one. A treap whose priorities come from the index, so that equal calls give equal trees.
@@ -15,7 +17,7 @@ export class RankedSet {
     this.#right = new Int32Array(capacity).fill(-1);
     this.#size = new Int32Array(capacity);
     this.#value = new Float64Array(capacity);
-    this.#priority = Int32Array.from({ length: capacity }, (_, i) => scramble(i));
+    this.#priority = Int32Array.from({ length: capacity }, (_, i) => scramble(Math.imul(i + 1, 0x9e3779b9)));
   }
 
   get size(): number {
@@ -108,11 +110,4 @@ export class RankedSet {
     else this.#right[at] = this.#without(this.#right[at]!, item);
     return this.#pull(at);
   }
-}
-
-function scramble(i: number): number {
-  let mixed = Math.imul(i + 1, 0x9e3779b9);
-  mixed = Math.imul(mixed ^ (mixed >>> 16), 0x21f0aaad);
-  mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
-  return mixed ^ (mixed >>> 15);
 }

@@ -1,4 +1,4 @@
-/** The runner's end of a rank: its present process, the link to it, and who waits for it to be reachable or ready. */
+/** The runner's end of a rank: its present process, the link to it, and the callers that wait until it is reachable or ready. */
 import type { Peer, ReachableMessage } from "@treadle/contracts";
 import type { LaunchedWorker } from "../nodes/remote-worker.ts";
 
