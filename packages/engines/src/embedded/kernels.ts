@@ -1,4 +1,3 @@
-import { setFlagsFromString } from "node:v8";
 import { TreadleError } from "@treadle/contracts";
 import { kernelsBase64 } from "./kernels.generated.ts";
 
@@ -35,21 +34,6 @@ const alignment = 64;
 let compiled: object | undefined;
 
 /**
- * By the optimising compiler alone, all of it at once. V8 else starts with its baseline compiler and replaces what runs
- * often; now and then it leaves the matrix product of a process as it was, for minutes, at a third of the speed.
- */
-function compile(): object {
-  setFlagsFromString("--no-liftoff");
-  setFlagsFromString("--no-wasm-lazy-compilation");
-  try {
-    return new WebAssembly.Module(Buffer.from(kernelsBase64, "base64"));
-  } finally {
-    setFlagsFromString("--wasm-lazy-compilation");
-    setFlagsFromString("--liftoff");
-  }
-}
-
-/**
  * The compiled kernels with a memory of their own. Memory grows and never shrinks: it goes back to the system when
  * nobody holds this object any more. Views are valid until the next `reserve`.
  */
@@ -58,7 +42,7 @@ export class Kernels {
   #top = pageBytes;
 
   constructor() {
-    compiled ??= compile();
+    compiled ??= new WebAssembly.Module(Buffer.from(kernelsBase64, "base64"));
     this.call = new WebAssembly.Instance(compiled).exports as Exports;
   }
 
