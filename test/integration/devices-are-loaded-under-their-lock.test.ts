@@ -1,6 +1,7 @@
 import { join } from "node:path";
+import { ActorConfig, ActorWorker, Demonstration, RolloutConfig, RolloutWorker } from "@treadle/workers";
 import { afterEach, expect, test } from "vitest";
-import { startCluster, type TestCluster, until } from "../support/cluster.ts";
+import { pidOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
 import { type EmulatedConfig, EmulatedWorker } from "../support/workers/emulated.ts";
 import { Numbers } from "../support/workers/probe.ts";
 
@@ -39,6 +40,59 @@ test("L4: two that fit together load once, and stay once their sizes are known",
   }
   const swaps = [await rollout.work().first(), await actor.work().first()];
   expect(swaps.sort()).toEqual([["load"], ["load", "offload", "onload"]]); // one left for the other, whose size nobody knew
+});
+
+/** Shipped workers on emulated engines, of which one fits on the device, which both share. */
+async function launchShipped() {
+  world = await startCluster({
+    cluster: { devices: 1, memoryPerDeviceMiB: 100 },
+    placement: { mode: "temporal" },
+  });
+  const alphabet = "0123456789";
+  const engine = {
+    model: { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 8 },
+    emulated: {
+      residentBytes: 60 * MiB,
+      residualBytes: 10 * MiB,
+      response: { medianTokens: 2 },
+      deviceMemory: { folder: join(world.folder, "memory"), sizeMiB: 100 },
+    },
+  };
+  const rollout = { ...engine, alphabet, groupSize: 1, maxTokens: 4, reward: { name: "arithmetic" } };
+  const actor = { ...engine, algorithm: { name: "grpo" }, learningRate: 0.1 };
+  const { cluster } = world;
+  const group = {
+    rollout: cluster.launch(RolloutWorker, RolloutConfig.parse(rollout), { ranks: { fixed: 1 } }),
+    actor: cluster.launch(ActorWorker, ActorConfig.parse(actor), { ranks: { fixed: 1 } }),
+  };
+  const demonstrations = cluster.channel("demonstrations", Demonstration);
+  const train = async () => {
+    await demonstrations.put({ tokens: Int32Array.of(2, 3, 4), mask: Float32Array.of(0, 0, 1) });
+    await group.actor.imitate(demonstrations.source, { learningRate: 0.1, rows: 1, updates: 1 });
+  };
+  return { ...group, train };
+}
+
+test("L1, L4: shipped workers load their engines one after the other where one of them fits, and then take turns", async () => {
+  const { rollout, actor, train } = await launchShipped();
+  for (let round = 1; round <= 2; round++) {
+    const prompts = [{ id: "1", tokens: Int32Array.of(2, 3), answer: "1" }];
+    expect(await rollout.evaluate(prompts)).toEqual([expect.objectContaining({ total: 1 })]);
+    await train();
+    await rollout.pullWeights(actor);
+  }
+  expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
+});
+
+test("S2: weights are pulled of an actor which starts again on the devices of the worker that pulls", async () => {
+  const { rollout, actor, train } = await launchShipped();
+  await train();
+  await rollout.pullWeights(actor);
+  process.kill(pidOf(world.events, "actor/0"), "SIGKILL");
+  await until(() => world.events.some(({ type }) => type === "worker-died"), "the actor's death to be known");
+  // The actor needs the devices to load: whoever waits for it may not hold them.
+  await rollout.pullWeights(actor);
+  expect(world.events).toContainEqual(expect.objectContaining({ type: "worker-restarted", worker: "actor/0" }));
 });
 
 test("S1: a load that throws fails the run with its cause, once", async () => {

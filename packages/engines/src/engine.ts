@@ -6,7 +6,8 @@ import type { Completion, LossMetrics, LossSpec, Sampling, TrainBatch, Weights }
  *
  * Lifecycle: loaded -> release() -> released -> restore() -> loaded. On a released engine, calls that compute or change
  * parameters throw `engine.released`; what reads the host's copy (exportWeights, save, gradients) still answers. Release
- * and restore are idempotent. Only an idle engine is released: what it computes would lose its memory.
+ * and restore are idempotent. Only an idle engine is released: what it computes would lose its memory. A worker makes its
+ * engine without memory on devices, and loads it by its first `restore`, under the device lock.
  */
 export interface Engine {
   /** Engines of one kind give the same log-probabilities, bit for bit, wherever they have the same weights. */
@@ -39,6 +40,8 @@ export interface Engine {
 export type EngineMemory = {
   /** Bytes on the device: parameters, and what the engine keeps between calls; while released, what no release gives back. */
   readonly residentBytes: number;
+  /** Bytes on the device while it is loaded; before it first is, an estimate, or 0 where there is none. */
+  readonly loadedBytes: number;
   /** Bytes of host copies, optimiser state and gradients, which survive a release. */
   readonly hostBytes: number;
 };

@@ -43,7 +43,11 @@ export abstract class ModelEngine implements Trainable {
   }
 
   memory(): EngineMemory {
-    return { residentBytes: 0, hostBytes: this.parameters.values.byteLength + this.optimiser.hostBytes };
+    return {
+      residentBytes: 0,
+      loadedBytes: 0,
+      hostBytes: this.parameters.values.byteLength + this.optimiser.hostBytes,
+    };
   }
 
   gradients(): Float32Array {

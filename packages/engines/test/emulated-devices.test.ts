@@ -103,6 +103,29 @@ describe("memory of a device", () => {
     EmulatedEngine.create(large, { clock, devices: [device], component: "actor/0" });
   });
 
+  test("an engine that is made unloaded has nothing on its devices, and says what it will have", async () => {
+    const device = new EmulatedDevice({ name: "gpu:0", capacityBytes: 100 * MiB });
+    const profile = { residentBytes: 50 * MiB, cacheBytes: 20 * MiB, residualBytes: 10 * MiB };
+    const options = { clock, devices: [device], component: "rollout/0", loaded: false };
+    const engine = EmulatedEngine.create(profile, options);
+    expect(device.held).toEqual([]);
+    expect(engine.memory()).toMatchObject({ residentBytes: 0, loadedBytes: 80 * MiB });
+    await expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
+    const other = EmulatedEngine.create(
+      { residentBytes: 30 * MiB },
+      { ...options, component: "actor/0", loaded: true },
+    );
+    await expect(engine.restore()).rejects.toMatchObject({ code: "device.out-of-memory" });
+    expect(engine.memory().residentBytes).toBe(0);
+    await other.close();
+    await settled(engine.restore());
+    expect(engine.memory()).toMatchObject({ residentBytes: 80 * MiB, loadedBytes: 80 * MiB });
+    await settled(engine.release());
+    expect(engine.memory()).toMatchObject({ residentBytes: 10 * MiB, loadedBytes: 80 * MiB });
+    await settled(engine.restore());
+    expect(device.held.map(({ tag }) => tag).sort()).toEqual(["cache", "residual", "weights"]);
+  });
+
   test("EM2: processes share it through a file, and one that is killed leaves nothing there", async () => {
     const options = { name: "gpu:0", capacityBytes: 100 * MiB, path: join(folder, "gpu-0") };
     const child = spawn(process.execPath, [

@@ -2,7 +2,10 @@ import type { Weights } from "@treadle/contracts";
 import type { Engine, Trainable } from "@treadle/engines";
 import { Worker } from "@treadle/runtime";
 
-/** A worker around one engine, which its `setup` makes: the engine's memory is what the device lock moves. */
+/**
+ * A worker around one engine, whose memory is what the device lock moves. Its `setup` makes the engine on the host; the
+ * engine's memory on devices is taken under the lock, from the first time on.
+ */
 export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   protected engine!: E;
 
@@ -10,7 +13,10 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
     return this.engine.idle();
   }
   override memoryBytes(): number {
-    return this.engine.memory().residentBytes;
+    return this.engine.memory().loadedBytes;
+  }
+  override async load(): Promise<void> {
+    await this.engine.restore();
   }
   override async onload(): Promise<void> {
     await this.engine.restore();

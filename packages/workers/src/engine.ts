@@ -1,4 +1,7 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 import {
+  EmulatedDevice,
   EmulatedEngine,
   EmulatedProfile,
   type GenerationEngine,
@@ -6,27 +9,49 @@ import {
   TransformerConfig,
   TransformerEngine,
 } from "@treadle/engines";
+import type { Worker } from "@treadle/runtime";
 import { z } from "zod";
+
+const mib = 2 ** 20;
+
+/** Memory of each device, enforced over all processes of a node that share it. */
+const DeviceMemory = z.strictObject({
+  /** where the processes keep who has how much, a file for each device; made where there is none */
+  folder: z.string().min(1),
+  sizeMiB: z.number().positive(),
+});
 
 /** The model, and what runs it: the embedded engine, or the emulated one where a profile of its costs is given. */
 export const EngineConfig = z.strictObject({
   model: TransformerConfig,
   /** takes the time and memory that this profile says, and computes nothing */
-  emulated: EmulatedProfile.optional(),
+  emulated: EmulatedProfile.extend({
+    /** refuses what does not fit on a device beside what others have there; without it everything fits */
+    deviceMemory: DeviceMemory.optional(),
+  }).optional(),
 });
 export type EngineConfig = z.infer<typeof EngineConfig>;
 
 /**
- * An engine for generation and training; an emulated one is as fast as `numDevices` devices make it. Ranks of one seed
- * answer alike; how long they take varies by rank.
+ * An engine for generation and training, with no memory on its worker's devices before its first `restore`; an emulated one
+ * is as fast as they make it. Ranks of one seed answer alike; how long they take varies by rank.
  */
 export async function createEngine(
-  config: EngineConfig,
-  numDevices: number,
+  { config, devices: { ids }, component, rank }: Worker<EngineConfig>,
   seed: number,
-  rank = 0,
 ): Promise<GenerationEngine & TrainingEngine> {
   if (!config.emulated) return TransformerEngine.create(config.model);
   const { vocabSize, contextLength } = config.model;
-  return EmulatedEngine.create({ ...config.emulated, devices: numDevices, vocabSize, contextLength }, { seed, rank });
+  const { deviceMemory, ...costs } = config.emulated;
+  const profile = { ...costs, devices: ids.length, vocabSize, contextLength };
+  const devices = deviceMemory && openDevices(ids, deviceMemory);
+  return EmulatedEngine.create(profile, { seed, rank, devices, component: `${component}/${rank}`, loaded: false });
+}
+
+function openDevices(ids: readonly string[], { folder, sizeMiB }: z.infer<typeof DeviceMemory>): EmulatedDevice[] {
+  mkdirSync(folder, { recursive: true });
+  return ids.map((name) => {
+    const path = join(folder, name.replaceAll(/[^\w-]/g, "-"));
+    return new EmulatedDevice({ name, capacityBytes: sizeMiB * mib, path });
+  });
 }

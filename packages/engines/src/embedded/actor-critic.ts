@@ -53,7 +53,11 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
   }
 
   override memory(): EngineMemory {
-    return { ...super.memory(), residentBytes: this.#device.residentBytes };
+    return {
+      ...super.memory(),
+      residentBytes: this.#device.residentBytes,
+      loadedBytes: this.parameters.values.byteLength,
+    };
   }
 
   /** Compiles the training program ahead of time; accumulated gradients and parameters stay as they are. */

@@ -47,6 +47,8 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   readonly #running = new Set<Generation>();
   #loaded: TransformerModel | undefined;
   #aborts = 0;
+  /** that it had when it was released: caches come back with the work */
+  #lastBytes = 0;
 
   private constructor(config: TransformerConfig) {
     super(transformerShapes(config), (shape, index) => initialTransformer(config, shape, index));
@@ -63,7 +65,9 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   }
 
   override memory(): EngineMemory {
-    return { ...super.memory(), residentBytes: this.#loaded?.residentBytes ?? 0 };
+    const residentBytes = this.#loaded?.residentBytes ?? 0;
+    const parametersBytes = this.parameters.values.byteLength;
+    return { ...super.memory(), residentBytes, loadedBytes: Math.max(parametersBytes, this.#lastBytes, residentBytes) };
   }
 
   async generate(
@@ -141,6 +145,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     const released = super.release();
     this.#wake();
     await released;
+    this.#lastBytes = this.memory().loadedBytes;
     this.#loaded = undefined;
   }
 

@@ -45,6 +45,8 @@ export type EmulatedEngineOptions = {
   readonly devices?: readonly EmulatedDevice[] | undefined;
   /** as which it takes memory, such as `rollout/0` */
   readonly component?: string | undefined;
+  /** false: it takes no memory before its first `restore`; default true */
+  readonly loaded?: boolean | undefined;
   /** the ranks that it computes with */
   readonly group?: EmulatedGroup | undefined;
 };
@@ -70,7 +72,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   readonly #running = new Map<number, Running>();
   #nextId = 0;
   #durations = 0;
-  #resident = true;
+  #resident: boolean;
+  /** whether it was ever loaded: what no release gives back is taken then */
+  #wasLoaded = false;
   #cancelTimer: () => void = () => {};
   readonly #options: EmulatedEngineOptions;
 
@@ -84,18 +88,21 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const stepMs = (running: number) => 1000 * costSeconds(profile.decode, running, profile);
     this.#decoder = new Decoder(stepMs, profile.slots, clock.now());
     this.#options = options;
-    this.#occupy({ residual: profile.residualBytes, ...this.#released });
+    this.#resident = options.loaded ?? true;
+    if (this.#resident) this.#load();
+    else void super.release();
   }
 
-  /** Loaded. Throws `config.invalid` with every problem of the profile, and `device.out-of-memory` where it does not fit. */
+  /** Loaded, unless the options say otherwise. Throws `config.invalid` with every problem of the profile, and `device.out-of-memory` where it does not fit. */
   static create(profile: z.input<typeof EmulatedProfile>, options: EmulatedEngineOptions = {}): EmulatedEngine {
     return new EmulatedEngine(parseProfile(profile), options);
   }
 
   override memory(): EngineMemory {
     const { residualBytes, hostBytes } = this.profile;
-    const loadedBytes = Object.values(this.#released).reduce((sum, bytes) => sum + bytes, 0);
-    return { residentBytes: residualBytes + (this.#resident ? loadedBytes : 0), hostBytes };
+    const loadedBytes = Object.values(this.#released).reduce((sum, bytes) => sum + bytes, residualBytes);
+    const leftBytes = this.#wasLoaded ? residualBytes : 0;
+    return { residentBytes: this.#resident ? loadedBytes : leftBytes, loadedBytes, hostBytes };
   }
 
   generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions = {}): Promise<Completion[]> {
@@ -219,7 +226,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   override async restore(): Promise<void> {
     if (this.#resident) return;
-    this.#occupy(this.#released);
+    this.#load();
     await this.#spendSeconds(this.profile.onloadSeconds);
     this.#resident = true;
     await super.restore();
@@ -237,6 +244,11 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   get #released(): Readonly<Record<Exclude<MemoryTag, "residual">, number>> {
     const { residentBytes, cacheBytes, optimiserBytes } = this.profile;
     return { weights: residentBytes, cache: cacheBytes, optimiser: optimiserBytes };
+  }
+
+  #load(): void {
+    this.#occupy(this.#wasLoaded ? this.#released : { residual: this.profile.residualBytes, ...this.#released });
+    this.#wasLoaded = true;
   }
 
   /** All of it on every device, or nothing. */

@@ -66,7 +66,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   override async setup(): Promise<void> {
-    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed);
+    this.engine = await createEngine(this, this.seed);
     this.published = this.engine.exportWeights();
   }
 

@@ -30,18 +30,16 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   #reference: { readonly weights: Weights; readonly state: Uint8Array } | undefined;
 
   override async setup(): Promise<void> {
-    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed + this.rank);
+    this.engine = await createEngine(this, this.seed + this.rank);
   }
 
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
-    await using _ = await this.devices.lock();
-    await pullWeights(this.engine, actor, this.rank);
+    await pullWeights(this.engine, actor, this);
   }
 
   /** From now on the actor's present weights are the reference policy. */
   async keepReference(actor: WorkerGroup<ActorWorker>): Promise<void> {
-    await using _ = await this.devices.lock();
-    await pullWeights(this.engine, actor, this.rank);
+    await pullWeights(this.engine, actor, this);
     this.#reference = { weights: this.engine.exportWeights(), state: this.engine.save() };
   }
 

@@ -18,12 +18,14 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
   }
 
   async pullWeights(actor: WorkerGroup<ControlActorWorker>): Promise<void> {
-    await using _ = await this.devices.lock();
     const weights = await actor
       .onRanks(this.rank % actor.size)
       .weights(this.engine.policyVersion)
       .first();
-    if (weights) await this.engine.loadWeights(weights);
+    if (!weights) return;
+    // An actor that was starting again may have needed the devices to load.
+    await using _ = await this.devices.lock();
+    await this.engine.loadWeights(weights);
   }
 
   /**

@@ -88,7 +88,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 
   override async setup(): Promise<void> {
-    this.engine = await createEngine(this.config, this.devices.ids.length, this.seed, this.rank);
+    this.engine = await createEngine(this, this.seed);
   }
 
   /** Leaves some of a step's episodes as text, of the first batch that the rank made; what people read never stops a run. */
@@ -114,8 +114,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   #hasWarned = false;
 
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
-    await using _ = await this.devices.lock();
-    await pullWeights(this.engine, actor, this.rank);
+    await pullWeights(this.engine, actor, this);
   }
 }
 
