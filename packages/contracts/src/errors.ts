@@ -124,6 +124,10 @@ export const errorCatalogue = {
     disposition: "misuse",
     meaning: "what a run recorded is of another version, cut short, altered, or decided differently now",
   },
+  "rendezvous.incomplete": {
+    disposition: "misuse",
+    meaning: "ranks of a group did not come to its rendezvous in time; the message names them",
+  },
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },

@@ -16,6 +16,7 @@ export type { DeviceLock, LockOptions } from "./author/device-lock.ts";
 export type { GroupMethods, WorkerGroup } from "./author/group/group.ts";
 export { CallHandle, type Reduction } from "./author/group/handle.ts";
 export type { Messenger } from "./author/messenger.ts";
+export type { Rendezvous, RendezvousOptions } from "./author/rendezvous.ts";
 export { type Artifacts, type ConfigOf, Worker, type WorkerClass, type WorkerContext } from "./author/worker.ts";
 export {
   type Dataset,

@@ -8,6 +8,15 @@
 import { type MessageEnvelope, type Peer, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { currentCall } from "./call/call-context.ts";
+import {
+  incomplete,
+  openPlace,
+  type Rendezvous,
+  type RendezvousAddress,
+  type RendezvousOptions,
+  type RendezvousOutcome,
+  type RendezvousReply,
+} from "./rendezvous.ts";
 
 type Slot = {
   readonly from: string;
@@ -18,6 +27,7 @@ type Slot = {
 type Waiter = { readonly sinceMs: number; resolve: (value: unknown) => void; reject: (error: Error) => void };
 
 const mailboxLimit = 16;
+const rendezvousLimitMs = 60_000;
 
 export class Messenger {
   readonly self: string;
@@ -25,11 +35,19 @@ export class Messenger {
   readonly #rank: number;
   #worldSize: number;
   readonly #connect: (worker: string) => Promise<Peer>;
+  readonly #address: RendezvousAddress;
   readonly #slots = new Map<string, Slot>();
   /** collectives that the current call has made */
   readonly #rounds = new Map<string, number>();
 
-  constructor(component: string, rank: number, worldSize: number, connect: (worker: string) => Promise<Peer>) {
+  constructor(
+    component: string,
+    rank: number,
+    worldSize: number,
+    connect: (worker: string) => Promise<Peer>,
+    address: RendezvousAddress = { host: "127.0.0.1", listen: "127.0.0.1" },
+  ) {
+    this.#address = address;
     this.#component = component;
     this.#rank = rank;
     this.#worldSize = worldSize;
@@ -105,6 +123,64 @@ export class Messenger {
       for (let i = 0; i < sum.length; i++) sum[i] = (sum[i] as number) + (part[i] as number);
     }
     return this.broadcast(sum);
+  }
+
+  /**
+   * Every rank of the group calls it, in `setup`, in `load` or in a call: all get an address and a port on which the first
+   * rank may listen, on the loopback interface unless `cluster.links` or the node says otherwise. Throws
+   * `rendezvous.incomplete` with the ranks that did not come in time.
+   */
+  async rendezvous({ timeoutMs = rendezvousLimitMs }: RendezvousOptions = {}): Promise<Rendezvous> {
+    const tag = this.#collectiveTag("rendezvous");
+    const limit = AbortSignal.timeout(timeoutMs);
+    const outcome = this.#rank === 0 ? await this.#receive(tag, limit) : await this.#come(tag, limit);
+    if (outcome.type === "place") return outcome.place;
+    throw incomplete(this.#component, outcome.workers, timeoutMs);
+  }
+
+  /** RV1, RV3: the first rank waits for the others, and tells those that came what became of it. */
+  async #receive(tag: string, limit: AbortSignal): Promise<RendezvousOutcome> {
+    const others = this.#others();
+    const came = await Promise.all(
+      others.map(async (other) => {
+        if (!(await this.#within(limit, other, tag, () => this.recv(other, tag)))) return false;
+        await this.send(other, { type: "awaited" } satisfies RendezvousReply, tag);
+        return true;
+      }),
+    );
+    const workers = others.filter((_, at) => !came[at]);
+    const outcome: RendezvousOutcome =
+      workers.length > 0 ? { type: "missing", workers } : { type: "place", place: await openPlace(this.#address) };
+    await Promise.all(others.map((other, at) => came[at] && this.send(other, outcome, tag)));
+    return outcome;
+  }
+
+  /** Once the first rank has answered, the limit is that one's. */
+  async #come(tag: string, limit: AbortSignal): Promise<RendezvousOutcome> {
+    const first = `${this.#component}/0`;
+    const meet = async () => {
+      await this.send(first, null, tag);
+      if (!limit.aborted) await this.recv<RendezvousReply>(first, tag);
+    };
+    if (!(await this.#within(limit, first, tag, meet))) return { type: "missing", workers: [first] };
+    return this.recv<RendezvousOutcome>(first, tag);
+  }
+
+  /** Whether a message came before the limit; after it nobody waits for it. */
+  async #within(limit: AbortSignal, from: string, tag: string, ask: () => Promise<unknown>): Promise<boolean> {
+    let end = () => {};
+    const over = new Promise<false>((resolve) => {
+      end = () => {
+        this.#slot(from, tag).waiting.length = 0;
+        resolve(false);
+      };
+    });
+    limit.addEventListener("abort", end);
+    try {
+      return await Promise.race([ask().then(() => true), over]);
+    } finally {
+      limit.removeEventListener("abort", end);
+    }
   }
 
   /** The messages that have been waited for longer than so. */

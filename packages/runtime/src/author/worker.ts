@@ -88,7 +88,7 @@ export abstract class Worker<C = unknown> {
   readonly log: Logger;
   /** This rank's devices: `await using _ = await this.devices.lock()` for exclusive use. */
   readonly devices: DeviceLock;
-  /** `send`, `recv`, `broadcast`, `gather`, `allReduceSum` to any worker of the run. */
+  /** `send`, `recv`, `broadcast`, `gather`, `allReduceSum`, `rendezvous` to any worker of the run. */
   readonly messages: Messenger;
   /** For what a timer cannot say, such as work that overlaps or ran elsewhere. */
   readonly tracer: Tracer;
@@ -121,7 +121,8 @@ export abstract class Worker<C = unknown> {
 
   /**
    * Runs once before any call, on all ranks of the group at once: messages and collectives work in it. It takes no memory
-   * on devices, which others may be using. A class whose ranks meet here or in `load` has `restart = "group"`, since a rank
+   * on devices, which others may be using. Ranks that need sockets of their own get an address and a port by
+   * `messages.rendezvous`. A class whose ranks meet here or in `load` has `restart = "group"`, since a rank
    * that starts alone would meet nobody.
    */
   async setup(): Promise<void> {}

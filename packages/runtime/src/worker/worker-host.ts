@@ -125,10 +125,13 @@ class WorkerHost {
     this.#endpoint = endpoint;
     this.#log = log;
     this.#tracer = tracer;
-    this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, (worker) => {
+    const listen = boot.remote?.bind ?? "127.0.0.1";
+    const address = { listen, host: boot.remote?.advertise ?? listen };
+    const connect = (worker: string) => {
       currentCall()?.meter?.contacted(worker);
       return this.#connect(worker);
-    });
+    };
+    this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, connect, address);
     const { component, rank, incarnation, segmentPrefix } = boot;
     this.#payloads = {
       store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),

@@ -124,6 +124,61 @@ describe("send and recv", () => {
   });
 });
 
+describe("rendezvous", () => {
+  test("RV1: nobody gets a place before the last rank has come; then all get the same", async () => {
+    const all = group(3);
+    let numPlaces = 0;
+    const [one, two] = all.slice(1).map((each) => each.rendezvous());
+    const zero = all[0]?.rendezvous().then((place) => {
+      numPlaces++;
+      return place;
+    });
+    expect(new Set((await Promise.all([zero, one, two])).map((place) => place?.key)).size).toBe(1);
+    expect(numPlaces).toBe(1);
+
+    const [early, late] = [all[0]?.rendezvous(), all[1]?.rendezvous()];
+    let isEarly = false;
+    void early?.then(() => (isEarly = true));
+    for (let i = 0; i < 100; i++) await turn();
+    expect(isEarly).toBe(false);
+    const last = all[2]?.rendezvous();
+    expect(new Set((await Promise.all([early, late, last])).map((place) => place?.key)).size).toBe(1);
+  });
+
+  test("RV3: those that came are told the same: who did not", async () => {
+    const [zero, one] = group(3) as [Messenger, Messenger];
+    const came = one.rendezvous();
+    came.catch(() => {});
+    for (let i = 0; i < 20; i++) await turn();
+    const error = {
+      code: "rendezvous.incomplete",
+      message: expect.stringContaining(": 'actor/2' did not come"),
+      details: { component: "actor", workers: ["actor/2"] },
+    };
+    await expect(zero.rendezvous({ timeoutMs: 30 })).rejects.toMatchObject(error);
+    await expect(came).rejects.toMatchObject(error);
+    expect(zero.awaited(-1)).toEqual([]);
+  });
+
+  test("RV3: one whose first rank does not come says so, and waits no more", async () => {
+    const [, one] = group(2) as [Messenger, Messenger];
+    await expect(one.rendezvous({ timeoutMs: 30 })).rejects.toMatchObject({ details: { workers: ["actor/0"] } });
+    expect(one.awaited(-1)).toEqual([]);
+  });
+
+  test("a death while the others wait is theirs to know", async () => {
+    const [zero, one] = group(3) as [Messenger, Messenger];
+    const [first, other] = [zero.rendezvous(), one.rendezvous()];
+    first.catch(() => {});
+    other.catch(() => {});
+    for (let i = 0; i < 20; i++) await turn();
+    zero.peerDied("actor/2", new TreadleError("worker.died", "gone", { origin: { worker: "actor/2" } }));
+    await expect(first).rejects.toMatchObject({ code: "worker.died" });
+    one.peerDied("actor/0", died);
+    await expect(other).rejects.toBe(died);
+  });
+});
+
 describe("collectives", () => {
   test.each([1, 2, 3, 5])("broadcast, gather and allReduceSum over %i ranks, again and again", async (size) => {
     const all = group(size, () => Math.floor(Math.random() * 3));
