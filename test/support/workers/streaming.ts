@@ -25,6 +25,19 @@ export class StreamingWorker extends Worker<Record<string, never>> {
     return numCommitted;
   }
 
+  /** Commits each item with its double a moment after it came, whatever else is in flight; items overtake one another. */
+  async spread(source: Source<number>, doubled: Sink<number>, moment: { readonly ms: number }): Promise<void> {
+    const running: Promise<void>[] = [];
+    for await (const item of source.items({ inFlight: 8 })) {
+      const work = async () => {
+        await new Promise((resolve) => setTimeout(resolve, moment.ms * ((item.value % 7) / 7)));
+        await item.commit(doubled, 2 * item.value);
+      };
+      running.push(work());
+    }
+    await Promise.all(running);
+  }
+
   /** Gives one go after the other, each when the output of the one before has been seen; it is visible at the next take. */
   async drive(goes: Sink<number>, doubled: Source<number>, order: readonly number[]): Promise<number[]> {
     const seen: number[] = [];
