@@ -129,7 +129,8 @@ export abstract class Worker<C = unknown> {
   /**
    * Runs once after `setup`, under the device lock, which the ranks of the group that come up are granted together: where
    * memory on devices is taken for the first time. `restore` follows. What `memoryBytes` says before is an estimate; where
-   * that is 0, nobody else is loaded meanwhile.
+   * that is 0, nobody else is loaded meanwhile. A call that holds devices does not call a worker which loads on them: one that
+   * starts again would wait for them, and the call for it. Ask first, then lock, as `pullWeights` does.
    */
   async load(): Promise<void> {}
   /** Runs once at an orderly end. */
