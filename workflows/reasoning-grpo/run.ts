@@ -20,6 +20,7 @@ import {
   accuracyOf,
   Demonstration,
   drawDemonstrations,
+  EngineChoice,
   EvaluationConfig,
   ImitationConfig,
   InferenceWorker,
@@ -31,6 +32,8 @@ const Config = z
   .strictObject({
     task: ArithmeticTaskConfig,
     model: TransformerConfig,
+    /** what runs it; default: the embedded engine */
+    engine: EngineChoice.optional(),
     groupSize: z.int().positive(),
     temperature: z.number().min(minTemperature),
     reward: z.looseObject({ name: z.string() }),
@@ -67,6 +70,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     RolloutWorker,
     {
       model,
+      engine: config.engine,
       alphabet: arithmeticAlphabet,
       groupSize,
       maxTokens: task.maxAnswerTokens,
@@ -75,11 +79,12 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     },
     { ranks },
   );
-  const inference = cluster.launch(InferenceWorker, { model, paddingToken: task.tokenizer.paddingToken }, { ranks });
+  const inference = cluster.launch(InferenceWorker, { model, engine: config.engine, paddingToken: task.tokenizer.paddingToken }, { ranks });
   const actor = cluster.launch(
     ActorWorker,
     {
       model,
+      engine: config.engine,
       paddingToken: task.tokenizer.paddingToken,
       algorithm: config.algorithm,
       learningRate: config.learningRate,

@@ -22,6 +22,7 @@ import {
   CallSyntax,
   Demonstration,
   drawDemonstrations,
+  EngineChoice,
   EvaluationConfig,
   ImitationConfig,
   RewardModelConfig,
@@ -36,6 +37,8 @@ const Config = z
   .strictObject({
     task: ArithmeticTaskConfig,
     model: TransformerConfig,
+    /** what runs it; default: the embedded engine */
+    engine: EngineChoice.optional(),
     groupSize: z.int().positive(),
     /** that the policy writes in one episode, calls included */
     maxTokens: z.int().positive(),
@@ -78,6 +81,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     AgentRolloutWorker,
     {
       model,
+      engine: config.engine,
       alphabet,
       groupSize,
       maxTokens: config.maxTokens,
@@ -96,6 +100,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     ActorWorker,
     {
       model,
+      engine: config.engine,
       paddingToken: tokenizer.paddingToken,
       algorithm: config.algorithm,
       learningRate: config.learningRate,

@@ -10,7 +10,10 @@ import type { Completion, LossMetrics, LossSpec, Sampling, TrainBatch, Weights }
  * engine without memory on devices, and loads it by its first `restore`, under the device lock.
  */
 export interface Engine {
-  /** Engines of one kind give the same log-probabilities, bit for bit, wherever they have the same weights. */
+  /**
+   * Engines of one kind give the same log-probabilities wherever they have the same weights: embedded ones bit for bit,
+   * those on PyTorch up to rounding, which depends on what is computed beside.
+   */
   readonly kind: string;
   /** The version of the parameters that the next call uses. Starts at 0, grows by one with each optimiser step. */
   readonly policyVersion: number;
@@ -105,19 +108,22 @@ export const lossMetricNames = [
 /** A rectangle of token rows: `[rows, columns]`, row-major, padded at the end with any valid token. */
 export type TokenRows = Pick<TrainBatch, "rows" | "columns" | "tokens" | "temperatures">;
 
+/** At once in this process, later from another. */
+export type Awaitable<T> = T | Promise<T>;
+
 /** The part of training that does not depend on what a batch is. */
 export interface Trainable extends Engine {
   /** The accumulated gradient, flat in the order of the parameters of `exportWeights`; what data-parallel ranks sum. */
-  gradients(): Float32Array;
-  setGradients(gradients: Float32Array): void;
+  gradients(): Awaitable<Float32Array>;
+  setGradients(gradients: Float32Array): Awaitable<void>;
   /**
    * Applies the accumulated gradient, zeroes it, and increments `policyVersion`. `gradNorm` is that of the scaled
    * gradient before clipping. Throws `engine.diverged`, with the parameters untouched, when it is not finite.
    */
   optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }>;
-  exportWeights(): Weights;
+  exportWeights(): Awaitable<Weights>;
   /** Parameters, optimiser state and version, with a checksum. */
-  save(): Uint8Array;
+  save(): Awaitable<Uint8Array>;
   /** The inverse of `save`; drops accumulated gradients. Throws `checkpoint.corrupt` and leaves the engine as it was. */
   load(checkpoint: Uint8Array): Promise<void>;
 }

@@ -22,3 +22,5 @@ export type {
   TrainingEngine,
 } from "./engine.ts";
 export { sealWeights } from "./parameters.ts";
+export { TorchConfig } from "./torch/torch-config.ts";
+export { TorchEngine } from "./torch/torch-engine.ts";

@@ -2,6 +2,7 @@ import { TreadleError, type Weights } from "@treadle/contracts";
 import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
 import type { EngineMemory, GenerateOptions, OptimStep, Trainable } from "./engine.ts";
 import { Optimiser } from "./optimiser.ts";
+import { OrderedEngine } from "./ordered-engine.ts";
 import { type ParameterShape, Parameters } from "./parameters.ts";
 
 export function invalidRequest(message: string): TreadleError {
@@ -14,22 +15,17 @@ export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOpti
 }
 
 /**
- * What engines whose parameters live in this process share: parameters, optimiser and version, the order of calls, and
- * release. An engine built on it adds what its model computes.
- *
- * ME1 what reads or writes parameters across several turns of the event loop runs one call after another.
- * ME3 calls on a released engine, running ones included, throw `engine.released`.
+ * What engines whose parameters live in this process share: parameters, optimiser and version. An engine built on it adds
+ * what its model computes.
  */
-export abstract class ModelEngine implements Trainable {
+export abstract class ModelEngine extends OrderedEngine implements Trainable {
   abstract readonly kind: string;
   protected readonly parameters: Parameters;
   protected readonly optimiser: Optimiser;
   #policyVersion = 0;
-  #released = false;
-  #last: Promise<unknown> = Promise.resolve();
-  readonly #calls = new Set<Promise<unknown>>();
 
   constructor(shapes: readonly ParameterShape[], initial: (shape: ParameterShape, index: number) => Float32Array) {
+    super();
     this.parameters = new Parameters(shapes, initial);
     this.optimiser = new Optimiser(this.parameters);
   }
@@ -80,21 +76,6 @@ export abstract class ModelEngine implements Trainable {
     });
   }
 
-  idle(): Promise<void> | undefined {
-    if (this.#calls.size === 0) return undefined;
-    return Promise.allSettled(this.#calls).then(() => this.idle());
-  }
-
-  /** Resolves when no call is left that could touch the device. */
-  async release(): Promise<void> {
-    this.#released = true;
-    await this.idle();
-  }
-
-  async restore(): Promise<void> {
-    this.#released = false;
-  }
-
   close(): Promise<void> {
     return this.release();
   }
@@ -108,31 +89,5 @@ export abstract class ModelEngine implements Trainable {
   protected applyWeights(weights: Weights): void {
     this.parameters.import(weights);
     this.#policyVersion = weights.policyVersion;
-  }
-
-  /** ME1. A failure of one call is its caller's alone. */
-  protected exclusively<T>(method: string, run: () => T | Promise<T>): Promise<T> {
-    const turn = this.#last.then(() => {
-      this.refuseReleased(method);
-      return run();
-    });
-    this.#last = turn.catch(() => {});
-    return this.computing(turn);
-  }
-
-  /** Counts as computing until it has settled; whoever awaits it finds it uncounted. */
-  protected async computing<T>(call: Promise<T>): Promise<T> {
-    this.#calls.add(call);
-    try {
-      return await call;
-    } finally {
-      this.#calls.delete(call);
-    }
-  }
-
-  /** ME3. */
-  protected refuseReleased(method: string): void {
-    if (!this.#released) return;
-    throw new TreadleError("engine.released", `'${method}' was called on a released engine; call restore first`);
   }
 }

@@ -57,9 +57,9 @@ export class Optimiser {
   }
 
   step(options: OptimStep): { gradNorm: number } {
-    const { learningRate, scale = 1, maxGradNorm = Number.POSITIVE_INFINITY } = options;
-    const { beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8, weightDecay = 0 } = options;
-    checkStep({ learningRate, scale, maxGradNorm, beta1, beta2, epsilon, weightDecay });
+    const resolved = resolveStep(options);
+    checkStep(resolved);
+    const { learningRate, scale, maxGradNorm, beta1, beta2, epsilon, weightDecay } = resolved;
     const { values } = this.#parameters;
     const gradients = this.#gradients;
     let squares = 0;
@@ -111,8 +111,16 @@ export class Optimiser {
   }
 }
 
+export type ResolvedStep = { readonly [option in keyof OptimStep]-?: number };
+
+export function resolveStep(step: OptimStep): ResolvedStep {
+  const { learningRate, scale = 1, maxGradNorm = Number.POSITIVE_INFINITY } = step;
+  const { beta1 = 0.9, beta2 = 0.99, epsilon = 1e-8, weightDecay = 0 } = step;
+  return { learningRate, scale, maxGradNorm, beta1, beta2, epsilon, weightDecay };
+}
+
 /** Nothing of a step may make weights that are no numbers. */
-function checkStep(step: Required<OptimStep>): void {
+export function checkStep(step: ResolvedStep): void {
   const finite = (value: number) => Number.isFinite(value);
   const isFloat32 = (value: number) => value >= 0 && value <= largestFloat32;
   const rules: readonly [keyof OptimStep, (value: number) => boolean, string][] = [
@@ -125,7 +133,7 @@ function checkStep(step: Required<OptimStep>): void {
     ["weightDecay", isFloat32, "a finite number from 0 on, in float32"],
   ];
   for (const [name, isAllowed, allowed] of rules) {
-    if (isAllowed(step[name] as number)) continue;
+    if (isAllowed(step[name])) continue;
     throw new TreadleError("engine.invalid-request", `${name} '${step[name]}' is not allowed in a step: ${allowed} is`);
   }
 }

@@ -14,6 +14,37 @@ export function sealWeights(weights: Omit<Weights, "checksum">): Weights {
   return { ...weights, checksum: hash.digest("hex") };
 }
 
+export const sizeOf = ({ shape }: Pick<ParameterShape, "shape">): number => shape.reduce((a, b) => a * b, 1);
+
+/** Throws `engine.weights-mismatch` unless every name and shape and the checksum match, and every value is finite. */
+export function checkWeights(layout: readonly ParameterShape[], weights: Weights): void {
+  const refuse = (what: string): never => {
+    throw new TreadleError(
+      "engine.weights-mismatch",
+      `weights of version '${weights.policyVersion}' refused: ${what}; check that both engines have one model configuration`,
+      { details: { policyVersion: weights.policyVersion } },
+    );
+  };
+  if (weights.parameters.length !== layout.length) {
+    refuse(`they have '${weights.parameters.length}' parameters where the model has '${layout.length}'`);
+  }
+  layout.forEach((slot, index) => {
+    const given = weights.parameters[index]!;
+    if (given.name !== slot.name)
+      refuse(`parameter '${index}' is '${given.name}' where the model has '${slot.name}'`);
+    if (given.shape.join() !== slot.shape.join() || given.data.length !== sizeOf(slot)) {
+      refuse(`'${slot.name}' has shape '${given.shape.join("x")}' where the model has '${slot.shape.join("x")}'`);
+    }
+  });
+  const { checksum } = sealWeights(weights);
+  if (checksum !== weights.checksum)
+    refuse(`their checksum is '${checksum}' where '${weights.checksum}' was announced`);
+  for (const { name, data } of weights.parameters) {
+    const at = data.findIndex((value) => !Number.isFinite(value));
+    if (at >= 0) refuse(`'${name}' has '${data[at]}' at '${at}' where finite numbers are allowed`);
+  }
+}
+
 /**
  * The parameters of one model on the host, flat: what the optimiser, checkpoints and weight transfers work on. Device
  * arrays are copies, rebuilt when `changes` grew.
@@ -29,7 +60,7 @@ export class Parameters {
   constructor(shapes: readonly ParameterShape[], initial: (shape: ParameterShape, index: number) => Float32Array) {
     let offset = 0;
     this.layout = shapes.map(({ name, shape }) => {
-      const size = shape.reduce((a, b) => a * b, 1);
+      const size = sizeOf({ shape });
       const slot = { name, shape, offset, size };
       offset += size;
       return slot;
@@ -58,31 +89,7 @@ export class Parameters {
 
   /** All or nothing: nothing changes unless every name and shape and the checksum match, and every value is finite. */
   import(weights: Weights): void {
-    const refuse = (what: string): never => {
-      throw new TreadleError(
-        "engine.weights-mismatch",
-        `weights of version '${weights.policyVersion}' refused: ${what}; check that both engines have one model configuration`,
-        { details: { policyVersion: weights.policyVersion } },
-      );
-    };
-    if (weights.parameters.length !== this.layout.length) {
-      refuse(`they have '${weights.parameters.length}' parameters where the model has '${this.layout.length}'`);
-    }
-    this.layout.forEach((slot, index) => {
-      const given = weights.parameters[index]!;
-      if (given.name !== slot.name)
-        refuse(`parameter '${index}' is '${given.name}' where the model has '${slot.name}'`);
-      if (given.shape.join() !== slot.shape.join() || given.data.length !== slot.size) {
-        refuse(`'${slot.name}' has shape '${given.shape.join("x")}' where the model has '${slot.shape.join("x")}'`);
-      }
-    });
-    const { checksum } = sealWeights(weights);
-    if (checksum !== weights.checksum)
-      refuse(`their checksum is '${checksum}' where '${weights.checksum}' was announced`);
-    for (const { name, data } of weights.parameters) {
-      const at = data.findIndex((value) => !Number.isFinite(value));
-      if (at >= 0) refuse(`'${name}' has '${data[at]}' at '${at}' where finite numbers are allowed`);
-    }
+    checkWeights(this.layout, weights);
     this.layout.forEach((slot, index) => {
       this.values.set(weights.parameters[index]!.data, slot.offset);
     });

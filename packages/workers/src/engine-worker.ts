@@ -40,8 +40,9 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
   protected hasGradient = false;
 
   /** What a call had summed up before it was refused must not count in the next one. */
-  protected dropPartialGradient(): void {
-    if (this.hasGradient) this.engine.setGradients(new Float32Array(this.engine.gradients().length));
+  protected async dropPartialGradient(): Promise<void> {
+    if (this.hasGradient)
+      await this.engine.setGradients(new Float32Array((await this.engine.gradients()).length));
     this.hasGradient = false;
   }
 
@@ -50,7 +51,7 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
   }
   override async restore(state: Uint8Array): Promise<void> {
     await this.engine.load(state);
-    this.published = this.engine.exportWeights();
+    this.published = await this.engine.exportWeights();
   }
 
   /** The newest weights, or undefined when `knownVersion` is them. */

@@ -5,6 +5,8 @@ import {
   EmulatedEngine,
   EmulatedProfile,
   type GenerationEngine,
+  TorchConfig,
+  TorchEngine,
   type TrainingEngine,
   TransformerConfig,
   TransformerEngine,
@@ -21,9 +23,15 @@ const DeviceMemory = z.strictObject({
   sizeMiB: z.number().positive(),
 });
 
-/** The model, and what runs it: the embedded engine, or the emulated one where a profile of its costs is given. */
+/** What runs a model: the embedded engine in the worker's process, or PyTorch in one of its own. */
+export const EngineChoice = z.discriminatedUnion("kind", [z.strictObject({ kind: z.literal("embedded") }), TorchConfig]);
+export type EngineChoice = z.infer<typeof EngineChoice>;
+
+/** The model, and what runs it; the emulated engine where a profile of its costs is given. */
 export const EngineConfig = z.strictObject({
   model: TransformerConfig,
+  /** what runs it; default: the embedded engine */
+  engine: EngineChoice.optional(),
   /** takes the time and memory that this profile says, and computes nothing */
   emulated: EmulatedProfile.extend({
     /** refuses what does not fit on a device beside what others have there; without it everything fits */
@@ -40,6 +48,7 @@ export async function createEngine(
   { config, devices: { ids }, component, rank }: Worker<EngineConfig>,
   seed: number,
 ): Promise<GenerationEngine & TrainingEngine> {
+  if (!config.emulated && config.engine?.kind === "torch") return TorchEngine.create(config.model, config.engine);
   if (!config.emulated) return TransformerEngine.create(config.model);
   const { vocabSize, contextLength } = config.model;
   const { deviceMemory, ...costs } = config.emulated;

@@ -1,7 +1,7 @@
 export { ActorConfig, ActorWorker } from "./actor/actor-worker.ts";
 export { ControlActorConfig, ControlActorWorker } from "./actor/control-actor-worker.ts";
 export { Demonstration, drawDemonstrations, ImitationConfig, type ImitationOptions } from "./actor/imitation.ts";
-export { EngineConfig } from "./engine.ts";
+export { EngineChoice, EngineConfig } from "./engine.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";

@@ -40,7 +40,7 @@ class ScriptedActor extends ActorWorker {
 
   override async setup(): Promise<void> {
     this.engine = this.script;
-    this.published = this.engine.exportWeights();
+    this.published = this.script.exportWeights();
     for (let version = 0; version < randomStepVersion; version++) await this.script.optimStep({ learningRate: 0 });
   }
 }

@@ -1,6 +1,6 @@
-import { minTemperature, type TrainBatch } from "@treadle/contracts";
-import type { ControlBatch, TokenRows } from "../engine.ts";
-import { invalidRequest } from "../model-engine.ts";
+import { type LossSpec, minTemperature, type TrainBatch } from "@treadle/contracts";
+import type { ControlBatch, GenerateOptions, TokenRows } from "../engine.ts";
+import { checkKeys, invalidRequest } from "../model-engine.ts";
 
 /**
  * Throws `engine.invalid-request` unless the arrays fit the rectangle, every token is in the vocabulary and every
@@ -61,6 +61,44 @@ export function checkArrays(batch: TrainBatch): void {
       );
     }
   }
+}
+
+/** Throws `engine.invalid-request` for an empty prompt, one that fills the context, a token out of range, or keys of others. */
+export function checkPrompts(
+  prompts: readonly Int32Array[],
+  options: GenerateOptions,
+  contextLength: number,
+  vocabSize: number,
+): void {
+  for (const tokens of prompts) {
+    if (tokens.length === 0)
+      throw invalidRequest("a prompt has '0' tokens where at least one was expected; start prompts with a token");
+    checkRows({ rows: 1, columns: tokens.length, tokens }, contextLength - 1, vocabSize);
+  }
+  checkKeys(prompts, options);
+}
+
+/** Throws `engine.invalid-request` when a loss needs what the batch or the model lacks. */
+export function checkLoss(batch: TrainBatch, loss: LossSpec, hasValueHead: boolean): void {
+  if (loss.type === "cross-entropy") return;
+  if (!batch.advantages) throw invalidRequest("a policy-gradient batch has no 'advantages'; compute them first");
+  if (loss.klCoefficient > 0 && !batch.refLogprobs) {
+    throw invalidRequest(
+      `klCoefficient is '${loss.klCoefficient}' and the batch has no 'refLogprobs'; score it with the reference model or set the coefficient to 0`,
+    );
+  }
+  if (!loss.value) return;
+  requireValueHead(hasValueHead);
+  if (!batch.returns || !batch.oldValues) {
+    throw invalidRequest(
+      "the loss trains values and the batch has no 'returns' or 'oldValues'; estimate advantages with a critic first",
+    );
+  }
+}
+
+export function requireValueHead(hasValueHead: boolean): void {
+  if (hasValueHead) return;
+  throw invalidRequest("the model has no value head where values were asked for; set valueHead in its configuration");
 }
 
 /**

@@ -15,8 +15,8 @@ import {
   type TokenRows,
   type TrainingEngine,
 } from "../engine.ts";
-import { checkKeys, invalidRequest, ModelEngine } from "../model-engine.ts";
-import { checkArrays, checkRows, predictingTokens } from "./batches.ts";
+import { ModelEngine } from "../model-engine.ts";
+import { checkArrays, checkLoss, checkPrompts, checkRows, predictingTokens, requireValueHead } from "./batches.ts";
 import { breathe } from "./device.ts";
 import { Gate } from "./gate.ts";
 import { Generation } from "./generation.ts";
@@ -78,12 +78,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     this.refuseReleased("generate");
     const { contextLength, vocabSize } = this.config;
     const resolved = Sampling.parse(sampling);
-    for (const tokens of prompts) {
-      if (tokens.length === 0)
-        throw invalidRequest("a prompt has '0' tokens where at least one was expected; start prompts with a token");
-      checkRows({ rows: 1, columns: tokens.length, tokens }, contextLength - 1, vocabSize);
-    }
-    checkKeys(prompts, options);
+    checkPrompts(prompts, options, contextLength, vocabSize);
     return this.computing(this.#generate(prompts, resolved, options));
   }
 
@@ -104,22 +99,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     return this.exclusively("forwardBackward", async () => {
       checkRows(batch, this.config.contextLength, this.config.vocabSize);
       checkArrays(batch);
-      if (loss.type === "policy-gradient") {
-        if (!batch.advantages) throw invalidRequest("a policy-gradient batch has no 'advantages'; compute them first");
-        if (loss.klCoefficient > 0 && !batch.refLogprobs) {
-          throw invalidRequest(
-            `klCoefficient is '${loss.klCoefficient}' and the batch has no 'refLogprobs'; score it with the reference model or set the coefficient to 0`,
-          );
-        }
-        if (loss.value) {
-          this.#requireValueHead();
-          if (!batch.returns || !batch.oldValues) {
-            throw invalidRequest(
-              "the loss trains values and the batch has no 'returns' or 'oldValues'; estimate advantages with a critic first",
-            );
-          }
-        }
-      }
+      checkLoss(batch, loss, this.config.valueHead);
       const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
       const rowsAtOnce = rowsOf(batch.columns, trainedTokens);
       for (let firstRow = 0; firstRow < batch.rows && batch.columns > 1; firstRow += rowsAtOnce) {
@@ -137,7 +117,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   }
 
   async values(rows: TokenRows): Promise<Float32Array> {
-    this.#requireValueHead();
+    requireValueHead(this.config.valueHead);
     return this.#forward("values", rows);
   }
 
@@ -237,11 +217,6 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   #model(): TransformerModel {
     this.#loaded ??= new TransformerModel(this.config, this.parameters);
     return this.#loaded;
-  }
-
-  #requireValueHead(): void {
-    if (this.config.valueHead) return;
-    throw invalidRequest("the model has no value head where values were asked for; set valueHead in its configuration");
   }
 
   /** Lets every running generation look around. */

@@ -67,7 +67,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
 
   override async setup(): Promise<void> {
     this.engine = await createEngine(this, this.seed);
-    this.published = this.engine.exportWeights();
+    this.published = await this.engine.exportWeights();
   }
 
   /**
@@ -80,7 +80,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     { learningRate = this.config.learningRate }: { readonly learningRate?: number } = {},
   ): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
-    this.dropPartialGradient();
+    await this.dropPartialGradient();
     const { epochs, minibatches } = this.config;
     const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
     const collected: TrainSample[] = [];
@@ -118,7 +118,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   /** Supervised steps on demonstrations, for a policy whose right answers would otherwise be too rare for rewards to teach much soon. */
   async imitate(demonstrations: Source<Demonstration>, options: ImitationOptions): Promise<{ loss: number }> {
     await using _ = await this.devices.lock();
-    this.dropPartialGradient();
+    await this.dropPartialGradient();
     const { rows, updates, learningRate } = options;
     const share = Math.floor(rows / this.worldSize) + (this.rank < rows % this.worldSize ? 1 : 0);
     const all: PackedBatch[][] = [];
@@ -134,7 +134,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
       await this.#step(learningRate, totals);
       loss = totals.loss / Math.max(1, totals.weight);
     }
-    this.published = this.engine.exportWeights();
+    this.published = await this.engine.exportWeights();
     return { loss };
   }
 
@@ -148,8 +148,8 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     };
   }
 
-  #finishTraining(totals: TrainingTotals, gradNorm: number): Record<string, number> {
-    this.published = this.engine.exportWeights();
+  async #finishTraining(totals: TrainingTotals, gradNorm: number): Promise<Record<string, number>> {
+    this.published = await this.engine.exportWeights();
     return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
   }
 
@@ -209,7 +209,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   async #sumOverRanks(totals: TrainingTotals): Promise<void> {
     if (this.worldSize === 1) return;
     using _ = this.timer("all-reduce");
-    this.engine.setGradients(await this.messages.allReduceSum(this.engine.gradients()));
+    await this.engine.setGradients(await this.messages.allReduceSum(await this.engine.gradients()));
     totals.fromArray(await this.messages.allReduceSum(totals.toArray()));
   }
 

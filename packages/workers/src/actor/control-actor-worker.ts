@@ -43,13 +43,13 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
 
   override async setup(): Promise<void> {
     this.engine = await ActorCriticEngine.create(this.config.model);
-    this.published = this.engine.exportWeights();
+    this.published = await this.engine.exportWeights();
   }
 
   /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
   async train(trajectories: Source<Trajectory>): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
-    this.dropPartialGradient();
+    await this.dropPartialGradient();
     const collected: Trajectory[] = [];
     for await (const batch of trajectories.batches({ acknowledge: "call" })) {
       for (const trajectory of batch) {
@@ -68,7 +68,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
     using _compute = this.timer("forward-backward");
     const steps: LossMetrics[] = [];
     for (const [index, minibatch] of minibatches.entries()) steps.push(await this.#step(minibatch, counts[index] ?? 0));
-    this.published = this.engine.exportWeights();
+    this.published = await this.engine.exportWeights();
     const own = Float64Array.from(["weight", ...averaged] as const, (name) =>
       steps.reduce((total, sums) => total + sums[name], 0),
     );
@@ -87,7 +87,7 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
       this.hasGradient = true;
       metrics = await this.engine.forwardBackward(toBatch(rows, this.config.model), loss);
     }
-    if (this.worldSize > 1) this.engine.setGradients(await this.messages.allReduceSum(this.engine.gradients()));
+    if (this.worldSize > 1) await this.engine.setGradients(await this.messages.allReduceSum(await this.engine.gradients()));
     const scale = count > 0 ? 1 / count : 0;
     const step = { learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0, beta2 };
     await this.engine.optimStep(step);

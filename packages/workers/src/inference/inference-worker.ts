@@ -40,7 +40,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   /** From now on the actor's present weights are the reference policy. */
   async keepReference(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await pullWeights(this.engine, actor, this);
-    this.#reference = { weights: this.engine.exportWeights(), state: this.engine.save() };
+    this.#reference = { weights: await this.engine.exportWeights(), state: await this.engine.save() };
   }
 
   override async checkpoint(): Promise<Uint8Array | undefined> {
@@ -49,7 +49,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
 
   override async restore(state: Uint8Array): Promise<void> {
     await this.engine.load(state);
-    this.#reference = { weights: this.engine.exportWeights(), state };
+    this.#reference = { weights: await this.engine.exportWeights(), state };
   }
 
   /** Fills in `oldLogprobs` of every episode that was not aborted, and, as there are, `values` and `refLogprobs`. */
@@ -98,7 +98,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
 
   /** Does something under other weights. */
   async #under<T>(weights: Weights, act: () => Promise<T>): Promise<T> {
-    const present = this.engine.exportWeights();
+    const present = await this.engine.exportWeights();
     await this.engine.loadWeights(weights);
     try {
       return await act();

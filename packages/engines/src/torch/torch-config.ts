@@ -1,0 +1,17 @@
+import { z } from "zod";
+
+/** A model on PyTorch, in a Python process of its own. */
+export const TorchConfig = z.strictObject({
+  kind: z.literal("torch"),
+  /** folder of a Hugging Face model with weights in safetensors; default: a Qwen3 of the sizes in `model`, with random weights */
+  path: z.string().min(1).optional(),
+  /** interpreter with `treadle_torch`; default: the environment's TREADLE_PYTHON, else python3 */
+  python: z.string().min(1).optional(),
+  /** of PyTorch's products; processes that share cores want one each */
+  threads: z.int().positive().default(1),
+  /** within which the process answers first; it imports PyTorch and reads the model */
+  startTimeoutMs: z.int().positive().default(300_000),
+  /** of one call but generation, which lasts as long as its completions do */
+  callTimeoutMs: z.int().positive().default(600_000),
+});
+export type TorchConfig = z.infer<typeof TorchConfig>;

@@ -1,0 +1,421 @@
+import { createHash } from "node:crypto";
+import {
+  type Completion,
+  type FinishReason,
+  type LossMetrics,
+  type LossSpec,
+  Sampling,
+  type TrainBatch,
+  TreadleError,
+  type Weights,
+} from "@treadle/contracts";
+import type { ServiceError } from "@grpc/grpc-js";
+import { z } from "zod";
+import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "../embedded/batches.ts";
+import { TransformerConfig } from "../embedded/transformer-config.ts";
+import type {
+  EngineMemory,
+  GenerateOptions,
+  GenerationEngine,
+  OptimStep,
+  TokenRows,
+  TrainingEngine,
+} from "../engine.ts";
+import { checkStep, resolveStep } from "../optimiser.ts";
+import { OrderedEngine } from "../ordered-engine.ts";
+import { checkWeights, type ParameterShape, sealWeights, sizeOf } from "../parameters.ts";
+import { type GenerateCall, type Message, TorchClient, type Turn, write } from "./torch-client.ts";
+import { TorchConfig } from "./torch-config.ts";
+import { TorchProcess } from "./torch-process.ts";
+
+const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKPOINT" } as const;
+const reasons: readonly FinishReason[] = ["stop", "length", "abort"];
+const batchArrays = ["temperatures", "weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues"] as const;
+/** of one message of prompts */
+const promptTokens = 2 ** 16;
+
+type Described = {
+  readonly epoch: string;
+  readonly vocabSize: number;
+  readonly contextLength: number;
+  readonly layout: readonly ParameterShape[];
+};
+
+/**
+ * A causal Hugging Face model on PyTorch, in a Python process of its own (`python/treadle_torch`).
+ *
+ * Owns the process; parameters, gradients and optimiser live there. A version is that of the last answer.
+ * TO1 calls that change what is trained go one after another, each with the next turn, and once more with the same turn where
+ *     the connection was lost: the process does nothing twice.
+ * TO2 a call whose process ended, or which outlives its deadline, fails with `service.failed`.
+ */
+export class TorchEngine extends OrderedEngine implements GenerationEngine, TrainingEngine {
+  readonly kind = "torch";
+  readonly config: TransformerConfig;
+  readonly #process: TorchProcess;
+  readonly #client: TorchClient;
+  readonly #described: Described;
+  readonly #running = new Set<GenerateCall>();
+  #control: Promise<unknown> = Promise.resolve();
+  #sequence = 0;
+  #policyVersion = 0;
+  #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
+
+  private constructor(config: TransformerConfig, process: TorchProcess, client: TorchClient, described: Described) {
+    super();
+    this.config = config;
+    this.#process = process;
+    this.#client = client;
+    this.#described = described;
+  }
+
+  /** Throws `config.invalid` for what is wrong with the configuration, the interpreter or the model's folder. */
+  static async create(
+    model: z.input<typeof TransformerConfig>,
+    torch: z.input<typeof TorchConfig>,
+  ): Promise<TorchEngine> {
+    const parsed = z.strictObject({ model: TransformerConfig, torch: TorchConfig }).safeParse({ model, torch });
+    if (!parsed.success) {
+      throw new TreadleError("config.invalid", `torch engine's configuration refused: ${z.prettifyError(parsed.error)}`);
+    }
+    const process = await TorchProcess.start(parsed.data.model, parsed.data.torch);
+    const client = new TorchClient(process, parsed.data.torch.callTimeoutMs);
+    try {
+      const engine = new TorchEngine(parsed.data.model, process, client, describedBy(await client.unary("Describe", {})));
+      await engine.#look();
+      return engine;
+    } catch (error) {
+      client.close();
+      await process.end();
+      throw error;
+    }
+  }
+
+  get policyVersion(): number {
+    return this.#policyVersion;
+  }
+
+  /** of the Python process */
+  get pid(): number | undefined {
+    return this.#process.pid;
+  }
+
+  get numParameters(): number {
+    return this.#described.layout.reduce((sum, parameter) => sum + sizeOf(parameter), 0);
+  }
+
+  memory(): EngineMemory {
+    return this.#memory;
+  }
+
+  async generate(
+    prompts: readonly Int32Array[],
+    sampling: Sampling,
+    options: GenerateOptions = {},
+  ): Promise<Completion[]> {
+    this.refuseReleased("generate");
+    const resolved = Sampling.parse(sampling);
+    checkPrompts(prompts, options, this.#described.contextLength, this.#described.vocabSize);
+    return this.computing(this.#generate(prompts, resolved, options));
+  }
+
+  abort(): void {
+    for (const call of this.#running) call.write({ abort: {} });
+  }
+
+  pause(): Promise<void> {
+    return this.#controlled("Pause");
+  }
+
+  resume(): void {
+    this.#controlled("Resume").catch(() => {}); // whoever waits for a token is told
+  }
+
+  forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<LossMetrics> {
+    return this.exclusively("forwardBackward", async () => {
+      checkRows(batch, this.#described.contextLength, this.#described.vocabSize);
+      checkArrays(batch);
+      checkLoss(batch, loss, this.config.valueHead);
+      const { header, data } = batchMessage(batch);
+      const reply = await this.#inNextTurn((turn) =>
+        this.#client.upload("ForwardBackward", { ...header, turn, loss: lossMessage(loss) }, data),
+      );
+      this.refuseReleased("forwardBackward");
+      const number = (name: string) => reply[name] as number;
+      return {
+        loss: number("loss"),
+        weight: number("weight"),
+        kl: number("kl"),
+        entropy: number("entropy"),
+        clipFraction: number("clip_fraction"),
+        valueLoss: number("value_loss"),
+      };
+    });
+  }
+
+  logprobs(rows: TokenRows): Promise<Float32Array> {
+    return this.#score("logprobs", rows);
+  }
+
+  async values(rows: TokenRows): Promise<Float32Array> {
+    requireValueHead(this.config.valueHead);
+    return this.#score("values", rows);
+  }
+
+  optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }> {
+    return this.exclusively("optimStep", async () => {
+      const resolved = resolveStep(step);
+      checkStep(resolved);
+      const { learningRate, scale, maxGradNorm, beta1, beta2, epsilon, weightDecay } = resolved;
+      const bound = Number.isFinite(maxGradNorm) ? { max_grad_norm: maxGradNorm } : {};
+      const request = { learning_rate: learningRate, scale, ...bound, beta1, beta2, epsilon, weight_decay: weightDecay };
+      const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
+      this.#policyVersion = reply["policy_version"] as number;
+      return { gradNorm: reply["grad_norm"] as number };
+    });
+  }
+
+  gradients(): Promise<Float32Array> {
+    return this.inTurn(() => this.#read("gradients"));
+  }
+
+  setGradients(gradients: Float32Array): Promise<void> {
+    if (gradients.length !== this.numParameters) {
+      throw new TreadleError(
+        "engine.invalid-request",
+        `gradients have '${gradients.length}' entries where the model has '${this.numParameters}' parameters; sum those of the same model`,
+      );
+    }
+    return this.inTurn(() => this.#write("gradients", bytesOf(gradients)));
+  }
+
+  exportWeights(): Promise<Weights> {
+    return this.inTurn(async () => {
+      const flat = await this.#read("weights");
+      let offset = 0;
+      const parameters = this.#described.layout.map(({ name, shape }) => {
+        const size = sizeOf({ shape });
+        const data = flat.slice(offset, offset + size);
+        offset += size;
+        return { name, shape, data };
+      });
+      return sealWeights({ policyVersion: this.#policyVersion, parameters });
+    });
+  }
+
+  loadWeights(weights: Weights): Promise<void> {
+    return this.exclusively("loadWeights", async () => {
+      checkWeights(this.#described.layout, weights);
+      const bytes = Buffer.concat(weights.parameters.map(({ data }) => bytesOf(data)));
+      await this.#write("weights", bytes, weights.policyVersion);
+    });
+  }
+
+  save(): Promise<Uint8Array> {
+    return this.inTurn(() => this.#client.download("Read", { state: states.checkpoint }));
+  }
+
+  load(checkpoint: Uint8Array): Promise<void> {
+    return this.exclusively("load", () => this.#write("checkpoint", checkpoint));
+  }
+
+  override async release(): Promise<void> {
+    const released = super.release();
+    await this.#controlled("Release");
+    await released;
+    await this.#look();
+  }
+
+  override async restore(): Promise<void> {
+    await this.#controlled("Restore");
+    await super.restore();
+  }
+
+  async close(): Promise<void> {
+    // A process that is gone has nothing left to release.
+    if (!this.#process.failure) await this.release().catch(() => {});
+    this.#client.close();
+    await this.#process.end();
+  }
+
+  async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
+    const { signal, onCompletion, extend } = options;
+    if (signal?.aborted) throw cancelled(signal);
+    const completions: Completion[] = Array(prompts.length);
+    const call = this.#client.generate();
+    const cancel = () => call.cancel();
+    signal?.addEventListener("abort", cancel);
+    this.#running.add(call);
+    let failure: { readonly error: unknown } | undefined;
+    const failWith = (error: unknown) => {
+      failure ??= { error };
+      call.cancel();
+    };
+    const hold = async (index: number, attempt: number, completion: Completion) => {
+      const tokens = await extend?.(index, completion);
+      call.write({ extension: { index, attempt, ...(tokens && { tokens: bytesOf(tokens) }) } });
+    };
+    try {
+      const ended = new Promise<void>((resolve, reject) => {
+        call.on("data", (reply: Message) => {
+          const index = reply["index"] as number;
+          const completion = completionOf(reply, sampling.temperature);
+          if (reply["held"]) {
+            hold(index, reply["attempt"] as number, completion).catch(failWith);
+            return;
+          }
+          completions[index] = completion;
+          try {
+            onCompletion?.(index, completion);
+          } catch (error) {
+            failWith(error);
+          }
+        });
+        call.on("end", resolve);
+        call.on("error", reject);
+      });
+      ended.catch(() => {}); // awaited below
+      await Promise.race([ended, sendPrompts(call, prompts, sampling, options)]);
+      await ended;
+    } catch (error) {
+      if (failure) throw failure.error;
+      if (signal?.aborted) throw cancelled(signal);
+      throw await this.#client.failure("generate", error as ServiceError);
+    } finally {
+      this.#running.delete(call);
+      signal?.removeEventListener("abort", cancel);
+      call.end();
+    }
+    await this.#look();
+    return completions;
+  }
+
+  #score(output: "logprobs" | "values", rows: TokenRows): Promise<Float32Array> {
+    return this.exclusively(output, async () => {
+      checkRows(rows, this.#described.contextLength, this.#described.vocabSize);
+      const { tokens, temperatures, columns } = rows;
+      const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures });
+      const result = floatsOf(await this.#client.exchange("Score", { ...header, output: output.toUpperCase() }, data));
+      this.refuseReleased(output);
+      return result;
+    });
+  }
+
+  async #read(state: keyof typeof states): Promise<Float32Array> {
+    return floatsOf(await this.#client.download("Read", { state: states[state] }));
+  }
+
+  async #write(state: keyof typeof states, bytes: Uint8Array, policyVersion = 0): Promise<void> {
+    const header = {
+      state: states[state],
+      num_bytes: bytes.length,
+      sha256: createHash("sha256").update(bytes).digest(),
+      policy_version: policyVersion,
+    };
+    const reply = await this.#inNextTurn((turn) => this.#client.upload("Write", { ...header, turn }, bytes));
+    this.#policyVersion = reply["policy_version"] as number;
+  }
+
+  /** TO1. */
+  async #inNextTurn(act: (turn: Turn) => Promise<Message>): Promise<Message> {
+    const turn = { epoch: this.#described.epoch, sequence: ++this.#sequence };
+    try {
+      return await act(turn);
+    } catch (error) {
+      const isLost = error instanceof TreadleError && error.code === "service.failed";
+      if (!isLost || this.#process.failure) throw error;
+      return await act(turn);
+    }
+  }
+
+  /** One after another, whatever else waits. */
+  #controlled(method: "Pause" | "Resume" | "Release" | "Restore"): Promise<void> {
+    const turn = this.#control.then(async () => {
+      await this.#client.unary(method, {});
+    });
+    this.#control = turn.catch(() => {});
+    return turn;
+  }
+
+  async #look(): Promise<void> {
+    const reply = await this.#client.unary("Memory", {});
+    const residentBytes = reply["resident_bytes"] as number;
+    const loadedBytes = Math.max(this.#memory.loadedBytes, residentBytes);
+    this.#memory = { residentBytes, loadedBytes, hostBytes: reply["host_bytes"] as number };
+  }
+}
+
+async function sendPrompts(
+  call: GenerateCall,
+  prompts: readonly Int32Array[],
+  sampling: Sampling,
+  { keys, extend }: GenerateOptions,
+): Promise<void> {
+  const { maxTokens, temperature, stopTokens, seed } = sampling;
+  const start = { max_tokens: maxTokens, temperature, stop_tokens: stopTokens, seed, extensible: extend !== undefined };
+  await write(call, { start: { num_prompts: prompts.length, ...start } });
+  let some: Message[] = [];
+  let tokens = 0;
+  for (const [index, prompt] of prompts.entries()) {
+    some.push({ key: keys?.[index] ?? index, tokens: bytesOf(prompt) });
+    tokens += prompt.length;
+    if (tokens < promptTokens && index < prompts.length - 1) continue;
+    await write(call, { prompts: { prompts: some } });
+    [some, tokens] = [[], 0];
+  }
+}
+
+function completionOf(reply: Message, temperature: number): Completion {
+  return {
+    tokens: intsOf(reply["tokens"] as Uint8Array),
+    logprobs: floatsOf(reply["logprobs"] as Uint8Array),
+    temperature,
+    finishReason: reasons[reply["finish_reason"] as number]!,
+    policyVersion: reply["policy_version"] as number,
+  };
+}
+
+function batchMessage(batch: Partial<TrainBatch> & TokenRows): { readonly header: Message; readonly data: Uint8Array } {
+  const present = batchArrays.flatMap((name) => (batch[name] ? [[name, batch[name]] as const] : []));
+  return {
+    header: { rows: batch.rows, columns: batch.columns, arrays: ["tokens", ...present.map(([name]) => name)] },
+    data: Buffer.concat([bytesOf(batch.tokens), ...present.map(([, array]) => bytesOf(array))]),
+  };
+}
+
+function lossMessage(loss: LossSpec): Message {
+  if (loss.type === "cross-entropy") return { cross_entropy: {} };
+  return {
+    policy_gradient: {
+      ratio: loss.ratio,
+      surrogate: loss.surrogate ?? "clipped",
+      clip_low: loss.clipLow,
+      clip_high: loss.clipHigh,
+      ...(loss.dualClip !== undefined && { dual_clip: loss.dualClip }),
+      kl_coefficient: loss.klCoefficient,
+      kl_estimator: loss.klEstimator ?? "k3",
+      entropy_coefficient: loss.entropyCoefficient,
+      ...(loss.value && { value: loss.value }),
+    },
+  };
+}
+
+function describedBy(reply: Message): Described {
+  const parameters = reply["parameters"] as readonly { readonly name: string; readonly shape: readonly number[] }[];
+  return {
+    epoch: reply["epoch"] as string,
+    vocabSize: reply["vocab_size"] as number,
+    contextLength: reply["context_length"] as number,
+    layout: parameters.map(({ name, shape }) => ({ name, shape })),
+  };
+}
+
+const cancelled = (signal: AbortSignal): TreadleError =>
+  new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause: signal.reason });
+
+const bytesOf = (array: Int32Array | Float32Array): Uint8Array =>
+  new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+
+/** Copies, because bytes of a message need not begin where numbers may. */
+const floatsOf = (bytes: Uint8Array): Float32Array => new Float32Array(Uint8Array.from(bytes).buffer);
+const intsOf = (bytes: Uint8Array): Int32Array => new Int32Array(Uint8Array.from(bytes).buffer);

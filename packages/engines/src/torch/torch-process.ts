@@ -1,0 +1,147 @@
+/**
+ * The Python process of one engine: started, watched, ended.
+ *
+ * TP1 it ends when its standard input does, which this process holds: none outlives its parent, however that dies.
+ * TP2 it listens on a socket in a folder that only this user may enter, and answers whoever has its token.
+ * TP3 whoever waits for a process that ended is told how it ended, and what it said last.
+ */
+import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import type { TransformerConfig } from "../embedded/transformer-config.ts";
+import type { TorchConfig } from "./torch-config.ts";
+
+/** What installs what the process needs. */
+export const installCommand = "python3 -m pip install torch==2.13.0 transformers==5.18.0 grpcio==1.84.0 protobuf safetensors";
+
+const keptLines = 20;
+const endingMs = 5_000;
+
+const FirstLine = z.union([
+  z.strictObject({ ready: z.literal(true) }),
+  z.strictObject({ code: z.literal("config.invalid"), message: z.string() }),
+]);
+
+export class TorchProcess {
+  readonly address: string;
+  readonly token: string;
+  readonly #child: ChildProcessWithoutNullStreams;
+  readonly #lines: string[] = [];
+  /** resolves when it has ended, with the error that whoever still needs it gets */
+  readonly ended: Promise<TreadleError>;
+  #failure: TreadleError | undefined;
+
+  private constructor(python: string, folder: string) {
+    this.address = `unix:${join(folder, "engine.sock")}`;
+    this.token = randomBytes(32).toString("hex");
+    this.#child = spawn(python, ["-m", "treadle_torch"], { stdio: "pipe", env: environment() });
+    // Its end is told by `ended`.
+    this.#child.stdin.on("error", () => {});
+    createInterface({ input: this.#child.stderr }).on("line", (line) => {
+      this.#lines.push(line);
+      if (this.#lines.length > keptLines) this.#lines.shift();
+    });
+    this.ended = new Promise((resolve) => {
+      const end = (how: string) => {
+        this.#failure ??= this.#describe(python, how);
+        resolve(this.#failure);
+        void rm(folder, { recursive: true, force: true });
+      };
+      this.#child.on("error", (error) => end(error.message));
+      this.#child.on("close", (code, signal) => end(signal ? `ended by signal ${signal}` : `ended with code ${code}`));
+    });
+  }
+
+  get pid(): number | undefined {
+    return this.#child.pid;
+  }
+
+  /** Why it is no more; undefined while it runs. */
+  get failure(): TreadleError | undefined {
+    return this.#failure;
+  }
+
+  static async start(model: TransformerConfig, config: TorchConfig): Promise<TorchProcess> {
+    const { vocabSize, contextLength, layers, width, heads, valueHead, seed, slots } = model;
+    const folder = await mkdtemp(join(tmpdir(), "treadle-torch-"));
+    const started = new TorchProcess(config.python ?? process.env["TREADLE_PYTHON"] ?? "python3", folder);
+    const settings = {
+      address: started.address,
+      folder,
+      token: started.token,
+      threads: config.threads,
+      slots,
+      model: {
+        path: config.path ?? null,
+        vocab_size: vocabSize,
+        context_length: contextLength,
+        layers,
+        width,
+        heads,
+        value_head: valueHead,
+        seed,
+      },
+    };
+    started.#child.stdin.write(`${JSON.stringify(settings)}\n`);
+    await started.#ready(config.startTimeoutMs);
+    return started;
+  }
+
+  async end(): Promise<void> {
+    this.#child.stdin.end();
+    await Promise.race([this.ended, delay(endingMs, undefined, { ref: false })]);
+    if (this.#failure === undefined) this.#child.kill("SIGKILL");
+    await this.ended;
+  }
+
+  async #ready(timeoutMs: number): Promise<void> {
+    const timeout = new AbortController();
+    const line = once(createInterface({ input: this.#child.stdout }), "line", { signal: timeout.signal });
+    const late = delay(timeoutMs, undefined, { signal: timeout.signal, ref: false }).then(
+      () => new TreadleError("service.failed", `the engine's Python process said nothing within ${timeoutMs} ms; raise engine.startTimeoutMs`),
+    );
+    try {
+      const first = await Promise.race([line, this.ended, late]);
+      if (first instanceof TreadleError) throw first;
+      const said = FirstLine.parse(JSON.parse(String(first[0])));
+      if ("code" in said) throw new TreadleError(said.code, said.message);
+    } catch (error) {
+      await this.end();
+      throw error;
+    } finally {
+      timeout.abort();
+      await Promise.allSettled([line, late]);
+    }
+  }
+
+  /** TP3. */
+  #describe(python: string, how: string): TreadleError {
+    const said = this.#lines.join("\n");
+    const missing = /No module named '([\w.]+)'/.exec(said)?.[1];
+    if (missing || how.includes("ENOENT")) {
+      const lacks = missing ? `has no module '${missing}'` : "is not there";
+      return new TreadleError(
+        "config.invalid",
+        `'${python}', which runs engines of kind 'torch', ${lacks}; run '${installCommand}' and install python/treadle_torch there, or set engine.python to an interpreter that has them`,
+      );
+    }
+    return new TreadleError("service.failed", `the engine's Python process ${how}${said && `; it said last:\n${said}`}`);
+  }
+}
+
+/** In a checkout, the package of its own sources. */
+function environment(): NodeJS.ProcessEnv {
+  const sources = fileURLToPath(new URL("../../../../python/treadle_torch/src", import.meta.url));
+  if (!existsSync(sources)) return process.env;
+  const { PYTHONPATH } = process.env;
+  return { ...process.env, PYTHONPATH: PYTHONPATH ? `${sources}${delimiter}${PYTHONPATH}` : sources };
+}

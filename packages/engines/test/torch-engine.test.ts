@@ -1,0 +1,412 @@
+/** What every engine promises, kept by one in another process; and what only such a one must. */
+import { execFileSync } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Completion, LossSpec, Sampling } from "@treadle/contracts";
+import { type GenerationEngine, TorchEngine, type TrainingEngine } from "@treadle/engines";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { TransformerConfig } from "../src/embedded/transformer-config.ts";
+import { TorchClient } from "../src/torch/torch-client.ts";
+import { TorchConfig } from "../src/torch/torch-config.ts";
+import { TorchProcess } from "../src/torch/torch-process.ts";
+import { randomBatch, smallConfig, smallTransformer } from "./small-transformer.ts";
+import { lacksTorch } from "./support/torch.ts";
+
+const reason = lacksTorch();
+const torch = { kind: "torch" } as const;
+const withValues = { ...smallConfig, valueHead: true };
+const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
+const prompts = [[1, 2], [3], [4, 5, 6], [1, 2], [0, 0, 1], [6], [2, 3], [5], [1], [1, 4], [3, 3, 3]].map((tokens) =>
+  Int32Array.from(tokens),
+);
+const loss: LossSpec = {
+  type: "policy-gradient",
+  ratio: "token",
+  clipLow: 0.2,
+  clipHigh: 0.28,
+  dualClip: 3,
+  klCoefficient: 0.1,
+  entropyCoefficient: 0.01,
+  value: { coefficient: 0.5, clip: 0.2 },
+};
+
+const expectClose = (actual: ArrayLike<number>, expected: ArrayLike<number>, digits = 4) => {
+  expect(actual.length).toBe(expected.length);
+  for (let i = 0; i < actual.length; i++) expect(actual[i]).toBeCloseTo(expected[i]!, digits);
+};
+const expectAlike = (actual: readonly Completion[], expected: readonly Completion[]) => {
+  expect(actual.map(({ tokens }) => [...tokens])).toEqual(expected.map(({ tokens }) => [...tokens]));
+  for (const [index, { logprobs }] of actual.entries()) expectClose(logprobs, expected[index]!.logprobs, 5);
+};
+
+type Conforming = GenerationEngine & TrainingEngine;
+const kinds: readonly [string, string | undefined, () => Promise<Conforming>][] = [
+  ["embedded", undefined, () => smallTransformer({ valueHead: true })],
+  ["torch", reason, () => TorchEngine.create(withValues, torch)],
+];
+
+describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
+  describe.skipIf(lacks)(lacks ?? "conforms", () => {
+    let engine: Conforming;
+    let other: Conforming;
+    beforeAll(async () => {
+      [engine, other] = await Promise.all([create(), create()]);
+    });
+    afterAll(() => Promise.all([engine?.close(), other?.close()]));
+    const zero = async () => engine.setGradients(new Float32Array((await engine.gradients()).length));
+
+    test("begins alike for one configuration", async () => {
+      expect(engine.kind).toBe(kind);
+      expect(await engine.exportWeights()).toEqual(await other.exportWeights());
+    });
+
+    test("gives the log-probabilities of the distribution sampled from, those of teacher forcing", async () => {
+      for (const temperature of [1, 0.5, 1.7]) {
+        const completions = await engine.generate(prompts, { ...sampling, temperature });
+        for (const [index, completion] of completions.entries()) {
+          const tokens = Int32Array.of(...prompts[index]!, ...completion.tokens);
+          const temperatures = Float32Array.of(temperature);
+          const scored = await engine.logprobs({ rows: 1, columns: tokens.length, tokens, temperatures });
+          expectClose(completion.logprobs, scored.subarray(prompts[index]!.length), 4);
+          expect(completion).toMatchObject({ temperature, policyVersion: engine.policyVersion });
+        }
+      }
+    });
+
+    test("draws the same tokens by seed and key, whatever is beside and in whatever order", async () => {
+      const keys = prompts.map((_, index) => 100 + index);
+      const all = await engine.generate(prompts, sampling, { keys });
+      expectAlike(await engine.generate([...prompts].reverse(), sampling, { keys: [...keys].reverse() }), [...all].reverse());
+      const single = await Promise.all(
+        prompts.map(async (prompt, index) => (await engine.generate([prompt], sampling, { keys: [keys[index]!] }))[0]!),
+      );
+      expectAlike(single, all);
+      const others = await engine.generate(prompts, { ...sampling, seed: 10 }, { keys });
+      expect(others.map(({ tokens }) => [...tokens])).not.toEqual(all.map(({ tokens }) => [...tokens]));
+    });
+
+    test("pads rows of a batch without a trace", async () => {
+      const row = Int32Array.of(3, 1, 4);
+      const alone = await engine.logprobs({ rows: 1, columns: 3, tokens: row });
+      const padded = await engine.logprobs({ rows: 2, columns: 6, tokens: Int32Array.of(...row, 0, 0, 0, 5, 5, 5, 5, 5, 5) });
+      expectClose(padded.subarray(0, 3), alone, 5);
+    });
+
+    test("ends at a stop token, at the limit, or where the context is full; greedy takes the likeliest", async () => {
+      const every = Array.from({ length: smallConfig.vocabSize }, (_, token) => token);
+      const [stopped] = await engine.generate([Int32Array.of(1)], { ...sampling, stopTokens: every });
+      expect(stopped).toMatchObject({ finishReason: "stop", tokens: { length: 1 } });
+      const [full] = await engine.generate([Int32Array.of(1, 2, 3, 4)], { ...sampling, maxTokens: 50 });
+      expect(full).toMatchObject({ finishReason: "length", tokens: { length: 2 } });
+      const [greedy] = await engine.generate([Int32Array.of(2)], { ...sampling, maxTokens: 1, temperature: 0 });
+      const rows = Int32Array.from(every.flatMap((token) => [2, token]));
+      const scores = await engine.logprobs({ rows: every.length, columns: 2, tokens: rows });
+      const ofTokens = every.map((token) => scores[2 * token + 1]!);
+      expect(greedy!.tokens[0]).toBe(ofTokens.indexOf(Math.max(...ofTokens)));
+    });
+
+    test("goes on after what is appended, with the log-probabilities of the whole sequence", async () => {
+      const asked = new Map<number, number>();
+      const completions = await engine.generate(prompts, { ...sampling, stopTokens: [0, 1, 2] }, {
+        extend: async (index) => {
+          asked.set(index, (asked.get(index) ?? 0) + 1);
+          return asked.get(index) === 1 ? Int32Array.of(3) : undefined;
+        },
+      });
+      expect(asked.size).toBeGreaterThan(0);
+      for (const [index, { tokens, logprobs }] of completions.entries()) {
+        const row = Int32Array.of(...prompts[index]!, ...tokens);
+        const scored = await engine.logprobs({ rows: 1, columns: row.length, tokens: row });
+        tokens.forEach((token, i) => {
+          if (logprobs[i] === 0) expect(token).toBe(3);
+          else expect(logprobs[i]).toBeCloseTo(scored[prompts[index]!.length + i]!, 4);
+        });
+      }
+      const failing = engine.generate(prompts, { ...sampling, stopTokens: [0, 1, 2, 3, 4, 5, 6] }, {
+        extend: () => Promise.reject(new Error("no such tool")),
+      });
+      await expect(failing).rejects.toThrow("no such tool");
+    });
+
+    test("computes nothing while paused, can be aborted and cancelled then, and goes on afterwards", async () => {
+      const expected = await engine.generate(prompts, sampling);
+      await engine.pause();
+      const controller = new AbortController();
+      const [aborted, cancelled] = [
+        engine.generate(prompts, sampling),
+        engine.generate(prompts, sampling, { signal: controller.signal }),
+      ];
+      controller.abort();
+      await expect(cancelled).rejects.toMatchObject({ code: "call.cancelled" });
+      engine.abort();
+      expect((await aborted).every(({ finishReason, tokens }) => finishReason === "abort" && tokens.length === 0)).toBe(true);
+      const waiting = engine.generate(prompts, sampling);
+      engine.resume();
+      expectAlike(await waiting, expected);
+    });
+
+    test("refuses prompts, rows and losses that cannot be computed", async () => {
+      const refused = { code: "engine.invalid-request" };
+      for (const tokens of [[], [1, 1, 1, 1, 1, 1], [7]]) {
+        await expect(engine.generate([Int32Array.from(tokens)], sampling)).rejects.toMatchObject(refused);
+      }
+      const tokens = Int32Array.of(1, 9);
+      await expect(engine.logprobs({ rows: 1, columns: 2, tokens })).rejects.toMatchObject(refused);
+      const { advantages: _, ...without } = randomBatch(2, 6, 1);
+      await expect(engine.forwardBackward(without, loss)).rejects.toMatchObject(refused);
+    });
+
+    test("sums gradients: a batch in parts is the batch, and entries of weight 0 leave no trace", async () => {
+      const batch = randomBatch(6, 6, 23);
+      await zero();
+      const whole = await engine.forwardBackward(batch, loss);
+      const gradients = await engine.gradients();
+      expect(gradients.some((value) => Math.abs(value) > 1e-3)).toBe(true);
+      const part = (from: number, to: number) =>
+        Object.fromEntries(
+          Object.entries(batch).map(([name, value]) => {
+            if (typeof value === "number") return [name, name === "rows" ? to - from : value];
+            const width = name === "temperatures" ? 1 : batch.columns;
+            return [name, value.slice(from * width, to * width)];
+          }),
+        ) as unknown as typeof batch;
+      await zero();
+      const sums = [await engine.forwardBackward(part(0, 2), loss), await engine.forwardBackward(part(2, 6), loss)];
+      expect(sums[0]!.loss + sums[1]!.loss).toBeCloseTo(whole.loss, 4);
+      expectClose(await engine.gradients(), gradients);
+      const unread = (values: Float32Array) => values.map((old, i) => (batch.weights[i] === 0 ? Number.NaN : old));
+      await zero();
+      const { advantages, oldLogprobs, refLogprobs, returns, oldValues } = batch;
+      await engine.forwardBackward(
+        {
+          ...batch,
+          advantages: unread(advantages),
+          oldLogprobs: unread(oldLogprobs),
+          refLogprobs: unread(refLogprobs),
+          returns: unread(returns),
+          oldValues: unread(oldValues),
+        },
+        loss,
+      );
+      expectClose(await engine.gradients(), gradients);
+    });
+
+    test("has the gradient that finite differences of its own loss show", async () => {
+      const batch = randomBatch(3, 6, 31);
+      await zero();
+      await engine.forwardBackward(batch, { type: "cross-entropy" });
+      const gradients = await engine.gradients();
+      await zero();
+      const weights = await engine.exportWeights();
+      const flat = Float32Array.from(weights.parameters.flatMap(({ data }) => [...data]));
+      // Along the gradient itself, so that one difference tests every entry.
+      const norm = Math.hypot(...gradients);
+      const lossAt = async (distance: number) => {
+        await other.setGradients(new Float32Array(gradients.length));
+        let offset = 0;
+        const parameters = weights.parameters.map(({ name, shape, data }) => {
+          const moved = data.map((value, i) => value + (distance * gradients[offset + i]!) / norm);
+          offset += data.length;
+          return { name, shape, data: moved };
+        });
+        const { sealWeights } = await import("../src/parameters.ts");
+        await other.loadWeights(sealWeights({ policyVersion: 0, parameters }));
+        return (await other.forwardBackward(batch, { type: "cross-entropy" })).loss;
+      };
+      const step = 0.01;
+      const slope = ((await lossAt(step)) - (await lossAt(-step))) / (2 * step);
+      expect(flat.length).toBe(gradients.length);
+      expect(Math.abs(slope / norm - 1)).toBeLessThan(0.01);
+      await other.loadWeights(weights);
+      await other.setGradients(new Float32Array(gradients.length));
+    });
+
+    test("steps as AdamW does, hands its weights on, and saves what another goes on from", async () => {
+      const version = engine.policyVersion;
+      const before = await engine.exportWeights();
+      await zero();
+      const size = (await engine.gradients()).length;
+      await engine.setGradients(Float32Array.from({ length: size }, (_, i) => (i % 2 === 0 ? 0.3 : -0.3)));
+      const { gradNorm } = await engine.optimStep({ learningRate: 0.01, weightDecay: 0.5, maxGradNorm: 1 });
+      expect(gradNorm).toBeCloseTo(0.3 * Math.sqrt(size), 3);
+      expect(engine.policyVersion).toBe(version + 1);
+      const after = await engine.exportWeights();
+      let offset = 0;
+      after.parameters.forEach(({ data, shape }, index) => {
+        const expected = before.parameters[index]!.data.map((old, i) => {
+          const decay = shape.length > 1 ? 0.01 * 0.5 * old : 0;
+          return old + ((offset + i) % 2 === 0 ? -0.01 : 0.01) - decay;
+        });
+        expectClose(data, expected, 4);
+        offset += data.length;
+      });
+      await other.loadWeights(after);
+      expect(await other.exportWeights()).toEqual(after);
+      expect(other.policyVersion).toBe(engine.policyVersion);
+      await other.load(await engine.save());
+      for (const each of [engine, other]) {
+        await each.forwardBackward(randomBatch(4, 6, 3), loss);
+        await each.optimStep({ learningRate: 0.01 });
+      }
+      expect(await other.exportWeights()).toEqual(await engine.exportWeights());
+    });
+
+    test("refuses weights, checkpoints and gradients that are not right, and stays as it was", async () => {
+      const before = await engine.exportWeights();
+      const saved = await engine.save();
+      const [first, ...rest] = before.parameters;
+      const mismatch = { code: "engine.weights-mismatch" };
+      await expect(engine.loadWeights({ ...before, checksum: "0" })).rejects.toMatchObject(mismatch);
+      await expect(engine.loadWeights({ ...before, parameters: rest })).rejects.toMatchObject(mismatch);
+      const renamed = { ...before, parameters: [{ ...first!, name: "another" }, ...rest] };
+      await expect(engine.loadWeights(renamed)).rejects.toMatchObject(mismatch);
+      const damaged = saved.map((byte, i) => (i === saved.length >> 1 ? byte ^ 1 : byte));
+      for (const wrong of [damaged, saved.subarray(0, -1), new Uint8Array(0)])
+        await expect(engine.load(wrong)).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+      const size = (await engine.gradients()).length;
+      await engine.setGradients(new Float32Array(size).fill(Number.NaN));
+      await expect(engine.optimStep({ learningRate: 0.1 })).rejects.toMatchObject({ code: "engine.diverged" });
+      await zero();
+      expect(await engine.exportWeights()).toEqual(before);
+    });
+
+    test("starts completions over when weights arrive, so that each has one version", async () => {
+      const newer = await other.exportWeights();
+      await engine.loadWeights({ ...newer });
+      const expected = await other.generate(prompts, { ...sampling, temperature: 1 });
+      await zero();
+      await engine.setGradients((await engine.gradients()).map((_, i) => (i % 3) - 1));
+      await engine.optimStep({ learningRate: 0.3 });
+      await engine.pause();
+      const running = engine.generate(prompts, sampling);
+      await engine.loadWeights(newer);
+      engine.resume();
+      const completions = await running;
+      expectAlike(completions, expected);
+      for (const { policyVersion } of completions) expect(policyVersion).toBe(newer.policyVersion);
+    });
+
+    test("refuses to compute while released, answers what the host holds, and is restored as it was", async () => {
+      const before = await engine.exportWeights();
+      const expected = await engine.generate(prompts, sampling);
+      await engine.pause();
+      const running = engine.generate(prompts, sampling);
+      const ended = expect(running).rejects.toMatchObject({ code: "engine.released" });
+      await engine.release();
+      await ended;
+      engine.resume();
+      expect(engine.memory().residentBytes).toBe(0);
+      const released = { code: "engine.released" };
+      await expect(engine.generate(prompts, sampling)).rejects.toMatchObject(released);
+      await expect(engine.forwardBackward(randomBatch(2, 6, 1), loss)).rejects.toMatchObject(released);
+      expect(await engine.exportWeights()).toEqual(before);
+      await engine.restore();
+      expectAlike(await engine.generate(prompts, sampling), expected);
+    });
+  });
+});
+
+describe.skipIf(reason)(reason ?? "an engine in another process", () => {
+  const start = () => TorchProcess.start(TransformerConfig.parse(smallConfig), TorchConfig.parse(torch));
+  const ended = async (pid: number) => {
+    while (true) {
+      try {
+        process.kill(pid, 0);
+      } catch {
+        return;
+      }
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  };
+
+  test("does nothing twice for a turn that is repeated, and refuses one that is not next (PS2)", async () => {
+    const own = await start();
+    const client = new TorchClient(own, 600_000);
+    const { epoch } = (await client.unary("Describe", {})) as { epoch: string };
+    const tokens = Int32Array.of(1, 2, 3, 4);
+    const weights = Float32Array.of(0, 1, 1, 1);
+    const data = Buffer.concat([Buffer.from(tokens.buffer), Buffer.from(weights.buffer)]);
+    const send = (turn: object) =>
+      client.upload("ForwardBackward", { turn, rows: 1, columns: 4, arrays: ["tokens", "weights"], loss: { cross_entropy: {} } }, data);
+    const gradients = () => client.download("Read", { state: "GRADIENTS" });
+    const [first, again] = await Promise.all([send({ epoch, sequence: 1 }), send({ epoch, sequence: 1 })]);
+    expect(again).toEqual(first);
+    const once = await gradients();
+    expect(await send({ epoch, sequence: 1 })).toEqual(first);
+    expect(await gradients()).toEqual(once);
+    const step = { learning_rate: 0.1, scale: 1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0 };
+    const stepped = await client.unary("OptimStep", { ...step, turn: { epoch, sequence: 2 } });
+    expect(await client.unary("OptimStep", { ...step, turn: { epoch, sequence: 2 } })).toEqual(stepped);
+    expect(stepped).toMatchObject({ policy_version: 1 });
+    for (const turn of [{ epoch, sequence: 1 }, { epoch, sequence: 4 }, { epoch: "another", sequence: 3 }])
+      await expect(send(turn)).rejects.toMatchObject({ code: "engine.invalid-request" });
+    client.close();
+    await own.end();
+  });
+
+  test("answers nobody without its token (PS1)", async () => {
+    const own = await start();
+    const client = new TorchClient(Object.assign(Object.create(own), { token: "guessed", address: own.address }), 600_000);
+    await expect(client.unary("Describe", {})).rejects.toThrow("no token");
+    client.close();
+    await own.end();
+  });
+
+  test("a process that is killed fails every call that waits and every later one, and says how it ended (TO2)", async () => {
+    const engine = await TorchEngine.create(smallConfig, torch);
+    const { pid } = engine;
+    await engine.pause();
+    const failed = expect(engine.generate(prompts, sampling)).rejects.toMatchObject({
+      code: "service.failed",
+      message: expect.stringContaining("SIGKILL"),
+    });
+    process.kill(pid!, "SIGKILL");
+    await failed;
+    await expect(engine.forwardBackward(randomBatch(2, 6, 1), { type: "cross-entropy" })).rejects.toMatchObject({
+      code: "service.failed",
+      message: expect.stringContaining("SIGKILL"),
+    });
+    await engine.close();
+  });
+
+  test("the process ends with its engine, and with its parent however that dies (TP1)", async () => {
+    const engine = await TorchEngine.create(smallConfig, torch);
+    const { pid } = engine;
+    await engine.close();
+    await ended(pid!);
+    const source = new URL("../src/index.ts", import.meta.url).href;
+    const script = `const { TorchEngine } = await import(${JSON.stringify(source)});
+      const engine = await TorchEngine.create(${JSON.stringify(smallConfig)}, { kind: "torch" });
+      process.stdout.write(String(engine.pid), () => process.kill(process.pid, "SIGKILL"));`;
+    const flags = ["--conditions=source", "--import", "tsx", "--input-type=module", "-e", script];
+    let said = "";
+    try {
+      execFileSync(process.execPath, flags, { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+    } catch (error) {
+      said = (error as { stdout: string }).stdout;
+    }
+    expect(Number(said)).toBeGreaterThan(0);
+    await ended(Number(said));
+  });
+
+  test("a folder without a model is refused with what is missing", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "treadle-model-"));
+    const refused = (text: string) =>
+      expect(TorchEngine.create(smallConfig, { ...torch, path: folder })).rejects.toMatchObject({
+        code: "config.invalid",
+        message: expect.stringContaining(text),
+      });
+    await refused("config.json");
+    await writeFile(join(folder, "config.json"), JSON.stringify({ model_type: "qwen3" }));
+    await refused("safetensors");
+    await rm(folder, { recursive: true });
+  });
+});
+
+test("an interpreter without PyTorch is named, with the command that installs it", async () => {
+  await expect(TorchEngine.create(smallConfig, { ...torch, python: "/nowhere/python" })).rejects.toMatchObject({
+    code: "config.invalid",
+    message: expect.stringContaining("pip install torch"),
+  });
+});

@@ -1,0 +1,47 @@
+"""Serves an engine until standard input ends: `python -m treadle_torch`, whose first line of input is its configuration.
+
+The client that started it holds the other end, so the process ends with it, however that dies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+
+
+def main() -> None:
+    settings = json.loads(sys.stdin.readline())
+
+    def end_with_input() -> None:
+        sys.stdin.read()
+        shutil.rmtree(settings["folder"], ignore_errors=True)
+        os._exit(0)
+
+    threading.Thread(target=end_with_input, daemon=True).start()
+    # Nothing is downloaded, whatever a model's folder names.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
+
+    import torch
+
+    from .engine import Engine
+    from .errors import Refusal
+    from .model import CausalModel, ModelOptions
+    from .server import serve
+
+    torch.set_num_threads(settings["threads"])
+    try:
+        engine = Engine(CausalModel(ModelOptions(**settings["model"])), settings["slots"])
+    except Refusal as refusal:
+        print(json.dumps({"code": refusal.code, "message": str(refusal)}), flush=True)
+        sys.exit(2)
+    server = serve(engine, settings["address"], settings["token"])
+    print(json.dumps({"ready": True}), flush=True)
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    main()

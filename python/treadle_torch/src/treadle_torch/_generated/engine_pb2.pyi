@@ -1,0 +1,338 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WEIGHTS: _ClassVar[State]
+    GRADIENTS: _ClassVar[State]
+    CHECKPOINT: _ClassVar[State]
+WEIGHTS: State
+GRADIENTS: State
+CHECKPOINT: State
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MemoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PauseRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PauseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReleaseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RestoreRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RestoreReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Turn(_message.Message):
+    __slots__ = ("epoch", "sequence")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    epoch: str
+    sequence: int
+    def __init__(self, epoch: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class Parameter(_message.Message):
+    __slots__ = ("name", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Description(_message.Message):
+    __slots__ = ("epoch", "policy_version", "vocab_size", "context_length", "has_values", "parameters", "torch_version", "transformers_version")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HAS_VALUES_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORMERS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    epoch: str
+    policy_version: int
+    vocab_size: int
+    context_length: int
+    has_values: bool
+    parameters: _containers.RepeatedCompositeFieldContainer[Parameter]
+    torch_version: str
+    transformers_version: str
+    def __init__(self, epoch: _Optional[str] = ..., policy_version: _Optional[int] = ..., vocab_size: _Optional[int] = ..., context_length: _Optional[int] = ..., has_values: bool = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., torch_version: _Optional[str] = ..., transformers_version: _Optional[str] = ...) -> None: ...
+
+class MemoryReply(_message.Message):
+    __slots__ = ("resident_bytes", "host_bytes")
+    RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    resident_bytes: int
+    host_bytes: int
+    def __init__(self, resident_bytes: _Optional[int] = ..., host_bytes: _Optional[int] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("bytes",)
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    bytes: bytes
+    def __init__(self, bytes: _Optional[bytes] = ...) -> None: ...
+
+class GenerateRequest(_message.Message):
+    __slots__ = ("start", "prompts", "extension", "abort")
+    START_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    EXTENSION_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    start: Start
+    prompts: Prompts
+    extension: Extension
+    abort: Abort
+    def __init__(self, start: _Optional[_Union[Start, _Mapping]] = ..., prompts: _Optional[_Union[Prompts, _Mapping]] = ..., extension: _Optional[_Union[Extension, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("num_prompts", "max_tokens", "temperature", "stop_tokens", "seed", "extensible")
+    NUM_PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    EXTENSIBLE_FIELD_NUMBER: _ClassVar[int]
+    num_prompts: int
+    max_tokens: int
+    temperature: float
+    stop_tokens: _containers.RepeatedScalarFieldContainer[int]
+    seed: int
+    extensible: bool
+    def __init__(self, num_prompts: _Optional[int] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., seed: _Optional[int] = ..., extensible: bool = ...) -> None: ...
+
+class Prompts(_message.Message):
+    __slots__ = ("prompts",)
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    prompts: _containers.RepeatedCompositeFieldContainer[Prompt]
+    def __init__(self, prompts: _Optional[_Iterable[_Union[Prompt, _Mapping]]] = ...) -> None: ...
+
+class Prompt(_message.Message):
+    __slots__ = ("key", "tokens")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    key: int
+    tokens: bytes
+    def __init__(self, key: _Optional[int] = ..., tokens: _Optional[bytes] = ...) -> None: ...
+
+class Extension(_message.Message):
+    __slots__ = ("index", "attempt", "tokens")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    attempt: int
+    tokens: bytes
+    def __init__(self, index: _Optional[int] = ..., attempt: _Optional[int] = ..., tokens: _Optional[bytes] = ...) -> None: ...
+
+class Abort(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GenerateReply(_message.Message):
+    __slots__ = ("index", "tokens", "logprobs", "finish_reason", "policy_version", "held", "attempt")
+    class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STOP: _ClassVar[GenerateReply.FinishReason]
+        LENGTH: _ClassVar[GenerateReply.FinishReason]
+        ABORT: _ClassVar[GenerateReply.FinishReason]
+    STOP: GenerateReply.FinishReason
+    LENGTH: GenerateReply.FinishReason
+    ABORT: GenerateReply.FinishReason
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    tokens: bytes
+    logprobs: bytes
+    finish_reason: GenerateReply.FinishReason
+    policy_version: int
+    held: bool
+    attempt: int
+    def __init__(self, index: _Optional[int] = ..., tokens: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., finish_reason: _Optional[_Union[GenerateReply.FinishReason, str]] = ..., policy_version: _Optional[int] = ..., held: bool = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class BatchPart(_message.Message):
+    __slots__ = ("header", "bytes")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    header: BatchHeader
+    bytes: bytes
+    def __init__(self, header: _Optional[_Union[BatchHeader, _Mapping]] = ..., bytes: _Optional[bytes] = ...) -> None: ...
+
+class BatchHeader(_message.Message):
+    __slots__ = ("turn", "rows", "columns", "arrays", "output", "loss")
+    class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LOGPROBS: _ClassVar[BatchHeader.Output]
+        VALUES: _ClassVar[BatchHeader.Output]
+    LOGPROBS: BatchHeader.Output
+    VALUES: BatchHeader.Output
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    turn: Turn
+    rows: int
+    columns: int
+    arrays: _containers.RepeatedScalarFieldContainer[str]
+    output: BatchHeader.Output
+    loss: Loss
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., arrays: _Optional[_Iterable[str]] = ..., output: _Optional[_Union[BatchHeader.Output, str]] = ..., loss: _Optional[_Union[Loss, _Mapping]] = ...) -> None: ...
+
+class Loss(_message.Message):
+    __slots__ = ("cross_entropy", "policy_gradient")
+    CROSS_ENTROPY_FIELD_NUMBER: _ClassVar[int]
+    POLICY_GRADIENT_FIELD_NUMBER: _ClassVar[int]
+    cross_entropy: CrossEntropy
+    policy_gradient: PolicyGradient
+    def __init__(self, cross_entropy: _Optional[_Union[CrossEntropy, _Mapping]] = ..., policy_gradient: _Optional[_Union[PolicyGradient, _Mapping]] = ...) -> None: ...
+
+class CrossEntropy(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PolicyGradient(_message.Message):
+    __slots__ = ("ratio", "surrogate", "clip_low", "clip_high", "dual_clip", "kl_coefficient", "kl_estimator", "entropy_coefficient", "value")
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    SURROGATE_FIELD_NUMBER: _ClassVar[int]
+    CLIP_LOW_FIELD_NUMBER: _ClassVar[int]
+    CLIP_HIGH_FIELD_NUMBER: _ClassVar[int]
+    DUAL_CLIP_FIELD_NUMBER: _ClassVar[int]
+    KL_COEFFICIENT_FIELD_NUMBER: _ClassVar[int]
+    KL_ESTIMATOR_FIELD_NUMBER: _ClassVar[int]
+    ENTROPY_COEFFICIENT_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    ratio: str
+    surrogate: str
+    clip_low: float
+    clip_high: float
+    dual_clip: float
+    kl_coefficient: float
+    kl_estimator: str
+    entropy_coefficient: float
+    value: ValueLoss
+    def __init__(self, ratio: _Optional[str] = ..., surrogate: _Optional[str] = ..., clip_low: _Optional[float] = ..., clip_high: _Optional[float] = ..., dual_clip: _Optional[float] = ..., kl_coefficient: _Optional[float] = ..., kl_estimator: _Optional[str] = ..., entropy_coefficient: _Optional[float] = ..., value: _Optional[_Union[ValueLoss, _Mapping]] = ...) -> None: ...
+
+class ValueLoss(_message.Message):
+    __slots__ = ("coefficient", "clip")
+    COEFFICIENT_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FIELD_NUMBER: _ClassVar[int]
+    coefficient: float
+    clip: float
+    def __init__(self, coefficient: _Optional[float] = ..., clip: _Optional[float] = ...) -> None: ...
+
+class LossMetrics(_message.Message):
+    __slots__ = ("loss", "weight", "kl", "entropy", "clip_fraction", "value_loss")
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    KL_FIELD_NUMBER: _ClassVar[int]
+    ENTROPY_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_LOSS_FIELD_NUMBER: _ClassVar[int]
+    loss: float
+    weight: float
+    kl: float
+    entropy: float
+    clip_fraction: float
+    value_loss: float
+    def __init__(self, loss: _Optional[float] = ..., weight: _Optional[float] = ..., kl: _Optional[float] = ..., entropy: _Optional[float] = ..., clip_fraction: _Optional[float] = ..., value_loss: _Optional[float] = ...) -> None: ...
+
+class OptimStepRequest(_message.Message):
+    __slots__ = ("turn", "learning_rate", "scale", "max_grad_norm", "beta1", "beta2", "epsilon", "weight_decay")
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    MAX_GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
+    BETA1_FIELD_NUMBER: _ClassVar[int]
+    BETA2_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    turn: Turn
+    learning_rate: float
+    scale: float
+    max_grad_norm: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., learning_rate: _Optional[float] = ..., scale: _Optional[float] = ..., max_grad_norm: _Optional[float] = ..., beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+
+class OptimStepReply(_message.Message):
+    __slots__ = ("grad_norm", "policy_version")
+    GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    grad_norm: float
+    policy_version: int
+    def __init__(self, grad_norm: _Optional[float] = ..., policy_version: _Optional[int] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("state",)
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: State
+    def __init__(self, state: _Optional[_Union[State, str]] = ...) -> None: ...
+
+class WritePart(_message.Message):
+    __slots__ = ("header", "bytes")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    header: WriteHeader
+    bytes: bytes
+    def __init__(self, header: _Optional[_Union[WriteHeader, _Mapping]] = ..., bytes: _Optional[bytes] = ...) -> None: ...
+
+class WriteHeader(_message.Message):
+    __slots__ = ("turn", "state", "num_bytes", "sha256", "policy_version")
+    TURN_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    turn: Turn
+    state: State
+    num_bytes: int
+    sha256: bytes
+    policy_version: int
+    def __init__(self, turn: _Optional[_Union[Turn, _Mapping]] = ..., state: _Optional[_Union[State, str]] = ..., num_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., policy_version: _Optional[int] = ...) -> None: ...
+
+class WriteReply(_message.Message):
+    __slots__ = ("policy_version",)
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    policy_version: int
+    def __init__(self, policy_version: _Optional[int] = ...) -> None: ...

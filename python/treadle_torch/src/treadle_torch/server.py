@@ -1,0 +1,341 @@
+"""The gRPC door to an engine (packages/engines/protos/engines/v1/engine.proto).
+
+PS1 whoever has not the token is refused.
+PS2 a turn that repeats the last one gets its answer, and nothing happens twice; a turn that is not the next is refused.
+PS3 what a call brings is bounded before it is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import torch
+import transformers
+
+from ._generated import engine_pb2 as pb
+from .engine import Engine
+from .errors import Refusal, invalid
+from .generation import Generation, Reply, Sampling
+from .losses import PolicyGradient, ValueTerm
+from .optimiser import Step
+
+CHUNK_BYTES = 2**20
+MAX_BATCH_BYTES = 2**30
+# Each generation has a thread while it runs; calls beside them must find one, too.
+THREADS = 1024
+
+STATES = {pb.WEIGHTS: "weights", pb.GRADIENTS: "gradients", pb.CHECKPOINT: "checkpoint"}
+REASONS = {"stop": pb.GenerateReply.STOP, "length": pb.GenerateReply.LENGTH, "abort": pb.GenerateReply.ABORT}
+NUMBERS = ("temperatures", "weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues")
+
+
+class Turns:
+    """PS2."""
+
+    def __init__(self) -> None:
+        self.epoch = secrets.token_hex(8)
+        self._sequence = 0
+        self._last: Future[Any] | None = None
+        self._lock = threading.Lock()
+
+    def take(self, turn: pb.Turn, begin: Callable[[], Future[Any]]) -> Any:
+        with self._lock:
+            if turn.epoch != self.epoch:
+                raise invalid(f"the turn is of the process '{turn.epoch}', this is '{self.epoch}'; describe it again")
+            if turn.sequence == self._sequence + 1:
+                self._last = begin()
+                self._sequence = turn.sequence
+            elif turn.sequence != self._sequence or self._last is None:
+                raise invalid(f"turn '{turn.sequence}' came where '{self._sequence + 1}' was expected")
+            last = self._last
+        return last.result()
+
+
+class EngineService:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._turns = Turns()
+
+    def Describe(self, _: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.Description:
+        engine = self._engine
+        return pb.Description(
+            epoch=self._turns.epoch,
+            policy_version=engine.submit(lambda: engine.policy_version).result(),
+            vocab_size=engine.model.vocab_size,
+            context_length=engine.model.context_length,
+            has_values=engine.model.value is not None,
+            parameters=[pb.Parameter(name=name, shape=each.shape) for name, each in engine.named],
+            torch_version=torch.__version__,
+            transformers_version=transformers.__version__,
+        )
+
+    def Memory(self, _: pb.MemoryRequest, context: grpc.ServicerContext) -> pb.MemoryReply:
+        resident, host = self._engine.submit(self._engine.memory).result()
+        return pb.MemoryReply(resident_bytes=resident, host_bytes=host)
+
+    def Pause(self, _: pb.PauseRequest, context: grpc.ServicerContext) -> pb.PauseReply:
+        self._engine.submit(self._engine.pause).result()
+        return pb.PauseReply()
+
+    def Resume(self, _: pb.ResumeRequest, context: grpc.ServicerContext) -> pb.ResumeReply:
+        self._engine.submit(self._engine.resume).result()
+        return pb.ResumeReply()
+
+    def Release(self, _: pb.ReleaseRequest, context: grpc.ServicerContext) -> pb.ReleaseReply:
+        self._engine.submit(self._engine.release).result()
+        return pb.ReleaseReply()
+
+    def Restore(self, _: pb.RestoreRequest, context: grpc.ServicerContext) -> pb.RestoreReply:
+        self._engine.submit(self._engine.restore).result()
+        return pb.RestoreReply()
+
+    def Generate(
+        self, requests: Iterator[pb.GenerateRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateReply]:
+        engine = self._engine
+        generation = _read_generation(requests, engine.model.context_length, engine.model.vocab_size)
+        engine.submit(lambda: engine.generate(generation)).result()
+        context.add_callback(lambda: engine.submit(lambda: engine.cancel(generation)))
+        threading.Thread(target=self._follow, args=(requests, generation), daemon=True).start()
+        while (reply := generation.replies.get()) is not None:
+            if isinstance(reply, Exception):
+                raise reply
+            yield _reply_message(reply)
+
+    def _follow(self, requests: Iterator[pb.GenerateRequest], generation: Generation) -> None:
+        """What a client says while its completions are made, until its call has ended."""
+        engine = self._engine
+        try:
+            for request in requests:
+                if request.WhichOneof("kind") == "abort":
+                    engine.submit(lambda: engine.abort(generation))
+                elif request.WhichOneof("kind") == "extension":
+                    one = request.extension
+                    tokens = _ints(one.tokens) if one.HasField("tokens") else None
+                    index, attempt = one.index, one.attempt
+                    engine.submit(lambda i=index, a=attempt, t=tokens: engine.extend(generation, i, a, t))
+        except grpc.RpcError:
+            pass  # the callback of the call's end has cancelled it
+
+    def Score(self, parts: Iterator[pb.BatchPart], context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
+        header, batch = _read_batch(parts)
+        output = "values" if header.output == pb.BatchHeader.VALUES else "logprobs"
+        result = self._engine.submit(lambda: self._engine.score(batch, output)).result()
+        yield from _chunks(result.numpy().tobytes())
+
+    def ForwardBackward(self, parts: Iterator[pb.BatchPart], context: grpc.ServicerContext) -> pb.LossMetrics:
+        header, batch = _read_batch(parts)
+        spec = _loss(header.loss)
+        act = lambda: self._engine.forward_backward(batch, spec)  # noqa: E731
+        return pb.LossMetrics(**self._turns.take(header.turn, lambda: self._engine.submit(act)))
+
+    def OptimStep(self, request: pb.OptimStepRequest, context: grpc.ServicerContext) -> pb.OptimStepReply:
+        step = Step(
+            learning_rate=request.learning_rate,
+            scale=request.scale,
+            max_grad_norm=request.max_grad_norm if request.HasField("max_grad_norm") else math.inf,
+            beta1=request.beta1,
+            beta2=request.beta2,
+            epsilon=request.epsilon,
+            weight_decay=request.weight_decay,
+        )
+        act = lambda: self._engine.optim_step(step)  # noqa: E731
+        grad_norm, version = self._turns.take(request.turn, lambda: self._engine.submit(act))
+        return pb.OptimStepReply(grad_norm=grad_norm, policy_version=version)
+
+    def Read(self, request: pb.ReadRequest, context: grpc.ServicerContext) -> Iterator[pb.Chunk]:
+        state = STATES[request.state]
+        yield from _chunks(self._engine.submit(lambda: self._engine.read(state)).result())
+
+    def Write(self, parts: Iterator[pb.WritePart], context: grpc.ServicerContext) -> pb.WriteReply:
+        header = _header(parts)
+        size = sum(each.numel() for _, each in self._engine.named)
+        # A checkpoint has moments, and a header that is a few names.
+        most = 12 * size + 256 * len(self._engine.named) + 4096 if header.state == pb.CHECKPOINT else 4 * size
+        if header.num_bytes > most:
+            raise invalid(f"'{header.num_bytes}' bytes were announced where at most '{most}' are allowed")
+        data = _body(parts, header.num_bytes)
+        if not hmac.compare_digest(hashlib.sha256(data).digest(), header.sha256):
+            raise Refusal("engine.weights-mismatch", "the bytes that arrived are not those that were announced")
+        state = STATES[header.state]
+        act = lambda: self._engine.write(state, data, header.policy_version)  # noqa: E731
+        return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: self._engine.submit(act)))
+
+
+def _read_generation(requests: Iterator[pb.GenerateRequest], context_length: int, vocab_size: int) -> Generation:
+    first = next(requests, None)
+    if first is None or first.WhichOneof("kind") != "start":
+        raise invalid("a generation begins with what is to be sampled")
+    start = first.start
+    prompts: list[tuple[int, list[int]]] = []
+    while len(prompts) < start.num_prompts:
+        request = next(requests, None)
+        if request is None or request.WhichOneof("kind") != "prompts":
+            raise invalid(f"'{len(prompts)}' prompts came where '{start.num_prompts}' were announced")
+        prompts.extend((each.key, _ints(each.tokens)) for each in request.prompts.prompts)
+    for _, tokens in prompts:
+        if not 0 < len(tokens) < context_length or min(tokens) < 0 or max(tokens) >= vocab_size:
+            raise invalid("a prompt is empty, fills the context, or has a token outside the vocabulary")
+    sampling = Sampling(
+        max_tokens=start.max_tokens,
+        temperature=start.temperature,
+        stop_tokens=frozenset(start.stop_tokens),
+        seed=start.seed,
+        extensible=start.extensible,
+    )
+    return Generation(sampling, prompts)
+
+
+def _reply_message(reply: Reply) -> pb.GenerateReply:
+    return pb.GenerateReply(
+        index=reply.index,
+        tokens=torch.tensor(reply.tokens, dtype=torch.int32).numpy().tobytes(),
+        logprobs=torch.tensor(reply.logprobs, dtype=torch.float32).numpy().tobytes(),
+        finish_reason=REASONS[reply.reason],
+        policy_version=reply.policy_version,
+        held=reply.held,
+        attempt=reply.attempt,
+    )
+
+
+def _read_batch(parts: Iterator[pb.BatchPart]) -> tuple[pb.BatchHeader, dict[str, torch.Tensor]]:
+    header = _header(parts)
+    rows, columns = header.rows, header.columns
+    names = list(header.arrays)
+    if names[:1] != ["tokens"] or len(set(names)) != len(names) or not set(names[1:]) <= set(NUMBERS):
+        raise invalid(f"arrays '{names}' are not those of a batch")
+    sizes = [rows if name == "temperatures" else rows * columns for name in names]
+    if 4 * sum(sizes) > MAX_BATCH_BYTES:
+        raise invalid(f"a batch has '{4 * sum(sizes)}' bytes where at most '{MAX_BATCH_BYTES}' are taken; give fewer rows")
+    data = bytearray(_body(parts, 4 * sum(sizes)))
+    batch: dict[str, torch.Tensor] = {}
+    offset = 0
+    for name, size in zip(names, sizes, strict=True):
+        dtype = torch.int32 if name == "tokens" else torch.float32
+        array = torch.frombuffer(data, dtype=dtype, count=size, offset=offset) if size else torch.empty(0, dtype=dtype)
+        batch[name] = array if name == "temperatures" else array.view(rows, columns)
+        offset += 4 * size
+    return header, batch
+
+
+def _loss(loss: pb.Loss) -> PolicyGradient | None:
+    if loss.WhichOneof("type") == "cross_entropy":
+        return None
+    spec = loss.policy_gradient
+    return PolicyGradient(
+        ratio=spec.ratio,
+        surrogate=spec.surrogate,
+        clip_low=spec.clip_low,
+        clip_high=spec.clip_high,
+        dual_clip=spec.dual_clip if spec.HasField("dual_clip") else None,
+        kl_coefficient=spec.kl_coefficient,
+        kl_estimator=spec.kl_estimator,
+        entropy_coefficient=spec.entropy_coefficient,
+        value=ValueTerm(spec.value.coefficient, spec.value.clip) if spec.HasField("value") else None,
+    )
+
+
+def _header(parts: Iterator[Any]) -> Any:
+    first = next(parts, None)
+    if first is None or first.WhichOneof("kind") != "header":
+        raise invalid("a header was expected first")
+    return first.header
+
+
+def _body(parts: Iterable[Any], num_bytes: int) -> bytes:
+    """PS3."""
+    data = bytearray()
+    for part in parts:
+        data += part.bytes
+        if len(data) > num_bytes:
+            break
+    if len(data) != num_bytes:
+        raise invalid(f"'{len(data)}' bytes came where '{num_bytes}' were announced")
+    return bytes(data)
+
+
+def _chunks(data: bytes) -> Iterator[pb.Chunk]:
+    for start in range(0, len(data), CHUNK_BYTES):
+        yield pb.Chunk(bytes=data[start : start + CHUNK_BYTES])
+
+
+def _ints(data: bytes) -> list[int]:
+    return torch.frombuffer(bytearray(data), dtype=torch.int32).tolist() if data else []
+
+
+def _tell(error: BaseException, context: grpc.ServicerContext) -> None:
+    if isinstance(error, Refusal):
+        context.set_trailing_metadata((("treadle-code", error.code),))
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+def _handler(method: Any, request: Any, takes_stream: bool, gives_stream: bool) -> grpc.RpcMethodHandler:
+    def unary(value: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return method(value, context)
+        except Exception as error:  # noqa: BLE001
+            return _tell(error, context)
+
+    def stream(value: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            yield from method(value, context)
+        except Exception as error:  # noqa: BLE001
+            _tell(error, context)
+
+    make = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[takes_stream, gives_stream]
+    return make(stream if gives_stream else unary, request.FromString, lambda reply: reply.SerializeToString())
+
+
+class TokenCheck(grpc.ServerInterceptor):
+    """PS1."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}"
+        def refuse(_: Any, context: grpc.ServicerContext) -> None:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token, or another's")
+
+        self._refuse = grpc.unary_unary_rpc_method_handler(refuse)
+
+    def intercept_service(self, proceed: Any, details: grpc.HandlerCallDetails) -> Any:
+        given = dict(details.invocation_metadata).get("authorization", "")
+        return proceed(details) if hmac.compare_digest(str(given), self._expected) else self._refuse
+
+
+def serve(engine: Engine, address: str, token: str) -> grpc.Server:
+    service = EngineService(engine)
+    methods = pb.DESCRIPTOR.services_by_name["Engine"].methods
+    handlers = {
+        method.name: _handler(
+            getattr(service, method.name),
+            getattr(pb, method.input_type.name),
+            takes_stream=method.name in ("Generate", "Score", "ForwardBackward", "Write"),
+            gives_stream=method.name in ("Generate", "Score", "Read"),
+        )
+        for method in methods
+    }
+    # A client asks whether this process is alive while it waits for completions.
+    options = [
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+    server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[TokenCheck(token)], options=options)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("treadle.engines.v1.Engine", handlers),))
+    if server.add_insecure_port(address) == 0:
+        raise OSError(f"cannot listen at '{address}'")
+    server.start()
+    return server
