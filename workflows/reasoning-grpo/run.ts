@@ -79,7 +79,11 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     },
     { ranks },
   );
-  const inference = cluster.launch(InferenceWorker, { model, engine: config.engine, paddingToken: task.tokenizer.paddingToken }, { ranks });
+  const inference = cluster.launch(
+    InferenceWorker,
+    { model, engine: config.engine, paddingToken: task.tokenizer.paddingToken },
+    { ranks },
+  );
   const actor = cluster.launch(
     ActorWorker,
     {

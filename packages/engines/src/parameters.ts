@@ -30,8 +30,7 @@ export function checkWeights(layout: readonly ParameterShape[], weights: Weights
   }
   layout.forEach((slot, index) => {
     const given = weights.parameters[index]!;
-    if (given.name !== slot.name)
-      refuse(`parameter '${index}' is '${given.name}' where the model has '${slot.name}'`);
+    if (given.name !== slot.name) refuse(`parameter '${index}' is '${given.name}' where the model has '${slot.name}'`);
     if (given.shape.join() !== slot.shape.join() || given.data.length !== sizeOf(slot)) {
       refuse(`'${slot.name}' has shape '${given.shape.join("x")}' where the model has '${slot.shape.join("x")}'`);
     }

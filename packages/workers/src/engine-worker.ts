@@ -41,8 +41,7 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
 
   /** What a call had summed up before it was refused must not count in the next one. */
   protected async dropPartialGradient(): Promise<void> {
-    if (this.hasGradient)
-      await this.engine.setGradients(new Float32Array((await this.engine.gradients()).length));
+    if (this.hasGradient) await this.engine.setGradients(new Float32Array((await this.engine.gradients()).length));
     this.hasGradient = false;
   }
 

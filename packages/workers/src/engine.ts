@@ -24,7 +24,10 @@ const DeviceMemory = z.strictObject({
 });
 
 /** What runs a model: the embedded engine in the worker's process, or PyTorch in one of its own. */
-export const EngineChoice = z.discriminatedUnion("kind", [z.strictObject({ kind: z.literal("embedded") }), TorchConfig]);
+export const EngineChoice = z.discriminatedUnion("kind", [
+  z.strictObject({ kind: z.literal("embedded") }),
+  TorchConfig,
+]);
 export type EngineChoice = z.infer<typeof EngineChoice>;
 
 /** The model, and what runs it; the emulated engine where a profile of its costs is given. */

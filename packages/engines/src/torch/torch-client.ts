@@ -80,7 +80,10 @@ export class TorchClient {
   }
 
   async download(method: string, request: Message): Promise<Uint8Array> {
-    return this.#collect(method, (this.#client as unknown as Downloads)[method]!(request, this.#metadata, this.#options()));
+    return this.#collect(
+      method,
+      (this.#client as unknown as Downloads)[method]!(request, this.#metadata, this.#options()),
+    );
   }
 
   /** Up and down. */
@@ -105,7 +108,8 @@ export class TorchClient {
     if (typeof code === "string" && code in errorCatalogue) return new TreadleError(code as ErrorCode, error.details);
     if (error.code === grpc.status.UNAVAILABLE || error.code === grpc.status.CANCELLED) {
       const ended = await Promise.race([this.#process.ended, delay(endingMs, undefined, { ref: false })]);
-      if (ended) return new TreadleError("service.failed", `'${method}' has no answer: ${ended.message}`, { cause: ended });
+      if (ended)
+        return new TreadleError("service.failed", `'${method}' has no answer: ${ended.message}`, { cause: ended });
     }
     const late = error.code === grpc.status.DEADLINE_EXCEEDED;
     return new TreadleError(

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { ServiceError } from "@grpc/grpc-js";
 import {
   type Completion,
   type FinishReason,
@@ -9,7 +10,6 @@ import {
   TreadleError,
   type Weights,
 } from "@treadle/contracts";
-import type { ServiceError } from "@grpc/grpc-js";
 import { z } from "zod";
 import { checkArrays, checkLoss, checkPrompts, checkRows, requireValueHead } from "../embedded/batches.ts";
 import { TransformerConfig } from "../embedded/transformer-config.ts";
@@ -30,7 +30,15 @@ import { TorchProcess } from "./torch-process.ts";
 
 const states = { weights: "WEIGHTS", gradients: "GRADIENTS", checkpoint: "CHECKPOINT" } as const;
 const reasons: readonly FinishReason[] = ["stop", "length", "abort"];
-const batchArrays = ["temperatures", "weights", "advantages", "oldLogprobs", "refLogprobs", "returns", "oldValues"] as const;
+const batchArrays = [
+  "temperatures",
+  "weights",
+  "advantages",
+  "oldLogprobs",
+  "refLogprobs",
+  "returns",
+  "oldValues",
+] as const;
 /** of one message of prompts */
 const promptTokens = 2 ** 16;
 
@@ -76,12 +84,20 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   ): Promise<TorchEngine> {
     const parsed = z.strictObject({ model: TransformerConfig, torch: TorchConfig }).safeParse({ model, torch });
     if (!parsed.success) {
-      throw new TreadleError("config.invalid", `torch engine's configuration refused: ${z.prettifyError(parsed.error)}`);
+      throw new TreadleError(
+        "config.invalid",
+        `torch engine's configuration refused: ${z.prettifyError(parsed.error)}`,
+      );
     }
     const process = await TorchProcess.start(parsed.data.model, parsed.data.torch);
     const client = new TorchClient(process, parsed.data.torch.callTimeoutMs);
     try {
-      const engine = new TorchEngine(parsed.data.model, process, client, describedBy(await client.unary("Describe", {})));
+      const engine = new TorchEngine(
+        parsed.data.model,
+        process,
+        client,
+        describedBy(await client.unary("Describe", {})),
+      );
       await engine.#look();
       return engine;
     } catch (error) {
@@ -168,7 +184,15 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       checkStep(resolved);
       const { learningRate, scale, maxGradNorm, beta1, beta2, epsilon, weightDecay } = resolved;
       const bound = Number.isFinite(maxGradNorm) ? { max_grad_norm: maxGradNorm } : {};
-      const request = { learning_rate: learningRate, scale, ...bound, beta1, beta2, epsilon, weight_decay: weightDecay };
+      const request = {
+        learning_rate: learningRate,
+        scale,
+        ...bound,
+        beta1,
+        beta2,
+        epsilon,
+        weight_decay: weightDecay,
+      };
       const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
       this.#policyVersion = reply["policy_version"] as number;
       return { gradNorm: reply["grad_norm"] as number };

@@ -21,7 +21,8 @@ import type { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { TorchConfig } from "./torch-config.ts";
 
 /** What installs what the process needs. */
-export const installCommand = "python3 -m pip install torch==2.13.0 transformers==5.18.0 grpcio==1.84.0 protobuf safetensors";
+export const installCommand =
+  "python3 -m pip install torch==2.13.0 transformers==5.18.0 grpcio==1.84.0 protobuf safetensors";
 
 const keptLines = 20;
 const endingMs = 5_000;
@@ -107,7 +108,11 @@ export class TorchProcess {
     const timeout = new AbortController();
     const line = once(createInterface({ input: this.#child.stdout }), "line", { signal: timeout.signal });
     const late = delay(timeoutMs, undefined, { signal: timeout.signal, ref: false }).then(
-      () => new TreadleError("service.failed", `the engine's Python process said nothing within ${timeoutMs} ms; raise engine.startTimeoutMs`),
+      () =>
+        new TreadleError(
+          "service.failed",
+          `the engine's Python process said nothing within ${timeoutMs} ms; raise engine.startTimeoutMs`,
+        ),
     );
     try {
       const first = await Promise.race([line, this.ended, late]);
@@ -134,7 +139,10 @@ export class TorchProcess {
         `'${python}', which runs engines of kind 'torch', ${lacks}; run '${installCommand}' and install python/treadle_torch there, or set engine.python to an interpreter that has them`,
       );
     }
-    return new TreadleError("service.failed", `the engine's Python process ${how}${said && `; it said last:\n${said}`}`);
+    return new TreadleError(
+      "service.failed",
+      `the engine's Python process ${how}${said && `; it said last:\n${said}`}`,
+    );
   }
 }
 

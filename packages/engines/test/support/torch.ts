@@ -2,7 +2,8 @@
 import { spawnSync } from "node:child_process";
 
 const python = process.env["TREADLE_PYTHON"] ?? "python3";
-const script = "import importlib.util as u; print(*[m for m in ('torch', 'transformers', 'grpc') if not u.find_spec(m)])";
+const script =
+  "import importlib.util as u; print(*[m for m in ('torch', 'transformers', 'grpc') if not u.find_spec(m)])";
 
 /** Undefined where engines of kind `torch` can run. */
 export function lacksTorch(): string | undefined {

@@ -87,7 +87,8 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
       this.hasGradient = true;
       metrics = await this.engine.forwardBackward(toBatch(rows, this.config.model), loss);
     }
-    if (this.worldSize > 1) await this.engine.setGradients(await this.messages.allReduceSum(await this.engine.gradients()));
+    if (this.worldSize > 1)
+      await this.engine.setGradients(await this.messages.allReduceSum(await this.engine.gradients()));
     const scale = count > 0 ? 1 / count : 0;
     const step = { learningRate: count > 0 ? learningRate : 0, scale, maxGradNorm, weightDecay: 0, beta2 };
     await this.engine.optimStep(step);
