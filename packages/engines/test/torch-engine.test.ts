@@ -1,8 +1,8 @@
 /** What every engine promises, kept by one in another process; and what only such a one must. */
 import { execFileSync } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import type { Completion, LossSpec, Sampling } from "@treadle/contracts";
 import { type GenerationEngine, TorchEngine, type TrainingEngine } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -335,7 +335,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     }
   };
 
-  test("does nothing twice for a turn that is repeated, and refuses one that is not next (PS2)", async () => {
+  test("does nothing twice for a turn that is repeated, and refuses an older one (PS2)", async () => {
     const own = await start();
     const client = new TorchClient(own, 600_000);
     const { epoch } = (await client.unary("Describe", {})) as { epoch: string };
@@ -360,7 +360,6 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     expect(stepped).toMatchObject({ policy_version: 1 });
     for (const turn of [
       { epoch, sequence: 1 },
-      { epoch, sequence: 4 },
       { epoch: "another", sequence: 3 },
     ])
       await expect(send(turn)).rejects.toMatchObject({ code: "engine.invalid-request" });
@@ -368,18 +367,19 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     await own.end();
   });
 
-  test("answers nobody without its token (PS1)", async () => {
+  test("listens where only its user may look, and answers nobody without its token (PS1, TP2)", async () => {
     const own = await start();
     const client = new TorchClient(
       Object.assign(Object.create(own), { token: "guessed", address: own.address }),
       600_000,
     );
     await expect(client.unary("Describe", {})).rejects.toThrow("no token");
+    expect((await stat(dirname(own.address.slice("unix:".length)))).mode & 0o777).toBe(0o700);
     client.close();
     await own.end();
   });
 
-  test("a process that is killed fails every call that waits and every later one, and says how it ended (TO2)", async () => {
+  test("a process that is killed fails every call that waits and every later one, and says how it ended (TO2, TP3)", async () => {
     const engine = await TorchEngine.create(smallConfig, torch);
     const { pid } = engine;
     await engine.pause();
@@ -393,6 +393,23 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
       code: "service.failed",
       message: expect.stringContaining("SIGKILL"),
     });
+    await engine.close();
+  });
+
+  test("repeats a call that had no answer, which counts once (TO1)", async () => {
+    const callTimeoutMs = 15_000;
+    const engine = await TorchEngine.create(smallConfig, { ...torch, callTimeoutMs });
+    const batch = randomBatch(2, 6, 1);
+    await engine.forwardBackward(batch, { type: "cross-entropy" });
+    const expected = await engine.gradients();
+    await engine.setGradients(new Float32Array(expected.length));
+    process.kill(engine.pid!, "SIGSTOP");
+    const repeated = engine.forwardBackward(batch, { type: "cross-entropy" });
+    // The first call's deadline passes while the process is stopped.
+    await new Promise((resolve) => setTimeout(resolve, callTimeoutMs + 500));
+    process.kill(engine.pid!, "SIGCONT");
+    await repeated;
+    expectClose(await engine.gradients(), expected, 5);
     await engine.close();
   });
 

@@ -1,7 +1,7 @@
 """The gRPC door to an engine (packages/engines/protos/engines/v1/engine.proto).
 
 PS1 whoever has not the token is refused.
-PS2 a turn that repeats the last one gets its answer, and nothing happens twice; a turn that is not the next is refused.
+PS2 a turn that repeats the last one gets its answer, and nothing happens twice; an older one comes too late, and is refused.
 PS3 what a call brings is bounded before it is kept.
 """
 
@@ -50,11 +50,11 @@ class Turns:
         with self._lock:
             if turn.epoch != self.epoch:
                 raise invalid(f"the turn is of the process '{turn.epoch}', this is '{self.epoch}'; describe it again")
-            if turn.sequence == self._sequence + 1:
+            if turn.sequence > self._sequence:
                 self._last = begin()
                 self._sequence = turn.sequence
             elif turn.sequence != self._sequence or self._last is None:
-                raise invalid(f"turn '{turn.sequence}' came where '{self._sequence + 1}' was expected")
+                raise invalid(f"turn '{turn.sequence}' came after turn '{self._sequence}'")
             last = self._last
         return last.result()
 
