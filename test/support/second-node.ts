@@ -1,4 +1,4 @@
-/** Another version of Node, from the package registry, in a cache folder of its own. */
+/** Other versions of Node, from the package registry, each in a cache folder of its own; nothing of them is installed. */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
@@ -7,18 +7,18 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-const major = Number(process.versions.node.split(".")[0]) === 22 ? 20 : 22;
+const ownMajor = Number(process.versions.node.split(".")[0]);
 
 /** The path of its program; undefined where it cannot be had. */
-export async function secondNode(): Promise<string | undefined> {
-  const name = `node-linux-${process.arch}`;
+export async function secondNode(major = ownMajor === 22 ? 20 : 22): Promise<string | undefined> {
+  const name = `node-${process.platform}-${process.arch}`;
   const folder = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "treadle", `node-${major}`);
   const program = join(folder, "node_modules", name, "bin/node");
   if (existsSync(program)) return program;
   try {
     await mkdir(folder, { recursive: true });
-    const args = ["install", "--no-audit", "--no-fund", "--no-save", "--prefix", folder, `${name}@${major}`];
-    await run("npm", args, { timeout: 120_000 });
+    const args = ["install", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--prefix", folder];
+    await run("npm", [...args, `${name}@${major}`], { timeout: 120_000 });
     await run(program, ["--version"], { timeout: 30_000 });
     return program;
   } catch {

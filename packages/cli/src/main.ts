@@ -1,5 +1,5 @@
 /** The command line of Treadle. Exit codes: 0 done, 1 failed, 2 misuse, 130 ended by the user. */
-import { TreadleError } from "@treadle/contracts";
+import { checkPlatform, TreadleError } from "@treadle/contracts";
 import { CommanderError } from "commander";
 import { createProgram } from "./program.ts";
 import { renderError } from "./view/error.ts";
@@ -13,6 +13,7 @@ const nameTakenCode = 3;
 const program = await createProgram(process.argv.slice(2).find((word) => !word.startsWith("-")));
 
 try {
+  checkPlatform(process.platform);
   await program.parseAsync();
 } catch (error) {
   process.exitCode = exitCodeOf(error);

@@ -112,6 +112,7 @@ export const errorCatalogue = {
     disposition: "misuse",
     meaning: "a placement expression does not parse or names unknown components",
   },
+  "platform.unsupported": { disposition: "misuse", meaning: "the operating system lacks what Treadle is built on" },
   "problem.invalid": {
     disposition: "misuse",
     meaning: "a problem given to a planner has wrong fields or values, or an unknown method",

@@ -110,6 +110,7 @@ export {
 export { ComponentName, RunName } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
 export { DeviceSpec, FlowEdge, Granularity, PlacementMode, PlacementWishes, Plan, RankPlacement } from "./plan.ts";
+export { checkPlatform } from "./platform.ts";
 export type {
   Announcement,
   Cancellation,

@@ -1,6 +1,13 @@
 /** This machine as a node of a cluster, in a process of its own: what `treadle node` runs. */
 import { realpath } from "node:fs/promises";
-import type { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, WorkerPermissions } from "@treadle/contracts";
+import {
+  checkPlatform,
+  type LinksConfig,
+  type MetricsConfig,
+  type NatsConfig,
+  type OtlpConfig,
+  type WorkerPermissions,
+} from "@treadle/contracts";
 import {
   createNodeRegistry,
   inertNodeSpans,
@@ -52,8 +59,9 @@ export type Node = {
 /** How long a node that leaves waits for its last spans to be taken. */
 const lastSpansMs = 5000;
 
-/** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid`, `metrics.unavailable` or `node.name-taken`. */
+/** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid`, `metrics.unavailable`, `node.name-taken` or `platform.unsupported`. */
 export async function openNode(options: NodeOptions): Promise<Node> {
+  checkPlatform(process.platform);
   const { nats, links, permissions, labels = {}, devices = {}, cutOffMs, onNotice } = options;
   const name = options.name ?? defaultNodeName();
   await removeDeadSocketFolders();

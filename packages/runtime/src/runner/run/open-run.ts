@@ -3,7 +3,7 @@
  *
  * Owner of: everything that a run holds until it is closed, the last opened first.
  */
-import type { Plan, RunEvent, RunSummary, RuntimeConfig } from "@treadle/contracts";
+import { checkPlatform, type Plan, type RunEvent, type RunSummary, type RuntimeConfig } from "@treadle/contracts";
 import { EventWriter, MetricsWriter } from "@treadle/observe";
 import { RunCluster } from "../cluster/run-cluster.ts";
 import { connectNodes } from "../nodes/find-nodes.ts";
@@ -85,6 +85,7 @@ export type OpenedRun = RunStart & {
 };
 
 export async function openRun(start: RunStart): Promise<OpenedRun> {
+  checkPlatform(process.platform);
   const startedMs = performance.now();
   const held: (() => unknown)[] = [];
   const close = () => closeAll(held.splice(0).reverse());
