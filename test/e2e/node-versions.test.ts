@@ -23,7 +23,7 @@ function byOther(args: readonly string[]): Promise<Finished> {
 }
 
 // Node's own words for what it will not do much longer.
-const warning = /\[DEP\d+\]|(Deprecation|Experimental)?Warning:|unrecognized flag/;
+const warning = /\[DEP\d+\]|(Deprecation|Experimental)?Warning:/;
 
 const little = ["maxRanks=1", "batch=8", "evaluation.problems=8", "evaluation.validationProblems=8"];
 const untaught = ["imitation.problems=8", "imitation.rows=8", "imitation.updates=1", "imitation.maxRounds=1"];
