@@ -337,7 +337,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
 
   test("does nothing twice for a turn that is repeated, and refuses an older one (PS2)", async () => {
     const own = await start();
-    const client = new TorchClient(own, 600_000);
+    const client = await TorchClient.create(own, 600_000);
     const { epoch } = (await client.unary("Describe", {})) as { epoch: string };
     const tokens = Int32Array.of(1, 2, 3, 4);
     const weights = Float32Array.of(0, 1, 1, 1);
@@ -369,7 +369,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
 
   test("listens where only its user may look, and answers nobody without its token (PS1, TP2)", async () => {
     const own = await start();
-    const client = new TorchClient(
+    const client = await TorchClient.create(
       Object.assign(Object.create(own), { token: "guessed", address: own.address }),
       600_000,
     );
@@ -415,7 +415,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
 
   test("a process that is stopped fails its calls at their deadline (TO2)", async () => {
     const own = await start();
-    const client = new TorchClient(own, 2_000);
+    const client = await TorchClient.create(own, 2_000);
     process.kill(own.pid!, "SIGSTOP");
     await expect(client.unary("Describe", {})).rejects.toMatchObject({
       code: "service.failed",

@@ -2,8 +2,7 @@
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import * as grpc from "@grpc/grpc-js";
-import { loadSync } from "@grpc/proto-loader";
+import type * as grpc from "@grpc/grpc-js";
 import { type ErrorCode, errorCatalogue, TreadleError } from "@treadle/contracts";
 import type { TorchProcess } from "./torch-process.ts";
 
@@ -45,23 +44,38 @@ type Duplexes = { [duplex: string]: (metadata: grpc.Metadata, options: grpc.Call
 
 export class TorchClient {
   readonly #client: grpc.Client;
-  readonly #metadata = new grpc.Metadata();
+  readonly #metadata: grpc.Metadata;
+  readonly #status: typeof grpc.status;
   readonly #process: TorchProcess;
   readonly #timeoutMs: number;
 
-  constructor(process: TorchProcess, timeoutMs: number) {
+  private constructor(
+    { Metadata, status }: typeof grpc,
+    client: grpc.Client,
+    process: TorchProcess,
+    timeoutMs: number,
+  ) {
+    this.#client = client;
+    this.#metadata = new Metadata();
+    this.#metadata.set("authorization", `Bearer ${process.token}`);
+    this.#status = status;
+    this.#process = process;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** gRPC is imported here: every worker has engines, few have this one. */
+  static async create(process: TorchProcess, timeoutMs: number): Promise<TorchClient> {
+    const [grpc, { loadSync }] = await Promise.all([import("@grpc/grpc-js"), import("@grpc/proto-loader")]);
     const loaded = loadSync(protoPath, { keepCase: true, longs: Number, defaults: true, oneofs: true });
     const definition = loaded["treadle.engines.v1.Engine"] as unknown as grpc.ServiceDefinition;
     const Client = grpc.makeGenericClientConstructor(definition, "Engine");
-    this.#client = new Client(process.address, grpc.credentials.createInsecure(), {
+    const client = new Client(process.address, grpc.credentials.createInsecure(), {
       "grpc.max_receive_message_length": -1,
       "grpc.keepalive_time_ms": 20_000,
       // A process that is stopped answers no ping; one that is merely slow does, by a thread of its own.
       "grpc.keepalive_timeout_ms": 60_000,
     });
-    this.#metadata.set("authorization", `Bearer ${process.token}`);
-    this.#process = process;
-    this.#timeoutMs = timeoutMs;
+    return new TorchClient(grpc, client, process, timeoutMs);
   }
 
   unary(method: string, request: Message): Promise<Message> {
@@ -106,12 +120,12 @@ export class TorchClient {
   async failure(method: string, error: grpc.ServiceError): Promise<TreadleError> {
     const [code] = error.metadata?.get("treadle-code") ?? [];
     if (typeof code === "string" && code in errorCatalogue) return new TreadleError(code as ErrorCode, error.details);
-    if (error.code === grpc.status.UNAVAILABLE || error.code === grpc.status.CANCELLED) {
+    if (error.code === this.#status.UNAVAILABLE || error.code === this.#status.CANCELLED) {
       const ended = await Promise.race([this.#process.ended, delay(endingMs, undefined, { ref: false })]);
       if (ended)
         return new TreadleError("service.failed", `'${method}' has no answer: ${ended.message}`, { cause: ended });
     }
-    const late = error.code === grpc.status.DEADLINE_EXCEEDED;
+    const late = error.code === this.#status.DEADLINE_EXCEEDED;
     return new TreadleError(
       "service.failed",
       late

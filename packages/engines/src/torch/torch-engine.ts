@@ -90,7 +90,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       );
     }
     const process = await TorchProcess.start(parsed.data.model, parsed.data.torch);
-    const client = new TorchClient(process, parsed.data.torch.callTimeoutMs);
+    const client = await TorchClient.create(process, parsed.data.torch.callTimeoutMs);
     try {
       const engine = new TorchEngine(
         parsed.data.model,
