@@ -133,7 +133,7 @@ describe("a worker that cannot begin", () => {
     const actor = await cluster.launch(ControlActorWorker, config, { name: "actor" });
     const error = await thrownBy(actor.weights());
     expect(error.code).toBe("worker.setup-failed");
-    expect(error.message).toContain(`'actor/0' could not be set up from the state '${path}'`);
+    expect(error.message).toContain(`'actor/0' could not be loaded from the state '${path}'`);
     expect(error.message).toContain(
       "its weights of 'actor.0.matrix' have 'NaN' at '0' where finite numbers are allowed",
     );

@@ -115,6 +115,8 @@ class WorkerHost {
   #swaps = { onloadMs: 0, offloadMs: 0 };
   /** what its first onload does, where its class loads */
   #load: (() => Promise<void>) | undefined;
+  /** what it is restoring, for a failure's message */
+  #from = "";
   readonly stopped: Promise<void>;
   #stop!: () => void;
   #fail!: (error: TreadleError) => void;
@@ -182,12 +184,11 @@ class WorkerHost {
     await this.#runner.request("reachable", reachable); // WH7
     let loads = false;
     let memoryBytes = 0;
-    let from = "";
     const restore = async () => {
       const saved = statePath === undefined ? state : await readState(statePath);
-      if (statePath !== undefined) from = ` from the state '${statePath}'`;
+      if (statePath !== undefined) this.#from = ` from the state '${statePath}'`;
       if (saved !== undefined) await this.#worker.restore(saved);
-      from = "";
+      this.#from = "";
     };
     try {
       this.#worker = new this.#class(context);
@@ -197,7 +198,7 @@ class WorkerHost {
       memoryBytes = this.#worker.memoryBytes();
       if (!loads) await this.#worker.offload(); // L4: memory on a device is taken under its lock, from the first time on
     } catch (cause) {
-      throw this.#startFailure(cause, `could not be set up${from}`);
+      throw this.#startFailure(cause, `could not be set up${this.#from}`);
     }
     if (loads) {
       this.#load = async () => {
@@ -224,7 +225,7 @@ class WorkerHost {
     try {
       await load();
     } catch (cause) {
-      this.#fail(this.#startFailure(cause, "could not be loaded"));
+      this.#fail(this.#startFailure(cause, `could not be loaded${this.#from}`));
       await new Promise(() => {});
     }
     return { memoryBytes: this.#worker.memoryBytes() };
