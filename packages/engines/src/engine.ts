@@ -66,6 +66,35 @@ export type GenerateOptions = {
    * them ends with `length`. Called again for a completion that starts over. What it throws, `generate` throws.
    */
   readonly extend?: ((index: number, completion: Completion) => Promise<Int32Array | undefined>) | undefined;
+  /**
+   * Which completions are computed first where not all are at once; default: in the order of the prompts. It changes no
+   * token and no log-probability. An engine whose batches are made elsewhere, as on PyTorch, does not heed it.
+   */
+  readonly order?: GenerationOrder | undefined;
+};
+
+/** Of one call: which of its completions get the places that there are. */
+export type GenerationOrder = {
+  /**
+   * Finite; the highest goes first, of equal ones that of the lowest index. Asked whenever a completion begins to wait: at
+   * the start, after what `extend` appended, and when it starts over. What it throws, `generate` throws.
+   */
+  readonly priority: (index: number) => number;
+  /**
+   * Completions that may have begun beyond those that are computed, with keys and values kept: they were displaced, or
+   * have left their place to another while `extend` works. Default 0: a completion keeps its place until it ends.
+   */
+  readonly spareCaches?: number | undefined;
+  /** Lets a completion that waits take the place of one that runs, between two of its tokens; absent: never. */
+  readonly displace?: DisplaceRule | undefined;
+};
+
+/** So that predictions which differ by their noise alone displace nothing. */
+export type DisplaceRule = {
+  /** by what share of its own a running completion's priority must be exceeded */
+  readonly margin: number;
+  /** tokens that a completion chooses before it can be displaced, counted from when it got its place */
+  readonly minTokens: number;
 };
 
 export interface GenerationEngine extends Engine {

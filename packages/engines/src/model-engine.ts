@@ -1,6 +1,6 @@
 import { TreadleError, type Weights } from "@treadle/contracts";
 import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
-import type { EngineMemory, GenerateOptions, OptimStep, Trainable } from "./engine.ts";
+import type { EngineMemory, GenerateOptions, GenerationOrder, OptimStep, Trainable } from "./engine.ts";
 import { Optimiser } from "./optimiser.ts";
 import { OrderedEngine } from "./ordered-engine.ts";
 import { type ParameterShape, Parameters } from "./parameters.ts";
@@ -12,6 +12,25 @@ export function invalidRequest(message: string): TreadleError {
 export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOptions): void {
   if (!keys || keys.length === prompts.length) return;
   throw invalidRequest(`'${keys.length}' keys given for '${prompts.length}' prompts; give one a prompt, or none`);
+}
+
+/** Throws `engine.invalid-request` for what no order of completions can be; priorities are checked when they are asked for. */
+export function checkOrder({ order }: GenerateOptions): void {
+  if (!order) return;
+  const { spareCaches = 0, displace } = order;
+  if (!Number.isInteger(spareCaches) || spareCaches < 0)
+    throw invalidRequest(`order.spareCaches is '${spareCaches}'; an integer of at least 0 was expected`);
+  if (displace && !(displace.margin >= 0 && displace.margin < Number.POSITIVE_INFINITY))
+    throw invalidRequest(`order.displace.margin is '${displace.margin}'; a finite number of at least 0 was expected`);
+  if (displace && !(Number.isInteger(displace.minTokens) && displace.minTokens > 0))
+    throw invalidRequest(`order.displace.minTokens is '${displace.minTokens}'; a positive integer was expected`);
+}
+
+/** Without an order all are equal, so that the lowest index goes first. */
+export function priorityOf(order: GenerationOrder | undefined, index: number): number {
+  const priority = order?.priority(index) ?? 0;
+  if (Number.isFinite(priority)) return priority;
+  throw invalidRequest(`the priority of prompt '${index}' is '${priority}'; a finite number was expected`);
 }
 
 /**

@@ -181,6 +181,22 @@ describe("an emulated engine", () => {
     expect(clock.now()).toBe(0);
   });
 
+  test("gives its slots by priority, and the same completions in any order", async () => {
+    const engine = EmulatedEngine.create({ ...profile, slots: 1 }, { clock });
+    const expected = engine.generate([prompt, prompt, prompt], sampling);
+    await settledAt(expected);
+    const finished: number[] = [];
+    const ordered = engine.generate([prompt, prompt, prompt], sampling, {
+      onCompletion: (index) => finished.push(index),
+      order: { priority: (index) => [1, 3, 2][index]! },
+    });
+    await settledAt(ordered);
+    expect(finished).toEqual([1, 2, 0]);
+    expect(await ordered).toEqual(await expected);
+    const wrong = engine.generate([prompt], sampling, { order: { priority: () => Number.NaN } });
+    await expect(wrong).rejects.toMatchObject({ code: "engine.invalid-request" });
+  });
+
   test("refuses a wrong profile with its problems", () => {
     const create = () => EmulatedEngine.create({ ...profile, alpha: 2, devices: 0 }, { clock });
     expect(create).toThrow(/alpha/);
@@ -195,9 +211,7 @@ test("the decoder finishes everything after exactly its steps, however time is c
     fc.property(jobs, cuts, fc.integer({ min: 1, max: 4 }), (steps, pieces, slots) => {
       const finish = (advances: readonly number[]) => {
         const decoder = new Decoder((running) => 10 + running, slots, 0);
-        steps.forEach((count, id) => {
-          decoder.add(id, count);
-        });
+        decoder.add(steps.map((count, id) => ({ id, steps: count })));
         const order: number[] = [];
         let now = 0;
         for (const piece of advances) {
@@ -220,5 +234,25 @@ test("the decoder finishes everything after exactly its steps, however time is c
       if (pieces.reduce((a, b) => a + b, 0) < whole.now) expect(cut.now).toBeCloseTo(whole.now, 3);
     }),
     { numRuns: 100 },
+  );
+});
+
+test("the decoder begins what has the highest priority, equal ones in the order in which they came (DE1)", () => {
+  const priorities = fc.array(fc.integer({ min: -2, max: 2 }), { minLength: 1, maxLength: 12 });
+  fc.assert(
+    fc.property(priorities, priorities, (first, later) => {
+      const decoder = new Decoder(() => 1, 1, 0);
+      const given = [...first, ...later].map((priority, id) => ({ id, steps: 5, priority }));
+      decoder.add(given.slice(0, first.length));
+      decoder.advance(1);
+      decoder.add(given.slice(first.length));
+      const finished: number[] = [];
+      while (decoder.untilFinishMs !== undefined) finished.push(...decoder.advance(5 * (finished.length + 1)));
+      const byPriority = (some: typeof given) => [...some].sort((a, b) => b.priority - a.priority || a.id - b.id);
+      // The one that ran when the others came is not displaced.
+      const [running, ...waiting] = byPriority(given.slice(0, first.length));
+      const expected = [running!, ...byPriority([...waiting, ...given.slice(first.length)])];
+      expect(finished).toEqual(expected.map(({ id }) => id));
+    }),
   );
 });

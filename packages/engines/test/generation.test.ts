@@ -1,5 +1,5 @@
 import type { Completion, Sampling } from "@treadle/contracts";
-import type { TransformerEngine } from "@treadle/engines";
+import type { GenerationOrder, TransformerEngine } from "@treadle/engines";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { referenceLogprobs } from "./reference-transformer.ts";
@@ -90,6 +90,50 @@ describe("generation", () => {
     await expect(engine.generate(prompts, sampling, { keys: [1] })).rejects.toMatchObject({
       code: "engine.invalid-request",
     });
+  });
+
+  test("gives the same bits in any order, whatever is displaced or leaves its slot to another (SL2, SL7)", async () => {
+    const narrow = await smallTransformer({ slots: 2 });
+    const stops = { ...sampling, stopTokens: [0, 1, 2] };
+    const complete = (on: TransformerEngine, { order, delays = [0] }: Order = {}) => {
+      const asked = new Map<number, number>();
+      return on.generate(prompts, stops, {
+        order,
+        extend: async (index) => {
+          asked.set(index, (asked.get(index) ?? 0) + 1);
+          for (let turn = delays[index % delays.length]!; turn > 0; turn--) await new Promise(setImmediate);
+          return asked.get(index)! < 3 ? Int32Array.of(3) : undefined;
+        },
+      });
+    };
+    type Order = { readonly order?: GenerationOrder; readonly delays?: readonly number[] };
+    const expected = await complete(engine);
+    const orders = fc.record({
+      priorities: fc.array(fc.double({ min: -10, max: 10, noNaN: true }), { minLength: 1 }),
+      delays: fc.array(fc.integer({ min: 0, max: 12 }), { minLength: 1 }),
+      spareCaches: fc.integer({ min: 0, max: 6 }),
+      displace: fc.option(fc.record({ margin: fc.double({ min: 0, max: 1, noNaN: true }), minTokens: fc.constant(1) })),
+    });
+    await fc.assert(
+      fc.asyncProperty(orders, async ({ priorities, delays, spareCaches, displace }) => {
+        let numAsked = 0;
+        const priority = () => priorities[numAsked++ % priorities.length]!;
+        const order = { priority, spareCaches, displace: displace ?? undefined };
+        expect(await complete(narrow, { order, delays })).toEqual(expected);
+      }),
+      { numRuns: 25 },
+    );
+    await narrow.close();
+  });
+
+  test.each<[string, GenerationOrder, RegExp]>([
+    ["a priority that is no number", { priority: () => Number.NaN }, /priority of prompt '0' is 'NaN'/],
+    ["half a cache", { priority: () => 0, spareCaches: 0.5 }, /spareCaches is '0.5'/],
+    ["a negative margin", { priority: () => 0, displace: { margin: -1, minTokens: 1 } }, /margin is '-1'/],
+    ["displacing at once", { priority: () => 0, displace: { margin: 0, minTokens: 0 } }, /minTokens is '0'/],
+  ])("refuses an order with %s", async (_name, order, message) => {
+    const refused = expect(engine.generate(prompts, sampling, { order })).rejects;
+    await refused.toMatchObject({ code: "engine.invalid-request", message: expect.stringMatching(message) });
   });
 
   test("at temperature 0 chooses the likeliest token", async () => {

@@ -1,39 +1,8 @@
 import type { Completion, Sampling } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type Reading, Slots } from "../src/embedded/slots.ts";
-
-const vocabSize = 5;
-const contextLength = 12;
-
-/** A model whose next-token distribution is a function of the tokens it was fed, as a cache would hold them. */
-function distribution(history: readonly number[], version: number): number[] {
-  const seed = history.reduce((hash, token) => (hash * 31 + token + 7) % 1009, version + 1);
-  const scores = Array.from({ length: vocabSize }, (_, token) => Math.sin(seed * (token + 1)));
-  const total = Math.log(scores.reduce((sum, score) => sum + Math.exp(score), 0));
-  return scores.map((score) => score - total);
-}
-
-/** What to read next, after what it copies; no slot reads a prompt that another has read. */
-function take(slots: Slots, histories: number[][], chunk: number): readonly Reading[] {
-  const { copies, readings } = slots.next(chunk);
-  for (const { from, to, count } of copies) {
-    expect(histories[from]!.length, "what is copied was not read").toBeGreaterThanOrEqual(count);
-    histories[to] = histories[from]!.slice(0, count);
-  }
-  return readings;
-}
-
-/** What the model says after each reading; `histories` are what the slots' caches hold. */
-function read(readings: readonly Reading[], histories: number[][], version: number): Float32Array {
-  const logprobs = new Float32Array(readings.length * vocabSize);
-  readings.forEach(({ slot, from, tokens }, row) => {
-    expect(from, "a position was skipped").toBeLessThanOrEqual(histories[slot]!.length);
-    histories[slot] = [...histories[slot]!.slice(0, from), ...tokens];
-    logprobs.set(distribution(histories[slot]!, version), row * vocabSize);
-  });
-  return logprobs;
-}
+import { Slots } from "../src/embedded/slots.ts";
+import { contextLength, distribution, promptLists, read, take } from "./slot-driver.ts";
 
 /** Drives the slots to the end; before step `restartAt` the model changes to version 1. */
 function run(
@@ -58,12 +27,6 @@ function run(
   return completions;
 }
 
-const promptLists = fc.array(
-  fc
-    .array(fc.integer({ min: 0, max: vocabSize - 1 }), { minLength: 1, maxLength: 8 })
-    .map((tokens) => Int32Array.from(tokens)),
-  { minLength: 1, maxLength: 10 },
-);
 const samplings = fc.record({
   maxTokens: fc.integer({ min: 1, max: 8 }),
   temperature: fc.constantFrom(0, 0.5, 1),
@@ -121,7 +84,7 @@ test("an extended sequence reads what is appended and goes on as if it had been 
     chunk = 4,
   ) => {
     const sampling: Sampling = { maxTokens: 6, temperature: 1, stopTokens: [1], seed };
-    const slots = new Slots(size, prompts, sampling, contextLength, true);
+    const slots = new Slots(size, prompts, sampling, contextLength, { isExtensible: true });
     const histories: number[][] = Array.from({ length: size }, () => []);
     const completions = new Map<number, Completion>();
     const due: { atStep: number; act: () => [number, Completion][] }[] = [];
@@ -192,7 +155,7 @@ test("samples of one prompt read it once, but for its last token (SL5)", () => {
 
 test("an answer for a sequence that has begun again is ignored (SL4)", () => {
   const sampling: Sampling = { maxTokens: 6, temperature: 0, stopTokens: [0, 1, 2, 3, 4], seed: 0 };
-  const slots = new Slots(1, [Int32Array.of(1)], sampling, contextLength, true);
+  const slots = new Slots(1, [Int32Array.of(1)], sampling, contextLength, { isExtensible: true });
   const logprobs = Float32Array.of(-1, -2, -2, -2, -2);
   slots.advance(slots.next(8).readings, logprobs, 0);
   const [early] = slots.takeHeld();

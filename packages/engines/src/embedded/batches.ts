@@ -1,6 +1,6 @@
 import { type LossSpec, minTemperature, type TrainBatch } from "@treadle/contracts";
 import type { ControlBatch, GenerateOptions, TokenRows } from "../engine.ts";
-import { checkKeys, invalidRequest } from "../model-engine.ts";
+import { checkKeys, checkOrder, invalidRequest } from "../model-engine.ts";
 
 /**
  * Throws `engine.invalid-request` unless the arrays fit the rectangle, every token is in the vocabulary and every
@@ -76,6 +76,7 @@ export function checkPrompts(
     checkRows({ rows: 1, columns: tokens.length, tokens }, contextLength - 1, vocabSize);
   }
   checkKeys(prompts, options);
+  checkOrder(options);
 }
 
 /** Throws `engine.invalid-request` when a loss needs what the batch or the model lacks. */

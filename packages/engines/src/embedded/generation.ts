@@ -21,12 +21,16 @@ export class Generation {
     config: TransformerConfig,
     prompts: readonly Int32Array[],
     sampling: Sampling,
-    { extend, keys }: GenerateOptions = {},
+    { extend, keys, order }: GenerateOptions = {},
   ) {
     this.#extend = extend;
     this.#woken = this.#nextWake();
     const size = Math.min(prompts.length, config.slots);
-    this.#slots = new Slots(size, prompts, sampling, config.contextLength, extend !== undefined, keys);
+    this.#slots = new Slots(size, prompts, sampling, config.contextLength, {
+      isExtensible: extend !== undefined,
+      keys,
+      order,
+    });
   }
 
   get done(): boolean {
@@ -54,12 +58,12 @@ export class Generation {
     // What has just ended may have been the last of it, or have left held ones only.
     if (this.done || this.#slots.isHeld) return ended;
     const { copies, readings } = this.#slots.next(chunkTokens);
-    const cacheOf = (slot: number) => {
-      this.#caches[slot] ??= model.openCache();
-      return this.#caches[slot];
+    const cacheOf = (cache: number) => {
+      this.#caches[cache] ??= model.openCache();
+      return this.#caches[cache];
     };
     for (const { from, to, count } of copies) model.copyCache(cacheOf(from), cacheOf(to), count);
-    const parts = readings.map(({ slot, from, tokens }) => ({ from, tokens, cache: cacheOf(slot) }));
+    const parts = readings.map(({ cache, from, tokens }) => ({ from, tokens, cache: cacheOf(cache) }));
     ended.push(...this.#slots.advance(readings, model.read(parts), policyVersion));
     for (const held of this.#slots.takeHeld()) this.#ask(held);
     return ended;

@@ -1,17 +1,27 @@
 import type { Completion, FinishReason, Sampling } from "@treadle/contracts";
+import type { GenerationOrder } from "../engine.ts";
+import { priorityOf } from "../model-engine.ts";
 import { uniform } from "../random.ts";
 
 /**
- * Which sequence sits in which slot of the decoder's batch: a pure state machine, driven with log-probabilities.
+ * Which sequences are decoded at once, and which wait: a pure state machine, driven with log-probabilities. A sequence
+ * that has begun has a cache of keys and values until it ends; it occupies a slot only while it is read or decoded.
  *
- * SL1 a prompt occupies one slot from its first token to its last; a slot that is free takes the next waiting prompt.
- * SL2 a chosen token depends on the weights, the prompt and (seed, key, number of the token) alone, never on the slot
- *    or on what else is in the batch.
+ * SL1 at most `size` sequences occupy a slot; a slot that is free is taken at once by a sequence that waits and has a
+ *    cache, or can get one.
+ * SL2 a chosen token depends on the weights, the prompt and (seed, key, number of the token) alone, never on the slot,
+ *    on what else is in the batch, or on what was displaced when.
  * SL3 after `restart` every unfinished sequence is computed again from its prompt, so a completion has one version.
- * SL4 a sequence that stopped, may be extended and may choose more is held in its slot, with all it has read, until
+ * SL4 a sequence that stopped, may be extended and may choose more is held without a slot, with all it has read, until
  *    `extend`; what is appended is read, never chosen. An answer for a sequence that has begun again since is ignored.
  * SL5 of sequences with one prompt, the first in the slots reads it; the others wait, and then copy what was read but for
  *    its last token.
+ * SL6 a free slot goes to the waiting sequence of highest priority, ties to the lowest index. A priority is asked for
+ *    when a sequence begins to wait: at the start, once it was extended, and after a `restart`.
+ * SL7 a sequence is displaced only between two of its tokens, after `minTokens` of them in its slot, by a waiting one
+ *    whose priority exceeds its own by more than `margin` of its size; it keeps its keys and values.
+ * SL8 at most `size + spareCaches` sequences have begun and not ended. Without a spare cache none begins, whatever its
+ *    priority, before another ends.
  */
 export class Slots {
   readonly size: number;
@@ -20,10 +30,16 @@ export class Slots {
   readonly #sampling: Sampling;
   readonly #contextLength: number;
   readonly #stops: ReadonlySet<number>;
-  readonly #occupants: (Sequence | undefined)[];
   readonly #isExtensible: boolean;
+  readonly #order: GenerationOrder | undefined;
+  /** in slots */
+  #running: Sequence[] = [];
+  /** of those that have begun, in a slot or not, by cache */
+  readonly #begun: (Sequence | undefined)[];
+  /** that have begun and wait for a slot, and prompts that have not begun: those which go first stand last */
+  #ready: Sequence[] = [];
+  #fresh: Waiting[];
   #held: Held[] = [];
-  #waiting = 0;
   #unfinished: number;
 
   constructor(
@@ -31,8 +47,7 @@ export class Slots {
     prompts: readonly Int32Array[],
     sampling: Sampling,
     contextLength: number,
-    isExtensible = false,
-    keys?: readonly number[],
+    { isExtensible = false, keys, order }: SlotsOptions = {},
   ) {
     this.#isExtensible = isExtensible;
     this.size = size;
@@ -40,9 +55,13 @@ export class Slots {
     this.#keys = keys;
     this.#sampling = sampling;
     this.#contextLength = contextLength;
+    this.#order = order;
     this.#stops = new Set(sampling.stopTokens);
     this.#unfinished = prompts.length;
-    this.#occupants = Array.from({ length: size }, () => this.#nextPrompt());
+    const numCaches = Math.min(prompts.length, size + (order?.spareCaches ?? 0));
+    this.#begun = Array.from({ length: numCaches }, () => undefined);
+    this.#fresh = prompts.map((_, index) => ({ index, priority: priorityOf(order, index) })).sort(laterFirst);
+    this.#fill();
   }
 
   get done(): boolean {
@@ -51,7 +70,7 @@ export class Slots {
 
   /** Nothing can go on before somebody answers for a held sequence. */
   get isHeld(): boolean {
-    return !this.done && this.#occupants.every((sequence) => sequence === undefined || sequence.isHeld);
+    return !this.done && this.#running.length === 0;
   }
 
   /** The sequences held since the last call. */
@@ -66,28 +85,30 @@ export class Slots {
    * `maxTokens` at once.
    */
   next(maxTokens: number): { readonly copies: readonly Copy[]; readonly readings: readonly Reading[] } {
+    this.#displace();
     const copies: Copy[] = [];
     const readings: Reading[] = [];
-    const firsts = new Map<string, number>();
+    const readers = new Set<string>();
     let left = maxTokens;
-    for (const [slot, sequence] of this.#occupants.entries()) {
-      if (!sequence) continue;
-      const first = firsts.get(sequence.promptText);
-      if (first === undefined) firsts.set(sequence.promptText, slot);
-      if (sequence.isHeld) continue;
-      if (sequence.position === 0 && first !== undefined && sequence.prompt.length > 1) {
-        const count = sequence.prompt.length - 1;
-        if (this.#occupants[first]!.position < count) continue;
-        copies.push({ from: first, to: slot, count });
-        sequence.position = count;
+    for (const sequence of this.#running) {
+      const isFirst = !readers.has(sequence.promptText);
+      readers.add(sequence.promptText);
+      const count = sequence.prompt.length - 1;
+      if (sequence.position === 0 && count > 0) {
+        const source = this.#whoHasRead(sequence, count);
+        if (source === undefined && !isFirst) continue;
+        if (source !== undefined) {
+          copies.push({ from: source.cache, to: sequence.cache, count });
+          sequence.position = count;
+        }
       }
       const length = lengthOf(sequence) - sequence.position;
-      const count = Math.min(length, Math.max(left, readings.length === 0 ? 1 : 0));
-      if (count === 0) break;
-      left -= count;
+      const numRead = Math.min(length, Math.max(left, readings.length === 0 ? 1 : 0));
+      if (numRead === 0) break;
+      left -= numRead;
       const from = sequence.position;
-      const tokens = Int32Array.from({ length: count }, (_, i) => tokenAt(sequence, from + i));
-      readings.push({ slot, from, tokens, isAll: count === length });
+      const tokens = Int32Array.from({ length: numRead }, (_, i) => tokenAt(sequence, from + i));
+      readings.push({ cache: sequence.cache, from, tokens, isAll: numRead === length });
     }
     return { copies, readings };
   }
@@ -103,21 +124,21 @@ export class Slots {
   ): [index: number, completion: Completion][] {
     const vocabSize = logprobs.length / readings.length;
     const finished: [number, Completion][] = [];
-    readings.forEach(({ slot, tokens, isAll }, row) => {
-      const sequence = this.#occupants[slot]!;
+    readings.forEach(({ cache, tokens, isAll }, row) => {
+      const sequence = this.#begun[cache]!;
       sequence.position += tokens.length;
       if (!isAll) return;
       const { token, logprob } = this.#choose(logprobs, row * vocabSize, vocabSize, sequence);
       sequence.chosen.push(token);
       sequence.logprobs.push(logprob);
+      sequence.numInSlot++;
       const reason = this.#finish(sequence, token);
       if (!reason) return;
       if (reason === "stop" && this.#isExtensible && !this.#isFull(sequence)) {
-        sequence.isHeld = true;
-        const { index, attempt } = sequence;
-        this.#held.push({ index, attempt, completion: this.#complete(sequence, reason, policyVersion) });
-      } else finished.push([sequence.index, this.#end(slot, sequence, reason, policyVersion)]);
+        this.#hold(sequence, this.#complete(sequence, reason, policyVersion));
+      } else finished.push([sequence.index, this.#end(sequence, reason, policyVersion)]);
     });
+    this.#fill();
     return finished;
   }
 
@@ -127,24 +148,29 @@ export class Slots {
     tokens: Int32Array | undefined,
     policyVersion: number,
   ): [index: number, completion: Completion][] {
-    const slot = this.#occupants.findIndex((sequence) => sequence?.index === index);
-    const sequence = this.#occupants[slot];
+    const sequence = this.#begun.find((one) => one?.index === index);
     if (!sequence?.isHeld || sequence.attempt !== attempt) return [];
-    if (tokens === undefined) return [[index, this.#end(slot, sequence, "stop", policyVersion)]];
-    if (lengthOf(sequence) + tokens.length >= this.#contextLength)
-      return [[index, this.#end(slot, sequence, "length", policyVersion)]];
+    const reason = tokens && lengthOf(sequence) + tokens.length >= this.#contextLength ? "length" : "stop";
+    if (tokens === undefined || reason === "length") {
+      const completion = this.#end(sequence, reason, policyVersion);
+      this.#fill();
+      return [[index, completion]];
+    }
     sequence.isHeld = false;
     sequence.numAppended += tokens.length;
     for (const token of tokens) {
       sequence.chosen.push(token);
       sequence.logprobs.push(0);
     }
+    sequence.priority = priorityOf(this.#order, index);
+    insert(this.#ready, sequence);
+    this.#fill();
     return [];
   }
 
   /** SL3. */
   restart(): void {
-    for (const sequence of this.#occupants) {
+    for (const sequence of this.#begun) {
       if (!sequence) continue;
       sequence.position = 0;
       sequence.chosen = [];
@@ -152,29 +178,103 @@ export class Slots {
       sequence.numAppended = 0;
       sequence.isHeld = false;
       sequence.attempt++;
+      sequence.priority = priorityOf(this.#order, sequence.index);
     }
+    this.#fresh = this.#fresh
+      .map(({ index }) => ({ index, priority: priorityOf(this.#order, index) }))
+      .sort(laterFirst);
+    this.#ready = this.#begun.filter((sequence) => sequence !== undefined).sort(laterFirst);
+    this.#running = [];
+    this.#fill();
   }
 
   /** Ends everything, waiting prompts included, with what has been chosen so far. */
   abort(policyVersion: number): [index: number, completion: Completion][] {
-    const ended: [number, Completion][] = [];
-    for (let slot = 0; slot < this.size; slot++) {
-      for (let sequence = this.#occupants[slot]; sequence; sequence = this.#nextPrompt()) {
-        ended.push([sequence.index, this.#complete(sequence, "abort", policyVersion)]);
-      }
-      this.#occupants[slot] = undefined;
-    }
+    const begun = this.#begun.filter((sequence) => sequence !== undefined);
+    const unbegun = this.#fresh.map(({ index }) => this.#sequence(index, 0, -1));
+    this.#running = [];
+    this.#ready = [];
+    this.#fresh = [];
+    this.#begun.fill(undefined);
     this.#unfinished = 0;
-    return ended;
+    return [...begun, ...unbegun]
+      .sort((a, b) => a.index - b.index)
+      .map((sequence) => [sequence.index, this.#complete(sequence, "abort", policyVersion)]);
   }
 
-  #nextPrompt(): Sequence | undefined {
-    const index = this.#waiting;
-    const prompt = this.#prompts[index];
-    if (!prompt) return undefined;
-    this.#waiting++;
+  /** Another of the same prompt whose cache has its first `count` positions (SL5). */
+  #whoHasRead({ promptText }: Sequence, count: number): Sequence | undefined {
+    return this.#begun.find(
+      (other) => other !== undefined && other.position >= count && other.promptText === promptText,
+    );
+  }
+
+  /** SL1, SL6 */
+  #fill(): void {
+    while (this.#running.length < this.size) {
+      const sequence = this.#takeFirst();
+      if (!sequence) return;
+      this.#run(sequence);
+    }
+  }
+
+  #run(sequence: Sequence): void {
+    sequence.numInSlot = 0;
+    this.#running.push(sequence);
+  }
+
+  /** Of those that wait, the one that may have a slot now and goes before the others. */
+  #first(): { readonly waiting: Waiting; readonly isFresh: boolean } | undefined {
+    const ready = this.#ready.at(-1);
+    const fresh = this.#begun.includes(undefined) ? this.#fresh.at(-1) : undefined; // SL8
+    if (fresh && (!ready || laterFirst(ready, fresh) < 0)) return { waiting: fresh, isFresh: true };
+    return ready && { waiting: ready, isFresh: false };
+  }
+
+  #takeFirst(): Sequence | undefined {
+    const first = this.#first();
+    if (!first?.isFresh) return this.#ready.pop();
+    this.#fresh.pop();
+    const cache = this.#begun.indexOf(undefined);
+    const sequence = this.#sequence(first.waiting.index, first.waiting.priority, cache);
+    this.#begun[cache] = sequence;
+    return sequence;
+  }
+
+  /** SL7 */
+  #displace(): void {
+    const { displace } = this.#order ?? {};
+    if (!displace) return;
+    for (let first = this.#first(); first; first = this.#first()) {
+      let last: Sequence | undefined;
+      for (const sequence of this.#running) {
+        if (sequence.numInSlot < displace.minTokens) continue;
+        if (!last || laterFirst(sequence, last) < 0) last = sequence;
+      }
+      if (!last || first.waiting.priority <= last.priority + displace.margin * Math.abs(last.priority)) return;
+      this.#leave(last);
+      this.#run(this.#takeFirst()!);
+      insert(this.#ready, last);
+    }
+  }
+
+  #leave(sequence: Sequence): void {
+    this.#running.splice(this.#running.indexOf(sequence), 1);
+  }
+
+  /** SL4 */
+  #hold(sequence: Sequence, completion: Completion): void {
+    this.#leave(sequence);
+    sequence.isHeld = true;
+    this.#held.push({ index: sequence.index, attempt: sequence.attempt, completion });
+  }
+
+  #sequence(index: number, priority: number, cache: number): Sequence {
+    const prompt = this.#prompts[index]!;
     return {
       index,
+      priority,
+      cache,
       key: this.#keys?.[index] ?? index,
       prompt,
       promptText: prompt.join(),
@@ -182,14 +282,16 @@ export class Slots {
       chosen: [],
       logprobs: [],
       numAppended: 0,
+      numInSlot: 0,
       isHeld: false,
       attempt: 0,
     };
   }
 
-  #end(slot: number, sequence: Sequence, reason: FinishReason, policyVersion: number): Completion {
+  #end(sequence: Sequence, reason: FinishReason, policyVersion: number): Completion {
     this.#unfinished--;
-    this.#occupants[slot] = this.#nextPrompt();
+    if (!sequence.isHeld) this.#leave(sequence);
+    this.#begun[sequence.cache] = undefined;
     return this.#complete(sequence, reason, policyVersion);
   }
 
@@ -244,18 +346,29 @@ export class Slots {
 
 /** Tokens of one sequence, to be read after those before `from`. */
 export type Reading = {
-  readonly slot: number;
+  readonly cache: number;
   readonly from: number;
   readonly tokens: Int32Array;
   /** nothing of the sequence is unread then */
   readonly isAll: boolean;
 };
 
-/** The first `count` positions of a slot's cache are to be another's too. */
+/** The first `count` positions of one cache are to be another's too. */
 export type Copy = { readonly from: number; readonly to: number; readonly count: number };
+
+export type SlotsOptions = {
+  readonly isExtensible?: boolean | undefined;
+  readonly keys?: readonly number[] | undefined;
+  readonly order?: GenerationOrder | undefined;
+};
+
+type Waiting = { readonly index: number; readonly priority: number };
 
 type Sequence = {
   readonly index: number;
+  priority: number;
+  /** that holds its keys and values */
+  readonly cache: number;
   readonly key: number;
   readonly prompt: Int32Array;
   readonly promptText: string;
@@ -265,6 +378,8 @@ type Sequence = {
   chosen: number[];
   logprobs: number[];
   numAppended: number;
+  /** chosen since it got its slot */
+  numInSlot: number;
   isHeld: boolean;
   /** how often it has begun again */
   attempt: number;
@@ -272,6 +387,20 @@ type Sequence = {
 
 /** A sequence that stopped, and what it has so far. */
 export type Held = { readonly index: number; readonly attempt: number; readonly completion: Completion };
+
+/** Ascending by who goes first: of lists that are taken from at their end. */
+const laterFirst = (a: Waiting, b: Waiting): number => a.priority - b.priority || b.index - a.index;
+
+/** Keeps the order of `laterFirst`. */
+function insert(list: Sequence[], sequence: Sequence): void {
+  let [from, to] = [0, list.length];
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (laterFirst(list[middle]!, sequence) < 0) from = middle + 1;
+    else to = middle;
+  }
+  list.splice(from, 0, sequence);
+}
 
 const lengthOf = ({ prompt, chosen }: Sequence): number => prompt.length + chosen.length;
 const numChosen = ({ chosen, numAppended }: Sequence): number => chosen.length - numAppended;

@@ -143,10 +143,10 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       }
     };
     const wake = () => this.#wake();
-    options.signal?.addEventListener("abort", wake);
     const aborts = this.#aborts;
     let changes = this.parameters.changes;
     const generation = new Generation(this.config, prompts, sampling, options);
+    options.signal?.addEventListener("abort", wake);
     this.#running.add(generation);
     try {
       while (!generation.done) {

@@ -2,7 +2,8 @@
  * Sequences that advance together, one step at a time, on a shared device: a pure state machine over time in
  * milliseconds. How long a step takes depends on how many sequences run, so a finish speeds up those that stay.
  *
- * DE1 at most `slots` sequences run; others wait in the order they came.
+ * DE1 at most `slots` sequences run; of those that wait the one of highest priority is next, equal ones in the order in
+ *    which they came. None is displaced: what it was asked for in is final, since nothing is learned while it runs.
  * DE2 a sequence finishes after exactly its number of steps, counted over all the speeds it ran at.
  * DE3 while paused nothing advances and nothing is lost.
  */
@@ -10,7 +11,9 @@ export class Decoder {
   readonly #stepMs: (running: number) => number;
   readonly #slots: number;
   readonly #running = new Map<number, { done: number; readonly steps: number }>();
-  readonly #waiting = new Map<number, number>();
+  /** those which go first stand last */
+  #waiting: Waiting[] = [];
+  #numCome = 0;
   #nowMs: number;
   #paused = false;
 
@@ -20,9 +23,11 @@ export class Decoder {
     this.#nowMs = nowMs;
   }
 
-  /** Call `advance` to now before this and before `remove`, `restart` and `pause`. */
-  add(id: number, steps: number): void {
-    this.#waiting.set(id, steps);
+  /** All at once, so that the highest priorities are first. Call `advance` to now before this and before `remove`, `restart` and `pause`. */
+  add(sequences: readonly { readonly id: number; readonly steps: number; readonly priority?: number }[]): void {
+    for (const { id, steps, priority = 0 } of sequences)
+      this.#waiting.push({ id, steps, priority, place: this.#numCome++ });
+    this.#waiting.sort((a, b) => a.priority - b.priority || b.place - a.place);
     this.#admit();
   }
 
@@ -63,7 +68,7 @@ export class Decoder {
   }
 
   remove(id: number): void {
-    this.#waiting.delete(id);
+    this.#waiting = this.#waiting.filter((waiting) => waiting.id !== id);
     this.#running.delete(id);
     this.#admit();
   }
@@ -86,13 +91,15 @@ export class Decoder {
   }
 
   #admit(): void {
-    for (const [id, steps] of this.#waiting) {
-      if (this.#running.size === this.#slots) return;
-      this.#waiting.delete(id);
-      this.#running.set(id, { done: 0, steps });
+    while (this.#running.size < this.#slots) {
+      const first = this.#waiting.pop();
+      if (!first) return;
+      this.#running.set(first.id, { done: 0, steps: first.steps });
     }
   }
 }
+
+type Waiting = { readonly id: number; readonly steps: number; readonly priority: number; readonly place: number };
 
 /** Rounding of sums of steps and milliseconds, far below one of either. */
 const tolerance = 1e-6;

@@ -19,7 +19,7 @@ import type {
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { checkKeys, invalidRequest, ModelEngine } from "../model-engine.ts";
+import { checkKeys, checkOrder, invalidRequest, ModelEngine, priorityOf } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { Decoder } from "./decoder.ts";
 import type { MemoryTag } from "./device-memory.ts";
@@ -124,7 +124,10 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       );
     }
     checkKeys(prompts, options);
+    checkOrder(options);
+    const priorities = prompts.map((_, index) => priorityOf(options.order, index));
     const ids: number[] = [];
+    const started: Parameters<Decoder["add"]>[0][number][] = [];
     const ended = prompts.map((prompt, index) => {
       return new Promise<Completion>((resolve, reject) => {
         const response = this.#response(prompt, options.keys?.[index] ?? index, resolved);
@@ -132,9 +135,15 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
           options.onCompletion?.(index, completion);
           resolve(completion);
         };
-        ids.push(this.#start({ prompt, ...response, end, fail: reject }));
+        const id = this.#nextId++;
+        ids.push(id);
+        this.#running.set(id, { prompt, ...response, end, fail: reject });
+        const steps = response.prefillSteps + response.tokens.length;
+        started.push({ id, steps, priority: priorities[index]! });
       });
     });
+    this.#advance();
+    this.#decoder.add(started);
     const cancel = () => {
       const cause = options.signal?.reason;
       this.#stop(ids, (running) =>
@@ -310,14 +319,6 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     const [stop] = sampling.stopTokens;
     if (finishReason === "stop" && stop !== undefined) tokens[tokens.length - 1] = stop;
     return { tokens, temperature: sampling.temperature, finishReason, prefillSteps: prefillSteps * prompt.length };
-  }
-
-  #start(running: Running): number {
-    const id = this.#nextId++;
-    this.#advance();
-    this.#running.set(id, running);
-    this.#decoder.add(id, running.prefillSteps + running.tokens.length);
-    return id;
   }
 
   #stop(ids: readonly number[], how: (running: Running, id: number) => void): void {
