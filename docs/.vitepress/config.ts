@@ -57,6 +57,13 @@ export default defineConfig({
         ],
       },
       {
+        text: "Public API",
+        items: [
+          "treadle",
+          ...["workers", "engines", "learning", "actions", "runner"].map((name) => `treadle/${name}`),
+        ].map((name) => page(name, `/reference/api/${name}/`)),
+      },
+      {
         text: "Design",
         items: [
           page("Channel", "/design/channel"),
@@ -73,5 +80,5 @@ export default defineConfig({
 
 /** Pages are at most one folder deep, so a link out of `docs` names a folder of the repository. */
 function leavesSite(href: string): boolean {
-  return /^(\.\.\/)+(packages|workflows|test|deploy|CONTRIBUTING)/.test(href);
+  return /^(\.\.\/)+(packages|python|workflows|test|deploy|CONTRIBUTING)/.test(href);
 }

@@ -1,2 +1,5 @@
-/** Actions on shared cores, devices and quotas, in sandboxes. */
+/**
+ * Actions on shared cores, devices and quotas, in sandboxes.
+ * @module treadle/actions
+ */
 export * from "@treadle/actions";

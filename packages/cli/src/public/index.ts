@@ -1,4 +1,7 @@
-/** What workflows and workers import: `treadle`. One package to depend on, and so one copy of each class. */
+/**
+ * What workflows and workers import: `treadle`. One package to depend on, and so one copy of each class.
+ * @module treadle
+ */
 export {
   type Completion,
   Episode,

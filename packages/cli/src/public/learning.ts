@@ -1,2 +1,5 @@
-/** Algorithms, advantages, losses, rewards, tasks and tokenizers. */
+/**
+ * Algorithms, advantages, losses, rewards, tasks and tokenizers.
+ * @module treadle/learning
+ */
 export * from "@treadle/learning";

@@ -1,2 +1,5 @@
-/** The shipped workers. */
+/**
+ * The shipped workers.
+ * @module treadle/workers
+ */
 export * from "@treadle/workers";
