@@ -98,10 +98,16 @@ test("a run in use, and damage to what it has saved, are named, and end a resume
 
   expect(await thrownBy(resume({ checkpoint: "step-000099" }))).toMatchObject({ code: "checkpoint.missing" });
 
-  const [stateFile] = await readdir(join(folder, "state"));
-  const path = join(folder, "state", stateFile as string);
+  const [stateFolder] = await readdir(join(folder, "state"));
+  const path = join(folder, "state", stateFolder as string, "rank-0", "ledger");
   const state = await readFile(path);
   await writeFile(path, state.subarray(0, -3));
+  const cut = { code: "checkpoint.corrupt", message: expect.stringContaining("file 'ledger' of rank 0") };
+  expect(await thrownBy(resume())).toMatchObject(cut);
+  await writeFile(
+    path,
+    state.map((byte) => byte ^ 1),
+  );
   const corrupt = await thrownBy(resume());
   expect(corrupt).toMatchObject({ code: "worker.setup-failed", cause: { code: "checkpoint.corrupt" } });
   expect(corrupt.message).toContain("--checkpoint");

@@ -3,7 +3,7 @@
  * code: what it would leave behind is looked for, besides the refusal.
  */
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -128,6 +128,6 @@ test("WH6, NA2: a call runs no code that its arguments carry, or that lies outsi
 test("WH6: another worker calls beside the runner's calls, takes no turn of theirs, and saves nothing", async () => {
   expect(await call(ofStranger, {})).toBe("made");
   expect(await call(ofStranger, { sequence: 7 })).toBe("workflow.invalid");
-  expect(await call(ofStranger, { savePath: join(root, "saved") })).toBe("workflow.invalid");
-  expect(existsSync(join(root, "saved"))).toBe(false);
+  expect(await call(ofStranger, { saveIn: join(root, "saved") })).toBe("workflow.invalid");
+  expect((await readdir(root)).filter((name) => name.startsWith("saved"))).toEqual([]);
 });

@@ -7,8 +7,8 @@ import { ActorCriticEngine } from "@treadle/engines";
 import { Worker, type WorkerGroup } from "@treadle/runtime";
 import { ControlActorConfig, ControlActorWorker } from "@treadle/workers";
 import { afterEach, describe, expect, test } from "vitest";
-import { writeState } from "../../packages/runtime/src/author/state-file.ts";
 import { isAlive, pidOf, segmentsOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
+import { saveState } from "../support/saved-state.ts";
 import { BrokenWorker } from "../support/workers/broken.ts";
 import { Numbers, ProbeWorker } from "../support/workers/probe.ts";
 
@@ -124,8 +124,8 @@ describe("a worker that cannot begin", () => {
     const weights = state.length - 32 - 12 * engine.numParameters;
     new DataView(state.buffer).setFloat32(weights, Number.NaN, true);
     state.set(createHash("sha256").update(state.subarray(0, -32)).digest(), state.length - 32);
-    const path = join(folder, "actor.1.state");
-    await writeState(path, state);
+    const path = join(folder, "actor.1");
+    await saveState(path, "actor", [{ engine: state }]);
     cluster.restoreStates({ actor: path });
     const step = { epochs: 1, minibatches: 1, learningRate: 0.1, maxGradNorm: 1, discount: 1, lambda: 1 };
     const loss = { clip: 0.2, valueCoefficient: 1, entropyCoefficient: 0 };

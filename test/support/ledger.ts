@@ -5,10 +5,11 @@ import { fileURLToPath } from "node:url";
 import type { RunEvent } from "@treadle/contracts";
 import { readMetrics } from "@treadle/observe";
 import { expect } from "vitest";
-import { readState } from "../../packages/runtime/src/author/state-file.ts";
+import type { StateReader } from "../../packages/runtime/src/author/state/state.ts";
 import { readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
 import { isAlive, segmentsOf, until } from "./cluster.ts";
 import { projectRoot } from "./project.ts";
+import { openSavedState } from "./saved-state.ts";
 import { tasksOf } from "./workflows/ledger/run.ts";
 
 export const ledgerWorkflow = fileURLToPath(new URL("./workflows/ledger", import.meta.url));
@@ -24,7 +25,7 @@ export function ledgerOptions(runsRoot: string, onEvent: (event: RunEvent) => vo
 export async function expectWholeLedger(folder: string, steps: number, batch: number, first = 0): Promise<void> {
   const dataset = datasetOf(tasksOf, steps, batch);
   const state = await expectJournal(folder, dataset, "trainer");
-  const { version, trained } = JSON.parse(Buffer.from(state).toString()) as { version: number; trained: string[] };
+  const { version, trained } = JSON.parse(await state.text("ledger")) as { version: number; trained: string[] };
   expect(trained).toEqual([...tasksOf(0, first).map(({ id }) => id), ...dataset.flat()]);
   expect(version).toBe(steps + (first > 0 ? 2 : 0));
 }
@@ -39,14 +40,14 @@ export async function expectJournal(
   folder: string,
   dataset: readonly string[][],
   component: string,
-): Promise<Uint8Array> {
+): Promise<StateReader> {
   const path = join(folder, "journal.jsonl");
   const { records } = readRecords(await readFile(path, "utf8"), path);
   const committed = records.filter((record) => record.type === "step");
   expect(committed.map(({ step }) => step)).toEqual(dataset.map((_, i) => i + 1));
   expect(committed.map(({ items }) => items)).toEqual(dataset);
   expect(readMetrics(join(folder, "metrics.jsonl")).map(({ step }) => step)).toEqual(committed.map(({ step }) => step));
-  return readState(join(folder, committed.at(-1)?.state[component] as string));
+  return openSavedState(join(folder, committed.at(-1)?.state[component]?.folder as string));
 }
 
 /** S4: no process, no shared memory and no socket of the run is left, and its folder is free. */

@@ -1,6 +1,14 @@
 /** A whole workflow with workers of its own: a policy learns by REINFORCE which arm of a slot machine pays best. */
 
-import { type Sink, type Source, Worker, type WorkerGroup, workflow } from "treadle";
+import {
+  type Sink,
+  type Source,
+  type StateReader,
+  type StateWriter,
+  Worker,
+  type WorkerGroup,
+  workflow,
+} from "treadle";
 import { createRandom } from "treadle/learning";
 import { z } from "zod";
 
@@ -69,11 +77,11 @@ export class ActorWorker extends Worker<{ arms: number; learningRate: number }> 
     return { reward: mean, bestArm: Math.max(...softmax(this.#scores)) };
   }
 
-  override async checkpoint(): Promise<Uint8Array> {
-    return Buffer.from(JSON.stringify(this.#scores));
+  override async checkpoint(state: StateWriter): Promise<void> {
+    state.write("scores", JSON.stringify(this.#scores));
   }
-  override async restore(state: Uint8Array): Promise<void> {
-    this.#scores = JSON.parse(Buffer.from(state).toString());
+  override async restore(state: StateReader): Promise<void> {
+    this.#scores = JSON.parse(await state.text("scores"));
   }
 }
 

@@ -40,8 +40,18 @@ export const errorCatalogue = {
     disposition: "fatal",
     meaning: "a producer of the stream failed; the cause is its error",
   },
-  "checkpoint.corrupt": { disposition: "fatal", meaning: "a checkpoint's checksum or shape does not match" },
-  "checkpoint.missing": { disposition: "misuse", meaning: "no checkpoint of that name exists in the run folder" },
+  "checkpoint.corrupt": {
+    disposition: "fatal",
+    meaning: "a file of a state or checkpoint is missing, changed, or not one that its manifest names",
+  },
+  "checkpoint.missing": {
+    disposition: "misuse",
+    meaning: "no state or checkpoint of that name exists in the run folder",
+  },
+  "checkpoint.parts": {
+    disposition: "misuse",
+    meaning: "a state has the parts of another number of ranks than its group has, and the class cannot divide it anew",
+  },
   "config.invalid": { disposition: "misuse", meaning: "the configuration has wrong or unknown keys or values" },
   "config.unreadable": { disposition: "misuse", meaning: "the configuration file is missing or is not valid YAML" },
   "control-plane.refused": {

@@ -98,7 +98,6 @@ export {
   ResizeMessage,
   ResolveReply,
   ResolveRequest,
-  SaveStateRequest,
   SegmentsMessage,
   TakeReply,
   TakeRequest,
@@ -177,3 +176,4 @@ export {
   SpanRecord,
   TraceRecord,
 } from "./span-record.ts";
+export { StateFile, StateFileName, StateManifest, StateReference } from "./state-manifest.ts";

@@ -4,6 +4,7 @@ import { LinksConfig } from "./config.ts";
 import { ComponentName, ExportName, NodeName, RunName, SegmentPrefix } from "./names.ts";
 import { Granularity } from "./plan.ts";
 import { CallObservation } from "./profile.ts";
+import { StateFile, StateFileName, StateManifest } from "./state-manifest.ts";
 
 const bytes: z.ZodType<Uint8Array, Uint8Array> = z.instanceof(Uint8Array);
 
@@ -82,8 +83,8 @@ export const CallRequest = z.object({
   method: z.string(),
   args: z.array(z.unknown()),
   step: z.int().nonnegative().optional(),
-  /** the state is saved under this path when the method is one that changes it */
-  savePath: z.string().optional(),
+  /** the folder that the state is saved in after the call: the rank's part of it, beside its place */
+  saveIn: z.string().optional(),
   /** the span of the caller, where spans have ids */
   parentSpan: z.string().optional(),
   /** the reply says what the call cost */
@@ -95,7 +96,8 @@ export const CallReply = z.object({
   value: z.unknown(),
   durationMs: z.number(),
   timers: z.record(z.string(), z.number()),
-  savedPath: z.string().optional(),
+  /** the files of its part */
+  saved: z.array(StateFile).optional(),
   observation: CallObservation.optional(),
 });
 export type CallReply = z.infer<typeof CallReply>;
@@ -104,8 +106,8 @@ export type CallReply = z.infer<typeof CallReply>;
 export function isPlainReply(body: unknown): boolean {
   const reply = body as CallReply | null;
   if (typeof reply !== "object" || reply === null || !Number.isFinite(reply.durationMs)) return false;
-  const { timers, savedPath, observation } = reply;
-  if (savedPath !== undefined || observation !== undefined) return false;
+  const { timers, saved, observation } = reply;
+  if (saved !== undefined || observation !== undefined) return false;
   if (typeof timers !== "object" || timers === null) return false;
   return Object.getPrototypeOf(timers) === Object.prototype && isEmpty(timers);
 }
@@ -115,14 +117,29 @@ function isEmpty(fields: object): boolean {
   return true;
 }
 
-/** What a worker asks for first: what it is configured with, and its saved state: a file, or its contents. */
+/** What a worker asks for first: what it is configured with, and the folder of its saved state. */
 export const Configuration = z.object({
   config: z.unknown(),
-  statePath: z.string().optional(),
-  state: bytes.optional(),
+  stateFolder: z.string().optional(),
 });
-/** A state that a worker without the run's folder saves through the runner. */
-export const SaveStateRequest = z.object({ path: z.string(), state: bytes });
+/** A piece of a file of its state, from a worker without the run's folder; the one at 0 begins the file anew. */
+export const WriteStateRequest = z.object({
+  folder: z.string(),
+  name: StateFileName,
+  offset: z.int().nonnegative(),
+  data: bytes,
+  /** of the file: answered when it is on the disk */
+  isLast: z.boolean(),
+});
+export const OpenStateReply = StateManifest;
+/** Of a file of the state that it was told to restore. */
+export const ReadStateRequest = z.object({
+  rank: z.int().nonnegative(),
+  name: StateFileName,
+  offset: z.int().nonnegative(),
+});
+/** Empty at the end of the file. */
+export const ReadStateReply = bytes;
 /** A file that a worker leaves for people to look at; names and sizes are checked by the runner. */
 export const WriteArtifactRequest = z.object({ name: z.string(), data: bytes });
 /** A worker's process listens, and takes messages; calls wait until it is ready. */

@@ -17,6 +17,7 @@ export type { GroupMethods, WorkerGroup } from "./author/group/group.ts";
 export { CallHandle, type Reduction } from "./author/group/handle.ts";
 export type { Messenger } from "./author/messenger.ts";
 export type { Rendezvous, RendezvousOptions } from "./author/rendezvous.ts";
+export type { StateData, StatePart, StateReader, StateWriter } from "./author/state/state.ts";
 export { type Artifacts, type ConfigOf, Worker, type WorkerClass, type WorkerContext } from "./author/worker.ts";
 export {
   type Dataset,

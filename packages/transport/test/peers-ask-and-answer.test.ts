@@ -259,7 +259,7 @@ describe("peer", () => {
     const part = fc.constantFrom(undefined, null, 0, 1.5, Number.NaN, "x", {}, { a: 1 }, [], new Date());
     fc.assert(
       fc.property(
-        fc.record({ value: part, durationMs: part, timers: part, savedPath: part, observation: part }),
+        fc.record({ value: part, durationMs: part, timers: part, saved: part, observation: part }),
         (reply) => {
           if (runProtocol.call.isPlainReply(reply)) expect(CallReply.safeParse(reply).success).toBe(true);
         },

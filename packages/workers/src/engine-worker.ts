@@ -1,6 +1,9 @@
 import type { Weights } from "@treadle/contracts";
 import type { Engine, Trainable } from "@treadle/engines";
-import { Worker } from "@treadle/runtime";
+import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
+
+/** Of an engine worker's state. */
+export const engineFile = "engine";
 
 /**
  * A worker around one engine, whose memory is what the device lock moves. Its `setup` makes the engine on the host; the
@@ -45,11 +48,12 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
     this.hasGradient = false;
   }
 
-  override async checkpoint(): Promise<Uint8Array> {
-    return this.engine.save();
+  /** What the engine saves is a copy, so the worker may go on meanwhile. */
+  override async checkpoint(state: StateWriter): Promise<void> {
+    state.write(engineFile, await this.engine.save());
   }
-  override async restore(state: Uint8Array): Promise<void> {
-    await this.engine.load(state);
+  override async restore(state: StateReader): Promise<void> {
+    await this.engine.load(await state.bytes(engineFile));
     this.published = await this.engine.exportWeights();
   }
 

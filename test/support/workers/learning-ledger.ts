@@ -1,6 +1,6 @@
 /** An actor that keeps a ledger beside its weights: which prompts every optimiser step was taken on. */
 import type { EpisodeGroup } from "@treadle/contracts";
-import type { BatchOptions, Source } from "@treadle/runtime";
+import type { BatchOptions, Source, StateReader, StateWriter } from "@treadle/runtime";
 import { ActorWorker, InferenceWorker, RolloutWorker } from "@treadle/workers";
 import { z } from "zod";
 
@@ -34,27 +34,18 @@ export class LedgerActorWorker extends ActorWorker {
     return metrics;
   }
 
-  override async checkpoint(): Promise<Uint8Array> {
+  override async checkpoint(state: StateWriter): Promise<void> {
     const { policyVersion } = this.engine;
-    const ledger = Buffer.from(JSON.stringify({ trained: this.#trained, policyVersion } satisfies LearningLedger));
-    const size = Buffer.alloc(4);
-    size.writeUInt32LE(ledger.length);
-    return Buffer.concat([size, ledger, await super.checkpoint()]);
+    state.write("ledger", JSON.stringify({ trained: this.#trained, policyVersion } satisfies LearningLedger));
+    await super.checkpoint(state);
   }
 
-  override async restore(state: Uint8Array): Promise<void> {
-    const { ledger, rest } = splitState(state);
-    await super.restore(rest);
+  override async restore(state: StateReader): Promise<void> {
+    const ledger = LearningLedger.parse(JSON.parse(await state.text("ledger")));
+    await super.restore(state);
     if (this.engine.policyVersion !== ledger.policyVersion) throw new Error("the ledger is of other weights");
     this.#trained = ledger.trained;
   }
-}
-
-/** The ledger of a saved state, and the engine's own state behind it. */
-export function splitState(state: Uint8Array): { ledger: LearningLedger; rest: Uint8Array } {
-  const end = 4 + Buffer.from(state.buffer, state.byteOffset, 4).readUInt32LE();
-  const text = new TextDecoder().decode(state.subarray(4, end));
-  return { ledger: LearningLedger.parse(JSON.parse(text)), rest: state.subarray(end) };
 }
 
 /** Writes down whose episodes pass. */

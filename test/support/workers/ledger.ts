@@ -1,5 +1,5 @@
 /** A pipeline that keeps a ledger: whatever was trained is in the trainer's state, with the version it was made by. */
-import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
+import { type Sink, type Source, type StateReader, type StateWriter, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 
 export const Task = z.object({ id: z.string() });
@@ -80,10 +80,10 @@ export class TrainerWorker extends Worker<LedgerConfig> {
     return { items: mine.length, policyVersion: version + 1 };
   }
 
-  override async checkpoint(): Promise<Uint8Array> {
-    return new TextEncoder().encode(JSON.stringify(this.#ledger));
+  override async checkpoint(state: StateWriter): Promise<void> {
+    state.write("ledger", JSON.stringify(this.#ledger));
   }
-  override async restore(state: Uint8Array): Promise<void> {
-    this.#ledger = Ledger.parse(JSON.parse(new TextDecoder().decode(state)));
+  override async restore(state: StateReader): Promise<void> {
+    this.#ledger = Ledger.parse(JSON.parse(await state.text("ledger")));
   }
 }

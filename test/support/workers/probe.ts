@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
-import { type Sink, type Source, Worker, type WorkerGroup } from "@treadle/runtime";
+import { type Sink, type Source, type StateWriter, Worker, type WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 
 /** Stands alone, as small items do. */
@@ -274,8 +274,8 @@ export class TogetherWorker extends ProbeWorker {
 export class SlowlySavingWorker extends ProbeWorker {
   static override readonly saves = ["note"];
 
-  override async checkpoint(): Promise<Uint8Array> {
+  override async checkpoint(state: StateWriter): Promise<void> {
     await pause(200);
-    return Buffer.from(this.notes.join());
+    state.write("notes", this.notes.join());
   }
 }

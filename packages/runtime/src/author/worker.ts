@@ -1,6 +1,7 @@
 import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messenger.ts";
+import type { StateReader, StateWriter } from "./state/state.ts";
 
 /** Files that a worker leaves in its run's folder, for people and reports. */
 export type Artifacts = {
@@ -39,6 +40,7 @@ export type WorkerClass<W> = {
   readonly module?: string | undefined;
   readonly restart: "rank" | "group";
   readonly saves: readonly string[];
+  readonly savesOn: "first-rank" | "every-rank";
   readonly replays: readonly string[];
   readonly resizes: boolean;
   checkConfig(config: unknown): void;
@@ -64,8 +66,13 @@ export abstract class Worker<C = unknown> {
    * state, because they hold one state together (data-parallel trainers).
    */
   static readonly restart: "rank" | "group" = "rank";
-  /** Methods that change state worth keeping: `checkpoint` runs on rank 0 after each and its result outlives the process. */
+  /** Methods that change state worth keeping: `checkpoint` runs after each, and what it writes outlives the process. */
   static readonly saves: readonly string[] = [];
+  /**
+   * Which ranks save. `first-rank`: all ranks hold the same state, and each restores what rank 0 has saved. `every-rank`: each
+   * holds a part of it, saves that, and restores it; `restart` is `"group"` then, and calls that save go to all ranks.
+   */
+  static readonly savesOn: "first-rank" | "every-rank" = "first-rank";
   /** Methods whose last successful call is made again on a restarted rank before it gets other work. */
   static readonly replays: readonly string[] = [];
 
@@ -150,11 +157,10 @@ export abstract class Worker<C = unknown> {
   memoryBytes(): number {
     return 0;
   }
-  /** The state that a restart needs; undefined when there is none. */
-  async checkpoint(): Promise<Uint8Array | undefined> {
-    return undefined;
-  }
-  async restore(_state: Uint8Array): Promise<void> {}
+  /** Writes what a restart needs; nothing when there is nothing: `state.write("total", String(this.total))`. */
+  async checkpoint(_state: StateWriter): Promise<void> {}
+  /** Takes back what `checkpoint` has written: `this.total = Number(await state.text("total"))`. */
+  async restore(_state: StateReader): Promise<void> {}
 
   /** `using _ = this.timer("decode")`: adds the region's time to the call's timers. */
   timer(name: string): Disposable {

@@ -16,7 +16,7 @@
  * WH7 messages are sent and taken from before the set-up on, so ranks meet in it; calls of other workers wait until the
  *    worker is ready.
  */
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import {
   type CallReply,
@@ -25,6 +25,7 @@ import {
   type Peer,
   type ReachableMessage,
   runProtocol,
+  type StateFile,
   TreadleError,
   type WorkerBoot,
 } from "@treadle/contracts";
@@ -39,9 +40,12 @@ import { DeviceLock } from "../author/device-lock.ts";
 import { type ArgumentPorts, decodeArguments, holdReferences, passChannels } from "../author/group/call-arguments.ts";
 import { Messenger } from "../author/messenger.ts";
 import { checkCode, loadWorkerClass, packagesRoot } from "../author/module-loader.ts";
-import { readState, writeState } from "../author/state-file.ts";
+import { folderSink, PartWriter } from "../author/state/part-writer.ts";
+import { openState, partBeside } from "../author/state/saved-state.ts";
+import { folderSource, viewState } from "../author/state/state-view.ts";
 import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "../author/worker.ts";
 import { dialRunner } from "./dial-runner.ts";
+import { runnerSink, runnerSource } from "./runner-state.ts";
 import { startWatchdog } from "./watchdog.ts";
 
 const telemetryIntervalMs = 1000;
@@ -156,7 +160,7 @@ class WorkerHost {
 
   async start(route: "direct" | "nats"): Promise<void> {
     const boot = this.#boot;
-    const { config, statePath, state } = await this.#runner.request("configuration", {});
+    const { config, stateFolder } = await this.#runner.request("configuration", {});
     this.#class = await loadWorkerClass(boot.module, boot.exportName);
     this.#devices = new DeviceLock(boot.devices, this.#runner, this.#tracer, () => this.#worker.idle());
     const messages = this.#messages;
@@ -185,9 +189,9 @@ class WorkerHost {
     let loads = false;
     let memoryBytes = 0;
     const restore = async () => {
-      const saved = statePath === undefined ? state : await readState(statePath);
-      if (statePath !== undefined) this.#from = ` from the state '${statePath}'`;
-      if (saved !== undefined) await this.#worker.restore(saved);
+      if (stateFolder === undefined) return;
+      this.#from = ` from the state '${stateFolder}'`;
+      await this.#restore(stateFolder);
       this.#from = "";
     };
     try {
@@ -336,8 +340,7 @@ class WorkerHost {
         await this.#devices.releaseAll(call);
       }
       const reply: CallReply = { value, durationMs, timers };
-      const savedPath = request.savePath === undefined ? undefined : await this.#save(request);
-      if (savedPath !== undefined) reply.savedPath = savedPath;
+      if (request.saveIn !== undefined) reply.saved = await this.#save(request.saveIn);
       if (observation) reply.observation = observation;
       return reply;
     } catch (error) {
@@ -411,16 +414,27 @@ class WorkerHost {
     };
   }
 
-  /** WH4: only the first rank saves, since the ranks of a group that saves hold the same state. */
-  async #save(request: CallRequest): Promise<string | undefined> {
-    if (this.#boot.rank !== 0 || !request.savePath || !this.#class.saves.includes(request.method)) return undefined;
+  /** WH4: this rank's part of the state that is to be in `folder`. */
+  async #save(folder: string): Promise<StateFile[]> {
     using _ = this.#tracer.span("save state", "checkpoint");
-    const state = await this.#worker.checkpoint();
-    if (!state) return undefined;
-    const path = request.savePath;
-    if (this.#boot.remote) await this.#runner.request("state.save", { path, state });
-    else await writeState(path, state);
-    return path;
+    const { remote, rank } = this.#boot;
+    const writer = new PartWriter(remote ? runnerSink(this.#runner, folder) : folderSink(partBeside(folder, rank)));
+    await this.#worker.checkpoint(writer);
+    return await writer.finish();
+  }
+
+  async #restore(folder: string): Promise<void> {
+    const { remote, rank, listenPath, component, incarnation } = this.#boot;
+    const isEvery = this.#class.savesOn === "every-rank";
+    const own = {
+      worker: this.#name,
+      rank: isEvery ? rank : 0,
+      numRanks: isEvery ? this.#messages.worldSize : 1,
+    };
+    if (!remote) return this.#worker.restore(viewState(folderSource(folder, await openState(folder)), own));
+    const temporary = join(dirname(listenPath), `state-${component}-${rank}-${incarnation}`);
+    await using source = await runnerSource(this.#runner, folder, temporary);
+    await this.#worker.restore(viewState(source, own));
   }
 
   async #writeArtifact(name: string, data: string | Uint8Array): Promise<void> {
@@ -560,8 +574,8 @@ async function moduleHere(module: string, { remote }: WorkerBoot): Promise<strin
 }
 
 /** WH6: whoever has the run's token may call, but neither in the runner's order nor with what only the workflow passes. */
-function refuseOfPeers({ sequence, savePath, args }: CallRequest): void {
-  if (sequence === 0 && savePath === undefined && !passChannels(args)) return;
+function refuseOfPeers({ sequence, saveIn, args }: CallRequest): void {
+  if (sequence === 0 && saveIn === undefined && !passChannels(args)) return;
   throw new TreadleError(
     "workflow.invalid",
     "a worker passed a channel, a turn or a path to save to another worker; only the workflow passes these, by way of the runner",

@@ -1,11 +1,11 @@
 import type { Episode, EpisodeGroup, Weights } from "@treadle/contracts";
 import type { GenerationEngine, TrainingEngine } from "@treadle/engines";
 import { type PackedBatch, packForScoring, unpackEntries } from "@treadle/learning";
-import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
+import type { Sink, Source, StateReader, StateWriter, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createEngine, EngineConfig } from "../engine.ts";
-import { EngineWorker } from "../engine-worker.ts";
+import { EngineWorker, engineFile } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
 
 export const InferenceConfig = EngineConfig.extend({
@@ -43,11 +43,12 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
     this.#reference = { weights: await this.engine.exportWeights(), state: await this.engine.save() };
   }
 
-  override async checkpoint(): Promise<Uint8Array | undefined> {
-    return this.#reference?.state;
+  override async checkpoint(state: StateWriter): Promise<void> {
+    if (this.#reference) state.write(engineFile, this.#reference.state);
   }
 
-  override async restore(state: Uint8Array): Promise<void> {
+  override async restore(saved: StateReader): Promise<void> {
+    const state = await saved.bytes(engineFile);
     await this.engine.load(state);
     this.#reference = { weights: await this.engine.exportWeights(), state };
   }

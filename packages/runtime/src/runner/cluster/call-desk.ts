@@ -13,6 +13,7 @@ import {
   type Peer,
   type RequestOf,
   type RunProtocol,
+  type StateFile,
   type TellVerb,
   TreadleError,
   toErrorRecord,
@@ -41,7 +42,9 @@ export type CallDeskPorts = {
   /** the link of a worker's present process */
   readonly peerOf: (worker: string) => Peer | undefined;
   /** where the state after a call is saved, for classes that save */
-  readonly savePath: (component: string, sequence: number) => string;
+  readonly stateFolder: (component: string, sequence: number) => string;
+  /** the files of all its ranks are written: puts the state in its place */
+  readonly completeState: (folder: string, component: string, ranks: readonly StateFile[][]) => Promise<void>;
   readonly onObserved: (call: ObservedCall) => void;
 };
 
@@ -52,13 +55,19 @@ type RankCall = {
   readonly resolve: (reply: RankReply<unknown>) => void;
   readonly reject: (error: unknown) => void;
 };
-type SentCall = EncodedCall & { readonly canceller: Canceller };
+type SentCall = EncodedCall & {
+  readonly canceller: Canceller;
+  /** what ranks have saved after it, each as its present process */
+  readonly parts: Map<number, { readonly incarnation: number; readonly files: StateFile[] }>;
+};
 
 export class CallDesk {
   readonly #ports: CallDeskPorts;
   readonly #sent = new Map<number, SentCall>();
   readonly #byCall = new Map<string, RankCall>();
   #sequence = 0;
+  /** states are put in their places in the order in which their calls replied */
+  #completing: Promise<unknown> = Promise.resolve();
 
   constructor(ports: CallDeskPorts) {
     this.#ports = ports;
@@ -75,7 +84,7 @@ export class CallDesk {
     const { component, ranks, method, ends, step } = encoded;
     const sequence = this.#nextSequence();
     const canceller = new Canceller();
-    this.#sent.set(sequence, { ...encoded, canceller });
+    this.#sent.set(sequence, { ...encoded, canceller, parts: new Map() });
     const replies = ranks.map(
       (index) =>
         new Promise<RankReply<unknown>>((resolve, reject) => {
@@ -95,20 +104,38 @@ export class CallDesk {
     const signal = sent.canceller;
     // Its end is on the way where it has no link any more.
     const reply = peerOf(worker)?.request("call", request, { signal, timeoutMs });
-    reply?.then(
-      (reply) => {
-        const rankCall = this.#byCall.get(call);
-        if (!rankCall) return;
-        rankCall.reply = reply;
-        // Where it was told to, whatever it says: paths are the runner's.
-        const savedPath = reply.savedPath === undefined ? undefined : request.savePath;
-        loop.feed({ type: "returned", worker, incarnation, call, savedPath });
-      },
-      (error: unknown) => {
-        const told = isUnfit(error) ? noReply(error, worker, sent.method) : ofCall(error, worker, sent.method);
-        loop.feed({ type: "threw", worker, incarnation, call, error: told });
-      },
-    );
+    const threw = (error: unknown) => {
+      const told = isUnfit(error) ? noReply(error, worker, sent.method) : ofCall(error, worker, sent.method);
+      loop.feed({ type: "threw", worker, incarnation, call, error: told });
+    };
+    const returned = (reply: CallReply, savedPath?: string) => {
+      const rankCall = this.#byCall.get(call);
+      if (!rankCall) return;
+      rankCall.reply = reply;
+      loop.feed({ type: "returned", worker, incarnation, call, savedPath });
+    };
+    reply?.then((reply) => {
+      const { saveIn } = request;
+      if (saveIn === undefined) return returned(reply);
+      sent.parts.set(index, { incarnation, files: reply.saved ?? [] });
+      const completed = this.#completing.then(() => this.#completeState(sent, saveIn));
+      this.#completing = completed.catch(() => {});
+      completed.then((savedPath) => returned(reply, savedPath), threw);
+    }, threw);
+  }
+
+  /** WH4: with the last part the state is whole. Where it was told to, whatever it says: paths are the runner's. */
+  async #completeState({ component, parts }: SentCall, folder: string): Promise<string | undefined> {
+    const { loop, completeState } = this.#ports;
+    const saving = loop.state.ranksOf(component.name).filter(({ index }) => doesSave(component, index));
+    const files = saving.flatMap(({ index, incarnation }) => {
+      const part = parts.get(index);
+      return part?.incarnation === incarnation ? [part.files] : [];
+    });
+    if (files.length < saving.length || files.every((each) => each.length === 0)) return undefined;
+    parts.clear(); // the replies that wait behind this one have their parts in it
+    await completeState(folder, component.name, files);
+    return folder;
   }
 
   /** Repeats a call on a restarted process. */
@@ -137,8 +164,8 @@ export class CallDesk {
     const request: CallRequest = { call: `${sequence}/${index}`, sequence, method, args: [...args] };
     if (step !== undefined) request.step = step;
     if (observe) request.observe = observe;
-    if (index === 0 && component.workerClass.saves.includes(method)) {
-      request.savePath = this.#ports.savePath(component.name, sequence);
+    if (doesSave(component, index) && component.workerClass.saves.includes(method)) {
+      request.saveIn = this.#ports.stateFolder(component.name, sequence);
     }
     return request;
   }
@@ -168,6 +195,9 @@ export class CallDesk {
     return this.#sequence;
   }
 }
+
+const doesSave = ({ workerClass }: Component, index: number): boolean =>
+  index === 0 || workerClass.savesOn === "every-rank";
 
 /** Says something to a process whose link may just have ended. */
 export function tell<V extends TellVerb<RunProtocol>>(

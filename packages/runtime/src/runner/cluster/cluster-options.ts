@@ -1,5 +1,5 @@
 /** What a cluster is made with. */
-import type { RunEvent, RuntimeConfig, SpanBatch } from "@treadle/contracts";
+import type { RunEvent, RuntimeConfig, SpanBatch, StateManifest } from "@treadle/contracts";
 import type { Nodes } from "../nodes/nodes.ts";
 import type { Placer } from "../placement/placement-facts.ts";
 
@@ -14,6 +14,8 @@ export type ClusterOptions = {
   readonly logs: string;
   /** a folder for the newest state of each component */
   readonly stateFolder: string;
+  /** told of every state that is in its place */
+  readonly onState?: ((folder: string, manifest: StateManifest) => void) | undefined;
   readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
   readonly onEvent: (event: RunEvent) => void;
   readonly onSpans: (batch: SpanBatch) => void;

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { type ChannelRef, type Plan, type RunStatus, TreadleError } from "@treadle/contracts";
+import { type ChannelRef, type Plan, type RunStatus, type StateManifest, TreadleError } from "@treadle/contracts";
 import { type ChannelEnd, type ComponentTraits, runnerName, streamOf } from "@treadle/core";
 import { resolvePlacement, type SwapCost } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
@@ -9,6 +9,7 @@ import type { Cluster, LaunchOptions } from "../../author/cluster.ts";
 import { mapArguments } from "../../author/group/call-arguments.ts";
 import { createGroup, describeGroup, type WorkerGroup } from "../../author/group/group.ts";
 import type { CallHandle } from "../../author/group/handle.ts";
+import { completeState } from "../../author/state/saved-state.ts";
 import { type AnyWorkerClass, type ConfigOf, methodNames, type WorkerClass } from "../../author/worker.ts";
 import { RunnerSockets } from "../../node/socket-folder.ts";
 import { RecordingWriter } from "../loop/recording.ts";
@@ -91,7 +92,12 @@ export class RunCluster implements Cluster {
       timeoutMs: supervision.callTimeoutMs,
       peerOf: (worker) => fleet.peerOf(worker),
       // Sequences begin anew with each runner; the files that the journal of an earlier one refers to stay as they are.
-      savePath: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}.state`),
+      stateFolder: (component, sequence) => join(options.stateFolder, `${component}.${this.#stateTag}-${sequence}`),
+      completeState: async (path, component, ranks) => {
+        const manifest: StateManifest = { format: 1, component, ranks: [...ranks] };
+        await completeState(path, manifest);
+        options.onState?.(path, manifest);
+      },
       onObserved: (call) => options.placer?.observer?.(call),
     });
     loop.on("adopted", () => {
@@ -132,7 +138,7 @@ export class RunCluster implements Cluster {
   get restarts(): number {
     return this.loop.state.restarts;
   }
-  /** The file of the newest saved state of each component. */
+  /** The folder of the newest saved state of each component. */
   get newestStates(): Readonly<Record<string, string>> {
     return this.loop.state.newestStates;
   }
@@ -153,6 +159,7 @@ export class RunCluster implements Cluster {
       );
     }
     const anyClass = workerClass as unknown as AnyWorkerClass; // what follows uses the common part only
+    checkSaving(name, anyClass);
     anyClass.checkConfig(config);
     const found = locateClass(anyClass, this.#options.workflowModule);
     this.#components.set(name, {
@@ -394,10 +401,9 @@ export class RunCluster implements Cluster {
         component,
         desk: this.#desk,
         loop: this.loop,
-        isRemote: node !== this.#nodes.home,
         stateFolder,
         artifacts: this.#fleet.artifacts,
-        statePath: () => this.loop.state.newestState(component.name),
+        newestState: () => this.loop.state.newestState(component.name),
         onSpans,
         resolve: (worker, ready) => this.#fleet.resolve(worker, node, ready),
         depots: (channel) => this.#fleet.depots(channel, node),
@@ -441,6 +447,13 @@ export class RunCluster implements Cluster {
     }
     if (this.#closing)
       throw new TreadleError("run.stopped", `'${component.name}.${method}' was called after the run ended`);
+    const { saves, savesOn } = component.workerClass;
+    if (ranks !== undefined && savesOn === "every-rank" && saves.includes(method)) {
+      throw new TreadleError(
+        "workflow.invalid",
+        `'${component.name}.${method}' was called on some ranks, and every rank saves its part of the state after it (savesOn); call it on the whole group`,
+      );
+    }
     this.start().catch(() => {});
     const ends: ChannelEnd[] = [];
     const encodedArgs = args.map((arg) => mapArguments(arg, (value) => encodeArgument(value, this.#stream(), ends)));
@@ -476,4 +489,13 @@ export class RunCluster implements Cluster {
   get #segmentPrefix(): string {
     return `${this.#runPrefix}${this.#stateTag}-`;
   }
+}
+
+/** A part is worth something with all the others of the same call alone (CB1). */
+function checkSaving(name: string, { savesOn, saves, restart }: AnyWorkerClass): void {
+  if (savesOn === "first-rank" || saves.length === 0 || restart === "group") return;
+  throw new TreadleError(
+    "workflow.invalid",
+    `every rank of '${name}' saves a part of one state (savesOn), and a rank that dies would start again beside ranks that are ahead of it; set 'static restart = "group"'`,
+  );
 }

@@ -1,7 +1,10 @@
 /** What a worker may ask of the runner, request by request. Each request is checked before anything acts on it. */
-import { dirname } from "node:path";
+import { mkdir, open } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { type DepotsReply, type Peer, type SpanBatch, TreadleError } from "@treadle/contracts";
-import { readState, writeState } from "../../author/state-file.ts";
+import { guardDisk } from "../../author/guard-disk.ts";
+import { pieceBytes } from "../../author/state/part-writer.ts";
+import { fileOf, openState, partBeside } from "../../author/state/saved-state.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
 import type { Component } from "../placement/component.ts";
 import type { ArtifactFolder } from "./artifact-folder.ts";
@@ -13,12 +16,10 @@ export type WorkerServicePorts = {
   readonly component: Component;
   readonly desk: ChannelDesk;
   readonly loop: RunnerLoop;
-  /** it cannot read the run's folder */
-  readonly isRemote: boolean;
   readonly stateFolder: string;
   readonly artifacts: ArtifactFolder;
   /** the newest saved state of the component, if there is one */
-  readonly statePath: () => string | undefined;
+  readonly newestState: () => string | undefined;
   readonly resolve: (worker: string, ready: boolean) => Promise<{ addresses: string[]; incarnation: number }>;
   readonly depots: (channel: string) => DepotsReply;
   readonly onSpans: (batch: SpanBatch) => void;
@@ -28,17 +29,27 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   const { of: end, component, desk, loop } = ports;
   // The process of this link, whatever comes after it.
   const from = { worker: end.worker, incarnation: end.incarnation };
-  peer.handle("configuration", async () => {
-    const statePath = ports.statePath();
-    if (!ports.isRemote || statePath === undefined) return { config: component.config, statePath };
-    return { config: component.config, state: await readState(statePath) };
+  const rank = Number(end.worker.slice(end.worker.lastIndexOf("/") + 1));
+  let told: string | undefined;
+  const state = (): string => {
+    if (told !== undefined) return told;
+    throw new TreadleError("link.protocol", `'${end.worker}' asks for a state, and has none to restore`);
+  };
+  peer.handle("configuration", () => {
+    told = ports.newestState();
+    return { config: component.config, stateFolder: told };
   });
-  peer.handle("state.save", async ({ path, state }) => {
-    if (dirname(path) !== ports.stateFolder) {
-      throw new TreadleError("link.protocol", `'${end.worker}' wants its state saved at '${path}', outside of its run`);
+  peer.handle("state.write", async ({ folder, name, ...piece }) => {
+    if (dirname(folder) !== ports.stateFolder || !basename(folder).startsWith(`${component.name}.`)) {
+      throw new TreadleError(
+        "link.protocol",
+        `'${end.worker}' wants its state saved in '${folder}', outside of its run`,
+      );
     }
-    await writeState(path, state);
+    await writePiece(join(partBeside(folder, rank), name), piece);
   });
+  peer.handle("state.open", () => openState(state()));
+  peer.handle("state.read", ({ rank: of, name, offset }) => readPiece(fileOf(state(), of, name), offset));
   peer.handle("artifact.write", ({ name, data }) => ports.artifacts.write(end.worker, name, data));
   peer.handle("resolve", ({ worker, ready = false }) => ports.resolve(worker, ready));
   peer.handle("awaits", ({ messages }) => loop.feed({ type: "awaits", ...from, messages }));
@@ -60,4 +71,32 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("lock.release", async ({ call, token }) => {
     await loop.ask({ type: "release", from, call, token });
   });
+}
+
+/** The one at 0 begins the file anew. */
+function writePiece(
+  path: string,
+  { offset, data, isLast }: { readonly offset: number; readonly data: Uint8Array; readonly isLast: boolean },
+): Promise<void> {
+  return guardDisk(path, async () => {
+    if (offset === 0) await mkdir(dirname(path), { recursive: true });
+    const file = await open(path, offset === 0 ? "w" : "a");
+    try {
+      await file.appendFile(data);
+      if (isLast) await file.datasync();
+    } finally {
+      await file.close();
+    }
+  });
+}
+
+async function readPiece(path: string, offset: number): Promise<Uint8Array> {
+  const file = await open(path, "r");
+  try {
+    const piece = Buffer.allocUnsafe(pieceBytes);
+    const { bytesRead } = await file.read(piece, 0, pieceBytes, offset);
+    return piece.subarray(0, bytesRead);
+  } finally {
+    await file.close();
+  }
 }

@@ -1,5 +1,5 @@
-/** Checkpoints that a person may want later: the last few, and the best. Each is a folder with one state file a component. */
-import { copyFile, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
+/** Checkpoints that a person may want later: the last few, and the best. Each is a folder with the state of each component. */
+import { constants, cp, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ComponentName, type RuntimeConfig } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
@@ -10,7 +10,7 @@ import { guardDisk } from "../../author/guard-disk.ts";
 const CheckpointNote = z.object({ step: z.int(), score: z.number().nullable(), components: z.array(ComponentName) });
 export type CheckpointNote = z.infer<typeof CheckpointNote>;
 
-const noteFile = "checkpoint.json";
+export const checkpointNote = "checkpoint.json";
 const partial = ".partial";
 
 export class Checkpoints {
@@ -38,11 +38,12 @@ export class Checkpoints {
     await guardDisk(path, async () => {
       try {
         await mkdir(beside, { recursive: true });
-        for (const [component, file] of Object.entries(states)) {
-          await copyFile(file, join(beside, `${component}.state`));
+        for (const [component, folder] of Object.entries(states)) {
+          // Without a second copy on the disk where the file system can share one.
+          await cp(folder, join(beside, component), { recursive: true, mode: constants.COPYFILE_FICLONE });
         }
         const note: CheckpointNote = { step, score: score ?? null, components: Object.keys(states) };
-        await writeFileAtomic(join(beside, noteFile), JSON.stringify(note));
+        await writeFileAtomic(join(beside, checkpointNote), JSON.stringify(note));
         await rm(path, { recursive: true, force: true });
         await rename(beside, path);
       } catch (error) {
@@ -59,7 +60,7 @@ export class Checkpoints {
       names.map(async (name) => {
         const path = join(this.#folder, name);
         try {
-          return { ...CheckpointNote.parse(JSON.parse(await readFile(join(path, noteFile), "utf8"))), path };
+          return { ...CheckpointNote.parse(JSON.parse(await readFile(join(path, checkpointNote), "utf8"))), path };
         } catch {
           return undefined; // without its note a checkpoint cannot be told from any other folder
         }

@@ -4,15 +4,19 @@
  * J1: the runner may be killed at any instant; what has been committed here is done and is never done
  * again; what has not been committed is done again from the state of the last committed step.
  */
-import type { RunLog } from "@treadle/contracts";
+import { type RunLog, StateReference } from "@treadle/contracts";
 import { z } from "zod";
 import { damaged, JournalFile, readEntries } from "./journal-file.ts";
 
 /** JSON has no numbers for what a diverged loss is. */
 const Measured = z.union([z.number(), z.literal(["NaN", "Infinity", "-Infinity"]).transform(Number)]);
 
-/** Component name to the file that holds its state, relative to the run folder. */
-const StateFiles = z.record(z.string(), z.string());
+/** Component name to its state. A path alone is a single file, as earlier versions wrote it; whoever opens it refuses it. */
+const States = z.record(
+  z.string(),
+  z.union([StateReference, z.string().transform((folder): StateReference => ({ folder, files: [] }))]),
+);
+export type States = Readonly<Record<string, StateReference>>;
 
 export const JournalRecord = z.discriminatedUnion("type", [
   z.object({ type: z.literal("started"), runId: z.string(), workflow: z.string(), at: z.string() }),
@@ -23,7 +27,7 @@ export const JournalRecord = z.discriminatedUnion("type", [
     value: z.unknown(),
     /** what was reported meanwhile: a resumed run is told it by no other record */
     metrics: z.record(z.string(), Measured).default({}),
-    state: StateFiles,
+    state: States,
   }),
   z.object({
     type: z.literal("step"),
@@ -32,7 +36,7 @@ export const JournalRecord = z.discriminatedUnion("type", [
     metrics: z.record(z.string(), Measured),
     /** what the step trained on: the ledger that shows that nothing was lost or trained twice */
     items: z.array(z.string()),
-    state: StateFiles,
+    state: States,
   }),
   z.object({ type: z.literal("finished"), at: z.string() }),
 ]);
@@ -69,7 +73,7 @@ export class Journal {
    */
   append(record: JournalRecord): Promise<void> {
     const entry = JSON.stringify("metrics" in record ? { ...record, metrics: writable(record.metrics) } : record);
-    const files = "state" in record ? Object.values(record.state) : [];
+    const files = "state" in record ? filesOf(record.state) : [];
     const written = this.#tail.then(async () => {
       await this.#log.append(entry, files);
       this.#records.push(record);
@@ -83,8 +87,8 @@ export class Journal {
     return this.#records.findLast((record) => record.type === "step");
   }
 
-  /** The state files of the newest record that has any. */
-  get state(): Record<string, string> {
+  /** The states of the newest record that has any. */
+  get state(): States {
     for (let i = this.#records.length - 1; i >= 0; i--) {
       const record = this.#records[i];
       if (record && (record.type === "step" || record.type === "once") && Object.keys(record.state).length > 0) {
@@ -128,8 +132,13 @@ function parseAll(entries: readonly string[], name: string): JournalRecord[] {
 /** The files that an entry of the log refers to. */
 export function stateFilesOf(entry: string): string[] {
   const record = parseEntry(entry);
-  return record !== undefined && "state" in record ? Object.values(record.state) : [];
+  return record !== undefined && "state" in record ? filesOf(record.state) : [];
 }
+
+const filesOf = (states: States): string[] =>
+  Object.values(states).flatMap(({ folder, files }) =>
+    files.length === 0 ? [folder] : files.map((name) => `${folder}/${name}`),
+  );
 
 function parseEntry(entry: string): JournalRecord | undefined {
   try {

@@ -13,6 +13,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { basename, join, relative } from "node:path";
 import { NatsConfig, type RunLog, type RunStore, TreadleError } from "@treadle/contracts";
 import { NatsRunStore, requireTrust } from "@treadle/transport";
+import { checkpointNote } from "./checkpoints.ts";
 import { validateConfig } from "./config.ts";
 import { stateFilesOf } from "./journal.ts";
 import { JournalFile, readEntries } from "./journal-file.ts";
@@ -121,7 +122,7 @@ export class KeptRun implements RunLog {
     const here = await filesBelow(this.#folder[folder], this.#folder.path);
     const there = (await this.#store.names()).filter((name) => name.startsWith(`${folder}/`));
     // A checkpoint is one by its note, which comes last and goes first.
-    const isNote = (name: string) => Number(name.endsWith(".json"));
+    const isNote = (name: string) => Number(basename(name) === checkpointNote);
     const isNew = (name: string) => written !== undefined && name.startsWith(`${this.#name(written)}/`);
     const added = here.filter((name) => isNew(name) || !there.includes(name)).sort((a, b) => isNote(a) - isNote(b));
     const gone = there.filter((name) => !here.includes(name)).sort((a, b) => isNote(b) - isNote(a));

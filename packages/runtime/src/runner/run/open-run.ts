@@ -140,6 +140,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
         )
       : undefined;
   const asked = new AbortController();
+  const states = new StateFiles(folder);
   const cluster = new RunCluster({
     runId,
     nodes,
@@ -150,6 +151,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     runFolder: folder.path,
     logs: folder.logs,
     stateFolder: folder.state,
+    onState: (path, manifest) => states.completed(path, manifest),
     workflowModule: loaded.module,
     onEvent: emit,
     telemetry: observation?.telemetry,
@@ -164,7 +166,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     ...start,
     journal,
     metrics,
-    states: new StateFiles(folder),
+    states,
     checkpoints: new Checkpoints(folder.checkpoints, config.checkpoints),
     kept,
     nodes,

@@ -43,7 +43,7 @@ export class RunFolder {
   get checkpoints(): string {
     return join(this.path, "checkpoints");
   }
-  /** the newest state of each component, one file a step, replaced when the journal has committed the next */
+  /** the newest state of each component, a folder each, replaced when the journal has committed the next */
   get state(): string {
     return join(this.path, "state");
   }

@@ -104,6 +104,7 @@ export class RunRecords {
   async #restore(): Promise<void> {
     const { cluster, states, journal, checkpoint } = this.#run;
     const from = checkpoint ? await this.#statesOf(checkpoint) : states.absolute(journal.state);
+    await states.restored(from);
     cluster.restoreStates(from);
     await states.forgetUncommitted(journal.state);
     this.#resumeMetrics();
@@ -120,7 +121,7 @@ export class RunRecords {
         `run '${folder.runId}' has no checkpoint '${checkpoint}'; it has ${known}`,
       );
     }
-    return Object.fromEntries(note.components.map((component) => [component, join(note.path, `${component}.state`)]));
+    return Object.fromEntries(note.components.map((component) => [component, join(note.path, component)]));
   }
 
   /** The journal is the truth: another machine's file, or a killed runner's, may lack steps that it has. */

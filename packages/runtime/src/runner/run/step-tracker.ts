@@ -12,13 +12,13 @@
 import { TreadleError } from "@treadle/contracts";
 import type { Dataset, Metrics, Step } from "../../author/workflow.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
-import type { Journal } from "./journal.ts";
+import type { Journal, States } from "./journal.ts";
 
 export type CommittedStep = {
   readonly step: number;
   readonly seconds: number;
   readonly metrics: Metrics;
-  readonly state: Readonly<Record<string, string>>;
+  readonly state: States;
 };
 
 export type StepTrackerOptions = {
@@ -26,7 +26,7 @@ export type StepTrackerOptions = {
   readonly totalSteps: number;
   readonly loop: RunnerLoop;
   /** saved states as a commit names them */
-  readonly states: (states: Readonly<Record<string, string>>) => Readonly<Record<string, string>>;
+  readonly states: (states: Readonly<Record<string, string>>) => States;
   /** makes calls and puts that follow belong to a step */
   readonly enter: (step: number | undefined) => void;
   readonly onStarted: (step: number) => void;
@@ -141,7 +141,7 @@ export class StepTracker {
     await Promise.all([...this.#open.values()].map((step) => step.committed));
   }
 
-  #due(index: number, seconds: number, state: Readonly<Record<string, string>>): void {
+  #due(index: number, seconds: number, state: States): void {
     const step = this.#open.get(index) as OpenStep;
     this.#commits = this.#commits.then(() => this.#commit(step, seconds, state));
     this.#commits.catch((error) => {
@@ -150,7 +150,7 @@ export class StepTracker {
     });
   }
 
-  async #commit(step: OpenStep, seconds: number, state: Readonly<Record<string, string>>): Promise<void> {
+  async #commit(step: OpenStep, seconds: number, state: States): Promise<void> {
     const { journal, loop, onCommitted } = this.#options;
     const { index, items, metrics } = step;
     await journal.append({ type: "step", step: index, seconds, metrics, items: [...items], state: { ...state } });

@@ -10,6 +10,13 @@ beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), "checkpoints-"));
 });
 afterEach(() => rm(folder, { recursive: true }));
+/** What a checkpoint copies is a folder. */
+async function stateFolder(): Promise<string> {
+  const path = join(folder, "actor.7");
+  await mkdir(path);
+  await writeFile(join(path, "file"), "state");
+  return path;
+}
 const policy = { everySteps: 2, keepLast: 2, keepBest: 1, bestBy: "accuracy" };
 
 test("exactly the last few and the best stay, later ones first among equals", () => {
@@ -40,8 +47,7 @@ test("exactly the last few and the best stay, later ones first among equals", ()
 
 test("writes, lists and prunes, and survives what a kill leaves behind", async () => {
   const checkpoints = new Checkpoints(folder, policy);
-  const file = join(folder, "actor.7.state");
-  await writeFile(file, "state");
+  const state = await stateFolder();
   await mkdir(join(folder, "step-000004.partial"));
   for (const [step, score] of [
     [2, 0.5],
@@ -50,7 +56,7 @@ test("writes, lists and prunes, and survives what a kill leaves behind", async (
     [8, undefined],
   ] as const) {
     expect(checkpoints.isDue(step)).toBe(true);
-    await checkpoints.write(step, { actor: file }, score);
+    await checkpoints.write(step, { actor: state }, score);
   }
   expect(checkpoints.isDue(9)).toBe(false);
   expect((await checkpoints.list()).map(({ step, score }) => [step, score])).toEqual([
@@ -58,17 +64,16 @@ test("writes, lists and prunes, and survives what a kill leaves behind", async (
     [6, 0.1],
     [8, null],
   ]);
-  expect(await readFile(join(folder, "step-000004", "actor.state"), "utf8")).toBe("state");
+  expect(await readFile(join(folder, "step-000004", "actor", "file"), "utf8")).toBe("state");
   expect((await readdir(folder)).filter((name) => name.endsWith(".partial"))).toEqual([]);
 });
 
 test("a checkpoint that goes without ever having been compared is named, with what could be compared", async () => {
   const checkpoints = new Checkpoints(folder, policy);
-  const file = join(folder, "actor.7.state");
-  await writeFile(file, "state");
+  const state = await stateFolder();
   const metrics = { reward: 1, loss: 0 };
   const warningAt = async (step: number, score: number | undefined, own = policy) =>
-    unscoredWarning((await checkpoints.write(step, { actor: file }, score)).removed, own, metrics);
+    unscoredWarning((await checkpoints.write(step, { actor: state }, score)).removed, own, metrics);
   expect(await warningAt(2, undefined)).toBeUndefined(); // it is one of the last
   expect(await warningAt(4, undefined)).toBeUndefined();
   expect(await warningAt(6, 0.5)).toBe(
@@ -83,11 +88,10 @@ test("a checkpoint that goes without ever having been compared is named, with wh
 
 test("a checkpoint whose note is damaged is no checkpoint, and stops no other", async () => {
   const checkpoints = new Checkpoints(folder, policy);
-  const file = join(folder, "actor.7.state");
-  await writeFile(file, "state");
-  await checkpoints.write(2, { actor: file }, 1);
+  const state = await stateFolder();
+  await checkpoints.write(2, { actor: state }, 1);
   await writeFile(join(folder, "step-000002", "checkpoint.json"), "{ torn");
-  await checkpoints.write(4, { actor: file }, 1);
+  await checkpoints.write(4, { actor: state }, 1);
   expect((await checkpoints.list()).map(({ step }) => step)).toEqual([4]);
 });
 

@@ -14,13 +14,14 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
+const stateOf = (index: number) => ({ actor: { folder: `state/actor.${index}`, files: ["manifest.json"] } });
 const step = (index: number, more: Partial<Extract<JournalRecord, { type: "step" }>> = {}): JournalRecord => ({
   type: "step",
   step: index,
   seconds: 0.5,
   metrics: { reward: index / 3 },
   items: [`prompt-${index}`, "zweiundvierzig – ü€😀"],
-  state: { actor: `state/actor.${index}.state` },
+  state: stateOf(index),
   ...more,
 });
 const started: JournalRecord = { type: "started", runId: "r", workflow: "w", at: "now" };
@@ -35,7 +36,7 @@ async function write(...records: readonly JournalRecord[]): Promise<Buffer> {
 test("a new journal is empty, and what was appended is there again", async () => {
   const reported = { metrics: { accuracy: 0.13, loss: Number.NaN } };
   const once: JournalRecord = {
-    ...{ type: "once", name: "warm-up", value: { a: [1, null] }, state: { actor: "s" } },
+    ...{ type: "once", name: "warm-up", value: { a: [1, null] }, state: stateOf(0) },
     ...reported,
   };
   await write(started, once, step(1), step(2));
@@ -44,7 +45,7 @@ test("a new journal is empty, and what was appended is there again", async () =>
   expect(journal.lastStep).toEqual(step(2));
   expect(journal.once("warm-up")).toEqual(once);
   expect(journal.once("other")).toBeUndefined();
-  expect(journal.state).toEqual({ actor: "state/actor.2.state" });
+  expect(journal.state).toEqual(stateOf(2));
   await journal.close();
 });
 
@@ -124,7 +125,7 @@ test("a diverged metric is kept as what it is", async () => {
 test("the state is that of the newest record that has any", async () => {
   await write(started, step(1), step(2, { state: {} }), { type: "resumed", at: "later", fromStep: 2 });
   const journal = await Journal.open(path);
-  expect(journal.state).toEqual({ actor: "state/actor.1.state" });
+  expect(journal.state).toEqual(stateOf(1));
   await journal.close();
 });
 
