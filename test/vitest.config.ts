@@ -13,7 +13,9 @@ export default defineConfig({
   resolve: { conditions },
   test: {
     include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
-    globalSetup: fileURLToPath(new URL("support/sandbox-programs.ts", import.meta.url)),
+    globalSetup: ["sandbox-programs", "torch-environment"].map((name) =>
+      fileURLToPath(new URL(`support/${name}.ts`, import.meta.url)),
+    ),
     setupFiles: fileURLToPath(new URL("support/seed.ts", import.meta.url)),
     // What tests draw is the same for everybody, unless a seed is given: a failure can be had again.
     // What tests read of commands is the same on every machine: many a CI sets variables that turn colours on.

@@ -1,19 +1,15 @@
 /** The shipped workflow on another engine, by configuration alone; skipped where there is no PyTorch. */
-import { spawnSync } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { runWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
 import { projectRoot } from "../support/project.ts";
-
-const python = process.env["TREADLE_PYTHON"] ?? "python3";
+import { lacksTorch } from "../support/torch.ts";
 
 test("reasoning-grpo imitates and learns on PyTorch, generator, scorer and trainer in processes of their own", async (context) => {
-  if (spawnSync(python, ["-c", "import torch, transformers, grpc"]).status !== 0) {
-    if (process.env["TREADLE_REQUIRE_TORCH"]) throw new Error(`'${python}' lacks torch, transformers or grpc`);
-    context.skip(`'${python}' lacks torch, transformers or grpc: run 'npm run test:torch', or set TREADLE_PYTHON`);
-  }
+  const reason = lacksTorch();
+  if (reason) context.skip(reason);
   const runsRoot = await mkdtemp(join(tmpdir(), "treadle-torch-run-"));
   try {
     const workflow = join(projectRoot, "workflows/reasoning-grpo");

@@ -65,7 +65,7 @@ export async function examineMachine(probe: Probe = systemProbe): Promise<Findin
     sharing(probe),
     natsServer(probe, advise),
     accelerators(probe),
-    one(pythonEngine(probe, advise)),
+    one(pythonEngine(probe)),
     sandboxes(probe, advise),
   ]);
   return groups.flat();
@@ -229,23 +229,55 @@ async function list(probe: Probe, tools: readonly AcceleratorTool[]): Promise<Re
   return [];
 }
 
-async function pythonEngine(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding> {
-  const script = "import torch, grpc; print('torch', torch.__version__, 'grpc', grpc.__version__)";
-  const versions = firstLine(await probe.output("python3", "-c", script));
+/** What `python/treadle_torch` needs, and from which version on. */
+const torchPackages = {
+  torch: "2.11",
+  transformers: "5.17",
+  safetensors: "0.4",
+  numpy: "1.26",
+  grpcio: "1.62",
+  protobuf: "4.25",
+};
+
+/** Their versions, asked of what is installed: to import PyTorch takes seconds. */
+const versionsScript = `import importlib.metadata as m
+for name in ${JSON.stringify(Object.keys(torchPackages))}:
+    try: print(name, m.version(name))
+    except m.PackageNotFoundError: pass`;
+
+async function pythonEngine(probe: Probe): Promise<Finding> {
+  const python = probe.env["TREADLE_PYTHON"] ?? "python3";
+  const answer = await probe.output(python, "-c", versionsScript);
+  const versions = new Map((answer ?? "").split("\n").map((line) => line.split(" ") as [string, string]));
+  const all = Object.entries(torchPackages);
+  const missing = all.flatMap(([name]) => (versions.has(name) ? [] : [name]));
+  const old = all.filter(([name, least]) => versions.has(name) && !isAtLeast(versions.get(name) as string, least));
+  const isFound = missing.length + old.length === 0;
+  const lacks = [
+    ...(missing.length > 0 ? [`lacks ${missing.join(", ")}`] : []),
+    ...old.map(([name, least]) => `has ${name} ${versions.get(name)}, older than ${least}`),
+  ];
+  const wanted = all.map(([name, least]) => `'${name}>=${least}'`);
   return {
-    name: "PyTorch and gRPC",
-    status: versions === undefined ? "missing" : "ok",
+    name: "PyTorch engine",
+    status: isFound ? "ok" : "missing",
     need: "optional",
-    found: versions ?? "python3 cannot import torch and grpc",
-    purpose: "the PyTorch engine server",
-    remedy:
-      versions === undefined
-        ? advise({
-            debian: "apt-get install python3-torch python3-grpcio python3-protobuf libopenblas0-pthread",
-            macos: "pip3 install torch grpcio protobuf",
-          })
-        : undefined,
+    found: isFound
+      ? `torch ${versions.get("torch")}, transformers ${versions.get("transformers")}`
+      : answer === undefined
+        ? `'${python}' cannot be run`
+        : `'${python}' ${lacks.join(" and ")}`,
+    purpose: "runs Hugging Face models (engine.kind: torch)",
+    remedy: isFound
+      ? undefined
+      : `python3 -m venv torch && torch/bin/pip install ${wanted.join(" ")}, and TREADLE_PYTHON=torch/bin/python`,
   };
+}
+
+function isAtLeast(version: string, least: string): boolean {
+  const [major = 0, minor = 0] = version.split(".").map((part) => Number.parseInt(part, 10));
+  const [leastMajor = 0, leastMinor = 0] = least.split(".").map(Number);
+  return major > leastMajor || (major === leastMajor && minor >= leastMinor);
 }
 
 async function sandboxes(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
@@ -364,8 +396,7 @@ export const systemProbe: Probe = {
   freeBytes: freemem(),
   async output(command, ...argv) {
     try {
-      const timeout = command === "python3" ? 15_000 : 3_000; // torch alone takes seconds to import from a cold disk
-      const { stdout, stderr } = await run(command, argv, { timeout, killSignal: "SIGKILL" });
+      const { stdout, stderr } = await run(command, argv, { timeout: 3_000, killSignal: "SIGKILL" });
       return stdout.trim() === "" ? stderr : stdout;
     } catch {
       return undefined;

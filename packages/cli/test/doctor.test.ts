@@ -24,7 +24,7 @@ const bare: Probe = {
 const answers: Record<string, string> = {
   "nats-server": "nats-server: v2.10.4",
   "nvidia-smi": "0, 143771, 00000000:19:00.0, NVIDIA H200\n1, 143771, 00000000:3B:00.0, NVIDIA H200\n",
-  python3: "torch 2.4.0 grpc 1.60.0\n",
+  python3: "torch 2.13.0+cpu\ntransformers 5.18.0\nsafetensors 0.6.2\nnumpy 2.3.1\ngrpcio 1.84.0\nprotobuf 6.33.0\n",
   bwrap: "bubblewrap 0.8.0\n",
   docker: "26.1.0\n",
 };
@@ -77,6 +77,21 @@ it("names a remedy for everything that is missing, and what stops everything", a
   expect(text).toContain("nothing can run here before this is mended: Node.js");
   expect(text).toContain("→ apt-get install nats-server");
   for (const line of text.split("\n")) expect(line.length).toBeLessThanOrEqual(84);
+});
+
+it("says which of PyTorch's packages are missing or too old, of the interpreter that the engine would take", async () => {
+  const asked: string[] = [];
+  const output: Probe["output"] = async (command) => {
+    asked.push(command);
+    return command === "/opt/python" ? "torch 1.13.1\nnumpy 2.3.1\ngrpcio 1.84.0\nprotobuf 6.33.0\n" : undefined;
+  };
+  const findings = await examineMachine({ ...rich, output, env: { TREADLE_PYTHON: "/opt/python" } });
+  expect(named(findings, "PyTorch engine")).toMatchObject({
+    status: "missing",
+    found: "'/opt/python' lacks transformers, safetensors and has torch 1.13.1, older than 2.11",
+    remedy: expect.stringContaining("pip install 'torch>=2.11' 'transformers>=5.17'"),
+  });
+  expect(asked).not.toContain("python3");
 });
 
 it("lists AMD's GPUs by whichever of their tools is there", async () => {

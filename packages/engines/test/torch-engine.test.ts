@@ -6,13 +6,13 @@ import { dirname, join } from "node:path";
 import type { Completion, LossSpec, Sampling } from "@treadle/contracts";
 import { type GenerationEngine, TorchEngine, type TrainingEngine } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { lacksTorch } from "../../../test/support/torch.ts";
 import { TransformerConfig } from "../src/embedded/transformer-config.ts";
 import { sealWeights } from "../src/parameters.ts";
 import { TorchClient } from "../src/torch/torch-client.ts";
 import { TorchConfig } from "../src/torch/torch-config.ts";
 import { TorchProcess } from "../src/torch/torch-process.ts";
 import { randomBatch, smallConfig, smallTransformer } from "./small-transformer.ts";
-import { lacksTorch } from "./support/torch.ts";
 
 const reason = lacksTorch();
 const torch = { kind: "torch" } as const;

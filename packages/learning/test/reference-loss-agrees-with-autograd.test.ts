@@ -3,12 +3,12 @@ import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { z } from "zod";
+import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { createRandom, referenceLoss } from "../src/index.ts";
 import { configurations, randomStep } from "../src/testing/index.ts";
 import { packedStep } from "./support/packed-step.ts";
 
 const seed = Number(process.env.TREADLE_SEED);
-const python = process.env.TREADLE_PYTHON ?? "python3";
 const script = fileURLToPath(new URL("support/autograd.py", import.meta.url));
 const Answers = z.array(
   z.object({
@@ -20,10 +20,8 @@ const Answers = z.array(
 );
 
 test("referenceLoss has the losses and gradients of autograd for every configuration, ratios of e^±800 included", (context) => {
-  const found = spawnSync(python, ["-c", "import torch"], { encoding: "utf8" });
-  if (found.status !== 0) {
-    context.skip(`'${python}' has no PyTorch: install torch, or set TREADLE_PYTHON to one that has it`);
-  }
+  const reason = lacksTorch();
+  if (reason) context.skip(reason);
   const random = createRandom(seed);
   const batches = configurations.flatMap((config) =>
     Array.from({ length: 6 }, (_, each) => packedStep(config, randomStep(random, { extreme: each % 2 === 1 }))).flatMap(

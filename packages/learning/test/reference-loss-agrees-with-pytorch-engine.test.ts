@@ -3,21 +3,19 @@ import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { z } from "zod";
+import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { createRandom, referenceLoss } from "../src/index.ts";
 import { configurations, randomStep } from "../src/testing/index.ts";
 import { packedStep } from "./support/packed-step.ts";
 
 const seed = Number(process.env.TREADLE_SEED);
-const python = process.env.TREADLE_PYTHON ?? "python3";
 const inPackage = (path: string) => fileURLToPath(new URL(`../../../python/treadle_torch/${path}`, import.meta.url));
 const sums = z.record(z.string(), z.number());
 const Answers = z.array(z.object({ sums, logprobs: z.array(z.number()), values: z.array(z.number()) }));
 
 test("the PyTorch engine has the losses, metrics and gradients of referenceLoss for every configuration, ratios of e^±800 included", (context) => {
-  if (spawnSync(python, ["-c", "import torch"]).status !== 0) {
-    if (process.env.TREADLE_REQUIRE_TORCH) throw new Error(`'${python}' has no PyTorch`);
-    context.skip(`'${python}' has no PyTorch: run 'npm run test:torch', or set TREADLE_PYTHON`);
-  }
+  const reason = lacksTorch();
+  if (reason) context.skip(reason);
   const random = createRandom(seed);
   const batches = configurations.flatMap((config) =>
     Array.from({ length: 6 }, (_, each) => packedStep(config, randomStep(random, { extreme: each % 2 === 1 }))).flatMap(
