@@ -78,6 +78,11 @@ export const errorCatalogue = {
   },
   "engine.diverged": { disposition: "fatal", meaning: "a gradient became infinite or not a number" },
   "engine.invalid-request": { disposition: "misuse", meaning: "an engine was asked for something its model cannot do" },
+  "engine.poisoned": {
+    disposition: "retryable",
+    meaning:
+      "weights did not get whole into a server, or others changed them there; it generates nothing before a whole load",
+  },
   "engine.released": { disposition: "misuse", meaning: "an engine was used while its memory was released" },
   "engine.weights-mismatch": {
     disposition: "fatal",

@@ -24,5 +24,7 @@ export type {
   TrainingEngine,
 } from "./engine.ts";
 export { sealWeights } from "./parameters.ts";
+export { SglangConfig, VllmConfig } from "./server/server-config.ts";
+export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
 export { TorchConfig } from "./torch/torch-config.ts";
 export { TorchEngine } from "./torch/torch-engine.ts";

@@ -12,6 +12,7 @@ import { sealWeights } from "../src/parameters.ts";
 import { TorchClient } from "../src/torch/torch-client.ts";
 import { TorchConfig } from "../src/torch/torch-config.ts";
 import { TorchProcess } from "../src/torch/torch-process.ts";
+import { describeGeneration } from "./generation-contract.ts";
 import { randomBatch, smallConfig, smallTransformer } from "./small-transformer.ts";
 
 const reason = lacksTorch();
@@ -47,6 +48,25 @@ const kinds: readonly [string, string | undefined, () => Promise<Conforming>][] 
   ["torch", reason, () => TorchEngine.create(withValues, torch)],
 ];
 
+for (const [kind, lacks, create] of kinds) {
+  describeGeneration(kind, lacks, async () => {
+    const engine = await create();
+    const own = await engine.exportWeights();
+    const parameters = own.parameters.map(({ name, shape, data }) => ({
+      name,
+      shape,
+      data: data.map((x) => 2 * x + 1),
+    }));
+    return {
+      engine,
+      score: (tokens, temperature) =>
+        engine.logprobs({ rows: 1, columns: tokens.length, tokens, temperatures: Float32Array.of(temperature) }),
+      weights: [own, sealWeights({ policyVersion: 0, parameters })],
+      close: () => engine.close(),
+    };
+  });
+}
+
 describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
   describe.skipIf(lacks)(lacks ?? "conforms", () => {
     let engine: Conforming;
@@ -62,34 +82,6 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
       expect(await engine.exportWeights()).toEqual(await other.exportWeights());
     });
 
-    test("gives the log-probabilities of the distribution sampled from, those of teacher forcing", async () => {
-      for (const temperature of [1, 0.5, 1.7]) {
-        const completions = await engine.generate(prompts, { ...sampling, temperature });
-        for (const [index, completion] of completions.entries()) {
-          const tokens = Int32Array.of(...prompts[index]!, ...completion.tokens);
-          const temperatures = Float32Array.of(temperature);
-          const scored = await engine.logprobs({ rows: 1, columns: tokens.length, tokens, temperatures });
-          expectClose(completion.logprobs, scored.subarray(prompts[index]!.length), 4);
-          expect(completion).toMatchObject({ temperature, policyVersion: engine.policyVersion });
-        }
-      }
-    });
-
-    test("draws the same tokens by seed and key, whatever is beside and in whatever order", async () => {
-      const keys = prompts.map((_, index) => 100 + index);
-      const all = await engine.generate(prompts, sampling, { keys });
-      expectAlike(
-        await engine.generate([...prompts].reverse(), sampling, { keys: [...keys].reverse() }),
-        [...all].reverse(),
-      );
-      const single = await Promise.all(
-        prompts.map(async (prompt, index) => (await engine.generate([prompt], sampling, { keys: [keys[index]!] }))[0]!),
-      );
-      expectAlike(single, all);
-      const others = await engine.generate(prompts, { ...sampling, seed: 10 }, { keys });
-      expect(others.map(({ tokens }) => [...tokens])).not.toEqual(all.map(({ tokens }) => [...tokens]));
-    });
-
     test("pads rows of a batch without a trace", async () => {
       const row = Int32Array.of(3, 1, 4);
       const alone = await engine.logprobs({ rows: 1, columns: 3, tokens: row });
@@ -99,69 +91,6 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
         tokens: Int32Array.of(...row, 0, 0, 0, 5, 5, 5, 5, 5, 5),
       });
       expectClose(padded.subarray(0, 3), alone, 5);
-    });
-
-    test("ends at a stop token, at the limit, or where the context is full; greedy takes the likeliest", async () => {
-      const every = Array.from({ length: smallConfig.vocabSize }, (_, token) => token);
-      const [stopped] = await engine.generate([Int32Array.of(1)], { ...sampling, stopTokens: every });
-      expect(stopped).toMatchObject({ finishReason: "stop", tokens: { length: 1 } });
-      const [full] = await engine.generate([Int32Array.of(1, 2, 3, 4)], { ...sampling, maxTokens: 50 });
-      expect(full).toMatchObject({ finishReason: "length", tokens: { length: 2 } });
-      const [greedy] = await engine.generate([Int32Array.of(2)], { ...sampling, maxTokens: 1, temperature: 0 });
-      const rows = Int32Array.from(every.flatMap((token) => [2, token]));
-      const scores = await engine.logprobs({ rows: every.length, columns: 2, tokens: rows });
-      const ofTokens = every.map((token) => scores[2 * token + 1]!);
-      expect(greedy!.tokens[0]).toBe(ofTokens.indexOf(Math.max(...ofTokens)));
-    });
-
-    test("goes on after what is appended, with the log-probabilities of the whole sequence", async () => {
-      const asked = new Map<number, number>();
-      const completions = await engine.generate(
-        prompts,
-        { ...sampling, stopTokens: [0, 1, 2] },
-        {
-          extend: async (index) => {
-            asked.set(index, (asked.get(index) ?? 0) + 1);
-            return asked.get(index) === 1 ? Int32Array.of(3) : undefined;
-          },
-        },
-      );
-      expect(asked.size).toBeGreaterThan(0);
-      for (const [index, { tokens, logprobs }] of completions.entries()) {
-        const row = Int32Array.of(...prompts[index]!, ...tokens);
-        const scored = await engine.logprobs({ rows: 1, columns: row.length, tokens: row });
-        tokens.forEach((token, i) => {
-          if (logprobs[i] === 0) expect(token).toBe(3);
-          else expect(logprobs[i]).toBeCloseTo(scored[prompts[index]!.length + i]!, 4);
-        });
-      }
-      const failing = engine.generate(
-        prompts,
-        { ...sampling, stopTokens: [0, 1, 2, 3, 4, 5, 6] },
-        {
-          extend: () => Promise.reject(new Error("no such tool")),
-        },
-      );
-      await expect(failing).rejects.toThrow("no such tool");
-    });
-
-    test("computes nothing while paused, can be aborted and cancelled then, and goes on afterwards", async () => {
-      const expected = await engine.generate(prompts, sampling);
-      await engine.pause();
-      const controller = new AbortController();
-      const [aborted, cancelled] = [
-        engine.generate(prompts, sampling),
-        engine.generate(prompts, sampling, { signal: controller.signal }),
-      ];
-      controller.abort();
-      await expect(cancelled).rejects.toMatchObject({ code: "call.cancelled" });
-      engine.abort();
-      expect((await aborted).every(({ finishReason, tokens }) => finishReason === "abort" && tokens.length === 0)).toBe(
-        true,
-      );
-      const waiting = engine.generate(prompts, sampling);
-      engine.resume();
-      expectAlike(await waiting, expected);
     });
 
     test("refuses prompts, rows and losses that cannot be computed", async () => {
@@ -284,22 +213,6 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
       await expect(engine.optimStep({ learningRate: 0.1 })).rejects.toMatchObject({ code: "engine.diverged" });
       await zero();
       expect(await engine.exportWeights()).toEqual(before);
-    });
-
-    test("starts completions over when weights arrive, so that each has one version", async () => {
-      const newer = await other.exportWeights();
-      await engine.loadWeights({ ...newer });
-      const expected = await other.generate(prompts, { ...sampling, temperature: 1 });
-      await zero();
-      await engine.setGradients((await engine.gradients()).map((_, i) => (i % 3) - 1));
-      await engine.optimStep({ learningRate: 0.3 });
-      await engine.pause();
-      const running = engine.generate(prompts, sampling);
-      await engine.loadWeights(newer);
-      engine.resume();
-      const completions = await running;
-      expectAlike(completions, expected);
-      for (const { policyVersion } of completions) expect(policyVersion).toBe(newer.policyVersion);
     });
 
     test("refuses to compute while released, answers what the host holds, and is restored as it was", async () => {

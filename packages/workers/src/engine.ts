@@ -5,11 +5,14 @@ import {
   EmulatedEngine,
   EmulatedProfile,
   type GenerationEngine,
+  ServerEngine,
+  SglangConfig,
   TorchConfig,
   TorchEngine,
   type TrainingEngine,
   TransformerConfig,
   TransformerEngine,
+  VllmConfig,
 } from "@treadle/engines";
 import type { Worker } from "@treadle/runtime";
 import { z } from "zod";
@@ -23,10 +26,15 @@ const DeviceMemory = z.strictObject({
   sizeMiB: z.number().positive(),
 });
 
-/** What runs a model: the embedded engine in the worker's process, or PyTorch in one of its own. */
+/**
+ * What runs a model: the embedded engine in the worker's process, PyTorch in one of its own, or a server that runs already
+ * and generates, beside PyTorch, which trains.
+ */
 export const EngineChoice = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("embedded") }),
   TorchConfig,
+  SglangConfig,
+  VllmConfig,
 ]);
 export type EngineChoice = z.infer<typeof EngineChoice>;
 
@@ -43,6 +51,16 @@ export const EngineConfig = z.strictObject({
 });
 export type EngineConfig = z.infer<typeof EngineConfig>;
 
+const isServer = (choice: EngineChoice | undefined): choice is SglangConfig | VllmConfig =>
+  choice?.kind === "sglang" || choice?.kind === "vllm";
+
+/** An engine for generation alone, made as `createEngine` makes its own. */
+export async function createGenerationEngine(worker: Worker<EngineConfig>, seed: number): Promise<GenerationEngine> {
+  const { config, rank, log } = worker;
+  if (config.emulated || !isServer(config.engine)) return createEngine(worker, seed);
+  return ServerEngine.create(config.model, config.engine, { rank, warn: (message) => log.warn(message) });
+}
+
 /**
  * An engine for generation and training, with no memory on its worker's devices before its first `restore`; an emulated one
  * is as fast as they make it. Ranks of one seed answer alike; how long they take varies by rank.
@@ -51,8 +69,12 @@ export async function createEngine(
   { config, devices: { ids }, component, rank }: Worker<EngineConfig>,
   seed: number,
 ): Promise<GenerationEngine & TrainingEngine> {
-  if (!config.emulated && config.engine?.kind === "torch") return TorchEngine.create(config.model, config.engine);
-  if (!config.emulated) return TransformerEngine.create(config.model);
+  if (!config.emulated) {
+    const choice = config.engine;
+    if (choice?.kind === "torch") return TorchEngine.create(config.model, choice);
+    if (isServer(choice)) return TorchEngine.create(config.model, { ...choice.trainer, path: choice.model });
+    return TransformerEngine.create(config.model);
+  }
   const { vocabSize, contextLength } = config.model;
   const { deviceMemory, ...costs } = config.emulated;
   const profile = { ...costs, devices: ids.length, vocabSize, contextLength };

@@ -19,7 +19,7 @@ import {
 import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
-import { createEngine, EngineConfig } from "../engine.ts";
+import { createGenerationEngine, EngineConfig } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
@@ -88,7 +88,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 
   override async setup(): Promise<void> {
-    this.engine = await createEngine(this, this.seed);
+    this.engine = await createGenerationEngine(this, this.seed);
   }
 
   /** Leaves some of a step's episodes as text, of the first batch that the rank made; what people read never stops a run. */

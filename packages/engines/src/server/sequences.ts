@@ -1,0 +1,224 @@
+import { type Completion, type FinishReason, type Sampling, TreadleError } from "@treadle/contracts";
+import { mix } from "../random.ts";
+import type { TokenAnswer, TokenRequest } from "./server-protocol.ts";
+
+/**
+ * The completions of one call, as requests to a server: a pure state machine.
+ *
+ * SQ1 a request depends on the prompt and (seed, key, what has been chosen before) alone.
+ * SQ2 after `restart` every unfinished completion begins again at its prompt; answers to older requests are ignored, so a
+ *     completion has one version.
+ * SQ3 a completion ends at a token of `stopTokens`, at `maxTokens`, or where the context is full. Where a server ends it
+ *     earlier, at a token that its model takes for an end, it goes on by another request.
+ * SQ4 one that stopped, may be extended and may choose more is held until `extend`; what is appended is never chosen.
+ * SQ5 an answer counts only if it can be one to its request: tokens of the vocabulary, no more than asked for, none after a
+ *     stop, each with the logarithm of a probability.
+ */
+export class Sequences {
+  readonly #sampling: Sampling;
+  readonly #limits: Limits;
+  readonly #stops: ReadonlySet<number>;
+  readonly #isExtensible: boolean;
+  readonly #sequences: Sequence[];
+  readonly #waiting: Sequence[];
+  #unfinished: number;
+  #isAborted = false;
+
+  constructor(
+    prompts: readonly Int32Array[],
+    sampling: Sampling,
+    limits: Limits,
+    isExtensible = false,
+    keys?: readonly number[],
+  ) {
+    this.#sampling = sampling;
+    this.#limits = limits;
+    this.#stops = new Set(sampling.stopTokens);
+    this.#isExtensible = isExtensible;
+    this.#unfinished = prompts.length;
+    this.#sequences = prompts.map((prompt, index) => ({
+      index,
+      key: keys?.[index] ?? index,
+      prompt,
+      state: "waiting",
+      attempt: 0,
+      chosen: [],
+      logprobs: [],
+      numAppended: 0,
+    }));
+    this.#waiting = [...this.#sequences];
+  }
+
+  get done(): boolean {
+    return this.#unfinished === 0;
+  }
+
+  /** The next request, or undefined when nothing waits for a place. */
+  take(): SequenceRequest | undefined {
+    const sequence = this.#waiting.shift();
+    if (!sequence) return undefined;
+    sequence.state = "running";
+    const { index, attempt, key, prompt, chosen } = sequence;
+    const { maxTokens, temperature, stopTokens, seed } = this.#sampling;
+    return {
+      index,
+      attempt,
+      tokens: [...prompt, ...chosen],
+      maxTokens: Math.min(maxTokens - numChosen(sequence), this.#limits.contextLength - lengthOf(sequence)),
+      temperature,
+      stopTokens,
+      seed: mix(seed, key, chosen.length) >>> 1,
+    };
+  }
+
+  /** Returns what ended, and what is held. Throws `service.failed` for what cannot be an answer (SQ5). */
+  answer(request: SequenceRequest, answer: TokenAnswer): { readonly ended?: Completion; readonly held?: Completion } {
+    const sequence = this.#running(request);
+    if (!sequence) return {};
+    this.#check(request, answer);
+    for (const token of answer.tokens) sequence.chosen.push(token);
+    for (const logprob of answer.logprobs) sequence.logprobs.push(logprob);
+    const last = answer.tokens.at(-1);
+    if (last !== undefined && this.#stops.has(last)) {
+      if (!this.#isExtensible || this.#isAborted || this.#isFull(sequence))
+        return { ended: this.#end(sequence, "stop") };
+      sequence.state = "held";
+      return { held: this.#completionOf(sequence, "stop") };
+    }
+    if (this.#isFull(sequence)) return { ended: this.#end(sequence, "length") };
+    if (this.#isAborted) return { ended: this.#end(sequence, "abort") };
+    // SQ3; a server whose own limit is lower says `length` before we do.
+    if (answer.reason === "length") return { ended: this.#end(sequence, "length") };
+    if (answer.reason === "abort" || answer.tokens.length === 0)
+      throw new TreadleError(
+        "service.failed",
+        "the server ended a request that nobody here has asked it to end; give the engine a server of its own",
+      );
+    this.#wait(sequence);
+    return {};
+  }
+
+  /** A request without an answer is made once more. */
+  lose(request: SequenceRequest): Completion | undefined {
+    const sequence = this.#running(request);
+    if (!sequence) return undefined;
+    if (this.#isAborted) return this.#end(sequence, "abort");
+    this.#wait(sequence);
+    return undefined;
+  }
+
+  /** Appends tokens to a held completion, or ends it: when there are none, or it has no room for them and one more. */
+  extend(
+    { index, attempt }: Pick<SequenceRequest, "index" | "attempt">,
+    tokens: Int32Array | undefined,
+  ): Completion | undefined {
+    const sequence = this.#sequences[index]!;
+    if (sequence.state !== "held" || sequence.attempt !== attempt) return undefined;
+    if (tokens === undefined) return this.#end(sequence, "stop");
+    if (lengthOf(sequence) + tokens.length >= this.#limits.contextLength) return this.#end(sequence, "length");
+    sequence.numAppended += tokens.length;
+    for (const token of tokens) {
+      sequence.chosen.push(token);
+      sequence.logprobs.push(0);
+    }
+    this.#wait(sequence);
+    return undefined;
+  }
+
+  /** SQ2. */
+  restart(): void {
+    for (const sequence of this.#sequences) {
+      if (sequence.state === "ended") continue;
+      sequence.attempt++;
+      sequence.chosen = [];
+      sequence.logprobs = [];
+      sequence.numAppended = 0;
+      if (sequence.state !== "waiting") this.#wait(sequence);
+    }
+  }
+
+  /** Ends what is not on the server with what it has; what is ends with its answer. */
+  abort(): [index: number, completion: Completion][] {
+    this.#isAborted = true;
+    this.#waiting.length = 0;
+    return this.#sequences
+      .filter(({ state }) => state === "waiting" || state === "held")
+      .map((sequence) => [sequence.index, this.#end(sequence, "abort")]);
+  }
+
+  #running({ index, attempt }: SequenceRequest): Sequence | undefined {
+    const sequence = this.#sequences[index]!;
+    return sequence.state === "running" && sequence.attempt === attempt ? sequence : undefined;
+  }
+
+  #wait(sequence: Sequence): void {
+    sequence.state = "waiting";
+    this.#waiting.push(sequence);
+  }
+
+  #end(sequence: Sequence, reason: FinishReason): Completion {
+    sequence.state = "ended";
+    this.#unfinished--;
+    return this.#completionOf(sequence, reason);
+  }
+
+  #completionOf({ chosen, logprobs }: Sequence, finishReason: FinishReason): Completion {
+    return {
+      tokens: Int32Array.from(chosen),
+      logprobs: Float32Array.from(logprobs),
+      temperature: this.#sampling.temperature,
+      finishReason,
+      policyVersion: this.#limits.policyVersion(),
+    };
+  }
+
+  #isFull(sequence: Sequence): boolean {
+    return numChosen(sequence) === this.#sampling.maxTokens || lengthOf(sequence) === this.#limits.contextLength;
+  }
+
+  /** SQ5. */
+  #check({ maxTokens }: SequenceRequest, { tokens, logprobs }: TokenAnswer): void {
+    const refuse = (what: string): never => {
+      throw new TreadleError(
+        "service.failed",
+        `the server's answer cannot be used: ${what}; check that it serves the model in engine.model`,
+      );
+    };
+    if (tokens.length > maxTokens) refuse(`it has '${tokens.length}' tokens where '${maxTokens}' were asked for`);
+    if (logprobs.length !== tokens.length)
+      refuse(`it has '${logprobs.length}' log-probabilities for '${tokens.length}' tokens`);
+    tokens.forEach((token, at) => {
+      if (token >= this.#limits.vocabSize)
+        refuse(`token '${token}' is not in the vocabulary of '${this.#limits.vocabSize}'`);
+      if (at < tokens.length - 1 && this.#stops.has(token)) refuse(`it goes on after the stop token '${token}'`);
+      // Rounding of a sum of probabilities may exceed 1 by a little.
+      if (!(logprobs[at]! <= 1e-3 && logprobs[at]! > Number.NEGATIVE_INFINITY))
+        refuse(`token '${token}' has the log-probability '${logprobs[at]}'`);
+    });
+  }
+}
+
+type Limits = {
+  readonly vocabSize: number;
+  readonly contextLength: number;
+  readonly policyVersion: () => number;
+};
+
+/** What a completion asks for next; its answer is given back with it. */
+export type SequenceRequest = Omit<TokenRequest, "id" | "salt"> & { readonly index: number; readonly attempt: number };
+
+type Sequence = {
+  readonly index: number;
+  readonly key: number;
+  readonly prompt: Int32Array;
+  state: "waiting" | "running" | "held" | "ended";
+  /** how often it has begun again */
+  attempt: number;
+  /** everything after the prompt, what was appended included */
+  chosen: number[];
+  logprobs: number[];
+  numAppended: number;
+};
+
+const lengthOf = ({ prompt, chosen }: Sequence): number => prompt.length + chosen.length;
+const numChosen = ({ chosen, numAppended }: Sequence): number => chosen.length - numAppended;

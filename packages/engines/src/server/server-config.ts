@@ -1,0 +1,69 @@
+import { isLoopback, TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import { TorchConfig } from "../torch/torch-config.ts";
+
+/** Of an inference server that runs already, whatever its kind. Each engine needs a server of its own. */
+const settings = {
+  /** where the server listens, or one address for each rank; a rank loads weights into its server and ends what others compute there */
+  url: z.union([z.url({ protocol: /^https?$/ }), z.array(z.url({ protocol: /^https?$/ })).min(1)]),
+  /** local folder of the Hugging Face model that the server serves, and that is trained; the server reads it, too */
+  model: z.string().min(1),
+  /** name of the environment variable with the server's key, which goes with each call */
+  apiKeyVariable: z.string().min(1).optional(),
+  /** also addresses beyond this machine; the folders of `model` and `weightsFolder` are then shared with the server */
+  allowRemote: z.boolean().default(false),
+  /** where new weights are written for the server to read, under the same path; default: the folder for temporary files */
+  weightsFolder: z.string().min(1).optional(),
+  /** MiB that the server takes on devices that other components use in turn; it then gives them back between its uses. Default: its devices are its own */
+  sharedMemoryMiB: z.number().positive().optional(),
+  /** most completions that the server is asked for at once; others wait */
+  maxRunning: z.int().positive().default(256),
+  /** of one call that generates and loads nothing */
+  callTimeoutMs: z.int().positive().default(60_000),
+  /** of one completion, or of each of its turns */
+  completionTimeoutMs: z.int().positive().default(3_600_000),
+  /** within which the server has read a folder of weights */
+  updateTimeoutMs: z.int().positive().default(600_000),
+  /** what trains `model`, since the server only generates; default: PyTorch as it comes */
+  trainer: TorchConfig.omit({ path: true }).prefault({ kind: "torch" }),
+};
+
+/** A model that SGLang serves. */
+export const SglangConfig = z.strictObject({ kind: z.literal("sglang"), ...settings });
+export type SglangConfig = z.infer<typeof SglangConfig>;
+
+/** A model that vLLM serves. */
+export const VllmConfig = z.strictObject({ kind: z.literal("vllm"), ...settings });
+export type VllmConfig = z.infer<typeof VllmConfig>;
+
+export type ServerConfig = SglangConfig | VllmConfig;
+
+/** The address of a rank's own server. Throws `config.invalid` where there is none, or it is beyond this machine unasked. */
+export function urlOf({ url, allowRemote }: ServerConfig, rank: number): string {
+  const urls = typeof url === "string" ? [url] : url;
+  const own = urls[rank];
+  if (own === undefined) {
+    throw new TreadleError(
+      "config.invalid",
+      `engine.url has '${urls.length}' addresses and rank '${rank}' needs one of its own; list one for each rank, or lower the component's ranks`,
+    );
+  }
+  if (!allowRemote && !isLoopback(new URL(own).hostname)) {
+    throw new TreadleError(
+      "config.invalid",
+      `engine.url '${own}' is beyond this machine; use a loopback address, or set engine.allowRemote where the network is trusted`,
+    );
+  }
+  return own;
+}
+
+/** Throws `config.invalid` where the variable is not set. */
+export function apiKeyOf({ apiKeyVariable }: ServerConfig): string | undefined {
+  if (apiKeyVariable === undefined) return undefined;
+  const key = process.env[apiKeyVariable];
+  if (key) return key;
+  throw new TreadleError(
+    "config.invalid",
+    `engine.apiKeyVariable names '${apiKeyVariable}', which is not set; export the server's key under that name`,
+  );
+}

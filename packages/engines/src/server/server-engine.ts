@@ -1,0 +1,590 @@
+import { createHash, randomBytes } from "node:crypto";
+import { lstat, mkdir, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { type Completion, isLoopback, Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import { z } from "zod";
+import { checkPrompts } from "../embedded/batches.ts";
+import { Gate } from "../embedded/gate.ts";
+import { TransformerConfig } from "../embedded/transformer-config.ts";
+import type { EngineMemory, GenerateOptions, GenerationEngine } from "../engine.ts";
+import { OrderedEngine } from "../ordered-engine.ts";
+import { SglangProtocol } from "../sglang/sglang-protocol.ts";
+import { VllmProtocol } from "../vllm/vllm-protocol.ts";
+import { ConnectionLost, HttpClient } from "./http-client.ts";
+import { ModelFolder } from "./model-folder.ts";
+import { judgeFacts, judgeRoutes, probeLogprobs, probeRoutes, refuseServer } from "./probe.ts";
+import { type SequenceRequest, Sequences } from "./sequences.ts";
+import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
+import type { ServerProtocol } from "./server-protocol.ts";
+
+const mib = 2 ** 20;
+/** how often a request is made once more after its connection was lost, and an abort while its request goes on */
+const maxLosses = 2;
+const abortEveryMs = 1_000;
+
+export type ServerOptions = {
+  /** of the ranks of a component; default 0 */
+  readonly rank?: number | undefined;
+  /** takes what a person should know of the server */
+  readonly warn?: ((message: string) => void) | undefined;
+};
+
+type Loaded = {
+  readonly folder: string;
+  readonly policyVersion: number;
+  readonly label: string;
+  /** of the file that was written; undefined for the model's own folder */
+  readonly digest: string | undefined;
+  readonly checksum: string | undefined;
+};
+
+/**
+ * A model that SGLang or vLLM serves, attached by its address. It generates; what trains is elsewhere.
+ *
+ * Owns the server's weights and requests: nobody else may use it meanwhile. Weights reach it as a folder, which Node writes
+ * and the server reads.
+ * SV1 the server is told to load before anything is generated, and every load is verified: by the label that only this
+ *     engine gives, and by the server's checksum where it has one.
+ * SV2 while a load is under way, and after one that failed, nothing is generated (`engine.poisoned`): only a whole load
+ *     ends that. The server stays paused, so that it computes for nobody else either.
+ * SV3 a completion counts only if the label was this engine's before and after it: a server that was restarted, or that
+ *     another client has updated, poisons the engine.
+ * SV4 prefixes are kept apart by label, and dropped at every load.
+ * SV5 a call that generates or ends is made once more where its connection was lost; any other is not.
+ * SV6 what runs on the server is ended there before weights change, memory is released, or a call is given up.
+ */
+export class ServerEngine extends OrderedEngine implements GenerationEngine {
+  readonly kind: ServerConfig["kind"];
+  readonly #config: ServerConfig;
+  readonly #client: HttpClient;
+  readonly #protocol: ServerProtocol;
+  readonly #model: ModelFolder;
+  readonly #limits: { readonly vocabSize: number; readonly contextLength: number };
+  readonly #weightsFolder: string;
+  readonly #warn: (message: string) => void;
+  readonly #name = randomBytes(6).toString("hex");
+  readonly #gate = new Gate();
+  readonly #running = new Set<Running>();
+  readonly #calls = new Set<Call>();
+  readonly #places: { free: number };
+  #loads = 0;
+  #loaded: Loaded | undefined;
+  #poison: TreadleError | undefined;
+  #isLoading = false;
+  #isOnDevices = false;
+  #isClosed = false;
+  /** undefined until it has been asked, and where it cannot be told */
+  #isProcessed: boolean | undefined;
+  #aborts = 0;
+  #requests = 0;
+  #watch: NodeJS.Timeout | undefined;
+
+  private constructor(
+    config: ServerConfig,
+    client: HttpClient,
+    protocol: ServerProtocol,
+    model: ModelFolder,
+    limits: { readonly vocabSize: number; readonly contextLength: number },
+    weightsFolder: string,
+    warn: (message: string) => void,
+  ) {
+    super();
+    this.kind = config.kind;
+    this.#config = config;
+    this.#client = client;
+    this.#protocol = protocol;
+    this.#model = model;
+    this.#limits = limits;
+    this.#weightsFolder = weightsFolder;
+    this.#warn = warn;
+    this.#places = { free: config.maxRunning };
+  }
+
+  /**
+   * Loads `engine.model` into the server, as version 0, unless its devices are shared: then the first `restore` does. Throws
+   * `config.invalid` with everything that the server lacks, `service.failed` where none answers.
+   */
+  static async create(
+    model: z.input<typeof TransformerConfig>,
+    server: z.input<typeof SglangConfig> | z.input<typeof VllmConfig>,
+    { rank = 0, warn = () => {} }: ServerOptions = {},
+  ): Promise<ServerEngine> {
+    const choice = z.discriminatedUnion("kind", [SglangConfig, VllmConfig]);
+    const parsed = z.strictObject({ model: TransformerConfig, engine: choice }).safeParse({ model, engine: server });
+    if (!parsed.success)
+      throw new TreadleError(
+        "config.invalid",
+        `server engine's configuration refused: ${z.prettifyError(parsed.error)}`,
+      );
+    const { engine: config, model: limits } = parsed.data;
+    const url = urlOf(config, rank);
+    const apiKey = apiKeyOf(config);
+    const client = new HttpClient(url, apiKey, config.callTimeoutMs);
+    if (apiKey !== undefined && !isLoopback(new URL(url).hostname) && !url.startsWith("https:"))
+      warn(`the key of ${url} goes over the network as it is; put TLS before the server, and use its https address`);
+    const protocol = config.kind === "sglang" ? new SglangProtocol(client) : new VllmProtocol(client);
+    try {
+      const folder = await ModelFolder.open(resolve(config.model));
+      const sharesDevices = config.sharedMemoryMiB !== undefined;
+      const routes = judgeRoutes(protocol.name, await probeRoutes(client, protocol.needs), sharesDevices);
+      refuseServer(protocol.name, url, routes.gaps);
+      const facts = await protocol.describe();
+      refuseServer(protocol.name, url, judgeFacts(facts, folder, limits, sharesDevices));
+      for (const warning of routes.warnings) warn(warning);
+      if (!facts.isDeterministic)
+        warn(
+          `${protocol.name} at ${url} does not promise the same tokens for the same key whatever runs beside them; ${protocol.determinismRemedy}`,
+        );
+      const { vocabSize } = folder;
+      const { contextLength } = limits;
+      const weightsFolder = await makeWeightsFolder(config, url);
+      const engine = new ServerEngine(
+        config,
+        client,
+        protocol,
+        folder,
+        { vocabSize, contextLength },
+        weightsFolder,
+        warn,
+      );
+      await engine.#attach();
+      return engine;
+    } catch (error) {
+      client.close();
+      throw error;
+    }
+  }
+
+  get policyVersion(): number {
+    return this.#loaded?.policyVersion ?? 0;
+  }
+
+  memory(): EngineMemory {
+    const loadedBytes = (this.#config.sharedMemoryMiB ?? 0) * mib;
+    return { residentBytes: this.#isOnDevices ? loadedBytes : 0, loadedBytes, hostBytes: 0 };
+  }
+
+  async generate(
+    prompts: readonly Int32Array[],
+    sampling: Sampling,
+    options: GenerateOptions = {},
+  ): Promise<Completion[]> {
+    this.refuseReleased("generate");
+    const resolved = Sampling.parse(sampling);
+    const { contextLength, vocabSize } = this.#limits;
+    checkPrompts(prompts, options, contextLength, vocabSize);
+    if (this.#isProcessed === false && resolved.temperature !== 0 && resolved.temperature !== 1) {
+      throw new TreadleError(
+        "engine.invalid-request",
+        `${this.#protocol.name} gives log-probabilities of temperature 1, and '${resolved.temperature}' was asked for; ${this.#protocol.logprobRemedy}, or sample at 1`,
+      );
+    }
+    return this.computing(this.#generate(prompts, resolved, options));
+  }
+
+  abort(): void {
+    this.#aborts++;
+    this.#wake();
+  }
+
+  /** What runs is ended on the server, and begins again at its prompt: no server keeps it through a change of weights. */
+  async pause(): Promise<void> {
+    this.#gate.close();
+    await this.#drain();
+  }
+
+  resume(): void {
+    this.#gate.open();
+    this.#wake();
+  }
+
+  loadWeights(weights: Weights): Promise<void> {
+    return this.exclusively("loadWeights", async () => {
+      this.#model.check(weights);
+      const folder = join(this.#weightsFolder, `version-${weights.policyVersion}-${this.#loads + 1}`);
+      let digest: string;
+      try {
+        digest = await this.#model.write(weights, folder);
+      } catch (error) {
+        await rm(`${folder}.partial`, { recursive: true, force: true });
+        throw diskError(error, this.#weightsFolder);
+      }
+      await this.#load(folder, weights.policyVersion, digest);
+    });
+  }
+
+  /** Of devices that are shared, the server gives its memory back; of others nothing is freed, and `memory` says so. */
+  override async release(): Promise<void> {
+    const released = super.release();
+    this.#wake();
+    await released;
+    if (!this.#isOnDevices) return;
+    await this.#protocol.release();
+    this.#isOnDevices = false;
+  }
+
+  override restore(): Promise<void> {
+    return this.inTurn(async () => {
+      const isShared = this.#config.sharedMemoryMiB !== undefined;
+      if (isShared && !this.#isOnDevices) {
+        await this.#protocol.restore();
+        this.#isOnDevices = true;
+        // A server that gave its memory back need not have kept its weights.
+        const { folder, policyVersion, digest } = this.#loaded ?? this.#own();
+        await this.#load(folder, policyVersion, digest);
+      }
+      await super.restore();
+    });
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    clearTimeout(this.#watch);
+    await this.release().catch(() => {}); // what a server that is gone holds is gone, too
+    this.#client.close();
+    await rm(this.#weightsFolder, { recursive: true, force: true });
+  }
+
+  #own(): { readonly folder: string; readonly policyVersion: number; readonly digest: undefined } {
+    return { folder: this.#model.path, policyVersion: 0, digest: undefined };
+  }
+
+  async #attach(): Promise<void> {
+    if (this.#config.sharedMemoryMiB === undefined) {
+      const { folder, policyVersion, digest } = this.#own();
+      await this.#load(folder, policyVersion, digest);
+      return;
+    }
+    // Others may have the devices now; the first `restore` takes them.
+    await this.#protocol.release();
+    await super.release();
+  }
+
+  /** SV1, SV2. */
+  async #load(folder: string, policyVersion: number, digest: string | undefined): Promise<void> {
+    const last = this.#loaded;
+    this.#isLoading = true;
+    const poisonedBy = (error: unknown) =>
+      new TreadleError(
+        "engine.poisoned",
+        `weights of version '${policyVersion}' did not get whole into ${this.#protocol.name} at ${this.#client.url}, which generates nothing before others do: ${messageOf(error)}`,
+        { cause: error, details: { policyVersion } },
+      );
+    try {
+      await this.#drain();
+      this.#poison = poisonedBy("the load is under way");
+      const label = `${this.#name}/${policyVersion}/${++this.#loads}`;
+      await this.#protocol.pause();
+      await this.#protocol.load(folder, label, this.#config.updateTimeoutMs);
+      await this.#expectLabel(label);
+      await this.#protocol.resume();
+      const checksum = await this.#protocol.checksum();
+      const isOther = last?.digest !== undefined && digest !== undefined && last.digest !== digest;
+      if (isOther && checksum !== undefined && checksum === last.checksum)
+        throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
+      this.#loaded = { folder, policyVersion, label, digest, checksum };
+      if (this.#isProcessed === undefined) await this.#learnLogprobs(label);
+      this.#poison = undefined;
+    } catch (error) {
+      if (folder !== this.#model.path && folder !== last?.folder) await rm(folder, { recursive: true, force: true });
+      this.#poison = poisonedBy(error);
+      throw this.#poison;
+    } finally {
+      this.#isLoading = false;
+      this.#wake();
+    }
+    if (last && last.folder !== folder && last.folder !== this.#model.path)
+      await rm(last.folder, { recursive: true, force: true });
+  }
+
+  async #learnLogprobs(salt: string): Promise<void> {
+    const { completionTimeoutMs } = this.#config;
+    this.#isProcessed = await probeLogprobs(this.#protocol, this.#limits.vocabSize, salt, completionTimeoutMs);
+    if (this.#isProcessed === true) return;
+    const what =
+      this.#isProcessed === false
+        ? "gives log-probabilities of temperature 1, whatever it samples at: only temperatures 1 and 0 are allowed"
+        : "cannot be seen to give log-probabilities of the distribution that it samples from";
+    this.#warn(`${this.#protocol.name} at ${this.#client.url} ${what}; ${this.#protocol.logprobRemedy}`);
+  }
+
+  async #expectLabel(expected: string): Promise<void> {
+    const label = await this.#protocol.label();
+    if (label === expected) return;
+    throw new TreadleError(
+      "engine.weights-mismatch",
+      `the server's weights are '${label}' where '${expected}' were loaded: it was restarted, another client updates it, or several servers share its address; give each rank a server of its own`,
+    );
+  }
+
+  /** SV3. */
+  async #verify(): Promise<void> {
+    const loaded = this.#loaded;
+    if (!loaded || this.#isLoading) return;
+    try {
+      await this.#expectLabel(loaded.label);
+    } catch (error) {
+      // What has been loaded meanwhile was verified then.
+      if (this.#loaded !== loaded || this.#isLoading) return;
+      if (error instanceof TreadleError && error.code === "engine.weights-mismatch") throw this.#poisonWith(error);
+      throw error;
+    }
+  }
+
+  #poisonWith(error: TreadleError): TreadleError {
+    this.#poison ??= new TreadleError("engine.poisoned", error.message, { cause: error });
+    this.#wake();
+    return this.#poison;
+  }
+
+  async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
+    const { signal, keys, extend, onCompletion } = options;
+    const completions: Completion[] = Array(prompts.length);
+    const limits = { ...this.#limits, policyVersion: () => this.policyVersion };
+    const sequences = new Sequences(prompts, sampling, limits, extend !== undefined, keys);
+    const deliver = (index: number, completion: Completion | undefined) => {
+      if (!completion) return;
+      completions[index] = completion;
+      onCompletion?.(index, completion);
+    };
+    const call: Call = { sequences, deliver, extend, losses: new Map(), failure: undefined, wake: () => {} };
+    const aborts = this.#aborts;
+    let isAborted = false;
+    this.#calls.add(call);
+    const wake = () => call.wake();
+    signal?.addEventListener("abort", wake);
+    try {
+      if (!this.#isLoading && !this.#gate.pass()) await this.#verify();
+      while (!sequences.done) {
+        // Before anything is looked at: what happens from here on is seen in the next round.
+        const woken = new Promise<void>((go) => {
+          call.wake = go;
+        });
+        if (call.failure) throw call.failure.error;
+        this.refuseReleased("generate");
+        if (signal?.aborted)
+          throw new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause: signal.reason });
+        if (aborts !== this.#aborts && !isAborted) {
+          isAborted = true;
+          for (const [index, completion] of sequences.abort()) deliver(index, completion);
+          this.#end(call).catch((error: unknown) => this.#fail(call, error));
+          continue;
+        }
+        if (!this.#isLoading && !this.#gate.pass() && !isAborted) {
+          if (this.#poison) throw this.#poison;
+          this.#start(call);
+        }
+        if (!sequences.done) await woken;
+      }
+      if (prompts.length > 0 && !isAborted) await this.#verify();
+      return completions;
+    } catch (error) {
+      this.#calls.delete(call);
+      await this.#end(call).catch(() => {}); // the first failure is the one to tell
+      throw error;
+    } finally {
+      signal?.removeEventListener("abort", wake);
+      this.#calls.delete(call);
+    }
+  }
+
+  #start(call: Call): void {
+    while (this.#places.free > 0) {
+      const request = call.sequences.take();
+      if (!request) return;
+      this.#places.free--;
+      const running: Running = {
+        id: `${this.#name}-${++this.#requests}`,
+        call,
+        controller: new AbortController(),
+        settled: Promise.resolve(),
+      };
+      this.#running.add(running);
+      running.settled = this.#request(running, request).finally(() => {
+        this.#running.delete(running);
+        this.#places.free++;
+        // Any call may take the place.
+        this.#wake();
+      });
+    }
+  }
+
+  /** Never rejects: what went wrong is the call's. */
+  async #request({ id, call, controller }: Running, request: SequenceRequest): Promise<void> {
+    const loaded = this.#loaded!;
+    this.#watchOver();
+    const { index } = request;
+    try {
+      const answer = await this.#protocol.generate(
+        { id, ...request, salt: loaded.label },
+        { signal: controller.signal, timeoutMs: this.#config.completionTimeoutMs },
+      );
+      const stranger = answer.labels.find((label) => label !== loaded.label);
+      if (stranger !== undefined && this.#loaded === loaded && !this.#isLoading)
+        throw this.#poisonWith(
+          new TreadleError(
+            "engine.weights-mismatch",
+            `the server's answer is of the weights '${stranger}' where '${loaded.label}' were loaded: it was restarted, or another client updates it; give each rank a server of its own`,
+          ),
+        );
+      const { ended, held } = call.sequences.answer(request, answer);
+      call.deliver(index, ended);
+      if (held) this.#hold(call, request, held);
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      const losses = (call.losses.get(index) ?? 0) + 1;
+      call.losses.set(index, losses);
+      if (!(error instanceof ConnectionLost) || losses > maxLosses) return this.#fail(call, error);
+      try {
+        // SV5: the same request has the same tokens, as long as the weights are the same.
+        await this.#verify();
+        call.deliver(index, call.sequences.lose(request));
+      } catch (again) {
+        this.#fail(call, again instanceof ConnectionLost ? error : again);
+      }
+    }
+  }
+
+  #hold(call: Call, request: SequenceRequest, held: Completion): void {
+    const ask = async () => call.extend?.(request.index, held);
+    ask()
+      .then((tokens) => call.deliver(request.index, call.sequences.extend(request, tokens)))
+      .catch((error: unknown) => this.#fail(call, error))
+      .finally(() => call.wake());
+  }
+
+  #fail(call: Call, error: unknown): void {
+    call.failure ??= { error };
+    call.wake();
+  }
+
+  /** SV6: nothing of what runs counts, and nothing runs when it returns; completions begin again at their prompts. */
+  async #drain(): Promise<void> {
+    for (const { sequences } of this.#calls) sequences.restart();
+    await this.#endAll([...this.#running]);
+  }
+
+  async #end(call: Call): Promise<void> {
+    await this.#endAll([...this.#running].filter((running) => running.call === call));
+  }
+
+  /**
+   * An abort may reach the server before its request does, so it is repeated. Connections that are left at the deadline are
+   * closed, which servers take for an abort, too.
+   */
+  async #endAll(running: readonly Running[]): Promise<void> {
+    if (running.length === 0) return;
+    let isSettled = false;
+    const settled = Promise.all(running.map((one) => one.settled)).then(() => {
+      isSettled = true;
+    });
+    const deadline = performance.now() + this.#config.callTimeoutMs;
+    try {
+      while (!isSettled) {
+        const left = running.filter((one) => this.#running.has(one));
+        await this.#protocol.abort(left.map(({ id }) => id));
+        await settledWithin(settled, abortEveryMs);
+        if (isSettled || performance.now() < deadline) continue;
+        throw new TreadleError(
+          "service.failed",
+          `${this.#protocol.name} at ${this.#client.url} did not end '${left.length}' requests within ${this.#config.callTimeoutMs} ms; see what it computes`,
+        );
+      }
+    } finally {
+      for (const { controller } of running) controller.abort();
+      await settled;
+    }
+  }
+
+  /** A server that is gone or stopped is noticed while completions wait for it, however long they may take. */
+  #watchOver(): void {
+    if (this.#watch) return;
+    this.#watch = setTimeout(() => {
+      this.#watch = undefined;
+      if (this.#running.size === 0) return;
+      this.#protocol.alive().then(
+        () => this.#running.size > 0 && this.#watchOver(),
+        (error: unknown) => {
+          for (const { call } of this.#running) this.#fail(call, error);
+        },
+      );
+    }, this.#config.callTimeoutMs);
+    this.#watch.unref();
+  }
+
+  #wake(): void {
+    for (const call of this.#calls) call.wake();
+  }
+}
+
+type Call = {
+  readonly sequences: Sequences;
+  readonly deliver: (index: number, completion: Completion | undefined) => void;
+  readonly extend: GenerateOptions["extend"];
+  /** how often a completion's connection was lost */
+  readonly losses: Map<number, number>;
+  failure: { readonly error: unknown } | undefined;
+  wake: () => void;
+};
+
+/** A request on the server. */
+type Running = {
+  readonly id: string;
+  readonly call: Call;
+  readonly controller: AbortController;
+  /** never rejects */
+  settled: Promise<void>;
+};
+
+async function settledWithin(settled: Promise<void>, timeoutMs: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((go) => {
+    timer = setTimeout(go, timeoutMs);
+  });
+  await Promise.race([settled, late]);
+  clearTimeout(timer);
+}
+
+/**
+ * A folder for the weights of one server, which only this user may enter. A predecessor that was killed has left its own
+ * there, under the same name: it goes.
+ */
+async function makeWeightsFolder({ weightsFolder = tmpdir() }: ServerConfig, url: string): Promise<string> {
+  const name = createHash("sha256").update(url).digest("hex").slice(0, 16);
+  const folder = join(resolve(weightsFolder), `treadle-weights-${name}`);
+  try {
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const found = await lstat(folder);
+    if (!found.isDirectory() || found.uid !== process.getuid?.())
+      throw new TreadleError(
+        "config.invalid",
+        `'${folder}', where weights are to be written, is another user's; set engine.weightsFolder to a folder of yours`,
+      );
+    for (const entry of await readdir(folder)) await rm(join(folder, entry), { recursive: true, force: true });
+    return folder;
+  } catch (error) {
+    throw diskError(error, weightsFolder);
+  }
+}
+
+function diskError(error: unknown, folder: string): unknown {
+  if (error instanceof TreadleError) return error;
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  if (code === "ENOSPC")
+    return new TreadleError(
+      "disk.full",
+      `no space is left for weights in '${folder}'; free some, or set engine.weightsFolder`,
+      {
+        cause: error,
+      },
+    );
+  return new TreadleError(
+    "config.invalid",
+    `weights cannot be written to '${folder}': ${messageOf(error)}; set engine.weightsFolder to a folder that can be written`,
+    { cause: error },
+  );
+}
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

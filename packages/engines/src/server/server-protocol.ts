@@ -1,0 +1,86 @@
+import type { FinishReason } from "@treadle/contracts";
+
+/** A route that an engine needs, and what makes a server have it. */
+export type RouteNeed = {
+  readonly path: string;
+  readonly purpose: string;
+  readonly remedy: string;
+  /** needed only where the server's devices are shared */
+  readonly isForSharing?: boolean;
+  /** without it something is not checked, and a warning says so */
+  readonly isOptional?: boolean;
+};
+
+/** What a server says of itself. */
+export type ServerFacts = {
+  /** most tokens of a prompt and its completion; undefined where it does not say */
+  readonly contextLength: number | undefined;
+  /** empty where it does not say */
+  readonly architectures: readonly string[];
+  /** the same request has the same tokens, whatever runs beside it */
+  readonly isDeterministic: boolean;
+  /** undefined where it can give its memory back; else what it was started without */
+  readonly lacksRelease: string | undefined;
+};
+
+/** A completion, or a part of one. */
+export type TokenRequest = {
+  /** of this request alone */
+  readonly id: string;
+  readonly tokens: readonly number[];
+  readonly maxTokens: number;
+  readonly temperature: number;
+  readonly stopTokens: readonly number[];
+  /** in 31 bits, which every server takes */
+  readonly seed: number;
+  /** prefixes are shared among requests of one salt only */
+  readonly salt: string;
+};
+
+export type TokenAnswer = {
+  readonly tokens: readonly number[];
+  readonly logprobs: readonly number[];
+  readonly reason: FinishReason;
+  /** of the weights that chose the tokens, where the server says it */
+  readonly labels: readonly string[];
+  /** of the likeliest first token, where it was asked for */
+  readonly topLogprob?: number | undefined;
+};
+
+export type TokenOptions = {
+  readonly signal?: AbortSignal;
+  readonly timeoutMs: number;
+  /** also the log-probability of the likeliest first token */
+  readonly withTop?: boolean;
+};
+
+/**
+ * What differs between servers: their routes, and how they say things. Methods throw what `HttpClient.json` throws, and
+ * `service.failed` for answers that are not as the server's own sources say.
+ */
+export interface ServerProtocol {
+  readonly name: string;
+  readonly needs: readonly RouteNeed[];
+  /** what makes log-probabilities those of the distribution that is sampled */
+  readonly logprobRemedy: string;
+  readonly determinismRemedy: string;
+  describe(): Promise<ServerFacts>;
+  generate(request: TokenRequest, options: TokenOptions): Promise<TokenAnswer>;
+  /** The server ends requests of these ids; one that it does not have is none. */
+  abort(ids: readonly string[]): Promise<void>;
+  /** The server computes for nobody until `resume`. */
+  pause(): Promise<void>;
+  resume(): Promise<void>;
+  /** Loads a folder's weights into a paused server, and forgets what was computed with others. */
+  load(folder: string, label: string, timeoutMs: number): Promise<void>;
+  /** The label that the last load gave. */
+  label(): Promise<string>;
+  /** Of the weights as the server holds them; undefined where it cannot say. Only while it is not paused. */
+  checksum(): Promise<string | undefined>;
+  /** Of an idle server. */
+  release(): Promise<void>;
+  /** Its memory is there again; what was in it need not be. */
+  restore(): Promise<void>;
+  /** Throws unless the server answers. */
+  alive(): Promise<void>;
+}

@@ -1,0 +1,170 @@
+import { TreadleError } from "@treadle/contracts";
+import { z } from "zod";
+import type { HttpClient } from "../server/http-client.ts";
+import { parseAnswer, unusableAnswer } from "../server/parse-answer.ts";
+import type {
+  RouteNeed,
+  ServerFacts,
+  ServerProtocol,
+  TokenAnswer,
+  TokenOptions,
+  TokenRequest,
+} from "../server/server-protocol.ts";
+
+const newer = "use a newer SGLang";
+
+const needs: readonly RouteNeed[] = [
+  { path: "/generate", purpose: "generates", remedy: newer },
+  { path: "/abort_request", purpose: "ends requests", remedy: newer },
+  { path: "/pause_generation", purpose: "keeps requests from half-loaded weights", remedy: newer },
+  { path: "/continue_generation", purpose: "ends a pause", remedy: newer },
+  { path: "/update_weights_from_disk", purpose: "loads weights", remedy: newer },
+  { path: "/flush_cache", purpose: "drops what was computed with older weights", remedy: newer },
+  { path: "/release_memory_occupation", purpose: "gives memory back", remedy: newer, isForSharing: true },
+  { path: "/resume_memory_occupation", purpose: "takes memory again", remedy: newer, isForSharing: true },
+  {
+    path: "/weights_checker",
+    purpose: "tells a checksum of the weights, which are verified by their label alone without it",
+    remedy: newer,
+    isOptional: true,
+  },
+];
+
+/** `[log-probability, token, its text]` */
+const TokenLogprob = z.tuple([z.number(), z.int().nonnegative()]).rest(z.unknown());
+
+const Generated = z.object({
+  output_ids: z.array(z.int().nonnegative()),
+  meta_info: z.object({
+    finish_reason: z.object({ type: z.enum(["stop", "length", "abort"]) }),
+    weight_version: z.string().optional(),
+    output_token_logprobs: z.array(TokenLogprob).default([]),
+    output_top_logprobs: z.array(z.array(TokenLogprob).nullable()).optional(),
+  }),
+});
+const ModelInfo = z.object({ weight_version: z.string().optional(), architectures: z.array(z.string()).nullish() });
+const ServerInfo = z.object({
+  enable_memory_saver: z.boolean().default(false),
+  enable_deterministic_inference: z.boolean().default(false),
+});
+const Models = z.object({ data: z.array(z.object({ max_model_len: z.int().positive().nullish() })) });
+const Checked = z.object({ ranks: z.unknown() });
+
+/** SGLang's own routes, as its `http_server.py` and `io_struct.py` have them. */
+export class SglangProtocol implements ServerProtocol {
+  readonly name = "SGLang";
+  readonly needs = needs;
+  readonly logprobRemedy = "start it without SGLANG_RETURN_ORIGINAL_LOGPROB";
+  readonly determinismRemedy = "start it with --enable-deterministic-inference, without which it ignores seeds";
+  readonly #client: HttpClient;
+
+  constructor(client: HttpClient) {
+    this.#client = client;
+  }
+
+  async describe(): Promise<ServerFacts> {
+    const model = this.#parse(ModelInfo, await this.#info("model_info"), "/model_info");
+    const server = this.#parse(ServerInfo, await this.#info("server_info"), "/server_info");
+    const models = this.#parse(Models, await this.#client.json("GET", "/v1/models"), "/v1/models");
+    return {
+      contextLength: models.data[0]?.max_model_len ?? undefined,
+      architectures: model.architectures ?? [],
+      isDeterministic: server.enable_deterministic_inference,
+      lacksRelease: server.enable_memory_saver ? undefined : "--enable-memory-saver",
+    };
+  }
+
+  async generate(request: TokenRequest, { withTop = false, ...options }: TokenOptions): Promise<TokenAnswer> {
+    const { id, tokens, maxTokens, temperature, stopTokens, seed, salt } = request;
+    const body = {
+      rid: id,
+      input_ids: tokens,
+      sampling_params: {
+        max_new_tokens: maxTokens,
+        temperature,
+        top_p: 1,
+        top_k: -1,
+        min_p: 0,
+        stop_token_ids: stopTokens,
+        // It would ignore `stop_token_ids`, too.
+        ignore_eos: stopTokens.length === 0,
+        sampling_seed: seed,
+      },
+      return_logprob: true,
+      ...(withTop && { top_logprobs_num: 1 }),
+      stream: false,
+      extra_key: salt,
+    };
+    const reply = this.#parse(
+      Generated,
+      await this.#client.json("POST", "/generate", { ...options, body }),
+      "/generate",
+    );
+    const { finish_reason, weight_version, output_token_logprobs, output_top_logprobs } = reply.meta_info;
+    const disagrees = output_token_logprobs.some(([, token], at) => token !== reply.output_ids[at]);
+    if (disagrees)
+      throw unusableAnswer(this.name, "/generate", "its log-probabilities are of other tokens than it gives");
+    return {
+      tokens: reply.output_ids,
+      logprobs: output_token_logprobs.map(([logprob]) => logprob),
+      reason: finish_reason.type,
+      labels: weight_version === undefined ? [] : [weight_version],
+      topLogprob: output_top_logprobs?.[0]?.[0]?.[0],
+    };
+  }
+
+  async abort(ids: readonly string[]): Promise<void> {
+    await Promise.all(ids.map((rid) => this.#client.json("POST", "/abort_request", { body: { rid } })));
+  }
+
+  async pause(): Promise<void> {
+    await this.#client.json("POST", "/pause_generation", { body: { mode: "abort" } });
+  }
+
+  async resume(): Promise<void> {
+    await this.#client.json("POST", "/continue_generation", { body: {} });
+  }
+
+  async load(folder: string, label: string, timeoutMs: number): Promise<void> {
+    const body = { model_path: folder, load_format: "safetensors", weight_version: label, flush_cache: true };
+    await this.#client.json("POST", "/update_weights_from_disk", { body, timeoutMs });
+    await this.#client.json("POST", "/flush_cache");
+  }
+
+  async label(): Promise<string> {
+    const { weight_version } = this.#parse(ModelInfo, await this.#info("model_info"), "/model_info");
+    if (weight_version === undefined)
+      throw new TreadleError("config.invalid", `SGLang does not say the version of its weights; ${newer}`);
+    return weight_version;
+  }
+
+  async checksum(): Promise<string | undefined> {
+    const body = { action: "checksum" };
+    const { status, text } = await this.#client.call("POST", "/weights_checker", { body });
+    if (status !== 200) return undefined;
+    const { ranks } = this.#parse(Checked, JSON.parse(text), "/weights_checker");
+    return ranks === undefined ? undefined : JSON.stringify(ranks);
+  }
+
+  async release(): Promise<void> {
+    await this.#client.json("POST", "/release_memory_occupation", { body: {} });
+  }
+
+  async restore(): Promise<void> {
+    await this.#client.json("POST", "/resume_memory_occupation", { body: {} });
+  }
+
+  async alive(): Promise<void> {
+    await this.#info("model_info");
+  }
+
+  /** Under its name, or under the one that older servers have. */
+  async #info(name: "model_info" | "server_info"): Promise<unknown> {
+    const { status } = await this.#client.call("DELETE", `/${name}`);
+    return this.#client.json("GET", status === 404 ? `/get_${name}` : `/${name}`);
+  }
+
+  #parse<T>(schema: z.ZodType<T>, value: unknown, path: string): T {
+    return parseAnswer(this.name, schema, value, path);
+  }
+}

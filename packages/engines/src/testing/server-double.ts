@@ -1,0 +1,376 @@
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { z } from "zod";
+import { draw, TinyModel } from "./tiny-model.ts";
+
+/** What happens to a call instead of, or after, what it asks for. */
+export type Fault =
+  | { readonly type: "status"; readonly status: number; readonly text?: string }
+  /** no answer, ever */
+  | { readonly type: "hang" }
+  /** the beginning of an answer, and then the connection ends */
+  | { readonly type: "half" }
+  /** the connection ends without an answer; what was asked is done, or not */
+  | { readonly type: "reset"; readonly isDone?: boolean }
+  /** the answer to another question */
+  | { readonly type: "answer"; readonly body: unknown };
+
+export type DoubleOptions = {
+  /** folder of a tiny model (`writeTinyModel`) */
+  readonly model: string;
+  /** goes with each call to a guarded route */
+  readonly apiKey?: string | undefined;
+  /** whether log-probabilities are of temperature 1 whatever is sampled */
+  readonly isRaw?: boolean | undefined;
+  /** most tokens of a sequence; default: as the model's configuration says */
+  readonly contextLength?: number | undefined;
+  /** paths that this server does not have */
+  readonly without?: readonly string[] | undefined;
+  readonly isDeterministic?: boolean | undefined;
+  /** started so that it can give its memory back; default true */
+  readonly canRelease?: boolean | undefined;
+  /** what the server says that it serves; default: what the model's configuration says */
+  readonly architecture?: string | undefined;
+};
+
+export type Reply = { readonly status?: number; readonly body?: unknown };
+
+export type Route = {
+  readonly isGuarded: boolean;
+  /** what a body may have; anything else is refused */
+  readonly body?: z.ZodType;
+  readonly handle: (body: never, query: URLSearchParams) => Promise<Reply> | Reply;
+};
+
+/** What a request asks for, in no server's words. */
+export type Asked = {
+  readonly id: string;
+  readonly tokens: readonly number[];
+  readonly maxTokens: number;
+  readonly temperature: number;
+  readonly seed: number;
+  readonly salt: string;
+  readonly isStop: (token: number) => boolean;
+};
+
+export type Answered = {
+  readonly tokens: readonly number[];
+  readonly logprobs: readonly number[];
+  readonly reason: "stop" | "length" | "abort";
+  readonly topLogprob: number;
+};
+
+export class Refusal extends Error {
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const ModelConfig = z.object({
+  architectures: z.array(z.string()),
+  max_position_embeddings: z.int(),
+  eos_token_id: z.int().optional(),
+});
+
+/**
+ * An inference server for tests: real HTTP on a loopback port, a tiny model whose weights come from the folders that it is
+ * told to load, and the phases of a real server. It refuses what a real one would refuse or break at: unknown fields, a
+ * cache flushed and memory released while requests run, tokens beyond vocabulary and context, a generation without weights.
+ */
+export abstract class ServerDouble {
+  protected readonly options: DoubleOptions;
+  protected model!: TinyModel;
+  protected contextLength = 0;
+  protected endToken: number | undefined;
+  protected architecture = "";
+  protected label = "default";
+  protected isPaused = false;
+  protected isAsleep = false;
+  /** the bodies of generations, as they came */
+  readonly generations: unknown[] = [];
+  /** methods and paths, as they came */
+  readonly calls: string[] = [];
+  readonly #running = new Map<string, { isAborted: boolean }>();
+  readonly #faults: { readonly path: string; readonly fault: Fault; left: number }[] = [];
+  readonly #cache = new Map<string, Float64Array>();
+  #server: Server | undefined;
+  #port = 0;
+  #isHeld = false;
+  #isFrozen = false;
+  #ignoresLoads = false;
+  #isReleased = false;
+  #routes: Readonly<Record<string, Route>> | undefined;
+  #changed: Promise<void> = Promise.resolve();
+  #tell: () => void = () => {};
+
+  constructor(options: DoubleOptions) {
+    this.options = options;
+    this.#renew();
+  }
+
+  protected abstract routes(): Readonly<Record<string, Route>>;
+  protected abstract errorBody(message: string): unknown;
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  get numRunning(): number {
+    return this.#running.size;
+  }
+
+  get vocabSize(): number {
+    return this.model.vocabSize;
+  }
+
+  /** Log-probabilities of tokens by the weights that the server has. */
+  score(tokens: readonly number[], temperature = 1): Float32Array {
+    return this.model.score(tokens, temperature);
+  }
+
+  /** Begins, or begins again after `kill`, with the weights of its own folder. */
+  async start(): Promise<this> {
+    const text = await readFile(join(this.options.model, "config.json"), "utf8");
+    const config = ModelConfig.parse(JSON.parse(text));
+    this.model = await TinyModel.read(this.options.model);
+    this.contextLength = this.options.contextLength ?? config.max_position_embeddings;
+    this.architecture = this.options.architecture ?? config.architectures[0]!;
+    this.endToken = config.eos_token_id;
+    this.label = "default";
+    this.isPaused = false;
+    this.isAsleep = false;
+    this.#isReleased = false;
+    this.#cache.clear();
+    const server = createServer((request, response) => void this.#serve(request, response));
+    this.#server = server;
+    await new Promise<void>((resolve) => server.listen(this.#port, "127.0.0.1", resolve));
+    this.#port = (server.address() as AddressInfo).port;
+    return this;
+  }
+
+  /** As SIGKILL does it: no connection is left, and nobody listens. */
+  async kill(): Promise<void> {
+    const server = this.#server;
+    if (!server) return;
+    this.#server = undefined;
+    for (const running of this.#running.values()) running.isAborted = true;
+    this.letGo();
+    const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+    server.closeAllConnections();
+    await closed;
+  }
+
+  /** As SIGSTOP does it: connections are accepted, and nothing answers. */
+  freeze(): void {
+    this.#isFrozen = true;
+  }
+
+  /** Nothing is chosen until `letGo`. */
+  hold(): void {
+    this.#isHeld = true;
+  }
+
+  letGo(): void {
+    this.#isHeld = false;
+    this.notify();
+  }
+
+  /** The next calls of a path have this fault. */
+  inject(path: string, fault: Fault, times = 1): void {
+    this.#faults.push({ path, fault, left: times });
+  }
+
+  /** Loads have no effect from now on; it says that they succeeded. */
+  ignoreLoads(): void {
+    this.#ignoresLoads = true;
+  }
+
+  /** What another client does to the weights' name. */
+  relabel(label: string): void {
+    this.label = label;
+  }
+
+  /** Returns when so many requests run. */
+  async running(count: number): Promise<void> {
+    while (this.#running.size < count) await this.#changed;
+  }
+
+  protected notify(): void {
+    this.#tell();
+    this.#renew();
+  }
+
+  protected async complete(asked: Asked): Promise<Answered> {
+    const { id, tokens, maxTokens, temperature, seed, salt, isStop } = asked;
+    if (this.#isReleased || this.isAsleep) throw new Refusal(500, "the engine has no weights: its memory is released");
+    const outside = tokens.find((token) => token < 0 || token >= this.vocabSize);
+    if (outside !== undefined) throw new Refusal(400, `Token id ${outside} is out of vocabulary`);
+    if (tokens.length + maxTokens > this.contextLength)
+      throw new Refusal(400, `${tokens.length} + ${maxTokens} tokens where the context is ${this.contextLength}`);
+    if (this.#running.has(id)) throw new Refusal(400, `request ${id} is running`);
+    const chosen: number[] = [];
+    const logprobs: number[] = [];
+    let topLogprob = 0;
+    const running = { isAborted: false };
+    const answer = (reason: Answered["reason"]): Answered => ({ tokens: chosen, logprobs, reason, topLogprob });
+    // A request that comes during a pause waits outside.
+    while (this.isPaused) await this.#changed;
+    this.#running.set(id, running);
+    this.notify();
+    try {
+      while (true) {
+        await setImmediate();
+        while (this.#isHeld && !running.isAborted) await this.#changed;
+        if (running.isAborted) return answer("abort");
+        const own = temperature === 0 ? 1 : temperature;
+        const all = this.model.next([...tokens, ...chosen], own, this.#cache, salt);
+        const token = draw(all, temperature, seed, chosen.length);
+        const told = this.options.isRaw ? this.model.next([...tokens, ...chosen], 1, this.#cache, salt) : all;
+        if (chosen.length === 0) topLogprob = Math.max(...told);
+        chosen.push(token);
+        logprobs.push(told[token]!);
+        if (isStop(token)) return answer("stop");
+        if (chosen.length === maxTokens) return answer("length");
+      }
+    } finally {
+      this.#running.delete(id);
+      this.notify();
+    }
+  }
+
+  protected abortOnly(ids: readonly string[]): void {
+    for (const id of ids) {
+      const running = this.#running.get(id);
+      if (running) running.isAborted = true;
+    }
+    this.notify();
+  }
+
+  protected async pauseAll(): Promise<void> {
+    this.isPaused = true;
+    this.abortOnly([...this.#running.keys()]);
+    while (this.#running.size > 0) await this.#changed;
+  }
+
+  protected resumeAll(): void {
+    this.isPaused = false;
+    this.notify();
+  }
+
+  protected flush(): void {
+    if (this.#running.size > 0) throw new Refusal(400, "the cache is not flushed while requests run");
+    this.#cache.clear();
+  }
+
+  protected async load(folder: string): Promise<void> {
+    if (this.#running.size > 0) throw new Refusal(400, "weights are loaded while requests run");
+    if (this.isAsleep) throw new Refusal(500, "weights are loaded into memory that is released");
+    if (this.#ignoresLoads) return;
+    this.#isReleased = false;
+    await this.model.load(folder);
+  }
+
+  protected fallAsleep(): void {
+    if (this.#running.size > 0) throw new Refusal(500, "memory is released while requests run: the engine is dead");
+    this.isAsleep = true;
+  }
+
+  /** What its weights were is lost. */
+  protected wakeUp(): void {
+    if (!this.isAsleep) return;
+    this.isAsleep = false;
+    this.#isReleased = true;
+    this.#cache.clear();
+  }
+
+  protected checksum(): string {
+    const hash = createHash("sha256");
+    for (const { name, data } of this.model.tensors)
+      hash.update(name).update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    return hash.digest("hex");
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { pathname, searchParams } = new URL(request.url ?? "/", this.url);
+    const method = request.method ?? "GET";
+    const parts: Buffer[] = [];
+    for await (const part of request) parts.push(part as Buffer);
+    this.calls.push(`${method} ${pathname}`);
+    if (this.#isFrozen) return;
+    const fault = this.#faultOf(method, pathname);
+    if (fault?.type === "hang") return;
+    if (fault?.type === "reset" && !fault.isDone) return void response.destroy();
+    if (fault?.type === "status") return send(response, fault.status, fault.text ?? "a fault of the test's");
+    if (fault?.type === "answer") return send(response, 200, fault.body);
+    let status = 200;
+    let body: unknown;
+    try {
+      const reply = await this.#handle(method, pathname, searchParams, parts, request.headers.authorization);
+      status = reply.status ?? 200;
+      body = reply.body;
+    } catch (error) {
+      status = error instanceof Refusal ? error.status : 500;
+      body = this.errorBody((error as Error).message);
+    }
+    if (fault?.type === "reset") return void response.destroy();
+    if (fault?.type === "half") {
+      const text = JSON.stringify(body);
+      response.writeHead(status, { "content-type": "application/json", "content-length": Buffer.byteLength(text) });
+      response.write(text.slice(0, text.length / 2), () => response.destroy());
+      return;
+    }
+    send(response, status, body);
+  }
+
+  async #handle(
+    method: string,
+    path: string,
+    query: URLSearchParams,
+    parts: readonly Buffer[],
+    authorization: string | undefined,
+  ): Promise<Reply> {
+    this.#routes ??= this.routes();
+    const isThere = !this.options.without?.includes(path);
+    const methods = Object.keys(this.#routes).filter((key) => key.endsWith(` ${path}`));
+    const { apiKey } = this.options;
+    const isGuarded = methods.length === 0 || methods.some((key) => this.#routes?.[key]?.isGuarded);
+    if (apiKey !== undefined && isGuarded && authorization !== `Bearer ${apiKey}`)
+      throw new Refusal(401, "Unauthorized");
+    if (!isThere || methods.length === 0) throw new Refusal(404, "Not Found");
+    const route = this.#routes[`${method} ${path}`];
+    if (!route) throw new Refusal(405, "Method Not Allowed");
+    const text = Buffer.concat(parts).toString("utf8");
+    let body: unknown;
+    if (route.body) {
+      const parsed = route.body.safeParse(text === "" ? undefined : JSON.parse(text));
+      if (!parsed.success) throw new Refusal(400, z.prettifyError(parsed.error));
+      body = parsed.data;
+    } else if (text !== "") throw new Refusal(400, `${path} takes no body`);
+    return route.handle(body as never, query);
+  }
+
+  #faultOf(method: string, path: string): Fault | undefined {
+    const found = this.#faults.find((one) => one.path === path && one.left > 0 && method !== "DELETE");
+    if (found) found.left--;
+    return found?.fault;
+  }
+
+  #renew(): void {
+    this.#changed = new Promise((resolve) => {
+      this.#tell = resolve;
+    });
+  }
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  const text = typeof body === "string" ? body : body === undefined ? "" : JSON.stringify(body);
+  response.writeHead(status, { "content-type": typeof body === "string" ? "text/plain" : "application/json" });
+  response.end(text);
+}

@@ -1,0 +1,170 @@
+import { z } from "zod";
+import { Refusal, type Route, ServerDouble } from "./server-double.ts";
+
+const Generate = z.strictObject({
+  rid: z.string(),
+  input_ids: z.array(z.int().nonnegative()).min(1),
+  sampling_params: z.strictObject({
+    max_new_tokens: z.int().nonnegative(),
+    temperature: z.number().nonnegative(),
+    top_p: z.literal(1),
+    top_k: z.literal(-1),
+    min_p: z.literal(0),
+    stop_token_ids: z.array(z.int()),
+    ignore_eos: z.boolean(),
+    sampling_seed: z.int().min(0).max(0x7fffffff),
+  }),
+  return_logprob: z.literal(true),
+  top_logprobs_num: z.literal(1).optional(),
+  stream: z.literal(false),
+  extra_key: z.string().min(1),
+});
+const Update = z.strictObject({
+  model_path: z.string(),
+  load_format: z.enum(["auto", "safetensors"]).optional(),
+  weight_version: z.string().optional(),
+  flush_cache: z.boolean().default(true),
+  abort_all_requests: z.boolean().default(false),
+});
+const Tags = z.strictObject({ tags: z.array(z.enum(["weights", "kv_cache"])).optional() });
+
+/** SGLang's routes. Without stop tokens it ends at the model's own end, and with `ignore_eos` at no stop token at all. */
+export class SglangDouble extends ServerDouble {
+  protected errorBody(message: string): unknown {
+    return { object: "error", message };
+  }
+
+  protected routes(): Readonly<Record<string, Route>> {
+    const guarded = true;
+    return {
+      "GET /health": { isGuarded: false, handle: () => ({}) },
+      "GET /model_info": {
+        isGuarded: guarded,
+        handle: () => ({
+          body: { model_path: this.options.model, weight_version: this.label, architectures: [this.architecture] },
+        }),
+      },
+      "GET /server_info": {
+        isGuarded: guarded,
+        handle: () => ({
+          body: {
+            enable_memory_saver: this.options.canRelease ?? true,
+            enable_deterministic_inference: this.options.isDeterministic ?? true,
+          },
+        }),
+      },
+      "GET /v1/models": {
+        isGuarded: guarded,
+        handle: () => ({ body: { data: [{ id: "tiny", max_model_len: this.contextLength }] } }),
+      },
+      "POST /generate": {
+        isGuarded: guarded,
+        body: Generate,
+        handle: (body: z.infer<typeof Generate>) => this.#generate(body),
+      },
+      "POST /abort_request": {
+        isGuarded: guarded,
+        body: z.strictObject({ rid: z.string() }),
+        handle: ({ rid }: { readonly rid: string }) => {
+          this.abortOnly([rid]);
+          return {};
+        },
+      },
+      "POST /pause_generation": {
+        isGuarded: guarded,
+        body: z.strictObject({ mode: z.enum(["abort", "retract", "in_place"]) }),
+        handle: async ({ mode }: { readonly mode: string }) => {
+          if (mode !== "abort") throw new Refusal(501, `no test has asked for pausing by '${mode}'`);
+          await this.pauseAll();
+          return { body: { message: "Generation paused successfully.", status: "ok" } };
+        },
+      },
+      "POST /continue_generation": {
+        isGuarded: guarded,
+        body: z.strictObject({ torch_empty_cache: z.boolean().optional() }),
+        handle: () => {
+          this.resumeAll();
+          return { body: { message: "Generation continued successfully.", status: "ok" } };
+        },
+      },
+      "POST /update_weights_from_disk": {
+        isGuarded: guarded,
+        body: Update,
+        handle: (body: z.infer<typeof Update>) => this.#update(body),
+      },
+      "POST /flush_cache": {
+        isGuarded: guarded,
+        handle: () => {
+          this.flush();
+          return { body: "Cache flushed.\n" };
+        },
+      },
+      "POST /weights_checker": {
+        isGuarded: guarded,
+        body: z.strictObject({ action: z.literal("checksum") }),
+        handle: () => ({ body: { success: true, message: "Success", ranks: [{ checksum: this.checksum() }] } }),
+      },
+      "POST /release_memory_occupation": {
+        isGuarded: guarded,
+        body: Tags,
+        handle: () => {
+          if (this.options.canRelease === false) throw new Refusal(400, "memory saver is not enabled");
+          this.fallAsleep();
+          return {};
+        },
+      },
+      "POST /resume_memory_occupation": {
+        isGuarded: guarded,
+        body: Tags,
+        handle: () => {
+          this.wakeUp();
+          return {};
+        },
+      },
+    };
+  }
+
+  async #generate(body: z.infer<typeof Generate>) {
+    this.generations.push(body);
+    const { rid, input_ids, sampling_params, extra_key, top_logprobs_num } = body;
+    const { max_new_tokens, temperature, stop_token_ids, ignore_eos, sampling_seed } = sampling_params;
+    const { tokens, logprobs, reason, topLogprob } = await this.complete({
+      id: rid,
+      tokens: input_ids,
+      maxTokens: max_new_tokens,
+      temperature,
+      seed: sampling_seed,
+      salt: extra_key,
+      isStop: (token) => !ignore_eos && (stop_token_ids.includes(token) || token === this.endToken),
+    });
+    return {
+      body: {
+        text: "",
+        output_ids: tokens,
+        meta_info: {
+          id: rid,
+          finish_reason: reason === "stop" ? { type: reason, matched: tokens.at(-1) } : { type: reason },
+          prompt_tokens: input_ids.length,
+          completion_tokens: tokens.length,
+          weight_version: this.label,
+          output_token_logprobs: tokens.map((token, at) => [logprobs[at], token, null]),
+          ...(top_logprobs_num && {
+            output_top_logprobs: tokens.map((token, at) => [[at === 0 ? topLogprob : 0, token, null]]),
+          }),
+        },
+      },
+    };
+  }
+
+  async #update({ model_path, weight_version, flush_cache }: z.infer<typeof Update>) {
+    try {
+      await this.load(model_path);
+    } catch (error) {
+      const message = `Failed to update weights: ${(error as Error).message}.`;
+      return { status: 400, body: { success: false, message, num_paused_requests: 0 } };
+    }
+    if (flush_cache) this.flush();
+    if (weight_version !== undefined) this.label = weight_version;
+    return { body: { success: true, message: "Succeeded to update model weights.", num_paused_requests: 0 } };
+  }
+}

@@ -1,0 +1,235 @@
+/** What every generation engine promises, whatever runs the model. */
+import type { Completion, Sampling, Weights } from "@treadle/contracts";
+import type { GenerationEngine } from "@treadle/engines";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { sealWeights } from "../src/parameters.ts";
+
+/** The vocabulary and the context that a tested model has. */
+export const testedModel = { vocabSize: 7, contextLength: 6 };
+
+export type Tested = {
+  readonly engine: GenerationEngine;
+  /** log-probabilities of tokens, each given those before it, by the weights that the engine has */
+  readonly score: (tokens: Int32Array, temperature: number) => Promise<Float32Array>;
+  /** those that the engine has, and others; versions are 0 */
+  readonly weights: readonly [own: Weights, other: Weights];
+  readonly close: () => Promise<void>;
+};
+
+const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
+const prompts = [[1, 2], [3], [4, 5, 6], [1, 2], [0, 0, 1], [6], [2, 3], [5], [1], [1, 4], [3, 3, 3]].map((tokens) =>
+  Int32Array.from(tokens),
+);
+const every = Array.from({ length: testedModel.vocabSize }, (_, token) => token);
+
+const tokensOf = (completions: readonly Completion[]) => completions.map(({ tokens }) => [...tokens]);
+function expectClose(actual: ArrayLike<number>, expected: ArrayLike<number>, digits: number) {
+  expect(actual.length).toBe(expected.length);
+  for (let i = 0; i < actual.length; i++) expect(actual[i]).toBeCloseTo(expected[i]!, digits);
+}
+function expectAlike(actual: readonly Completion[], expected: readonly Completion[]) {
+  expect(tokensOf(actual)).toEqual(tokensOf(expected));
+  for (const [index, { logprobs }] of actual.entries()) expectClose(logprobs, expected[index]!.logprobs, 5);
+}
+const versioned = ({ parameters }: Weights, policyVersion: number) => sealWeights({ policyVersion, parameters });
+
+export function describeGeneration(kind: string, lacks: string | undefined, create: () => Promise<Tested>): void {
+  describe.skipIf(lacks)(`generation by an engine of kind ${kind}${lacks === undefined ? "" : `: ${lacks}`}`, () => {
+    let tested: Tested;
+    let engine: GenerationEngine;
+    beforeAll(async () => {
+      tested = await create();
+      engine = tested.engine;
+      await engine.restore();
+    });
+    afterAll(() => tested?.close());
+
+    test("gives the log-probabilities of the distribution sampled from, those of teacher forcing", async () => {
+      for (const temperature of [1, 0.5, 1.7]) {
+        const completions = await engine.generate(prompts, { ...sampling, temperature });
+        for (const [index, completion] of completions.entries()) {
+          const prompt = prompts[index]!;
+          const scored = await tested.score(Int32Array.of(...prompt, ...completion.tokens), temperature);
+          expectClose(completion.logprobs, scored.subarray(prompt.length), 4);
+          expect(completion).toMatchObject({ temperature, policyVersion: engine.policyVersion });
+        }
+      }
+    });
+
+    test("draws the same tokens by seed and key, whatever is beside and in whatever order", async () => {
+      const keys = prompts.map((_, index) => 100 + index);
+      const all = await engine.generate(prompts, sampling, { keys });
+      const reversed = await engine.generate([...prompts].reverse(), sampling, { keys: [...keys].reverse() });
+      expectAlike(reversed, [...all].reverse());
+      const single = await Promise.all(
+        prompts.map(async (prompt, index) => (await engine.generate([prompt], sampling, { keys: [keys[index]!] }))[0]!),
+      );
+      expectAlike(single, all);
+      const others = await engine.generate(prompts, { ...sampling, seed: 10 }, { keys });
+      expect(tokensOf(others)).not.toEqual(tokensOf(all));
+      const otherKeys = await engine.generate(prompts, sampling, { keys: keys.map((key) => key + 50) });
+      expect(tokensOf(otherKeys)).not.toEqual(tokensOf(all));
+    });
+
+    test("samples tokens as often as their probabilities say", async () => {
+      const draws = 512;
+      const completions = await engine.generate(Array(draws).fill(Int32Array.of(3)), { ...sampling, maxTokens: 1 });
+      const probability = Math.exp(completions[0]!.logprobs[0]!);
+      const share = completions.filter(({ tokens }) => tokens[0] === completions[0]!.tokens[0]).length / draws;
+      expect(Math.abs(share - probability)).toBeLessThan(5 * Math.sqrt((probability * (1 - probability)) / draws));
+    });
+
+    test("ends at a stop token, at the limit, or where the context is full; greedy takes the likeliest", async () => {
+      const [stopped] = await engine.generate([Int32Array.of(1)], { ...sampling, stopTokens: every });
+      expect(stopped).toMatchObject({ finishReason: "stop", tokens: { length: 1 } });
+      const [limited] = await engine.generate([Int32Array.of(1)], sampling);
+      expect(limited).toMatchObject({ finishReason: "length", tokens: { length: 3 } });
+      const [full] = await engine.generate([Int32Array.of(1, 2, 3, 4)], { ...sampling, maxTokens: 50 });
+      expect(full).toMatchObject({ finishReason: "length", tokens: { length: 2 } });
+      const [greedy] = await engine.generate([Int32Array.of(2)], { ...sampling, maxTokens: 1, temperature: 0 });
+      const scores = await Promise.all(
+        every.map(async (token) => (await tested.score(Int32Array.of(2, token), 1))[1]!),
+      );
+      expect(greedy!.tokens[0]).toBe(scores.indexOf(Math.max(...scores)));
+      expect(greedy!.logprobs[0]).toBeCloseTo(Math.max(...scores), 4);
+    });
+
+    test("reports each completion once, when it ends", async () => {
+      const seen: [number, Completion][] = [];
+      const completions = await engine.generate(prompts, sampling, {
+        onCompletion: (index, completion) => seen.push([index, completion]),
+      });
+      expect(seen.sort(([a], [b]) => a - b).map(([, completion]) => completion)).toEqual(completions);
+    });
+
+    test("goes on after what is appended, with the log-probabilities of the whole sequence", async () => {
+      const asked = new Map<number, number>();
+      const stops = { ...sampling, stopTokens: [0, 1, 2] };
+      const completions = await engine.generate(prompts, stops, {
+        extend: async (index, { finishReason }) => {
+          expect(finishReason).toBe("stop");
+          asked.set(index, (asked.get(index) ?? 0) + 1);
+          return asked.get(index) === 1 ? Int32Array.of(3) : undefined;
+        },
+      });
+      expect(asked.size).toBeGreaterThan(0);
+      for (const [index, { tokens, logprobs }] of completions.entries()) {
+        const prompt = prompts[index]!;
+        const scored = await tested.score(Int32Array.of(...prompt, ...tokens), 1);
+        tokens.forEach((token, i) => {
+          if (logprobs[i] === 0) expect(token).toBe(3);
+          else expect(logprobs[i]).toBeCloseTo(scored[prompt.length + i]!, 4);
+        });
+      }
+      const failing = engine.generate(
+        prompts,
+        { ...sampling, stopTokens: every },
+        {
+          extend: () => Promise.reject(new Error("no such tool")),
+        },
+      );
+      await expect(failing).rejects.toThrow("no such tool");
+    });
+
+    test("a completion that waits to be extended can be aborted", async () => {
+      const stops = { ...sampling, stopTokens: every };
+      let ask = () => {};
+      const asked = new Promise<void>((resolve) => {
+        ask = resolve;
+      });
+      const waiting = engine.generate([Int32Array.of(1)], stops, {
+        extend: () => {
+          ask();
+          return new Promise(() => {});
+        },
+      });
+      await asked;
+      engine.abort();
+      expect(await waiting).toMatchObject([{ finishReason: "abort", tokens: { length: 1 } }]);
+    });
+
+    test("abort ends what runs with what it has; the next call runs as usual", async () => {
+      const expected = await engine.generate(prompts, sampling);
+      const aborted = await engine.generate(prompts, sampling, { onCompletion: () => engine.abort() });
+      aborted.forEach(({ tokens }, i) => {
+        expect(expected[i]!.tokens.join()).toMatch(new RegExp(`^${tokens.join()}`));
+      });
+      expectAlike(await engine.generate(prompts, sampling), expected);
+    });
+
+    test("computes nothing while paused, can be aborted and cancelled then, and goes on afterwards", async () => {
+      const expected = await engine.generate(prompts, sampling);
+      await engine.pause();
+      const controller = new AbortController();
+      const aborted = engine.generate(prompts, sampling);
+      const cancelled = engine.generate(prompts, sampling, { signal: controller.signal });
+      controller.abort();
+      await expect(cancelled).rejects.toMatchObject({ code: "call.cancelled" });
+      engine.abort();
+      expect((await aborted).every(({ finishReason, tokens }) => finishReason === "abort" && tokens.length === 0)).toBe(
+        true,
+      );
+      const waiting = engine.generate(prompts, sampling);
+      engine.resume();
+      expectAlike(await waiting, expected);
+      expect(engine.idle()).toBeUndefined();
+    });
+
+    test.each([
+      ["an empty prompt", []],
+      ["a prompt as long as the context", [1, 1, 1, 1, 1, 1]],
+      ["a token outside the vocabulary", [7]],
+    ])("refuses %s", async (_, tokens) => {
+      const refused = { code: "engine.invalid-request" };
+      await expect(engine.generate([Int32Array.from(tokens)], sampling)).rejects.toMatchObject(refused);
+    });
+
+    test("W3 starts completions over when weights arrive, so that each has one version and nothing stale", async () => {
+      const [own, other] = tested.weights;
+      const before = await engine.generate(prompts, sampling);
+      await engine.loadWeights(versioned(other, 5));
+      expect(engine.policyVersion).toBe(5);
+      const expected = await engine.generate(prompts, sampling);
+      expect(tokensOf(expected)).not.toEqual(tokensOf(before));
+      await engine.loadWeights(versioned(own, 6));
+      expectAlike(await engine.generate(prompts, sampling), before);
+      await engine.pause();
+      const running = engine.generate(prompts, sampling);
+      await engine.loadWeights(versioned(other, 7));
+      engine.resume();
+      const completions = await running;
+      expectAlike(completions, expected);
+      for (const { policyVersion } of completions) expect(policyVersion).toBe(7);
+      await engine.loadWeights(versioned(own, 8));
+    });
+
+    test("refuses weights that are not whole, or of another model, and stays as it was", async () => {
+      const expected = await engine.generate(prompts, sampling);
+      const [own] = tested.weights;
+      const [first, ...rest] = own.parameters;
+      const mismatch = { code: "engine.weights-mismatch" };
+      await expect(engine.loadWeights({ ...own, checksum: "0" })).rejects.toMatchObject(mismatch);
+      await expect(engine.loadWeights({ ...own, parameters: rest })).rejects.toMatchObject(mismatch);
+      const renamed = sealWeights({ policyVersion: 9, parameters: [{ ...first!, name: "another" }, ...rest] });
+      await expect(engine.loadWeights(renamed)).rejects.toMatchObject(mismatch);
+      const infinite = { ...first!, data: first!.data.map(() => Number.POSITIVE_INFINITY) };
+      const diverged = sealWeights({ policyVersion: 9, parameters: [infinite, ...rest] });
+      await expect(engine.loadWeights(diverged)).rejects.toMatchObject(mismatch);
+      expectAlike(await engine.generate(prompts, sampling), expected);
+    });
+
+    test("refuses to compute while released, and is restored as it was", async () => {
+      const expected = await engine.generate(prompts, sampling);
+      await engine.pause();
+      const ended = expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "engine.released" });
+      await engine.release();
+      await ended;
+      engine.resume();
+      expect(engine.memory().residentBytes).toBe(0);
+      await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "engine.released" });
+      await engine.restore();
+      await engine.restore();
+      expectAlike(await engine.generate(prompts, sampling), expected);
+    });
+  });
+}

@@ -1,0 +1,339 @@
+/** Engines whose model an inference server runs, against doubles that refuse what the real servers would. */
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Completion, Sampling, Weights } from "@treadle/contracts";
+import { ServerEngine, type SglangConfig, type VllmConfig } from "@treadle/engines";
+import {
+  type DoubleOptions,
+  type ServerDouble,
+  SglangDouble,
+  TinyModel,
+  tinyWeights,
+  VllmDouble,
+  writeTinyModel,
+} from "@treadle/engines/testing";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import type { z } from "zod";
+import { describeGeneration, type Tested, testedModel } from "./generation-contract.ts";
+
+const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
+const sampling: Sampling = { maxTokens: 3, temperature: 1, stopTokens: [], seed: 9 };
+const prompts = [[1, 2], [3], [4, 5, 6], [0, 0, 1]].map((tokens) => Int32Array.from(tokens));
+const own = tinyWeights(testedModel, 1);
+const newer = (seed: number, policyVersion: number): Weights => tinyWeights(testedModel, seed, policyVersion);
+
+let folder: string;
+let weightsFolder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "treadle-server-test-"));
+  weightsFolder = join(folder, "weights");
+  await writeTinyModel(join(folder, "tiny"), testedModel, own);
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+type Kind = "sglang" | "vllm";
+type Changes = Partial<Omit<z.input<typeof SglangConfig> | z.input<typeof VllmConfig>, "kind">>;
+type Started = { readonly engine: ServerEngine; readonly double: ServerDouble; readonly warnings: readonly string[] };
+
+const opened: Started[] = [];
+afterEach(async () => {
+  for (const { engine, double } of opened.splice(0)) {
+    await double.kill();
+    await engine.close();
+  }
+});
+
+const doubleOf = (kind: Kind, options: Partial<DoubleOptions> = {}) =>
+  new ({ sglang: SglangDouble, vllm: VllmDouble })[kind]({ model: join(folder, "tiny"), ...options });
+
+async function attach(kind: Kind, double: ServerDouble, changes: Changes = {}): Promise<Omit<Started, "double">> {
+  const warnings: string[] = [];
+  const config = { kind, url: double.url, model: join(folder, "tiny"), weightsFolder, ...changes };
+  const engine = await ServerEngine.create(model, config, { warn: (message) => void warnings.push(message) });
+  return { engine, warnings };
+}
+
+async function start(kind: Kind, options: Partial<DoubleOptions> = {}, changes: Changes = {}): Promise<Started> {
+  const double = await doubleOf(kind, options).start();
+  const started = { double, ...(await attach(kind, double, changes)) };
+  opened.push(started);
+  return started;
+}
+
+const contract = async (kind: Kind, changes: Changes): Promise<Tested> => {
+  const double = await doubleOf(kind).start();
+  const { engine } = await attach(kind, double, changes);
+  return {
+    engine,
+    score: async (tokens, temperature) => double.score([...tokens], temperature),
+    weights: [own, newer(2, 0)],
+    close: async () => {
+      await engine.close();
+      await double.kill();
+    },
+  };
+};
+describeGeneration("sglang", undefined, () => contract("sglang", {}));
+describeGeneration("vllm", undefined, () => contract("vllm", {}));
+describeGeneration("sglang on shared devices", undefined, () => contract("sglang", { sharedMemoryMiB: 100 }));
+describeGeneration("vllm on shared devices", undefined, () => contract("vllm", { sharedMemoryMiB: 100 }));
+describeGeneration("vllm, three at a time", undefined, () => contract("vllm", { maxRunning: 3 }));
+
+/** What weights say of the prompts, worked out without a server. */
+const expectedOf = async (kind: Kind, weights: Weights): Promise<readonly Completion[]> => {
+  const { engine } = await start(kind);
+  await engine.loadWeights(weights);
+  return engine.generate(prompts, sampling);
+};
+const tokensOf = (completions: readonly Completion[]) => completions.map(({ tokens }) => [...tokens]);
+const generatePath = { sglang: "/generate", vllm: "/inference/v1/generate" } as const;
+const loadPath = { sglang: "/update_weights_from_disk", vllm: "/collective_rpc" } as const;
+const kinds: readonly Kind[] = ["sglang", "vllm"];
+
+describe.each(kinds)("an engine of kind %s", (kind) => {
+  test("SV1 loads its model before anything is generated, and leaves nothing on the disk when it closes", async () => {
+    const { engine, double } = await start(kind);
+    expect(double.calls.indexOf(`POST ${loadPath[kind]}`)).toBeLessThan(
+      double.calls.indexOf(`POST ${generatePath[kind]}`),
+    );
+    await engine.loadWeights(newer(2, 1));
+    await engine.loadWeights(newer(3, 2));
+    const [own] = await readdir(weightsFolder);
+    expect(await readdir(join(weightsFolder, own!))).toEqual([expect.stringMatching(/^version-2-/)]);
+    await engine.close();
+    expect(await readdir(weightsFolder)).toEqual([]);
+  });
+
+  test("the server gets what was trained, in the type of the model's folder", async () => {
+    const path = join(folder, `${kind}-bf16`);
+    await writeTinyModel(path, { ...testedModel, dtype: "BF16" }, own);
+    const { engine, double } = await start(kind, { model: path }, { model: path });
+    const weights = newer(4, 1);
+    await engine.loadWeights(weights);
+    const exact = new TinyModel(weights.parameters);
+    const [rounded, whole] = [double.score([1, 2, 3]), exact.score([1, 2, 3], 1)];
+    expect([...rounded]).not.toEqual([...whole]);
+    for (let at = 1; at < 3; at++) expect(rounded[at]).toBeCloseTo(whole[at]!, 1);
+  });
+
+  test("SV4 prefixes are kept apart by version, also where the cache could not be dropped", async () => {
+    const { engine, double } = await start(kind);
+    await engine.generate(prompts, sampling);
+    await engine.loadWeights(newer(2, 1));
+    await engine.generate(prompts, sampling);
+    const salts = double.generations.map((body) => {
+      const { extra_key, cache_salt } = body as { extra_key?: string; cache_salt?: string };
+      return extra_key ?? cache_salt;
+    });
+    expect(new Set(salts).size).toBe(2);
+  });
+
+  test("SV6 weights that come while the server generates end what runs there; it begins again", async () => {
+    const expected = await expectedOf(kind, newer(2, 1));
+    const { engine, double } = await start(kind);
+    double.hold();
+    const running = engine.generate(prompts, sampling);
+    await double.running(prompts.length);
+    await engine.loadWeights(newer(2, 1));
+    double.letGo();
+    const completions = await running;
+    expect(tokensOf(completions)).toEqual(tokensOf(expected));
+    for (const { policyVersion } of completions) expect(policyVersion).toBe(1);
+  });
+
+  test("SV6 a call that is aborted, cancelled or failed leaves nothing running on the server", async () => {
+    const { engine, double } = await start(kind);
+    double.hold();
+    const aborted = engine.generate(prompts, sampling);
+    await double.running(prompts.length);
+    engine.abort();
+    expect((await aborted).map(({ finishReason }) => finishReason)).toEqual(prompts.map(() => "abort"));
+    expect(double.numRunning).toBe(0);
+    const controller = new AbortController();
+    const cancelled = engine.generate(prompts, sampling, { signal: controller.signal });
+    await double.running(prompts.length);
+    controller.abort();
+    await expect(cancelled).rejects.toMatchObject({ code: "call.cancelled" });
+    expect(double.numRunning).toBe(0);
+    const released = engine.generate(prompts, sampling);
+    const ended = expect(released).rejects.toMatchObject({ code: "engine.released" });
+    await double.running(prompts.length);
+    await engine.release();
+    await ended;
+    expect(double.numRunning).toBe(0);
+  });
+
+  test("never asks for more at once than it may", async () => {
+    const { engine, double } = await start(kind, {}, { maxRunning: 3 });
+    double.hold();
+    const running = Promise.all([engine.generate(prompts, sampling), engine.generate(prompts, sampling)]);
+    await double.running(3);
+    expect(double.numRunning).toBe(3);
+    double.letGo();
+    const [first, second] = await running;
+    expect(tokensOf(first)).toEqual(tokensOf(second));
+  });
+
+  test("SV5 a request whose connection is lost is made once more, with the same tokens", async () => {
+    const { engine, double } = await start(kind);
+    const expected = await engine.generate(prompts, sampling);
+    for (const fault of [{ type: "reset" }, { type: "reset", isDone: true }, { type: "half" }] as const) {
+      double.inject(generatePath[kind], fault);
+      expect(await engine.generate(prompts, sampling)).toEqual(expected);
+    }
+    double.inject(generatePath[kind], { type: "reset" }, 100);
+    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "service.failed" });
+  });
+
+  test.each([
+    [{ type: "status", status: 500, text: "CUDA error" } as const, { code: "service.failed", message: /CUDA error/ }],
+    [
+      { type: "answer", body: { choices: [], output_ids: "none" } } as const,
+      { code: "service.failed", message: /sources/ },
+    ],
+  ])(
+    "a completion that fails (%j) fails its call with what the server says, and the next runs",
+    async (fault, expected) => {
+      const { engine, double } = await start(kind);
+      double.inject(generatePath[kind], fault);
+      const { code, message } = expected;
+      await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({
+        code,
+        message: expect.stringMatching(message),
+      });
+      expect(double.numRunning).toBe(0);
+      await engine.generate(prompts, sampling);
+    },
+  );
+
+  test("a server that hangs, or is frozen, fails its calls at their deadline", async () => {
+    const { engine, double } = await start(kind, {}, { completionTimeoutMs: 2_000 });
+    double.inject(generatePath[kind], { type: "hang" });
+    const late = { code: "service.failed", message: expect.stringContaining("2000 ms") };
+    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject(late);
+    const frozen = await start(kind, {}, { callTimeoutMs: 4_000 });
+    frozen.double.hold();
+    const running = frozen.engine.generate(prompts, sampling);
+    const failed = expect(running).rejects.toMatchObject({ code: "service.failed" });
+    await frozen.double.running(prompts.length);
+    frozen.double.freeze();
+    await failed;
+  });
+
+  test("a server that dies fails its calls, and one that was restarted generates nothing before it has the weights (SV3)", async () => {
+    const { engine, double } = await start(kind);
+    await engine.loadWeights(newer(2, 1));
+    const expected = await engine.generate(prompts, sampling);
+    double.hold();
+    const running = engine.generate(prompts, sampling);
+    const failed = expect(running).rejects.toMatchObject({ code: "service.failed" });
+    await double.running(prompts.length);
+    await double.kill();
+    await failed;
+    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "service.failed" });
+    await double.start();
+    const poisoned = { code: "engine.poisoned", message: expect.stringContaining("restarted") };
+    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject(poisoned);
+    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "engine.poisoned" });
+    await engine.loadWeights(newer(2, 1));
+    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+  });
+
+  test("SV3 weights that another client has loaded while completions ran poison the engine", async () => {
+    const { engine, double } = await start(kind);
+    double.hold();
+    const running = engine.generate(prompts, sampling);
+    const failed = expect(running).rejects.toMatchObject({ code: "engine.poisoned" });
+    await double.running(prompts.length);
+    double.relabel("another's");
+    double.letGo();
+    await failed;
+  });
+
+  test.each([
+    ["is refused half-way", { type: "status", status: 500, text: "disk I/O error" } as const],
+    ["loses its connection", { type: "reset", isDone: true } as const],
+    ["has half an answer", { type: "half" } as const],
+    ["hangs", { type: "hang" } as const],
+  ])("SV2 a load that %s poisons the engine until a whole one", async (_, fault) => {
+    const { engine, double } = await start(kind, {}, { updateTimeoutMs: 2_000 });
+    double.inject(loadPath[kind], fault);
+    const poisoned = { code: "engine.poisoned", message: expect.stringContaining("version '1'") };
+    await expect(engine.loadWeights(newer(2, 1))).rejects.toMatchObject(poisoned);
+    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject(poisoned);
+    expect(engine.policyVersion).toBe(0);
+    await engine.loadWeights(newer(2, 1));
+    expect(tokensOf(await engine.generate(prompts, sampling))).toEqual(tokensOf(await expectedOf(kind, newer(2, 1))));
+  });
+
+  test("SV2 completions that wait for a load fail with it", async () => {
+    const { engine, double } = await start(kind);
+    double.hold();
+    const failed = expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "engine.poisoned" });
+    await double.running(prompts.length);
+    double.inject(loadPath[kind], { type: "status", status: 500 });
+    await expect(engine.loadWeights(newer(2, 1))).rejects.toMatchObject({ code: "engine.poisoned" });
+    await failed;
+    expect(double.numRunning).toBe(0);
+  });
+
+  test("SV1 a server that says it has loaded and has not is found out by its checksum", async () => {
+    const { engine, double } = await start(kind);
+    await engine.loadWeights(newer(2, 1));
+    double.ignoreLoads();
+    await expect(engine.loadWeights(newer(3, 2))).rejects.toMatchObject({
+      code: "engine.poisoned",
+      message: expect.stringContaining("checksum"),
+    });
+  });
+
+  test("of shared devices the server gives its memory back between uses, and has its weights again afterwards", async () => {
+    const { engine, double } = await start(kind, {}, { sharedMemoryMiB: 64 });
+    expect(engine.memory()).toMatchObject({ residentBytes: 0, loadedBytes: 64 * 2 ** 20 });
+    await engine.restore();
+    await engine.loadWeights(newer(2, 1));
+    const expected = await engine.generate(prompts, sampling);
+    expect(engine.memory().residentBytes).toBe(64 * 2 ** 20);
+    double.hold();
+    const ended = expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "engine.released" });
+    await double.running(prompts.length);
+    await engine.release();
+    await ended;
+    double.letGo();
+    expect(engine.memory().residentBytes).toBe(0);
+    await engine.restore();
+    expect(engine.policyVersion).toBe(1);
+    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+  });
+
+  test("an end that the model has by itself is none where nobody asked for it (SQ3)", async () => {
+    const path = join(folder, `${kind}-end`);
+    const stops = { ...sampling, stopTokens: [5] };
+    await writeTinyModel(path, { ...testedModel, endToken: 3 }, own);
+    const { engine } = await start(kind, { model: path }, { model: path });
+    const completions = await engine.generate(prompts, { ...stops, maxTokens: 6 });
+    expect(completions.some(({ tokens }) => tokens.indexOf(3) >= 0 && tokens.indexOf(3) < tokens.length - 1)).toBe(
+      true,
+    );
+    for (const { tokens, finishReason } of completions)
+      expect(finishReason).toBe(tokens.at(-1) === 5 ? "stop" : "length");
+  });
+
+  test("raw log-probabilities allow temperatures 1 and 0 alone, and a warning says what changes that", async () => {
+    const { engine, warnings } = await start(kind, { isRaw: true });
+    const flag = kind === "vllm" ? "--logprobs-mode processed_logprobs" : "SGLANG_RETURN_ORIGINAL_LOGPROB";
+    expect(warnings.join()).toContain(flag);
+    await engine.generate(prompts, sampling);
+    await engine.generate(prompts, { ...sampling, temperature: 0 });
+    await expect(engine.generate(prompts, { ...sampling, temperature: 0.7 })).rejects.toMatchObject({
+      code: "engine.invalid-request",
+      message: expect.stringContaining(flag),
+    });
+  });
+
+  test("a server without promised determinism is one to warn of", async () => {
+    const { warnings } = await start(kind, { isDeterministic: false });
+    expect(warnings.join()).toContain(kind === "vllm" ? "VLLM_BATCH_INVARIANT" : "--enable-deterministic-inference");
+  });
+});
