@@ -92,7 +92,7 @@ const loadPath = { sglang: "/update_weights_from_disk", vllm: "/collective_rpc" 
 const kinds: readonly Kind[] = ["sglang", "vllm"];
 
 describe.each(kinds)("an engine of kind %s", (kind) => {
-  test("SV1 loads its model before anything is generated, and leaves nothing on the disk when it closes", async () => {
+  test("AS1 loads its model before anything is generated, and leaves nothing on the disk when it closes", async () => {
     const { engine, double } = await start(kind);
     expect(double.calls.indexOf(`POST ${loadPath[kind]}`)).toBeLessThan(
       double.calls.indexOf(`POST ${generatePath[kind]}`),
@@ -117,7 +117,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     for (let at = 1; at < 3; at++) expect(rounded[at]).toBeCloseTo(whole[at]!, 1);
   });
 
-  test("SV4 prefixes are kept apart by version, also where the cache could not be dropped", async () => {
+  test("AS4 prefixes are kept apart by version, also where the cache could not be dropped", async () => {
     const { engine, double } = await start(kind);
     await engine.generate(prompts, sampling);
     await engine.loadWeights(newer(2, 1));
@@ -129,7 +129,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(new Set(salts).size).toBe(2);
   });
 
-  test("SV6 weights that come while the server generates end what runs there; it begins again", async () => {
+  test("AS6 weights that come while the server generates end what runs there; it begins again", async () => {
     const expected = await expectedOf(kind, newer(2, 1));
     const { engine, double } = await start(kind);
     double.hold();
@@ -142,7 +142,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     for (const { policyVersion } of completions) expect(policyVersion).toBe(1);
   });
 
-  test("SV6 a call that is aborted, cancelled or failed leaves nothing running on the server", async () => {
+  test("AS6 a call that is aborted, cancelled or failed leaves nothing running on the server", async () => {
     const { engine, double } = await start(kind);
     double.hold();
     const aborted = engine.generate(prompts, sampling);
@@ -175,7 +175,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(tokensOf(first)).toEqual(tokensOf(second));
   });
 
-  test("SV5 a request whose connection is lost is made once more, with the same tokens", async () => {
+  test("AS5 a request whose connection is lost is made once more, with the same tokens", async () => {
     const { engine, double } = await start(kind);
     const expected = await engine.generate(prompts, sampling);
     for (const fault of [{ type: "reset" }, { type: "reset", isDone: true }, { type: "half" }] as const) {
@@ -221,7 +221,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     await failed;
   });
 
-  test("a server that dies fails its calls, and one that was restarted generates nothing before it has the weights (SV3)", async () => {
+  test("a server that dies fails its calls, and one that was restarted generates nothing before it has the weights (AS3)", async () => {
     const { engine, double } = await start(kind);
     await engine.loadWeights(newer(2, 1));
     const expected = await engine.generate(prompts, sampling);
@@ -240,7 +240,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(await engine.generate(prompts, sampling)).toEqual(expected);
   });
 
-  test("SV3 weights that another client has loaded while completions ran poison the engine", async () => {
+  test("AS3 weights that another client has loaded while completions ran poison the engine", async () => {
     const { engine, double } = await start(kind);
     double.hold();
     const running = engine.generate(prompts, sampling);
@@ -256,7 +256,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     ["loses its connection", { type: "reset", isDone: true } as const],
     ["has half an answer", { type: "half" } as const],
     ["hangs", { type: "hang" } as const],
-  ])("SV2 a load that %s poisons the engine until a whole one", async (_, fault) => {
+  ])("AS2 a load that %s poisons the engine until a whole one", async (_, fault) => {
     const { engine, double } = await start(kind, {}, { updateTimeoutMs: 2_000 });
     double.inject(loadPath[kind], fault);
     const poisoned = { code: "engine.poisoned", message: expect.stringContaining("version '1'") };
@@ -267,7 +267,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(tokensOf(await engine.generate(prompts, sampling))).toEqual(tokensOf(await expectedOf(kind, newer(2, 1))));
   });
 
-  test("SV2 completions that wait for a load fail with it", async () => {
+  test("AS2 completions that wait for a load fail with it", async () => {
     const { engine, double } = await start(kind);
     double.hold();
     const failed = expect(engine.generate(prompts, sampling)).rejects.toMatchObject({ code: "engine.poisoned" });
@@ -278,7 +278,7 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(double.numRunning).toBe(0);
   });
 
-  test("SV1 a server that says it has loaded and has not is found out by its checksum", async () => {
+  test("AS1 a server that says it has loaded and has not is found out by its checksum", async () => {
     const { engine, double } = await start(kind);
     await engine.loadWeights(newer(2, 1));
     double.ignoreLoads();

@@ -44,15 +44,15 @@ type Loaded = {
  *
  * Owns the server's weights and requests: nobody else may use it meanwhile. Weights reach it as a folder, which Node writes
  * and the server reads.
- * SV1 the server is told to load before anything is generated, and every load is verified: by the label that only this
+ * AS1 the server is told to load before anything is generated, and every load is verified: by the label that only this
  *     engine gives, and by the server's checksum where it has one.
- * SV2 while a load is under way, and after one that failed, nothing is generated (`engine.poisoned`): only a whole load
+ * AS2 while a load is under way, and after one that failed, nothing is generated (`engine.poisoned`): only a whole load
  *     ends that. The server stays paused, so that it computes for nobody else either.
- * SV3 a completion counts only if the label was this engine's before and after it: a server that was restarted, or that
+ * AS3 a completion counts only if the label was this engine's before and after it: a server that was restarted, or that
  *     another client has updated, poisons the engine.
- * SV4 prefixes are kept apart by label, and dropped at every load.
- * SV5 a call that generates or ends is made once more where its connection was lost; any other is not.
- * SV6 what runs on the server is ended there before weights change, memory is released, or a call is given up.
+ * AS4 prefixes are kept apart by label, and dropped at every load.
+ * AS5 a call that generates or ends is made once more where its connection was lost; any other is not.
+ * AS6 what runs on the server is ended there before weights change, memory is released, or a call is given up.
  */
 export class ServerEngine extends OrderedEngine implements GenerationEngine {
   readonly kind: ServerConfig["kind"];
@@ -262,7 +262,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     await super.release();
   }
 
-  /** SV1, SV2. */
+  /** AS1, AS2. */
   async #load(folder: string, policyVersion: number, digest: string | undefined): Promise<void> {
     const last = this.#loaded;
     this.#isLoading = true;
@@ -319,7 +319,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     );
   }
 
-  /** SV3. */
+  /** AS3. */
   async #verify(): Promise<void> {
     const loaded = this.#loaded;
     if (!loaded || this.#isLoading) return;
@@ -438,7 +438,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       call.losses.set(index, losses);
       if (!(error instanceof ConnectionLost) || losses > maxLosses) return this.#fail(call, error);
       try {
-        // SV5: the same request has the same tokens, as long as the weights are the same.
+        // AS5: the same request has the same tokens, as long as the weights are the same.
         await this.#verify();
         call.deliver(index, call.sequences.lose(request));
       } catch (again) {
@@ -460,7 +460,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     call.wake();
   }
 
-  /** SV6: nothing of what runs counts, and nothing runs when it returns; completions begin again at their prompts. */
+  /** AS6: nothing of what runs counts, and nothing runs when it returns; completions begin again at their prompts. */
   async #drain(): Promise<void> {
     for (const { sequences } of this.#calls) sequences.restart();
     await this.#endAll([...this.#running]);
