@@ -16,7 +16,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { z } from "zod";
 import { judgeLogprobs } from "../src/server/probe.ts";
 import { readTensorInfos, readTensors, writeTensors } from "../src/server/safetensors.ts";
-import { testedModel } from "./support/generation-contract.ts";
+import { testedModel } from "./generation-contract.ts";
 
 const model = { ...testedModel, layers: 1, width: 8, heads: 1 };
 let folder: string;
