@@ -89,11 +89,11 @@ describe("predictions of a simulated step", () => {
     expect(initial[index]).toBe(said());
     const { atStepEnd, atSubmission } = forecast();
     const { tokens, meanLogProbability, ...tool } = turns[0]!;
-    expect(atSubmission(index, 0)).toBe(initial[index]);
+    expect(atSubmission(index, 0).tokens).toBe(initial[index]);
     predictor.turnEnded(`${index}`, { tokens, meanLogProbability });
     expect(atStepEnd(index, 1)).toBe(said());
     predictor.toolEnded(`${index}`, tool);
-    expect(atSubmission(index, 1)).toBe(said());
+    expect(atSubmission(index, 1).tokens).toBe(said());
   });
 
   test("that are noisy are off by one factor an episode, of the log-sd that was asked for", () => {

@@ -6,20 +6,17 @@ import { rolloutProblem } from "./rollout/solve.ts";
 export { type AllocateAnswer, AllocateProblem, allocateMethods, allocateRollout, solveAllocate } from "./allocate.ts";
 export { Interference, interferenceFactor } from "./interference.ts";
 export { descendingOrder } from "./lengths.ts";
+export { EpisodeOrder, type EpisodeOrderOptions, type LearnedStep } from "./live/episode-order.ts";
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
-export {
-  evaluatePredictor,
-  learnSteps,
-  type PredictorReport,
-  type PredictorRow,
-  type RecordedEpisode,
-} from "./predict/evaluate.ts";
+export { evaluatePredictor, learnSteps, type RecordedEpisode } from "./predict/evaluate.ts";
+export { type ModelName, modelNames } from "./predict/models.ts";
 export { type EpisodePrediction, EpisodePredictor, type EpisodeStart, PredictorState } from "./predict/predictor.ts";
+export type { PredictorReport, PredictorRow } from "./predict/scores.ts";
 export { normalFrom, seededRandom } from "./random.ts";
 export type { Forecast } from "./rollout/events.ts";
 export type { RolloutAnswer } from "./rollout/outcome.ts";
 export { type MigrationRule, migrationRules } from "./rollout/placement.ts";
-export { RolloutProblem } from "./rollout/problem.ts";
+export { RolloutProblem, Scheduler } from "./rollout/problem.ts";
 export { rolloutMethods, simulateRollout, solveRollout } from "./rollout/solve.ts";
 export { type DrawnWorkload, drawEpisodes, type WorkloadShape, workloadNames, workloadShapes } from "./workload.ts";
 

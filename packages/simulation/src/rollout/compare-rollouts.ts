@@ -225,7 +225,9 @@ function simulate(
         tokens,
         tool: toolSeconds,
         observe: observedTokens,
+        // Given, since a problem states them; a forecast answers instead.
         pred: initial[i]!,
+        predTool: 0,
       })),
     })),
     workers: degrees.map((degree) => ({ degree, tokenTime: tokenTime[degree]! })),

@@ -32,7 +32,10 @@ export function learnedForecasting(state: PredictorState, episodes: readonly Rec
     logSd,
     forecast: () => {
       const { predictor } = start();
-      const rest = (trajectory: number) => tokensOf(predictor.predict(`${trajectory}`).tokens.logMean);
+      const rest = (trajectory: number) => {
+        const { tokens, toolSeconds } = predictor.predict(`${trajectory}`);
+        return { tokens: tokensOf(tokens.logMean), toolSeconds: Math.expm1(toolSeconds.logMean) };
+      };
       const turnEnded = (trajectory: number, turn: number): void => {
         const { tokens, meanLogProbability } = episodes[trajectory]!.turns[turn]!;
         predictor.turnEnded(`${trajectory}`, { tokens, meanLogProbability });
@@ -40,10 +43,10 @@ export function learnedForecasting(state: PredictorState, episodes: readonly Rec
       return {
         atStepEnd: (trajectory, step) => {
           turnEnded(trajectory, step - 1);
-          return rest(trajectory);
+          return rest(trajectory).tokens;
         },
         atSubmission: (trajectory, step) => {
-          if (step === 0) return initial[trajectory]!;
+          if (step === 0) return rest(trajectory);
           const { toolSeconds, hasToolFailed, observedTokens } = episodes[trajectory]!.turns[step - 1]!;
           predictor.toolEnded(`${trajectory}`, { toolSeconds, hasToolFailed, observedTokens });
           return rest(trajectory);
@@ -64,11 +67,13 @@ export function noisyForecasting(episodes: readonly RecordedEpisode[], logSd: nu
   const normal = normalFrom(seededRandom(seed));
   const factors = episodes.map(() => Math.exp(logSd * normal()));
   const rests = episodes.map(({ turns }) => restsOf(turns.map(({ tokens }) => tokens)));
+  const toolRests = episodes.map(({ turns }) => restsOf(turns.map(({ toolSeconds = 0 }) => toolSeconds)));
   const rest = (trajectory: number, step: number) => rests[trajectory]![step]! * factors[trajectory]!;
   return fixedForecasting(
     episodes.map((_, trajectory) => rest(trajectory, 0)),
     rest,
     logSd,
+    (trajectory, step) => toolRests[trajectory]![step]! * factors[trajectory]!,
   );
 }
 
@@ -77,8 +82,13 @@ export function fixedForecasting(
   initial: readonly number[],
   rest: (trajectory: number, step: number) => number,
   logSd: number,
+  toolRest: (trajectory: number, step: number) => number = () => 0,
 ): Forecasting {
-  return { initial, forecast: () => ({ atStepEnd: rest, atSubmission: rest, finished: () => {} }), logSd };
+  const atSubmission = (trajectory: number, step: number) => ({
+    tokens: rest(trajectory, step),
+    toolSeconds: toolRest(trajectory, step),
+  });
+  return { initial, forecast: () => ({ atStepEnd: rest, atSubmission, finished: () => {} }), logSd };
 }
 
 /** Of each step, what is generated from it on. */

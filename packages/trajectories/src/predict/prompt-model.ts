@@ -31,7 +31,7 @@ export const emptyPromptModel: PromptModelState = {
 /** What a step counts for once another was learned. */
 const kept = 0.8;
 /** Prompts that are remembered; the one that was not seen for longest is forgotten. */
-const mostPrompts = 100_000;
+const mostPrompts = 20_000;
 
 /** Of log(1 + x). */
 export type LogNormal = { readonly logMean: number; readonly logSd: number };

@@ -27,8 +27,11 @@ export type RolloutObserver = {
 export type Forecast = {
   /** tokens still to come once a step has ended, while its tool works; `step` is the next one */
   readonly atStepEnd: (trajectory: number, step: number) => number;
-  /** the same when that step, or the first, is submitted */
-  readonly atSubmission: (trajectory: number, step: number) => number;
+  /** the same when that step, or the first, is submitted, and seconds of tools */
+  readonly atSubmission: (
+    trajectory: number,
+    step: number,
+  ) => { readonly tokens: number; readonly toolSeconds: number };
   readonly finished: (trajectory: number) => void;
 };
 
@@ -51,6 +54,8 @@ class EventEngine {
   readonly #keyOf: ReturnType<typeof queueKey>;
   readonly #admissions: readonly Admission[];
   readonly #workers: readonly VirtualWorker[];
+  /** of each worker with a full batch, since nothing waits at another */
+  readonly #fullTokenSeconds: readonly number[];
   /** when each worker's next requests end */
   readonly #nextEnds: LeastTree;
   /** when each trajectory's next step is submitted; `#coming` has those whose step is not submitted yet */
@@ -78,8 +83,14 @@ class EventEngine {
     const n = trajectories.length;
     this.#problem = problem;
     this.#observer = observer;
-    const stated = (trajectory: number, step: number) => trajectories[trajectory]!.steps[step]!.pred;
-    this.#forecast = forecast ?? { atStepEnd: stated, atSubmission: stated, finished: () => {} };
+    this.#forecast = forecast ?? {
+      atStepEnd: (trajectory, step) => trajectories[trajectory]!.steps[step]!.pred,
+      atSubmission: (trajectory, step) => {
+        const { pred, predTool } = trajectories[trajectory]!.steps[step]!;
+        return { tokens: pred, toolSeconds: predTool };
+      },
+      finished: () => {},
+    };
     this.#loads = new WorkerLoads(workers.length);
     this.#placement = placementPolicy(problem, this.#loads, migrationRule);
     this.#keyOf = queueKey(scheduler, priority);
@@ -88,6 +99,7 @@ class EventEngine {
     const factor = interferenceFactor(F);
     this.#admissions = workers.map(() => new Admission(requests, { maxBatch, isPreemptive: preempts(scheduler) }));
     this.#workers = workers.map(({ tokenTime }) => new VirtualWorker(tokenTime, factor, ends, places));
+    this.#fullTokenSeconds = workers.map(({ tokenTime }) => tokenTime * factor(maxBatch));
     this.#nextEnds = new LeastTree(workers.length, Number.POSITIVE_INFINITY);
     this.#submitAt = new Float64Array(n);
     this.#coming = new IndexedHeap(new Int32Array(n), (a, b) => {
@@ -201,8 +213,9 @@ class EventEngine {
       if (home !== nowhere) this.#cacheMisses++;
     }
     const generatedTokens = this.#generated[trajectory]!;
-    const predictedTokens = this.#forecast.atSubmission(trajectory, step);
-    const key = this.#keyOf({ trajectory, submittedAt: this.#now, predictedTokens, generatedTokens });
+    const { tokens: predictedTokens, toolSeconds } = this.#forecast.atSubmission(trajectory, step);
+    const predictedSeconds = predictedTokens * this.#fullTokenSeconds[worker]! + toolSeconds;
+    const key = this.#keyOf({ trajectory, submittedAt: this.#now, predictedTokens, predictedSeconds, generatedTokens });
     this.#admissions[worker]!.submit(trajectory, key);
     this.#queuedAt[trajectory] = this.#now;
     this.#loads.add(worker, 1);

@@ -78,7 +78,8 @@ export function runNaive(problem: RolloutProblem): Outcome {
   };
 
   const keyOf = (item: Item, now: number): number => {
-    const { pred } = item.steps[item.step]!;
+    const { pred, predTool } = item.steps[item.step]!;
+    if (scheduler === "time") return -(pred * (ranks[item.home!]!.tokenTime * factor(maxBatch)) + predTool);
     if (scheduler === "rr") return now;
     if (scheduler === "fcfs") return item.index;
     if (scheduler === "sjf") return pred;
@@ -139,7 +140,7 @@ export function runNaive(problem: RolloutProblem): Outcome {
       item.delay += now - item.since;
     };
     while (activeOf(j).length < maxBatch && queueOf(j).length > 0) start(queueOf(j)[0]!);
-    while (scheduler === "pps" && queueOf(j).length > 0) {
+    while ((scheduler === "pps" || scheduler === "time") && queueOf(j).length > 0) {
       const head = queueOf(j)[0]!;
       const victim = activeOf(j).sort((a, b) => b.key - a.key || b.index - a.index)[0]!;
       if (head.key >= victim.key) return;

@@ -12,6 +12,8 @@ const Step = z.strictObject({
   observe: atLeastZero.default(0),
   /** tokens still to come when this step is submitted, its own included, as they are predicted then */
   pred: atLeastZero,
+  /** seconds of tools still to come then, as they are predicted */
+  predTool: atLeastZero.default(0),
 });
 
 const RolloutTrajectory = z.strictObject({
@@ -22,7 +24,7 @@ const RolloutTrajectory = z.strictObject({
   steps: z.array(Step).min(1, "expected at least one step"),
 });
 
-export const Scheduler = z.enum(["rr", "fcfs", "sjf", "las", "pps"]);
+export const Scheduler = z.enum(["rr", "fcfs", "sjf", "las", "pps", "time"]);
 export type Scheduler = z.infer<typeof Scheduler>;
 
 /** Of two numbers that grow and shrink together: what is left, or what it will have been in the end. */

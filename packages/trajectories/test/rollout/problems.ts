@@ -15,6 +15,7 @@ const step = fc.record({
   tool: amount([0, 0, 1], 5),
   observe: amount([0, 3], 9),
   pred: amount([0, 2, 8], 60),
+  predTool: amount([0, 0, 1], 9),
 });
 
 const trajectory = fc.record({
@@ -56,7 +57,7 @@ export const rolloutOf = (most: number): fc.Arbitrary<Rollout> =>
     workers: fc.array(fc.record({ tokenTime: amount([0.5, 1], 3) }), { minLength: 1, maxLength: 4 }),
     F: factor,
     maxBatch: fc.constantFrom(1, 2, 3, 20),
-    scheduler: fc.constantFrom("rr" as const, "fcfs" as const, "sjf" as const, "las" as const, "pps" as const),
+    scheduler: fc.constantFrom(...(["rr", "fcfs", "sjf", "las", "pps", "time"] as const)),
     priority: fc.constantFrom("remaining" as const, "total" as const),
     placement,
     prefillRatio: fc.constantFrom(0, 0.1),

@@ -1,0 +1,180 @@
+/**
+ * Which episodes of a rank go first while they run: the predictor's word, by the order that a simulated rollout has. A pure
+ * state machine: others tell it what episodes do, and ask for a priority whenever one begins to wait.
+ *
+ * - EO1 a priority is the negated `queueKey` of the same step in a simulated rollout: of both there is one definition
+ * - EO2 a prediction is judged by how its episode ended, before anything is learned from it (PG1)
+ * - EO3 a prediction that is not finite orders nothing: it is refused, with the episode's name
+ * - EO4 an episode that was cut, or is told of no more, teaches what it had and is forgotten with its step
+ */
+import { TreadleError } from "@treadle/contracts";
+import type { z } from "zod";
+import type { ModelName } from "../predict/models.ts";
+import {
+  type EpisodePrediction,
+  EpisodePredictor,
+  type EpisodeStart,
+  type PredictorState,
+} from "../predict/predictor.ts";
+import { type Quantity, quantities, type ToolOutcome, type Turn } from "../predict/progress.ts";
+import { PredictionScores, type PredictorReport, type PredictorRow } from "../predict/scores.ts";
+import type { Scheduler } from "../rollout/problem.ts";
+import { predicts, preempts, queueKey } from "../rollout/queue-order.ts";
+
+export type EpisodeOrderOptions = {
+  readonly scheduler: Scheduler;
+  /** whose word counts; with `learned` that of prompt history, where learning was no better (PG2) */
+  readonly predictor: ModelName;
+  /** what was kept of an earlier run; throws `problem.invalid` for what is none */
+  readonly state?: unknown;
+};
+
+/** What became of the predictions of a step. */
+export type LearnedStep = PredictorReport & {
+  /** of tokens, of all turns together: one row a model */
+  readonly overall: readonly PredictorRow[];
+};
+
+type Said = {
+  readonly turns: number;
+  readonly prediction: EpisodePrediction;
+  readonly spent: Record<Quantity, number>;
+};
+
+type Episode = {
+  readonly name: string;
+  turns: number;
+  readonly spent: Record<Quantity, number>;
+  /** one a turn that was asked about */
+  readonly said: Said[];
+};
+
+export class EpisodeOrder {
+  readonly #scheduler: Scheduler;
+  readonly #keyOf: ReturnType<typeof queueKey>;
+  readonly #from: ModelName;
+  readonly #predictor: EpisodePredictor;
+  readonly #episodes = new Map<number, Episode>();
+  #scores = new PredictionScores();
+  #numBegun = 0;
+  #numAsked = 0;
+  #tokenSeconds: number | undefined;
+
+  constructor({ scheduler, predictor, state }: EpisodeOrderOptions) {
+    this.#scheduler = scheduler;
+    this.#keyOf = queueKey(scheduler, "remaining");
+    this.#from = predictor;
+    this.#predictor = new EpisodePredictor(state);
+  }
+
+  get state(): PredictorState {
+    return this.#predictor.state;
+  }
+
+  /** Whether an episode that waits may take the place of one that runs. */
+  get displaces(): boolean {
+    return preempts(this.#scheduler);
+  }
+
+  /** What a token takes while every place is taken, as was measured; until then `time` counts tokens alone. */
+  set tokenSeconds(seconds: number) {
+    if (Number.isFinite(seconds) && seconds > 0) this.#tokenSeconds = seconds;
+  }
+
+  /** Returns what the episode is called from here on: ascending, so that `fcfs` is the order of beginning. */
+  begin(start: EpisodeStart): number {
+    const id = this.#numBegun++;
+    const name = `${id} of ${start.group}`;
+    this.#episodes.set(id, { name, turns: 0, spent: { tokens: 0, toolSeconds: 0 }, said: [] });
+    this.#predictor.begin(`${id}`, start);
+    return id;
+  }
+
+  /** EO1: the highest goes first. To be asked whenever the episode begins to wait. */
+  priority(id: number): number {
+    const episode = this.#running(id);
+    const predicted = predicts(this.#scheduler) ? this.#predict(id, episode) : { tokens: 0, toolSeconds: 0 };
+    const key = this.#keyOf({
+      trajectory: id,
+      submittedAt: this.#numAsked++,
+      predictedTokens: predicted.tokens,
+      predictedSeconds:
+        this.#tokenSeconds === undefined
+          ? predicted.tokens
+          : predicted.tokens * this.#tokenSeconds + predicted.toolSeconds,
+      generatedTokens: episode.spent.tokens,
+    });
+    return -key;
+  }
+
+  turnEnded(id: number, turn: z.input<typeof Turn>): void {
+    const episode = this.#running(id);
+    this.#predictor.turnEnded(`${id}`, turn);
+    episode.turns++;
+    episode.spent.tokens += turn.tokens;
+    episode.spent.toolSeconds += turn.toolSeconds ?? 0;
+  }
+
+  /** The tool that the last turn called is over. */
+  toolEnded(id: number, outcome: z.input<typeof ToolOutcome>): void {
+    const episode = this.#running(id);
+    this.#predictor.toolEnded(`${id}`, outcome);
+    episode.spent.toolSeconds += outcome.toolSeconds ?? 0;
+  }
+
+  /** EO2 */
+  ended(id: number): void {
+    const { said, spent } = this.#running(id);
+    for (const { turns, prediction, spent: before } of said) {
+      const rest = {
+        tokens: spent.tokens - before.tokens,
+        toolSeconds: Math.max(0, spent.toolSeconds - before.toolSeconds),
+      };
+      this.#scores.add(turns, prediction, before, rest);
+    }
+    this.#predictor.ended(`${id}`);
+    this.#episodes.delete(id);
+  }
+
+  /** The episode goes on no more, though it had not ended. */
+  cut(id: number): void {
+    this.#running(id);
+    this.#predictor.cut(`${id}`);
+    this.#episodes.delete(id);
+  }
+
+  /** EO4. Once a step, when its episodes have ended. */
+  learn(): LearnedStep {
+    for (const id of [...this.#episodes.keys()]) this.cut(id);
+    const scores = this.#scores;
+    this.#scores = new PredictionScores();
+    this.#predictor.learn();
+    return { ...scores.report(), overall: scores.overall("tokens") };
+  }
+
+  #predict(id: number, episode: Episode): Record<Quantity, number> {
+    const prediction = this.#predictor.predict(`${id}`);
+    const { turns, spent, said } = episode;
+    // The last answer before a turn is the one that is judged.
+    if (said.at(-1)?.turns === turns) said.pop();
+    said.push({ turns, prediction, spent: { ...spent } });
+    const predicted = { tokens: 0, toolSeconds: 0 };
+    for (const quantity of quantities) {
+      const { models, ...served } = prediction[quantity];
+      const { logMean, logSd } = this.#from === "learned" ? served : models[this.#from];
+      predicted[quantity] = Math.expm1(logMean);
+      if (Number.isFinite(predicted[quantity]) && Number.isFinite(logSd)) continue;
+      throw new TreadleError(
+        "problem.invalid",
+        `'${this.#from}' predicts '${predicted[quantity]}' ${quantity} with log-sd '${logSd}' for episode '${episode.name}', where finite numbers were expected; remove the predictor's kept state, or choose another predictor`,
+      );
+    }
+    return predicted;
+  }
+
+  #running(id: number): Episode {
+    const episode = this.#episodes.get(id);
+    if (episode) return episode;
+    throw new TreadleError("problem.invalid", `episode '${id}' is not under way; it has not begun, or is over`);
+  }
+}

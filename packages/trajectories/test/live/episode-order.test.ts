@@ -1,0 +1,191 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import {
+  drawEpisodes,
+  EpisodeOrder,
+  type EpisodeOrderOptions,
+  EpisodePredictor,
+  type PredictorState,
+  type RecordedEpisode,
+  workloadShapes,
+} from "../../src/index.ts";
+import { queueKey } from "../../src/rollout/queue-order.ts";
+
+const seed = Number(process.env.TREADLE_SEED);
+
+const order = (options: Partial<EpisodeOrderOptions> = {}) =>
+  new EpisodeOrder({ scheduler: "pps", predictor: "learned", ...options });
+
+const steps = (count: number) =>
+  drawEpisodes(workloadShapes.coding, { steps: count, promptsPerStep: 12, samples: 8, prompts: 24, seed });
+
+/** One step, turn by turn of all its episodes, as a rank tells of it. */
+function play(live: EpisodeOrder, step: number, episodes: readonly RecordedEpisode[]) {
+  const ids = episodes.map(({ prompt, contextTokens }) =>
+    live.begin({ prompt, contextTokens, group: `${step}/${prompt}` }),
+  );
+  for (const id of ids) live.priority(id);
+  const longest = Math.max(...episodes.map(({ turns }) => turns.length));
+  for (let turn = 0; turn < longest; turn++) {
+    for (const [index, { turns }] of episodes.entries()) {
+      const id = ids[index]!;
+      if (turn >= turns.length) continue;
+      const { toolSeconds = 0, hasToolFailed = false, observedTokens = 0, ...own } = turns[turn]!;
+      live.turnEnded(id, own);
+      if (turn === turns.length - 1) {
+        live.ended(id);
+        continue;
+      }
+      live.toolEnded(id, { toolSeconds, hasToolFailed, observedTokens });
+      live.priority(id);
+    }
+  }
+  return live.learn();
+}
+
+/** A predictor that has learned, and knows prompts apart. */
+function taught(): PredictorState {
+  const live = order();
+  for (const [step, episodes] of steps(4).entries()) play(live, step, episodes);
+  return live.state;
+}
+
+describe("EO1: a priority is the negated key that a simulated rollout orders by,", () => {
+  const state = taught();
+  const asked = fc.array(
+    fc.record({ prompt: fc.nat(30), tokens: fc.array(fc.integer({ min: 1, max: 900 }), { maxLength: 3 }) }),
+    {
+      minLength: 1,
+      maxLength: 12,
+    },
+  );
+  test.each(["fcfs", "rr", "sjf", "las", "pps", "time"] as const)("with '%s'", (scheduler) => {
+    fc.assert(
+      fc.property(asked, (episodes) => {
+        const live = order({ scheduler, state });
+        live.tokenSeconds = 0.02;
+        const predictor = new EpisodePredictor(state);
+        const keyOf = queueKey(scheduler, "remaining");
+        for (const [index, { prompt, tokens }] of episodes.entries()) {
+          const start = { prompt: `${prompt}`, group: `${prompt}`, contextTokens: 100 };
+          const id = live.begin(start);
+          predictor.begin(`${index}`, start);
+          for (const each of tokens) {
+            live.turnEnded(id, { tokens: each, toolSeconds: 1 });
+            predictor.turnEnded(`${index}`, { tokens: each, toolSeconds: 1 });
+          }
+          const said = predictor.predict(`${index}`);
+          const predictedTokens = Math.expm1(said.tokens.logMean);
+          const key = keyOf({
+            trajectory: index,
+            submittedAt: index,
+            predictedTokens,
+            predictedSeconds: predictedTokens * 0.02 + Math.expm1(said.toolSeconds.logMean),
+            generatedTokens: tokens.reduce((sum, each) => sum + each, 0),
+          });
+          expect(live.priority(id)).toBe(-key);
+        }
+      }),
+    );
+  });
+});
+
+test("what is not known yet is equal, so that episodes keep their order until something was learned", () => {
+  const live = order();
+  const ids = ["a", "b", "c"].map((prompt) => live.begin({ prompt, group: prompt, contextTokens: 9 }));
+  expect(new Set(ids.map((id) => live.priority(id))).size).toBe(1);
+});
+
+test("a long prompt goes first once steps were learned, and later turns are asked about anew", () => {
+  const live = order();
+  for (let step = 0; step < 4; step++) {
+    for (const [prompt, tokens] of [
+      ["short", 10],
+      ["long", 1000],
+    ] as const) {
+      for (let sample = 0; sample < 8; sample++) {
+        const id = live.begin({ prompt, group: `${step}/${prompt}`, contextTokens: 9 });
+        live.priority(id);
+        live.turnEnded(id, { tokens });
+        live.ended(id);
+      }
+    }
+    live.learn();
+  }
+  const [short, long] = ["short", "long"].map((prompt) => live.begin({ prompt, group: prompt, contextTokens: 9 }));
+  const before = live.priority(long!);
+  expect(before).toBeGreaterThan(10 * live.priority(short!));
+  live.turnEnded(long!, { tokens: 900 });
+  expect(live.priority(long!)).toBeLessThan(before);
+});
+
+test("'time' counts tools beside tokens, as soon as a token's seconds were measured", () => {
+  const live = order({ scheduler: "time" });
+  const learnStep = () => {
+    for (const [prompt, toolSeconds] of [
+      ["fast", 0.1],
+      ["slow", 100],
+    ] as const) {
+      for (let sample = 0; sample < 8; sample++) {
+        const id = live.begin({ prompt, group: `${prompt}`, contextTokens: 9 });
+        live.priority(id);
+        live.turnEnded(id, { tokens: 50, toolSeconds });
+        live.turnEnded(id, { tokens: 50 });
+        live.ended(id);
+      }
+    }
+    live.learn();
+  };
+  for (let step = 0; step < 3; step++) learnStep();
+  const [fast, slow] = ["fast", "slow"].map((prompt) => live.begin({ prompt, group: prompt, contextTokens: 9 }));
+  expect(live.priority(slow!)).toBeCloseTo(live.priority(fast!), 0);
+  live.tokenSeconds = 0.01;
+  expect(live.priority(slow!)).toBeGreaterThan(5 * live.priority(fast!));
+});
+
+test("EO2: each prediction is judged by its own episode's outcome, the oracle without error", () => {
+  const live = order();
+  let last = play(live, 0, []);
+  expect(last.rows).toEqual([]);
+  const all = steps(5);
+  for (const [step, episodes] of all.entries()) last = play(live, step, episodes);
+  const numAsked = all.at(-1)!.reduce((sum, { turns }) => sum + turns.length, 0);
+  for (const { count } of last.overall) expect(count).toBe(numAsked);
+  expect(last.overall.map(({ model }) => model).sort()).toEqual(
+    ["constant", "learned", "oracle", "prompt-history", "served", "tokens-so-far"].sort(),
+  );
+  const logSdOf = (model: string) => last.overall.find((row) => row.model === model)!.logSd;
+  expect(logSdOf("oracle")).toBeCloseTo(0, 9);
+  expect(logSdOf("served")).toBeLessThan(logSdOf("constant"));
+  expect(play(live, 9, []).overall).toEqual([]);
+});
+
+test("EO3: a prediction that is not finite is refused, with the episode's name", () => {
+  const state = taught();
+  const broken = structuredClone(state);
+  broken.tokens.models.prompts.mean = 1e300;
+  const live = order({ state: broken });
+  const id = live.begin({ prompt: "new", group: "g", contextTokens: 9 });
+  expect(() => live.priority(id)).toThrow(/predicts 'Infinity' tokens .* for episode '0 of g'/);
+  // What was not asked for its predictions needs none.
+  const blind = order({ scheduler: "fcfs", state: broken });
+  expect(blind.priority(blind.begin({ prompt: "new", group: "g", contextTokens: 9 }))).toBe(-0);
+});
+
+test("EO4: an episode that was cut or given up is forgotten with its step, and nothing is said of it", () => {
+  const live = order();
+  const start = { prompt: "a", group: "a", contextTokens: 9 };
+  const [cut, left] = [live.begin(start), live.begin(start)];
+  live.priority(cut);
+  live.priority(left);
+  live.cut(cut);
+  expect(() => live.priority(cut)).toThrow(/'0' is not under way/);
+  expect(live.learn().rows).toEqual([]);
+  expect(() => live.ended(left)).toThrow(/'1' is not under way/);
+});
+
+test("a state of another version or shape is refused", () => {
+  expect(() => order({ state: { version: 2 } })).toThrow(/version/);
+  const live = order({ state: taught() });
+  expect(order({ state: JSON.parse(JSON.stringify(live.state)) }).state).toEqual(live.state);
+});
