@@ -20,3 +20,17 @@ test("C6: outputs pass on at the commit of their item, in any order, while other
   expect(await driver.drive(goes.sink, doubled.source, [2, 3, 1]).first()).toEqual([4, 6, 2]);
   expect(await streamed).toBe(3);
 });
+
+test("C6: of a batch, too, outputs pass on at the commit of their item; batches are as large as planned", async () => {
+  world = await startCluster({ cluster: { devices: 1 }, flow: { granularity: { items: 3 } } });
+  const { cluster } = world;
+  const one = (name: string) => cluster.launch(StreamingWorker, {}, { name, ranks: { fixed: 1 } });
+  const [streaming, driver] = [await one("streaming"), await one("driver")];
+  const items = cluster.channel("items", Numbers);
+  const goes = cluster.channel("goes", Numbers);
+  const doubled = cluster.channel("doubled", Numbers);
+  await items.put(1, 2, 3, 4, 5);
+  const streamed = streaming.doubleBatches(items.source, goes.source, doubled.sink).first();
+  expect(await driver.drive(goes.sink, doubled.source, [2, 3, 1, 5, 4]).first()).toEqual([4, 6, 2, 10, 8]);
+  expect(await streamed).toEqual([3, 2]);
+});

@@ -24,6 +24,7 @@ import {
   EvaluationConfig,
   ImitationConfig,
   InferenceWorker,
+  RolloutOrderConfig,
   RolloutWorker,
 } from "treadle/workers";
 import { z } from "zod";
@@ -37,6 +38,7 @@ const Config = z
     groupSize: z.int().positive(),
     temperature: z.number().min(minTemperature),
     reward: z.looseObject({ name: z.string() }),
+    rollout: RolloutOrderConfig.prefault({}),
     algorithm: AlgorithmConfig,
     /** of the first step; falls evenly to `finalLearningRate` at the last */
     learningRate: z.number().positive(),
@@ -76,6 +78,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       maxTokens: task.maxAnswerTokens,
       temperature: config.temperature,
       reward: config.reward,
+      ...config.rollout,
     },
     { ranks },
   );

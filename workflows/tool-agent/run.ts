@@ -27,6 +27,7 @@ import {
   ImitationConfig,
   RewardModelConfig,
   RewardModelWorker,
+  RolloutOrderConfig,
   ToolConfig,
   ToolWorker,
 } from "treadle/workers";
@@ -46,6 +47,7 @@ const Config = z
     call: CallSyntax,
     tool: ToolConfig,
     reward: z.looseObject({ name: z.string() }),
+    rollout: RolloutOrderConfig.prefault({}),
     /** reward models as services, whose scores are added to the reward */
     judge: RewardModelConfig.optional(),
     algorithm: AlgorithmConfig.refine((given) => {
@@ -88,6 +90,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       temperature: config.temperature,
       reward: config.reward,
       call,
+      ...config.rollout,
     },
     { name: "rollout", ranks },
   );

@@ -85,6 +85,7 @@ export {
   KeepRequest,
   KeptCopy,
   KeptItem,
+  KeptPredictor,
   LockReply,
   LockRequest,
   MessageEnvelope,
@@ -104,6 +105,7 @@ export {
   UnlockRequest,
   WorkerBoot,
   WriteArtifactRequest,
+  WritePredictorRequest,
   workerVariables,
 } from "./messages.ts";
 export { ComponentName, RunName } from "./names.ts";

@@ -142,6 +142,10 @@ export const ReadStateRequest = z.object({
 export const ReadStateReply = bytes;
 /** A file that a worker leaves for people to look at; names and sizes are checked by the runner. */
 export const WriteArtifactRequest = z.object({ name: z.string(), data: bytes });
+/** What a rank has learned to predict, for later runs: text that the worker reads, and the runner keeps. */
+export const WritePredictorRequest = z.object({ text: z.string() });
+export const KeptPredictor = z.object({ path: z.string(), text: z.string() });
+export type KeptPredictor = z.infer<typeof KeptPredictor>;
 /** A worker's process listens, and takes messages; calls wait until it is ready. */
 export const ReachableMessage = z.object({
   addresses: z.array(z.string()),

@@ -33,6 +33,7 @@ import {
   isPlainReply,
   KeepReply,
   KeepRequest,
+  KeptPredictor,
   LendMessage,
   LockReply,
   LockRequest,
@@ -55,6 +56,7 @@ import {
   TakeRequest,
   UnlockRequest,
   WriteArtifactRequest,
+  WritePredictorRequest,
   WriteStateRequest,
 } from "./messages.ts";
 import { SpanBatch } from "./span-record.ts";
@@ -256,6 +258,20 @@ export const runProtocol = {
     to: "runner",
     means: "a file for people to look at",
     request: WriteArtifactRequest,
+    reply: done,
+  },
+  "predictor.read": {
+    from: ["worker"],
+    to: "runner",
+    means: "what this rank, or the first one, learned to predict in earlier runs",
+    request: empty,
+    reply: KeptPredictor.nullable(),
+  },
+  "predictor.write": {
+    from: ["worker"],
+    to: "runner",
+    means: "what this rank has learned to predict, for later runs",
+    request: WritePredictorRequest,
     reply: done,
   },
   telemetry: {

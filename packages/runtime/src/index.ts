@@ -18,7 +18,14 @@ export { CallHandle, type Reduction } from "./author/group/handle.ts";
 export type { Messenger } from "./author/messenger.ts";
 export type { Rendezvous, RendezvousOptions } from "./author/rendezvous.ts";
 export type { StateData, StatePart, StateReader, StateWriter } from "./author/state/state.ts";
-export { type Artifacts, type ConfigOf, Worker, type WorkerClass, type WorkerContext } from "./author/worker.ts";
+export {
+  type Artifacts,
+  type ConfigOf,
+  type Predictors,
+  Worker,
+  type WorkerClass,
+  type WorkerContext,
+} from "./author/worker.ts";
 export {
   type Dataset,
   type Metrics,

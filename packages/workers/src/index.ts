@@ -6,6 +6,7 @@ export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.t
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export { accuracyOf, EvaluationConfig, type EvaluationCount, RolloutConfig } from "./rollout/generation-worker.ts";
+export { type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { builtInEnvironments } from "./simulator/built-in.ts";
 export type {

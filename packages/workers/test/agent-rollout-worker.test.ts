@@ -1,12 +1,13 @@
 import type { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { TransformerEngine } from "@treadle/engines";
 import { checkEpisode, createCharacterTokenizer } from "@treadle/learning";
-import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
+import type { WorkerGroup } from "@treadle/runtime";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
 import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
 import { contextOf } from "./support/context.ts";
+import { streamOf } from "./support/stream.ts";
 
 // So few characters that a policy that knows nothing calls its tool often.
 const alphabet = "12+<>|!";
@@ -52,13 +53,7 @@ const group = {
 const prompt = (text: string, answer: string): Prompt => ({ id: text, tokens: tokenizer.encode(text), answer });
 
 async function generate(prompts: Prompt[]): Promise<{ episodes: EpisodeGroup["episodes"]; metrics: object }> {
-  const groups: EpisodeGroup[] = [];
-  const source = {
-    async *batches() {
-      for (const one of prompts) yield [one];
-    },
-  } as unknown as Source<Prompt>;
-  const sink = { put: async (...items: EpisodeGroup[]) => void groups.push(...items) } as unknown as Sink<EpisodeGroup>;
+  const { source, sink, groups } = streamOf(prompts.map((one) => [one]));
   const metrics = await rollout.generate(source, sink, group);
   return { episodes: groups.flatMap(({ episodes }) => episodes), metrics };
 }
@@ -104,6 +99,28 @@ test("W1: an episode holds what the tool answered after each call, masked, and e
   expect(metrics).toMatchObject({ toolCalls: numCalls / 128 });
   await scorer.close();
 }, 240_000);
+
+test.each(["pps", "time", "las"] as const)(
+  "ordered by '%s', with far fewer places than episodes, they are the episodes that 'fcfs' makes",
+  async (scheduler) => {
+    const given = { ...config, groupSize: 16, model: { ...config.model, slots: 4 } };
+    const asked = [prompt("1+2", "3"), prompt("2+2", "4"), prompt("1", "")];
+    const play = async (order: typeof scheduler | "fcfs") => {
+      const worker = new AgentRolloutWorker(contextOf({ ...given, scheduler: order }, "rollout"));
+      await worker.setup();
+      const groups: EpisodeGroup[][] = [];
+      // The second time it has learned, and so orders by something.
+      for (let step = 0; step < 2; step++) {
+        const stream = streamOf([asked]);
+        await worker.generate(stream.source, stream.sink, group);
+        groups.push(stream.groups.sort((a, b) => (a.promptId < b.promptId ? -1 : 1)));
+      }
+      return groups;
+    };
+    expect(await play(scheduler)).toEqual(await play("fcfs"));
+  },
+  240_000,
+);
 
 test("the reward judges what follows the last answer, and an episode without a stop gets none", async () => {
   const { episodes } = await generate([prompt("1+1", "2"), prompt("2", "")]);

@@ -58,6 +58,7 @@ function noting(groups: Source<EpisodeGroup>, ids: string[]): Source<EpisodeGrou
     name: groups.name,
     take: async (options) => note(await groups.take(options)),
     items: (options) => groups.items(options),
+    itemBatches: (options) => groups.itemBatches(options),
     async *batches(options?: BatchOptions) {
       for await (const batch of groups.batches(options)) yield note(batch) as EpisodeGroup[];
     },

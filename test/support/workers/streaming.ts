@@ -38,6 +38,29 @@ export class StreamingWorker extends Worker<Record<string, never>> {
     await Promise.all(running);
   }
 
+  /** Commits each item of a batch with its double, the last one first and each a moment after the one before. */
+  async spreadBatches(source: Source<number>, doubled: Sink<number>, moment: { readonly ms: number }): Promise<void> {
+    for await (const batch of source.itemBatches()) {
+      for (const item of [...batch].reverse()) {
+        await new Promise((resolve) => setTimeout(resolve, moment.ms * ((item.value % 7) / 7)));
+        await item.commit(doubled, 2 * item.value);
+      }
+    }
+  }
+
+  /** Commits each item of a batch with its double when its go comes; says how large batches were. */
+  async doubleBatches(source: Source<number>, goes: Source<number>, doubled: Sink<number>): Promise<number[]> {
+    const sizes: number[] = [];
+    for await (const batch of source.itemBatches()) {
+      sizes.push(batch.length);
+      for (let left = batch.length; left > 0; left--) {
+        const [go] = (await goes.take({ items: 1 })) ?? [];
+        await batch.find(({ value }) => value === go)?.commit(doubled, 2 * (go as number));
+      }
+    }
+    return sizes;
+  }
+
   /** Gives one go after the other, each when the output of the one before has been seen; it is visible at the next take. */
   async drive(goes: Sink<number>, doubled: Source<number>, order: readonly number[]): Promise<number[]> {
     const seen: number[] = [];

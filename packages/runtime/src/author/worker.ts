@@ -1,3 +1,4 @@
+import type { KeptPredictor } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messenger.ts";
@@ -11,6 +12,14 @@ export type Artifacts = {
    * for other names, more than 8 MiB, or more than 256 MiB in a run.
    */
   write(name: string, data: string | Uint8Array): Promise<void>;
+};
+
+/** What a rank has learned to predict of its workflow, kept from run to run in `.treadle/predictors/` of the runner's project. */
+export type Predictors = {
+  /** what this rank kept last, or where it has kept nothing, the first rank; undefined where there is none either */
+  read(): Promise<KeptPredictor | undefined>;
+  /** Replaces what was kept, whole or not at all. Throws `artifact.refused` for more than 8 MiB. */
+  write(text: string): Promise<void>;
 };
 
 /** Everything a worker is told about itself; built by its host, passed to the constructor. */
@@ -29,6 +38,7 @@ export type WorkerContext<C> = {
   /** spans of the worker's own, beside those of its calls and timers */
   readonly tracer: Tracer;
   readonly artifacts: Artifacts;
+  readonly predictors: Predictors;
   /** the step that the call under way belongs to */
   readonly step?: () => number | undefined;
 };
@@ -101,6 +111,8 @@ export abstract class Worker<C = unknown> {
   readonly tracer: Tracer;
   /** `await this.artifacts.write("episodes/1.json", text)`: files in the run's folder that the run itself does not need. */
   readonly artifacts: Artifacts;
+  /** `await this.predictors.write(text)`: what it has learned, for later runs; no run depends on it. */
+  readonly predictors: Predictors;
   readonly #context: WorkerContext<C>;
 
   constructor(context: WorkerContext<C>) {
@@ -114,6 +126,7 @@ export abstract class Worker<C = unknown> {
     this.messages = context.messages;
     this.tracer = context.tracer;
     this.artifacts = context.artifacts;
+    this.predictors = context.predictors;
   }
 
   /** How many ranks the group has. */

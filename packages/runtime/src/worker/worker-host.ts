@@ -178,6 +178,10 @@ class WorkerHost {
       timer: (name) => this.#timer(name),
       tracer: this.#tracer,
       artifacts: { write: (name, data) => this.#writeArtifact(name, data) },
+      predictors: {
+        read: async () => (await this.#runner.request("predictor.read", {})) ?? undefined,
+        write: async (text) => void (await this.#runner.request("predictor.write", { text })),
+      },
       step: () => currentCall()?.step,
     };
     this.#serveRunner();

@@ -5,6 +5,7 @@ import { z } from "zod";
 import type { ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
+import type { CallOrder } from "./call-order.ts";
 import {
   type EvaluationCount,
   GenerationWorker,
@@ -13,6 +14,8 @@ import {
   sampleKey,
   toEpisode,
 } from "./generation-worker.ts";
+import { GroupDelivery } from "./group-delivery.ts";
+import type { PredictionMetrics } from "./order-config.ts";
 
 const character = z.string().length(1);
 
@@ -35,10 +38,11 @@ export const AgentRolloutConfig = RolloutConfig.extend({ call: CallSyntax });
 export type AgentRolloutConfig = z.infer<typeof AgentRolloutConfig>;
 
 /** What one rank's episodes did with their tool: calls an episode, failures a call, and the tool's own figures. */
-export type AgentMetrics = ToolReport & {
-  /** share of episodes that called at least once */
-  readonly toolUse: number;
-};
+export type AgentMetrics = ToolReport &
+  PredictionMetrics & {
+    /** share of episodes that called at least once */
+    readonly toolUse: number;
+  };
 
 /** One episode to play. */
 type Row = { readonly prompt: Prompt; readonly sample: number };
@@ -48,7 +52,7 @@ type Draft = { readonly trajectory: string; answers: Span[]; policyVersion: numb
 
 /**
  * Generates episodes of several turns: the policy writes a call, a tool answers within the episode, the policy goes on.
- * An episode that waits for its tool keeps its place in the engine's batch, and the others go on.
+ * While its tool works, an episode may leave its place in the engine's batch to another; the others go on.
  */
 export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   static override readonly module: string = import.meta.url;
@@ -78,24 +82,26 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     const session = await this.#session(tool);
     let numEpisodes = 0;
     let numCallers = 0;
-    for await (const batch of prompts.batches()) {
-      const rows = batch.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => ({ prompt, sample })));
-      const episodes = await this.#play(rows, temperature, session);
+    for await (const batch of prompts.itemBatches()) {
+      const asked = batch.map(({ value }) => value);
+      const rows = asked.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => ({ prompt, sample })));
+      const delivery = new GroupDelivery(batch, groupSize, groups);
+      const order = this.orderOf(rows.map(({ prompt }) => prompt));
+      await this.#play(rows, temperature, session, (index, episode) => delivery.add(index, episode), order);
+      const made = await delivery.finish();
+      const episodes = made.flatMap((group) => group.episodes);
       numEpisodes += episodes.length;
       for (const { mask, promptLength } of episodes) if (mask.indexOf(0, promptLength) >= 0) numCallers++;
-      const made = batch.map((prompt, index) => ({
-        promptId: prompt.id,
-        episodes: episodes.slice(index * groupSize, (index + 1) * groupSize),
-      }));
-      await this.keepCompletions(batch, made);
-      await groups.put(...made);
+      await this.keepCompletions(asked, made);
     }
+    const lengths = await this.learnLengths();
     const { toolCalls, toolFailures, ...times } = await session.close();
     return {
       toolUse: numCallers / Math.max(1, numEpisodes),
       toolCalls: toolCalls / Math.max(1, numEpisodes),
       toolFailures: toolFailures / Math.max(1, toolCalls),
       ...times,
+      ...lengths,
     };
   }
 
@@ -105,7 +111,9 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     const session = await this.#session(tool);
     const mine = prompts.filter((_, index) => index % this.worldSize === this.rank);
     const rows = mine.map((prompt) => ({ prompt, sample: 0 }));
-    const episodes = await this.#play(rows, 0, session);
+    const made: Promise<Episode>[] = [];
+    await this.#play(rows, 0, session, (_, episode) => made.push(episode));
+    const episodes = await Promise.all(made);
     await session.close();
     return { correct: episodes.filter(({ reward }) => reward >= 1).length, total: mine.length };
   }
@@ -114,7 +122,14 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     return ToolSession.open(tool.onRanks(this.rank % tool.size), `${this.component}/${this.rank}`);
   }
 
-  async #play(rows: readonly Row[], temperature: number, session: ToolSession): Promise<Episode[]> {
+  /** Each episode is made as soon as it has ended. */
+  async #play(
+    rows: readonly Row[],
+    temperature: number,
+    session: ToolSession,
+    made: (index: number, episode: Promise<Episode>) => void,
+    order?: CallOrder,
+  ): Promise<void> {
     const { maxTokens, call } = this.config;
     const drafts = rows.map(
       ({ prompt }, index): Draft => ({
@@ -124,42 +139,46 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
       }),
     );
     const stopTokens = [this.tokenizer.stopToken, this.#closeToken];
-    using decode = this.timer("decode");
+    using _ = this.timer("decode");
+    const startMs = performance.now();
     const completions = await this.engine.generate(
       rows.map(({ prompt }) => prompt.tokens),
       { maxTokens, temperature, stopTokens, seed: this.seed },
       {
         keys: rows.map(({ prompt, sample }) => sampleKey(prompt, sample)),
+        order: order?.options,
         extend: async (index, completion) => {
           const draft = drafts[index] as Draft;
           const answers = answersIn(draft, completion);
           const { tokens } = completion;
+          order?.turnEnded(index, completion);
           const text = this.#calledText(tokens, answers.at(-1)?.[1] ?? 0);
           if (text === undefined || answers.length === call.maxCalls) return undefined;
+          const askedMs = performance.now();
           const { exitCode, output } = await session.call({ trajectory: draft.trajectory, text });
+          const toolSeconds = (performance.now() - askedMs) / 1000;
           const answer = this.#answerTokens(exitCode === 0 ? output : call.failure);
+          order?.toolEnded(index, { toolSeconds, hasToolFailed: exitCode !== 0, observedTokens: answer.length });
           draft.answers = [...answers, [tokens.length, tokens.length + answer.length]];
           draft.policyVersion = completion.policyVersion;
           return answer;
         },
-        onCompletion: (index) => {
-          const { trajectory, answers } = drafts[index] as Draft;
-          if (answers.length > 0) session.end(trajectory);
+        onCompletion: (index, completion) => {
+          const draft = drafts[index] as Draft;
+          if (draft.answers.length > 0) session.end(draft.trajectory);
+          order?.ended(index, completion);
+          made(index, this.#episode((rows[index] as Row).prompt, draft, completion));
         },
       },
     );
-    decode[Symbol.dispose]();
-    return Promise.all(
-      completions.map(async (completion, index) => {
-        const { prompt } = rows[index] as Row;
-        // Of an answer that had no room, nothing was appended.
-        const answers = answersIn(drafts[index] as Draft, completion).filter(
-          ([from]) => from < completion.tokens.length,
-        );
-        const reward = await this.#score(prompt, completion, answers.at(-1)?.[1] ?? 0);
-        return toEpisode(this.engine.kind, prompt, completion, reward, answers);
-      }),
-    );
+    if (order) this.took((performance.now() - startMs) / 1000, completions);
+  }
+
+  async #episode(prompt: Prompt, draft: Draft, completion: Completion): Promise<Episode> {
+    // Of an answer that had no room, nothing was appended.
+    const answers = answersIn(draft, completion).filter(([from]) => from < completion.tokens.length);
+    const reward = await this.#score(prompt, completion, answers.at(-1)?.[1] ?? 0);
+    return toEpisode(this.engine.kind, prompt, completion, reward, answers);
   }
 
   /** The text of the call that ends here, in what the policy wrote since `from`; undefined when it is none. */

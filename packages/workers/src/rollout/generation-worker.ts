@@ -17,14 +17,23 @@ import {
   type RewardRegistry,
 } from "@treadle/learning";
 import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
+import { EpisodeOrder, PredictorState } from "@treadle/trajectories";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createGenerationEngine, EngineConfig } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { pullWeights } from "../weights.ts";
+import { CallOrder } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
+import {
+  heedsOrder,
+  type PredictionMetrics,
+  predictionMetrics,
+  RolloutOrderConfig,
+  schedulerOf,
+} from "./order-config.ts";
 
-export const RolloutConfig = EngineConfig.extend({
+export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape).extend({
   /** the characters of the tokenizer, after padding and stop */
   alphabet: z.string().min(1),
   /** completions of one prompt: what group-relative algorithms compare */
@@ -63,9 +72,16 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   protected readonly tokenizer: CharacterTokenizer;
   protected readonly reward: Reward;
+  #order: EpisodeOrder | undefined;
 
-  /** A vocabulary that is too small, or a reward that nobody has registered. */
-  static override checkConfig({ alphabet, model, reward }: RolloutConfig): void {
+  /** A vocabulary that is too small, a reward that nobody has registered, or an order that the engine does not heed. */
+  static override checkConfig(config: RolloutConfig): void {
+    const { alphabet, model, reward, scheduler, engine } = config;
+    if (!heedsOrder(config) && schedulerOf(config) !== "fcfs")
+      throw new TreadleError(
+        "config.invalid",
+        `'scheduler' is '${scheduler}', but an engine of kind '${engine?.kind}' makes its own batches; remove it, or set it to 'fcfs'`,
+      );
     const { vocabularySize } = createCharacterTokenizer(alphabet);
     if (vocabularySize > model.vocabSize)
       throw new TreadleError(
@@ -89,14 +105,75 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   override async setup(): Promise<void> {
     this.engine = await createGenerationEngine(this, this.seed);
+    const scheduler = schedulerOf(this.config);
+    const { predictor = "learned" } = this.config;
+    if (scheduler !== "fcfs") this.#order = new EpisodeOrder({ scheduler, predictor, state: await this.#keptState() });
+  }
+
+  override async teardown(): Promise<void> {
+    await this.#keepState();
+  }
+
+  /** Whoever computes these prompts, one an episode, asks it for the order; undefined where they go as they come. */
+  protected orderOf(prompts: readonly Prompt[]): CallOrder | undefined {
+    return this.#order && new CallOrder(this.#order, prompts, { places: this.#places, step: this.step ?? 0 });
+  }
+
+  /** What a call of the engine took, from which the order learns what a token takes. */
+  protected took(seconds: number, completions: readonly Completion[]): void {
+    const tokens = completions.reduce((sum, completion) => sum + completion.tokens.length, 0);
+    if (this.#order) this.#order.tokenSeconds = (seconds * Math.min(this.#places, completions.length)) / tokens;
+  }
+
+  /** The step's episodes have ended: judges what was predicted of them, and learns from them. */
+  protected async learnLengths(): Promise<PredictionMetrics> {
+    if (!this.#order) return {};
+    const learned = this.#order.learn();
+    if (this.#isDue && learned.rows.length > 0) {
+      const { step } = this;
+      for (const line of learned.notBetter) this.log.info(`step ${step}: predicted ${line}`);
+      const name = `predictions/step-${String(step).padStart(6, "0")}-${this.component}-${this.rank}.json`;
+      await this.#leave(name, `${JSON.stringify(learned, undefined, 2)}\n`, "predictions");
+      await this.#keepState();
+    }
+    return predictionMetrics(learned);
+  }
+
+  get #places(): number {
+    return (this.config.emulated ?? this.config.model).slots;
+  }
+
+  /** What people read, and what later runs begin with, is kept at the first step and every so many. */
+  get #isDue(): boolean {
+    const { everySteps } = this.config.completions ?? usualCompletions;
+    return this.step !== undefined && (this.step === 1 || this.step % everySteps === 0);
+  }
+
+  /** A file that cannot be read costs what it held, and no run. */
+  async #keptState(): Promise<PredictorState | undefined> {
+    const kept = await this.predictors.read();
+    if (!kept) return undefined;
+    try {
+      return PredictorState.parse(JSON.parse(kept.text));
+    } catch (error) {
+      const why = error instanceof z.ZodError ? z.prettifyError(error) : (error as Error).message;
+      this.log.warn(`'${kept.path}' is no predictor: ${why}; this run begins without one, and replaces it`);
+      return undefined;
+    }
+  }
+
+  async #keepState(): Promise<void> {
+    if (!this.#order) return;
+    await this.predictors.write(JSON.stringify(this.#order.state)).catch((error: Error) => {
+      this.log.warn(`what was learned of lengths is not kept: ${error.message}`);
+    });
   }
 
   /** Leaves some of a step's episodes as text, of the first batch that the rank made; what people read never stops a run. */
   protected async keepCompletions(prompts: readonly Prompt[], groups: readonly EpisodeGroup[]): Promise<void> {
     const { step, rank } = this;
-    const { everySteps, episodes } = this.config.completions ?? usualCompletions;
-    const isDue = step !== undefined && (step === 1 || step % everySteps === 0);
-    if (!isDue || episodes === 0 || this.#keptStep === step) return;
+    const { episodes } = this.config.completions ?? usualCompletions;
+    if (step === undefined || !this.#isDue || episodes === 0 || this.#keptStep === step) return;
     this.#keptStep = step;
     const worker = `${this.component}/${rank}`;
     const records = sampleOf(groups, episodes).map(({ group, episode }) =>
@@ -104,8 +181,12 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     );
     const name = `step-${String(step).padStart(6, "0")}-${this.component}-${rank}.jsonl`;
     const text = `${records.map((record) => JSON.stringify(record)).join("\n")}\n`;
-    await this.artifacts.write(`${completionFolder}/${name}`, text).catch((error: Error) => {
-      if (!this.#hasWarned) this.log.warn(`episodes of step ${step} are not kept: ${error.message}`);
+    await this.#leave(`${completionFolder}/${name}`, text, "episodes");
+  }
+
+  async #leave(name: string, text: string, what: string): Promise<void> {
+    await this.artifacts.write(name, text).catch((error: Error) => {
+      if (!this.#hasWarned) this.log.warn(`${what} of step ${this.step} are not kept: ${error.message}`);
       this.#hasWarned = true;
     });
   }

@@ -1,6 +1,6 @@
 import type { Completion, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
 import { scoreCompletion } from "@treadle/learning";
-import type { Sink, Source } from "@treadle/runtime";
+import type { Sink, Source, StreamItem } from "@treadle/runtime";
 import {
   type EvaluationCount,
   GenerationWorker,
@@ -8,23 +8,30 @@ import {
   sampleKey,
   toEpisode,
 } from "./generation-worker.ts";
+import { GroupDelivery } from "./group-delivery.ts";
+import type { PredictionMetrics } from "./order-config.ts";
 
 /** Generates completions and scores them. */
 export class RolloutWorker extends GenerationWorker<RolloutConfig> {
   static override readonly module: string = import.meta.url;
 
   /** One group of `groupSize` scored episodes for each prompt. */
-  async generate(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>): Promise<{ tokens: number }> {
+  async generate(
+    prompts: Source<Prompt>,
+    groups: Sink<EpisodeGroup>,
+  ): Promise<{ readonly tokens: number } & PredictionMetrics> {
     await using _ = await this.devices.lock();
     let tokens = 0;
-    for await (const batch of prompts.batches()) {
-      const made = await this.#groupsOf(batch);
+    for await (const batch of prompts.itemBatches()) {
+      const made = await this.#complete(batch, groups);
       for (const group of made)
         for (const episode of group.episodes) tokens += episode.tokens.length - episode.promptLength;
-      await this.keepCompletions(batch, made);
-      await groups.put(...made);
+      await this.keepCompletions(
+        batch.map(({ value }) => value),
+        made,
+      );
     }
-    return { tokens };
+    return { tokens, ...(await this.learnLengths()) };
   }
 
   /** Greedy completions of this rank's share of the prompts, judged by the reward. */
@@ -41,24 +48,32 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     return { correct: scores.filter((score) => score >= 1).length, total: mine.length };
   }
 
-  async #groupsOf(batch: readonly Prompt[]): Promise<EpisodeGroup[]> {
+  /** Each group is put as soon as it is complete. */
+  async #complete(batch: readonly StreamItem<Prompt>[], groups: Sink<EpisodeGroup>): Promise<readonly EpisodeGroup[]> {
     const { groupSize, temperature } = this.config;
-    const rows = batch.flatMap((prompt) => Array.from({ length: groupSize }, () => prompt.tokens));
-    const keys = batch.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => sampleKey(prompt, sample)));
+    const rows = batch.flatMap(({ value }) => Array.from({ length: groupSize }, () => value));
+    const keys = rows.map((prompt, index) => sampleKey(prompt, index % groupSize));
+    const delivery = new GroupDelivery(batch, groupSize, groups);
+    const order = this.orderOf(rows);
+    const episode = async (prompt: Prompt, completion: Completion) =>
+      toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion));
     using decode = this.timer("decode");
-    const completions = await this.engine.generate(rows, this.#sampling(temperature), { keys });
-    decode[Symbol.dispose]();
-    return Promise.all(
-      batch.map(async (prompt, index) => {
-        const own = completions.slice(index * groupSize, (index + 1) * groupSize);
-        const episodes = await Promise.all(
-          own.map(async (completion) =>
-            toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion)),
-          ),
-        );
-        return { promptId: prompt.id, episodes };
-      }),
+    const startMs = performance.now();
+    const completions = await this.engine.generate(
+      rows.map(({ tokens }) => tokens),
+      this.#sampling(temperature),
+      {
+        keys,
+        order: order?.options,
+        onCompletion: (index, completion) => {
+          order?.ended(index, completion);
+          delivery.add(index, episode(rows[index] as Prompt, completion));
+        },
+      },
     );
+    this.took((performance.now() - startMs) / 1000, completions);
+    decode[Symbol.dispose]();
+    return delivery.finish();
   }
 
   #sampling(temperature: number): Sampling {

@@ -162,14 +162,25 @@ export class SourceClient<T> implements Source<T> {
       const deliveries: number[] = [];
       const wait = this.#waiting();
       wait.awaited();
-      const values = await this.#take({ items: inFlight - numOpen, acknowledge: "call" }, wait, deliveries);
+      const values = await this.#take({ items: inFlight - numOpen }, wait, { deliveries, minItems: 1 });
       if (!values) return;
       numOpen += values.length;
       for (const [index, value] of values.entries()) yield this.#streamItem(value, deliveries[index] as number, done);
     }
   }
 
-  #streamItem(value: T, delivery: number, done: () => void): StreamItem<T> {
+  async *itemBatches(options: Omit<BatchOptions, "acknowledge"> = {}): AsyncGenerator<StreamItem<T>[]> {
+    for (;;) {
+      const deliveries: number[] = [];
+      const wait = this.#waiting();
+      wait.awaited();
+      const values = await this.#take(options, wait, { deliveries });
+      if (!values) return;
+      yield values.map((value, index) => this.#streamItem(value, deliveries[index] as number));
+    }
+  }
+
+  #streamItem(value: T, delivery: number, done = () => {}): StreamItem<T> {
     let isCommitted = false;
     const commit = async <O>(sink?: Sink<O>, ...outputs: readonly O[]): Promise<void> => {
       if (isCommitted) {
@@ -185,20 +196,21 @@ export class SourceClient<T> implements Source<T> {
     return { value, commit };
   }
 
-  async #take(options: BatchOptions, asked: ChannelWait, deliveries?: number[]): Promise<T[] | undefined> {
+  /** With `streamed` the items are committed one by one: it gets their deliveries. */
+  async #take(options: BatchOptions, asked: ChannelWait, streamed?: Streamed): Promise<T[] | undefined> {
     using wait = asked;
     const most = options.items ?? (this.#ref.granularity === "all" ? undefined : this.#ref.granularity);
     const reply = await this.#port.take({
       channel: this.name,
       call: this.#call(),
-      acknowledge: options.acknowledge !== "call",
-      ...(most === undefined ? {} : { maxItems: most, minItems: deliveries ? 1 : most }),
-      ...(deliveries ? { streams: true } : {}),
+      acknowledge: !streamed && options.acknowledge !== "call",
+      ...(most === undefined ? {} : { maxItems: most, minItems: streamed?.minItems ?? most }),
+      ...(streamed ? { streams: true } : {}),
       ...(options.weight === undefined ? {} : { maxWeight: options.weight }),
       ...(options.key === undefined ? {} : { key: options.key }),
     });
     if (reply === null) return undefined;
-    deliveries?.push(...(reply.deliveries ?? []));
+    streamed?.deliveries.push(...(reply.deliveries ?? []));
     const { reader, distant } = this.#port.payloads ?? {};
     const kept = reply.blocks.flatMap((block) => block.kept ?? []);
     const read = distant && kept.length > 0 ? await distant.locate(this.name, kept, reader) : readWith(reader);
@@ -221,6 +233,8 @@ export class SourceClient<T> implements Source<T> {
     for await (const batch of this.batches()) yield* batch;
   }
 }
+
+type Streamed = { readonly deliveries: number[]; readonly minItems?: number };
 
 /** What those who wait for room wait for. */
 function newRoom(): { readonly promise: Promise<void>; readonly resolve: () => void } {

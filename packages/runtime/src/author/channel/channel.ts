@@ -27,6 +27,11 @@ export interface Source<T> extends AsyncIterable<T> {
    * done with it. In workers' methods only.
    */
   items(options: { readonly inFlight: number }): AsyncIterable<StreamItem<T>>;
+  /**
+   * Batches as `batches` gives them, of items that are committed one by one: for a worker that is done with some items of
+   * a batch long before others. In workers' methods only.
+   */
+  itemBatches(options?: Omit<BatchOptions, "acknowledge">): AsyncIterable<StreamItem<T>[]>;
 }
 
 /** An item of a stream that is worked on item by item. */
@@ -78,7 +83,7 @@ export type ChannelOptions<T> = {
 };
 
 /** A channel in the workflow: hand `source` and `sink` to worker methods, or put and take from the workflow itself. */
-export interface Channel<T> extends Omit<Source<T>, "items">, Sink<T> {
+export interface Channel<T> extends Omit<Source<T>, "items" | "itemBatches">, Sink<T> {
   readonly source: Source<T>;
   readonly sink: Sink<T>;
 }

@@ -16,6 +16,8 @@ export type ClusterOptions = {
   readonly stateFolder: string;
   /** told of every state that is in its place */
   readonly onState?: ((folder: string, manifest: StateManifest) => void) | undefined;
+  /** a folder for what workers have learned to predict, for later runs; absent: none of it is kept */
+  readonly predictorFolder?: string | undefined;
   readonly workflowModule: { readonly url: string; readonly exports: Readonly<Record<string, unknown>> } | undefined;
   readonly onEvent: (event: RunEvent) => void;
   readonly onSpans: (batch: SpanBatch) => void;

@@ -24,6 +24,7 @@ import { CallDesk } from "./call-desk.ts";
 import { ChannelDesk } from "./channel-desk.ts";
 import type { ClusterOptions } from "./cluster-options.ts";
 import { Fleet, type ServeWorker } from "./fleet.ts";
+import { PredictorFolder } from "./predictor-folder.ts";
 import { RunnerChannel } from "./runner-channel.ts";
 import { RunnerLinks } from "./runner-links.ts";
 import { RunnerPayloads } from "./runner-payloads.ts";
@@ -393,7 +394,8 @@ export class RunCluster implements Cluster {
 
   /** Everything that a worker may ask of the runner; the run is announced, and its processes start. */
   async #open(): Promise<void> {
-    const { stateFolder, onSpans } = this.#options;
+    const { stateFolder, onSpans, predictorFolder } = this.#options;
+    const predictors = new PredictorFolder(predictorFolder);
     const serve: ServeWorker = (peer, of, component) => {
       const node = this.#fleet.nodeOf(of.worker) as string;
       serveWorker(peer, {
@@ -404,6 +406,7 @@ export class RunCluster implements Cluster {
         stateFolder,
         artifacts: this.#fleet.artifacts,
         newestState: () => this.loop.state.newestState(component.name),
+        predictors,
         onSpans,
         resolve: (worker, ready) => this.#fleet.resolve(worker, node, ready),
         depots: (channel) => this.#fleet.depots(channel, node),

@@ -9,6 +9,7 @@ import type { RunnerLoop } from "../loop/runner-loop.ts";
 import type { Component } from "../placement/component.ts";
 import type { ArtifactFolder } from "./artifact-folder.ts";
 import type { ChannelDesk } from "./channel-desk.ts";
+import type { PredictorFolder } from "./predictor-folder.ts";
 import type { WorkerEnd } from "./worker-end.ts";
 
 export type WorkerServicePorts = {
@@ -18,6 +19,7 @@ export type WorkerServicePorts = {
   readonly loop: RunnerLoop;
   readonly stateFolder: string;
   readonly artifacts: ArtifactFolder;
+  readonly predictors: PredictorFolder;
   /** the newest saved state of the component, if there is one */
   readonly newestState: () => string | undefined;
   readonly resolve: (worker: string, ready: boolean) => Promise<{ addresses: string[]; incarnation: number }>;
@@ -51,6 +53,8 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
   peer.handle("state.open", () => openState(state()));
   peer.handle("state.read", ({ rank: of, name, offset }) => readPiece(fileOf(state(), of, name), offset));
   peer.handle("artifact.write", ({ name, data }) => ports.artifacts.write(end.worker, name, data));
+  peer.handle("predictor.read", () => ports.predictors.read(end.worker));
+  peer.handle("predictor.write", ({ text }) => ports.predictors.write(end.worker, text));
   peer.handle("resolve", ({ worker, ready = false }) => ports.resolve(worker, ready));
   peer.handle("awaits", ({ messages }) => loop.feed({ type: "awaits", ...from, messages }));
   peer.handle("telemetry", (batch) => ports.onSpans(batch));

@@ -15,11 +15,19 @@ import type { Component } from "./component.ts";
  */
 export function profilePath(projectRoot: string, folder: string, configured?: string): string {
   if (configured !== undefined) return resolve(projectRoot, configured);
+  return join(projectRoot, ".treadle", "profiles", `${placeOf(projectRoot, folder)}.json`);
+}
+
+/** Where its workers' predictors are kept, by the same rule. */
+export function predictorFolder(projectRoot: string, folder: string): string {
+  return join(projectRoot, ".treadle", "predictors", placeOf(projectRoot, folder));
+}
+
+function placeOf(projectRoot: string, folder: string): string {
   const path = relative(projectRoot, resolve(folder));
   const isBelow = path !== "" && path.split(sep)[0] !== ".." && !isAbsolute(path);
   const name = basename(resolve(folder));
-  const place = isBelow ? path : join("elsewhere", `${name}-${digest(resolve(folder))}`);
-  return join(projectRoot, ".treadle", "profiles", `${place}.json`);
+  return isBelow ? path : join("elsewhere", `${name}-${digest(resolve(folder))}`);
 }
 
 /**

@@ -10,6 +10,7 @@ import { connectNodes } from "../nodes/find-nodes.ts";
 import type { Nodes } from "../nodes/nodes.ts";
 import { AutoPlacement, type Learnt } from "../placement/auto-placement.ts";
 import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
+import { predictorFolder } from "../placement/profile-store.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import { Journal } from "./journal.ts";
 import { type KeptRun, openKeptRun } from "./kept-run.ts";
@@ -152,6 +153,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     logs: folder.logs,
     stateFolder: folder.state,
     onState: (path, manifest) => states.completed(path, manifest),
+    predictorFolder: predictorFolder(projectRoot, loaded.folder),
     workflowModule: loaded.module,
     onEvent: emit,
     telemetry: observation?.telemetry,

@@ -1,0 +1,74 @@
+import type { Completion, Prompt } from "@treadle/contracts";
+import type { GenerationOrder } from "@treadle/engines";
+import type { EpisodeOrder } from "@treadle/trajectories";
+
+/** So that a prediction which errs by its usual half displaces nothing, and nothing is displaced for a few tokens. */
+const displace = { margin: 0.5, minTokens: 8 };
+
+type Told = { readonly id: number; policyVersion: number | undefined; numTokens: number };
+
+/** The episodes of one call of the engine, as the order of their rank sees them. */
+export class CallOrder {
+  readonly #order: EpisodeOrder;
+  readonly #prompts: readonly Prompt[];
+  readonly #step: number;
+  readonly #told: Told[];
+  /** of the engine */
+  readonly options: GenerationOrder;
+
+  /** `prompts` has one of each episode; as many as there are `places` are computed at once. */
+  constructor(order: EpisodeOrder, prompts: readonly Prompt[], { places, step }: { places: number; step: number }) {
+    this.#order = order;
+    this.#prompts = prompts;
+    this.#step = step;
+    this.#told = prompts.map((_, index) => this.#begin(index));
+    this.options = {
+      priority: (index) => order.priority((this.#told[index] as Told).id),
+      // As many again: memory of a second batch, and room for whoever waits for a tool.
+      spareCaches: places,
+      displace: order.displaces ? displace : undefined,
+    };
+  }
+
+  /** The episode has ended a turn: all that it has chosen since it was told of last. */
+  turnEnded(index: number, { tokens, logprobs, policyVersion }: Completion): void {
+    let told = this.#told[index] as Told;
+    if (told.policyVersion !== undefined && told.policyVersion !== policyVersion) {
+      // It has begun again with other weights: what it did before was another episode.
+      this.#order.cut(told.id);
+      told = this.#begin(index);
+      this.#told[index] = told;
+    }
+    told.policyVersion = policyVersion;
+    const numTokens = tokens.length - told.numTokens;
+    if (numTokens <= 0) return;
+    let sum = 0;
+    for (let at = told.numTokens; at < tokens.length; at++) sum += logprobs[at] as number;
+    told.numTokens = tokens.length;
+    // Rounding may lift what is certain above 0, and what is next to impossible has no finite logarithm.
+    const meanLogProbability = Math.min(0, Math.max(-100, sum / numTokens));
+    this.#order.turnEnded(told.id, { tokens: numTokens, meanLogProbability });
+  }
+
+  /** The tool that the last turn called has answered. */
+  toolEnded(index: number, outcome: { toolSeconds: number; hasToolFailed: boolean; observedTokens: number }): void {
+    const told = this.#told[index] as Told;
+    told.numTokens += outcome.observedTokens;
+    this.#order.toolEnded(told.id, outcome);
+  }
+
+  ended(index: number, completion: Completion): void {
+    if (completion.finishReason === "abort") {
+      this.#order.cut((this.#told[index] as Told).id);
+      return;
+    }
+    this.turnEnded(index, completion);
+    this.#order.ended((this.#told[index] as Told).id);
+  }
+
+  #begin(index: number): Told {
+    const { id: prompt, tokens } = this.#prompts[index] as Prompt;
+    const id = this.#order.begin({ prompt, group: `${this.#step}/${prompt}`, contextTokens: tokens.length });
+    return { id, policyVersion: undefined, numTokens: 0 };
+  }
+}

@@ -1,0 +1,49 @@
+import { type LearnedStep, modelNames, Scheduler } from "@treadle/trajectories";
+import { z } from "zod";
+import type { EngineConfig } from "../engine.ts";
+
+/** Which episodes of a rank go first where they outnumber the places of its engine (`model.slots`). No token depends on it. */
+export const RolloutOrderConfig = z.strictObject({
+  /**
+   * `pps`: the longest first, by what is predicted after each turn; `time`: the same in seconds, tools included; `sjf`: the
+   * shortest first; `las`: the one that has least; `rr`: the one that waits longest; `fcfs`: as they come, and nobody
+   * leaves a place. Default: `pps`, or `fcfs` on engines that make their own batches
+   */
+  scheduler: Scheduler.optional(),
+  /** whose predictions order episodes; default: `learned`, which is prompt history wherever learning does no better */
+  predictor: z.enum(modelNames).optional(),
+});
+export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
+
+type OrderedEngine = Pick<EngineConfig, "engine" | "emulated"> & Pick<RolloutOrderConfig, "scheduler">;
+
+/** Engines that make their own batches heed no order. */
+export const heedsOrder = ({ engine, emulated }: OrderedEngine): boolean =>
+  emulated !== undefined || engine === undefined || engine.kind === "embedded";
+
+export const schedulerOf = (config: OrderedEngine): Scheduler =>
+  config.scheduler ?? (heedsOrder(config) ? "pps" : "fcfs");
+
+/** How well a step's lengths were foretold, over all turns: of what ordered the episodes, and of prompt history alone. */
+export type PredictionMetrics = {
+  /** between logarithms of predicted and actual tokens left */
+  readonly predictionPearson?: number;
+  /** of the tenth that was longest, the share among the tenth that was predicted to be */
+  readonly predictionRecall?: number;
+  readonly predictionLogSd?: number;
+  /** share of outcomes in the 80 % interval */
+  readonly predictionCoverage?: number;
+  readonly historyLogSd?: number;
+};
+
+export function predictionMetrics({ overall }: LearnedStep): PredictionMetrics {
+  const [served, history] = ["served", "prompt-history"].map((name) => overall.find(({ model }) => model === name));
+  if (!served || !history) return {};
+  return {
+    ...(served.pearson === null ? {} : { predictionPearson: served.pearson }),
+    predictionRecall: served.recallOfLongest,
+    predictionLogSd: served.logSd,
+    predictionCoverage: served.coverage,
+    historyLogSd: history.logSd,
+  };
+}

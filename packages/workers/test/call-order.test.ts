@@ -1,0 +1,92 @@
+import type { Completion, FinishReason } from "@treadle/contracts";
+import { EpisodeOrder } from "@treadle/trajectories";
+import { beforeEach, expect, test } from "vitest";
+import { CallOrder } from "../src/rollout/call-order.ts";
+
+const prompt = (id: string) => ({ id, tokens: Int32Array.of(1, 2, 3) });
+
+function completion(
+  numTokens: number,
+  policyVersion: number,
+  { logprob = -0.5, finishReason = "stop" as FinishReason } = {},
+) {
+  const completion: Completion = {
+    tokens: new Int32Array(numTokens),
+    logprobs: new Float32Array(numTokens).fill(logprob),
+    temperature: 1,
+    finishReason,
+    policyVersion,
+  };
+  return completion;
+}
+
+/** What the order of a rank was told, call by call. */
+let told: unknown[][];
+let call: CallOrder;
+beforeEach(() => {
+  told = [];
+  const order = new EpisodeOrder({ scheduler: "pps", predictor: "learned" });
+  for (const method of ["turnEnded", "toolEnded", "ended", "cut"] as const) {
+    const own = order[method].bind(order) as (...given: unknown[]) => void;
+    order[method] = (...given: unknown[]) => {
+      told.push([method, ...given]);
+      own(...given);
+    };
+  }
+  call = new CallOrder(order, [prompt("a"), prompt("a"), prompt("b")], { places: 2, step: 4 });
+});
+
+test("each turn is told of once, without what the tool appended", () => {
+  call.turnEnded(0, completion(5, 0));
+  call.toolEnded(0, { toolSeconds: 2, hasToolFailed: true, observedTokens: 3 });
+  call.turnEnded(0, completion(12, 0));
+  call.ended(0, completion(12, 0));
+  expect(told).toEqual([
+    ["turnEnded", 0, { tokens: 5, meanLogProbability: -0.5 }],
+    ["toolEnded", 0, { toolSeconds: 2, hasToolFailed: true, observedTokens: 3 }],
+    ["turnEnded", 0, { tokens: 4, meanLogProbability: -0.5 }],
+    ["ended", 0],
+  ]);
+});
+
+test("an episode that ends without a call has one turn, and one whose answer had no room gains none", () => {
+  call.ended(2, completion(7, 0, { finishReason: "length" }));
+  call.turnEnded(1, completion(4, 0));
+  call.toolEnded(1, { toolSeconds: 0, hasToolFailed: false, observedTokens: 9 });
+  call.ended(1, completion(4, 0, { finishReason: "length" }));
+  expect(told.map(([method, id]) => `${method} ${id}`)).toEqual([
+    "turnEnded 2",
+    "ended 2",
+    "turnEnded 1",
+    "toolEnded 1",
+    "ended 1",
+  ]);
+});
+
+test("an episode that began again with other weights is another one, and one that was aborted is cut", () => {
+  call.turnEnded(0, completion(5, 0));
+  call.toolEnded(0, { toolSeconds: 1, hasToolFailed: false, observedTokens: 2 });
+  call.ended(0, completion(6, 1));
+  call.ended(1, completion(3, 1, { finishReason: "abort" }));
+  expect(told.slice(2)).toEqual([
+    ["cut", 0],
+    ["turnEnded", 3, { tokens: 6, meanLogProbability: -0.5 }],
+    ["ended", 3],
+    ["cut", 1],
+  ]);
+});
+
+test.each([
+  [1e-7, 0],
+  [Number.NEGATIVE_INFINITY, -100],
+])("a mean log-probability of %s is told as one that can be", (logprob, expected) => {
+  call.ended(0, completion(2, 0, { logprob }));
+  expect(told[0]).toEqual(["turnEnded", 0, { tokens: 2, meanLogProbability: expected }]);
+});
+
+test("the engine may keep as many more as it has places, and displaces by a margin", () => {
+  expect(call.options).toMatchObject({ spareCaches: 2, displace: { margin: 0.5, minTokens: 8 } });
+  expect(call.options.priority(2)).toBe(call.options.priority(0));
+  const blind = new EpisodeOrder({ scheduler: "las", predictor: "learned" });
+  expect(new CallOrder(blind, [prompt("a")], { places: 1, step: 0 }).options.displace).toBeUndefined();
+});

@@ -1,0 +1,23 @@
+import type { EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { Sink, Source, StreamItem } from "@treadle/runtime";
+
+/** Batches of prompts, and the groups that come of them in the order in which they are put; each prompt is committed once. */
+export function streamOf(batches: readonly (readonly Prompt[])[]) {
+  const groups: EpisodeGroup[] = [];
+  const sink = { put: async (...items: EpisodeGroup[]) => void groups.push(...items) } as unknown as Sink<EpisodeGroup>;
+  const committed = new Set<Prompt>();
+  const item = (value: Prompt): StreamItem<Prompt> => ({
+    value,
+    commit: async (to?: unknown, ...outputs: readonly unknown[]) => {
+      if (committed.has(value)) throw new Error(`'${value.id}' was committed twice`);
+      committed.add(value);
+      await (to as Sink<unknown> | undefined)?.put(...outputs);
+    },
+  });
+  const source = {
+    async *itemBatches() {
+      for (const batch of batches) yield batch.map(item);
+    },
+  } as unknown as Source<Prompt>;
+  return { source, sink, groups, committed };
+}
