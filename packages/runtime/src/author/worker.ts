@@ -1,4 +1,3 @@
-import type { KeptPredictor } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messenger.ts";
@@ -17,7 +16,7 @@ export type Artifacts = {
 /** What a rank has learned to predict of its workflow, kept from run to run in `.treadle/predictors/` of the runner's project. */
 export type Predictors = {
   /** what this rank kept last, or where it has kept nothing, the first rank; undefined where there is none either */
-  read(): Promise<KeptPredictor | undefined>;
+  read(): Promise<{ readonly path: string; readonly text: string } | undefined>;
   /** Replaces what was kept, whole or not at all. Throws `artifact.refused` for more than 8 MiB. */
   write(text: string): Promise<void>;
 };
