@@ -1,0 +1,68 @@
+/** What a release does: one version for all packages, with what changed for users in the CHANGELOG of the one that they install. */
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { parse } from "yaml";
+import { z } from "zod";
+import { projectRoot } from "../support/project.ts";
+
+const Manifest = z.object({
+  name: z.string(),
+  version: z.string(),
+  dependencies: z.record(z.string(), z.string()).default({}),
+  devDependencies: z.record(z.string(), z.string()).default({}),
+});
+const readManifests = (root: string) =>
+  readdirSync(join(root, "packages")).map((folder) =>
+    Manifest.parse(JSON.parse(readFileSync(join(root, "packages", folder, "package.json"), "utf8"))),
+  );
+
+test("a change of one package raises all of them to one version, and stands in the CHANGELOG of 'treadle'", () => {
+  const copy = mkdtempSync(join(tmpdir(), "treadle-release-"));
+  onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
+  for (const path of [
+    ".changeset",
+    "package.json",
+    ...readdirSync(join(projectRoot, "packages")).map((name) => `packages/${name}/package.json`),
+  ])
+    cpSync(join(projectRoot, path), join(copy, path), { recursive: true });
+  symlinkSync(join(projectRoot, "node_modules"), join(copy, "node_modules"));
+  writeFileSync(join(copy, ".changeset/one.md"), '---\n"treadle": minor\n---\n\nLooms can be steered.\n');
+  const git = (...words: string[]) =>
+    execFileSync("git", ["-c", "user.name=test", "-c", "user.email=test@localhost", ...words], { cwd: copy });
+  git("init", "--quiet", "--initial-branch=main");
+  git("add", ".changeset", "package.json", "packages");
+  git("commit", "--quiet", "--message=before");
+
+  execFileSync(join(projectRoot, "node_modules/.bin/changeset"), ["version"], { cwd: copy });
+
+  const before = readManifests(projectRoot);
+  const after = readManifests(copy);
+  const [major, minor] = (before[0]?.version ?? "").split(".").map(Number);
+  const raised = `${major}.${(minor ?? 0) + 1}.0`;
+  expect(new Set(after.map(({ version }) => version))).toEqual(new Set([raised]));
+  const own = new Set(after.map(({ name }) => name));
+  for (const { name, dependencies, devDependencies } of after) {
+    for (const [needed, version] of Object.entries({ ...dependencies, ...devDependencies }))
+      if (own.has(needed)) expect(`${name}: ${needed} ${version}`).toBe(`${name}: ${needed} ${raised}`);
+  }
+  expect(readFileSync(join(copy, "packages/cli/CHANGELOG.md"), "utf8")).toContain("Looms can be steered.");
+});
+
+test("what the release's workflow runs exists", () => {
+  const workflow = parse(readFileSync(join(projectRoot, ".github/workflows/release.yml"), "utf8"));
+  const Workflow = z.object({
+    permissions: z.object({ "id-token": z.literal("write") }),
+    jobs: z.record(z.string(), z.object({ steps: z.array(z.object({ run: z.string().optional() })) })),
+  });
+  const { jobs } = Workflow.parse(workflow);
+  const commands = Object.values(jobs).flatMap(({ steps }) => steps.flatMap(({ run }) => run ?? []));
+  const { scripts } = z
+    .object({ scripts: z.record(z.string(), z.string()) })
+    .parse(JSON.parse(readFileSync(join(projectRoot, "package.json"), "utf8")));
+  const asked = commands.flatMap((command) => command.match(/(?<=^npm run )\S+/) ?? []);
+  expect(asked).toContain("release");
+  expect(asked.filter((name) => scripts[name] === undefined)).toEqual([]);
+});
