@@ -70,7 +70,7 @@ export const errorCatalogue = {
     meaning: "an evicted service did not give its device memory back in time",
   },
   "device.out-of-memory": { disposition: "misuse", meaning: "a component needs more memory than its device has" },
-  "disk.full": { disposition: "fatal", meaning: "the run folder's file system has no space left" },
+  "disk.full": { disposition: "fatal", meaning: "a file system that the run writes to has no space left" },
   "engine.busy": { disposition: "misuse", meaning: "an engine was released while it computes" },
   "engine.collective-timeout": {
     disposition: "fatal",

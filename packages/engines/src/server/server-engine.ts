@@ -48,8 +48,8 @@ type Loaded = {
  *     engine gives, and by the server's checksum where it has one.
  * AS2 while a load is under way, and after one that failed, nothing is generated (`engine.poisoned`): only a whole load
  *     ends that. The server stays paused, so that it computes for nobody else either.
- * AS3 a completion counts only if the label was this engine's before and after it: a server that was restarted, or that
- *     another client has updated, poisons the engine.
+ * AS3 a completion counts only if the label was this engine's before and after it. A server that was restarted, or that
+ *     another client has updated, gets the weights again before it generates for anybody.
  * AS4 prefixes are kept apart by label, and dropped at every load.
  * AS5 a call that generates or ends is made once more where its connection was lost; any other is not.
  * AS6 what runs on the server is ended there before weights change, memory is released, or a call is given up.
@@ -71,6 +71,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   #loads = 0;
   #loaded: Loaded | undefined;
   #poison: TreadleError | undefined;
+  /** whether what the engine has loaded is to be loaded again, since the server has lost it */
+  #mustReload = false;
   #isLoading = false;
   #isOnDevices = false;
   #isClosed = false;
@@ -227,8 +229,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   override restore(): Promise<void> {
     return this.inTurn(async () => {
       const isShared = this.#config.sharedMemoryMiB !== undefined;
-      if (isShared && !this.#isOnDevices) {
-        await this.#protocol.restore();
+      if (isShared && (!this.#isOnDevices || this.#poison)) {
+        if (!this.#isOnDevices) await this.#protocol.restore();
         this.#isOnDevices = true;
         // A server that gave its memory back need not have kept its weights.
         const { folder, policyVersion, digest } = this.#loaded ?? this.#own();
@@ -287,9 +289,11 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       this.#loaded = { folder, policyVersion, label, digest, checksum };
       if (this.#isProcessed === undefined) await this.#learnLogprobs(label);
       this.#poison = undefined;
+      this.#mustReload = false;
     } catch (error) {
       if (folder !== this.#model.path && folder !== last?.folder) await rm(folder, { recursive: true, force: true });
       this.#poison = poisonedBy(error);
+      this.#mustReload = folder === last?.folder;
       throw this.#poison;
     } finally {
       this.#isLoading = false;
@@ -323,19 +327,42 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   async #verify(): Promise<void> {
     const loaded = this.#loaded;
     if (!loaded || this.#isLoading) return;
+    if (this.#poison) throw this.#poison;
     try {
       await this.#expectLabel(loaded.label);
     } catch (error) {
       // What has been loaded meanwhile was verified then.
       if (this.#loaded !== loaded || this.#isLoading) return;
-      if (error instanceof TreadleError && error.code === "engine.weights-mismatch") throw this.#poisonWith(error);
+      if (error instanceof TreadleError && error.code === "engine.weights-mismatch") throw this.#lost(error);
       throw error;
     }
   }
 
-  #poisonWith(error: TreadleError): TreadleError {
-    this.#poison ??= new TreadleError("engine.poisoned", error.message, { cause: error });
-    this.#wake();
+  /** AS3, before anything is generated. */
+  async #ensureWeights(): Promise<void> {
+    if (!this.#mustReload) {
+      try {
+        await this.#verify();
+        return;
+      } catch (error) {
+        if (!this.#mustReload) throw error;
+      }
+    }
+    await this.inTurn(async () => {
+      if (!this.#mustReload || !this.#loaded) return;
+      const { folder, policyVersion, digest } = this.#loaded;
+      this.#warn(`${messageOf(this.#poison)}; version '${policyVersion}' is loaded again`);
+      await this.#load(folder, policyVersion, digest);
+    });
+  }
+
+  /** The server has other weights than the engine has loaded into it. */
+  #lost(error: TreadleError): TreadleError {
+    if (!this.#poison) {
+      this.#poison = new TreadleError("engine.poisoned", error.message, { cause: error });
+      this.#mustReload = true;
+      this.#wake();
+    }
     return this.#poison;
   }
 
@@ -356,7 +383,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const wake = () => call.wake();
     signal?.addEventListener("abort", wake);
     try {
-      if (!this.#isLoading && !this.#gate.pass()) await this.#verify();
+      if (!this.#isLoading && !this.#gate.pass()) await this.#ensureWeights();
       while (!sequences.done) {
         // Before anything is looked at: what happens from here on is seen in the next round.
         const woken = new Promise<void>((go) => {
@@ -423,7 +450,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       );
       const stranger = answer.labels.find((label) => label !== loaded.label);
       if (stranger !== undefined && this.#loaded === loaded && !this.#isLoading)
-        throw this.#poisonWith(
+        throw this.#lost(
           new TreadleError(
             "engine.weights-mismatch",
             `the server's answer is of the weights '${stranger}' where '${loaded.label}' were loaded: it was restarted, or another client updates it; give each rank a server of its own`,
