@@ -1,5 +1,6 @@
 import { fileURLToPath } from "node:url";
 import { RuntimeConfig } from "@treadle/contracts";
+import { SglangConfig, TorchConfig } from "@treadle/engines";
 import {
   ActorConfig,
   AgentRolloutConfig,
@@ -36,6 +37,13 @@ const source = (path: string): string => fileURLToPath(new URL(`../../packages/$
 /** Each worker's own keys: those that it shares with the one that it extends are shown there. */
 const workers = [
   ["Model and engine, of rollout, inference and actor", EngineConfig, "workers/src/engine.ts", "EngineConfig"],
+  ["`engine` of kind torch", TorchConfig, "engines/src/torch/torch-config.ts", "TorchConfig"],
+  [
+    "`engine` of kind sglang, and alike of kind vllm",
+    SglangConfig,
+    "engines/src/server/server-config.ts",
+    "SglangConfig",
+  ],
   ["RolloutWorker", RolloutConfig, "workers/src/rollout/generation-worker.ts", "RolloutConfig", EngineConfig],
   [
     "AgentRolloutWorker, besides",

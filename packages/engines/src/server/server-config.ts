@@ -3,7 +3,7 @@ import { z } from "zod";
 import { TorchConfig } from "../torch/torch-config.ts";
 
 /** Of an inference server that runs already, whatever its kind. Each engine needs a server of its own. */
-const settings = {
+const ServerSettings = z.strictObject({
   /** where the server listens, or one address for each rank; a rank loads weights into its server and ends what others compute there */
   url: z.union([z.url({ protocol: /^https?$/ }), z.array(z.url({ protocol: /^https?$/ })).min(1)]),
   /** local folder of the Hugging Face model that the server serves, and that is trained; the server reads it, too */
@@ -26,14 +26,14 @@ const settings = {
   updateTimeoutMs: z.int().positive().default(600_000),
   /** what trains `model`, since the server only generates; default: PyTorch as it comes */
   trainer: TorchConfig.omit({ path: true }).prefault({ kind: "torch" }),
-};
+});
 
 /** A model that SGLang serves. */
-export const SglangConfig = z.strictObject({ kind: z.literal("sglang"), ...settings });
+export const SglangConfig = ServerSettings.extend({ kind: z.literal("sglang") });
 export type SglangConfig = z.infer<typeof SglangConfig>;
 
 /** A model that vLLM serves. */
-export const VllmConfig = z.strictObject({ kind: z.literal("vllm"), ...settings });
+export const VllmConfig = ServerSettings.extend({ kind: z.literal("vllm") });
 export type VllmConfig = z.infer<typeof VllmConfig>;
 
 export type ServerConfig = SglangConfig | VllmConfig;
