@@ -240,17 +240,38 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(warnings.join()).toMatch(/restarted[\s\S]*version '1' is loaded again/);
   });
 
-  test("AS3 what was chosen while another client updates the server does not count, and the weights are loaded again", async () => {
-    const { engine, double } = await start(kind);
+  test.each([false, true])(
+    "AS3 what was chosen while another client updates the server does not count, and the weights are loaded again (answers without labels: %s)",
+    async (isUnlabelled) => {
+      const { engine, double } = await start(kind, { isUnlabelled });
+      const expected = await engine.generate(prompts, sampling);
+      double.hold();
+      const counted: number[] = [];
+      const running = engine.generate(prompts, sampling, { onCompletion: (index) => counted.push(index) });
+      const failed = expect(running).rejects.toMatchObject({ code: "engine.poisoned" });
+      await double.running(prompts.length);
+      double.relabel("another's");
+      double.letGo();
+      await failed;
+      expect(counted).toEqual([]);
+      expect(await engine.generate(prompts, sampling)).toEqual(expected);
+    },
+  );
+
+  test("what has the highest priority is asked for first, and nothing else changes", async () => {
+    const { engine, double } = await start(kind, {}, { maxRunning: 1 });
     const expected = await engine.generate(prompts, sampling);
-    double.hold();
-    const running = engine.generate(prompts, sampling);
-    const failed = expect(running).rejects.toMatchObject({ code: "engine.poisoned" });
-    await double.running(prompts.length);
-    double.relabel("another's");
-    double.letGo();
-    await failed;
-    expect(await engine.generate(prompts, sampling)).toEqual(expected);
+    const ended: number[] = [];
+    const before = double.generations.length;
+    const completions = await engine.generate(prompts, sampling, {
+      order: { priority: (index) => [2, 0, 3, 2][index]! },
+      onCompletion: (index) => ended.push(index),
+    });
+    expect(completions).toEqual(expected);
+    expect(double.generations.length - before).toBe(prompts.length);
+    expect(ended).toEqual([2, 0, 3, 1]);
+    const failing = engine.generate(prompts, sampling, { order: { priority: () => Number.NaN } });
+    await expect(failing).rejects.toMatchObject({ code: "engine.invalid-request" });
   });
 
   test.each([

@@ -5,10 +5,11 @@ import { join } from "node:path";
 import type { EpisodeGroup, Prompt, Weights } from "@treadle/contracts";
 import { SglangDouble, TinyModel, tinyWeights, VllmDouble, writeTinyModel } from "@treadle/engines/testing";
 import { checkEpisode, createCharacterTokenizer } from "@treadle/learning";
-import type { Sink, Source, WorkerGroup } from "@treadle/runtime";
+import type { WorkerGroup } from "@treadle/runtime";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type ActorWorker, RolloutConfig, RolloutWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
+import { streamOf } from "./support/stream.ts";
 
 const alphabet = "12+=";
 const tokenizer = createCharacterTokenizer(alphabet);
@@ -34,17 +35,10 @@ function actorWith(newest: () => Weights): WorkerGroup<ActorWorker> {
 
 const prompt = (text: string): Prompt => ({ id: text, tokens: tokenizer.encode(text), answer: "2" });
 
-async function rollOut(worker: RolloutWorker, prompts: readonly Prompt[]): Promise<EpisodeGroup[]> {
-  const source = {
-    async *batches() {
-      yield prompts;
-    },
-  } as unknown as Source<Prompt>;
-  const groups: EpisodeGroup[] = [];
-  await worker.generate(source, {
-    put: async (...some: EpisodeGroup[]) => void groups.push(...some),
-  } as unknown as Sink<EpisodeGroup>);
-  return groups;
+async function rollOut(worker: RolloutWorker, prompts: readonly Prompt[]): Promise<readonly EpisodeGroup[]> {
+  const { source, sink, groups } = streamOf([[...prompts]]);
+  await worker.generate(source, sink);
+  return [...groups].sort((a, b) => (a.promptId < b.promptId ? -1 : 1));
 }
 
 describe.each([

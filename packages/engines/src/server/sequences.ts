@@ -1,4 +1,6 @@
 import { type Completion, type FinishReason, type Sampling, TreadleError } from "@treadle/contracts";
+import type { GenerateOptions } from "../engine.ts";
+import { priorityOf } from "../model-engine.ts";
 import { mix } from "../random.ts";
 import type { TokenAnswer, TokenRequest } from "./server-protocol.ts";
 
@@ -20,7 +22,8 @@ export class Sequences {
   readonly #stops: ReadonlySet<number>;
   readonly #isExtensible: boolean;
   readonly #sequences: Sequence[];
-  readonly #waiting: Sequence[];
+  readonly #waiting = new Set<Sequence>();
+  readonly #priority: (index: number) => number;
   #unfinished: number;
   #isAborted = false;
 
@@ -29,8 +32,9 @@ export class Sequences {
     sampling: Sampling,
     limits: Limits,
     isExtensible = false,
-    keys?: readonly number[],
+    { keys, order }: Pick<GenerateOptions, "keys" | "order"> = {},
   ) {
+    this.#priority = (index) => priorityOf(order, index);
     this.#sampling = sampling;
     this.#limits = limits;
     this.#stops = new Set(sampling.stopTokens);
@@ -45,18 +49,24 @@ export class Sequences {
       chosen: [],
       logprobs: [],
       numAppended: 0,
+      priority: 0,
     }));
-    this.#waiting = [...this.#sequences];
+    for (const sequence of this.#sequences) this.#wait(sequence);
   }
 
   get done(): boolean {
     return this.#unfinished === 0;
   }
 
-  /** The next request, or undefined when nothing waits for a place. */
+  /** The next request, of what has the highest priority, or undefined when nothing waits for a place. */
   take(): SequenceRequest | undefined {
-    const sequence = this.#waiting.shift();
+    let sequence: Sequence | undefined;
+    for (const one of this.#waiting) {
+      if (!sequence || one.priority > sequence.priority) sequence = one;
+      else if (one.priority === sequence.priority && one.index < sequence.index) sequence = one;
+    }
     if (!sequence) return undefined;
+    this.#waiting.delete(sequence);
     sequence.state = "running";
     const { index, attempt, key, prompt, chosen } = sequence;
     const { maxTokens, temperature, stopTokens, seed } = this.#sampling;
@@ -133,14 +143,14 @@ export class Sequences {
       sequence.chosen = [];
       sequence.logprobs = [];
       sequence.numAppended = 0;
-      if (sequence.state !== "waiting") this.#wait(sequence);
+      this.#wait(sequence);
     }
   }
 
   /** Ends what is not on the server with what it has; what is ends with its answer. */
   abort(): [index: number, completion: Completion][] {
     this.#isAborted = true;
-    this.#waiting.length = 0;
+    this.#waiting.clear();
     return this.#sequences
       .filter(({ state }) => state === "waiting" || state === "held")
       .map((sequence) => [sequence.index, this.#end(sequence, "abort")]);
@@ -153,7 +163,8 @@ export class Sequences {
 
   #wait(sequence: Sequence): void {
     sequence.state = "waiting";
-    this.#waiting.push(sequence);
+    sequence.priority = this.#priority(sequence.index);
+    this.#waiting.add(sequence);
   }
 
   #end(sequence: Sequence, reason: FinishReason): Completion {
@@ -218,6 +229,8 @@ type Sequence = {
   chosen: number[];
   logprobs: number[];
   numAppended: number;
+  /** as it was when it began to wait */
+  priority: number;
 };
 
 const lengthOf = ({ prompt, chosen }: Sequence): number => prompt.length + chosen.length;

@@ -73,6 +73,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   #poison: TreadleError | undefined;
   /** whether what the engine has loaded is to be loaded again, since the server has lost it */
   #mustReload = false;
+  #lastCheck: Promise<void> = Promise.resolve();
+  #nextCheck: Promise<void> | undefined;
   #isLoading = false;
   #isOnDevices = false;
   #isClosed = false;
@@ -338,6 +340,17 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     }
   }
 
+  /** AS3, for answers that do not say whose they are: one check that begins from now on is for all that wait for it. */
+  #confirm(): Promise<void> {
+    this.#nextCheck ??= this.#lastCheck.then(() => {
+      const check = this.#verify();
+      this.#nextCheck = undefined;
+      this.#lastCheck = check.catch(() => {}); // whoever waits for it is told
+      return check;
+    });
+    return this.#nextCheck;
+  }
+
   /** AS3, before anything is generated. */
   async #ensureWeights(): Promise<void> {
     if (!this.#mustReload) {
@@ -367,10 +380,10 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
-    const { signal, keys, extend, onCompletion } = options;
+    const { signal, extend, onCompletion } = options;
     const completions: Completion[] = Array(prompts.length);
     const limits = { ...this.#limits, policyVersion: () => this.policyVersion };
-    const sequences = new Sequences(prompts, sampling, limits, extend !== undefined, keys);
+    const sequences = new Sequences(prompts, sampling, limits, extend !== undefined, options);
     const deliver = (index: number, completion: Completion | undefined) => {
       if (!completion) return;
       completions[index] = completion;
@@ -405,7 +418,6 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         }
         if (!sequences.done) await woken;
       }
-      if (prompts.length > 0 && !isAborted) await this.#verify();
       return completions;
     } catch (error) {
       this.#calls.delete(call);
@@ -456,6 +468,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
             `the server's answer is of the weights '${stranger}' where '${loaded.label}' were loaded: it was restarted, or another client updates it; give each rank a server of its own`,
           ),
         );
+      if (answer.labels.length === 0) await this.#confirm();
       const { ended, held } = call.sequences.answer(request, answer);
       call.deliver(index, ended);
       if (held) this.#hold(call, request, held);
@@ -489,7 +502,13 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
 
   /** AS6: nothing of what runs counts, and nothing runs when it returns; completions begin again at their prompts. */
   async #drain(): Promise<void> {
-    for (const { sequences } of this.#calls) sequences.restart();
+    for (const call of this.#calls) {
+      try {
+        call.sequences.restart();
+      } catch (error) {
+        this.#fail(call, error); // of the call's own order
+      }
+    }
     await this.#endAll([...this.#running]);
   }
 

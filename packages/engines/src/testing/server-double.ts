@@ -30,6 +30,8 @@ export type DoubleOptions = {
   readonly contextLength?: number | undefined;
   /** paths that this server does not have */
   readonly without?: readonly string[] | undefined;
+  /** answers do not say of which weights they are, as older servers' do not */
+  readonly isUnlabelled?: boolean | undefined;
   readonly isDeterministic?: boolean | undefined;
   /** started so that it can give its memory back; default true */
   readonly canRelease?: boolean | undefined;

@@ -146,7 +146,7 @@ export class SglangDouble extends ServerDouble {
           finish_reason: reason === "stop" ? { type: reason, matched: tokens.at(-1) } : { type: reason },
           prompt_tokens: input_ids.length,
           completion_tokens: tokens.length,
-          weight_version: this.label,
+          ...(!this.options.isUnlabelled && { weight_version: this.label }),
           output_token_logprobs: tokens.map((token, at) => [logprobs[at], token, null]),
           ...(top_logprobs_num && {
             output_top_logprobs: tokens.map((token, at) => [[at === 0 ? topLogprob : 0, token, null]]),

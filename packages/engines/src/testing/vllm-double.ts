@@ -166,7 +166,9 @@ export class VllmDouble extends ServerDouble {
             token_ids: tokens,
             finish_reason: reason,
             logprobs: { content },
-            weight_versions: [{ version: this.label, start: 0, end: tokens.length }],
+            ...(!this.options.isUnlabelled && {
+              weight_versions: [{ version: this.label, start: 0, end: tokens.length }],
+            }),
           },
         ],
       },
