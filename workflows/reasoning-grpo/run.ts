@@ -14,6 +14,7 @@ import {
   createAlgorithm,
   createArithmeticTask,
   createRandom,
+  RolloutCorrectionConfig,
 } from "treadle/learning";
 import {
   ActorWorker,
@@ -49,8 +50,8 @@ const Config = z
     /** passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes */
     epochs: z.int().positive(),
     minibatches: z.int().positive(),
-    /** most that an advantage is multiplied by where another policy has sampled: older weights, or another engine's kernels */
-    importanceCap: z.number().positive().default(2),
+    /** of what older weights or another engine have sampled */
+    rolloutCorrection: RolloutCorrectionConfig.prefault({}),
     /** of Adam; papers and libraries have 0.999 */
     beta2: z.number().min(0).lt(1).default(0.99),
     /** most processes of a component: one does the work of one core */
@@ -100,7 +101,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       epochs: config.epochs,
       minibatches: config.minibatches,
       maxStaleness: config.flow.maxStaleness,
-      importanceCap: config.importanceCap,
+      rolloutCorrection: config.rolloutCorrection,
       beta2: config.beta2,
     },
     { ranks },

@@ -14,6 +14,7 @@ import {
   createArithmeticTask,
   createCharacterTokenizer,
   createRandom,
+  RolloutCorrectionConfig,
 } from "treadle/learning";
 import {
   ActorWorker,
@@ -59,8 +60,8 @@ const Config = z
     /** passes over a step's episodes, and optimiser steps of a pass */
     epochs: z.int().positive().default(1),
     minibatches: z.int().positive().default(1),
-    /** most that an advantage is multiplied by where older weights have sampled: `flow.maxStaleness` above 0 */
-    importanceCap: z.number().positive().default(2),
+    /** of what older weights or another engine have sampled */
+    rolloutCorrection: RolloutCorrectionConfig.prefault({}),
     /** of Adam; papers and libraries have 0.999 */
     beta2: z.number().min(0).lt(1).default(0.99),
     /** most processes of a component: one does the work of one core */
@@ -112,7 +113,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
       epochs: config.epochs,
       minibatches: config.minibatches,
       maxStaleness: config.flow.maxStaleness,
-      importanceCap: config.importanceCap,
+      rolloutCorrection: config.rolloutCorrection,
       beta2: config.beta2,
     },
     { ranks },

@@ -61,11 +61,17 @@ export {
   scoreCompletion,
 } from "./rewards/reward.ts";
 export {
+  type CorrectedSamples,
+  correctRollout,
+  type Mismatch,
+  meanMismatch,
+  RolloutCorrectionConfig,
+  type WeightRule,
+} from "./rollout-correction.ts";
+export {
   findStaleGroups,
   oldestPolicyVersion,
   type StaleGroup,
-  type TruncatedImportance,
-  truncateImportance,
   wasSampledBefore,
 } from "./staleness.ts";
 export {

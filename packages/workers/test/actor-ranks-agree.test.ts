@@ -183,13 +183,58 @@ test("what inference has rescored is weighted, cut at the cap, and the share of 
   const all = tokens.reduce((sum, count) => sum + count, 0);
   const config = { algorithm: { name: "grpo", dropEqualRewards: false } };
   const capped = await (await actor(config, 0, 1)).train(sourceOf([rescored]));
-  expect(capped.truncated).toBeCloseTo(tokens.length / all, 6);
-  expect(capped.importance).toBeCloseTo((4 * tokens.length + 0.5 * (all - tokens.length)) / all, 4);
-  const uncapped = await (await actor({ ...config, importanceCap: 10 }, 0, 1)).train(sourceOf([rescored]));
-  expect(uncapped.truncated).toBe(0);
+  expect(capped.cut).toBeCloseTo(tokens.length / all, 6);
+  const others = all - tokens.length;
+  expect(capped.importance).toBeCloseTo((4 * tokens.length + 0.5 * others) / all, 4);
+  const effective = (4 * tokens.length + 0.5 * others) ** 2 / (all * (16 * tokens.length + 0.25 * others));
+  expect(capped.effectiveSamples).toBeCloseTo(effective, 4);
+  const k3 = (ratio: number) => ratio - 1 - Math.log(ratio);
+  expect(capped.mismatchKl).toBeCloseTo((k3(4) * tokens.length + k3(0.5) * others) / all, 4);
+  expect(capped.mismatchKlMax).toBeCloseTo(k3(4), 4);
+  // The largest of all ranks, not their sum.
+  const group = new Group(2);
+  const ranks = await Promise.all([0, 1].map((rank) => actor(config, rank, 2, group)));
+  const shares = [sourceOf([rescored.slice(0, 3)]), sourceOf([rescored.slice(3)])];
+  for (const reported of await Promise.all(ranks.map((rank, index) => rank.train(shares[index]!))))
+    for (const name of ["mismatchKlMax", "mismatchKl", "effectiveSamples", "cut"])
+      expect(reported[name]).toBeCloseTo(capped[name] as number, 5);
+  const uncapped = await (await actor({ ...config, rolloutCorrection: { cap: 10 } }, 0, 1)).train(sourceOf([rescored]));
+  expect(uncapped.cut).toBe(0);
   expect(uncapped.gradNorm).not.toBeCloseTo(capped.gradNorm as number, 3);
   const fresh = await (await actor(config, 0, 1)).train(sourceOf([groups]));
   expect(fresh).not.toHaveProperty("importance");
+});
+
+test("sampler and trainer that are far apart raise an alarm, and the worst of the step is kept with both log-probabilities", async () => {
+  const apart = groups.map(({ promptId, episodes }, group) => ({
+    promptId,
+    episodes: episodes.map((episode) => ({
+      ...episode,
+      oldLogprobs: episode.logprobs.map((logprob) => logprob + (group === 2 ? 1 : 0.01)),
+    })),
+  }));
+  const train = async (alarm: number) => {
+    const config = { algorithm: { name: "grpo", dropEqualRewards: false }, rolloutCorrection: { alarm } };
+    const parsed = ActorConfig.parse({ model, learningRate: 0.01, ...config });
+    const warnings: string[] = [];
+    const files: { name: string; text: string }[] = [];
+    const context = contextOf(parsed, "actor");
+    Object.assign(context.log, { warn: (text: string) => warnings.push(text) });
+    Object.assign(context, {
+      artifacts: { write: async (name: string, text: string) => void files.push({ name, text }) },
+    });
+    const worker = new ActorWorker(context);
+    await worker.setup();
+    await worker.train(sourceOf([apart]));
+    return { warnings, files };
+  };
+  expect(await train(10)).toEqual({ warnings: [], files: [] });
+  const { warnings, files } = await train(0.001);
+  expect(warnings).toEqual([expect.stringMatching(/rolloutCorrection\.alarm.*'0\.001'.*mismatch\//)]);
+  const kept = JSON.parse(files[0]!.text) as { promptId: string; logprobs: number[]; oldLogprobs: number[] }[];
+  expect(kept.length).toBeLessThanOrEqual(apart.flatMap(({ episodes }) => episodes).length);
+  expect(kept[0]!.promptId).toBe(apart[2]!.promptId);
+  expect(kept[0]!.oldLogprobs[1]! - kept[0]!.logprobs[1]!).toBeCloseTo(1, 5);
 });
 
 test("what older weights have sampled is rescored with those that the step begins with, whatever inference said", async () => {
@@ -210,7 +255,7 @@ test("what older weights have sampled is rescored with those that the step begin
   const stale = await (await trainedOnce()).train(sourceOf([ofVersion(0)]));
   // Drawn at random, what was "sampled" has nothing to do with the policy.
   expect(Math.abs((stale.importance as number) - 1)).toBeGreaterThan(0.05);
-  expect(stale.truncated).toBeGreaterThan(0);
+  expect(stale.cut).toBeGreaterThan(0);
   const bySampler = ofVersion(0).map(({ promptId, episodes }) => ({
     promptId,
     episodes: episodes.map((episode) => ({ ...episode, oldLogprobs: episode.logprobs })),
@@ -233,10 +278,10 @@ test("what another engine has sampled is rescored and weighted, unless inference
   const other = await trainOn(sampledBy("sglang"));
   // Drawn at random, what was "sampled" has nothing to do with the policy.
   expect(Math.abs((other.importance as number) - 1)).toBeGreaterThan(0.05);
-  expect(other.truncated).toBeGreaterThan(0);
+  expect(other.cut).toBeGreaterThan(0);
   expect(other.gradNorm).not.toBeCloseTo(own.gradNorm as number, 3);
   const scored = await trainOn(sampledBy("sglang", ({ logprobs }) => ({ oldLogprobs: logprobs })));
-  expect(scored).toMatchObject({ importance: 1, truncated: 0, gradNorm: own.gradNorm });
+  expect(scored).toMatchObject({ importance: 1, cut: 0, gradNorm: own.gradNorm });
 });
 
 test.each([

@@ -1,7 +1,7 @@
 /** The actor's step of every algorithm and an independent float64 reference are the same function, and have the same slopes. */
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
 import { ScriptedEngine } from "@treadle/engines/testing";
-import { createRandom, type Random, referenceStep } from "@treadle/learning";
+import { createRandom, type Random, referenceStep, type WeightRule } from "@treadle/learning";
 import {
   configurations,
   entropyOf,
@@ -45,9 +45,18 @@ class ScriptedActor extends ActorWorker {
   }
 }
 
+/** All that are offered, at three caps. */
+const corrections: WeightRule[] = [0.5, 2, 1e3].flatMap((cap) => [
+  { level: "action", mode: "truncate", cap },
+  ...(["token", "sequence"] as const).flatMap((level) =>
+    (["truncate", "mask"] as const).map((mode) => ({ level, mode, cap })),
+  ),
+  { level: "action", mode: "mask", cap },
+]);
+
 /** What the actor minimises when the groups come in chunks, and the slopes that it takes. */
-async function shippedStep(config: object, importanceCap: number, step: RandomStep, random: Random) {
-  const actor = new ScriptedActor({ algorithm: config, importanceCap }, step);
+async function shippedStep(config: object, rolloutCorrection: WeightRule, step: RandomStep, random: Random) {
+  const actor = new ScriptedActor({ algorithm: config, rolloutCorrection }, step);
   await actor.setup();
   const cut = random.integer(step.groups.length + 1);
   const chunks = [step.groups.slice(0, cut), step.groups.slice(cut)];
@@ -92,10 +101,10 @@ test.each(cases)("the loss of %s is the reference's", async (_, config) => {
   let numTaken = 0;
   for (let each = 0; each < stepsEach; each++) {
     const step = randomStep(random, { extreme: each % 2 === 1 });
-    const importanceCap = [0.5, 2, 1e3][each % 3] as number;
-    const { loss } = await shippedStep(config, importanceCap, step, random);
+    const correction = corrections[random.integer(corrections.length)] as WeightRule;
+    const { loss } = await shippedStep(config, correction, step, random);
     const { groups, now } = asTrained(step);
-    const expected = referenceStep(config, groups, (episode) => now.get(episode)!, { importanceCap });
+    const expected = referenceStep(config, groups, (episode) => now.get(episode)!, { correction });
     const error = Math.abs(loss - expected.loss) / Math.max(1, expected.magnitude);
     expect(error, `TREADLE_SEED=${seed}, step ${each}: ${loss} and ${expected.loss}`).toBeLessThan(1e-6);
     largest = Math.max(largest, error);
@@ -110,8 +119,8 @@ test.each(cases)("the gradient of %s is what finite differences of the reference
   let compared = 0;
   for (let each = 0; each < 12; each++) {
     const step = randomStep(random, { extreme: false });
-    const importanceCap = [0.5, 2, 1e3][each % 3] as number;
-    const { slopesOf } = await shippedStep(config, importanceCap, step, random);
+    const correction = corrections[random.integer(corrections.length)] as WeightRule;
+    const { slopesOf } = await shippedStep(config, correction, step, random);
     const { groups, now } = asTrained(step);
     for (const episode of groups.flatMap(({ episodes }) => episodes)) {
       const own = slopesOf(episode);
@@ -126,7 +135,7 @@ test.each(cases)("the gradient of %s is what finite differences of the reference
             const moved = { ...scores, [name]: scores[name].with(token, scores[name][token]! + change) };
             return { ...moved, entropies: moved.logprobs.map((own, at) => entropyOf(own, moved.others[at]!)) };
           };
-          return referenceStep(config, groups, changed, { held: (of) => now.get(of)!, importanceCap }).loss;
+          return referenceStep(config, groups, changed, { held: (of) => now.get(of)!, correction }).loss;
         };
         const width = 1e-4;
         const [below, here, above] = [lossAt(-width), lossAt(0), lossAt(width)];

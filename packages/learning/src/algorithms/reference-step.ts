@@ -1,4 +1,5 @@
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
+import type { WeightRule } from "../rollout-correction.ts";
 import { type AlgorithmConfig, type KlConfig, parseAlgorithmConfig } from "./config.ts";
 
 /** What a policy (and a critic) says of an episode's tokens, one entry a token. */
@@ -16,21 +17,21 @@ export type ReferenceScores = {
  * loss description. Tests compare the shipped path with it, and finite differences of it with the shipped gradient.
  *
  * The ratio is against `oldLogprobs` where an episode has them, else against the sampler; the surrogate of the former is
- * times the importance weight of its action (a token; rloo's sequence: the product; gspo's: the geometric mean), at most
- * `importanceCap`.
+ * times the importance weight of its action (a token; rloo's sequence: the product; gspo's: the geometric mean), of the token
+ * or of the sequence, and beyond the correction's cap times that cap, or 0.
  */
 export function referenceStep(
   given: unknown,
   groups: readonly EpisodeGroup[],
   now: (episode: Episode) => ReferenceScores,
-  { held = now, importanceCap }: ReferenceOptions,
+  { held = now, correction }: ReferenceOptions,
 ): ReferenceStep {
   const config = parseAlgorithmConfig(given);
   const judged = groups.flatMap((group) => judgeGroup(config, group));
   standardise(config, judged);
-  if (averagingOf(config) === "groups of tokens") return ofGroups(config, groups, now, { held, importanceCap });
+  if (averagingOf(config) === "groups of tokens") return ofGroups(config, groups, now, { held, correction });
   const all = judged.map((one) =>
-    termsOf(config, one, now(one.episode), held(one.episode), importanceOf(config, one, importanceCap)),
+    termsOf(config, one, now(one.episode), held(one.episode), importanceOf(config, one, correction)),
   );
   return {
     loss: averaged(config, all),
@@ -57,7 +58,7 @@ type AfterGroups = [now: (episode: Episode) => ReferenceScores, options: Referen
 export type ReferenceOptions = {
   /** the policy of what a formula holds constant (cispo's ratio); the same as `now` unless a derivative is taken */
   readonly held?: ((episode: Episode) => ReferenceScores) | undefined;
-  readonly importanceCap: number;
+  readonly correction: WeightRule;
 };
 
 export type ReferenceStep = {
@@ -181,14 +182,15 @@ function standardise(config: AlgorithmConfig, judged: readonly Judged[]): void {
 }
 
 /** Of each token of the policy: the probability under the policy of the ratio over that under the sampler, truncated. */
-function importanceOf(config: AlgorithmConfig, { episode, at }: Judged, cap: number): number[] {
+function importanceOf(config: AlgorithmConfig, { episode, at }: Judged, { level, mode, cap }: WeightRule): number[] {
   if (episode.oldLogprobs === undefined) return at.map(() => 1);
   const logRatios = at.map((token) => episode.oldLogprobs![token]! - episode.logprobs[token]!);
-  if (config.name === "gspo") return at.map(() => Math.min(ratioOf(average(logRatios)), cap));
-  if (config.name === "rloo" && config.action === "sequence") {
-    return at.map(() => Math.min(ratioOf(sum(logRatios)), cap));
-  }
-  return logRatios.map((logRatio) => Math.min(ratioOf(logRatio), cap));
+  const isOneAction = level === "action" && config.name === "rloo" && config.action === "sequence";
+  const logWeights = logRatios.map((own) => {
+    if (level === "action" && config.name === "gspo") return average(logRatios);
+    return isOneAction || level === "sequence" ? sum(logRatios) : own;
+  });
+  return logWeights.map(ratioOf).map((weight) => (weight > cap ? { truncate: cap, mask: 0 }[mode] : weight));
 }
 
 function termsOf(

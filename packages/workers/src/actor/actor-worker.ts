@@ -4,6 +4,7 @@ import {
   type Algorithm,
   AlgorithmConfig,
   advantageMoments,
+  correctRollout,
   createAlgorithm,
   createRandom,
   findStaleGroups,
@@ -14,8 +15,8 @@ import {
   packForScoring,
   packSamples,
   packSupervised,
+  RolloutCorrectionConfig,
   type TrainSample,
-  truncateImportance,
   unpackEntries,
   wasSampledBefore,
 } from "@treadle/learning";
@@ -24,6 +25,7 @@ import { z } from "zod";
 import { createEngine, EngineConfig } from "../engine.ts";
 import { TrainerWorker } from "../engine-worker.ts";
 import type { Demonstration, ImitationOptions } from "./imitation.ts";
+import { MismatchWatch } from "./mismatch-watch.ts";
 import { momentsOverRanks } from "./rank-moments.ts";
 import { TrainingTotals } from "./training-totals.ts";
 
@@ -38,12 +40,8 @@ export const ActorConfig = EngineConfig.extend({
   minibatches: z.int().positive().default(1),
   /** W2: episodes that are more calls of `train` old are refused; the workflow's `flow.maxStaleness` */
   maxStaleness: z.int().nonnegative().default(0),
-  /**
-   * most that an advantage is multiplied by where an episode was rescored: the probability under the policy that is trained,
-   * as it is when the step begins, over that under the one that sampled, which differ when weights are stale or engines are
-   * not the same; of a token, or of the sequence where that is the algorithm's action
-   */
-  importanceCap: z.number().positive().default(2),
+  /** of what was rescored: sampled by older weights or another engine than those that are trained, as they are when the step begins */
+  rolloutCorrection: RolloutCorrectionConfig.prefault({}),
   /** of Adam: how slowly its estimate of squared gradients forgets */
   beta2: z.number().min(0).lt(1).default(0.99),
 });
@@ -59,6 +57,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   static override readonly saves = ["train", "imitate"];
 
   readonly #algorithm: Algorithm;
+  #watch = new MismatchWatch();
 
   constructor(context: WorkerContext<ActorConfig>) {
     super(context);
@@ -81,6 +80,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   ): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
     await this.dropPartialGradient();
+    this.#watch = new MismatchWatch();
     const { epochs, minibatches } = this.config;
     const streams = epochs * minibatches === 1 && !this.#algorithm.needsWholeBatch;
     const collected: TrainSample[] = [];
@@ -149,6 +149,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   async #finishTraining(totals: TrainingTotals, gradNorm: number): Promise<Record<string, number>> {
+    await this.#warnOfMismatch(totals.meanMismatchKl);
     this.published = await this.engine.exportWeights();
     return { ...totals.metrics(), gradNorm, policyVersion: this.engine.policyVersion };
   }
@@ -177,10 +178,24 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
 
   /** Weights what another policy has sampled than the one that the ratio is taken against. */
   #correct(samples: readonly TrainSample[], totals: TrainingTotals): readonly TrainSample[] {
-    const { ratio } = this.#algorithm.loss;
-    const corrected = truncateImportance(samples, { cap: this.config.importanceCap, ratio });
-    totals.addImportance(corrected);
+    const corrected = correctRollout(samples, this.config.rolloutCorrection, this.#algorithm.loss.ratio);
+    totals.addMismatch(corrected.mismatch);
+    if (corrected.mismatch.tokens > 0) this.#watch.observe(samples);
     return corrected.samples;
+  }
+
+  /** Of all ranks the first warns, and leaves what it has seen itself; what people read never stops a run. */
+  async #warnOfMismatch(kl: number): Promise<void> {
+    const { alarm } = this.config.rolloutCorrection;
+    if (kl <= alarm || this.rank !== 0) return;
+    const name = `mismatch/step-${String(this.step ?? 0).padStart(6, "0")}.json`;
+    this.log.warn(
+      `what was sampled is '${kl.toPrecision(3)}' nats a token from what is trained, more than rolloutCorrection.alarm ('${alarm}'): ` +
+        `the engines compute differently, or weights are far apart; score the episodes of artifacts '${name}' in both`,
+    );
+    await this.artifacts.write(name, this.#watch.text).catch((error: Error) => {
+      this.log.warn(`they are not kept: ${error.message}`);
+    });
   }
 
   async #accumulate(samples: readonly TrainSample[], totals: TrainingTotals): Promise<void> {
@@ -210,7 +225,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     if (this.worldSize === 1) return;
     using _ = this.timer("all-reduce");
     await this.engine.setGradients(await this.messages.allReduceSum(await this.engine.gradients()));
-    totals.fromArray(await this.messages.allReduceSum(totals.toArray()));
+    totals.fromArray(await this.messages.allReduceSum(totals.toArray(this.rank, this.worldSize)));
   }
 
   /** A step without anything to learn from still is one: the version moves on, the weights do not. */

@@ -1,5 +1,5 @@
 import type { EpisodeGroup, LossMetrics } from "@treadle/contracts";
-import type { TruncatedImportance } from "@treadle/learning";
+import type { Mismatch } from "@treadle/learning";
 
 const names = [
   "divisor",
@@ -16,10 +16,12 @@ const names = [
   "tokens",
   "rescoredTokens",
   "importance",
-  "truncatedTokens",
+  "squaredImportance",
+  "cutTokens",
+  "mismatchKl",
 ] as const;
 
-/** Sums over what a step saw, on this rank and then on all: everything in it adds up. */
+/** Sums over what a step saw, on this rank and then on all: everything in it adds up, but for the largest mismatch. */
 export class TrainingTotals implements Record<(typeof names)[number], number> {
   divisor = 0;
   weight = 0;
@@ -35,7 +37,10 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
   tokens = 0;
   rescoredTokens = 0;
   importance = 0;
-  truncatedTokens = 0;
+  squaredImportance = 0;
+  cutTokens = 0;
+  mismatchKl = 0;
+  maxMismatchKl = 0;
 
   observe(groups: readonly EpisodeGroup[]): void {
     for (const { episodes } of groups) {
@@ -59,24 +64,36 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
     this.valueLoss += metrics.valueLoss;
   }
 
-  addImportance({ tokens, meanImportance, truncatedFraction }: TruncatedImportance): void {
+  addMismatch({ tokens, weights, squaredWeights, cut, kl, maxKl }: Mismatch): void {
     this.rescoredTokens += tokens;
-    this.importance += meanImportance * tokens;
-    this.truncatedTokens += truncatedFraction * tokens;
+    this.importance += weights;
+    this.squaredImportance += squaredWeights;
+    this.cutTokens += cut;
+    this.mismatchKl += kl;
+    this.maxMismatchKl = Math.max(this.maxMismatchKl, maxKl);
   }
 
   add(other: TrainingTotals): void {
     for (const name of names) this[name] += other[name];
+    this.maxMismatchKl = Math.max(this.maxMismatchKl, other.maxMismatchKl);
   }
 
-  toArray(): Float64Array {
-    return Float64Array.from(names, (name) => this[name]);
+  /** Summed over ranks, each in its place, it has the largest of all ranks. */
+  toArray(rank: number, worldSize: number): Float64Array {
+    const largest = Array.from({ length: worldSize }, (_, index) => (index === rank ? this.maxMismatchKl : 0));
+    return Float64Array.from([...names.map((name) => this[name]), ...largest]);
   }
 
   fromArray(values: Float64Array): void {
     names.forEach((name, index) => {
       this[name] = values[index] as number;
     });
+    this.maxMismatchKl = Math.max(...values.subarray(names.length));
+  }
+
+  /** in nats a token; 0 where nothing was rescored */
+  get meanMismatchKl(): number {
+    return this.mismatchKl / Math.max(1, this.rescoredTokens);
   }
 
   metrics(): Record<string, number> {
@@ -92,7 +109,10 @@ export class TrainingTotals implements Record<(typeof names)[number], number> {
       trainedGroups: this.trainedGroups / Math.max(1, this.groups),
       ...(this.rescoredTokens > 0 && {
         importance: this.importance / this.rescoredTokens,
-        truncated: this.truncatedTokens / this.rescoredTokens,
+        effectiveSamples: this.importance ** 2 / (this.rescoredTokens * this.squaredImportance),
+        cut: this.cutTokens / this.rescoredTokens,
+        mismatchKl: this.meanMismatchKl,
+        mismatchKlMax: this.maxMismatchKl,
       }),
     };
   }

@@ -14,6 +14,7 @@ export function contextOf<C>(config: C, component: string, { rank = 0, group = n
     devices: { ids: ["cpu:0"], lock: async () => ({ [Symbol.asyncDispose]: async () => {} }) },
     messages: group.messagesOf(rank),
     timer: () => ({ [Symbol.dispose]: silent }),
+    artifacts: { write: async () => {} },
     predictors: { read: async () => undefined, write: async () => {} },
     tracer: { now: () => performance.now(), complete: silent, counter: silent },
   } as unknown as WorkerContext<C>;

@@ -1,0 +1,122 @@
+import { type Episode, maxLogRatio } from "@treadle/contracts";
+import { z } from "zod";
+import { type PolicyGradientLoss, policyTokenPositions, type TrainSample } from "./algorithms/algorithm.ts";
+
+/** What makes up for tokens that another policy has sampled than the one that the ratio is taken against. */
+export const RolloutCorrectionConfig = z.strictObject({
+  /**
+   * whose probability under the trained policy, over that under the sampler, is the weight of an advantage: a `token`'s, its
+   * whole `sequence`'s (the product), or that of what the algorithm's own ratio is of (`action`: rloo's product, gspo's
+   * geometric mean, a token elsewhere)
+   */
+  level: z.enum(["action", "token", "sequence"]).default("action"),
+  /** of a weight beyond `cap`: it counts as `cap`, or as 0, so that its tokens teach nothing */
+  mode: z.enum(["truncate", "mask"]).default("truncate"),
+  cap: z.number().positive().default(2),
+  /** nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and leaves its worst episodes */
+  alarm: z.number().positive().default(0.1),
+});
+export type RolloutCorrectionConfig = z.infer<typeof RolloutCorrectionConfig>;
+
+/** What is done to weights. */
+export type WeightRule = Omit<RolloutCorrectionConfig, "alarm">;
+
+/** How far sampler and trained policy are apart, summed over the tokens that another policy has sampled. */
+export type Mismatch = {
+  readonly tokens: number;
+  /** of weights before they are cut; their mean is 1 where the policies agree */
+  readonly weights: number;
+  readonly squaredWeights: number;
+  /** tokens whose weight was beyond the cap */
+  readonly cut: number;
+  /** of the k3 estimate of the divergence of the trained policy from the sampler, in nats: `r - 1 - log r` of a token's ratio r */
+  readonly kl: number;
+  /** the largest of one token */
+  readonly maxKl: number;
+};
+
+export type CorrectedSamples = {
+  readonly samples: TrainSample[];
+  readonly mismatch: Mismatch;
+};
+
+/**
+ * Corrects for tokens that were sampled by another policy than the one the ratio is taken against (older weights, or the
+ * same weights in an engine with other kernels). Advantages are multiplied by the probability under the latter over that
+ * under the former, of a token, or of the sequence, for all of its tokens:
+ *
+ *     token:      exp(old − sampled)
+ *     sequence:   exp(sum over the sequence of (old − sampled))
+ *     action:     as `token`; as `sequence` where the algorithm's ratio is a product (RLOO); and for GSPO its own mean:
+ *                 exp(mean over the sequence of (old − sampled))
+ *
+ * A weight beyond `cap` is cut to it, or to 0. A product of cut token weights is not the cut weight of the product, so a
+ * sequence is cut once. Log-ratios count as within ± `maxLogRatio`, as in the loss.
+ *
+ * Sources: the truncated weight of IMPALA (arXiv:1802.01561), as the behaviour weight of AReaL's decoupled objective
+ * (arXiv:2505.24298), which is per token. TRL's GRPO has the four of token and sequence, truncated and masked
+ * (`vllm_importance_sampling_mode`), with a cap of 3; verl's rollout correction (`rollout_is`) truncates by token or
+ * sequence. The mean for GSPO is that of its own ratio.
+ *
+ * The clipped surrogate is linear in a factor of the advantage that is not negative, so engines need to know nothing;
+ * weights, the divisor, the KL term and a critic's returns stay as they are. Episodes that needed no score have no
+ * `oldLogprobs`; their ratio is against the sampler itself, and they stay as they are.
+ */
+export function correctRollout(
+  samples: readonly TrainSample[],
+  { level, mode, cap }: WeightRule,
+  ratio: PolicyGradientLoss["ratio"],
+): CorrectedSamples {
+  const sums = { tokens: 0, weights: 0, squaredWeights: 0, cut: 0, kl: 0, maxKl: 0 };
+  const cutTo = mode === "mask" ? 0 : cap;
+  const corrected = samples.map((sample) => {
+    const { episode } = sample;
+    if (episode.oldLogprobs === undefined) return sample;
+    const logRatios = Float64Array.from(episode.oldLogprobs, (old, token) => clamp(old - episode.logprobs[token]!));
+    const weights = weightsOf(episode, episode.oldLogprobs, levelOf(level, ratio));
+    const advantages = sample.advantages.map((advantage, token) => {
+      if (episode.mask[token] === 0) return 0;
+      const weight = weights[token]!;
+      const kl = k3(logRatios[token]!);
+      sums.tokens += 1;
+      sums.weights += weight;
+      sums.squaredWeights += weight * weight;
+      sums.kl += kl;
+      sums.maxKl = Math.max(sums.maxKl, kl);
+      if (weight <= cap) return advantage * weight;
+      sums.cut += 1;
+      return advantage * cutTo;
+    });
+    return { ...sample, advantages };
+  });
+  return { samples: corrected, mismatch: sums };
+}
+
+type WeightLevel = "token" | "product" | "mean";
+
+function levelOf(level: WeightRule["level"], ratio: PolicyGradientLoss["ratio"]): WeightLevel {
+  if (level === "token" || (level === "action" && ratio === "token")) return "token";
+  return level === "action" && ratio === "sequence" ? "mean" : "product";
+}
+
+/** One weight a token, before it is cut; what stands where the policy did not choose is never used. */
+function weightsOf(episode: Episode, oldLogprobs: Float32Array, level: WeightLevel): Float64Array {
+  const logRatios = Float64Array.from(oldLogprobs, (old, token) => old - episode.logprobs[token]!);
+  const weightOf = (logRatio: number) => Math.exp(clamp(logRatio));
+  if (level === "token") return logRatios.map(weightOf);
+  const positions = policyTokenPositions(episode);
+  const sum = positions.reduce((all, token) => all + logRatios[token]!, 0);
+  return logRatios.fill(weightOf(level === "mean" ? sum / positions.length : sum));
+}
+
+/** Mean over the policy's tokens of the divergence that `Mismatch.kl` sums up; 0 for what nobody has rescored. */
+export function meanMismatch(episode: Episode): number {
+  const { oldLogprobs, logprobs } = episode;
+  const positions = policyTokenPositions(episode);
+  if (oldLogprobs === undefined || positions.length === 0) return 0;
+  const sum = positions.reduce((all, token) => all + k3(clamp(oldLogprobs[token]! - logprobs[token]!)), 0);
+  return sum / positions.length;
+}
+
+const k3 = (logRatio: number): number => Math.exp(logRatio) - 1 - logRatio;
+const clamp = (logRatio: number): number => Math.min(Math.max(logRatio, -maxLogRatio), maxLogRatio);
