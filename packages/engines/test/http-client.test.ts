@@ -1,5 +1,7 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
+import { ManualClock } from "@treadle/contracts/testing";
+import { systemClock } from "@treadle/transport";
 import { afterEach, expect, test } from "vitest";
 import { ConnectionLost, HttpClient } from "../src/server/http-client.ts";
 
@@ -27,7 +29,7 @@ const timeoutMs = 60_000;
 
 test("calls share a connection, which the client lets go of by itself before a server would", async () => {
   const { url, sockets } = await listen((_, response) => void response.end("{}"));
-  const client = new HttpClient(url, undefined, timeoutMs);
+  const client = new HttpClient(url, undefined, timeoutMs, systemClock);
   for (let call = 0; call < 3; call++) expect(await client.json("GET", "/")).toEqual({});
   expect(sockets).toHaveLength(1);
   await new Promise((resolve) => sockets[0]!.once("close", resolve));
@@ -38,7 +40,7 @@ test("calls share a connection, which the client lets go of by itself before a s
 
 test("an answer that takes longer than a connection may idle arrives", async () => {
   const { url } = await listen((_, response) => void setTimeout(() => response.end('"late"'), 5_000));
-  const client = new HttpClient(url, undefined, timeoutMs);
+  const client = new HttpClient(url, undefined, timeoutMs, systemClock);
   expect(await client.json("POST", "/", { body: {} })).toBe("late");
   client.close();
 });
@@ -47,7 +49,7 @@ test("the key goes with each call but those that are to have none", async () => 
   const { url } = await listen(
     (request, response) => void response.end(JSON.stringify(request.headers.authorization ?? "")),
   );
-  const client = new HttpClient(url, "secret", timeoutMs);
+  const client = new HttpClient(url, "secret", timeoutMs, systemClock);
   expect(await client.json("GET", "/")).toBe("Bearer secret");
   expect((await client.call("GET", "/", { isAnonymous: true })).text).toBe('""');
   client.close();
@@ -65,7 +67,7 @@ test.each([
     calls++;
     response.writeHead(status).end("what the server said");
   });
-  const client = new HttpClient(url, undefined, timeoutMs);
+  const client = new HttpClient(url, undefined, timeoutMs, systemClock);
   const told = { code, message: expect.stringContaining("what the server said") };
   await expect(client.json("POST", "/x", { body: {} })).rejects.toMatchObject(told);
   expect(calls).toBe(1);
@@ -77,11 +79,13 @@ test("an answer that ends before it is whole is lost, a call without any ends at
     response.writeHead(200, { "content-length": 10 });
     response.write("half", () => response.destroy());
   });
-  const client = new HttpClient(half.url, undefined, timeoutMs);
+  const client = new HttpClient(half.url, undefined, timeoutMs, systemClock);
   await expect(client.json("GET", "/")).rejects.toBeInstanceOf(ConnectionLost);
   const silent = await listen(() => {});
-  const waiting = new HttpClient(silent.url, undefined, timeoutMs);
+  const clock = new ManualClock();
+  const waiting = new HttpClient(silent.url, undefined, timeoutMs, clock);
   const late = waiting.json("GET", "/", { timeoutMs: 200 });
+  void clock.advance(200);
   await expect(late).rejects.toMatchObject({
     code: "service.failed",
     message: expect.stringContaining("within 200 ms"),

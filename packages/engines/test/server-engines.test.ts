@@ -2,7 +2,8 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Completion, Sampling, Weights } from "@treadle/contracts";
+import type { Clock, Completion, Sampling, Weights } from "@treadle/contracts";
+import { ManualClock } from "@treadle/contracts/testing";
 import { ServerEngine, type SglangConfig, type VllmConfig } from "@treadle/engines";
 import {
   type DoubleOptions,
@@ -47,18 +48,38 @@ afterEach(async () => {
 const doubleOf = (kind: Kind, options: Partial<DoubleOptions> = {}) =>
   new ({ sglang: SglangDouble, vllm: VllmDouble })[kind]({ model: join(folder, "tiny"), ...options });
 
-async function attach(kind: Kind, double: ServerDouble, changes: Changes = {}): Promise<Omit<Started, "double">> {
+async function attach(
+  kind: Kind,
+  double: ServerDouble,
+  changes: Changes = {},
+  clock?: Clock,
+): Promise<Omit<Started, "double">> {
   const warnings: string[] = [];
   const config = { kind, url: double.url, model: join(folder, "tiny"), weightsFolder, ...changes };
-  const engine = await ServerEngine.create(model, config, { warn: (message) => void warnings.push(message) });
+  const engine = await ServerEngine.create(model, config, { warn: (message) => void warnings.push(message), clock });
   return { engine, warnings };
 }
 
-async function start(kind: Kind, options: Partial<DoubleOptions> = {}, changes: Changes = {}): Promise<Started> {
+async function start(
+  kind: Kind,
+  options: Partial<DoubleOptions> = {},
+  changes: Changes = {},
+  clock?: Clock,
+): Promise<Started> {
   const double = await doubleOf(kind, options).start();
-  const started = { double, ...(await attach(kind, double, changes)) };
+  const started = { double, ...(await attach(kind, double, changes, clock)) };
   opened.push(started);
   return started;
+}
+
+/** Lets time pass until something that waits for a deadline has settled. */
+async function pass(clock: ManualClock, waiting: Promise<unknown>): Promise<void> {
+  let isSettled = false;
+  const settled = waiting.finally(() => {
+    isSettled = true;
+  });
+  while (!isSettled) await clock.advance(1_000);
+  await settled;
 }
 
 const contract = async (kind: Kind, changes: Changes): Promise<Tested> => {
@@ -207,18 +228,59 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     },
   );
 
-  test("a server that hangs, or is frozen, fails its calls at their deadline", async () => {
-    const { engine, double } = await start(kind, {}, { completionTimeoutMs: 2_000 });
+  test("a server that hangs fails its calls at their deadline", async () => {
+    const clock = new ManualClock();
+    const { engine, double } = await start(kind, {}, { completionTimeoutMs: 90_000 }, clock);
     double.inject(generatePath[kind], { type: "hang" });
-    const late = { code: "service.failed", message: expect.stringContaining("2000 ms") };
-    await expect(engine.generate(prompts, sampling)).rejects.toMatchObject(late);
-    const frozen = await start(kind, {}, { callTimeoutMs: 4_000 });
-    frozen.double.hold();
-    const running = frozen.engine.generate(prompts, sampling);
+    const late = { code: "service.failed", message: expect.stringContaining("90000 ms") };
+    await pass(clock, expect(engine.generate(prompts, sampling)).rejects.toMatchObject(late));
+    await engine.generate(prompts, sampling);
+  });
+
+  test("a server that is frozen is noticed, however long its completions may take", async () => {
+    const clock = new ManualClock();
+    const { engine, double } = await start(kind, {}, { completionTimeoutMs: 10 ** 9 }, clock);
+    double.hold();
+    const running = engine.generate(prompts, sampling);
     const failed = expect(running).rejects.toMatchObject({ code: "service.failed" });
-    await frozen.double.running(prompts.length);
-    frozen.double.freeze();
-    await failed;
+    await double.running(prompts.length);
+    double.freeze();
+    await pass(clock, failed);
+    expect(clock.now()).toBeLessThan(10 ** 6);
+  });
+
+  test("AS6 ending one call ends nothing of another, whatever their requests are called", async () => {
+    const { engine, double } = await start(kind);
+    const many = Array.from({ length: 12 }, (_, index) => Int32Array.of(index % 7));
+    const expected = await engine.generate(many, sampling);
+    const { engine: fresh, double: other } = await start(kind);
+    expect(double.url).not.toBe(other.url);
+    other.hold();
+    const controller = new AbortController();
+    const one = fresh.generate([Int32Array.of(1)], sampling, { signal: controller.signal });
+    const others = fresh.generate(many, sampling);
+    await other.running(1 + many.length);
+    controller.abort();
+    await expect(one).rejects.toMatchObject({ code: "call.cancelled" });
+    other.letGo();
+    expect(await others).toEqual(expected);
+  });
+
+  test("AS6 requests that the server ends with an error begin again, or end with what they have", async () => {
+    const { engine, double } = await start(kind, { refusesAborted: true });
+    const expected = await engine.generate(prompts, sampling);
+    double.hold();
+    const running = engine.generate(prompts, sampling);
+    await double.running(prompts.length);
+    await engine.pause();
+    double.letGo();
+    engine.resume();
+    expect(await running).toEqual(expected);
+    double.hold();
+    const aborted = engine.generate(prompts, sampling);
+    await double.running(prompts.length);
+    engine.abort();
+    expect((await aborted).map(({ finishReason }) => finishReason)).toEqual(prompts.map(() => "abort"));
   });
 
   test("AS3 a server that dies fails its calls, and one that was restarted gets the weights again before it generates", async () => {
@@ -280,10 +342,13 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     ["has half an answer", { type: "half" } as const],
     ["hangs", { type: "hang" } as const],
   ])("AS2 a load that %s poisons the engine until a whole one", async (_, fault) => {
-    const { engine, double } = await start(kind, {}, { updateTimeoutMs: 2_000 });
+    const clock = new ManualClock();
+    const { engine, double } = await start(kind, {}, {}, clock);
     double.inject(loadPath[kind], fault);
     const poisoned = { code: "engine.poisoned", message: expect.stringContaining("version '1'") };
-    await expect(engine.loadWeights(newer(2, 1))).rejects.toMatchObject(poisoned);
+    const failed = expect(engine.loadWeights(newer(2, 1))).rejects.toMatchObject(poisoned);
+    if (fault.type === "hang") await pass(clock, failed);
+    await failed;
     await expect(engine.generate(prompts, sampling)).rejects.toMatchObject(poisoned);
     expect(engine.policyVersion).toBe(0);
     await engine.loadWeights(newer(2, 1));

@@ -1,6 +1,6 @@
 import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
-import { TreadleError } from "@treadle/contracts";
+import { type Clock, TreadleError } from "@treadle/contracts";
 
 /** Below the 5 s after which uvicorn closes an idle connection: one that both ends let go of at once loses a request. */
 const idleMs = 4_000;
@@ -29,13 +29,15 @@ export class HttpClient {
   readonly url: string;
   readonly #apiKey: string | undefined;
   readonly #timeoutMs: number;
+  readonly #clock: Clock;
   readonly #agent: HttpAgent;
   readonly #request: typeof httpRequest;
 
-  constructor(url: string, apiKey: string | undefined, timeoutMs: number) {
+  constructor(url: string, apiKey: string | undefined, timeoutMs: number, clock: Clock) {
     this.url = url.replace(/\/+$/, "");
     this.#apiKey = apiKey;
     this.#timeoutMs = timeoutMs;
+    this.#clock = clock;
     const isSecure = new URL(url).protocol === "https:";
     this.#agent = new (isSecure ? HttpsAgent : HttpAgent)({ keepAlive: true, timeout: idleMs });
     this.#request = isSecure ? httpsRequest : httpRequest;
@@ -68,9 +70,9 @@ export class HttpClient {
         "service.failed",
         `${what} had no answer within ${timeoutMs} ms; see whether the server is stopped, or raise its deadline in engine`,
       );
-      const timer = setTimeout(() => request.destroy(late), timeoutMs);
+      const cancel = this.#clock.after(timeoutMs, () => request.destroy(late), true);
       const fail = (error: unknown) => {
-        clearTimeout(timer);
+        cancel();
         reject(error === late ? late : new ConnectionLost(`${what} has no answer: ${messageOf(error)}`, error));
       };
       request.on("error", fail);
@@ -85,7 +87,7 @@ export class HttpClient {
         response.on("error", fail);
         response.on("close", () => {
           if (!response.complete) return fail(request.errored ?? new Error("the connection ended within the answer"));
-          clearTimeout(timer);
+          cancel();
           resolve({ status: response.statusCode ?? 0, text: Buffer.concat(parts).toString("utf8") });
         });
       });

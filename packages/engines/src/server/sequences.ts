@@ -58,6 +58,15 @@ export class Sequences {
     return this.#unfinished === 0;
   }
 
+  get isAborted(): boolean {
+    return this.#isAborted;
+  }
+
+  /** Whether an answer to the request would count. */
+  isRunning(request: SequenceRequest): boolean {
+    return this.#running(request) !== undefined;
+  }
+
   /** The next request, of what has the highest priority, or undefined when nothing waits for a place. */
   take(): SequenceRequest | undefined {
     let sequence: Sequence | undefined;

@@ -1,8 +1,8 @@
-import { createHash, randomBytes } from "node:crypto";
-import { lstat, mkdir, readdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { type Completion, isLoopback, Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import { type Clock, type Completion, isLoopback, Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import { systemClock } from "@treadle/transport";
 import { z } from "zod";
 import { checkPrompts } from "../embedded/batches.ts";
 import { Gate } from "../embedded/gate.ts";
@@ -17,6 +17,7 @@ import { judgeFacts, judgeRoutes, probeLogprobs, probeRoutes, refuseServer } fro
 import { type SequenceRequest, Sequences } from "./sequences.ts";
 import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
 import type { ServerProtocol } from "./server-protocol.ts";
+import { diskError, makeWeightsFolder } from "./weights-folder.ts";
 
 const mib = 2 ** 20;
 /** how often a request is made once more after its connection was lost, and an abort while its request goes on */
@@ -28,6 +29,8 @@ export type ServerOptions = {
   readonly rank?: number | undefined;
   /** takes what a person should know of the server */
   readonly warn?: ((message: string) => void) | undefined;
+  /** of deadlines; default: this machine's */
+  readonly clock?: Clock | undefined;
 };
 
 type Loaded = {
@@ -63,6 +66,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   readonly #limits: { readonly vocabSize: number; readonly contextLength: number };
   readonly #weightsFolder: string;
   readonly #warn: (message: string) => void;
+  readonly #clock: Clock;
   readonly #name = randomBytes(6).toString("hex");
   readonly #gate = new Gate();
   readonly #running = new Set<Running>();
@@ -82,7 +86,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   #isProcessed: boolean | undefined;
   #aborts = 0;
   #requests = 0;
-  #watch: NodeJS.Timeout | undefined;
+  #unwatch: (() => void) | undefined;
 
   private constructor(
     config: ServerConfig,
@@ -91,7 +95,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     model: ModelFolder,
     limits: { readonly vocabSize: number; readonly contextLength: number },
     weightsFolder: string,
-    warn: (message: string) => void,
+    { warn, clock }: { readonly warn: (message: string) => void; readonly clock: Clock },
   ) {
     super();
     this.kind = config.kind;
@@ -102,6 +106,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     this.#limits = limits;
     this.#weightsFolder = weightsFolder;
     this.#warn = warn;
+    this.#clock = clock;
     this.#places = { free: config.maxRunning };
   }
 
@@ -112,7 +117,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   static async create(
     model: z.input<typeof TransformerConfig>,
     server: z.input<typeof SglangConfig> | z.input<typeof VllmConfig>,
-    { rank = 0, warn = () => {} }: ServerOptions = {},
+    { rank = 0, warn = () => {}, clock = systemClock }: ServerOptions = {},
   ): Promise<ServerEngine> {
     const choice = z.discriminatedUnion("kind", [SglangConfig, VllmConfig]);
     const parsed = z.strictObject({ model: TransformerConfig, engine: choice }).safeParse({ model, engine: server });
@@ -124,7 +129,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const { engine: config, model: limits } = parsed.data;
     const url = urlOf(config, rank);
     const apiKey = apiKeyOf(config);
-    const client = new HttpClient(url, apiKey, config.callTimeoutMs);
+    const client = new HttpClient(url, apiKey, config.callTimeoutMs, clock);
     if (apiKey !== undefined && !isLoopback(new URL(url).hostname) && !url.startsWith("https:"))
       warn(`the key of ${url} goes over the network as it is; put TLS before the server, and use its https address`);
     const protocol = config.kind === "sglang" ? new SglangProtocol(client) : new VllmProtocol(client);
@@ -142,17 +147,17 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         );
       const { vocabSize } = folder;
       const { contextLength } = limits;
-      const weightsFolder = await makeWeightsFolder(config, url);
-      const engine = new ServerEngine(
-        config,
-        client,
-        protocol,
-        folder,
-        { vocabSize, contextLength },
-        weightsFolder,
+      const weightsFolder = await makeWeightsFolder(config.weightsFolder, url);
+      const engine = new ServerEngine(config, client, protocol, folder, { vocabSize, contextLength }, weightsFolder, {
         warn,
-      );
-      await engine.#attach();
+        clock,
+      });
+      try {
+        await engine.#attach();
+      } catch (error) {
+        await engine.close();
+        throw error;
+      }
       return engine;
     } catch (error) {
       client.close();
@@ -245,7 +250,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    clearTimeout(this.#watch);
+    this.#unwatch?.();
     await this.release().catch(() => {}); // what a server that is gone holds is gone, too
     this.#client.close();
     await rm(this.#weightsFolder, { recursive: true, force: true });
@@ -435,7 +440,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       if (!request) return;
       this.#places.free--;
       const running: Running = {
-        id: `${this.#name}-${++this.#requests}`,
+        // Closed by a dash: SGLang ends every request whose id begins with the one that it is given.
+        id: `${this.#name}-${++this.#requests}-`,
         call,
         controller: new AbortController(),
         settled: Promise.resolve(),
@@ -473,7 +479,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       call.deliver(index, ended);
       if (held) this.#hold(call, request, held);
     } catch (error) {
-      if (controller.signal.aborted) return;
+      if (controller.signal.aborted || !call.sequences.isRunning(request)) return;
+      if (call.sequences.isAborted) return call.deliver(index, call.sequences.lose(request));
       const losses = (call.losses.get(index) ?? 0) + 1;
       call.losses.set(index, losses);
       if (!(error instanceof ConnectionLost) || losses > maxLosses) return this.#fail(call, error);
@@ -526,13 +533,13 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const settled = Promise.all(running.map((one) => one.settled)).then(() => {
       isSettled = true;
     });
-    const deadline = performance.now() + this.#config.callTimeoutMs;
+    const deadline = this.#clock.now() + this.#config.callTimeoutMs;
     try {
       while (!isSettled) {
         const left = running.filter((one) => this.#running.has(one));
         await this.#protocol.abort(left.map(({ id }) => id));
-        await settledWithin(settled, abortEveryMs);
-        if (isSettled || performance.now() < deadline) continue;
+        await this.#settledWithin(settled, abortEveryMs);
+        if (isSettled || this.#clock.now() < deadline) continue;
         throw new TreadleError(
           "service.failed",
           `${this.#protocol.name} at ${this.#client.url} did not end '${left.length}' requests within ${this.#config.callTimeoutMs} ms; see what it computes`,
@@ -546,9 +553,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
 
   /** A server that is gone or stopped is noticed while completions wait for it, however long they may take. */
   #watchOver(): void {
-    if (this.#watch) return;
-    this.#watch = setTimeout(() => {
-      this.#watch = undefined;
+    this.#unwatch ??= this.#clock.after(this.#config.callTimeoutMs, () => {
+      this.#unwatch = undefined;
       if (this.#running.size === 0) return;
       this.#protocol.alive().then(
         () => this.#running.size > 0 && this.#watchOver(),
@@ -556,8 +562,16 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
           for (const { call } of this.#running) this.#fail(call, error);
         },
       );
-    }, this.#config.callTimeoutMs);
-    this.#watch.unref();
+    });
+  }
+
+  async #settledWithin(settled: Promise<void>, timeoutMs: number): Promise<void> {
+    let cancel = () => {};
+    const late = new Promise<void>((go) => {
+      cancel = this.#clock.after(timeoutMs, go, true);
+    });
+    await Promise.race([settled, late]);
+    cancel();
   }
 
   #wake(): void {
@@ -583,54 +597,5 @@ type Running = {
   /** never rejects */
   settled: Promise<void>;
 };
-
-async function settledWithin(settled: Promise<void>, timeoutMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>((go) => {
-    timer = setTimeout(go, timeoutMs);
-  });
-  await Promise.race([settled, late]);
-  clearTimeout(timer);
-}
-
-/**
- * A folder for the weights of one server, which only this user may enter. A predecessor that was killed has left its own
- * there, under the same name: it goes.
- */
-async function makeWeightsFolder({ weightsFolder = tmpdir() }: ServerConfig, url: string): Promise<string> {
-  const name = createHash("sha256").update(url).digest("hex").slice(0, 16);
-  const folder = join(resolve(weightsFolder), `treadle-weights-${name}`);
-  try {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    const found = await lstat(folder);
-    if (!found.isDirectory() || found.uid !== process.getuid?.())
-      throw new TreadleError(
-        "config.invalid",
-        `'${folder}', where weights are to be written, is another user's; set engine.weightsFolder to a folder of yours`,
-      );
-    for (const entry of await readdir(folder)) await rm(join(folder, entry), { recursive: true, force: true });
-    return folder;
-  } catch (error) {
-    throw diskError(error, weightsFolder);
-  }
-}
-
-function diskError(error: unknown, folder: string): unknown {
-  if (error instanceof TreadleError) return error;
-  const code = error instanceof Error && "code" in error ? error.code : undefined;
-  if (code === "ENOSPC")
-    return new TreadleError(
-      "disk.full",
-      `no space is left for weights in '${folder}'; free some, or set engine.weightsFolder`,
-      {
-        cause: error,
-      },
-    );
-  return new TreadleError(
-    "config.invalid",
-    `weights cannot be written to '${folder}': ${messageOf(error)}; set engine.weightsFolder to a folder that can be written`,
-    { cause: error },
-  );
-}
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -32,6 +32,8 @@ export type DoubleOptions = {
   readonly without?: readonly string[] | undefined;
   /** answers do not say of which weights they are, as older servers' do not */
   readonly isUnlabelled?: boolean | undefined;
+  /** requests that are ended are answered with an error, as those that have not begun are by a real server */
+  readonly refusesAborted?: boolean | undefined;
   readonly isDeterministic?: boolean | undefined;
   /** started so that it can give its memory back; default true */
   readonly canRelease?: boolean | undefined;
@@ -230,6 +232,7 @@ export abstract class ServerDouble {
       while (true) {
         await setImmediate();
         while (this.#isHeld && !running.isAborted) await this.#changed;
+        if (running.isAborted && this.options.refusesAborted) throw new Refusal(400, "Abort");
         if (running.isAborted) return answer("abort");
         const own = temperature === 0 ? 1 : temperature;
         const all = this.model.next([...tokens, ...chosen], own, this.#cache, salt);
@@ -247,17 +250,14 @@ export abstract class ServerDouble {
     }
   }
 
-  protected abortOnly(ids: readonly string[]): void {
-    for (const id of ids) {
-      const running = this.#running.get(id);
-      if (running) running.isAborted = true;
-    }
+  protected abortWhere(isMeant: (id: string) => boolean): void {
+    for (const [id, running] of this.#running) if (isMeant(id)) running.isAborted = true;
     this.notify();
   }
 
   protected async pauseAll(): Promise<void> {
     this.isPaused = true;
-    this.abortOnly([...this.#running.keys()]);
+    this.abortWhere(() => true);
     while (this.#running.size > 0) await this.#changed;
   }
 

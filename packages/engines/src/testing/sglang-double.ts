@@ -66,7 +66,8 @@ export class SglangDouble extends ServerDouble {
         isGuarded: guarded,
         body: z.strictObject({ rid: z.string() }),
         handle: ({ rid }: { readonly rid: string }) => {
-          this.abortOnly([rid]);
+          // As the scheduler compares them.
+          this.abortWhere((id) => id.startsWith(rid));
           return {};
         },
       },

@@ -66,7 +66,7 @@ export class VllmDouble extends ServerDouble {
         ...open,
         body: z.strictObject({ request_ids: z.array(z.string()).min(1, "an empty list would abort everything") }),
         handle: ({ request_ids }: { readonly request_ids: readonly string[] }) => {
-          this.abortOnly(request_ids);
+          this.abortWhere((id) => request_ids.includes(id));
           return { body: { status: "aborted", aborted: request_ids.length } };
         },
       },
