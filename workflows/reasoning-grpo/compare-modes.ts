@@ -26,18 +26,27 @@ const Options = z.strictObject({
   set: z.array(z.string()).default([]),
   /** a folder of another workflow that reports accuracies and has `model.seed` */
   workflow: z.string().default(fileURLToPath(new URL(".", import.meta.url))),
+  /** by default the workflow's `config.yaml` */
+  config: z.string().optional(),
 });
 
 const option = { type: "string" } as const;
 const { values } = parseArgs({
-  options: { seeds: option, modes: option, steps: option, workflow: option, set: { type: "string", multiple: true } },
+  options: {
+    seeds: option,
+    modes: option,
+    steps: option,
+    workflow: option,
+    config: option,
+    set: { type: "string", multiple: true },
+  },
 });
 const parsed = Options.safeParse(values);
 if (!parsed.success) {
   console.error(z.prettifyError(parsed.error));
   process.exit(2);
 }
-const { seeds, modes, steps, set, workflow } = parsed.data;
+const { seeds, modes, steps, set, workflow, config: configFile } = parsed.data;
 
 const projectRoot = fileURLToPath(new URL("../..", import.meta.url));
 const runsRoot = await mkdtemp(join(tmpdir(), "treadle-compare-"));
@@ -48,7 +57,8 @@ async function train(mode: string, seed: string): Promise<number> {
   const overrides = [`seed=${seed}`, `model.seed=${seed}`, `placement.mode=${mode}`, "trace=false"];
   const fewer = steps === undefined ? [] : [`steps=${steps}`];
   const all = [...overrides, ...fewer, ...set];
-  const { summary } = await runWorkflow({ workflow, projectRoot, runsRoot, overrides: all, onEvent: () => {} });
+  const options = { workflow, configFile, projectRoot, runsRoot, overrides: all };
+  const { summary } = await runWorkflow({ ...options, onEvent: () => {} });
   const { evalBefore, evalAtStart, evalAfter, seconds } = summary;
   if (evalBefore === null || evalAtStart === null || evalAfter === null) {
     throw new Error(`the run of seed '${seed}' was not evaluated`);
