@@ -25,6 +25,18 @@ describe.each(workflows)("the configuration of %s", (name) => {
   });
 });
 
+const others = workflows.flatMap((name) =>
+  readdirSync(join(projectRoot, "workflows", name))
+    .filter((file) => file.endsWith(".yaml") && file !== "config.yaml")
+    .map((file) => [name, file] as const),
+);
+
+test.each(others)("of %s, %s is valid and can be placed, too", async (name, file) => {
+  const workflow = join(projectRoot, "workflows", name);
+  const { plan } = await validateWorkflow({ workflow, configFile: join(workflow, file), overrides: [], projectRoot });
+  for (const { ranks } of Object.values(plan.components)) expect(ranks.length).toBeGreaterThan(0);
+});
+
 const Selecting = z.object({
   checkpoints: z.object({ bestBy: z.string(), everySteps: z.int().positive() }),
   evaluation: z.object({ everySteps: z.int().positive() }),

@@ -1,13 +1,26 @@
 import type { Prompt } from "treadle";
-import type { CharacterTokenizer } from "treadle/learning";
+import { type CharacterTokenizer, firstDone } from "treadle/learning";
 import type { CallSyntax, Demonstration } from "treadle/workers";
 
-/** `12*34=` and then `<12*34>408|408`, of which everything but the tool's `408|` is to be learned. */
-export function demonstrateCall(prompt: Prompt, call: CallSyntax, tokenizer: CharacterTokenizer): Demonstration {
-  const asked = tokenizer.encode(`${call.open}${tokenizer.decode(prompt.tokens).slice(0, -1)}${call.close}`);
-  const answered = tokenizer.encode(`${prompt.answer}${call.end}`);
-  const said = [...tokenizer.encode(prompt.answer ?? ""), tokenizer.stopToken];
-  const parts = [prompt.tokens, asked, answered, said];
-  const mask = parts.flatMap((part, index) => Array<number>(part.length).fill(index === 1 || index === 3 ? 1 : 0));
-  return { tokens: Int32Array.from(parts.flatMap((part) => [...part])), mask: Float32Array.from(mask) };
+/**
+ * A call an operation, from left to right: `3+5-2=` and then `<3+5-2>8-2|<8-2>6|6`, of which everything but the tool's `8-2|`
+ * and `6|` is to be learned.
+ */
+export function demonstrateCalls(prompt: Prompt, call: CallSyntax, tokenizer: CharacterTokenizer): Demonstration {
+  const tokens = [...prompt.tokens];
+  const mask = tokens.map(() => 0);
+  const append = (text: string, isLearned: 0 | 1) => {
+    for (const token of tokenizer.encode(text)) {
+      tokens.push(token);
+      mask.push(isLearned);
+    }
+  };
+  let left = tokenizer.decode(prompt.tokens).slice(0, -1);
+  for (let rest = firstDone(left); rest !== undefined; rest = firstDone(left)) {
+    append(`${call.open}${left}${call.close}`, 1);
+    append(`${rest}${call.end}`, 0);
+    left = rest;
+  }
+  append(left, 1);
+  return { tokens: Int32Array.of(...tokens, tokenizer.stopToken), mask: Float32Array.of(...mask, 1) };
 }

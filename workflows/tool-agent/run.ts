@@ -9,11 +9,14 @@ import {
   AlgorithmConfig,
   ArithmeticTaskConfig,
   arithmeticAlphabet,
+  ChainTaskConfig,
   checkGroupSize,
   createAlgorithm,
   createArithmeticTask,
+  createChainTask,
   createCharacterTokenizer,
   createRandom,
+  type PromptTask,
   RolloutCorrectionConfig,
 } from "treadle/learning";
 import {
@@ -33,11 +36,14 @@ import {
   ToolWorker,
 } from "treadle/workers";
 import { z } from "zod";
-import { demonstrateCall } from "./demonstration.ts";
+import { demonstrateCalls } from "./demonstration.ts";
 
 const Config = z
   .strictObject({
-    task: ArithmeticTaskConfig,
+    /** one operation a problem */
+    task: ArithmeticTaskConfig.optional(),
+    /** instead of `task`: as many operations as are drawn, a call each */
+    chains: ChainTaskConfig.optional(),
     model: TransformerConfig,
     /** what runs it; default: the embedded engine */
     engine: EngineChoice.optional(),
@@ -70,11 +76,17 @@ const Config = z
     imitation: ImitationConfig.nullable(),
     evaluation: EvaluationConfig,
   })
+  .refine(({ task, chains }) => (task === undefined) !== (chains === undefined), {
+    path: ["task"],
+    error: "either this or chains, and not both",
+  })
   .superRefine(checkGroupSize);
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
   const { model, groupSize, call, imitation, evaluation } = config;
-  const task = createArithmeticTask({ ...config.task, seed: config.seed });
+  const task: PromptTask = config.chains
+    ? createChainTask({ ...config.chains, seed: config.seed }, "chains")
+    : createArithmeticTask({ ...config.task, seed: config.seed });
   // The task's characters come first, so its prompts keep their tokens.
   const alphabet = arithmeticAlphabet + call.open + call.close + call.end + call.failure;
   const tokenizer = createCharacterTokenizer(alphabet);
@@ -136,7 +148,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async () => {
     if (!imitation) return;
-    const examples = task.demonstrated(imitation.problems).map((prompt) => demonstrateCall(prompt, call, tokenizer));
+    const examples = task.demonstrated(imitation.problems).map((prompt) => demonstrateCalls(prompt, call, tokenizer));
     const random = createRandom(config.seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {
       await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));

@@ -9,7 +9,7 @@ import { arithmeticAlphabet, createArithmeticTask, createCharacterTokenizer } fr
 import { CallSyntax } from "treadle/workers";
 import { z } from "zod";
 import { printSupervisedCurve } from "../reasoning-grpo/supervised.ts";
-import { demonstrateCall } from "./demonstration.ts";
+import { demonstrateCalls } from "./demonstration.ts";
 
 await printSupervisedCurve(new URL("config.yaml", import.meta.url), { updates: 300, every: 25 }, (config) => {
   const { call, maxTokens } = z.looseObject({ call: CallSyntax, maxTokens: z.int() }).parse(config);
@@ -19,7 +19,7 @@ await printSupervisedCurve(new URL("config.yaml", import.meta.url), { updates: 3
   const heldOut = task.heldOut(config.evaluation.problems);
   const demonstrations = task.demonstrated(config.imitation.problems);
   return {
-    demonstrations: demonstrations.map((prompt) => demonstrateCall(prompt, call, tokenizer)),
+    demonstrations: demonstrations.map((prompt) => demonstrateCalls(prompt, call, tokenizer)),
     paddingToken: tokenizer.paddingToken,
     async accuracy(engine) {
       const completions = await engine.generate(

@@ -84,4 +84,5 @@ export {
   createArithmeticTask,
   measureAccuracy,
 } from "./tasks/arithmetic.ts";
+export { ChainTaskConfig, createChainTask, firstDone, type PromptTask } from "./tasks/chains.ts";
 export { type CharacterTokenizer, createCharacterTokenizer } from "./tasks/character-tokenizer.ts";
