@@ -7,6 +7,7 @@ import { benchSandboxes } from "./actions/sandboxes.ts";
 import { benchEmbedded } from "./embedded.ts";
 import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
+import { benchRolloutOrder } from "./rollout-order.ts";
 import type { BenchRow } from "./row.ts";
 import { benchBulk } from "./runtime/bulk.ts";
 import { benchCode } from "./runtime/code.ts";
@@ -38,6 +39,7 @@ export const measurements: Readonly<
   start: benchStart,
   "step-share": benchStepShare,
   embedded: benchEmbedded,
+  "rollout-order": () => benchRolloutOrder(),
   planner: benchPlanner,
   "actions-decisions": benchDecisions,
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],

@@ -4,6 +4,7 @@ export { Demonstration, drawDemonstrations, ImitationConfig, type ImitationOptio
 export { EngineChoice, EngineConfig } from "./engine.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
+export { CallOrder } from "./rollout/call-order.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export { accuracyOf, EvaluationConfig, type EvaluationCount, RolloutConfig } from "./rollout/generation-worker.ts";
 export { type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";

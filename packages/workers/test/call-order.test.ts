@@ -84,8 +84,8 @@ test.each([
   expect(told[0]).toEqual(["turnEnded", 0, { tokens: 2, meanLogProbability: expected }]);
 });
 
-test("the engine may keep as many more as it has places, and displaces by a margin", () => {
-  expect(call.options).toMatchObject({ spareCaches: 2, displace: { margin: 0.5, minTokens: 8 } });
+test("the engine may keep three more a place, and displaces by a margin", () => {
+  expect(call.options).toMatchObject({ spareCaches: 6, displace: { margin: 0.5, minTokens: 8 } });
   expect(call.options.priority(2)).toBe(call.options.priority(0));
   const blind = new EpisodeOrder({ scheduler: "las", predictor: "learned" });
   expect(new CallOrder(blind, [prompt("a")], { places: 1, step: 0 }).options.displace).toBeUndefined();

@@ -17,7 +17,7 @@ import {
   type PredictorState,
 } from "../predict/predictor.ts";
 import { type Quantity, quantities, type ToolOutcome, type Turn } from "../predict/progress.ts";
-import { PredictionScores, type PredictorReport, type PredictorRow } from "../predict/scores.ts";
+import { PredictionScores } from "../predict/scores.ts";
 import type { Scheduler } from "../rollout/problem.ts";
 import { predicts, preempts, queueKey } from "../rollout/queue-order.ts";
 
@@ -27,12 +27,6 @@ export type EpisodeOrderOptions = {
   readonly predictor: ModelName;
   /** what was kept of an earlier run; throws `problem.invalid` for what is none */
   readonly state?: unknown;
-};
-
-/** What became of the predictions of a step. */
-export type LearnedStep = PredictorReport & {
-  /** of tokens, of all turns together: one row a model */
-  readonly overall: readonly PredictorRow[];
 };
 
 type Said = {
@@ -143,13 +137,13 @@ export class EpisodeOrder {
     this.#episodes.delete(id);
   }
 
-  /** EO4. Once a step, when its episodes have ended. */
-  learn(): LearnedStep {
+  /** EO4. Once a step, when its episodes have ended; what became of its predictions. */
+  learn(): PredictionScores {
     for (const id of [...this.#episodes.keys()]) this.cut(id);
     const scores = this.#scores;
     this.#scores = new PredictionScores();
     this.#predictor.learn();
-    return { ...scores.report(), overall: scores.overall("tokens") };
+    return scores;
   }
 
   #predict(id: number, episode: Episode): Record<Quantity, number> {

@@ -29,23 +29,24 @@ export type PredictorReport = {
 
 type Said = { readonly estimate: LogNormal; readonly rest: number; readonly spent: number };
 type Amounts = Readonly<Record<Quantity, number>>;
+/** A prediction, what had been spent when it was made, and what came after. */
+type Outcome = { readonly prediction: EpisodePrediction; readonly spent: Amounts; readonly rest: Amounts };
 
 const within80 = 1.2815515655446004;
 const models: readonly PredictorRow["model"][] = [...modelNames, "served", "oracle"];
 
+/** Keeps outcomes as they come, and judges them only when it is asked. */
 export class PredictionScores {
-  readonly #said = new Map<string, Said[]>();
+  /** by stage */
+  readonly #outcomes: readonly Outcome[][] = stages.map(() => []);
 
   /** What was predicted after so many turns, what had been spent then, and what came after. */
   add(turns: number, prediction: EpisodePrediction, spent: Amounts, rest: Amounts): void {
-    for (const quantity of quantities) {
-      const { models: told, ...served } = prediction[quantity];
-      const all = { ...told, served, oracle: { logMean: Math.log1p(rest[quantity]), logSd: 0 } };
-      for (const model of models) {
-        const said = { estimate: all[model], rest: rest[quantity], spent: spent[quantity] };
-        this.#of(quantity, stages[stageOf(turns)]!, model).push(said);
-      }
-    }
+    this.#outcomes[stageOf(turns)]!.push({ prediction, spent, rest });
+  }
+
+  get isEmpty(): boolean {
+    return this.#outcomes.every((outcomes) => outcomes.length === 0);
   }
 
   /** By quantity and stage. */
@@ -53,8 +54,9 @@ export class PredictionScores {
     const rows: PredictorRow[] = [];
     const notBetter: string[] = [];
     for (const quantity of quantities) {
-      for (const stage of stages) {
-        const found = models.flatMap((model) => rowOf(quantity, stage, model, this.#of(quantity, stage, model)));
+      for (const [index, stage] of stages.entries()) {
+        const outcomes = this.#outcomes[index]!;
+        const found = models.flatMap((model) => rowOf(quantity, stage, model, outcomes));
         rows.push(...found);
         const [learned, history] = ["learned", "prompt-history"].map((name) =>
           found.find(({ model }) => model === name),
@@ -67,30 +69,26 @@ export class PredictionScores {
     return { rows, notBetter };
   }
 
-  /** Of all stages together. */
-  overall(quantity: Quantity): PredictorRow[] {
-    return models.flatMap((model) =>
-      rowOf(
-        quantity,
-        "all",
-        model,
-        stages.flatMap((stage) => this.#of(quantity, stage, model)),
-      ),
-    );
-  }
-
-  #of(quantity: Quantity, stage: string, model: string): Said[] {
-    const key = `${quantity} ${stage} ${model}`;
-    const found = this.#said.get(key);
-    if (found) return found;
-    const made: Said[] = [];
-    this.#said.set(key, made);
-    return made;
+  /** Of all stages together; undefined where nothing was predicted. */
+  overall(quantity: Quantity, model: PredictorRow["model"]): PredictorRow | undefined {
+    return rowOf(quantity, "all", model, this.#outcomes.flat())[0];
   }
 }
 
-function rowOf(quantity: Quantity, stage: string, model: PredictorRow["model"], said: readonly Said[]): PredictorRow[] {
-  return said.length === 0 ? [] : [{ quantity, stage, model, ...judge(said) }];
+function rowOf(
+  quantity: Quantity,
+  stage: string,
+  model: PredictorRow["model"],
+  outcomes: readonly Outcome[],
+): PredictorRow[] {
+  if (outcomes.length === 0) return [];
+  const said = outcomes.map(({ prediction, spent, rest }): Said => {
+    const of = prediction[quantity];
+    const oracle = { logMean: Math.log1p(rest[quantity]), logSd: 0 };
+    const estimate = model === "served" ? of : model === "oracle" ? oracle : of.models[model];
+    return { estimate, rest: rest[quantity], spent: spent[quantity] };
+  });
+  return [{ quantity, stage, model, ...judge(said) }];
 }
 
 function judge(

@@ -5,6 +5,7 @@ import {
   EpisodeOrder,
   type EpisodeOrderOptions,
   EpisodePredictor,
+  type PredictorRow,
   type PredictorState,
   type RecordedEpisode,
   workloadShapes,
@@ -146,18 +147,18 @@ test("'time' counts tools beside tokens, as soon as a token's seconds were measu
 test("EO2: each prediction is judged by its own episode's outcome, the oracle without error", () => {
   const live = order();
   let last = play(live, 0, []);
-  expect(last.rows).toEqual([]);
+  expect(last.isEmpty).toBe(true);
   const all = steps(5);
   for (const [step, episodes] of all.entries()) last = play(live, step, episodes);
   const numAsked = all.at(-1)!.reduce((sum, { turns }) => sum + turns.length, 0);
-  for (const { count } of last.overall) expect(count).toBe(numAsked);
-  expect(last.overall.map(({ model }) => model).sort()).toEqual(
-    ["constant", "learned", "oracle", "prompt-history", "served", "tokens-so-far"].sort(),
-  );
-  const logSdOf = (model: string) => last.overall.find((row) => row.model === model)!.logSd;
+  const of = (model: PredictorRow["model"]) => last.overall("tokens", model)!;
+  expect(of("served").count).toBe(numAsked);
+  const byStage = last.report().rows.filter(({ quantity, model }) => quantity === "tokens" && model === "served");
+  expect(byStage.reduce((sum, { count }) => sum + count, 0)).toBe(numAsked);
+  const logSdOf = (model: PredictorRow["model"]) => of(model).logSd;
   expect(logSdOf("oracle")).toBeCloseTo(0, 9);
   expect(logSdOf("served")).toBeLessThan(logSdOf("constant"));
-  expect(play(live, 9, []).overall).toEqual([]);
+  expect(play(live, 9, []).overall("tokens", "served")).toBeUndefined();
 });
 
 test("EO3: a prediction that is not finite is refused, with the episode's name", () => {
@@ -180,7 +181,7 @@ test("EO4: an episode that was cut or given up is forgotten with its step, and n
   live.priority(left);
   live.cut(cut);
   expect(() => live.priority(cut)).toThrow(/'0' is not under way/);
-  expect(live.learn().rows).toEqual([]);
+  expect(live.learn().isEmpty).toBe(true);
   expect(() => live.ended(left)).toThrow(/'1' is not under way/);
 });
 

@@ -5,6 +5,9 @@ import type { EpisodeOrder } from "@treadle/trajectories";
 /** So that a prediction which errs by its usual half displaces nothing, and nothing is displaced for a few tokens. */
 const displace = { margin: 0.5, minTokens: 8 };
 
+/** So that places stay taken while most of those that have begun wait for a tool; none beyond the number of episodes. */
+const sparePerPlace = 3;
+
 type Told = { readonly id: number; policyVersion: number | undefined; numTokens: number };
 
 /** The episodes of one call of the engine, as the order of their rank sees them. */
@@ -24,8 +27,7 @@ export class CallOrder {
     this.#told = prompts.map((_, index) => this.#begin(index));
     this.options = {
       priority: (index) => order.priority((this.#told[index] as Told).id),
-      // As many again: memory of a second batch, and room for whoever waits for a tool.
-      spareCaches: places,
+      spareCaches: sparePerPlace * places,
       displace: order.displaces ? displace : undefined,
     };
   }

@@ -114,9 +114,11 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     await this.#keepState();
   }
 
-  /** Whoever computes these prompts, one an episode, asks it for the order; undefined where they go as they come. */
+  /** Of a call with these prompts, one an episode; undefined where they go as they come, as those do that all have a place. */
   protected orderOf(prompts: readonly Prompt[]): CallOrder | undefined {
-    return this.#order && new CallOrder(this.#order, prompts, { places: this.#places, step: this.step ?? 0 });
+    const places = this.#places;
+    if (!this.#order || prompts.length <= places) return undefined;
+    return new CallOrder(this.#order, prompts, { places, step: this.step ?? 0 });
   }
 
   /** What a call of the engine took, from which the order learns what a token takes. */
@@ -128,15 +130,16 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   /** The step's episodes have ended: judges what was predicted of them, and learns from them. */
   protected async learnLengths(): Promise<PredictionMetrics> {
     if (!this.#order) return {};
-    const learned = this.#order.learn();
-    if (this.#isDue && learned.rows.length > 0) {
+    const scores = this.#order.learn();
+    if (this.#isDue && !scores.isEmpty) {
       const { step } = this;
-      for (const line of learned.notBetter) this.log.info(`step ${step}: predicted ${line}`);
+      const report = scores.report();
+      for (const line of report.notBetter) this.log.info(`step ${step}: predicted ${line}`);
       const name = `predictions/step-${String(step).padStart(6, "0")}-${this.component}-${this.rank}.json`;
-      await this.#leave(name, `${JSON.stringify(learned, undefined, 2)}\n`, "predictions");
+      await this.#leave(name, `${JSON.stringify(report, undefined, 2)}\n`, "predictions");
       await this.#keepState();
     }
-    return predictionMetrics(learned);
+    return predictionMetrics(scores);
   }
 
   get #places(): number {

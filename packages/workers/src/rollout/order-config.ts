@@ -1,4 +1,4 @@
-import { type LearnedStep, modelNames, Scheduler } from "@treadle/trajectories";
+import { modelNames, type PredictionScores, Scheduler } from "@treadle/trajectories";
 import { z } from "zod";
 import type { EngineConfig } from "../engine.ts";
 
@@ -36,8 +36,8 @@ export type PredictionMetrics = {
   readonly historyLogSd?: number;
 };
 
-export function predictionMetrics({ overall }: LearnedStep): PredictionMetrics {
-  const [served, history] = ["served", "prompt-history"].map((name) => overall.find(({ model }) => model === name));
+export function predictionMetrics(scores: PredictionScores): PredictionMetrics {
+  const [served, history] = [scores.overall("tokens", "served"), scores.overall("tokens", "prompt-history")];
   if (!served || !history) return {};
   return {
     ...(served.pearson === null ? {} : { predictionPearson: served.pearson }),
