@@ -26,8 +26,8 @@ import { pullWeights } from "../weights.ts";
 import { CallOrder } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import {
-  heedsOrder,
   type PredictionMetrics,
+  placesOf,
   predictionMetrics,
   RolloutOrderConfig,
   schedulerOf,
@@ -77,7 +77,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   /** A vocabulary that is too small, a reward that nobody has registered, or an order that the engine does not heed. */
   static override checkConfig(config: RolloutConfig): void {
     const { alphabet, model, reward, scheduler, engine } = config;
-    if (!heedsOrder(config) && schedulerOf(config) !== "fcfs")
+    if (placesOf(config) === undefined && schedulerOf(config) !== "fcfs")
       throw new TreadleError(
         "config.invalid",
         `'scheduler' is '${scheduler}', but an engine of kind '${engine?.kind}' makes its own batches; remove it, or set it to 'fcfs'`,
@@ -116,15 +116,16 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   /** Of a call with these prompts, one an episode; undefined where they go as they come, as those do that all have a place. */
   protected orderOf(prompts: readonly Prompt[]): CallOrder | undefined {
-    const places = this.#places;
-    if (!this.#order || prompts.length <= places) return undefined;
+    const places = placesOf(this.config);
+    if (!this.#order || places === undefined || prompts.length <= places) return undefined;
     return new CallOrder(this.#order, prompts, { places, step: this.step ?? 0 });
   }
 
   /** What a call of the engine took, from which the order learns what a token takes. */
   protected took(seconds: number, completions: readonly Completion[]): void {
     const tokens = completions.reduce((sum, completion) => sum + completion.tokens.length, 0);
-    if (this.#order) this.#order.tokenSeconds = (seconds * Math.min(this.#places, completions.length)) / tokens;
+    const places = Math.min(placesOf(this.config) ?? 0, completions.length);
+    if (this.#order) this.#order.tokenSeconds = (seconds * places) / tokens;
   }
 
   /** The step's episodes have ended: judges what was predicted of them, and learns from them. */
@@ -140,10 +141,6 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       await this.#keepState();
     }
     return predictionMetrics(scores);
-  }
-
-  get #places(): number {
-    return (this.config.emulated ?? this.config.model).slots;
   }
 
   /** What people read, and what later runs begin with, is kept at the first step and every so many. */

@@ -2,7 +2,7 @@ import { modelNames, type PredictionScores, Scheduler } from "@treadle/trajector
 import { z } from "zod";
 import type { EngineConfig } from "../engine.ts";
 
-/** Which episodes of a rank go first where they outnumber the places of its engine (`model.slots`). No token depends on it. */
+/** Which episodes of a rank go first where they outnumber the places of its engine (`model.slots`, or a server's `maxRunning`). No token depends on it. */
 export const RolloutOrderConfig = z.strictObject({
   /**
    * `pps`: the longest first, by what is predicted after each turn; `time`: the same in seconds, tools included; `sjf`: the
@@ -15,14 +15,15 @@ export const RolloutOrderConfig = z.strictObject({
 });
 export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
 
-type OrderedEngine = Pick<EngineConfig, "engine" | "emulated"> & Pick<RolloutOrderConfig, "scheduler">;
+/** How many episodes an engine computes at once, in the order that it is asked for; undefined where it makes its own batches. */
+export function placesOf({ model, engine, emulated }: EngineConfig): number | undefined {
+  if (emulated) return emulated.slots;
+  if (engine?.kind === "sglang" || engine?.kind === "vllm") return engine.maxRunning;
+  return engine?.kind === "torch" ? undefined : model.slots;
+}
 
-/** Engines that make their own batches heed no order. */
-export const heedsOrder = ({ engine, emulated }: OrderedEngine): boolean =>
-  emulated !== undefined || engine === undefined || engine.kind === "embedded";
-
-export const schedulerOf = (config: OrderedEngine): Scheduler =>
-  config.scheduler ?? (heedsOrder(config) ? "pps" : "fcfs");
+export const schedulerOf = (config: EngineConfig & RolloutOrderConfig): Scheduler =>
+  config.scheduler ?? (placesOf(config) === undefined ? "fcfs" : "pps");
 
 /** How well a step's lengths were foretold, over all turns: of what ordered the episodes, and of prompt history alone. */
 export type PredictionMetrics = {
