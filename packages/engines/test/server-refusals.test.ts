@@ -104,7 +104,7 @@ describe.each(["sglang", "vllm"] as const)("of kind %s", (kind) => {
     const options = { ...testedModel, vocabSize: 9 };
     await writeTinyModel(larger, options, tinyWeights(options, 1));
     await expect(attach(kind, { model: larger })).rejects.toMatchObject({
-      code: "engine.poisoned",
+      code: "config.invalid",
       message: expect.stringContaining("size mismatch for model.embed_tokens.weight"),
     });
   });
@@ -128,6 +128,15 @@ describe.each(["sglang", "vllm"] as const)("of kind %s", (kind) => {
     if (kind === "vllm") expect(warnings).toContain("'/collective_rpc'");
     else expect(warnings).not.toContain("without a key");
     expect((await attach(kind)).join()).toContain("without a key");
+  });
+
+  test("several servers behind one address, of which each knows its own weights", async () => {
+    const double = await serve(kind);
+    const [path, body] =
+      kind === "vllm" ? ["/weight_info", { weight_version: "7" }] : ["/model_info", { weight_version: "7" }];
+    double.inject(path, { type: "answer", body }, 100);
+    const created = ServerEngine.create(model, { kind, url: double.url, model: tiny });
+    await expect(created).rejects.toMatchObject(refused(/several servers share its address/));
   });
 
   test("no server at all", async () => {

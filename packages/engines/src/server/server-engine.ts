@@ -17,6 +17,7 @@ import { judgeFacts, judgeRoutes, probeLogprobs, probeRoutes, refuseServer } fro
 import { type SequenceRequest, Sequences } from "./sequences.ts";
 import { apiKeyOf, type ServerConfig, SglangConfig, urlOf, VllmConfig } from "./server-config.ts";
 import type { ServerProtocol } from "./server-protocol.ts";
+import { ServerWeights } from "./server-weights.ts";
 import { diskError, makeWeightsFolder } from "./weights-folder.ts";
 
 const mib = 2 ** 20;
@@ -33,27 +34,11 @@ export type ServerOptions = {
   readonly clock?: Clock | undefined;
 };
 
-type Loaded = {
-  readonly folder: string;
-  readonly policyVersion: number;
-  readonly label: string;
-  /** of the file that was written; undefined for the model's own folder */
-  readonly digest: string | undefined;
-  readonly checksum: string | undefined;
-};
-
 /**
  * A model that SGLang or vLLM serves, attached by its address. It generates; what trains is elsewhere.
  *
- * Owns the server's weights and requests: nobody else may use it meanwhile. Weights reach it as a folder, which Node writes
- * and the server reads.
- * AS1 the server is told to load before anything is generated, and every load is verified: by the label that only this
- *     engine gives, and by the server's checksum where it has one.
- * AS2 while a load is under way, and after one that failed, nothing is generated (`engine.poisoned`): only a whole load
- *     ends that. The server stays paused, so that it computes for nobody else either.
- * AS3 a completion counts only if the label was this engine's before and after it. A server that was restarted, or that
- *     another client has updated, gets the weights again before it generates for anybody.
- * AS4 prefixes are kept apart by label, and dropped at every load.
+ * Owns the server's requests, and its weights (`ServerWeights`): nobody else may use it meanwhile. Weights reach it as a
+ * folder, which Node writes and the server reads.
  * AS5 a call that generates or ends is made once more where its connection was lost; any other is not.
  * AS6 what runs on the server is ended there before weights change, memory is released, or a call is given up.
  */
@@ -72,14 +57,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   readonly #running = new Set<Running>();
   readonly #calls = new Set<Call>();
   readonly #places: { free: number };
-  #loads = 0;
-  #loaded: Loaded | undefined;
-  #poison: TreadleError | undefined;
-  /** whether what the engine has loaded is to be loaded again, since the server has lost it */
-  #mustReload = false;
-  #lastCheck: Promise<void> = Promise.resolve();
-  #nextCheck: Promise<void> | undefined;
-  #isLoading = false;
+  readonly #weights: ServerWeights;
   #isOnDevices = false;
   #isClosed = false;
   /** undefined until it has been asked, and where it cannot be told */
@@ -108,6 +86,13 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     this.#warn = warn;
     this.#clock = clock;
     this.#places = { free: config.maxRunning };
+    const { updateTimeoutMs } = config;
+    const server = `${protocol.name} at ${client.url}`;
+    this.#weights = new ServerWeights(
+      protocol,
+      { server, name: this.#name, ownFolder: model.path, updateTimeoutMs },
+      { drain: () => this.#drain(), wake: () => this.#wake(), inTurn: (run) => this.inTurn(run), warn },
+    );
   }
 
   /**
@@ -166,7 +151,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   }
 
   get policyVersion(): number {
-    return this.#loaded?.policyVersion ?? 0;
+    return this.#weights.loaded?.policyVersion ?? 0;
   }
 
   memory(): EngineMemory {
@@ -211,7 +196,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   loadWeights(weights: Weights): Promise<void> {
     return this.exclusively("loadWeights", async () => {
       this.#model.check(weights);
-      const folder = join(this.#weightsFolder, `version-${weights.policyVersion}-${this.#loads + 1}`);
+      const folder = join(this.#weightsFolder, `version-${weights.policyVersion}-${this.#weights.numLoads + 1}`);
       let digest: string;
       try {
         digest = await this.#model.write(weights, folder);
@@ -219,7 +204,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         await rm(`${folder}.partial`, { recursive: true, force: true });
         throw diskError(error, this.#weightsFolder);
       }
-      await this.#load(folder, weights.policyVersion, digest);
+      await this.#weights.load({ folder, policyVersion: weights.policyVersion, digest });
     });
   }
 
@@ -236,12 +221,12 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   override restore(): Promise<void> {
     return this.inTurn(async () => {
       const isShared = this.#config.sharedMemoryMiB !== undefined;
-      if (isShared && (!this.#isOnDevices || this.#poison)) {
+      if (isShared && (!this.#isOnDevices || this.#weights.poison)) {
         if (!this.#isOnDevices) await this.#protocol.restore();
         this.#isOnDevices = true;
         // A server that gave its memory back need not have kept its weights.
-        const { folder, policyVersion, digest } = this.#loaded ?? this.#own();
-        await this.#load(folder, policyVersion, digest);
+        if (this.#weights.loaded) await this.#weights.load(this.#weights.loaded);
+        else await this.#loadOwn();
       }
       await super.restore();
     });
@@ -256,58 +241,28 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     await rm(this.#weightsFolder, { recursive: true, force: true });
   }
 
-  #own(): { readonly folder: string; readonly policyVersion: number; readonly digest: undefined } {
-    return { folder: this.#model.path, policyVersion: 0, digest: undefined };
-  }
-
   async #attach(): Promise<void> {
-    if (this.#config.sharedMemoryMiB === undefined) {
-      const { folder, policyVersion, digest } = this.#own();
-      await this.#load(folder, policyVersion, digest);
-      return;
-    }
+    if (this.#config.sharedMemoryMiB === undefined) return this.#loadOwn();
     // Others may have the devices now; the first `restore` takes them.
     await this.#protocol.release();
     await super.release();
   }
 
-  /** AS1, AS2. */
-  async #load(folder: string, policyVersion: number, digest: string | undefined): Promise<void> {
-    const last = this.#loaded;
-    this.#isLoading = true;
-    const poisonedBy = (error: unknown) =>
-      new TreadleError(
-        "engine.poisoned",
-        `weights of version '${policyVersion}' did not get whole into ${this.#protocol.name} at ${this.#client.url}, which generates nothing before others do: ${messageOf(error)}`,
-        { cause: error, details: { policyVersion } },
-      );
+  /** The first load. What the server says against it, a person must change. */
+  async #loadOwn(): Promise<void> {
     try {
-      await this.#drain();
-      this.#poison = poisonedBy("the load is under way");
-      const label = `${this.#name}/${policyVersion}/${++this.#loads}`;
-      await this.#protocol.pause();
-      await this.#protocol.load(folder, label, this.#config.updateTimeoutMs);
-      await this.#expectLabel(label);
-      await this.#protocol.resume();
-      const checksum = await this.#protocol.checksum();
-      const isOther = last?.digest !== undefined && digest !== undefined && last.digest !== digest;
-      if (isOther && checksum !== undefined && checksum === last.checksum)
-        throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
-      this.#loaded = { folder, policyVersion, label, digest, checksum };
-      if (this.#isProcessed === undefined) await this.#learnLogprobs(label);
-      this.#poison = undefined;
-      this.#mustReload = false;
+      await this.#weights.load({ folder: this.#model.path, policyVersion: 0, digest: undefined });
     } catch (error) {
-      if (folder !== this.#model.path && folder !== last?.folder) await rm(folder, { recursive: true, force: true });
-      this.#poison = poisonedBy(error);
-      this.#mustReload = folder === last?.folder;
-      throw this.#poison;
-    } finally {
-      this.#isLoading = false;
-      this.#wake();
+      const { cause } = error as TreadleError;
+      const isRefused = cause instanceof TreadleError && (cause.details["status"] || cause.disposition !== "retryable");
+      if (!isRefused) throw error;
+      throw new TreadleError(
+        "config.invalid",
+        `${this.#protocol.name} at ${this.#client.url} does not load engine.model '${this.#model.path}': ${cause.message}; start it with that folder, which its user must be able to read`,
+        { cause },
+      );
     }
-    if (last && last.folder !== folder && last.folder !== this.#model.path)
-      await rm(last.folder, { recursive: true, force: true });
+    await this.#learnLogprobs(this.#weights.loaded!.label);
   }
 
   async #learnLogprobs(salt: string): Promise<void> {
@@ -319,69 +274,6 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         ? "gives log-probabilities of temperature 1, whatever it samples at: only temperatures 1 and 0 are allowed"
         : "cannot be seen to give log-probabilities of the distribution that it samples from";
     this.#warn(`${this.#protocol.name} at ${this.#client.url} ${what}; ${this.#protocol.logprobRemedy}`);
-  }
-
-  async #expectLabel(expected: string): Promise<void> {
-    const label = await this.#protocol.label();
-    if (label === expected) return;
-    throw new TreadleError(
-      "engine.weights-mismatch",
-      `the server's weights are '${label}' where '${expected}' were loaded: it was restarted, another client updates it, or several servers share its address; give each rank a server of its own`,
-    );
-  }
-
-  /** AS3. */
-  async #verify(): Promise<void> {
-    const loaded = this.#loaded;
-    if (!loaded || this.#isLoading) return;
-    if (this.#poison) throw this.#poison;
-    try {
-      await this.#expectLabel(loaded.label);
-    } catch (error) {
-      // What has been loaded meanwhile was verified then.
-      if (this.#loaded !== loaded || this.#isLoading) return;
-      if (error instanceof TreadleError && error.code === "engine.weights-mismatch") throw this.#lost(error);
-      throw error;
-    }
-  }
-
-  /** AS3, for answers that do not say whose they are: one check that begins from now on is for all that wait for it. */
-  #confirm(): Promise<void> {
-    this.#nextCheck ??= this.#lastCheck.then(() => {
-      const check = this.#verify();
-      this.#nextCheck = undefined;
-      this.#lastCheck = check.catch(() => {}); // whoever waits for it is told
-      return check;
-    });
-    return this.#nextCheck;
-  }
-
-  /** AS3, before anything is generated. */
-  async #ensureWeights(): Promise<void> {
-    if (!this.#mustReload) {
-      try {
-        await this.#verify();
-        return;
-      } catch (error) {
-        if (!this.#mustReload) throw error;
-      }
-    }
-    await this.inTurn(async () => {
-      if (!this.#mustReload || !this.#loaded) return;
-      const { folder, policyVersion, digest } = this.#loaded;
-      this.#warn(`${messageOf(this.#poison)}; version '${policyVersion}' is loaded again`);
-      await this.#load(folder, policyVersion, digest);
-    });
-  }
-
-  /** The server has other weights than the engine has loaded into it. */
-  #lost(error: TreadleError): TreadleError {
-    if (!this.#poison) {
-      this.#poison = new TreadleError("engine.poisoned", error.message, { cause: error });
-      this.#mustReload = true;
-      this.#wake();
-    }
-    return this.#poison;
   }
 
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
@@ -401,7 +293,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const wake = () => call.wake();
     signal?.addEventListener("abort", wake);
     try {
-      if (!this.#isLoading && !this.#gate.pass()) await this.#ensureWeights();
+      if (!this.#weights.isLoading && !this.#gate.pass()) await this.#weights.ensure();
       while (!sequences.done) {
         // Before anything is looked at: what happens from here on is seen in the next round.
         const woken = new Promise<void>((go) => {
@@ -417,8 +309,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
           this.#end(call).catch((error: unknown) => this.#fail(call, error));
           continue;
         }
-        if (!this.#isLoading && !this.#gate.pass() && !isAborted) {
-          if (this.#poison) throw this.#poison;
+        if (!this.#weights.isLoading && !this.#gate.pass() && !isAborted) {
+          if (this.#weights.poison) throw this.#weights.poison;
           this.#start(call);
         }
         if (!sequences.done) await woken;
@@ -458,7 +350,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
 
   /** Never rejects: what went wrong is the call's. */
   async #request({ id, call, controller }: Running, request: SequenceRequest): Promise<void> {
-    const loaded = this.#loaded!;
+    const loaded = this.#weights.loaded!;
     this.#watchOver();
     const { index } = request;
     try {
@@ -466,15 +358,8 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         { id, ...request, salt: loaded.label },
         { signal: controller.signal, timeoutMs: this.#config.completionTimeoutMs },
       );
-      const stranger = answer.labels.find((label) => label !== loaded.label);
-      if (stranger !== undefined && this.#loaded === loaded && !this.#isLoading)
-        throw this.#lost(
-          new TreadleError(
-            "engine.weights-mismatch",
-            `the server's answer is of the weights '${stranger}' where '${loaded.label}' were loaded: it was restarted, or another client updates it; give each rank a server of its own`,
-          ),
-        );
-      if (answer.labels.length === 0) await this.#confirm();
+      if (answer.labels.length === 0) await this.#weights.confirm();
+      else this.#weights.check(answer.labels, loaded);
       const { ended, held } = call.sequences.answer(request, answer);
       call.deliver(index, ended);
       if (held) this.#hold(call, request, held);
@@ -486,7 +371,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       if (!(error instanceof ConnectionLost) || losses > maxLosses) return this.#fail(call, error);
       try {
         // AS5: the same request has the same tokens, as long as the weights are the same.
-        await this.#verify();
+        await this.#weights.verify();
         call.deliver(index, call.sequences.lose(request));
       } catch (again) {
         this.#fail(call, again instanceof ConnectionLost ? error : again);
@@ -597,5 +482,3 @@ type Running = {
   /** never rejects */
   settled: Promise<void>;
 };
-
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
