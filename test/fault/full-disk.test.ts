@@ -33,9 +33,9 @@ afterAll(async () => {
 type Told = RunEvent | { readonly type: "threw"; readonly code?: string; readonly message: string };
 
 /** A runner inside of the namespace. */
-async function run(inside: MountNamespace, runsRoot: string, runId: string) {
+async function run(inside: MountNamespace, runsRoot: string, runId: string, more: readonly string[] = []) {
   const node = [process.execPath, ...loaderFlags, runner, projectRoot, runsRoot, ledgerWorkflow, runId];
-  const overrides = [`steps=${steps}`, "ranks=1", "pauseMs=0"];
+  const overrides = [`steps=${steps}`, "ranks=1", "pauseMs=0", ...more];
   const [command, ...rest] = inside.command(projectRoot, [...node, ...overrides]);
   const child = spawn(command, rest, { stdio: ["ignore", "pipe", "inherit"] });
   const told: Told[] = [];
@@ -56,6 +56,7 @@ const fill = `
 test.for([
   ["metrics.jsonl", "disk.full"],
   ["state", "disk.full"],
+  ["state", "disk.full", "checkpoints.stateEverySteps=3"],
   ["checkpoints", "disk.full"],
   [".", "disk.full"],
   ["trace.jsonl", undefined],
@@ -63,19 +64,19 @@ test.for([
 ] as const)(
   "a run whose %s has no space left tells what it means, and loses nothing",
   { timeout: 240_000 },
-  async ([place, code], { skip }) => {
+  async ([place, code, ...more], { skip }) => {
     if (typeof namespace === "string") return skip(namespace);
-    const runsRoot = join(root, `of-${place}`);
+    const runsRoot = join(root, `of-${place}${more.length}`);
     const folder = join(runsRoot, begun);
     await mkdir(runsRoot);
     await cp(join(root, "begun", begun), folder, { recursive: true });
     // The last block of a file has room for what is small, and rows of metrics are.
     const rows = await readFile(join(folder, "metrics.jsonl"), "utf8");
     await appendFile(join(folder, "metrics.jsonl"), rows.repeat(Math.floor(4096 / rows.length) - 1));
-    const box = join(root, `box-${place}`);
+    const box = join(root, `box-${place}${more.length}`);
     await namespace.shell(fill, join(folder, place), box);
 
-    const tight = await run(namespace, runsRoot, begun);
+    const tight = await run(namespace, runsRoot, begun, more);
     expect(tight.threw?.code).toBe(code);
     expect(tight.code).toBe(code === undefined ? 0 : 1);
     if (code !== undefined) {
@@ -86,7 +87,7 @@ test.for([
     await expectCleanEnd(begun, seen, tight.pids);
 
     await namespace.shell('rm "$1/filler"', box);
-    if (code !== undefined) expect((await run(namespace, runsRoot, begun)).code).toBe(0);
+    if (code !== undefined) expect((await run(namespace, runsRoot, begun, more)).code).toBe(0);
     await expectWholeLedger(seen, steps, 12);
     for (const kept of ["state", "checkpoints"]) {
       expect((await readdir(join(seen, kept))).filter((name) => name.includes("partial"))).toEqual([]);

@@ -198,6 +198,8 @@ export const SupervisionConfig = z.strictObject({
 });
 
 export const CheckpointsConfig = z.strictObject({
+  /** steps between two saved states; with more than 1 they are written while later steps compute, a step counts when a state of it or of a later one is on the disk, and a death redoes the steps since */
+  stateEverySteps: z.int().positive().max(10_000).default(1),
   /** steps between two checkpoints */
   everySteps: z.int().positive().default(10),
   /** newest checkpoints that are kept */

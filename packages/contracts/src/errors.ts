@@ -146,6 +146,10 @@ export const errorCatalogue = {
   },
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
+  "run.rolled-back": {
+    disposition: "retryable",
+    meaning: "a rank died with changes that no saved state has; the run goes on after its last committed step",
+  },
   "run.stopped": { disposition: "cancelled", meaning: "the run was stopped by the user" },
   "runner.unreachable": { disposition: "retryable", meaning: "a starting worker did not reach its runner in time" },
   "sandbox.failed": { disposition: "retryable", meaning: "a sandbox could not be created, or died" },

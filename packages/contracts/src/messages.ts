@@ -1,6 +1,7 @@
 /** What the processes of a run send to each other over links: the bodies and replies of protocol.ts. */
 import { z } from "zod";
 import { LinksConfig } from "./config.ts";
+import { ErrorRecordShape } from "./events.ts";
 import { ComponentName, ExportName, NodeName, RunName, SegmentPrefix } from "./names.ts";
 import { Granularity } from "./plan.ts";
 import { CallObservation } from "./profile.ts";
@@ -85,6 +86,8 @@ export const CallRequest = z.object({
   step: z.int().nonnegative().optional(),
   /** the folder that the state is saved in after the call: the rank's part of it, beside its place */
   saveIn: z.string().optional(),
+  /** the reply does not wait for the files: `state.saved` follows */
+  savesLater: z.boolean().optional(),
   /** the span of the caller, where spans have ids */
   parentSpan: z.string().optional(),
   /** the reply says what the call cost */
@@ -121,6 +124,14 @@ function isEmpty(fields: object): boolean {
 export const Configuration = z.object({
   config: z.unknown(),
   stateFolder: z.string().optional(),
+});
+/** The method of a call that does nothing but save; no worker has one of its own of that name. */
+export const savingMethod = "checkpoint";
+/** What a call has saved after its reply, or why not. */
+export const SavedStateMessage = z.object({
+  sequence: z.int().positive(),
+  files: z.array(StateFile).optional(),
+  failure: ErrorRecordShape.optional(),
 });
 /** A piece of a file of its state, from a worker without the run's folder; the one at 0 begins the file anew. */
 export const WriteStateRequest = z.object({

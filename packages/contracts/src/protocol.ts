@@ -51,6 +51,7 @@ import {
   ResizeMessage,
   ResolveReply,
   ResolveRequest,
+  SavedStateMessage,
   SegmentsMessage,
   TakeReply,
   TakeRequest,
@@ -230,6 +231,13 @@ export const runProtocol = {
     to: "runner",
     means: "the end of a grant",
     request: UnlockRequest,
+    reply: done,
+  },
+  "state.saved": {
+    from: ["worker"],
+    to: "runner",
+    means: "the files that a call has saved after its reply, or why it could not",
+    request: SavedStateMessage,
     reply: done,
   },
   "state.write": {

@@ -25,6 +25,7 @@ export const RecordingHeader = z.strictObject({
     }),
     rejoinMs: nonNegative,
     maxStaleness: nonNegative,
+    runsAhead: z.boolean().optional(),
   }),
 });
 export type RecordingHeader = z.infer<typeof RecordingHeader>;

@@ -24,3 +24,4 @@ export type {
   RunnerInput,
 } from "./runner/runner-messages.ts";
 export { type RunnerOptions, RunnerState, streamOf } from "./runner/runner-state.ts";
+export { SavePace } from "./steps/save-pace.ts";

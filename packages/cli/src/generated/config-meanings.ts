@@ -68,6 +68,7 @@ export const configMeanings: Readonly<Record<string, string>> = {
   "supervision.stallMs": "nothing moved anywhere for this long: the wait-for graph is printed; after five times as long the run fails",
   "supervision.lockTimeoutMs": "a device lock wait longer than this fails with the wait-for chain",
   "supervision.stopGraceMs": "from SIGTERM to SIGKILL",
+  "checkpoints.stateEverySteps": "steps between two saved states; with more than 1 they are written while later steps compute, a step counts when a state of it or of a later one is on the disk, and a death redoes the steps since",
   "checkpoints.everySteps": "steps between two checkpoints",
   "checkpoints.keepLast": "newest checkpoints that are kept",
   "checkpoints.keepBest": "best checkpoints that are kept besides",

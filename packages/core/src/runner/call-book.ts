@@ -15,6 +15,8 @@ export type GroupCall = {
   readonly component: string;
   readonly method: string;
   readonly step: number | undefined;
+  /** it changes the component's state */
+  readonly changes: boolean;
   /** its ranks hold one state together */
   readonly isGang: boolean;
   readonly isReplayed: boolean;
@@ -131,6 +133,11 @@ export class CallBook {
       this.#replays.delete(key);
       if (!this.#open.has(sequence)) this.#forget(sequence); // CB3
     }
+  }
+
+  /** The call of this rank has not ended. */
+  isOpen(call: string): boolean {
+    return this.#byCall.has(call);
   }
 
   /** Every rank's call that is open. */

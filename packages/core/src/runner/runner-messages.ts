@@ -57,6 +57,8 @@ export type RunnerInput =
       readonly ranks: readonly number[];
       readonly ends: readonly ChannelEnd[];
       readonly step?: number | undefined;
+      /** it changes the state of its component, told where that is not saved before the call ends (`runsAhead`) */
+      readonly changes?: boolean | undefined;
     }
   /** the workflow's own end of a channel */
   | { readonly type: "open"; readonly call: string; readonly end: ChannelEnd }
@@ -127,6 +129,14 @@ export type RunnerInput =
   | ({ readonly type: "awaits"; readonly messages: readonly AwaitedMessage[] } & Incarnation)
   | ({ readonly type: "replayed"; readonly call: string; readonly failure?: ErrorRecord | undefined } & Incarnation)
   | ({ readonly type: "returned"; readonly call: string; readonly savedPath?: string | undefined } & Incarnation)
+  /** the state after a call is on the disk; without a path there was none to save */
+  | ({
+      readonly type: "durable";
+      readonly component: string;
+      readonly sequence: number;
+      readonly step?: number | undefined;
+      readonly path?: string | undefined;
+    } & Incarnation)
   | ({ readonly type: "threw"; readonly call: string; readonly error: unknown } & Incarnation)
   | ({
       readonly type: "exited";
@@ -188,10 +198,14 @@ export type RunnerEffect =
   /** nobody asks for the arguments of these calls any more */
   | { readonly type: "forget"; readonly sequence: number }
   // The run.
+  /** nothing of a step is under way any more, and its commit waits for states (`runsAhead`) */
+  | { readonly type: "ended"; readonly step: number }
   | {
       readonly type: "commit";
       readonly step: number;
       readonly seconds: number;
+      /** steps before it that are committed with it, since no state was saved after them */
+      readonly earlier?: readonly { readonly step: number; readonly seconds: number }[];
       /** by component, the file of its state as of the end of the step */
       readonly states: Readonly<Record<string, string>>;
     }

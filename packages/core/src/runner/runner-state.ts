@@ -12,6 +12,8 @@
  * - RS5 a request gets one answer, and so does a call of each rank.
  * - RS6 ranks that hold one state together start over together, in new processes, also when one of them misses a peer.
  * - RS7 equal inputs at equal times have equal effects: what went in is enough to know what was decided.
+ * - RS8 where states are saved beside the steps that follow, a step is committed with the first that is whole in saved states
+ *   (SS1); a process that dies with what no saved state has ends this composition, to begin again after the last commit.
  */
 import { fromErrorRecord, TreadleError, toErrorRecord } from "@treadle/contracts";
 import { Processes } from "../ranks/processes.ts";
@@ -21,7 +23,7 @@ import { type SupervisionLimits, SupervisorState } from "../ranks/supervisor-sta
 import type { Standstill } from "../standstill.ts";
 import { SavedStates } from "../steps/saved-states.ts";
 import { StepOrder } from "../steps/step-order.ts";
-import { CallBook, type Settled } from "./call-book.ts";
+import { CallBook, type GroupCall, type Settled } from "./call-book.ts";
 import { Exchange } from "./exchange.ts";
 import { PlanChange } from "./plan-change.ts";
 import type { RunnerEffect, RunnerInput } from "./runner-messages.ts";
@@ -32,7 +34,11 @@ export type RunnerOptions = {
   /** how long ranks of a lost node wait for it */
   readonly rejoinMs: number;
   readonly maxStaleness: number;
+  /** states are saved beside the steps that follow, and not after each */
+  readonly runsAhead?: boolean | undefined;
 };
+
+type Durable = Extract<RunnerInput, { type: "durable" }>;
 
 /** What a process does, which counts only while it is the present one of its rank. */
 type ProcessInput = Extract<
@@ -44,6 +50,7 @@ type ProcessInput = Extract<
       | "ready"
       | "awaits"
       | "replayed"
+      | "durable"
       | "resized"
       | "exited"
       | "onloaded"
@@ -70,6 +77,11 @@ export class RunnerState {
   readonly #stillness: Stillness;
   readonly #states = new SavedStates();
   readonly #order: StepOrder;
+  readonly #runsAhead: boolean;
+  /** states that were on the disk before all ranks of their call had replied */
+  readonly #early = new Map<number, Durable>();
+  /** steps that have ended, in order, whose commit is not due yet */
+  readonly #uncommitted: { readonly step: number; readonly seconds: number }[] = [];
   #change: PlanChange | undefined;
   #out: RunnerEffect[] = [];
   /** ranks with calls that are to be sent again */
@@ -85,7 +97,8 @@ export class RunnerState {
   constructor(options: RunnerOptions, nowMs: number) {
     this.#nowMs = nowMs;
     this.#supervisor = new SupervisorState(options.supervision, nowMs);
-    this.#order = new StepOrder({ maxStaleness: options.maxStaleness, nowMs });
+    this.#runsAhead = options.runsAhead === true;
+    this.#order = new StepOrder({ maxStaleness: options.maxStaleness, runsAhead: this.#runsAhead, nowMs });
     this.#ranks = new RankTable({ rejoinMs: options.rejoinMs, startTimeoutMs: options.supervision.startTimeoutMs });
     this.#exchange = new Exchange({
       lockTimeoutMs: options.supervision.lockTimeoutMs,
@@ -173,6 +186,10 @@ export class RunnerState {
   /** The newest saved state of a component. */
   newestState(component: string): string | undefined {
     return this.#states.newest(component);
+  }
+  /** Components with what no saved state has. */
+  get unsaved(): readonly string[] {
+    return this.#states.unsaved;
   }
   /** The highest number that a call has had, replays included. */
   get lastSequence(): number {
@@ -317,6 +334,9 @@ export class RunnerState {
       case "replayed":
         this.#processes.replayed(rank, input.call, input.failure);
         return;
+      case "durable":
+        this.#durable(input);
+        return;
       case "resized":
         this.#change?.resized(rank.worker);
         this.#goOnChanging();
@@ -358,12 +378,13 @@ export class RunnerState {
 
   // Calls.
 
-  #call({ sequence, component, method, ranks, ends, step }: Extract<RunnerInput, { type: "call" }>): void {
+  #call(input: Extract<RunnerInput, { type: "call" }>): void {
+    const { sequence, component, method, ranks, ends, step, changes = false } = input;
     const { restart, replays } = this.#ranks.traitsOf(component);
     this.#lastSequence = Math.max(this.#lastSequence, sequence);
     this.#supervisor.progress(this.#nowMs);
     const isGang = restart === "group";
-    const group = { sequence, component, method, step, isGang, isReplayed: replays.includes(method) };
+    const group = { sequence, component, method, step, changes, isGang, isReplayed: replays.includes(method) };
     const calls = this.#calls.begin(group, ranks);
     // Ranks that hold one state together also work in step, so they get their devices together.
     const gang = isGang ? `call-${sequence}` : undefined;
@@ -425,7 +446,7 @@ export class RunnerState {
 
   #settle(settled: readonly Settled[]): void {
     for (const {
-      call: { call },
+      call: { call, index },
       group,
       savedPath,
       failure,
@@ -436,6 +457,7 @@ export class RunnerState {
           this.#states.save(group.component, savedPath, group.step);
           this.#emit({ type: "saved", path: savedPath });
         }
+        if (group.changes && index === 0) this.#changed(group);
         this.#emit({ type: "settle", call });
       } else {
         // The record is what consumers in other processes can be told.
@@ -445,6 +467,25 @@ export class RunnerState {
       }
     }
     if (settled.length > 0) this.#goOnChanging();
+  }
+
+  #changed({ component, step, sequence }: GroupCall): void {
+    this.#states.changed(component, step, sequence);
+    const early = this.#early.get(sequence);
+    this.#early.delete(sequence);
+    if (early !== undefined && this.#ranks.present(early)) this.#durable(early);
+  }
+
+  /** RS8. A call that has not ended on all ranks may start over, and what it saved is of no account then. */
+  #durable(input: Durable): void {
+    const { component, sequence, step, path } = input;
+    if (this.#calls.isOpen(`${sequence}/0`)) {
+      this.#early.set(sequence, input);
+      return;
+    }
+    this.#states.save(component, path, step, sequence);
+    if (path !== undefined) this.#emit({ type: "saved", path });
+    this.#commitSteps();
   }
 
   #sendAgain(): void {
@@ -472,8 +513,22 @@ export class RunnerState {
     else {
       const again = this.#processes.died(rank, report, this.#failure !== undefined);
       for (const { worker } of again) this.#change?.resized(worker); // they start with the new size
+      if (this.#states.unsaved.includes(rank.component)) this.#rollBack(rank.worker);
     }
     this.#goOnChanging();
+  }
+
+  /** RS8. */
+  #rollBack(worker: string): void {
+    const steps = this.#uncommitted.map(({ step }) => step);
+    const what = steps.length > 0 ? `ended since are '${steps.join(", ")}'` : "ended since is none";
+    this.#fail(
+      new TreadleError(
+        "run.rolled-back",
+        `'${worker}' died with what calls had changed since the newest saved state; of the steps, ${what}: the run goes on after the last committed one`,
+        { origin: { worker } },
+      ),
+    );
   }
 
   #swap(worker: string, swap: "onload" | "offload"): void {
@@ -542,12 +597,23 @@ export class RunnerState {
   // Steps.
 
   #commitSteps(): void {
-    for (const step of this.#order.due()) {
+    for (const step of this.#order.ended()) {
       const seconds = this.#order.secondsOf(step, this.#nowMs);
       this.#stillness.sayUntaken(step, streamOf(step));
-      const states = Object.fromEntries(this.#states.asOf(step));
-      this.#emit({ type: "commit", step, seconds, states });
+      if (this.#runsAhead) {
+        this.#uncommitted.push({ step, seconds });
+        this.#emit({ type: "ended", step });
+      } else this.#commit(step, seconds);
     }
+    const newest = this.#uncommitted.findLastIndex(({ step }) => this.#states.isWhole(step));
+    const due = this.#uncommitted.splice(0, newest + 1);
+    const last = due.pop();
+    if (last !== undefined) this.#commit(last.step, last.seconds, due);
+  }
+
+  #commit(step: number, seconds: number, earlier: readonly { step: number; seconds: number }[] = []): void {
+    const states = Object.fromEntries(this.#states.asOf(step));
+    this.#emit({ type: "commit", step, seconds, states, ...(earlier.length > 0 ? { earlier } : {}) });
   }
 
   // Time.

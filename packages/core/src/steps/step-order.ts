@@ -2,30 +2,34 @@
  * When steps begin and in which order they are committed. Pure: time arrives with inputs, and what is to be done goes
  * back to whoever asked.
  *
- * W2 a step begins only when at most `maxStaleness` earlier ones are uncommitted.
+ * W2 a step begins only when at most `maxStaleness` earlier ones are uncommitted; or, where states are saved beside the
+ *    steps that follow (`runsAhead`), are under way.
  * J1 a step is committed when its body has ended and nothing that it called is under way, after all steps before it.
  */
-type OpenStep = { readonly startedMs: number; pending: number; bodyEnded: boolean; isCommitting: boolean };
+type OpenStep = { readonly startedMs: number; pending: number; bodyEnded: boolean; hasEnded: boolean };
 
 export class StepOrder {
   readonly #maxStaleness: number;
+  readonly #runsAhead: boolean;
   readonly #open = new Map<number, OpenStep>();
   #lastEndedMs: number;
 
-  constructor(options: { readonly maxStaleness: number; readonly nowMs: number }) {
+  constructor(options: { readonly maxStaleness: number; readonly runsAhead?: boolean; readonly nowMs: number }) {
     this.#maxStaleness = options.maxStaleness;
+    this.#runsAhead = options.runsAhead === true;
     this.#lastEndedMs = options.nowMs;
   }
 
-  /** The step that must be committed before this one begins; undefined when none is in the way (W2). */
+  /** The step that must be committed, or have ended, before this one begins; undefined when none is in the way (W2). */
   blockerOf(index: number): number | undefined {
     const blocker = index - 1 - this.#maxStaleness;
-    return this.#open.has(blocker) ? blocker : undefined;
+    const step = this.#open.get(blocker);
+    return step === undefined || (this.#runsAhead && step.hasEnded) ? undefined : blocker;
   }
 
   /** Steps begin in ascending order. */
   begin(index: number, nowMs: number): void {
-    this.#open.set(index, { startedMs: nowMs, pending: 0, bodyEnded: false, isCommitting: false });
+    this.#open.set(index, { startedMs: nowMs, pending: 0, bodyEnded: false, hasEnded: false });
   }
 
   /** Something that the step must wait for has begun, or has ended. */
@@ -43,19 +47,19 @@ export class StepOrder {
     if (step) step.bodyEnded = true;
   }
 
-  /** The steps whose commit is due, in order, each once. */
-  due(): number[] {
-    const due: number[] = [];
+  /** The steps that have ended since, in order, each once. */
+  ended(): number[] {
+    const ended: number[] = [];
     for (const [index, step] of this.#open) {
-      if (step.isCommitting) continue;
+      if (step.hasEnded) continue;
       if (!step.bodyEnded || step.pending > 0) break; // nor is any later one
-      step.isCommitting = true;
-      due.push(index);
+      step.hasEnded = true;
+      ended.push(index);
     }
-    return due;
+    return ended;
   }
 
-  /** Seconds that count for a step whose commit begins. Overlapping steps share their time: it is since the one before. */
+  /** Seconds that count for a step that has ended. Overlapping steps share their time: it is since the one before. */
   secondsOf(index: number, nowMs: number): number {
     const seconds = (nowMs - Math.max(this.#step(index).startedMs, this.#lastEndedMs)) / 1000;
     this.#lastEndedMs = nowMs;

@@ -9,7 +9,8 @@
  *    beside them, since a worker that waits for its peer's queue could wait for itself.
  * WH2 when a call ends, however it ends, it holds no device lock any more.
  * WH3 the process ends within a second of its runner's end, whatever it computes (watchdog).
- * WH4 a reply is sent after the state that the call changed has been saved.
+ * WH4 a reply is sent after the state that the call changed has been saved; or, where the runner asks for that, after it has
+ *    been copied, and then the next one is copied only once this one is on the disk.
  * WH5 a call that failed because of a peer keeps the calls behind it waiting until it is made again, or given up.
  * WH6 what arrives on a link names code of this machine's project or of Treadle's packages, and never is code; and only the
  *    runner passes channels, turns, and paths to save to.
@@ -26,7 +27,9 @@ import {
   type ReachableMessage,
   runProtocol,
   type StateFile,
+  savingMethod,
   TreadleError,
+  toErrorRecord,
   type WorkerBoot,
 } from "@treadle/contracts";
 import { createLogger, createTracer, type Logger, recordProcessCounters, type Tracer } from "@treadle/observe";
@@ -119,6 +122,8 @@ class WorkerHost {
   #swaps = { onloadMs: 0, offloadMs: 0 };
   /** what its first onload does, where its class loads */
   #load: (() => Promise<void>) | undefined;
+  /** until the state that was copied last is on the disk, and the runner knows */
+  #writing: Promise<void> | undefined;
   /** what it is restoring, for a failure's message */
   #from = "";
   readonly stopped: Promise<void>;
@@ -331,7 +336,7 @@ class WorkerHost {
     const startedMs = performance.now();
     try {
       if (signal.aborted) throw signal.reason;
-      const method = this.#method(request.method);
+      const method = request.method === savingMethod ? async () => {} : this.#method(request.method);
       const args = holdReferences(request.args)
         ? await decodeArguments(request.args, this.#argumentPorts(signal))
         : request.args;
@@ -344,7 +349,11 @@ class WorkerHost {
         await this.#devices.releaseAll(call);
       }
       const reply: CallReply = { value, durationMs, timers };
-      if (request.saveIn !== undefined) reply.saved = await this.#save(request.saveIn);
+      if (request.saveIn !== undefined) {
+        const files = await this.#save(request.saveIn);
+        if (request.savesLater) this.#saveLater(request.sequence, files);
+        else reply.saved = await files.written;
+      }
       if (observation) reply.observation = observation;
       return reply;
     } catch (error) {
@@ -419,12 +428,33 @@ class WorkerHost {
   }
 
   /** WH4: this rank's part of the state that is to be in `folder`. */
-  async #save(folder: string): Promise<StateFile[]> {
-    using _ = this.#tracer.span("save state", "checkpoint");
-    const { remote, rank } = this.#boot;
-    const writer = new PartWriter(remote ? runnerSink(this.#runner, folder) : folderSink(partBeside(folder, rank)));
-    await this.#worker.checkpoint(writer);
-    return await writer.finish();
+  async #save(folder: string): Promise<{ readonly written: Promise<StateFile[]> }> {
+    const span = this.#tracer.span("save state", "checkpoint");
+    try {
+      await this.#writing; // two copies would not fit where one does
+      const { remote, rank } = this.#boot;
+      const writer = new PartWriter(remote ? runnerSink(this.#runner, folder) : folderSink(partBeside(folder, rank)));
+      await this.#worker.checkpoint(writer);
+      const written = writer.finish();
+      written.then(
+        () => span.end(),
+        () => span.end(),
+      );
+      return { written };
+    } catch (error) {
+      span.end();
+      throw error;
+    }
+  }
+
+  #saveLater(sequence: number, { written }: { readonly written: Promise<StateFile[]> }): void {
+    this.#writing = written
+      .then(
+        (files) => ({ sequence, files }),
+        (error: unknown) => ({ sequence, failure: toErrorRecord(error) }),
+      )
+      .then((told) => this.#runner.request("state.saved", told))
+      .catch(() => {}); // the link has ended, and with it this process
   }
 
   async #restore(folder: string): Promise<void> {

@@ -8,18 +8,22 @@
 import {
   type CallReply,
   type CallRequest,
+  fromErrorRecord,
   GroupRef,
   type ObservedCall,
   type Peer,
   type RequestOf,
   type RunProtocol,
+  type SavedStateMessage,
   type StateFile,
+  savingMethod,
   type TellVerb,
   TreadleError,
   toErrorRecord,
 } from "@treadle/contracts";
-import type { ChannelEnd, RunnerEffect } from "@treadle/core";
+import type { ChannelEnd, Incarnation, RunnerEffect, SavePace } from "@treadle/core";
 import { Canceller } from "@treadle/transport";
+import type { z } from "zod";
 import { mapArguments } from "../../author/group/call-arguments.ts";
 import { CallHandle, type RankReply } from "../../author/group/handle.ts";
 import type { RunnerLoop } from "../loop/runner-loop.ts";
@@ -45,6 +49,8 @@ export type CallDeskPorts = {
   readonly stateFolder: (component: string, sequence: number) => string;
   /** the files of all its ranks are written: puts the state in its place */
   readonly completeState: (folder: string, component: string, ranks: readonly StateFile[][]) => Promise<void>;
+  /** where states are saved beside the steps that follow: after which calls */
+  readonly pace: SavePace | undefined;
   readonly onObserved: (call: ObservedCall) => void;
 };
 
@@ -55,11 +61,16 @@ type RankCall = {
   readonly resolve: (reply: RankReply<unknown>) => void;
   readonly reject: (error: unknown) => void;
 };
-type SentCall = EncodedCall & {
-  readonly canceller: Canceller;
-  /** what ranks have saved after it, each as its present process */
+type Saving = {
+  readonly component: Component;
+  readonly step: number | undefined;
+  /** the folder that the state after the call is to be in */
+  readonly saveIn: string;
+  /** what ranks have saved, each as its present process */
   readonly parts: Map<number, { readonly incarnation: number; readonly files: StateFile[] }>;
 };
+type SentCall = EncodedCall & Saving & { readonly canceller: Canceller; readonly isSaved: boolean };
+type SavedState = z.infer<typeof SavedStateMessage>;
 
 export class CallDesk {
   readonly #ports: CallDeskPorts;
@@ -68,6 +79,10 @@ export class CallDesk {
   #sequence = 0;
   /** states are put in their places in the order in which their calls replied */
   #completing: Promise<unknown> = Promise.resolve();
+  /** states that are being written beside the steps that follow, by the call after which they are */
+  readonly #saving = new Map<number, Saving>();
+  readonly #written: (() => void)[] = [];
+  readonly #late = new Map<string, NodeJS.Timeout>();
 
   constructor(ports: CallDeskPorts) {
     this.#ports = ports;
@@ -76,7 +91,10 @@ export class CallDesk {
     loop.on("replay", (effect) => void this.#replay(effect));
     loop.on("give-up", ({ worker, call }) => tell(ports.peerOf(worker), "give-up", { call }));
     loop.on("settle", ({ call }) => this.#settled(call));
-    loop.on("settle-failed", ({ call, error }) => this.#take(call)?.reject(error));
+    loop.on("settle-failed", ({ call, error }) => {
+      this.#endSaving(Number(call.slice(0, call.indexOf("/"))));
+      this.#take(call)?.reject(error);
+    });
     loop.on("forget", ({ sequence }) => this.#sent.delete(sequence));
   }
 
@@ -84,14 +102,29 @@ export class CallDesk {
     const { component, ranks, method, ends, step } = encoded;
     const sequence = this.#nextSequence();
     const canceller = new Canceller();
-    this.#sent.set(sequence, { ...encoded, canceller, parts: new Map() });
+    const { saves, savesOn } = component.workerClass;
+    const hasSaver = savesOn === "every-rank" || ranks.includes(0);
+    const changes = hasSaver && (saves.includes(method) || method === savingMethod);
+    const { pace, stateFolder } = this.#ports;
+    const isSaved = changes && (pace === undefined || pace.isDue(component.name, step));
+    const saving: Saving = { component, step, saveIn: stateFolder(component.name, sequence), parts: new Map() };
+    this.#sent.set(sequence, { ...encoded, ...saving, canceller, isSaved });
     const replies = ranks.map(
       (index) =>
         new Promise<RankReply<unknown>>((resolve, reject) => {
           this.#byCall.set(`${sequence}/${index}`, { sequence, index, reply: undefined, resolve, reject });
         }),
     );
-    this.#ports.loop.feed({ type: "call", sequence, component: component.name, method, ranks, ends, step });
+    this.#ports.loop.feed({
+      type: "call",
+      sequence,
+      component: component.name,
+      method,
+      ranks,
+      ends,
+      step,
+      ...(pace && changes ? { changes } : {}),
+    });
     const cancel = (reason: TreadleError) => canceller.abort(reason);
     return new CallHandle(`${component.name}.${method}`, ranks, replies, cancel);
   }
@@ -99,7 +132,8 @@ export class CallDesk {
   #send({ worker, incarnation, call }: Extract<RunnerEffect, { type: "send" }>): void {
     const { sequence, index } = this.#byCall.get(call) as RankCall;
     const sent = this.#sent.get(sequence) as SentCall;
-    const { loop, timeoutMs, peerOf } = this.#ports;
+    const { loop, timeoutMs, peerOf, pace } = this.#ports;
+    if (sent.isSaved && pace !== undefined) this.#saving.set(sequence, sent);
     const request = this.#request(sent, sequence, index);
     const signal = sent.canceller;
     // Its end is on the way where it has no link any more.
@@ -115,27 +149,98 @@ export class CallDesk {
       loop.feed({ type: "returned", worker, incarnation, call, savedPath });
     };
     reply?.then((reply) => {
-      const { saveIn } = request;
-      if (saveIn === undefined) return returned(reply);
-      sent.parts.set(index, { incarnation, files: reply.saved ?? [] });
-      const completed = this.#completing.then(() => this.#completeState(sent, saveIn));
-      this.#completing = completed.catch(() => {});
-      completed.then((savedPath) => returned(reply, savedPath), threw);
+      if (request.saveIn === undefined) return returned(reply);
+      if (pace === undefined) {
+        this.#partSaved(sent, index, incarnation, reply.saved ?? []).then((part) => returned(reply, part?.path), threw);
+        return;
+      }
+      if (request.savesLater) {
+        this.#expect(sequence, worker);
+        return returned(reply);
+      }
+      const from = { worker, incarnation };
+      this.#partSaved(sent, index, incarnation, reply.saved ?? []).then((part) => {
+        returned(reply);
+        if (part) this.#durable(from, sequence, sent, part.path); // before the workflow goes on
+      }, threw);
     }, threw);
   }
 
-  /** WH4: with the last part the state is whole. Where it was told to, whatever it says: paths are the runner's. */
-  async #completeState({ component, parts }: SentCall, folder: string): Promise<string | undefined> {
-    const { loop, completeState } = this.#ports;
-    const saving = loop.state.ranksOf(component.name).filter(({ index }) => doesSave(component, index));
-    const files = saving.flatMap(({ index, incarnation }) => {
-      const part = parts.get(index);
-      return part?.incarnation === incarnation ? [part.files] : [];
+  /** What a process has saved after its reply, or why not, where states are saved beside the steps that follow. */
+  saved(from: Incarnation, { sequence, files, failure }: SavedState): void {
+    const { loop } = this.#ports;
+    clearTimeout(this.#late.get(`${sequence} ${from.worker}`));
+    const saving = this.#saving.get(sequence);
+    if (saving === undefined) return;
+    if (failure !== undefined) {
+      loop.feed({ type: "fail", error: fromErrorRecord(failure) });
+      return;
+    }
+    const index = Number(from.worker.slice(from.worker.lastIndexOf("/") + 1));
+    this.#partSaved(saving, index, from.incarnation, files ?? []).then(
+      (part) => {
+        if (part) this.#durable(from, sequence, saving, part.path);
+      },
+      (error: unknown) => loop.feed({ type: "fail", error }),
+    );
+  }
+
+  /** Resolves when no state is being written. */
+  async written(): Promise<void> {
+    if (this.#saving.size > 0) await new Promise<void>((resolve) => this.#written.push(resolve));
+  }
+
+  #durable(from: Incarnation, sequence: number, { component, step }: Saving, path: string | undefined): void {
+    this.#ports.loop.feed({ type: "durable", ...from, component: component.name, sequence, step, path });
+    this.#endSaving(sequence);
+  }
+
+  #endSaving(sequence: number): void {
+    this.#saving.delete(sequence);
+    if (this.#saving.size === 0) for (const resolve of this.#written.splice(0)) resolve();
+  }
+
+  /** Resolves when nothing of it writes any more. */
+  async close(): Promise<void> {
+    for (const timer of this.#late.values()) clearTimeout(timer);
+    await this.#completing;
+  }
+
+  /** S3: a state that is not on the disk in time fails the run with whose it is. */
+  #expect(sequence: number, worker: string): void {
+    const { loop, timeoutMs } = this.#ports;
+    const message = `the state of '${worker}' is not on the disk ${timeoutMs} ms after its call (supervision.callTimeoutMs); see whether its disk is slow, or save it less often (checkpoints.stateEverySteps)`;
+    const late = () => {
+      if (!this.#saving.has(sequence)) return; // the news of it came before the reply
+      loop.feed({ type: "fail", error: new TreadleError("call.timeout", message, { origin: { worker } }) });
+    };
+    this.#late.set(`${sequence} ${worker}`, setTimeout(late, timeoutMs).unref());
+  }
+
+  /** In the order of the replies. Undefined until the last part is there, with which the state is whole (WH4). */
+  #partSaved(
+    { component, parts, saveIn }: Saving,
+    index: number,
+    incarnation: number,
+    files: StateFile[],
+  ): Promise<{ readonly path: string | undefined } | undefined> {
+    parts.set(index, { incarnation, files });
+    const whole = this.#completing.then(async () => {
+      const { loop, completeState } = this.#ports;
+      const saving = loop.state.ranksOf(component.name).filter((rank) => doesSave(component, rank.index));
+      const present = saving.flatMap((rank) => {
+        const part = parts.get(rank.index);
+        return part?.incarnation === rank.incarnation ? [part.files] : [];
+      });
+      if (present.length < saving.length) return undefined;
+      parts.clear(); // the replies that wait behind this one have their parts in it
+      if (present.every((each) => each.length === 0)) return { path: undefined };
+      // Where it was told to, whatever it says: paths are the runner's.
+      await completeState(saveIn, component.name, present);
+      return { path: saveIn };
     });
-    if (files.length < saving.length || files.every((each) => each.length === 0)) return undefined;
-    parts.clear(); // the replies that wait behind this one have their parts in it
-    await completeState(folder, component.name, files);
-    return folder;
+    this.#completing = whole.catch(() => {});
+    return whole;
   }
 
   /** Repeats a call on a restarted process. */
@@ -145,7 +250,7 @@ export class CallDesk {
     const sent = this.#sent.get(of) as SentCall;
     const args = sent.args.map((arg) => mapArguments(arg, (value) => this.#resize(value)));
     try {
-      await peerOf(worker)?.request("call", this.#request({ ...sent, args }, sequence, index));
+      await peerOf(worker)?.request("call", this.#request({ ...sent, args, isSaved: false }, sequence, index));
       loop.feed({ type: "replayed", worker, incarnation, call });
     } catch (error) {
       loop.feed({ type: "replayed", worker, incarnation, call, failure: toErrorRecord(error) });
@@ -160,12 +265,14 @@ export class CallDesk {
     return { ...group, size, ...(group.ranks ? { ranks: group.ranks.filter((rank) => rank < size) } : {}) };
   }
 
-  #request({ component, method, args, step, observe }: EncodedCall, sequence: number, index: number): CallRequest {
+  #request(sent: SentCall, sequence: number, index: number): CallRequest {
+    const { component, method, args, step, observe, isSaved, saveIn } = sent;
     const request: CallRequest = { call: `${sequence}/${index}`, sequence, method, args: [...args] };
     if (step !== undefined) request.step = step;
     if (observe) request.observe = observe;
-    if (doesSave(component, index) && component.workerClass.saves.includes(method)) {
-      request.saveIn = this.#ports.stateFolder(component.name, sequence);
+    if (isSaved && doesSave(component, index)) {
+      request.saveIn = saveIn;
+      if (this.#ports.pace !== undefined && step !== undefined) request.savesLater = true;
     }
     return request;
   }

@@ -14,6 +14,8 @@ export type ClusterOptions = {
   readonly logs: string;
   /** a folder for the newest state of each component */
   readonly stateFolder: string;
+  /** the step that the run goes on after */
+  readonly committed?: number | undefined;
   /** told of every state that is in its place */
   readonly onState?: ((folder: string, manifest: StateManifest) => void) | undefined;
   /** a folder for what workers have learned to predict, for later runs; absent: none of it is kept */

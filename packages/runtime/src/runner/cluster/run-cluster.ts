@@ -1,6 +1,13 @@
 import { join } from "node:path";
-import { type ChannelRef, type Plan, type RunStatus, type StateManifest, TreadleError } from "@treadle/contracts";
-import { type ChannelEnd, type ComponentTraits, runnerName, streamOf } from "@treadle/core";
+import {
+  type ChannelRef,
+  type Plan,
+  type RunStatus,
+  type StateManifest,
+  savingMethod,
+  TreadleError,
+} from "@treadle/contracts";
+import { type ChannelEnd, type ComponentTraits, runnerName, SavePace, streamOf } from "@treadle/core";
 import { resolvePlacement, type SwapCost } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
@@ -69,7 +76,12 @@ export class RunCluster implements Cluster {
     const warn = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
     const { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs } = supervision;
     const limits = { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs };
-    const machine = { supervision: limits, rejoinMs, maxStaleness: flow.maxStaleness };
+    const { stateEverySteps } = config.checkpoints;
+    const runsAhead = stateEverySteps > 1;
+    const machine = {
+      ...{ supervision: limits, rejoinMs, maxStaleness: flow.maxStaleness },
+      ...(runsAhead ? { runsAhead } : {}),
+    };
     const startMs = performance.now();
     const header = { runId, startMs, options: machine };
     this.#recording =
@@ -99,6 +111,9 @@ export class RunCluster implements Cluster {
         await completeState(path, manifest);
         options.onState?.(path, manifest);
       },
+      pace: runsAhead
+        ? new SavePace({ everySteps: stateEverySteps, committed: options.committed ?? 0, lastStep: config.steps })
+        : undefined,
       onObserved: (call) => options.placer?.observer?.(call),
     });
     loop.on("adopted", () => {
@@ -190,6 +205,7 @@ export class RunCluster implements Cluster {
     }
     if (this.loop.state.hasOpenCalls)
       throw new TreadleError("workflow.invalid", `'${name}' cannot be ended while a call is open; await it first`);
+    await this.saveStates(); // steps that have ended wait for what it has changed
     const components = Object.fromEntries(Object.entries(current.components).filter(([each]) => each !== name));
     const sharing = current.sharing.map((each) => ({
       ...each,
@@ -222,6 +238,18 @@ export class RunCluster implements Cluster {
       inlineLimitBytes: config.flow.inlineLimitKiB * 1024,
     });
     return new RunnerChannel<T>(name, schema, this.#desk, reference, () => this.#stream());
+  }
+
+  /** Resolves when every change is in a saved state, as far as calls have ended. */
+  async saveStates(): Promise<void> {
+    await this.#calls.written();
+    const handles = this.loop.state.unsaved.map((name) => {
+      const component = this.#components.get(name) as Component;
+      const ranks = this.loop.state.ranksOf(name).map(({ index }) => index);
+      return this.#calls.call({ component, ranks, method: savingMethod, args: [], ends: [], step: undefined });
+    });
+    await Promise.all(handles);
+    await this.#calls.written();
   }
 
   /** Uses saved states, of a run that is resumed or of a checkpoint, for components that are about to start. */
@@ -366,6 +394,7 @@ export class RunCluster implements Cluster {
     // From here on exits do not count.
     this.loop.feed({ type: "end", error: new TreadleError("run.stopped", "the run has ended") });
     await this.#fleet.close(!this.failure, this.#started);
+    await this.#calls.close();
     this.#payloads.close();
     removeSegments(this.#segmentPrefix);
     await this.#recording?.close();
@@ -408,6 +437,7 @@ export class RunCluster implements Cluster {
         newestState: () => this.loop.state.newestState(component.name),
         predictors,
         onSpans,
+        onSaved: (from, message) => this.#calls.saved(from, message),
         resolve: (worker, ready) => this.#fleet.resolve(worker, node, ready),
         depots: (channel) => this.#fleet.depots(channel, node),
       });

@@ -1,7 +1,9 @@
 /** What a worker may ask of the runner, request by request. Each request is checked before anything acts on it. */
 import { mkdir, open } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { type DepotsReply, type Peer, type SpanBatch, TreadleError } from "@treadle/contracts";
+import { type DepotsReply, type Peer, type SavedStateMessage, type SpanBatch, TreadleError } from "@treadle/contracts";
+import type { Incarnation } from "@treadle/core";
+import type { z } from "zod";
 import { guardDisk } from "../../author/guard-disk.ts";
 import { pieceBytes } from "../../author/state/part-writer.ts";
 import { fileOf, openState, partBeside } from "../../author/state/saved-state.ts";
@@ -22,6 +24,7 @@ export type WorkerServicePorts = {
   readonly predictors: PredictorFolder;
   /** the newest saved state of the component, if there is one */
   readonly newestState: () => string | undefined;
+  readonly onSaved: (from: Incarnation, message: z.infer<typeof SavedStateMessage>) => void;
   readonly resolve: (worker: string, ready: boolean) => Promise<{ addresses: string[]; incarnation: number }>;
   readonly depots: (channel: string) => DepotsReply;
   readonly onSpans: (batch: SpanBatch) => void;
@@ -41,6 +44,7 @@ export function serveWorker(peer: Peer, ports: WorkerServicePorts): void {
     told = ports.newestState();
     return { config: component.config, stateFolder: told };
   });
+  peer.handle("state.saved", (message) => ports.onSaved(from, message));
   peer.handle("state.write", async ({ folder, name, ...piece }) => {
     if (dirname(folder) !== ports.stateFolder || !basename(folder).startsWith(`${component.name}.`)) {
       throw new TreadleError(

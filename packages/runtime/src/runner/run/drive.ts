@@ -7,7 +7,7 @@
 import { TreadleError, toErrorRecord } from "@treadle/contracts";
 import type { WorkflowContext } from "../../author/workflow.ts";
 import { Elasticity } from "../placement/elasticity.ts";
-import type { OpenedRun, RunResult } from "./open-run.ts";
+import { type OpenedRun, type RunResult, runsAhead } from "./open-run.ts";
 import { Reports } from "./reports.ts";
 import { RunRecords } from "./run-records.ts";
 import { StepTracker } from "./step-tracker.ts";
@@ -49,6 +49,10 @@ async function execute(run: OpenedRun, over: AbortSignal): Promise<RunResult> {
     return { summary, stopped };
   } catch (error) {
     const first = cluster.failure ?? error; // S1
+    if (run.mayRollBack && first instanceof TreadleError && first.code === "run.rolled-back") {
+      run.warn(first.message);
+      throw first;
+    }
     trace?.stopReporting();
     await nodes?.record.ended("failed", toErrorRecord(first).message);
     emit({ type: "run-failed", atMs: Date.now(), error: toErrorRecord(first) });
@@ -95,6 +99,12 @@ function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
       auto?.committed(step.step, step.seconds);
       await records.committed(step);
     },
+    ahead: runsAhead(config)
+      ? {
+          maxOpen: 2 * config.checkpoints.stateEverySteps + config.flow.maxStaleness + 1,
+          saveStates: () => cluster.saveStates(),
+        }
+      : undefined,
     between: () => {
       elasticity.placed();
       return elasticity.between() ?? auto?.between(cluster);

@@ -18,6 +18,17 @@ const States = z.record(
 );
 export type States = Readonly<Record<string, StateReference>>;
 
+const Step = z.object({
+  step: z.int().nonnegative(),
+  seconds: z.number(),
+  metrics: z.record(z.string(), Measured),
+  /** what the step trained on: the ledger that shows that nothing was lost or trained twice */
+  items: z.array(z.string()),
+});
+
+/** Steps that are committed together, since their states are saved after the last of them alone. */
+const Steps = z.object({ type: z.literal("steps"), steps: z.array(Step).min(1), state: States });
+
 export const JournalRecord = z.discriminatedUnion("type", [
   z.object({ type: z.literal("started"), runId: z.string(), workflow: z.string(), at: z.string() }),
   z.object({ type: z.literal("resumed"), at: z.string(), fromStep: z.int() }),
@@ -29,18 +40,12 @@ export const JournalRecord = z.discriminatedUnion("type", [
     metrics: z.record(z.string(), Measured).default({}),
     state: States,
   }),
-  z.object({
-    type: z.literal("step"),
-    step: z.int().nonnegative(),
-    seconds: z.number(),
-    metrics: z.record(z.string(), Measured),
-    /** what the step trained on: the ledger that shows that nothing was lost or trained twice */
-    items: z.array(z.string()),
-    state: States,
-  }),
+  Step.extend({ type: z.literal("step"), state: States }),
   z.object({ type: z.literal("finished"), at: z.string() }),
 ]);
 export type JournalRecord = z.infer<typeof JournalRecord>;
+/** A step as it is committed, besides its state. */
+export type CommittedRecord = z.infer<typeof Step>;
 
 export class Journal {
   readonly #records: JournalRecord[];
@@ -72,15 +77,27 @@ export class Journal {
    * written, all others are refused for the same reason, since they would follow a torn one.
    */
   append(record: JournalRecord): Promise<void> {
-    const entry = JSON.stringify("metrics" in record ? { ...record, metrics: writable(record.metrics) } : record);
-    const files = "state" in record ? filesOf(record.state) : [];
-    const written = this.#tail.then(async () => {
+    return this.#append(inWritten(record), [record]);
+  }
+
+  /** Commits steps together, in their order: all of them, or none. `state` is that after the last. */
+  appendSteps(steps: readonly CommittedRecord[], state: States): Promise<void> {
+    const records = steps.map((step, at): JournalRecord => stepRecord(step, at === steps.length - 1 ? state : {}));
+    const [only] = records;
+    if (records.length === 1 && only) return this.append(only);
+    return this.#append({ type: "steps", steps: steps.map(inWritten), state }, records);
+  }
+
+  #append(written: object, records: readonly JournalRecord[]): Promise<void> {
+    const entry = JSON.stringify(written);
+    const files = records.flatMap((record) => ("state" in record ? filesOf(record.state) : []));
+    const appended = this.#tail.then(async () => {
       await this.#log.append(entry, files);
-      this.#records.push(record);
+      this.#records.push(...records);
     });
-    this.#tail = written;
-    written.catch(() => {});
-    return written;
+    this.#tail = appended;
+    appended.catch(() => {});
+    return appended;
   }
 
   get lastStep(): Extract<JournalRecord, { type: "step" }> | undefined {
@@ -110,6 +127,9 @@ export class Journal {
   }
 }
 
+const inWritten = (record: JournalRecord | CommittedRecord): object =>
+  "metrics" in record ? { ...record, metrics: writable(record.metrics) } : record;
+
 const writable = (metrics: Readonly<Record<string, number>>): Record<string, number | string> =>
   Object.fromEntries(
     Object.entries(metrics).map(([name, value]) => [name, Number.isFinite(value) ? value : String(value)]),
@@ -122,17 +142,16 @@ export function readRecords(text: string, path: string): { records: JournalRecor
 }
 
 function parseAll(entries: readonly string[], name: string): JournalRecord[] {
-  return entries.map((entry, index) => {
-    const record = parseEntry(entry);
-    if (record === undefined) throw damaged(name, index + 1);
-    return record;
+  return entries.flatMap((entry, index) => {
+    const records = parseEntry(entry);
+    if (records === undefined) throw damaged(name, index + 1);
+    return records;
   });
 }
 
 /** The files that an entry of the log refers to. */
 export function stateFilesOf(entry: string): string[] {
-  const record = parseEntry(entry);
-  return record !== undefined && "state" in record ? filesOf(record.state) : [];
+  return (parseEntry(entry) ?? []).flatMap((record) => ("state" in record ? filesOf(record.state) : []));
 }
 
 const filesOf = (states: States): string[] =>
@@ -140,10 +159,19 @@ const filesOf = (states: States): string[] =>
     files.length === 0 ? [folder] : files.map((name) => `${folder}/${name}`),
   );
 
-function parseEntry(entry: string): JournalRecord | undefined {
+function parseEntry(entry: string): JournalRecord[] | undefined {
   try {
-    return JournalRecord.safeParse(JSON.parse(entry)).data;
+    const json: unknown = JSON.parse(entry);
+    const together = Steps.safeParse(json).data;
+    if (together) {
+      const { steps, state } = together;
+      return steps.map((step, at) => stepRecord(step, at === steps.length - 1 ? state : {}));
+    }
+    const record = JournalRecord.safeParse(json).data;
+    return record && [record];
   } catch {
     return undefined;
   }
 }
+
+const stepRecord = (step: CommittedRecord, state: States): JournalRecord => ({ type: "step", ...step, state });

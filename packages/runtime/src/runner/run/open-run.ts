@@ -58,7 +58,12 @@ export type RunStart = {
   readonly folder: RunFolder;
   /** of this run, by name or step: it goes on from there */
   readonly checkpoint?: string | undefined;
+  /** a death that costs what no saved state has begins the run again, instead of ending it */
+  readonly mayRollBack?: boolean | undefined;
 };
+
+/** Steps go on while the states of those before are still being written. */
+export const runsAhead = ({ checkpoints }: RuntimeConfig): boolean => checkpoints.stateEverySteps > 1;
 
 export type OpenedRun = RunStart & {
   readonly startedMs: number;
@@ -152,6 +157,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     runFolder: folder.path,
     logs: folder.logs,
     stateFolder: folder.state,
+    committed: journal.lastStep?.step,
     onState: (path, manifest) => states.completed(path, manifest),
     predictorFolder: predictorFolder(projectRoot, loaded.folder),
     workflowModule: loaded.module,

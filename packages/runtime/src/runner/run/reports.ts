@@ -3,14 +3,15 @@
  *
  * Owner of: reports that are still calls, outside of steps, and the metrics of the act of `once` that is under way.
  */
+import { TreadleError } from "@treadle/contracts";
 import { CallHandle } from "../../author/group/handle.ts";
 import type { Metrics } from "../../author/workflow.ts";
-import type { OpenedRun } from "./open-run.ts";
+import { type OpenedRun, runsAhead } from "./open-run.ts";
 import { averageRanks, checkedMetrics } from "./reported-metrics.ts";
 import type { RunRecords } from "./run-records.ts";
 import type { StepTracker } from "./step-tracker.ts";
 
-type ReportedRun = Pick<OpenedRun, "journal" | "states" | "cluster" | "emit" | "watch">;
+type ReportedRun = Pick<OpenedRun, "config" | "journal" | "states" | "cluster" | "emit" | "watch">;
 
 export class Reports {
   readonly #run: ReportedRun;
@@ -48,6 +49,15 @@ export class Reports {
     const { journal, states, cluster } = this.#run;
     const done = journal.once(name);
     if (done) return done.value as T;
+    if (runsAhead(this.#run.config)) {
+      if (this.#tracker.current !== undefined) {
+        throw new TreadleError(
+          "workflow.invalid",
+          `once('${name}') was called within a step, whose changes are saved later; call it outside of steps, or set checkpoints.stateEverySteps to 1`,
+        );
+      }
+      await this.#tracker.drained();
+    }
     const outer = this.#reportedOnce;
     const metrics: Record<string, number> = {};
     this.#reportedOnce = metrics;

@@ -15,6 +15,8 @@ export class RunRecords {
   readonly #run: OpenedRun;
   readonly #tally = new RunTally();
   #lastCheckpoint = 0;
+  /** since a step whose state was not saved */
+  #isCheckpointDue = false;
   #keptPlan: Plan | undefined;
   #hasWarned = false;
 
@@ -73,7 +75,8 @@ export class RunRecords {
       ...(policyVersion === undefined ? {} : { policyVersion }),
     });
     await this.writePlan();
-    if (checkpoints.isDue(step.step) || step.step === config.steps) await this.#writeCheckpoint(step);
+    this.#isCheckpointDue ||= checkpoints.isDue(step.step) || step.step === config.steps;
+    if (this.#isCheckpointDue && Object.keys(step.state).length > 0) await this.#writeCheckpoint(step);
     await states.prune(journal.state);
   }
 
@@ -144,6 +147,7 @@ export class RunRecords {
     const { checkpoints, config, states, kept, emit } = this.#run;
     if (Object.keys(step.state).length === 0 || this.#lastCheckpoint === step.step) return;
     this.#lastCheckpoint = step.step;
+    this.#isCheckpointDue = false;
     const score = step.metrics[config.checkpoints.bestBy];
     const { path, removed } = await checkpoints.write(step.step, states.absolute(step.state), score);
     await kept?.syncFolder("checkpoints", path);

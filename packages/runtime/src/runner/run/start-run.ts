@@ -10,7 +10,7 @@ import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { drive } from "./drive.ts";
 import { fetchRun } from "./kept-run.ts";
 import { type LoadedWorkflow, loadWorkflow } from "./load-workflow.ts";
-import { openRun, type RunOptions, type RunResult } from "./open-run.ts";
+import { openRun, type RunOptions, type RunResult, type RunStart } from "./open-run.ts";
 import { RunFolder } from "./run-folder.ts";
 import type { Resumer } from "./stored-run.ts";
 
@@ -29,7 +29,7 @@ export async function runWorkflow(options: RunOptions): Promise<RunResult> {
   const folder = new RunFolder(options.runsRoot, newRunId(loaded.name));
   await folder.create();
   await folder.writeJson(folder.configFile, { workflow: relative(options.projectRoot, loaded.folder), config });
-  return drive(await openRun({ options, loaded, config, folder }));
+  return driveOn({ options, loaded, config, folder });
 }
 
 /** Goes on with a run after the last step that its journal has. `steps` may be raised by an override. */
@@ -51,7 +51,27 @@ export async function resumeRun(
     applyOverrides(reachedBy(stored.config, options.nats), options.overrides ?? []),
   ) as unknown as RuntimeConfig;
   const { checkpoint } = options;
-  return drive(await openRun({ options: { ...options, workflow }, loaded, config, folder, checkpoint }));
+  return driveOn({ options: { ...options, workflow }, loaded, config, folder, checkpoint });
+}
+
+/** Begins again after the last commit when a death cost more than a restart of ranks brings back (RS8), within the limits of restarts. */
+async function driveOn(start: RunStart): Promise<RunResult> {
+  const { maxRestarts, restartWindowMs } = start.config.supervision;
+  let recent: number[] = [];
+  for (let from = start; ; ) {
+    recent = recent.filter((atMs) => performance.now() - atMs < restartWindowMs);
+    const run = await openRun({ ...from, mayRollBack: recent.length < maxRestarts });
+    const committed = run.journal.lastStep?.step;
+    try {
+      return await drive(run);
+    } catch (error) {
+      const isOver = !(error instanceof TreadleError) || error.code !== "run.rolled-back" || !run.mayRollBack;
+      if (isOver) throw error;
+      recent.push(performance.now());
+      // A checkpoint is where the run begins only until it has gone further.
+      from = run.journal.lastStep?.step === committed ? from : { ...from, checkpoint: undefined };
+    }
+  }
 }
 
 /** Rejects with `run.not-found`, and for what is kept at the servers with what `acceptRun` throws. */

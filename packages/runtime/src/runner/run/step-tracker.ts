@@ -31,6 +31,8 @@ export type StepTrackerOptions = {
   readonly enter: (step: number | undefined) => void;
   readonly onStarted: (step: number) => void;
   readonly onCommitted: (step: CommittedStep) => Promise<void>;
+  /** where states are saved beside the steps that follow: how many steps may wait for theirs, and how to save what is not */
+  readonly ahead?: { readonly maxOpen: number; readonly saveStates: () => Promise<void> } | undefined;
   /** work that needs all steps to have ended, due before the next one; undefined when there is none */
   readonly between?: (() => (() => Promise<void>) | undefined) | undefined;
 };
@@ -40,7 +42,10 @@ type OpenStep = {
   readonly items: readonly string[];
   readonly metrics: Record<string, number>;
   failure: unknown;
+  /** nothing of it is under way any more; where states are saved with each step, it is committed */
+  readonly ended: Promise<void>;
   readonly committed: Promise<void>;
+  end: () => void;
   resolve: () => void;
   reject: (error: unknown) => void;
 };
@@ -56,7 +61,10 @@ export class StepTracker {
 
   constructor(options: StepTrackerOptions) {
     this.#options = options;
-    options.loop.on("commit", ({ step, seconds, states }) => this.#due(step, seconds, options.states(states)));
+    options.loop.on("ended", ({ step }) => this.#open.get(step)?.end());
+    options.loop.on("commit", ({ step, seconds, states, earlier = [] }) =>
+      this.#due([...earlier, { step, seconds }], options.states(states)),
+    );
   }
 
   get current(): number | undefined {
@@ -74,8 +82,10 @@ export class StepTracker {
     try {
       for (let index = first; index <= totalSteps && !this.#stopping; index++) {
         const blocker = loop.state.blockerOf(index); // W2
-        if (blocker !== undefined) await this.#open.get(blocker)?.committed;
+        if (blocker !== undefined) await this.#open.get(blocker)?.ended;
         for (const step of this.#open.values()) if (step.failure !== undefined) throw step.failure;
+        const { ahead } = this.#options;
+        if (ahead !== undefined && this.#open.size >= ahead.maxOpen) await this.#settled();
         await this.#between();
         if (this.#stopping) break;
         const batch = await dataset(index);
@@ -101,8 +111,16 @@ export class StepTracker {
   async #between(): Promise<void> {
     const { between } = this.#options;
     if (!between?.()) return;
-    await Promise.all([...this.#open.values()].map((step) => step.committed));
+    await this.#settled();
     await between()?.();
+  }
+
+  /** All steps that have begun have ended, and are committed. */
+  async #settled(): Promise<void> {
+    const steps = [...this.#open.values()];
+    await Promise.all(steps.map((step) => step.ended));
+    await this.#options.ahead?.saveStates();
+    await Promise.all(steps.map((step) => step.committed));
   }
 
   /** Something that the current step must wait for before it is committed. */
@@ -138,49 +156,74 @@ export class StepTracker {
    */
   async drained(): Promise<void> {
     if (this.#left) this.#options.loop.feed({ type: "end-body", step: this.#left.index });
-    await Promise.all([...this.#open.values()].map((step) => step.committed));
+    await this.#settled();
   }
 
-  #due(index: number, seconds: number, state: States): void {
-    const step = this.#open.get(index) as OpenStep;
-    this.#commits = this.#commits.then(() => this.#commit(step, seconds, state));
+  #due(due: readonly { readonly step: number; readonly seconds: number }[], state: States): void {
+    const steps = due.map(({ step, seconds }) => ({ step: this.#open.get(step) as OpenStep, seconds }));
+    this.#commits = this.#commits.then(() => this.#commit(steps, state));
     this.#commits.catch((error) => {
-      step.failure ??= error;
-      step.reject(error);
+      for (const { step } of steps) {
+        step.failure ??= error;
+        step.reject(error);
+      }
     });
   }
 
-  async #commit(step: OpenStep, seconds: number, state: States): Promise<void> {
+  async #commit(steps: readonly { readonly step: OpenStep; readonly seconds: number }[], state: States): Promise<void> {
     const { journal, loop, onCommitted } = this.#options;
-    const { index, items, metrics } = step;
-    await journal.append({ type: "step", step: index, seconds, metrics, items: [...items], state: { ...state } });
-    await onCommitted({ step: index, seconds, metrics, state });
-    this.#open.delete(index);
-    loop.feed({ type: "committed", step: index });
-    step.resolve();
+    const records = steps.map(({ step: { index, items, metrics }, seconds }) => ({
+      ...{ step: index, seconds, metrics },
+      items: [...items],
+    }));
+    await journal.appendSteps(records, state);
+    for (const [at, { step, seconds }] of steps.entries()) {
+      const { index, metrics } = step;
+      await onCommitted({ step: index, seconds, metrics, state: at === steps.length - 1 ? state : {} });
+      this.#open.delete(index);
+      loop.feed({ type: "committed", step: index });
+      step.resolve();
+    }
   }
 }
 
 function openStep(index: number, items: readonly string[]): OpenStep {
-  let resolve!: () => void;
-  let reject!: (error: unknown) => void;
-  const committed = new Promise<void>((onResolve, onReject) => {
-    resolve = onResolve;
-    reject = onReject;
-  });
-  committed.catch(() => {});
+  const ended = awaited();
+  const committed = awaited();
   return {
     index,
     items,
     metrics: {},
     failure: undefined,
-    committed,
-    resolve,
-    reject,
+    ended: ended.promise,
+    committed: committed.promise,
+    end: ended.resolve,
+    resolve: () => {
+      ended.resolve();
+      committed.resolve();
+    },
+    reject: (error) => {
+      ended.reject(error);
+      committed.reject(error);
+    },
   };
 }
 
 function itemId(item: unknown, position: number): string {
   const id = (item as { id?: unknown } | null)?.id;
   return typeof id === "string" || typeof id === "number" ? String(id) : String(position);
+}
+
+type Awaited = { readonly promise: Promise<void>; resolve: () => void; reject: (error: unknown) => void };
+
+/** Nobody need look at its failure. */
+function awaited(): Awaited {
+  let resolve!: () => void;
+  let reject!: (error: unknown) => void;
+  const promise = new Promise<void>((onResolve, onReject) => {
+    resolve = onResolve;
+    reject = onReject;
+  });
+  promise.catch(() => {});
+  return { promise, resolve, reject };
 }

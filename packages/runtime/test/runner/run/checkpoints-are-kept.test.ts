@@ -17,7 +17,7 @@ async function stateFolder(): Promise<string> {
   await writeFile(join(path, "file"), "state");
   return path;
 }
-const policy = { everySteps: 2, keepLast: 2, keepBest: 1, bestBy: "accuracy" };
+const policy = { stateEverySteps: 1, everySteps: 2, keepLast: 2, keepBest: 1, bestBy: "accuracy" };
 
 test("exactly the last few and the best stay, later ones first among equals", () => {
   const notes = fc.uniqueArray(

@@ -164,3 +164,26 @@ test("J1: a runner killed while it takes the journal over leaves it to the next,
     expect(await readdir(folder)).toEqual(["journal.jsonl"]);
   }
 });
+
+test("J1: steps that are committed together are all there or, torn, none; the state is that after the last", async () => {
+  const steps = [1, 2, 3].map((index) => {
+    const { type: _, state: __, ...rest } = step(index) as Extract<JournalRecord, { type: "step" }>;
+    return rest;
+  });
+  const journal = await Journal.open(path);
+  await journal.append(started);
+  const before = (await readFile(path)).length;
+  await journal.appendSteps(steps, stateOf(3));
+  await journal.close();
+  const whole = await readFile(path);
+  const again = await Journal.open(path);
+  expect(again.records).toEqual([started, step(1, { state: {} }), step(2, { state: {} }), step(3)]);
+  expect(again.state).toEqual(stateOf(3));
+  await again.close();
+  for (let length = before; length < whole.length; length += 11) {
+    await writeFile(path, whole.subarray(0, length));
+    const torn = await Journal.open(path);
+    expect(torn.records).toEqual([started]);
+    await torn.close();
+  }
+});

@@ -2,7 +2,7 @@ import { TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { RunnerLoop } from "../../../src/runner/loop/runner-loop.ts";
-import type { Journal, JournalRecord } from "../../../src/runner/run/journal.ts";
+import type { CommittedRecord, Journal, JournalRecord, States } from "../../../src/runner/run/journal.ts";
 import { StepTracker } from "../../../src/runner/run/step-tracker.ts";
 
 type StepRecord = Extract<JournalRecord, { type: "step" }>;
@@ -38,10 +38,10 @@ function world(maxStaleness: number, totalSteps: number, journalFails = (_step: 
   const tracker = new StepTracker({
     journal: {
       lastStep: undefined,
-      append: async (record: StepRecord) => {
+      appendSteps: async (steps: CommittedRecord[], state: States) => {
         await turn();
-        if (journalFails(record.step)) throw new TreadleError("disk.full", "no space left");
-        journal.push(record);
+        if (steps.some(({ step }) => journalFails(step))) throw new TreadleError("disk.full", "no space left");
+        journal.push(...steps.map((step): StepRecord => ({ type: "step", ...step, state })));
       },
     } as unknown as Journal,
     totalSteps,
