@@ -3,10 +3,11 @@ import { execFileSync } from "node:child_process";
 import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import type { Completion, LossSpec, Sampling } from "@treadle/contracts";
 import { type GenerationEngine, TorchEngine, type TrainingEngine } from "@treadle/engines";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { lacksTorch } from "../../../test/support/torch.ts";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { TransformerConfig } from "../src/embedded/transformer-config.ts";
 import { sealWeights } from "../src/parameters.ts";
 import { TorchClient } from "../src/torch/torch-client.ts";
@@ -357,6 +358,39 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     }
     expect(Number(said)).toBeGreaterThan(0);
     await ended(Number(said));
+  });
+
+  test.each(["qwen3", "llama"])(
+    "a %s of a local folder, its heads grouped and its embeddings tied, says what PyTorch says",
+    async (family) => {
+      const folder = await mkdtemp(join(tmpdir(), "treadle-model-"));
+      onTestFinished(() => rm(folder, { recursive: true, force: true }));
+      const script = fileURLToPath(new URL("../../../python/treadle_torch/tests/make_model.py", import.meta.url));
+      const rows = [
+        [1, 2, 3, 4, 5, 6],
+        [6, 0, 6, 0, 1, 1],
+      ];
+      const said = execFileSync(python, [script, folder, family, JSON.stringify(rows)], { encoding: "utf8" });
+      const engine = await TorchEngine.create(smallConfig, { ...torch, path: folder });
+      onTestFinished(() => engine.close());
+      const batch = { rows: rows.length, columns: 6, tokens: Int32Array.from(rows.flat()) };
+      expectClose(await engine.logprobs(batch), (JSON.parse(said.trim().split("\n").at(-1)!) as number[][]).flat(), 5);
+      const [completion] = await engine.generate([Int32Array.of(1, 2)], { ...sampling, maxTokens: 4 });
+      const tokens = Int32Array.of(1, 2, ...completion!.tokens);
+      const scored = await engine.logprobs({ rows: 1, columns: tokens.length, tokens });
+      expectClose(completion!.logprobs, scored.subarray(2), 5);
+    },
+  );
+
+  test("a model whose weights are cut short is refused by its folder", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "treadle-model-"));
+    onTestFinished(() => rm(folder, { recursive: true, force: true }));
+    await writeFile(join(folder, "config.json"), JSON.stringify({ model_type: "qwen3" }));
+    await writeFile(join(folder, "model.safetensors"), Buffer.of(200, 0, 0, 0, 0, 0, 0, 0, 123));
+    await expect(TorchEngine.create(smallConfig, { ...torch, path: folder })).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringContaining(folder),
+    });
   });
 
   test("a folder without a model is refused with what is missing", async () => {
