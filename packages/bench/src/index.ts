@@ -10,6 +10,7 @@ import { benchPlanner } from "./planner.ts";
 import { benchRolloutOrder } from "./rollout-order.ts";
 import type { BenchRow } from "./row.ts";
 import { benchBulk } from "./runtime/bulk.ts";
+import { benchCheckpoint } from "./runtime/checkpoint.ts";
 import { benchCode } from "./runtime/code.ts";
 import { benchGroupCall } from "./runtime/group-call.ts";
 import { benchLock } from "./runtime/lock.ts";
@@ -32,6 +33,7 @@ export const measurements: Readonly<
   "group-call": benchGroupCall,
   "small-items": benchSmallItems,
   bulk: benchBulk,
+  checkpoint: benchCheckpoint,
   code: benchCode,
   lock: benchLock,
   network: benchNetwork,

@@ -3,22 +3,22 @@ import { mkdir, open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Peer, StateFile } from "@treadle/contracts";
 import { guardDisk } from "../author/guard-disk.ts";
-import type { FileSink } from "../author/state/part-writer.ts";
+import { type OpenSink, withChecksum } from "../author/state/part-writer.ts";
 import type { StateSource } from "../author/state/state-view.ts";
 
 /** Files of the state that is to be in `folder`, where the runner is. */
-export function runnerSink(runner: Peer, folder: string): (name: string) => Promise<FileSink> {
+export function runnerSink(runner: Peer, folder: string): OpenSink {
   return async (name) => {
     let offset = 0;
     const send = async (data: Uint8Array, isLast: boolean) => {
       await runner.request("state.write", { folder, name, offset, data, isLast });
       offset += data.byteLength;
     };
-    return {
+    return withChecksum({
       write: (piece) => send(piece, false),
       end: () => send(new Uint8Array(0), true),
       abandon: async () => {},
-    };
+    });
   };
 }
 

@@ -202,7 +202,7 @@ test("PW1: of a file that comes in pieces one is held at a time, and pieces are 
       await new Promise((resolve) => setImmediate(resolve));
       held -= piece.byteLength;
     },
-    end: async () => {},
+    end: async () => "0".repeat(64),
     abandon: async () => {},
   }));
   const pieces = (function* () {
@@ -217,6 +217,23 @@ test("PW1: of a file that comes in pieces one is held at a time, and pieces are 
   expect(most).toBe(1000);
   await writer.write("large", new Uint8Array(3 * pieceBytes + 1));
   expect(sizes.slice(20)).toEqual([pieceBytes, pieceBytes, pieceBytes, 1]);
+});
+
+test("PW1: a large file that cannot be written fails with its path, and the next one is written", async () => {
+  const folder = newFolder();
+  const large = new Uint8Array(2 * pieceBytes + 3).map((_, index) => index);
+  await mkdir(join(folder, "engine"), { recursive: true });
+  const failing = new PartWriter(folderSink(folder));
+  failing.write("engine", large);
+  await expect(failing.finish()).rejects.toThrow(/EISDIR.*engine/);
+  const broken = new PartWriter(folderSink(folder));
+  const pieces = function* () {
+    yield large;
+    throw new Error("the engine died");
+  };
+  await expect(broken.write("half", pieces())).rejects.toThrow("the engine died");
+  await saveState(`${folder}-next`, "actor", [{ engine: large, small: "x" }]);
+  expect(Buffer.from(large).equals(await (await openSavedState(`${folder}-next`)).bytes("engine"))).toBe(true);
 });
 
 test("a state beyond 2 GiB is read as it was written", async () => {

@@ -1,32 +1,38 @@
 /**
  * Writes one rank's part of a state, file after file and piece by piece, and sums up what it has written.
  *
- * PW1 of a file at most one piece is held beside what the worker holds, however large the file is.
+ * PW1 of a file at most two pieces are held beside what the worker holds, however large the file is; what has more than one is
+ *    summed up and written by another thread, so that the main thread may compute meanwhile.
  */
 import { createHash } from "node:crypto";
 import { type FileHandle, mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import { type StateFile, StateFileName, TreadleError } from "@treadle/contracts";
 import { guardDisk } from "../guard-disk.ts";
+import { FileThread } from "./file-thread.ts";
 import type { StateData, StateWriter } from "./state.ts";
 
 export const pieceBytes = 4 * 2 ** 20;
 
-/** Where a file goes. `end` resolves when it is on the disk. */
+/** Where a file goes. `end` resolves, with its SHA-256, when it is on the disk. */
 export interface FileSink {
-  write(piece: Uint8Array): Promise<void>;
-  end(): Promise<void>;
+  /** The piece may change once this has resolved. */
+  write(piece: Uint8Array): Promise<unknown>;
+  end(): Promise<string>;
   /** instead of `end`, when nothing more comes */
   abandon(): Promise<void>;
 }
 
+/** `isLarge`: more than a piece may come. */
+export type OpenSink = (name: string, isLarge: boolean) => Promise<FileSink>;
+
 export class PartWriter implements StateWriter {
-  readonly #openSink: (name: string) => Promise<FileSink>;
+  readonly #openSink: OpenSink;
   readonly #names = new Set<string>();
   readonly #files: StateFile[] = [];
   #tail: Promise<void> = Promise.resolve();
 
-  constructor(openSink: (name: string) => Promise<FileSink>) {
+  constructor(openSink: OpenSink) {
     this.#openSink = openSink;
   }
 
@@ -54,22 +60,19 @@ export class PartWriter implements StateWriter {
   }
 
   async #writeFile(name: string, data: StateData): Promise<void> {
-    const sink = await this.#openSink(name);
-    const hash = createHash("sha256");
+    const isWhole = typeof data === "string" || (data instanceof Uint8Array && data.byteLength <= pieceBytes);
+    const sink = await this.#openSink(name, !isWhole);
     let sizeBytes = 0;
     try {
       for await (const piece of piecesOf(data)) {
-        const writing = sink.write(piece);
-        hash.update(piece);
         sizeBytes += piece.byteLength;
-        await writing; // PW1
+        await sink.write(piece); // PW1
       }
     } catch (error) {
       await sink.abandon().catch(() => {});
       throw error;
     }
-    await sink.end();
-    this.#files.push({ name, sizeBytes, sha256: hash.digest("hex") });
+    this.#files.push({ name, sizeBytes, sha256: await sink.end() });
   }
 }
 
@@ -81,25 +84,65 @@ async function* piecesOf(data: StateData): AsyncGenerator<Uint8Array> {
   } else for await (const each of data) yield* piecesOf(each);
 }
 
+/** One for all large files of the process. */
+let thread: FileThread | undefined;
+
 /** Files of a folder, made as they come. Rejects with `disk.full`. */
-export function folderSink(folder: string): (name: string) => Promise<FileSink> {
-  return async (name) => {
+export function folderSink(folder: string): OpenSink {
+  return async (name, isLarge) => {
     const path = join(folder, name);
-    const file: FileHandle = await guardDisk(path, async () => {
-      await mkdir(folder, { recursive: true });
-      return await open(path, "w");
-    });
-    return {
-      write: (piece) => guardDisk(path, () => file.appendFile(piece)),
-      end: () =>
-        guardDisk(path, async () => {
-          try {
-            await file.datasync();
-          } finally {
-            await file.close();
-          }
-        }),
-      abandon: () => file.close(),
-    };
+    await guardDisk(path, () => mkdir(folder, { recursive: true }));
+    return isLarge ? largeFile(path) : smallFile(path);
+  };
+}
+
+/** PW1. A thread's pieces are copies, so the next one is made while it writes the one before. */
+async function largeFile(path: string): Promise<FileSink> {
+  thread ??= new FileThread();
+  const writer = thread;
+  const id = await guardDisk(path, () => writer.open(path));
+  let before: Promise<unknown> = Promise.resolve();
+  return {
+    write: (piece) => {
+      const written = before;
+      before = writer.write(id, piece);
+      before.catch(() => {}); // the next one says it, or the end
+      return guardDisk(path, () => written);
+    },
+    end: () => guardDisk(path, () => before.then(() => writer.end(id))),
+    abandon: () => writer.abandon(id),
+  };
+}
+
+async function smallFile(path: string): Promise<FileSink> {
+  const file: FileHandle = await guardDisk(path, () => open(path, "w"));
+  return withChecksum({
+    write: (piece) => guardDisk(path, () => file.appendFile(piece)),
+    end: () =>
+      guardDisk(path, async () => {
+        try {
+          await file.datasync();
+        } finally {
+          await file.close();
+        }
+      }),
+    abandon: () => file.close(),
+  });
+}
+
+/** For what is written elsewhere than where it is summed up. */
+export function withChecksum(sink: Omit<FileSink, "end"> & { readonly end: () => Promise<void> }): FileSink {
+  const hash = createHash("sha256");
+  return {
+    write: async (piece) => {
+      const written = sink.write(piece);
+      hash.update(piece);
+      await written;
+    },
+    end: async () => {
+      await sink.end();
+      return hash.digest("hex");
+    },
+    abandon: sink.abandon,
   };
 }
