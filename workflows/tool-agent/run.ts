@@ -148,7 +148,9 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async () => {
     if (!imitation) return;
-    const examples = task.demonstrated(imitation.problems).map((prompt) => demonstrateCalls(prompt, call, tokenizer));
+    const examples = task
+      .demonstrated(imitation.problems)
+      .map((prompt) => demonstrateCalls(prompt, call, tokenizer, config.chains !== undefined));
     const random = createRandom(config.seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {
       await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));

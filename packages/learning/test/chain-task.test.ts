@@ -8,7 +8,7 @@ import { arithmeticAlphabet, createChainTask, createCharacterTokenizer, firstDon
 const tokenizer = createCharacterTokenizer(arithmeticAlphabet);
 const seed = Number(process.env.TREADLE_SEED);
 const chains = (given: object = {}) => createChainTask({ kind: "chains", seed, ...given });
-const textOf = ({ tokens }: { tokens: Int32Array }) => tokenizer.decode(tokens).slice(0, -1);
+const textOf = ({ tokens }: { tokens: Int32Array }) => tokenizer.decode(tokens).replace(/=+$/, "");
 const operationsOf = (text: string) => text.match(/[-+*]/g)?.length ?? 0;
 
 /** As the chain reads, from left to right. */
@@ -32,7 +32,9 @@ describe("chains", () => {
     });
     fc.assert(
       fc.property(drawn, (given) => {
+        const widest = (given.maxOperations + 1) * (`${given.maxOperand}`.length + 1);
         for (const prompt of chains(given).problemsAt(1, 12)) {
+          expect(prompt.tokens).toHaveLength(widest);
           const text = textOf(prompt);
           const values = valuesOf(text);
           expect(Math.min(...values)).toBeGreaterThanOrEqual(0);
@@ -94,9 +96,11 @@ test("the first operation of a chain is done as the tool of long-tailed.yaml doe
   };
   const prompts = createChainTask(configured).problemsAt(2, 12);
   for (const prompt of prompts) {
-    for (let text = textOf(prompt); operationsOf(text) > 0; text = firstDone(text)!) {
+    const width = prompt.tokens.length;
+    for (let text = tokenizer.decode(prompt.tokens); operationsOf(text) > 0; ) {
       const output = execFileSync("sh", ["-c", tool.program, "sh", text], { encoding: "utf8" }).trim();
-      expect(output).toBe(firstDone(text));
+      expect(output).toBe(firstDone(text)!.padEnd(width, "="));
+      text = output;
     }
   }
   expect(firstDone("13")).toBeUndefined();

@@ -51,7 +51,8 @@ type Split = "training" | "validation" | "held-out";
 const drawsPerChain = 10_000;
 
 /**
- * Chains of operations, worked out from left to right, of heavy-tailed length: `3+5-2=` has the answer 6. Prompts of a step
+ * Chains of operations, worked out from left to right, of heavy-tailed length: `3+5-2=====` has the answer 6. All are as wide as
+ * the longest, filled up with `=`, so that each turn of an episode has its characters in the same places. Prompts of a step
  * depend on the seed and the step alone; the split of a chain on its text and `split` alone. Chains that are not for training
  * are different ones, so that long ones are more frequent among them: of short ones there are few. Throws `config.invalid`.
  */
@@ -59,6 +60,7 @@ export function createChainTask(value: unknown, path = "task"): PromptTask {
   const config = parseConfig<ChainTaskConfig>(ChainTaskConfig, value, path);
   const tokenizer = createCharacterTokenizer(arithmeticAlphabet);
   const training = createRandom(config.seed).split("chains/training");
+  const width = (config.maxOperations + 1) * (`${config.maxOperand}`.length + 1);
 
   const splitOf = (text: string): Split => {
     const share = hashString(`${config.split} ${text}`) / 2 ** 32;
@@ -79,7 +81,7 @@ export function createChainTask(value: unknown, path = "task"): PromptTask {
   };
   const promptOf = (text: string, occurrence: string): Prompt => ({
     id: `${text}=${occurrence}`,
-    tokens: tokenizer.encode(`${text}=`),
+    tokens: tokenizer.encode(text.padEnd(width, "=")),
     answer: workedOut(text),
   });
   const different = (split: Split, random: Random, count: number): Prompt[] => {
@@ -98,9 +100,9 @@ export function createChainTask(value: unknown, path = "task"): PromptTask {
   };
 }
 
-/** A chain with its first operation done: `3+5-2` becomes `8-2`, and `8-2` becomes `6`; undefined for what is none. */
+/** A chain with its first operation done: `3+5-2` becomes `8-2`, whatever it is filled up with; undefined for what has none. */
 export function firstDone(chain: string): string | undefined {
-  const found = /^(\d+)([-+*])(\d+)(.*)$/.exec(chain);
+  const found = /^(\d+)([-+*])(\d+)((?:[-+*]\d+)*)=*$/.exec(chain);
   if (!found) return undefined;
   const [, left, operator, right, rest] = found as unknown as [string, string, string, string, string];
   return `${apply(Number(left), operator, Number(right))}${rest}`;
