@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { NatsCluster } from "../chaos/nats-cluster.ts";
-import { isAlive, until } from "../support/cluster.ts";
+import { isAlive, pidOf, until } from "../support/cluster.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { NodesWorld, type RunProcess } from "../support/nodes.ts";
 
@@ -61,6 +61,32 @@ test("J1: a runner dies with its machine's disk; its run goes on elsewhere, no p
   await expectWholeLedger(join(elsewhere, runId), 9, 12);
   expect(await treadle("runs", "--forget", runId)).toContain("no runs are kept there");
 }, 480_000);
+
+test("RS8, J1: with states every few steps a death on a node rolls back, and elsewhere the run goes on after what is kept", async () => {
+  await world.startNode("a");
+  const every = "checkpoints.stateEverySteps=3";
+  const first = world.startRun(["steps=40", every, ...kept]);
+  const { runId } = await first.event("run-started");
+  await first.event("step-started", ({ step }) => step === 5); // step 4 has ended, and is in no saved state
+  process.kill(pidOf(first.events, "trainer/0"), "SIGKILL");
+  const again = await first.event(
+    "run-started",
+    (event) => first.events.indexOf(event) > 0 && event.resumedFrom !== undefined,
+  );
+  expect((again.resumedFrom ?? 0) % 3).toBe(0);
+  await first.event("step-finished", ({ step }) => step >= 6);
+  first.child.kill("SIGKILL");
+  await first.exited;
+  const pids = pidsOf(first.events);
+  await until(() => pids.every((pid) => !isAlive(pid)), "the workers of a killed runner to end", 30_000);
+  await rm(join(world.runs, runId), { recursive: true });
+  const done = Math.max(...first.events.map((event) => (event.type === "step-finished" ? event.step : 0)));
+  const steps = done + 10; // more than may be committed by then
+  const elsewhere = join(world.root, "elsewhere");
+  const printed = await treadle("resume", runId, "--runs", elsewhere, "--json", "--set", `steps=${steps}`);
+  expect(JSON.parse(printed)).toMatchObject({ steps, policyVersion: steps });
+  await expectWholeLedger(join(elsewhere, runId), steps, 12);
+}, 600_000);
 
 test("a run that goes on is refused to a second runner; one that was suspended finds that its run went on elsewhere", async () => {
   await world.startNode("a");
