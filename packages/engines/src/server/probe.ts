@@ -74,7 +74,8 @@ export function judgeLogprobs(atOne: number, atHigher: number, vocabSize: number
   return Math.abs(atOne - atHigher) > Math.min(visible, Math.abs(atOne) / 2);
 }
 
-const probedTemperature = 8;
+/** The highest that vLLM takes. */
+const probedTemperature = 2;
 
 /** Asks a server that computes; undefined where it cannot be told. */
 export async function probeLogprobs(

@@ -90,7 +90,8 @@ export class ServerWeights {
     try {
       await this.#host.drain();
       this.#poison = this.#poisonedBy("the load is under way", policyVersion);
-      const label = `${name}/${policyVersion}/${++this.#loads}`;
+      // vLLM refuses a salt with a slash.
+      const label = `${name}.${policyVersion}.${++this.#loads}`;
       await this.#protocol.pause();
       await this.#protocol.load(folder, label, updateTimeoutMs);
       await this.#expectLabel(label);

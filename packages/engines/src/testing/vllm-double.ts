@@ -9,7 +9,7 @@ const Generate = z.strictObject({
   sampling_params: z.strictObject({
     n: z.literal(1),
     max_tokens: z.int().positive(),
-    temperature: z.number().nonnegative(),
+    temperature: z.number().min(0).max(2),
     top_p: z.literal(1),
     top_k: z.literal(-1),
     min_p: z.literal(0),
@@ -20,7 +20,11 @@ const Generate = z.strictObject({
     detokenize: z.literal(false),
   }),
   stream: z.literal(false),
-  cache_salt: z.string().min(1),
+  cache_salt: z
+    .string()
+    .min(1)
+    .max(128)
+    .regex(/^[^@/\\\0]*$/),
 });
 const Rpc = z.strictObject({
   method: z.literal("reload_weights"),
