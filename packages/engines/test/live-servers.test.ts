@@ -23,6 +23,8 @@ describeGeneration("vllm, live", lacks, async () => {
     score: (tokens, temperature) =>
       torch.logprobs({ rows: 1, columns: tokens.length, tokens, temperatures: Float32Array.of(temperature) }),
     weights: [own, sealWeights({ policyVersion: 0, parameters })],
-    close: () => Promise.all([engine.close(), torch.close()]),
+    close: async () => {
+      await Promise.all([engine.close(), torch.close()]);
+    },
   };
 });

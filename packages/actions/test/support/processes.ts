@@ -18,6 +18,6 @@ export function processesWith(text: string): number[] {
 }
 
 export async function eventually(check: () => boolean): Promise<boolean> {
-  for (let i = 0; i < 200 && !check(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+  for (let i = 0; i < 1200 && !check(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
   return check();
 }

