@@ -1,9 +1,10 @@
-import type { EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { EpisodeGroup } from "@treadle/contracts";
 import { makeEpisode } from "@treadle/learning/testing";
 import type { Sink, Source } from "@treadle/runtime";
 import { expect, test } from "vitest";
 import { InferenceConfig, InferenceWorker, RolloutConfig, RolloutWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
+import { streamOf } from "./support/stream.ts";
 
 const model = { vocabSize: 12, layers: 1, width: 16, heads: 2, contextLength: 6, microBatchRows: 8, valueHead: true };
 
@@ -57,14 +58,8 @@ test.each([0.5, 1, 1.3])(
       ),
     );
     await rollout.setup();
-    const prompts = {
-      async *batches() {
-        yield [{ id: "one", tokens: Int32Array.of(2, 3), answer: "1" }] satisfies Prompt[];
-      },
-    } as unknown as Source<Prompt>;
-    const groups: EpisodeGroup[] = [];
-    const sink = { put: async (...some: EpisodeGroup[]) => void groups.push(...some) } as unknown as Sink<EpisodeGroup>;
-    await rollout.generate(prompts, sink);
+    const { source, sink, groups } = streamOf([[{ id: "one", tokens: Int32Array.of(2, 3), answer: "1" }]]);
+    await rollout.generate(source, sink);
     const { scored } = await score(groups);
     const episodes = scored.flatMap((group) => group.episodes);
     expect(episodes).toHaveLength(8);
