@@ -64,7 +64,6 @@ export {
   type CorrectedSamples,
   correctRollout,
   type Mismatch,
-  meanMismatch,
   RolloutCorrectionConfig,
   type WeightRule,
 } from "./rollout-correction.ts";

@@ -38,6 +38,8 @@ export type Mismatch = {
 export type CorrectedSamples = {
   readonly samples: TrainSample[];
   readonly mismatch: Mismatch;
+  /** of each sample the mean over its tokens of what `Mismatch.kl` sums up; 0 for what nobody has rescored */
+  readonly meanKl: readonly number[];
 };
 
 /**
@@ -69,15 +71,18 @@ export function correctRollout(
 ): CorrectedSamples {
   const sums = { tokens: 0, weights: 0, squaredWeights: 0, cut: 0, kl: 0, maxKl: 0 };
   const cutTo = mode === "mask" ? 0 : cap;
-  const corrected = samples.map((sample) => {
+  const weightLevel = levelOf(level, ratio);
+  const meanKl = samples.map(() => 0);
+  const corrected = samples.map((sample, index) => {
     const { episode } = sample;
     if (episode.oldLogprobs === undefined) return sample;
-    const logRatios = Float64Array.from(episode.oldLogprobs, (old, token) => clamp(old - episode.logprobs[token]!));
-    const weights = weightsOf(episode, episode.oldLogprobs, levelOf(level, ratio));
+    const logRatios = Float64Array.from(episode.oldLogprobs, (old, token) => old - episode.logprobs[token]!);
+    const weights = weightsOf(episode, logRatios, weightLevel);
+    const before = { tokens: sums.tokens, kl: sums.kl };
     const advantages = sample.advantages.map((advantage, token) => {
       if (episode.mask[token] === 0) return 0;
       const weight = weights[token]!;
-      const kl = k3(logRatios[token]!);
+      const kl = k3(clamp(logRatios[token]!));
       sums.tokens += 1;
       sums.weights += weight;
       sums.squaredWeights += weight * weight;
@@ -87,9 +92,10 @@ export function correctRollout(
       sums.cut += 1;
       return advantage * cutTo;
     });
+    meanKl[index] = (sums.kl - before.kl) / Math.max(1, sums.tokens - before.tokens);
     return { ...sample, advantages };
   });
-  return { samples: corrected, mismatch: sums };
+  return { samples: corrected, mismatch: sums, meanKl };
 }
 
 type WeightLevel = "token" | "product" | "mean";
@@ -100,22 +106,12 @@ function levelOf(level: WeightRule["level"], ratio: PolicyGradientLoss["ratio"])
 }
 
 /** One weight a token, before it is cut; what stands where the policy did not choose is never used. */
-function weightsOf(episode: Episode, oldLogprobs: Float32Array, level: WeightLevel): Float64Array {
-  const logRatios = Float64Array.from(oldLogprobs, (old, token) => old - episode.logprobs[token]!);
+function weightsOf(episode: Episode, logRatios: Float64Array, level: WeightLevel): Float64Array {
   const weightOf = (logRatio: number) => Math.exp(clamp(logRatio));
   if (level === "token") return logRatios.map(weightOf);
   const positions = policyTokenPositions(episode);
   const sum = positions.reduce((all, token) => all + logRatios[token]!, 0);
-  return logRatios.fill(weightOf(level === "mean" ? sum / positions.length : sum));
-}
-
-/** Mean over the policy's tokens of the divergence that `Mismatch.kl` sums up; 0 for what nobody has rescored. */
-export function meanMismatch(episode: Episode): number {
-  const { oldLogprobs, logprobs } = episode;
-  const positions = policyTokenPositions(episode);
-  if (oldLogprobs === undefined || positions.length === 0) return 0;
-  const sum = positions.reduce((all, token) => all + k3(clamp(oldLogprobs[token]! - logprobs[token]!)), 0);
-  return sum / positions.length;
+  return new Float64Array(logRatios.length).fill(weightOf(level === "mean" ? sum / positions.length : sum));
 }
 
 const k3 = (logRatio: number): number => Math.exp(logRatio) - 1 - logRatio;

@@ -180,7 +180,7 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   #correct(samples: readonly TrainSample[], totals: TrainingTotals): readonly TrainSample[] {
     const corrected = correctRollout(samples, this.config.rolloutCorrection, this.#algorithm.loss.ratio);
     totals.addMismatch(corrected.mismatch);
-    if (corrected.mismatch.tokens > 0) this.#watch.observe(samples);
+    if (corrected.mismatch.tokens > 0) this.#watch.observe(samples, corrected.meanKl);
     return corrected.samples;
   }
 

@@ -1,5 +1,5 @@
 import type { Episode } from "@treadle/contracts";
-import { meanMismatch, type TrainSample } from "@treadle/learning";
+import type { TrainSample } from "@treadle/learning";
 
 const most = 64;
 
@@ -7,8 +7,8 @@ const most = 64;
 export class MismatchWatch {
   #worst: { readonly episode: Episode; readonly kl: number }[] = [];
 
-  observe(samples: readonly TrainSample[]): void {
-    const seen = samples.map(({ episode }) => ({ episode, kl: meanMismatch(episode) }));
+  observe(samples: readonly TrainSample[], meanKl: readonly number[]): void {
+    const seen = samples.map(({ episode }, index) => ({ episode, kl: meanKl[index] as number }));
     this.#worst = [...this.#worst, ...seen].sort((a, b) => b.kl - a.kl).slice(0, most);
   }
 
