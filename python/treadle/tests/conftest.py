@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from treadle import Actions
+from treadle import Actions, ActionsError, AsyncTrajectory
 
 repository = pathlib.Path(__file__).resolve().parents[3]
 
@@ -108,3 +108,13 @@ class Relay:
         except OSError:
             pass
         writer.close()
+
+
+async def started(trajectory: AsyncTrajectory, name: str) -> None:
+    """A file is there: without a core, which what it waits for may hold."""
+    while True:
+        try:
+            await trajectory.read_file(name)
+            return
+        except ActionsError:
+            await asyncio.sleep(0.02)

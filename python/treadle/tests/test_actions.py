@@ -36,7 +36,7 @@ from treadle import (
 )
 from treadle.aio import _unpack
 
-from conftest import Relay, configuration
+from conftest import Relay, configuration, started
 
 
 def test_a_command_runs_and_tells_how_it_went(actions: Actions) -> None:
@@ -157,15 +157,6 @@ def test_a_quota_is_held_while_the_client_uses_it(actions: Actions) -> None:
             actions.acquire({"search": 1}, deadline_seconds=0.2)
         lease.release(http_status=200)
     assert actions.statistics().resources["search"].held == 0
-
-
-async def started(trajectory: AsyncTrajectory, name: str) -> None:
-    while True:
-        try:
-            await trajectory.read_file(name)
-            return
-        except ActionsError:
-            await asyncio.sleep(0.02)
 
 
 def test_a_submit_whose_connection_is_cut_runs_once_and_loses_nothing(target: str) -> None:

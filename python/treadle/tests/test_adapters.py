@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from conftest import started
+
 
 @pytest.fixture(params=["alone", "installed"])
 def frameworks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -237,8 +239,7 @@ def test_a_session_of_swerex_keeps_all_but_processes(frameworks: str, target: st
         assert await said("echo ${kept-nothing}; git init -q . && git status --short", session="other") == "nothing\n?? setup.sh\n"
 
         endless = asyncio.ensure_future(said("touch began; sleep 71.75"))
-        while (await runtime.execute(Command(["test", "-e", "a folder/began"]))).exit_code != 0:
-            await asyncio.sleep(0.02)
+        await started(runtime.trajectory, "a folder/began")
         await runtime.run_in_session(SimpleNamespace(session="default", action_type="bash_interrupt"))
         with pytest.raises(errors.CommandTimeoutError):
             await endless
