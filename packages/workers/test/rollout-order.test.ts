@@ -143,6 +143,7 @@ describe("what a rank learns of lengths", () => {
 
   test.each([
     ["'fcfs'", { scheduler: "fcfs" as const }],
+    ["answers of few tokens", { maxTokens: 15 }],
     ["a place for each", { model: { ...RolloutConfig.parse(usual).model, slots: prompts.length * usual.groupSize } }],
   ])("is nothing with %s, where nobody is asked", async (_name, given) => {
     const { play } = await rank(given);

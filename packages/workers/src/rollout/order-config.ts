@@ -7,7 +7,8 @@ export const RolloutOrderConfig = z.strictObject({
   /**
    * `pps`: the longest first, by what is predicted after each turn; `time`: the same in seconds, tools included; `sjf`: the
    * shortest first; `las`: the one that has least; `rr`: the one that waits longest; `fcfs`: as they come, and nobody
-   * leaves a place. Default: `pps`, or `fcfs` on engines that make their own batches
+   * leaves a place. Default: `pps`; `fcfs` on engines that make their own batches, and where `maxTokens` is below 16,
+   * which end so soon that predictions cost more than their order gains
    */
   scheduler: Scheduler.optional(),
   /** whose predictions order episodes; default: `learned`, which is prompt history wherever learning does no better */
@@ -22,8 +23,10 @@ export function placesOf({ model, engine, emulated }: EngineConfig): number | un
   return engine?.kind === "torch" ? undefined : model.slots;
 }
 
-export const schedulerOf = (config: EngineConfig & RolloutOrderConfig): Scheduler =>
-  config.scheduler ?? (placesOf(config) === undefined ? "fcfs" : "pps");
+const fewestTokens = 16;
+
+export const schedulerOf = (config: EngineConfig & RolloutOrderConfig & { readonly maxTokens: number }): Scheduler =>
+  config.scheduler ?? (placesOf(config) === undefined || config.maxTokens < fewestTokens ? "fcfs" : "pps");
 
 /** How well a step's lengths were foretold, over all turns: of what ordered the episodes, and of prompt history alone. */
 export type PredictionMetrics = {
