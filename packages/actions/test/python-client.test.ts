@@ -1,18 +1,17 @@
 import { execFile } from "node:child_process";
-import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { homedir, tmpdir } from "node:os";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, expect, test } from "vitest";
+import { environmentAt, environmentOf, makeEnvironment } from "../../../test/support/python-environment.ts";
 import { startService } from "./support/service-process.ts";
 
 const run = promisify(execFile);
 const python = fileURLToPath(new URL("../../../python/treadle", import.meta.url));
 const tests = join(python, "tests");
-const cache = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "treadle");
 
 const cleanups: (() => unknown)[] = [];
 afterAll(async () => {
@@ -21,31 +20,25 @@ afterAll(async () => {
 
 /** A Python with what the tests need, made once; or why there is none. */
 async function preparePython(): Promise<{ interpreter: string } | { lacks: string }> {
-  const lists = ["requirements.txt", "requirements-alone.txt"].map((name) => join(tests, name));
-  const hash = createHash("sha256");
-  for (const list of lists) hash.update(await readFile(list));
-  const environment = join(cache, `python-${hash.digest("hex").slice(0, 12)}`);
-  if (existsSync(environment)) return { interpreter: join(environment, "bin/python") };
-  // Made beside its place: others may look for it meanwhile. It is used by its interpreter alone, which may be moved.
-  await mkdir(cache, { recursive: true });
-  const beside = await mkdtemp(`${environment}-`);
-  const install = (...words: string[]) =>
-    run(join(beside, "bin/python"), ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ...words]);
+  const [usual, alone] = ["requirements.txt", "requirements-alone.txt"].map((list) => join(tests, list)) as [
+    string,
+    string,
+  ];
+  const name = environmentOf("python", [usual, alone]);
   try {
-    await run("python3", ["-m", "venv", beside]);
-    await install("-r", lists[0] as string);
-    await install("--no-deps", "-r", lists[1] as string);
-    await rename(beside, environment).catch(() => {}); // somebody else was faster
+    if (!existsSync(environmentAt(name)))
+      await makeEnvironment(name, async (pip) => {
+        await pip("-r", usual);
+        await pip("--no-deps", "-r", alone);
+      });
   } catch (error) {
     const { code, stderr = "", stdout = "" } = error as { code?: unknown; stderr?: string; stdout?: string };
     if (code === "ENOENT" || stdout.includes("ensurepip")) return { lacks: "there is no python3 with venv" };
     if (/connection|resolution|timed? ?out|unreachable/i.test(stderr))
       return { lacks: "the package index of Python cannot be reached" };
     throw error;
-  } finally {
-    await rm(beside, { recursive: true, force: true });
   }
-  return { interpreter: join(environment, "bin/python") };
+  return { interpreter: join(environmentAt(name), "bin/python") };
 }
 
 const configuration = `listen: 127.0.0.1:0
@@ -73,7 +66,7 @@ test("the Python package installs with pip, and its tests pass against a live se
     PYTHONPATH: installed,
     PYTHONDONTWRITEBYTECODE: "1",
     TREADLE_ACTIONS: service.address,
-    TREADLE_MYPY_CACHE: join(cache, "mypy"),
+    TREADLE_MYPY_CACHE: environmentAt("mypy"),
   };
   const { stdout } = await run(interpreter, ["-m", "pytest", "-n", "3", "-q", "--durations=5"], {
     cwd: python,
