@@ -1,6 +1,6 @@
 /** Checkpoints that a person may want later: the last few, and the best. Each is a folder with the state of each component. */
 import { constants, cp, mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { ComponentName, type RuntimeConfig } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
 import { z } from "zod";
@@ -26,7 +26,10 @@ export class Checkpoints {
     return step % this.#policy.everySteps === 0;
   }
 
-  /** Copies the states beside their place and renames the folder, then removes, and returns, what the policy does not keep. */
+  /**
+   * Copies the states beside their place and renames the folder, then removes, and returns, what the policy does not keep. A
+   * checkpoint that holds one of the states stays as long as the run goes on from it.
+   */
   async write(
     step: number,
     states: Readonly<Record<string, string>>,
@@ -51,7 +54,7 @@ export class Checkpoints {
         throw error;
       }
     });
-    return { path, removed: await this.#prune() };
+    return { path, removed: await this.#prune(new Set(Object.values(states).map(dirname))) };
   }
 
   async list(): Promise<(CheckpointNote & { path: string })[]> {
@@ -77,10 +80,10 @@ export class Checkpoints {
     }
   }
 
-  async #prune(): Promise<CheckpointNote[]> {
+  async #prune(inUse: ReadonlySet<string>): Promise<CheckpointNote[]> {
     const notes = await this.list();
     const kept = keptCheckpoints(notes, this.#policy);
-    const removed = notes.filter((note) => !kept.has(note.step));
+    const removed = notes.filter(({ step, path }) => !kept.has(step) && !inUse.has(path));
     for (const { path } of removed) await rm(path, { recursive: true });
     return removed;
   }

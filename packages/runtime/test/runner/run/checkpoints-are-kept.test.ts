@@ -68,6 +68,18 @@ test("writes, lists and prunes, and survives what a kill leaves behind", async (
   expect((await readdir(folder)).filter((name) => name.endsWith(".partial"))).toEqual([]);
 });
 
+test("a checkpoint from which a component still goes on stays until the component has saved a newer state", async () => {
+  const checkpoints = new Checkpoints(folder, { ...policy, keepLast: 1, keepBest: 0 });
+  const own = await stateFolder();
+  const { path } = await checkpoints.write(2, { actor: own, critic: own }, undefined);
+  const critic = join(path, "critic");
+  for (const step of [4, 6])
+    expect((await checkpoints.write(step, { actor: own, critic }, undefined)).path).not.toBe(path);
+  expect((await checkpoints.list()).map(({ step }) => step)).toEqual([2, 6]);
+  await checkpoints.write(8, { actor: own, critic: own }, undefined);
+  expect((await checkpoints.list()).map(({ step }) => step)).toEqual([8]);
+});
+
 test("a checkpoint that goes without ever having been compared is named, with what could be compared", async () => {
   const checkpoints = new Checkpoints(folder, policy);
   const state = await stateFolder();
