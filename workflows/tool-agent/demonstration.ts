@@ -1,5 +1,5 @@
 import type { Prompt } from "treadle";
-import { type CharacterTokenizer, firstDone } from "treadle/learning";
+import { firstDone, type Tokenizer } from "treadle/learning";
 import type { CallSyntax, Demonstration } from "treadle/workers";
 
 /**
@@ -9,7 +9,7 @@ import type { CallSyntax, Demonstration } from "treadle/workers";
 export function demonstrateCalls(
   prompt: Prompt,
   call: CallSyntax,
-  tokenizer: CharacterTokenizer,
+  tokenizer: Tokenizer,
   isFilled = false,
 ): Demonstration {
   const tokens = [...prompt.tokens];

@@ -64,6 +64,10 @@ export const errorCatalogue = {
     meaning:
       "a runner, a node agent or a kept run shows no key that the other was given, or none is given where strangers listen",
   },
+  "data.invalid": {
+    disposition: "misuse",
+    meaning: "a file of prompts, or a row of it, is not what the configuration says",
+  },
   "dashboard.unavailable": { disposition: "misuse", meaning: "the dashboard cannot be served where it is asked for" },
   "device.memory-not-freed": {
     disposition: "retryable",

@@ -60,6 +60,7 @@ export {
   FinishReason,
   type LossMetrics,
   type LossSpec,
+  Message,
   maxLogRatio,
   minTemperature,
   Prompt,

@@ -4,11 +4,21 @@ import { z } from "zod";
 const int32: z.ZodType<Int32Array> = z.instanceof(Int32Array);
 const float32: z.ZodType<Float32Array> = z.instanceof(Float32Array);
 
+/** One message of a chat. `content` may be parts, as templates of models for images have them, and more keys are the template's. */
+export const Message = z.looseObject({ role: z.string(), content: z.unknown() });
+export type Message = z.infer<typeof Message>;
+
 /** One prompt as token ids. `answer` is what a verifiable reward compares with. */
 export const Prompt = z.object({
   id: z.string(),
   tokens: int32,
   answer: z.string().optional(),
+  /** the text that the tokens stand for */
+  text: z.string().optional(),
+  /** the chat that a template made the text of */
+  messages: z.array(Message).optional(),
+  /** whatever else a data set says of it, as JSON */
+  metadata: z.record(z.string(), z.unknown()).optional(),
 });
 export type Prompt = z.infer<typeof Prompt>;
 

@@ -54,7 +54,9 @@ export {
 export { type ReferenceLoss, referenceLoss } from "./reference-loss.ts";
 export { builtInRewards } from "./rewards/built-in.ts";
 export {
+  answerOf,
   type Reward,
+  type RewardLog,
   type RewardPlugin,
   type RewardRegistry,
   type ScoredCompletion,
@@ -84,4 +86,5 @@ export {
   measureAccuracy,
 } from "./tasks/arithmetic.ts";
 export { ChainTaskConfig, createChainTask, firstDone, type PromptTask } from "./tasks/chains.ts";
-export { type CharacterTokenizer, createCharacterTokenizer } from "./tasks/character-tokenizer.ts";
+export { createCharacterTokenizer } from "./tasks/character-tokenizer.ts";
+export type { ChatOptions, Tokenizer } from "./tokenizer.ts";

@@ -1,6 +1,9 @@
 export { ActorConfig, ActorWorker } from "./actor/actor-worker.ts";
 export { ControlActorConfig, ControlActorWorker } from "./actor/control-actor-worker.ts";
 export { Demonstration, drawDemonstrations, ImitationConfig, type ImitationOptions } from "./actor/imitation.ts";
+export { DataConfig } from "./data/data-config.ts";
+export { type Dataset, openDataset } from "./data/dataset.ts";
+export type { DatasetOptions } from "./data/row-collection.ts";
 export { EngineChoice, EngineConfig } from "./engine.ts";
 export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.ts";
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";

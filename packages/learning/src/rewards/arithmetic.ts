@@ -1,7 +1,6 @@
-import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { parseConfig } from "../config.ts";
-import type { RewardPlugin } from "./reward.ts";
+import { answerOf, type RewardPlugin } from "./reward.ts";
 
 const ArithmeticRewardConfig = z.strictObject({
   name: z.literal("arithmetic"),
@@ -20,13 +19,8 @@ export const arithmeticReward: RewardPlugin = {
     return {
       name,
       score(prompt, { text }) {
-        if (prompt.answer === undefined) {
-          throw new TreadleError(
-            "learning.reward-failed",
-            `prompt '${prompt.id}' has no answer: give it one, or use a reward that needs none`,
-          );
-        }
-        return text === prompt.answer ? 1 : partialCredit * matchingShare(text, prompt.answer);
+        const answer = answerOf(prompt);
+        return text === answer ? 1 : partialCredit * matchingShare(text, answer);
       },
     };
   },

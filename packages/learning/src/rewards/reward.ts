@@ -7,8 +7,13 @@ export type ScoredCompletion = { readonly tokens: Int32Array; readonly text: str
 /** Judges a completion. May be asynchronous (a sandbox, a model); `signal` aborts when nobody wants the answer any more. */
 export interface Reward {
   readonly name: string;
+  /** Before the first completion, in the process that scores: what can be found wrong is found here. */
+  open?(log: RewardLog): Promise<void>;
+  close?(): Promise<void>;
   score(prompt: Prompt, completion: ScoredCompletion, signal?: AbortSignal): number | Promise<number>;
 }
+
+export type RewardLog = { warn(message: string): void };
 
 /** A kind of reward. */
 export type RewardPlugin = Plugin<Reward>;
@@ -36,4 +41,13 @@ export async function scoreCompletion(
     throw new TreadleError("learning.reward-failed", `${who} is '${score}': allowed is a finite number`);
   }
   return score;
+}
+
+/** What a reward compares with; throws `learning.reward-failed` where the prompt has none. */
+export function answerOf({ id, answer }: Prompt): string {
+  if (answer !== undefined) return answer;
+  throw new TreadleError(
+    "learning.reward-failed",
+    `prompt '${id}' has no answer: give it one, or use a reward that needs none`,
+  );
 }

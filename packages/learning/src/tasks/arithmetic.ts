@@ -2,7 +2,8 @@ import { type Prompt, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { parseConfig } from "../config.ts";
 import { createRandom, hashString, type Random } from "../random.ts";
-import { type CharacterTokenizer, createCharacterTokenizer } from "./character-tokenizer.ts";
+import type { Tokenizer } from "../tokenizer.ts";
+import { createCharacterTokenizer } from "./character-tokenizer.ts";
 
 /** Bounds products to 10^12 and so answers to exact integers. */
 const operand = z.int().min(0).max(1_000_000);
@@ -53,7 +54,7 @@ export type ArithmeticProblem = {
  */
 export interface ArithmeticTask {
   readonly config: ArithmeticTaskConfig;
-  readonly tokenizer: CharacterTokenizer;
+  readonly tokenizer: Tokenizer;
   /** tokens of the longest prompt, and of the longest answer with its stop token */
   readonly maxPromptTokens: number;
   readonly maxAnswerTokens: number;
@@ -165,7 +166,7 @@ export type Accuracy = { readonly correct: number; readonly total: number; reado
 export function measureAccuracy(
   prompts: readonly Prompt[],
   completions: readonly { readonly tokens: ArrayLike<number> }[],
-  tokenizer: Pick<CharacterTokenizer, "decode">,
+  tokenizer: Pick<Tokenizer, "decode">,
 ): Accuracy {
   if (prompts.length !== completions.length) {
     throw new TreadleError(

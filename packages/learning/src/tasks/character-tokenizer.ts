@@ -1,18 +1,8 @@
 import { TreadleError } from "@treadle/contracts";
+import type { Tokenizer } from "../tokenizer.ts";
 
-/** One token a character, after two special ones. */
-export interface CharacterTokenizer {
-  /** Padding is token 0 and stop is token 1; characters follow in their given order. */
-  readonly paddingToken: 0;
-  readonly stopToken: 1;
-  readonly vocabularySize: number;
-  /** Throws `engine.invalid-request` for a character outside the vocabulary. */
-  encode(text: string): Int32Array<ArrayBuffer>;
-  /** The text up to the first stop token; padding is skipped. Throws for a token outside the vocabulary. */
-  decode(tokens: ArrayLike<number>): string;
-}
-
-export function createCharacterTokenizer(characters: string): CharacterTokenizer {
+/** Token 0 pads and token 1 stops; the characters follow in their given order, one token each. */
+export function createCharacterTokenizer(characters: string): Tokenizer {
   const alphabet = [...characters];
   const tokenOf = new Map(alphabet.map((character, index) => [character, index + 2]));
   return {

@@ -21,6 +21,10 @@ export type WorkflowContext<C> = {
   readonly cluster: Cluster;
   readonly config: C & RuntimeConfig;
   readonly runId: string;
+  /** folder that paths in a configuration are relative to */
+  readonly projectRoot: string;
+  /** Tells whoever watches the run; it is in the run's log, too. */
+  warn(message: string): void;
   /**
    * The steps that are left to do. The next one begins when as many steps are unfinished as `flow.maxStaleness` allows:
    * with 0, when everything that the last one called has ended and is in the journal. Leave handles unawaited, and the

@@ -10,11 +10,11 @@ import {
 import type { GenerationEngine } from "@treadle/engines";
 import {
   builtInRewards,
-  type CharacterTokenizer,
   createCharacterTokenizer,
   hashString,
   type Reward,
   type RewardRegistry,
+  type Tokenizer,
 } from "@treadle/learning";
 import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { EpisodeOrder, PredictorState } from "@treadle/trajectories";
@@ -22,6 +22,7 @@ import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createGenerationEngine, EngineConfig } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
+import { pythonReward } from "../reward/python-reward.ts";
 import { pullWeights } from "../weights.ts";
 import { CallOrder } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
@@ -47,6 +48,8 @@ export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape).exten
 });
 export type RolloutConfig = z.infer<typeof RolloutConfig>;
 
+const shippedRewards: RewardRegistry = builtInRewards.with(pythonReward);
+
 const usualCompletions = { everySteps: 10, episodes: 8 };
 
 /** Share of greedy completions with full reward, over `total` prompts of this rank. */
@@ -70,7 +73,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   static override readonly replays = ["pullWeights"];
   static override readonly resizes = true;
 
-  protected readonly tokenizer: CharacterTokenizer;
+  protected readonly tokenizer: Tokenizer;
   protected readonly reward: Reward;
   #order: EpisodeOrder | undefined;
 
@@ -100,10 +103,11 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   /** The rewards that `reward.name` may name; a subclass adds its own. Reads nothing of the rank: it is also asked without one. */
   protected rewards(): RewardRegistry {
-    return builtInRewards;
+    return shippedRewards;
   }
 
   override async setup(): Promise<void> {
+    await this.reward.open?.(this.log);
     this.engine = await createGenerationEngine(this, this.seed);
     const scheduler = schedulerOf(this.config);
     const { predictor = "learned" } = this.config;
@@ -112,6 +116,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   override async teardown(): Promise<void> {
     await this.#keepState();
+    await this.reward.close?.();
   }
 
   /** Of a call with these prompts, one an episode; undefined where they go as they come, as those do that all have a place. */

@@ -118,6 +118,8 @@ async function runWorkflow(run: OpenedRun, records: RunRecords, tracker: StepTra
     cluster: run.cluster,
     config: run.config as never,
     runId: run.folder.runId,
+    projectRoot: run.options.projectRoot,
+    warn: run.warn,
     steps: (dataset) => tracker.steps(dataset),
     report: (metrics) => reports.report(metrics),
     once: (name, act) => reports.once(name, act),

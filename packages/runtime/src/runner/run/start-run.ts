@@ -145,6 +145,8 @@ async function placeOnly(
     cluster,
     config: config as never,
     runId: "dry-run",
+    projectRoot,
+    warn: () => {},
     steps: stopHere,
     report: stopHere,
     once: stopHere,
