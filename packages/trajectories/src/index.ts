@@ -7,6 +7,15 @@ export { type AllocateAnswer, AllocateProblem, allocateMethods, allocateRollout,
 export { Interference, interferenceFactor } from "./interference.ts";
 export { descendingOrder } from "./lengths.ts";
 export { EpisodeOrder, type EpisodeOrderOptions } from "./live/episode-order.ts";
+export {
+  type LiveMigration,
+  type LivePlacement,
+  type LivePlacementOptions,
+  liveMigrations,
+  livePlacement,
+  livePlacements,
+} from "./live/live-placement.ts";
+export { type EpisodePhase, EpisodeRouter, type RouterOptions, type RouterOrder } from "./live/router.ts";
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
 export { evaluatePredictor, learnSteps, type RecordedEpisode } from "./predict/evaluate.ts";
 export { type ModelName, modelNames } from "./predict/models.ts";
@@ -18,6 +27,7 @@ export type { RolloutAnswer } from "./rollout/outcome.ts";
 export { type MigrationRule, migrationRules } from "./rollout/placement.ts";
 export { RolloutProblem, Scheduler } from "./rollout/problem.ts";
 export { rolloutMethods, simulateRollout, solveRollout } from "./rollout/solve.ts";
+export { WorkerLoads } from "./rollout/worker-loads.ts";
 export { type DrawnWorkload, drawEpisodes, type WorkloadShape, workloadNames, workloadShapes } from "./workload.ts";
 
 /** What `treadle solve` offers from this package, by name. */

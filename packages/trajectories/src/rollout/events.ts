@@ -1,10 +1,11 @@
 /**
- * A rollout on virtual time, event by event: drives the pure decisions (`queueKey`, `Admission`, `PlacementPolicy`) with
+ * A rollout on virtual time, event by event: drives the pure decisions (`queueKey`, `Admission`, `EpisodeRouter`) with
  * the times of `VirtualWorker`. O(log n) an event. All of one instant goes in rounds: steps that end, by worker and
  * trajectory; steps that are submitted, by trajectory; admissions, by worker. What these make due at the same instant is
  * the next round.
  */
 import { interferenceFactor } from "../interference.ts";
+import { EpisodeRouter } from "../live/router.ts";
 import { Admission, requestsOf } from "./admission.ts";
 import { IndexedHeap } from "./indexed-heap.ts";
 import { LeastTree } from "./least-tree.ts";
@@ -49,8 +50,8 @@ class EventEngine {
   readonly #problem: RolloutProblem;
   readonly #observer: RolloutObserver;
   readonly #forecast: Forecast;
-  readonly #loads: WorkerLoads;
-  readonly #placement: ReturnType<typeof placementPolicy>;
+  readonly #router: EpisodeRouter;
+  readonly #groupSizes: readonly number[] | null;
   readonly #keyOf: ReturnType<typeof queueKey>;
   readonly #admissions: readonly Admission[];
   readonly #workers: readonly VirtualWorker[];
@@ -62,7 +63,9 @@ class EventEngine {
   readonly #submitAt: Float64Array;
   readonly #coming: IndexedHeap;
   readonly #step: Int32Array;
-  readonly #home: Int32Array;
+  readonly #attempt: Int32Array;
+  /** 1 while a trajectory's keys and values are on their way */
+  readonly #isMoving: Uint8Array;
   readonly #context: Float64Array;
   readonly #generated: Float64Array;
   /** tokens, those of a prefill included, that are left of a queued request */
@@ -91,8 +94,10 @@ class EventEngine {
       },
       finished: () => {},
     };
-    this.#loads = new WorkerLoads(workers.length);
-    this.#placement = placementPolicy(problem, this.#loads, migrationRule);
+    const loads = new WorkerLoads(workers.length);
+    const policy = placementPolicy(problem, loads, { rule: migrationRule });
+    this.#groupSizes = policy.groupSizes;
+    this.#router = new EpisodeRouter({ numEpisodes: n, policy, loads });
     this.#keyOf = queueKey(scheduler, priority);
     const requests = requestsOf(n);
     const [ends, places] = [new Float64Array(n), new Int32Array(n)];
@@ -107,7 +112,8 @@ class EventEngine {
       return x < y || (x === y && a < b);
     });
     this.#step = new Int32Array(n);
-    this.#home = new Int32Array(n).fill(nowhere);
+    this.#attempt = new Int32Array(n);
+    this.#isMoving = new Uint8Array(n);
     this.#context = Float64Array.from(trajectories, ({ context }) => context);
     this.#generated = new Float64Array(n);
     this.#work = new Float64Array(n);
@@ -135,7 +141,7 @@ class EventEngine {
       migrations: this.#migrations,
       exposedMigration: this.#exposedMigration,
       cacheMisses: this.#cacheMisses,
-      groupSizes: this.#placement.groupSizes,
+      groupSizes: this.#groupSizes,
       events: this.#events,
     };
   }
@@ -147,7 +153,6 @@ class EventEngine {
       this.#touch(worker);
       for (const trajectory of this.#workers[worker]!.takeEnded()) {
         this.#admissions[worker]!.finish(trajectory);
-        this.#loads.add(worker, -1);
         this.#endStep(trajectory, worker);
       }
     }
@@ -164,7 +169,7 @@ class EventEngine {
     const next = steps[this.#step[trajectory]!];
     if (next === undefined) {
       this.#finish[trajectory] = this.#now;
-      this.#placement.finished(trajectory);
+      this.#router.ended(trajectory, this.#attempt[trajectory]!);
       this.#forecast.finished(trajectory);
       return;
     }
@@ -174,16 +179,15 @@ class EventEngine {
 
   /** Seconds that the trajectory moves for, 0 when it stays. */
   #migrate(trajectory: number, tool: number): number {
-    const home = this.#home[trajectory]!;
     const { base, perToken } = this.#problem.migration;
     const transferSeconds = base + perToken * this.#context[trajectory]!;
-    const target = this.#placement.worksOnAt(trajectory, home, {
+    const orders = this.#router.turnEnded(trajectory, this.#attempt[trajectory]!, {
       remainingTokens: this.#forecast.atStepEnd(trajectory, this.#step[trajectory]!),
       generatedTokens: this.#generated[trajectory]!,
       transferSeconds,
     });
-    if (target === home) return 0;
-    this.#home[trajectory] = target;
+    this.#isMoving[trajectory] = orders.length;
+    if (orders.length === 0) return 0;
     this.#migrations++;
     this.#exposedMigration += Math.max(0, transferSeconds - tool);
     return transferSeconds;
@@ -204,21 +208,25 @@ class EventEngine {
     this.#events++;
     const step = this.#step[trajectory]!;
     const { tokens } = this.#problem.trajectories[trajectory]!.steps[step]!;
-    const home = this.#home[trajectory]!;
-    const worker = this.#placement.workerFor(trajectory, home);
+    const home = this.#router.homeOf(trajectory);
+    // Where there is room for any number, what is offered runs at once.
+    const [order] =
+      step === 0 ? this.#router.offer(trajectory) : this.#router.left(trajectory, this.#attempt[trajectory]!);
+    const { rank: worker, attempt } = order!;
+    this.#attempt[trajectory] = attempt;
     this.#work[trajectory] = tokens;
-    if (worker !== home) {
+    // What moved has brought its keys and values along.
+    if (worker !== home && this.#isMoving[trajectory] === 0) {
       this.#work[trajectory] = tokens + this.#problem.prefillRatio * this.#context[trajectory]!;
-      this.#home[trajectory] = worker;
       if (home !== nowhere) this.#cacheMisses++;
     }
+    this.#isMoving[trajectory] = 0;
     const generatedTokens = this.#generated[trajectory]!;
     const { tokens: predictedTokens, toolSeconds } = this.#forecast.atSubmission(trajectory, step);
     const predictedSeconds = predictedTokens * this.#fullTokenSeconds[worker]! + toolSeconds;
     const key = this.#keyOf({ trajectory, submittedAt: this.#now, predictedTokens, predictedSeconds, generatedTokens });
     this.#admissions[worker]!.submit(trajectory, key);
     this.#queuedAt[trajectory] = this.#now;
-    this.#loads.add(worker, 1);
     this.#touch(worker);
   }
 

@@ -6,6 +6,8 @@ import { RankedSet } from "./ranked-set.ts";
 export type Migration = {
   /** Takes the trajectory's new prediction, and says which worker it belongs to. */
   readonly target: (trajectory: number, predicted: Predicted) => number;
+  /** It is at another worker now. */
+  readonly moved: (trajectory: number, worker: number) => void;
   readonly finished: (trajectory: number) => void;
 };
 
@@ -45,6 +47,8 @@ export class ScaledGroups implements Migration {
     this.#unfinished.remove(trajectory);
   }
 
+  moved(): void {}
+
   target(trajectory: number, { rankedTokens }: Pick<Predicted, "rankedTokens">): number {
     this.#unfinished.remove(trajectory);
     this.#unfinished.add(trajectory, rankedTokens);
@@ -79,6 +83,7 @@ export class ReplacedGroups implements Migration {
   readonly #home: Int32Array;
   /** unfinished trajectories of each worker */
   readonly #living: Int32Array;
+  readonly #beside: (worker: number) => number;
   #ends: readonly number[] = [];
   #stale = Number.POSITIVE_INFINITY;
 
@@ -90,6 +95,8 @@ export class ReplacedGroups implements Migration {
     /** noise-aware, for placing; must never decrease */
     readonly placingFactor: (k: number) => number;
     readonly worthwhile: number;
+    /** trajectories of others that a worker has; default: none */
+    readonly beside?: ((worker: number) => number) | undefined;
   }) {
     const { groups, predictions, tokenTimes } = input;
     this.#workers = groups.workers;
@@ -97,6 +104,7 @@ export class ReplacedGroups implements Migration {
     this.#factor = input.factor;
     this.#placingFactor = input.placingFactor;
     this.#worthwhile = input.worthwhile;
+    this.#beside = input.beside ?? (() => 0);
     this.#unfinished = new RankedSet(predictions.length);
     for (const [trajectory, tokens] of predictions.entries()) this.#unfinished.add(trajectory, tokens);
     this.#home = Int32Array.from(groups.workerOf);
@@ -119,14 +127,18 @@ export class ReplacedGroups implements Migration {
     const group = this.#ends.findIndex((end) => rank < end);
     const target = this.#workers[group < 0 ? this.#workers.length - 1 : group]!;
     if (target === home) return home;
-    const seconds = (worker: number, beside: number): number =>
-      remainingTokens * this.#tokenTimes[worker]! * this.#factor(Math.max(1, this.#living[worker]! + beside));
+    const seconds = (worker: number, more: number): number => {
+      const all = this.#living[worker]! + this.#beside(worker) + more;
+      return remainingTokens * this.#tokenTimes[worker]! * this.#factor(Math.max(1, all));
+    };
     const isLonger = seconds(target, 1) + transferSeconds > (1 - this.#worthwhile) * seconds(home, 0);
-    if (this.#worthwhile > 0 && isLonger) return home;
-    this.#living[home]!--;
-    this.#living[target]!++;
-    this.#home[trajectory] = target;
-    return target;
+    return this.#worthwhile > 0 && isLonger ? home : target;
+  }
+
+  moved(trajectory: number, worker: number): void {
+    this.#living[this.#home[trajectory]!]!--;
+    this.#living[worker]!++;
+    this.#home[trajectory] = worker;
   }
 
   #replace(): void {

@@ -13,6 +13,8 @@ export type PlacementPolicy = {
   readonly workerFor: (trajectory: number, home: number) => number;
   /** The worker that a trajectory shall go on at, as predicted after a step which is not its last. */
   readonly worksOnAt: (trajectory: number, home: number, predicted: Prediction) => number;
+  /** Its home is another one now. */
+  readonly moved: (trajectory: number, home: number) => void;
   readonly finished: (trajectory: number) => void;
   /** sizes of the groups of `dp`, fastest worker first */
   readonly groupSizes: readonly number[] | null;
@@ -32,16 +34,25 @@ export type Prediction = {
 export const migrationRules = ["scaled", "anew", "pays"] as const;
 export type MigrationRule = (typeof migrationRules)[number];
 
-const worthwhileShare = 0.1;
+export const worthwhileShare = 0.1;
 
-type Stated = Pick<RolloutProblem, "trajectories" | "workers" | "F" | "maxBatch" | "placement">;
+export type Stated = Pick<RolloutProblem, "trajectories" | "workers" | "F" | "maxBatch" | "placement">;
 
-export function placementPolicy(problem: Stated, loads: WorkerLoads, rule: MigrationRule = "scaled"): PlacementPolicy {
+export type PlacementOptions = {
+  /** default: the paper's */
+  readonly rule?: MigrationRule | undefined;
+  /** as many owners place as many trajectories alike, so a group of k runs beside k of each other; default: one */
+  readonly owners?: number | undefined;
+  /** trajectories of other owners that a worker has */
+  readonly beside?: ((worker: number) => number) | undefined;
+};
+
+export function placementPolicy(problem: Stated, loads: WorkerLoads, options: PlacementOptions = {}): PlacementPolicy {
   const { trajectories, placement } = problem;
   const numWorkers = loads.numWorkers;
   const byCache = (trajectory: number): number =>
     (placement.by === "prompt" ? trajectories[trajectory]!.prompt! : trajectory) % numWorkers;
-  const still = { worksOnAt: (_: number, home: number) => home, finished: () => {}, groupSizes: null };
+  const still = { ...unmoved, groupSizes: null };
   switch (placement.type) {
     case "cache":
       return { ...still, workerFor: byCache };
@@ -54,22 +65,28 @@ export function placementPolicy(problem: Stated, loads: WorkerLoads, rule: Migra
       return { ...still, workerFor: (t, home) => (isSkewed() ? loads.leastLoaded : stay(t, home)) };
     }
     case "dp":
-      return grouped(problem, rule);
+      return grouped(problem, options);
   }
 }
 
-function grouped({ trajectories, workers, F, maxBatch, placement }: Stated, rule: MigrationRule): PlacementPolicy {
+const unmoved = { worksOnAt: (_: number, home: number) => home, moved: () => {}, finished: () => {} };
+
+function grouped(
+  { trajectories, workers, F, maxBatch, placement }: Stated,
+  { rule = "scaled", owners = 1, beside }: PlacementOptions,
+): PlacementPolicy {
   const predictions = trajectories.map(({ steps }) => steps[0]!.pred);
   const tokenTimes = workers.map(({ tokenTime }) => tokenTime);
   const factor = interferenceFactor(F);
-  const placingFactor = queueAwareFactor(factor, maxBatch, placement.robust ?? 0);
+  const aware = queueAwareFactor(factor, maxBatch, placement.robust ?? 0);
+  const placingFactor = owners === 1 ? aware : (k: number) => aware(k * owners);
   const isMonotone = neverDecreases(F);
   const groups = formGroups({ predictions, tokenTimes, factor: placingFactor, isMonotone });
   const placed = {
     workerFor: (trajectory: number, home: number) => (home === nowhere ? groups.workerOf[trajectory]! : home),
     groupSizes: groups.sizes,
   };
-  if (placement.migrate !== true) return { ...placed, worksOnAt: (_, home) => home, finished: () => {} };
+  if (placement.migrate !== true) return { ...placed, ...unmoved };
   // Placing anew needs a factor that never falls; where one does, groups shrink as they are.
   const migration: Migration =
     rule === "scaled" || !isMonotone
@@ -81,6 +98,7 @@ function grouped({ trajectories, workers, F, maxBatch, placement }: Stated, rule
           factor: queueAwareFactor(factor, maxBatch, 0),
           placingFactor,
           worthwhile: rule === "pays" ? worthwhileShare : 0,
+          beside,
         });
   const isByTotal = placement.rankBy === "total";
   return {
@@ -89,6 +107,7 @@ function grouped({ trajectories, workers, F, maxBatch, placement }: Stated, rule
       const rankedTokens = isByTotal ? remainingTokens + generatedTokens : remainingTokens;
       return migration.target(trajectory, { home, rankedTokens, remainingTokens, transferSeconds });
     },
+    moved: (trajectory, home) => migration.moved(trajectory, home),
     finished: (trajectory) => migration.finished(trajectory),
   };
 }

@@ -1,0 +1,272 @@
+/**
+ * Where each episode of a batch is, and what it waits for: a pure state machine. Whoever drives it says what episodes and
+ * ranks do, and carries out its orders; it knows no clock, no link and no engine. The live shell (`RoutedBatch` of
+ * `@treadle/workers`) and the simulated rollout (`runEvents`) drive the same one. Where an episode goes is decided by the
+ * `PlacementPolicy` that it is given.
+ *
+ * An episode is `absent` until it is offered, waits for a `place`, is at `decode`, waits for a `tool`, and is `over` in the end.
+ * From its order to run on, it has one home and one attempt there.
+ *
+ * - ER1 an episode has at most one home: it is ordered to run again only after that attempt has left, or its rank is down
+ * - ER2 every order to run has a new attempt; what is said of any other attempt changes nothing
+ * - ER3 an episode ends once, and only what is over is run no more: whatever ranks die, it waits for a place again
+ * - ER4 no rank has more at its engine than its room, beyond those which come back from a tool; none is ordered to a rank
+ *   that is down
+ * - ER5 where a rank has room, nothing waits that may run there: those that are placed there go first, then, where waiting
+ *   episodes are shared, the first of those that wait for other ranks
+ */
+import { nowhere, type PlacementPolicy, type Prediction } from "../rollout/placement.ts";
+import type { WorkerLoads } from "../rollout/worker-loads.ts";
+
+export type EpisodePhase = "absent" | "place" | "decode" | "tool" | "over";
+
+/** `run`: begin or go on there, under this attempt. `leave`: go on no more at that rank, once the tool has answered. */
+export type RouterOrder = {
+  readonly type: "run" | "leave";
+  readonly episode: number;
+  readonly rank: number;
+  readonly attempt: number;
+};
+
+export type RouterOptions = {
+  readonly numEpisodes: number;
+  readonly policy: PlacementPolicy;
+  /** of the ranks, which the policy reads, too; kept here */
+  readonly loads: WorkerLoads;
+  /** episodes that a rank may have at its engine, those that wait for a tool not counted; default: any number */
+  readonly room?: ((rank: number) => number) | undefined;
+  /** whether a rank takes what waits for another; default: no */
+  readonly shares?: boolean | undefined;
+};
+
+type Episode = {
+  phase: EpisodePhase;
+  home: number;
+  attempt: number;
+  /** where it shall go on; its home unless it was asked to leave */
+  target: number;
+  priority: number;
+};
+
+export class EpisodeRouter {
+  readonly #episodes: Episode[];
+  readonly #policy: PlacementPolicy;
+  readonly #loads: WorkerLoads;
+  readonly #room: (rank: number) => number;
+  readonly #shares: boolean;
+  readonly #isUp: boolean[];
+  /** of this batch, queued or at decode, by rank */
+  readonly #active: number[];
+  /** of other batches */
+  readonly #others: number[];
+  readonly #waiting = new Set<number>();
+  #numOpen: number;
+  #numMoves = 0;
+
+  constructor({ numEpisodes, policy, loads, room = () => Number.POSITIVE_INFINITY, shares = false }: RouterOptions) {
+    this.#policy = policy;
+    this.#loads = loads;
+    this.#room = room;
+    this.#shares = shares;
+    this.#isUp = new Array<boolean>(loads.numWorkers).fill(true);
+    this.#active = new Array<number>(loads.numWorkers).fill(0);
+    this.#others = new Array<number>(loads.numWorkers).fill(0);
+    this.#numOpen = numEpisodes;
+    this.#episodes = Array.from({ length: numEpisodes }, () => ({
+      phase: "absent",
+      home: nowhere,
+      attempt: 0,
+      target: nowhere,
+      priority: 0,
+    }));
+  }
+
+  get isOver(): boolean {
+    return this.#numOpen === 0;
+  }
+
+  /** Episodes that went on at another rank than before. */
+  get numMoves(): number {
+    return this.#numMoves;
+  }
+
+  homeOf(episode: number): number {
+    return this.#of(episode).home;
+  }
+
+  phaseOf(episode: number): EpisodePhase {
+    return this.#of(episode).phase;
+  }
+
+  /** ER2: whether this is what the episode does now. */
+  isCurrent(episode: number, attempt: number): boolean {
+    const { phase, attempt: current } = this.#of(episode);
+    return attempt === current && (phase === "decode" || phase === "tool");
+  }
+
+  /** The episode waits for a place; higher priorities go first, equal ones by index. */
+  offer(episode: number, priority = 0): readonly RouterOrder[] {
+    const one = this.#of(episode);
+    if (one.phase !== "absent") return [];
+    this.#wait(episode, priority);
+    return this.#dispatch();
+  }
+
+  /** It called a tool. Without a prediction it stays. */
+  turnEnded(episode: number, attempt: number, prediction?: Prediction): readonly RouterOrder[] {
+    const one = this.#of(episode);
+    if (!this.isCurrent(episode, attempt) || one.phase !== "decode") return []; // ER2
+    one.phase = "tool";
+    this.#count(one.home, -1);
+    one.target = one.home;
+    if (prediction) {
+      const target = this.#policy.worksOnAt(episode, one.home, prediction);
+      if (target !== one.home && this.#isUp[target]) this.#aim(episode, target);
+    }
+    const orders = [...this.#dispatch()];
+    if (one.target !== one.home) orders.push({ type: "leave", episode, rank: one.home, attempt });
+    return orders;
+  }
+
+  /** The tool answered, and the episode goes on where it is, whatever it was asked. */
+  goesOn(episode: number, attempt: number): void {
+    const one = this.#of(episode);
+    if (!this.isCurrent(episode, attempt) || one.phase !== "tool") return;
+    one.phase = "decode";
+    this.#aim(episode, one.home);
+    this.#count(one.home, 1);
+  }
+
+  /** The tool answered, and the episode is at its home no more (ER1). */
+  left(episode: number, attempt: number, priority = 0): readonly RouterOrder[] {
+    const one = this.#of(episode);
+    if (!this.isCurrent(episode, attempt) || one.phase !== "tool") return [];
+    this.#wait(episode, priority);
+    return this.#dispatch();
+  }
+
+  /** Whether it ended now: of several answers one counts (ER3). */
+  ended(episode: number, attempt: number): { readonly isFirst: boolean; readonly orders: readonly RouterOrder[] } {
+    const one = this.#of(episode);
+    if (!this.isCurrent(episode, attempt)) return { isFirst: false, orders: [] };
+    if (one.phase === "decode") this.#count(one.home, -1);
+    one.phase = "over";
+    this.#numOpen--;
+    this.#policy.finished(episode);
+    return { isFirst: true, orders: this.#dispatch() };
+  }
+
+  /** ER3. Its episodes wait for another place; `priorityOf` is asked for each. */
+  down(rank: number, priorityOf: (episode: number) => number = () => 0): readonly RouterOrder[] {
+    if (!this.#isUp[rank]) return [];
+    this.#isUp[rank] = false;
+    this.others(rank, 0);
+    for (const [episode, one] of this.#episodes.entries()) {
+      const isThere = one.home === rank && (one.phase === "decode" || one.phase === "tool");
+      if (isThere && one.phase === "decode") this.#count(rank, -1);
+      if (one.target === rank && one.phase !== "over") this.#aim(episode, one.home);
+      if (isThere) this.#wait(episode, priorityOf(episode));
+    }
+    return this.#dispatch();
+  }
+
+  /** Down ranks take nothing, and what waits for them goes elsewhere. */
+  up(rank: number): readonly RouterOrder[] {
+    this.#isUp[rank] = true;
+    return this.#dispatch();
+  }
+
+  /** What a rank has of other batches, queued or at decode. */
+  others(rank: number, count: number): void {
+    this.#loads.add(rank, count - this.#others[rank]!);
+    this.#others[rank] = count;
+  }
+
+  /** After what the shell alone knows has changed: room. */
+  look(): readonly RouterOrder[] {
+    return this.#dispatch();
+  }
+
+  #of(episode: number): Episode {
+    return this.#episodes[episode]!;
+  }
+
+  #wait(episode: number, priority: number): void {
+    const one = this.#of(episode);
+    one.phase = "place";
+    one.priority = priority;
+    this.#waiting.add(episode);
+  }
+
+  #count(rank: number, change: number): void {
+    this.#active[rank]! += change;
+    this.#loads.add(rank, change);
+  }
+
+  #hasRoom(rank: number): boolean {
+    return this.#isUp[rank]! && this.#active[rank]! + this.#others[rank]! < this.#room(rank); // ER4
+  }
+
+  /** ER5 */
+  #dispatch(): readonly RouterOrder[] {
+    if (this.#waiting.size === 0) return none;
+    const orders: RouterOrder[] = [];
+    const isSplit = this.#isUp.includes(false);
+    const sorted =
+      this.#waiting.size === 1 ? [...this.#waiting] : [...this.#waiting].sort((a, b) => this.#before(a, b));
+    for (const episode of sorted) {
+      const one = this.#of(episode);
+      // A home that is down is none.
+      const from = one.target !== nowhere && this.#isUp[one.target] ? one.target : nowhere;
+      let rank = this.#policy.workerFor(episode, from);
+      if (isSplit && !this.#isUp[rank]) rank = this.#leastOfUp();
+      if (rank !== nowhere && this.#hasRoom(rank)) orders.push(this.#run(episode, rank));
+    }
+    if (!this.#shares) return orders;
+    for (let rank = 0; rank < this.#isUp.length; rank++) {
+      for (const episode of sorted) {
+        if (!this.#hasRoom(rank)) break;
+        if (this.#waiting.has(episode)) orders.push(this.#run(episode, rank));
+      }
+    }
+    return orders;
+  }
+
+  #run(episode: number, rank: number): RouterOrder {
+    const one = this.#of(episode);
+    if (one.home !== nowhere && one.home !== rank) this.#numMoves++;
+    this.#waiting.delete(episode);
+    one.phase = "decode";
+    one.home = rank;
+    one.attempt++; // ER2
+    this.#aim(episode, rank);
+    this.#count(rank, 1);
+    return { type: "run", episode, rank, attempt: one.attempt };
+  }
+
+  #aim(episode: number, rank: number): void {
+    const one = this.#of(episode);
+    if (one.target === rank) return;
+    one.target = rank;
+    if (rank !== nowhere) this.#policy.moved(episode, rank);
+  }
+
+  #leastOfUp(): number {
+    let least = nowhere;
+    for (let rank = 0; rank < this.#isUp.length; rank++) {
+      if (!this.#isUp[rank]) continue;
+      if (least === nowhere || this.#load(rank) < this.#load(least)) least = rank;
+    }
+    return least;
+  }
+
+  #load(rank: number): number {
+    return this.#active[rank]! + this.#others[rank]!;
+  }
+
+  #before(a: number, b: number): number {
+    return this.#of(b).priority - this.#of(a).priority || a - b;
+  }
+}
+
+const none: readonly RouterOrder[] = [];

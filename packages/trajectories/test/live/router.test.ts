@@ -1,0 +1,307 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import {
+  type LiveMigration,
+  type LivePlacement,
+  liveMigrations,
+  livePlacement,
+  livePlacements,
+} from "../../src/live/live-placement.ts";
+import { EpisodeRouter, type RouterOrder } from "../../src/live/router.ts";
+import { WorkerLoads } from "../../src/rollout/worker-loads.ts";
+
+type Given = {
+  readonly numRanks: number;
+  readonly turns: readonly number[];
+  readonly rooms: readonly number[];
+  readonly placement: LivePlacement;
+  readonly migrate: LiveMigration;
+  readonly shares: boolean;
+  readonly choices: readonly number[];
+};
+
+/** What a rank does with an episode that it was ordered to run, and has not said yet. */
+type Run = {
+  readonly rank: number;
+  readonly episode: number;
+  readonly attempt: number;
+  turn: number;
+  at: "decode" | "tool";
+  leaves: boolean;
+};
+type Message = {
+  readonly type: "turn" | "goes-on" | "left" | "ended";
+  readonly episode: number;
+  readonly attempt: number;
+  readonly turn: number;
+};
+
+/** Ranks that obey, messages that overtake each other between episodes, and deaths, true ones and false ones. */
+class World {
+  readonly router: EpisodeRouter;
+  readonly runs: Run[] = [];
+  readonly messages: Message[] = [];
+  readonly endedBy = new Map<number, number>();
+  /** turns of each episode that the owner knows to be finished */
+  readonly known: number[];
+  readonly isUp: boolean[];
+  readonly given: Given;
+  numRuns = 0;
+
+  constructor(given: Given) {
+    this.given = given;
+    const { numRanks, turns, rooms, placement, migrate, shares } = given;
+    const loads = new WorkerLoads(numRanks);
+    const policy = livePlacement({
+      placement,
+      migrate: migrate === "scaled" && placement !== "predicted" ? "pays" : migrate,
+      predictions: turns.map((count) => 10 * count),
+      logSd: 0.4,
+      own: 0,
+      loads,
+      F: { type: "affine", slope: 0.1 },
+      places: 2,
+      beside: () => 0,
+    });
+    this.router = new EpisodeRouter({ numEpisodes: turns.length, policy, loads, shares, room: (rank) => rooms[rank]! });
+    this.known = turns.map(() => 0);
+    this.isUp = new Array<boolean>(numRanks).fill(true);
+  }
+
+  obey(orders: readonly RouterOrder[]): void {
+    for (const { type, episode, rank, attempt } of orders) {
+      if (type === "leave") {
+        for (const run of this.runs) if (run.episode === episode && run.attempt === attempt) run.leaves = true;
+        continue;
+      }
+      this.numRuns++;
+      expect(this.isUp[rank], "ER4: down ranks take nothing").toBe(true);
+      expect(this.endedBy.has(episode), "ER3: what is over is not run").toBe(false);
+      const living = this.runs.filter((run) => run.episode === episode && this.isUp[run.rank]);
+      // An attempt that ended or left without being heard of yet is not among the runs, and its rank is up: nothing may start.
+      expect(living, `ER1: episode '${episode}' runs at one rank`).toEqual([]);
+      expect(
+        this.runs.every((run) => run.episode !== episode || run.attempt < attempt),
+        "ER2: attempts are new",
+      ).toBe(true);
+      this.runs.push({ rank, episode, attempt, turn: this.known[episode]!, at: "decode", leaves: false });
+      // Not counted: what came back from a tool takes its place beside the others.
+      const decoding = this.runs.filter(
+        (run) => run.rank === rank && run.at === "decode" && this.router.isCurrent(run.episode, run.attempt),
+      ).length;
+      if (decoding > this.given.rooms[rank]!) expect(this.cameBack, "ER4: no rank has more than its room").toBe(true);
+    }
+  }
+
+  cameBack = false;
+
+  /** A rank gets on with one of its runs. */
+  advance(choice: number): void {
+    const run = this.runs[choice % Math.max(1, this.runs.length)];
+    if (!run) return;
+    const { episode, attempt } = run;
+    const say = (type: Message["type"]) => this.messages.push({ type, episode, attempt, turn: run.turn });
+    if (run.at === "decode") {
+      run.turn++;
+      if (run.turn === this.given.turns[episode]) {
+        this.runs.splice(this.runs.indexOf(run), 1);
+        say("ended");
+      } else {
+        run.at = "tool";
+        say("turn");
+      }
+    } else if (run.leaves) {
+      this.runs.splice(this.runs.indexOf(run), 1);
+      say("left");
+    } else {
+      run.at = "decode";
+      this.cameBack = true;
+      say("goes-on");
+    }
+  }
+
+  /** The first message of some attempt arrives: others may overtake it. */
+  deliver(choice: number): void {
+    const first = this.messages[choice % Math.max(1, this.messages.length)];
+    if (!first) return;
+    const at = this.messages.findIndex((one) => one.episode === first.episode && one.attempt === first.attempt);
+    const [{ type, episode, attempt, turn }] = this.messages.splice(at, 1) as [Message];
+    const isCurrent = this.router.isCurrent(episode, attempt);
+    if (isCurrent && type !== "ended") this.known[episode] = turn;
+    const left = this.given.turns[episode]! - turn;
+    if (type === "turn") {
+      const prediction = { remainingTokens: 10 * left, generatedTokens: 10 * turn, transferSeconds: 0.1 };
+      this.obey(this.router.turnEnded(episode, attempt, prediction));
+    } else if (type === "goes-on") {
+      this.router.goesOn(episode, attempt);
+    } else if (type === "left") this.obey(this.router.left(episode, attempt, left));
+    else {
+      const { isFirst, orders } = this.router.ended(episode, attempt);
+      expect(isFirst, "ER2: only the current attempt ends it").toBe(isCurrent);
+      if (isFirst) {
+        expect(this.endedBy.has(episode), "ER3: it ends once").toBe(false);
+        this.endedBy.set(episode, attempt);
+      }
+      this.obey(orders);
+    }
+  }
+
+  /** With `isTrue` it computes no more; otherwise nobody hears that it still does. The first rank is the owner. */
+  die(rank: number, isTrue: boolean): void {
+    if (rank === 0 || !this.isUp[rank]) return;
+    this.isUp[rank] = false;
+    if (isTrue) {
+      for (const run of this.runs.filter((one) => one.rank === rank)) this.runs.splice(this.runs.indexOf(run), 1);
+    }
+    this.obey(this.router.down(rank));
+  }
+
+  comeBack(rank: number): void {
+    if (this.isUp[rank]) return;
+    // The process is a new one, or has been told that it counts no more.
+    for (const run of this.runs.filter((one) => one.rank === rank)) this.runs.splice(this.runs.indexOf(run), 1);
+    this.isUp[rank] = true;
+    this.obey(this.router.up(rank));
+  }
+
+  checkRest(): void {
+    const { turns, rooms, shares } = this.given;
+    for (const [rank, up] of this.isUp.entries()) {
+      if (!up || !shares) continue;
+      const there = turns.filter(
+        (_, episode) => this.router.homeOf(episode) === rank && this.router.phaseOf(episode) === "decode",
+      );
+      const waiting = turns.filter((_, episode) => this.router.phaseOf(episode) === "place");
+      if (there.length < rooms[rank]!) expect(waiting, "ER5: nothing waits where a rank has room").toEqual([]);
+    }
+  }
+}
+
+const given: fc.Arbitrary<Given> = fc.integer({ min: 1, max: 4 }).chain((numRanks) =>
+  fc.record({
+    numRanks: fc.constant(numRanks),
+    turns: fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 10 }),
+    rooms: fc.array(fc.integer({ min: 1, max: 3 }), { minLength: numRanks, maxLength: numRanks }),
+    placement: fc.constantFrom(...livePlacements),
+    migrate: fc.constantFrom(...liveMigrations),
+    shares: fc.boolean(),
+    choices: fc.array(fc.nat(999), { maxLength: 120 }),
+  }),
+);
+
+describe("the router of episodes", () => {
+  test("ER1, ER2, ER3, ER4, ER5: whatever order messages come in, and whatever ranks die, every episode ends once, at one home at a time", () => {
+    fc.assert(
+      fc.property(given, (all) => {
+        const world = new World(all);
+        for (const episode of all.turns.keys()) world.obey(world.router.offer(episode, -episode));
+        for (const choice of all.choices) {
+          const [kind, which] = [choice % 10, Math.floor(choice / 10)];
+          if (kind < 5) world.advance(which);
+          else if (kind < 8) world.deliver(which);
+          else if (kind === 8) world.die(which % all.numRanks, which % 2 === 0);
+          else world.comeBack(which % all.numRanks);
+          world.checkRest();
+        }
+        // From here on everybody works: no episode starves.
+        for (let rank = 0; rank < all.numRanks; rank++) world.comeBack(rank);
+        for (let round = 0; !world.router.isOver && round < 2000; round++) {
+          world.advance(round);
+          world.deliver(round * 7);
+          world.checkRest();
+        }
+        expect(world.router.isOver, "ER3: nothing is lost").toBe(true);
+        expect([...world.endedBy.keys()].sort((a, b) => a - b)).toEqual([...all.turns.keys()]);
+      }),
+      { numRuns: 400 },
+    );
+  });
+
+  test("ER3: a rank that dies costs its episodes the turn that was under way, and nothing else", () => {
+    const world = new World({
+      numRanks: 2,
+      turns: [3, 3],
+      rooms: [1, 1],
+      placement: "least-load",
+      migrate: "never",
+      shares: true,
+      choices: [],
+    });
+    for (const episode of [0, 1]) world.obey(world.router.offer(episode));
+    expect(world.runs.map(({ rank }) => rank)).toEqual([0, 1]);
+    world.advance(1);
+    world.deliver(0);
+    world.advance(1);
+    world.deliver(0);
+    world.die(1, true);
+    expect(world.router.phaseOf(1)).toBe("place");
+    world.comeBack(1);
+    expect(world.runs.find(({ episode }) => episode === 1)).toMatchObject({ rank: 1, attempt: 2, turn: 1 });
+  });
+
+  test("predicted lengths spread what one rank took: the longest run with the least company", () => {
+    const loads = new WorkerLoads(2);
+    const predictions = [400, 10, 10, 10, 10, 10, 10, 10];
+    const policy = livePlacement({
+      placement: "predicted",
+      migrate: "never",
+      predictions,
+      logSd: 0,
+      own: 1,
+      loads,
+      F: { type: "affine", slope: 0.5 },
+      places: 16,
+      beside: () => 0,
+    });
+    const router = new EpisodeRouter({ numEpisodes: 8, policy, loads });
+    const ranks = predictions.map((_, episode) => router.offer(episode)[0]!.rank);
+    expect(ranks).toEqual([0, 1, 1, 1, 1, 1, 1, 1]);
+  });
+
+  test("'pays' counts what other batches have at a rank, and moves where that is over sooner", () => {
+    const moves = (beside: number): number => {
+      const loads = new WorkerLoads(2);
+      const predictions = [100, 90, 80, 70];
+      const policy = livePlacement({
+        placement: "own",
+        migrate: "pays",
+        predictions,
+        logSd: 0,
+        own: 0,
+        loads,
+        F: { type: "affine", slope: 0.5 },
+        places: 16,
+        beside: (rank) => (rank === 1 ? beside : 0),
+      });
+      const router = new EpisodeRouter({ numEpisodes: 4, policy, loads });
+      let count = 0;
+      for (const [episode, tokens] of predictions.entries()) {
+        const [{ attempt }] = router.offer(episode) as [RouterOrder];
+        const orders = router.turnEnded(episode, attempt, {
+          remainingTokens: tokens,
+          generatedTokens: 0,
+          transferSeconds: 1,
+        });
+        count += orders.length;
+      }
+      return count;
+    };
+    expect(moves(0)).toBeGreaterThan(0);
+    expect(moves(8)).toBe(0);
+  });
+
+  test("scaled groups are refused where no groups are made", () => {
+    const options = {
+      predictions: [1],
+      logSd: 0,
+      own: 0,
+      loads: new WorkerLoads(1),
+      F: { type: "affine" as const, slope: 0 },
+      places: 1,
+      beside: () => 0,
+    };
+    expect(() => livePlacement({ ...options, placement: "own", migrate: "scaled" })).toThrow(
+      /'scaled' where placement is 'own'/,
+    );
+  });
+});
