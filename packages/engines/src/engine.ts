@@ -71,7 +71,24 @@ export type GenerateOptions = {
    * token and no log-probability. An engine whose batches are made elsewhere, as on PyTorch, does not heed it.
    */
   readonly order?: GenerationOrder | undefined;
+  /**
+   * Called once at the start, with what adds completions to the call while it runs: `add` returns the index of the new one,
+   * counted on from the prompts, or undefined once the call is over, which it is when nothing is unfinished. What joins shares the
+   * places of the others. An engine whose batches are made elsewhere refuses it.
+   */
+  readonly join?: ((add: (joining: JoiningCompletion) => number | undefined) => void) | undefined;
 };
+
+/** A completion that joins a call; one that has begun elsewhere goes on behind its last token, as it would have there. */
+export type JoiningCompletion = {
+  readonly prompt: Int32Array;
+  /** as in `keys` */
+  readonly key: number;
+  readonly begun?: BegunCompletion | undefined;
+};
+
+/** What a completion has so far, under the weights of the engine that it joins, what was appended to it included. */
+export type BegunCompletion = Pick<Completion, "tokens" | "logprobs"> & { readonly numAppended: number };
 
 /** Of one call: which of its completions get the places that there are. */
 export type GenerationOrder = {

@@ -9,6 +9,7 @@ export { EmulatedProfile } from "./emulated/profile.ts";
 export type {
   Actions,
   ActOptions,
+  BegunCompletion,
   ControlBatch,
   ControlEngine,
   ControlLoss,
@@ -18,6 +19,7 @@ export type {
   GenerateOptions,
   GenerationEngine,
   GenerationOrder,
+  JoiningCompletion,
   OptimStep,
   TokenRows,
   Trainable,

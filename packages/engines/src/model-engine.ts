@@ -14,6 +14,12 @@ export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOpti
   throw invalidRequest(`'${keys.length}' keys given for '${prompts.length}' prompts; give one a prompt, or none`);
 }
 
+/** For engines that cannot add to a call: their batches are made elsewhere. */
+export function refuseJoining({ join }: GenerateOptions, kind: string): void {
+  if (!join) return;
+  throw invalidRequest(`an engine of kind '${kind}' adds no completion to a call that runs; call it again for those`);
+}
+
 /** Throws `engine.invalid-request` for what no order of completions can be; priorities are checked when they are asked for. */
 export function checkOrder({ order }: GenerateOptions): void {
   if (!order) return;

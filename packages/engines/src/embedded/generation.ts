@@ -1,5 +1,5 @@
 import type { Completion, Sampling } from "@treadle/contracts";
-import type { GenerateOptions } from "../engine.ts";
+import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
 import { type Held, Slots } from "./slots.ts";
 import type { TransformerConfig } from "./transformer-config.ts";
 import type { TransformerModel } from "./transformer-model.ts";
@@ -21,13 +21,14 @@ export class Generation {
     config: TransformerConfig,
     prompts: readonly Int32Array[],
     sampling: Sampling,
-    { extend, keys, order }: GenerateOptions = {},
+    { extend, join, keys, order }: GenerateOptions = {},
   ) {
     this.#extend = extend;
     this.#woken = this.#nextWake();
-    const size = Math.min(prompts.length, config.slots);
+    const size = join ? config.slots : Math.min(prompts.length, config.slots);
     this.#slots = new Slots(size, prompts, sampling, config.contextLength, {
       isExtensible: extend !== undefined,
+      isJoinable: join !== undefined,
       keys,
       order,
     });
@@ -35,6 +36,12 @@ export class Generation {
 
   get done(): boolean {
     return this.#slots.done;
+  }
+
+  join(joining: JoiningCompletion): number {
+    const index = this.#slots.join(joining);
+    this.wake();
+    return index;
   }
 
   /** What to await before another step has anything to do; undefined when it has. */

@@ -1,5 +1,5 @@
 import type { Completion, FinishReason, Sampling } from "@treadle/contracts";
-import type { GenerationOrder } from "../engine.ts";
+import type { BegunCompletion, GenerationOrder, JoiningCompletion } from "../engine.ts";
 import { priorityOf } from "../model-engine.ts";
 import { uniform } from "../random.ts";
 
@@ -22,11 +22,15 @@ import { uniform } from "../random.ts";
  *    whose priority exceeds its own by more than `margin` of its size; it keeps its keys and values.
  * SL8 at most `size + spareCaches` sequences have begun and not ended. Without a spare cache none begins, whatever its
  *    priority, before another ends.
+ * SL9 a sequence that joins with what it has chosen elsewhere is read and goes on as it would have there; after a `restart`
+ *    it is computed from its prompt, as all are.
  */
 export class Slots {
   readonly size: number;
-  readonly #prompts: readonly Int32Array[];
-  readonly #keys: readonly number[] | undefined;
+  readonly #prompts: Int32Array[];
+  readonly #keys: number[];
+  /** of those that joined and have no cache yet */
+  readonly #elsewhere = new Map<number, BegunCompletion>();
   readonly #sampling: Sampling;
   readonly #contextLength: number;
   readonly #stops: ReadonlySet<number>;
@@ -47,21 +51,33 @@ export class Slots {
     prompts: readonly Int32Array[],
     sampling: Sampling,
     contextLength: number,
-    { isExtensible = false, keys, order }: SlotsOptions = {},
+    { isExtensible = false, isJoinable = false, keys, order }: SlotsOptions = {},
   ) {
     this.#isExtensible = isExtensible;
     this.size = size;
-    this.#prompts = prompts;
-    this.#keys = keys;
+    this.#prompts = [...prompts];
+    this.#keys = keys ? [...keys] : prompts.map((_, index) => index);
     this.#sampling = sampling;
     this.#contextLength = contextLength;
     this.#order = order;
     this.#stops = new Set(sampling.stopTokens);
     this.#unfinished = prompts.length;
-    const numCaches = Math.min(prompts.length, size + (order?.spareCaches ?? 0));
+    const mostCaches = size + (order?.spareCaches ?? 0);
+    const numCaches = isJoinable ? mostCaches : Math.min(prompts.length, mostCaches);
     this.#begun = Array.from({ length: numCaches }, () => undefined);
     this.#fresh = prompts.map((_, index) => ({ index, priority: priorityOf(order, index) })).sort(laterFirst);
     this.#fill();
+  }
+
+  /** SL9. Returns its index. */
+  join({ prompt, key, begun }: JoiningCompletion): number {
+    const index = this.#prompts.push(prompt) - 1;
+    this.#keys.push(key);
+    if (begun) this.#elsewhere.set(index, begun);
+    this.#unfinished++;
+    insert(this.#fresh, { index, priority: priorityOf(this.#order, index) });
+    this.#fill();
+    return index;
   }
 
   get done(): boolean {
@@ -180,6 +196,7 @@ export class Slots {
       sequence.attempt++;
       sequence.priority = priorityOf(this.#order, sequence.index);
     }
+    this.#elsewhere.clear();
     this.#fresh = this.#fresh
       .map(({ index }) => ({ index, priority: priorityOf(this.#order, index) }))
       .sort(laterFirst);
@@ -271,17 +288,19 @@ export class Slots {
 
   #sequence(index: number, priority: number, cache: number): Sequence {
     const prompt = this.#prompts[index]!;
+    const begun = this.#elsewhere.get(index);
+    this.#elsewhere.delete(index);
     return {
       index,
       priority,
       cache,
-      key: this.#keys?.[index] ?? index,
+      key: this.#keys[index]!,
       prompt,
       promptText: prompt.join(),
       position: 0,
-      chosen: [],
-      logprobs: [],
-      numAppended: 0,
+      chosen: begun ? Array.from(begun.tokens) : [],
+      logprobs: begun ? Array.from(begun.logprobs) : [],
+      numAppended: begun?.numAppended ?? 0,
       numInSlot: 0,
       isHeld: false,
       attempt: 0,
@@ -358,6 +377,7 @@ export type Copy = { readonly from: number; readonly to: number; readonly count:
 
 export type SlotsOptions = {
   readonly isExtensible?: boolean | undefined;
+  readonly isJoinable?: boolean | undefined;
   readonly keys?: readonly number[] | undefined;
   readonly order?: GenerationOrder | undefined;
 };
@@ -392,7 +412,7 @@ export type Held = { readonly index: number; readonly attempt: number; readonly 
 const laterFirst = (a: Waiting, b: Waiting): number => a.priority - b.priority || b.index - a.index;
 
 /** Keeps the order of `laterFirst`. */
-function insert(list: Sequence[], sequence: Sequence): void {
+function insert<T extends Waiting>(list: T[], sequence: T): void {
   let [from, to] = [0, list.length];
   while (from < to) {
     const middle = (from + to) >> 1;

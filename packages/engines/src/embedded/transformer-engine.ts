@@ -148,6 +148,12 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     const generation = new Generation(this.config, prompts, sampling, options);
     options.signal?.addEventListener("abort", wake);
     this.#running.add(generation);
+    let isOver = false;
+    options.join?.((joining) => {
+      if (isOver) return undefined;
+      checkPrompts([joining.prompt], {}, this.config.contextLength, this.config.vocabSize);
+      return generation.join(joining);
+    });
     try {
       while (!generation.done) {
         this.refuseReleased("generate");
@@ -174,6 +180,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
       }
       return completions;
     } finally {
+      isOver = true;
       options.signal?.removeEventListener("abort", wake);
       if (this.#loaded) generation.dispose(this.#loaded);
       this.#running.delete(generation);

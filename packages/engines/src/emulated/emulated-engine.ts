@@ -15,6 +15,7 @@ import type {
   EngineMemory,
   GenerateOptions,
   GenerationEngine,
+  JoiningCompletion,
   OptimStep,
   TokenRows,
   TrainingEngine,
@@ -36,6 +37,8 @@ type Running = {
   end(completion: Completion): void;
   fail(error: unknown): void;
 };
+
+type Started = Parameters<Decoder["add"]>[0][number];
 
 export type EmulatedEngineOptions = {
   readonly clock?: Clock | undefined;
@@ -125,25 +128,37 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     }
     checkKeys(prompts, options);
     checkOrder(options);
-    const priorities = prompts.map((_, index) => priorityOf(options.order, index));
     const ids: number[] = [];
-    const started: Parameters<Decoder["add"]>[0][number][] = [];
-    const ended = prompts.map((prompt, index) => {
-      return new Promise<Completion>((resolve, reject) => {
-        const response = this.#response(prompt, options.keys?.[index] ?? index, resolved);
+    const ended: Promise<Completion>[] = [];
+    const begin = ({ prompt, key, begun }: JoiningCompletion): Started => {
+      const index = ended.length;
+      const priority = priorityOf(options.order, index);
+      const id = this.#nextId++;
+      const response = this.#response(prompt, key, resolved);
+      const one = new Promise<Completion>((resolve, reject) => {
         const end = (completion: Completion) => {
           options.onCompletion?.(index, completion);
           resolve(completion);
         };
-        const id = this.#nextId++;
-        ids.push(id);
         this.#running.set(id, { prompt, ...response, end, fail: reject });
-        const steps = response.prefillSteps + response.tokens.length;
-        started.push({ id, steps, priority: priorities[index]! });
       });
-    });
+      one.catch(() => {}); // whoever awaits all of them hears of it
+      ids.push(id);
+      ended.push(one);
+      return { id, steps: response.prefillSteps + response.tokens.length - (begun?.tokens.length ?? 0), priority };
+    };
+    const started = prompts.map((prompt, index) => begin({ prompt, key: options.keys?.[index] ?? index }));
     this.#advance();
     this.#decoder.add(started);
+    let isOver = false;
+    options.join?.((joining) => {
+      if (isOver) return undefined;
+      this.refuseReleased("generate");
+      this.#advance();
+      this.#decoder.add([begin(joining)]);
+      this.#schedule();
+      return ended.length - 1;
+    });
     const cancel = () => {
       const cause = options.signal?.reason;
       this.#stop(ids, (running) =>
@@ -154,8 +169,12 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     if (options.signal?.aborted) cancel();
     this.#schedule();
     try {
-      return await Promise.all(ended);
+      for (;;) {
+        const completions = await Promise.all(ended);
+        if (completions.length === ended.length) return completions;
+      }
     } finally {
+      isOver = true;
       options.signal?.removeEventListener("abort", cancel);
     }
   }

@@ -8,6 +8,7 @@ import { checkPrompts } from "../embedded/batches.ts";
 import { Gate } from "../embedded/gate.ts";
 import { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { EngineMemory, GenerateOptions, GenerationEngine } from "../engine.ts";
+import { refuseJoining } from "../model-engine.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { SglangProtocol } from "../sglang/sglang-protocol.ts";
 import { VllmProtocol } from "../vllm/vllm-protocol.ts";
@@ -168,6 +169,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const resolved = Sampling.parse(sampling);
     const { contextLength, vocabSize } = this.#limits;
     checkPrompts(prompts, options, contextLength, vocabSize);
+    refuseJoining(options, this.kind);
     if (this.#isProcessed === false && resolved.temperature !== 0 && resolved.temperature !== 1) {
       throw new TreadleError(
         "engine.invalid-request",

@@ -21,6 +21,7 @@ import type {
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
+import { refuseJoining } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { checkWeights, type ParameterShape, sealWeights, sizeOf } from "../parameters.ts";
@@ -264,6 +265,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
     const { signal, onCompletion, extend } = options;
+    refuseJoining(options, this.kind);
     if (signal?.aborted) throw cancelled(signal);
     const completions: Completion[] = Array(prompts.length);
     const call = this.#client.generate();
