@@ -1,5 +1,6 @@
 import { z } from "zod";
 
+import { PoolConfig } from "./device-pool.ts";
 import { Granularity, PlacementMode, PlacementWishes } from "./plan.ts";
 
 const GranularitySetting = z.union([z.literal("auto"), Granularity]);
@@ -262,6 +263,7 @@ export const RuntimeConfig = z.strictObject({
   flow: FlowConfig.prefault({}),
   supervision: SupervisionConfig.prefault({}),
   checkpoints: CheckpointsConfig.prefault({}),
+  pool: PoolConfig.prefault({}),
   /** records spans, for `treadle trace`, the dashboard and reports */
   trace: z.boolean().default(true),
   observe: ObserveConfig.prefault({}),

@@ -39,6 +39,7 @@ export {
   SpawnReply,
   StopCommand,
 } from "./control.ts";
+export { DeviceLease, PoolConfig, PoolDevice, PoolMember, PoolReply, PoolRequest } from "./device-pool.ts";
 export { EpisodeRecording, recordingFolder } from "./episode-recording.ts";
 export {
   type Disposition,

@@ -19,8 +19,9 @@
  * - L5 Locks nest per call: one token, as many releases as grants. A wait longer than its limit is refused with the chain of
  *   who waits for whom (`wait-for.ts`).
  */
-import { TreadleError } from "@treadle/contracts";
+import { type DeviceLease, TreadleError } from "@treadle/contracts";
 import { CallOrder, streamKey } from "./call-order.ts";
+import { LockLease } from "./lock-lease.ts";
 import { LockMembers } from "./lock-members.ts";
 import type {
   AcquireInput,
@@ -33,7 +34,7 @@ import type {
   WorkerInput,
 } from "./lock-messages.ts";
 import type { Member } from "./lock-party.ts";
-import { lockEdges, lockSnapshot, lockTimeout, outOfMemory, staleToken } from "./lock-reports.ts";
+import { leaseEdges, lockEdges, lockSnapshot, lockTimeout, outOfMemory, staleToken } from "./lock-reports.ts";
 import { LockSchedule } from "./lock-schedule.ts";
 import { PartyTable } from "./party-table.ts";
 import { ResidencyTable } from "./residency.ts";
@@ -45,6 +46,8 @@ export type DeviceLockOptions = {
   readonly timeoutMs?: number | undefined;
   /** How often a waiting party may be passed over on its devices by later arrivals; 8 when absent. */
   readonly maxBypass?: number | undefined;
+  /** Its devices are shared with other runs: it reserves none without a lease (`lock-lease.ts`). */
+  readonly isLeased?: boolean | undefined;
 };
 
 const defaultMaxBypass = 8;
@@ -55,6 +58,7 @@ export class DeviceLockState {
   readonly #order = new CallOrder();
   readonly #parties: PartyTable;
   readonly #members: LockMembers;
+  readonly #lease: LockLease;
   readonly #schedule: LockSchedule;
 
   constructor(options: DeviceLockOptions) {
@@ -62,7 +66,8 @@ export class DeviceLockState {
     const maxBypass = options.maxBypass ?? defaultMaxBypass;
     this.#parties = new PartyTable(maxBypass);
     this.#members = new LockMembers(this.#order, this.#parties, this.#residency);
-    this.#schedule = new LockSchedule(this.#members, maxBypass);
+    this.#lease = new LockLease(options.isLeased === true);
+    this.#schedule = new LockSchedule(this.#members, this.#lease, maxBypass);
     for (const device of options.devices) this.#residency.addDevice(device);
   }
 
@@ -180,6 +185,24 @@ export class DeviceLockState {
     return this.#schedule.run([]);
   }
 
+  /** Others have made room. The wait for them is not the lock's: limits of waits begin again (L5). */
+  leased(input: { readonly lease: DeviceLease; readonly nowMs: number }): LockEffect[] {
+    this.#lease.granted(input.lease);
+    for (const member of this.#members.byCall.values()) if (member.state === "asking") member.sinceMs = input.nowMs;
+    return this.#schedule.run([]);
+  }
+
+  /** Others wait for what is leased. */
+  leaseWanted(input: { readonly token: number; readonly drains: boolean }): LockEffect[] {
+    this.#lease.wanted(input.token, input.drains);
+    return this.#schedule.run([]);
+  }
+
+  /** All that wait for devices wait for other runs. */
+  get awaitsLease(): boolean {
+    return this.#lease.isAwaited;
+  }
+
   onloaded(input: { readonly worker: string }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "onloading") return [];
@@ -225,6 +248,7 @@ export class DeviceLockState {
 
   /** L5: refuses every wait that has outlived its limit. `edges` says what workers wait for outside the lock. */
   tick(input: { readonly nowMs: number; readonly edges?: (() => readonly WaitEdge[]) | undefined }): LockEffect[] {
+    if (this.awaitsLease) return [];
     const overdue = [...this.#members.byCall.values()].filter((member) => {
       return (
         member.requests.length > 0 && member.state === "asking" && input.nowMs - member.sinceMs >= member.timeoutMs
@@ -239,6 +263,7 @@ export class DeviceLockState {
 
   /** Who waits for whom because of the lock. */
   edges(): WaitEdge[] {
+    if (this.awaitsLease) return leaseEdges(this.#members.byCall.values());
     return lockEdges(this.#members.byCall.values(), this.#parties.holders, this.#order, this.#residency);
   }
 

@@ -55,6 +55,10 @@ export type LockEffect =
       readonly token: number;
     }
   | { readonly type: "refuse"; readonly request: RequestId; readonly call: string; readonly error: TreadleError }
+  /** Ask the pool for all of these together; answer with `leased`. */
+  | { readonly type: "ask-lease"; readonly devices: readonly string[] }
+  /** Nothing is held under it: others may have its devices. */
+  | { readonly type: "release-lease"; readonly token: number }
   /** A release or a loan by somebody whose grant has been revoked; nothing was changed. */
   | { readonly type: "stale"; readonly token: number; readonly error: TreadleError };
 

@@ -41,6 +41,15 @@ export function lockEdges(
   return edges;
 }
 
+/** While other runs have the devices. */
+export function leaseEdges(members: Iterable<Member>): WaitEdge[] {
+  return [...members].flatMap(({ state, worker }) => {
+    const on = worker.devices[0];
+    if (state !== "asking" || on === undefined) return [];
+    return [{ waiter: worker.worker, waitsFor: "another run", on, kind: "device" as const }];
+  });
+}
+
 /** L5: the whole chain by worker name, and the remedy. */
 export function lockTimeout(member: Member, edges: readonly WaitEdge[]): TreadleError {
   const { worker, timeoutMs, party, call } = member;

@@ -2,6 +2,7 @@
 import { TreadleError } from "@treadle/contracts";
 import { type CallRecord, hasHadTurn } from "./call-order.ts";
 import { Dependence } from "./dependence.ts";
+import type { LockLease } from "./lock-lease.ts";
 import type { LockMembers } from "./lock-members.ts";
 import type { LockEffect } from "./lock-messages.ts";
 import type { Party } from "./lock-party.ts";
@@ -10,11 +11,13 @@ import type { WorkerState } from "./residency.ts";
 
 export class LockSchedule {
   readonly #members: LockMembers;
+  readonly #lease: LockLease;
   readonly #maxBypass: number;
   readonly #dependence: Dependence;
 
-  constructor(members: LockMembers, maxBypass: number) {
+  constructor(members: LockMembers, lease: LockLease, maxBypass: number) {
     this.#members = members;
+    this.#lease = lease;
     this.#maxBypass = maxBypass;
     const { order, byCall, parties } = members;
     this.#dependence = new Dependence({ order, members: byCall, holders: parties.holders });
@@ -62,6 +65,7 @@ export class LockSchedule {
       const isFree = devices.every((device) => !parties.holders.has(device) && !claimed.has(device));
       const isOverdue = party.numBypassed >= this.#maxBypass;
       if ((!isFree && !isOverdue) || !this.#mayGo(party)) continue;
+      if (isFree && !this.#lease.mayReserve(devices)) continue;
       if (isFree) {
         started.push(party);
         // Somebody further back may have waited for this.
@@ -77,6 +81,7 @@ export class LockSchedule {
         out,
       );
     for (const party of started) this.#prepare(party, out);
+    this.#lease.settle(parties.holders.size === 0, () => this.#members.residency.occupied, out);
     return out;
   }
 

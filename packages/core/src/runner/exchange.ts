@@ -14,7 +14,7 @@
  *   that first one still stands for them, as long as the call is the same and its process lives.
  * - EX6 (L1) the ranks of a group that load for the first time get their devices together, and give them back loaded.
  */
-import { type KeptItem, TreadleError } from "@treadle/contracts";
+import { type DeviceLease, type KeptItem, TreadleError } from "@treadle/contracts";
 import { type CallOutcome, type ChannelEffect, type ChannelSnapshot, runnerName } from "../channel/channel-messages.ts";
 import { ChannelState } from "../channel/channel-state.ts";
 import { KeptPayloads, type PayloadEffect } from "../channel/kept-payloads.ts";
@@ -31,6 +31,8 @@ export type LoadOutcome = { readonly call: string; readonly error: TreadleError 
 
 export type ExchangeOptions = {
   readonly lockTimeoutMs: number;
+  /** its devices are shared with other runs */
+  readonly isLeased?: boolean | undefined;
   readonly emit: Emit;
   /** something has moved */
   readonly onProgress: () => void;
@@ -97,7 +99,7 @@ export class Exchange {
 
   constructor(options: ExchangeOptions) {
     this.#options = options;
-    this.#lock = new DeviceLockState({ devices: [], timeoutMs: options.lockTimeoutMs });
+    this.#lock = new DeviceLockState({ devices: [], timeoutMs: options.lockTimeoutMs, isLeased: options.isLeased });
   }
 
   set nowMs(nowMs: number) {
@@ -364,6 +366,19 @@ export class Exchange {
     this.#applyLock(this.#lock.release({ token: current }));
   }
 
+  leased(lease: DeviceLease): void {
+    this.#options.onProgress();
+    this.#applyLock(this.#lock.leased({ lease, nowMs: this.#nowMs }));
+  }
+
+  leaseWanted(token: number, drains: boolean): void {
+    this.#applyLock(this.#lock.leaseWanted({ token, drains }));
+  }
+
+  get awaitsLease(): boolean {
+    return this.#lock.awaitsLease;
+  }
+
   /** A consumer has let go of the memory of items that their producers keep. */
   read(worker: string, segments: readonly string[]): void {
     for (const segment of segments) this.#free(this.#kept.read(segment, worker));
@@ -486,6 +501,10 @@ export class Exchange {
         case "onload":
         case "offload":
           this.#options.onSwap(effect.worker, effect.type);
+          break;
+        case "ask-lease":
+        case "release-lease":
+          this.#options.emit(effect);
           break;
         case "stale":
           break; // the holder died or lost the call; whoever asks with that token is told by `release`

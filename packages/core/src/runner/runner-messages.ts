@@ -2,7 +2,7 @@
  * What crosses the boundary of `RunnerState`: everything that happens to a run, and everything that is to be done about
  * it. Arguments, results and the bytes of items stay with the shell, under the ids that stand here.
  */
-import type { DeviceSpec, ErrorRecord, KeptItem, RankPlacement, TreadleError } from "@treadle/contracts";
+import type { DeviceLease, DeviceSpec, ErrorRecord, KeptItem, RankPlacement, TreadleError } from "@treadle/contracts";
 import type { CallOutcome, ItemList, ItemView } from "../channel/channel-messages.ts";
 import type { PayloadEffect } from "../channel/kept-payloads.ts";
 import type { PolicyName, UserPolicy } from "../channel/pick-policy.ts";
@@ -119,6 +119,9 @@ export type RunnerInput =
       readonly call: string;
       readonly token: number;
     }
+  // The pool, of a run that shares its devices.
+  | { readonly type: "leased"; readonly lease: DeviceLease }
+  | { readonly type: "lease-wanted"; readonly token: number; readonly drains: boolean }
   | { readonly type: "read"; readonly worker: string; readonly segments: readonly string[] }
   // Processes.
   | ({ readonly type: "launched" | "connected" | "resized" | "offloaded" } & Incarnation)
@@ -191,6 +194,9 @@ export type RunnerEffect =
       readonly signal: string | null;
     } & Incarnation)
   | { readonly type: "moved"; readonly worker: string; readonly from: Place; readonly to: Place }
+  /** of the pool: all of these devices together; `leased` follows */
+  | { readonly type: "ask-lease"; readonly devices: readonly string[] }
+  | { readonly type: "release-lease"; readonly token: number }
   // Calls.
   | ({ readonly type: "send"; readonly call: string } & Incarnation)
   | { readonly type: "settle"; readonly call: string }

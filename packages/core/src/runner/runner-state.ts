@@ -36,6 +36,8 @@ export type RunnerOptions = {
   readonly maxStaleness: number;
   /** states are saved beside the steps that follow, and not after each */
   readonly runsAhead?: boolean | undefined;
+  /** its devices are shared with other runs, and used under leases of a pool alone */
+  readonly isLeased?: boolean | undefined;
 };
 
 type Durable = Extract<RunnerInput, { type: "durable" }>;
@@ -102,6 +104,7 @@ export class RunnerState {
     this.#ranks = new RankTable({ rejoinMs: options.rejoinMs, startTimeoutMs: options.supervision.startTimeoutMs });
     this.#exchange = new Exchange({
       lockTimeoutMs: options.supervision.lockTimeoutMs,
+      isLeased: options.isLeased === true,
       emit: (effect) => this.#emit(effect),
       onProgress: () => this.#supervisor.progress(this.#nowMs),
       onSwap: (worker, swap) => this.#swap(worker, swap),
@@ -231,6 +234,12 @@ export class RunnerState {
           this.#exchange.release(input.call, input.from.worker, input.token);
           this.#emit({ type: "answer", request: input.request, answer: { type: "done" } });
         });
+        return;
+      case "leased":
+        this.#exchange.leased(input.lease);
+        return;
+      case "lease-wanted":
+        this.#exchange.leaseWanted(input.token, input.drains);
         return;
       case "lend":
         if (this.#ranks.present(input.from)) this.#exchange.lend(input.call, input.from.worker, input.numAnswered);
@@ -623,6 +632,8 @@ export class RunnerState {
   }
 
   #tick(): void {
+    // The pool's limits end that wait.
+    if (this.#exchange.awaitsLease) this.#supervisor.progress(this.#nowMs);
     this.#stillness.lookForMissingCalls(this.#nowMs);
     this.#exchange.tick();
     this.#processes.seekPlaces();

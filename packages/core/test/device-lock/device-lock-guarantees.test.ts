@@ -27,6 +27,8 @@ function lines(effects: readonly LockEffect[]): string[] {
     if (effect.type === "grant") return `grant ${effect.call} ${effect.token}`;
     if (effect.type === "refuse") return `refuse ${effect.call}: ${effect.error.code}`;
     if (effect.type === "stale") return `stale ${effect.token}`;
+    if (effect.type === "ask-lease") return `ask-lease ${effect.devices.join(" ")}`;
+    if (effect.type === "release-lease") return `release-lease ${effect.token}`;
     return `${effect.type} ${effect.worker}`;
   });
 }

@@ -142,7 +142,7 @@ class Twins {
     for (const effect of effects) {
       if (effect.type === "stale") throw effect.error;
       if (effect.type === "onload" || effect.type === "offload") this.#swaps.push(effect);
-      else {
+      else if (effect.type === "grant" || effect.type === "refuse") {
         const call = this.#calls.find(({ id }) => id === effect.call) as Call;
         letGo(call);
         if (effect.type === "grant") call.token = effect.token;

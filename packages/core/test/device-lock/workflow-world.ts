@@ -3,6 +3,7 @@
  * random event at a time, with a shell as thin as it can be. The world keeps its own account of who holds and who is
  * loaded, and judges every effect by it.
  */
+import type { DeviceLease } from "@treadle/contracts";
 import { expect } from "vitest";
 import type { ChannelEffect, ItemView } from "../../src/channel/channel-messages.ts";
 import { ChannelState } from "../../src/channel/channel-state.ts";
@@ -45,6 +46,8 @@ type Rank = RankSpec & {
   waitsFor: string;
 };
 
+export type LeaseEffect = Extract<LockEffect, { type: "ask-lease" | "release-lease" }>;
+
 export class WorkflowWorld {
   readonly lock: DeviceLockState;
   readonly channels = new Map<string, ChannelState>();
@@ -57,6 +60,7 @@ export class WorkflowWorld {
   /** Loaded, or on the way in or out. */
   readonly #inMemory = new Set<string>();
   readonly #capacityBytes: number;
+  readonly #onLease: ((effect: LeaseEffect) => void) | undefined;
   readonly #devices: readonly string[];
   readonly #workers = new Map<string, { readonly devices: readonly string[]; readonly residentBytes: number }>();
   readonly #barriers = new Map<string, (() => void)[]>();
@@ -73,12 +77,16 @@ export class WorkflowWorld {
     capacityBytes: number;
     channelItems: number;
     channels: readonly string[];
+    /** of a run that shares its devices: told what its lock asks of the pool */
+    onLease?: (effect: LeaseEffect) => void;
   }) {
     this.#random = options.random;
     this.#capacityBytes = options.capacityBytes;
     this.#devices = options.devices;
+    this.#onLease = options.onLease;
     this.lock = new DeviceLockState({
       devices: options.devices.map((device) => ({ device, capacityBytes: options.capacityBytes })),
+      isLeased: options.onLease !== undefined,
     });
     for (const name of options.channels)
       this.channels.set(name, new ChannelState({ name, capacity: { items: options.channelItems } }));
@@ -157,15 +165,38 @@ export class WorkflowWorld {
 
   /** Runs random events until nothing is left to happen; `between` may interfere after each. */
   run(between: (event: number) => void = () => {}): void {
-    for (let event = 0; this.#pending.length > 0; event++) {
+    for (let event = 0; this.step(); event++) {
       if (event > 50_000) throw new Error(`no end in sight:\n${this.report()}`);
-      const at = Math.floor(this.#random() * this.#pending.length);
-      const [next] = this.#pending.splice(at, 1);
-      next?.();
-      this.#checkMemory();
       between(event);
     }
-    if ([...this.ranks.values()].some((rank) => !rank.isDone)) throw new Error(`deadlock:\n${this.report()}`);
+    if (!this.isDone) throw new Error(`deadlock:\n${this.report()}`);
+  }
+
+  /** One random event; false when nothing is left to happen. */
+  step(): boolean {
+    const at = Math.floor(this.#random() * this.#pending.length);
+    const [next] = this.#pending.splice(at, 1);
+    next?.();
+    this.#checkMemory();
+    return next !== undefined;
+  }
+
+  get isDone(): boolean {
+    return [...this.ranks.values()].every((rank) => rank.isDone);
+  }
+
+  /** Devices that ranks hold, or onto which they are being loaded. */
+  get devicesInUse(): readonly string[] {
+    return this.lock.snapshot().devices.flatMap(({ device, holders }) => (holders.length > 0 ? [device] : []));
+  }
+
+  /** What the pool says. */
+  leased(lease: DeviceLease): void {
+    this.#applyLock(this.lock.leased({ lease, nowMs: 0 }));
+  }
+
+  leaseWanted(token: number, drains: boolean): void {
+    this.#applyLock(this.lock.leaseWanted({ token, drains }));
   }
 
   report(): string {
@@ -324,7 +355,8 @@ export class WorkflowWorld {
     for (const effect of effects) {
       if (effect.type === "refuse") throw effect.error;
       if (effect.type === "stale") throw effect.error;
-      if (effect.type === "grant") this.#granted(this.ranks.get(effect.call) as Rank, effect.token);
+      if (effect.type === "ask-lease" || effect.type === "release-lease") this.#onLease?.(effect);
+      else if (effect.type === "grant") this.#granted(this.ranks.get(effect.call) as Rank, effect.token);
       else if (effect.type === "offload") {
         this.numOffloads += 1;
         this.#loaded.delete(effect.worker);

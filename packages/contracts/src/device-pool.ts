@@ -1,0 +1,50 @@
+/** What a run and the pool of devices that it shares with other runs say to each other. */
+import { z } from "zod";
+
+const deviceIds = z
+  .array(z.string().min(1))
+  .min(1)
+  .refine((ids) => new Set(ids).size === ids.length, "expected each device once");
+
+/** How a run takes part in a pool; read by `treadle multiplex` alone. */
+export const PoolConfig = z.strictObject({
+  /** a larger one gets devices first, and makes runs of smaller ones yield at once */
+  priority: z.int().default(0),
+  /** its turns are so many times as long as those of a run of weight 1, while others wait */
+  weight: z.number().positive().default(1),
+  /** what its workers occupy at most on each device, beside those of other runs; default: an even share */
+  memoryPerDeviceMiB: z.number().positive().optional(),
+});
+export type PoolConfig = z.infer<typeof PoolConfig>;
+
+export const PoolDevice = z.strictObject({ id: z.string().min(1), memoryMiB: z.number().positive() });
+export type PoolDevice = z.infer<typeof PoolDevice>;
+
+/** What a run says of itself when it joins: every device that it may use, and how. */
+export const PoolMember = PoolConfig.extend({ devices: z.array(PoolDevice).min(1) });
+export type PoolMember = z.infer<typeof PoolMember>;
+
+/** What a run may use until it releases it. */
+export const DeviceLease = z.strictObject({ token: z.int().positive(), devices: deviceIds });
+export type DeviceLease = z.infer<typeof DeviceLease>;
+
+/** Of a run. */
+export const PoolRequest = z.discriminatedUnion("type", [
+  z.strictObject({ type: z.literal("join"), member: PoolMember }),
+  /** all of these devices or none */
+  z.strictObject({ type: z.literal("request"), devices: deviceIds }),
+  z.strictObject({ type: z.literal("release"), token: z.int().positive() }),
+  z.strictObject({ type: z.literal("beat") }),
+]);
+export type PoolRequest = z.infer<typeof PoolRequest>;
+
+/** Of the pool, to one run. */
+export const PoolReply = z.discriminatedUnion("type", [
+  /** it may begin, with so much memory on each device */
+  z.strictObject({ type: z.literal("admitted"), memoryMiB: z.record(z.string(), z.number().positive()) }),
+  z.strictObject({ type: z.literal("refused"), why: z.string() }),
+  z.strictObject({ type: z.literal("granted"), lease: DeviceLease }),
+  /** somebody waits: release when nobody uses the devices, and with `drains` let nobody begin before that */
+  z.strictObject({ type: z.literal("wanted"), token: z.int().positive(), drains: z.boolean() }),
+]);
+export type PoolReply = z.infer<typeof PoolReply>;
