@@ -16,6 +16,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   graph: async () => (await import("./commands/measure.ts")).graphCommand(),
   profile: async () => (await import("./commands/measure.ts")).profileCommand(),
   compare: async () => (await import("./commands/compare.ts")).compareCommand(),
+  multiplex: async () => (await import("./commands/multiplex.ts")).multiplexCommand(),
   runs: async () => (await import("./commands/runs.ts")).runsCommand(),
   cluster: async () => (await import("./commands/cluster.ts")).clusterCommand(),
   node: async () => (await import("./commands/node.ts")).nodeCommand(),

@@ -1,5 +1,6 @@
 /** What a run and the pool of devices that it shares with other runs say to each other. */
 import { z } from "zod";
+import { RunEvent } from "./events.ts";
 
 const deviceIds = z
   .array(z.string().min(1))
@@ -17,8 +18,7 @@ export const PoolConfig = z.strictObject({
 });
 export type PoolConfig = z.infer<typeof PoolConfig>;
 
-export const PoolDevice = z.strictObject({ id: z.string().min(1), memoryMiB: z.number().positive() });
-export type PoolDevice = z.infer<typeof PoolDevice>;
+const PoolDevice = z.strictObject({ id: z.string().min(1), memoryMiB: z.number().positive() });
 
 /** What a run says of itself when it joins: every device that it may use, and how. */
 export const PoolMember = PoolConfig.extend({ devices: z.array(PoolDevice).min(1) });
@@ -38,6 +38,9 @@ export const PoolRequest = z.discriminatedUnion("type", [
 ]);
 export type PoolRequest = z.infer<typeof PoolRequest>;
 
+/** In the environment of every process of a run that takes part in a pool, by which all of them are found and ended. */
+export const pooledRunVariable = "TREADLE_POOLED_RUN";
+
 /** Of the pool, to one run. */
 export const PoolReply = z.discriminatedUnion("type", [
   /** it may begin, with so much memory on each device */
@@ -48,3 +51,7 @@ export const PoolReply = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("wanted"), token: z.int().positive(), drains: z.boolean() }),
 ]);
 export type PoolReply = z.infer<typeof PoolReply>;
+
+/** What the process of a run tells the one that started it. */
+export const PooledRunMessage = z.union([z.strictObject({ pool: PoolRequest }), z.strictObject({ event: RunEvent })]);
+export type PooledRunMessage = z.infer<typeof PooledRunMessage>;

@@ -132,6 +132,8 @@ export const errorCatalogue = {
     meaning: "a placement expression does not parse or names unknown components",
   },
   "platform.unsupported": { disposition: "misuse", meaning: "the operating system lacks what Treadle is built on" },
+  "pool.lost": { disposition: "fatal", meaning: "the process that shares devices among several runs is gone" },
+  "pool.refused": { disposition: "misuse", meaning: "a run cannot take part in a pool of devices" },
   "problem.invalid": {
     disposition: "misuse",
     meaning: "a problem given to a planner has wrong fields or values, or an unknown method",

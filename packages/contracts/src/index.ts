@@ -39,7 +39,15 @@ export {
   SpawnReply,
   StopCommand,
 } from "./control.ts";
-export { DeviceLease, PoolConfig, PoolDevice, PoolMember, PoolReply, PoolRequest } from "./device-pool.ts";
+export {
+  DeviceLease,
+  PoolConfig,
+  PooledRunMessage,
+  PoolMember,
+  PoolReply,
+  PoolRequest,
+  pooledRunVariable,
+} from "./device-pool.ts";
 export { EpisodeRecording, recordingFolder } from "./episode-recording.ts";
 export {
   type Disposition,

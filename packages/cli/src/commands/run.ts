@@ -1,6 +1,7 @@
 import type { RunEvent } from "@treadle/contracts";
-import { type RunResult, resumeRun, runWorkflow } from "@treadle/runtime/runner";
-import { Command } from "commander";
+import { PoolClient, type RunResult, resumeRun, runWorkflow } from "@treadle/runtime/runner";
+import { Command, Option } from "commander";
+import { openParentLink } from "../multiplex/parent-link.ts";
 import { startDashboardProcess } from "../view/dashboard-process.ts";
 import { startView } from "../view/start-view.ts";
 import { renderSummary } from "../view/summary.ts";
@@ -17,6 +18,7 @@ type RunFlags = {
   readonly plain?: boolean;
   readonly checkpoint?: string;
   readonly dashboard?: boolean;
+  readonly pooled?: boolean;
 };
 
 function withRunFlags(command: Command): Command {
@@ -32,8 +34,11 @@ export function runCommand(): Command {
     .description("runs a workflow")
     .argument("<workflow>", "folder of the workflow, as workflows/reasoning-grpo")
     .option("--config <file>", "configuration file (default: config.yaml of the workflow)")
+    .addOption(new Option("--pooled", "started by 'treadle multiplex', which it tells everything").hideHelp())
     .action((workflow: string, flags: RunFlags) =>
-      execute(flags, (common) => runWorkflow({ ...common, workflow, configFile: flags.config })),
+      (flags.pooled ? executePooled : execute)(flags, (common) =>
+        runWorkflow({ ...common, workflow, configFile: flags.config }),
+      ),
     );
 }
 
@@ -56,6 +61,7 @@ type Common = {
   readonly onEvent: (event: RunEvent) => void;
   readonly stop: AbortSignal;
   readonly kill: AbortSignal;
+  readonly pool?: PoolClient;
 };
 
 /** A stop leaves a checkpoint, and the exit code 130. */
@@ -86,5 +92,22 @@ async function execute(flags: RunFlags, start: (common: Common) => Promise<RunRe
   } finally {
     view.close();
     dashboard?.close();
+  }
+}
+
+/** As `execute`, for the process that started this one. */
+async function executePooled(flags: RunFlags, start: (common: Common) => Promise<RunResult>): Promise<void> {
+  const projectRoot = findProjectRoot();
+  const parent = openParentLink();
+  const pool = new PoolClient(parent.pool);
+  const runsRoot = flags.runs ?? defaultRunsRoot(projectRoot);
+  try {
+    const { stopped } = await interruptible((signals) =>
+      start({ overrides: flags.set, runsRoot, projectRoot, onEvent: parent.sendEvent, pool, ...signals }),
+    );
+    if (stopped) process.exitCode = 130;
+  } finally {
+    pool.close();
+    await parent.close();
   }
 }

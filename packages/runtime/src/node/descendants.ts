@@ -43,15 +43,8 @@ export class Descendants {
 
   /** Sends SIGKILL to all that are left now; their number. */
   endNow(): number {
-    const found = new Set([...marked(this.#mark), ...grouped(this.#group)]);
-    for (const pid of found) {
-      try {
-        process.kill(pid, "SIGKILL");
-      } catch {
-        // it has just ended, or is another user's
-      }
-    }
-    return found.size;
+    const found = new Set([...marked(workerVariables.mark, this.#mark), ...grouped(this.#group)]);
+    return endAll(found);
   }
 
   /** Resolves when nothing is left, or nothing that SIGKILL ends soon. */
@@ -109,8 +102,22 @@ function grouped(group: string | undefined): number[] {
   }
 }
 
-function marked(mark: string): number[] {
-  const wanted = `${workerVariables.mark}=${mark}\0`;
+/** Sends SIGKILL to all processes whose environment has that variable; their number. Always 0 on other systems than Linux. */
+export const endMarked = (variable: string, value: string): number => endAll(new Set(marked(variable, value)));
+
+function endAll(found: ReadonlySet<number>): number {
+  for (const pid of found) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // it has just ended, or is another user's
+    }
+  }
+  return found.size;
+}
+
+function marked(variable: string, value: string): number[] {
+  const wanted = `${variable}=${value}\0`;
   return names("/proc")
     .filter((name) => /^\d+$/.test(name))
     .flatMap((name) => {

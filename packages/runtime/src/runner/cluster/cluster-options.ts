@@ -1,5 +1,6 @@
 /** What a cluster is made with. */
 import type { RunEvent, RuntimeConfig, SpanBatch, StateManifest } from "@treadle/contracts";
+import type { PoolClient } from "../../pool/pool-client.ts";
 import type { Nodes } from "../nodes/nodes.ts";
 import type { Placer } from "../placement/placement-facts.ts";
 
@@ -29,6 +30,8 @@ export type ClusterOptions = {
   readonly onStopAsked?: (() => void) | undefined;
   /** the nodes that were found; without them this process is the only one */
   readonly nodes?: Nodes | undefined;
+  /** of a run that shares the devices of this machine with others */
+  readonly pool?: PoolClient | undefined;
   /** without it the configured mode decides where everything runs */
   readonly placer?: Placer | undefined;
   /** called instead of the first call, by which everything is placed and nothing started */

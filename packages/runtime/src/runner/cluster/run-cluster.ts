@@ -81,6 +81,7 @@ export class RunCluster implements Cluster {
     const machine = {
       ...{ supervision: limits, rejoinMs, maxStaleness: flow.maxStaleness },
       ...(runsAhead ? { runsAhead } : {}),
+      ...(options.pool ? { isLeased: true } : {}),
     };
     const startMs = performance.now();
     const header = { runId, startMs, options: machine };
@@ -90,8 +91,10 @@ export class RunCluster implements Cluster {
         : undefined;
     const loop = new RunnerLoop(machine, { startMs, recorder: this.#recording });
     this.loop = loop;
+    options.pool?.serve(loop);
     const sockets = new RunnerSockets();
-    const nodes = options.nodes ?? openLocalNode({ cluster, projectRoot, logs, sockets });
+    const nodes =
+      options.nodes ?? openLocalNode({ cluster, projectRoot, logs, sockets, memoryMiB: options.pool?.memoryMiB });
     this.#nodes = nodes;
     const links = new RunnerLinks({ cluster: options, nodes, sockets, segmentPrefix: this.#segmentPrefix, warn });
     const fleet = new Fleet({ cluster: options, nodes, links, loop, components: this.#components });
@@ -394,6 +397,7 @@ export class RunCluster implements Cluster {
     // From here on exits do not count.
     this.loop.feed({ type: "end", error: new TreadleError("run.stopped", "the run has ended") });
     await this.#fleet.close(!this.failure, this.#started);
+    this.#options.pool?.leave(this.loop);
     await this.#calls.close();
     this.#payloads.close();
     removeSegments(this.#segmentPrefix);

@@ -1,5 +1,5 @@
 /** This process as the one node of its run: the same commands as to any other node, over a control plane within it. */
-import type { RuntimeConfig } from "@treadle/contracts";
+import type { DeviceSpec, RuntimeConfig } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import { machineFacts } from "../../node/machine-facts.ts";
 import { NodeService } from "../../node/node-service.ts";
@@ -14,9 +14,11 @@ export type LocalNodeOptions = {
   readonly projectRoot: string;
   readonly logs: string;
   readonly sockets: RunnerSockets;
+  /** what the run may use of each device, where others use the rest */
+  readonly memoryMiB?: Readonly<Record<string, number>> | undefined;
 };
 
-export function openLocalNode({ cluster, projectRoot, logs, sockets }: LocalNodeOptions): Nodes {
+export function openLocalNode({ cluster, projectRoot, logs, sockets, memoryMiB }: LocalNodeOptions): Nodes {
   const planes = localControlPlanes();
   const service = new NodeService({
     name,
@@ -31,6 +33,19 @@ export function openLocalNode({ cluster, projectRoot, logs, sockets }: LocalNode
     plane: planes.connect(),
     cluster,
     projectRoot,
-    ownNode: { name, devices: localDevices(cluster, name), close: () => service.close("the run is over") },
+    ownNode: {
+      name,
+      devices: limited(devicesOfThisMachine(cluster), memoryMiB),
+      close: () => service.close("the run is over"),
+    },
   });
 }
+
+/** As a run without node agents has them. */
+export const devicesOfThisMachine = (cluster: RuntimeConfig["cluster"]): DeviceSpec[] => localDevices(cluster, name);
+
+const limited = (devices: readonly DeviceSpec[], memoryMiB: Readonly<Record<string, number>> = {}): DeviceSpec[] =>
+  devices.map((device) => {
+    const limitBytes = (memoryMiB[device.id] ?? Number.POSITIVE_INFINITY) * 2 ** 20;
+    return { ...device, memoryBytes: Math.min(device.memoryBytes, Math.floor(limitBytes)) };
+  });

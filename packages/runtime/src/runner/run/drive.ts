@@ -68,6 +68,7 @@ function failureOf({ cluster, options, taken }: OpenedRun, over: AbortSignal): P
     options.kill?.addEventListener("abort", () => reject(ended), { signal: over });
   });
   failed.catch(() => {});
+  options.pool?.onLost((error) => cluster.abort(error));
   taken.addEventListener("abort", () => cluster.abort(taken.reason), { signal: over });
   if (taken.aborted) cluster.abort(taken.reason);
   return failed;

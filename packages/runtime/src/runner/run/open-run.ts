@@ -5,6 +5,7 @@
  */
 import { checkPlatform, type Plan, type RunEvent, type RunSummary, type RuntimeConfig } from "@treadle/contracts";
 import { EventWriter, MetricsWriter } from "@treadle/observe";
+import type { PoolClient } from "../../pool/pool-client.ts";
 import { RunCluster } from "../cluster/run-cluster.ts";
 import { connectNodes } from "../nodes/find-nodes.ts";
 import type { Nodes } from "../nodes/nodes.ts";
@@ -40,6 +41,8 @@ export type RunOptions = {
   readonly kill?: AbortSignal | undefined;
   /** with `placement.mode: auto`: ignores the profile of earlier runs */
   readonly measureAnew?: boolean | undefined;
+  /** shares the devices of this machine with other runs */
+  readonly pool?: PoolClient | undefined;
   /** decides where everything runs, instead of the mode */
   readonly decide?: ((facts: PlacementFacts, config: RuntimeConfig) => PlannedChange) | undefined;
   /** told the plan under which the run ended well, and what it is made of */
@@ -138,6 +141,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
   held.push(() => trace?.close());
 
   await nodes?.find();
+  await options.pool?.join(config);
   const auto =
     config.placement.mode === "auto" && decide === undefined
       ? new AutoPlacement(
@@ -151,6 +155,7 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
     runId,
     nodes,
     onStopAsked: () => asked.abort(),
+    pool: options.pool,
     config,
     projectRoot,
     placer: decide ? { plan: (facts) => decide(facts, config) } : auto,

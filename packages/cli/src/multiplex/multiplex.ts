@@ -1,0 +1,119 @@
+/**
+ * Several runs at once on the devices of this machine, each in a process of its own.
+ *
+ * - MX1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
+ */
+import type { PooledRunMessage, RunEvent, RunSummary } from "@treadle/contracts";
+import type { PoolLimits } from "@treadle/core";
+import { DevicePool, PooledProcess, type PoolTally } from "@treadle/runtime/runner";
+import type { RunSpec } from "./run-specs.ts";
+
+export type MultiplexOptions = {
+  readonly specs: readonly RunSpec[];
+  readonly limits: PoolLimits;
+  readonly runsRoot: string;
+  /** the command line's own script */
+  readonly script: string;
+  readonly onEvent: (run: string, event: RunEvent) => void;
+  readonly onNotice: (run: string, text: string) => void;
+  readonly stop: AbortSignal;
+  readonly kill: AbortSignal;
+};
+
+export type MultiplexedRun = {
+  readonly name: string;
+  readonly runId: string | undefined;
+  readonly outcome: "finished" | "stopped" | "failed" | "ended";
+  /** of what did not finish */
+  readonly why: string | undefined;
+  readonly seconds: number;
+  /** it had devices for itself */
+  readonly leasedSeconds: number;
+  /** it waited for devices that others had */
+  readonly waitedSeconds: number;
+  /** before it was admitted */
+  readonly queuedSeconds: number;
+  readonly leases: number;
+  readonly summary: RunSummary | undefined;
+};
+
+export type Multiplexed = {
+  readonly seconds: number;
+  /** of all runs; no more than `seconds` where they share all of their devices */
+  readonly leasedSeconds: number;
+  readonly runs: readonly MultiplexedRun[];
+};
+
+export async function multiplex(options: MultiplexOptions): Promise<Multiplexed> {
+  const beganMs = performance.now();
+  const pool = new DevicePool(options.limits);
+  try {
+    const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MX1
+    const leasedSeconds = runs.reduce((sum, run) => sum + run.leasedSeconds, 0);
+    return { seconds: (performance.now() - beganMs) / 1000, leasedSeconds, runs };
+  } finally {
+    pool.close();
+  }
+}
+
+async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions): Promise<MultiplexedRun> {
+  const { name } = spec;
+  const { onEvent, onNotice, stop, kill } = options;
+  const beganMs = performance.now();
+  let runId: string | undefined;
+  let summary: RunSummary | undefined;
+  let failure: string | undefined;
+  let ended: string | undefined;
+  const onMessage = (message: PooledRunMessage) => {
+    if ("pool" in message) {
+      pool.received(name, message.pool);
+      return;
+    }
+    const { event } = message;
+    if (event.type === "run-started") runId = event.runId;
+    if (event.type === "run-finished") summary = event.summary;
+    if (event.type === "run-failed") failure = event.error.message;
+    onEvent(name, event);
+  };
+  const child = new PooledProcess({ script: options.script, args: argumentsOf(spec, options.runsRoot), onMessage });
+  pool.add(name, {
+    reply: (reply) => {
+      if (reply.type === "refused") failure ??= reply.why;
+      child.reply(reply);
+    },
+    end: (why) => {
+      ended = why;
+      onNotice(name, why);
+      child.signal("SIGKILL");
+    },
+  });
+  const signal = () => child.signal("SIGINT");
+  for (const each of [stop, kill]) each.addEventListener("abort", signal);
+  try {
+    const { code, signal: by } = await child.gone;
+    pool.gone(name);
+    const { leasedMs, waitedMs, queuedMs, leases } = pool.tally(name) satisfies PoolTally;
+    const outcome =
+      code === 0 ? "finished" : ended !== undefined ? "ended" : code === 130 && stop.aborted ? "stopped" : "failed";
+    const how = by === null ? `its process ended with exit code ${code}` : `its process was ended by ${by}`;
+    return {
+      ...{ name, runId, outcome, summary, leases },
+      why: outcome === "finished" || outcome === "stopped" ? undefined : (ended ?? failure ?? how),
+      seconds: (performance.now() - beganMs) / 1000,
+      leasedSeconds: leasedMs / 1000,
+      waitedSeconds: waitedMs / 1000,
+      queuedSeconds: queuedMs / 1000,
+    };
+  } finally {
+    for (const each of [stop, kill]) each.removeEventListener("abort", signal);
+  }
+}
+
+const argumentsOf = ({ workflow, configFile, overrides }: RunSpec, runsRoot: string): string[] => [
+  "run",
+  "--pooled",
+  ...["--runs", runsRoot],
+  ...(configFile === undefined ? [] : ["--config", configFile]),
+  ...overrides.flatMap((each) => ["--set", each]),
+  workflow,
+];

@@ -1,0 +1,23 @@
+/** What became of runs that shared devices, as a table. */
+import type { Multiplexed } from "../multiplex/multiplex.ts";
+import { markdownTable } from "./markdown-table.ts";
+import { formatPercent, formatSeconds, singleLine } from "./text.ts";
+
+const columns = ["run", "outcome", "steps", "seconds", "had devices", "of all", "waited", "queued", "leases"];
+
+export function multiplexTable({ seconds, leasedSeconds, runs }: Multiplexed): string {
+  const rows = runs.map((run) => [
+    run.name,
+    run.outcome,
+    run.summary === undefined ? "–" : String(run.summary.steps),
+    formatSeconds(run.seconds),
+    formatSeconds(run.leasedSeconds),
+    formatPercent(seconds > 0 ? run.leasedSeconds / seconds : 0, 0),
+    formatSeconds(run.waitedSeconds),
+    formatSeconds(run.queuedSeconds),
+    String(run.leases),
+  ]);
+  const lost = runs.flatMap(({ name, why }) => (why === undefined ? [] : [`${name}: ${singleLine(why)}`]));
+  const all = `all runs took ${formatSeconds(seconds)}; they had devices for ${formatSeconds(leasedSeconds)} in all`;
+  return [markdownTable(columns, rows), "", all, ...lost].join("\n");
+}
