@@ -75,7 +75,10 @@ async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions
     if (event.type === "run-failed") failure = event.error.message;
     onEvent(name, event);
   };
-  const child = new PooledProcess({ script: options.script, args: argumentsOf(spec, options.runsRoot), onMessage });
+  const onInvalid = (why: string) => {
+    ended ??= why;
+  };
+  const child = new PooledProcess({ script: options.script, args: argumentsOf(spec, options.runsRoot), onMessage, onInvalid });
   pool.add(name, {
     reply: (reply) => {
       if (reply.type === "refused") failure ??= reply.why;

@@ -14,6 +14,8 @@ export type PooledProcessOptions = {
   readonly script: string;
   readonly args: readonly string[];
   readonly onMessage: (message: PooledRunMessage) => void;
+  /** it said what nobody of it says, and is ended */
+  readonly onInvalid: (why: string) => void;
 };
 
 export type ProcessEnd = { readonly code: number | null; readonly signal: string | null };
@@ -26,7 +28,7 @@ export class PooledProcess {
   /** resolves when neither it nor anything that it started is left */
   readonly gone: Promise<ProcessEnd>;
 
-  constructor({ script, args, onMessage }: PooledProcessOptions) {
+  constructor({ script, args, onMessage, onInvalid }: PooledProcessOptions) {
     this.#child = fork(script, [...args], {
       // A signal from the terminal comes by this process, which knows how often it has come.
       detached: true,
@@ -34,19 +36,25 @@ export class PooledProcess {
       serialization: "advanced", // metrics may be NaN
       env: { ...process.env, [pooledRunVariable]: this.#mark },
     });
-    this.#child.on("message", (message) => onMessage(PooledRunMessage.parse(message)));
-    const ended = new Promise<ProcessEnd>((resolve, reject) => {
+    this.#child.on("message", (message) => {
+      const { data, error } = PooledRunMessage.safeParse(message);
+      if (data !== undefined) onMessage(data);
+      else {
+        onInvalid(`its process said what is no message: ${error?.message}`);
+        this.signal("SIGKILL");
+      }
+    });
+    const ended = new Promise<ProcessEnd>((resolve) => {
       this.#child.once("exit", (code, signal) => resolve({ code, signal }));
-      this.#child.once("error", reject);
+      this.#child.on("error", (error) => {
+        onInvalid(error.message);
+        if (this.#child.pid === undefined) resolve({ code: null, signal: null }); // it never began
+      });
     });
     this.gone = ended.then(async (end) => {
       while (endMarked(pooledRunVariable, this.#mark) > 0) await delay(roundMs);
       return end;
     });
-  }
-
-  get pid(): number | undefined {
-    return this.#child.pid;
   }
 
   reply(message: PoolReply): void {

@@ -1,0 +1,226 @@
+/** `treadle multiplex` as a user starts it: whatever becomes of one run or of the pool, nothing is left, and others go on. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterEach, expect, test } from "vitest";
+import { isAlive } from "../support/cluster.ts";
+import { type Finished, type Started, startTreadle, temporaryRuns, treadle, until } from "../support/treadle.ts";
+
+const turns = fileURLToPath(new URL("../support/workflows/turns", import.meta.url));
+/** So long that a machine with much else to do passes for alive. */
+const beatLimit = ["--beat-limit", "30"];
+const minutes = 60_000;
+
+const started: Started[] = [];
+afterEach(() => {
+  for (const { child } of started.splice(0)) if (child.exitCode === null) child.kill("SIGKILL");
+});
+
+type Share = { readonly a?: readonly string[]; readonly b?: readonly string[]; readonly flags?: readonly string[] };
+
+function share(root: string, { a = [], b = [], flags = [] }: Share): Started & { readonly ledger: () => string[] } {
+  const file = join(root, "turns.txt");
+  const settings = (run: string, own: readonly string[]) =>
+    [`name=${run}`, `ledger=${file}`, ...own].flatMap((each) => ["--set", `${run}.${each}`]);
+  const all = [`a=${turns}`, `b=${turns}`, ...settings("a", a), ...settings("b", b), ...beatLimit, ...flags];
+  const multiplex = startTreadle(["multiplex", "--json", "--runs", root, ...all]);
+  started.push(multiplex);
+  const ledger = () => (existsSync(file) ? readFileSync(file, "utf8").trim().split("\n") : []);
+  return { ...multiplex, ledger };
+}
+
+type Outcome = { readonly name: string; readonly runId: string; readonly outcome: string; readonly why?: string };
+const outcomes = ({ stdout, stderr }: Finished): Record<string, Outcome> => {
+  expect(stdout, stderr).toMatch(/^\{/);
+  const { runs } = JSON.parse(stdout) as { runs: Outcome[] };
+  return Object.fromEntries(runs.map((run) => [run.name, run]));
+};
+
+/** Processes of a run, the one that decides first. */
+function processesOf(run: string): number[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
+    .map(Number)
+    .filter((pid) => {
+      try {
+        const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+        return words.includes("--pooled") && words.includes(`name=${run}`);
+      } catch {
+        return false; // it has just ended
+      }
+    });
+}
+
+/** Of all runs, by what they have told. */
+async function workersOf(root: string): Promise<number[]> {
+  const runs = (await readdir(root)).filter((name) => existsSync(join(root, name, "events.jsonl")));
+  const texts = await Promise.all(runs.map((run) => readFile(join(root, run, "events.jsonl"), "utf8")));
+  return texts.flatMap(workersIn);
+}
+
+/** No turn begins before the one before has ended, unless it was cut short by the end of its run. */
+function expectTurns(ledger: readonly string[], cutShort?: string): void {
+  let holder: string | undefined;
+  for (const line of ledger) {
+    const [run, what] = line.split(" ");
+    if (what === "begins") {
+      expect([undefined, cutShort], `'${line}' while '${holder}' holds`).toContain(holder);
+      holder = run;
+    } else {
+      expect(holder, line).toBe(run);
+      holder = undefined;
+    }
+  }
+}
+const endsOf = (ledger: readonly string[], run: string): string[] =>
+  ledger.filter((line) => line.startsWith(`${run} ends`));
+
+test(
+  "DP2, LE1: two runs take turns on a device, one by one, and both finish",
+  async () => {
+    await using runs = await temporaryRuns();
+    const shared = share(runs.path, { a: ["steps=6", "waitsFor=b ends 1"], b: ["steps=6", "waitsFor=a ends 1"] });
+    const finished = await shared.finished;
+    expect(outcomes(finished)).toMatchObject({ a: { outcome: "finished" }, b: { outcome: "finished" } });
+    expect(finished.code).toBe(0);
+    expectTurns(shared.ledger());
+    expect(endsOf(shared.ledger(), "a")).toHaveLength(6);
+    expect(endsOf(shared.ledger(), "b")).toHaveLength(6);
+  },
+  5 * minutes,
+);
+
+test(
+  "MX1, PS2: a run is killed while it has the device: the other goes on, nothing is left, and it is resumed",
+  async () => {
+    await using runs = await temporaryRuns();
+    const shared = share(runs.path, { a: ["holdMs=2000", "steps=3"], b: ["steps=8", "waitsFor=a begins 2"] });
+    await until(() => shared.ledger().at(-1) === "a begins 2");
+    const [runner] = processesOf("a");
+    process.kill(runner as number, "SIGKILL");
+    const finished = await shared.finished;
+    const { a, b } = outcomes(finished);
+    expect(a).toMatchObject({ outcome: "failed", why: expect.stringContaining("SIGKILL") });
+    expect(b).toMatchObject({ outcome: "finished" });
+    expect(finished.code).toBe(1);
+    expectTurns(shared.ledger(), "a");
+    expect(endsOf(shared.ledger(), "b")).toHaveLength(8);
+    expect((await workersOf(runs.path)).filter(isAlive)).toEqual([]);
+    const resumed = await treadle(["resume", (a as Outcome).runId, "--runs", runs.path, "--set", "holdMs=1", "--json"]);
+    expect(JSON.parse(resumed.stdout)).toMatchObject({ steps: 3 });
+  },
+  5 * minutes,
+);
+
+test(
+  "DP7: a run that is stopped while it has the device is ended by name, and the other goes on",
+  async () => {
+    await using runs = await temporaryRuns();
+    const shared = share(runs.path, { a: ["holdMs=1000", "steps=3"], b: ["steps=4", "waitsFor=a begins 1"] });
+    await until(() => shared.ledger().includes("a begins 1"));
+    process.kill(processesOf("a")[0] as number, "SIGSTOP");
+    const { a, b } = outcomes(await shared.finished);
+    expect(a).toMatchObject({ outcome: "ended", why: expect.stringContaining("run 'a' gave no sign of life") });
+    expect(b).toMatchObject({ outcome: "finished" });
+    expect((await workersOf(runs.path)).filter(isAlive)).toEqual([]);
+  },
+  5 * minutes,
+);
+
+test(
+  "DP6: a run that never yields is told to, and ended by name when it has not; the other goes on",
+  async () => {
+    await using runs = await temporaryRuns();
+    const flags = ["--turn", "0.1", "--yield-limit", "20"];
+    const shared = share(runs.path, { a: ["holdMs=1000000000"], b: ["steps=4", "waitsFor=a begins 1"], flags });
+    const { a, b } = outcomes(await shared.finished);
+    expect(a).toMatchObject({
+      outcome: "ended",
+      why: expect.stringContaining("run 'a' was told to yield its devices"),
+    });
+    expect(b).toMatchObject({ outcome: "finished" });
+    expectTurns(shared.ledger(), "a");
+    expect((await workersOf(runs.path)).filter(isAlive)).toEqual([]);
+  },
+  5 * minutes,
+);
+
+test(
+  "S4: when the process that has the pool is killed, its runs end, and leave no process",
+  async () => {
+    await using runs = await temporaryRuns();
+    const shared = share(runs.path, { a: ["steps=1000"], b: ["steps=1000"] });
+    await until(() => endsOf(shared.ledger(), "a").length > 0 && endsOf(shared.ledger(), "b").length > 0);
+    const all = [...processesOf("a"), ...processesOf("b"), ...(await workersOf(runs.path))];
+    expect(all.length).toBeGreaterThanOrEqual(4);
+    shared.child.kill("SIGKILL");
+    await until(() => all.every((pid) => !isAlive(pid)));
+  },
+  5 * minutes,
+);
+
+test(
+  "S2: a worker that dies while it has the device is started again within its run, and both runs finish",
+  async () => {
+    await using runs = await temporaryRuns();
+    const shared = share(runs.path, { a: ["holdMs=2000", "steps=3"], b: ["steps=6", "waitsFor=a begins 2"] });
+    await until(() => shared.ledger().includes("a begins 2"));
+    const [holder] = await workersOfRun(runs.path, "a");
+    process.kill(holder as number, "SIGKILL");
+    const finished = await shared.finished;
+    expect(outcomes(finished)).toMatchObject({ a: { outcome: "finished" }, b: { outcome: "finished" } });
+    expectTurns(shared.ledger(), "a");
+  },
+  5 * minutes,
+);
+
+async function workersOfRun(root: string, name: string): Promise<number[]> {
+  for (const run of await readdir(root)) {
+    const config = join(root, run, "config.json");
+    if (existsSync(config) && (await readFile(config, "utf8")).includes(`"name": "${name}"`))
+      return workersIn(await readFile(join(root, run, "events.jsonl"), "utf8"));
+  }
+  return [];
+}
+
+const workersIn = (events: string): number[] =>
+  [...events.matchAll(/"type":"worker-(?:re)?started"[^\n]*?"pid":(\d+)/g)].map(([, pid]) => Number(pid));
+
+test(
+  "an on-policy run learns the same in a pool as alone, bit for bit",
+  async () => {
+    await using runs = await temporaryRuns();
+    const settings = ["steps=6", "batch=16"];
+    const flags = ["one", "two"].flatMap((run) => settings.flatMap((each) => ["--set", `${run}.${each}`]));
+    const pooled = outcomes(
+      await treadle([
+        ...["multiplex", "--json", "--runs", runs.path, "one=workflows/bandit", "two=workflows/bandit"],
+        ...["--set", "two.seed=8", "--turn", "0.001", ...beatLimit, ...flags],
+      ]),
+    );
+    for (const [name, seed] of Object.entries({ one: 7, two: 8 })) {
+      const own = settings.flatMap((each) => ["--set", each]);
+      const args = ["run", "workflows/bandit", "--json", "--runs", runs.path, ...own, "--set", `seed=${seed}`];
+      const { runId } = JSON.parse((await treadle(args)).stdout) as { runId: string };
+      const learnt = await learntBy(join(runs.path, runId));
+      expect(learnt.state.length).toBeGreaterThan(0);
+      expect(learnt.rewards).toHaveLength(6);
+      expect(await learntBy(join(runs.path, (pooled[name] as Outcome).runId)), name).toEqual(learnt);
+    }
+  },
+  5 * minutes,
+);
+
+async function learntBy(folder: string): Promise<{ rewards: unknown[]; state: string[] }> {
+  const events = (await readFile(join(folder, "events.jsonl"), "utf8")).trim().split("\n");
+  const finished = events.map((line) => JSON.parse(line)).filter(({ type }) => type === "step-finished");
+  const rewards = finished.map(({ metrics }: { metrics: unknown }) => metrics);
+  const [component = ""] = await readdir(join(folder, "state"));
+  const part = join(folder, "state", component, "rank-0");
+  const files = (await readdir(part, { recursive: true, withFileTypes: true })).filter((each) => each.isFile());
+  const state = await Promise.all(
+    files.map(async (file) => (await readFile(join(file.parentPath, file.name))).toString("base64")),
+  );
+  return { rewards, state };
+}
