@@ -26,7 +26,7 @@ export class HolderWorker extends Worker<z.infer<typeof Config>> {
 export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const { idleMs, waitsFor, ledger } = config;
   const holder = cluster.launch(HolderWorker, config);
-  for await (const { step } of steps((step) => [{ id: `${step}` }])) {
+  for await (const { index: step } of steps((step) => [{ id: `${step}` }])) {
     await holder.hold(step);
     await sleep(idleMs);
     while (!(existsSync(ledger) && readFileSync(ledger, "utf8").includes(waitsFor))) await sleep(20);
