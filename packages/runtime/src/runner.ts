@@ -4,7 +4,7 @@ export { type AcceleratorTool, acceleratorTools } from "./node/accelerators.ts";
 export { numaNodes } from "./node/machine-facts.ts";
 export { type Node, type NodeOptions, openNode } from "./node/node.ts";
 export { nameTaken } from "./node/node-service.ts";
-export { DevicePool, type PooledRun, type PoolTally } from "./pool/device-pool.ts";
+export { DevicePool, type PoolLimits } from "./pool/device-pool.ts";
 export { PoolClient, type PoolLink } from "./pool/pool-client.ts";
 export { PooledProcess } from "./pool/pooled-process.ts";
 export { profilePath, readProfile } from "./runner/placement/profile-store.ts";

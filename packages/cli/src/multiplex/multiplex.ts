@@ -4,8 +4,7 @@
  * - MX1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
  */
 import type { PooledRunMessage, RunEvent, RunSummary } from "@treadle/contracts";
-import type { PoolLimits } from "@treadle/core";
-import { DevicePool, PooledProcess, type PoolTally } from "@treadle/runtime/runner";
+import { DevicePool, PooledProcess, type PoolLimits } from "@treadle/runtime/runner";
 import type { RunSpec } from "./run-specs.ts";
 
 export type MultiplexOptions = {
@@ -78,7 +77,12 @@ async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions
   const onInvalid = (why: string) => {
     ended ??= why;
   };
-  const child = new PooledProcess({ script: options.script, args: argumentsOf(spec, options.runsRoot), onMessage, onInvalid });
+  const child = new PooledProcess({
+    script: options.script,
+    args: argumentsOf(spec, options.runsRoot),
+    onMessage,
+    onInvalid,
+  });
   pool.add(name, {
     reply: (reply) => {
       if (reply.type === "refused") failure ??= reply.why;
@@ -95,7 +99,7 @@ async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions
   try {
     const { code, signal: by } = await child.gone;
     pool.gone(name);
-    const { leasedMs, waitedMs, queuedMs, leases } = pool.tally(name) satisfies PoolTally;
+    const { leasedMs, waitedMs, queuedMs, leases } = pool.tally(name);
     const outcome =
       code === 0 ? "finished" : ended !== undefined ? "ended" : code === 130 && stop.aborted ? "stopped" : "failed";
     const how = by === null ? `its process ended with exit code ${code}` : `its process was ended by ${by}`;

@@ -102,8 +102,30 @@ function grouped(group: string | undefined): number[] {
   }
 }
 
-/** Sends SIGKILL to all processes whose environment has that variable; their number. Always 0 on other systems than Linux. */
-export const endMarked = (variable: string, value: string): number => endAll(new Set(marked(variable, value)));
+/**
+ * Ends all processes whose environment has that variable, and resolves when none of them runs or holds anything. Finds none on
+ * other systems than Linux.
+ */
+export async function endMarked(variable: string, value: string): Promise<void> {
+  const ended = new Set<number>();
+  for (;;) {
+    const found = marked(variable, value);
+    endAll(new Set(found));
+    for (const pid of found) ended.add(pid);
+    if (found.length === 0 && ![...ended].some(holdsSomething)) return;
+    await delay(roundMs);
+  }
+}
+
+/** One that is ending has no environment any more, but files and devices until it waits to be reaped. */
+function holdsSomething(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
+  } catch {
+    return false;
+  }
+}
 
 function endAll(found: ReadonlySet<number>): number {
   for (const pid of found) {

@@ -8,7 +8,9 @@
 import type { PoolReply, PoolRequest } from "@treadle/contracts";
 import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits } from "@treadle/core";
 
-export type PooledRun = {
+export type { PoolLimits } from "@treadle/core";
+
+type PooledRun = {
   readonly reply: (message: PoolReply) => void;
   /** Ends every process of the run at once; `gone` follows when none is left. */
   readonly end: (why: string) => void;

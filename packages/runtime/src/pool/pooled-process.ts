@@ -5,7 +5,6 @@
  * When this process is gone, that of the run notices, and ends itself.
  */
 import { type ChildProcess, fork } from "node:child_process";
-import { setTimeout as delay } from "node:timers/promises";
 import { PooledRunMessage, type PoolReply, pooledRunVariable } from "@treadle/contracts";
 import { endMarked } from "../node/descendants.ts";
 
@@ -19,8 +18,6 @@ export type PooledProcessOptions = {
 };
 
 export type ProcessEnd = { readonly code: number | null; readonly signal: string | null };
-
-const roundMs = 50;
 
 export class PooledProcess {
   readonly #child: ChildProcess;
@@ -52,7 +49,7 @@ export class PooledProcess {
       });
     });
     this.gone = ended.then(async (end) => {
-      while (endMarked(pooledRunVariable, this.#mark) > 0) await delay(roundMs);
+      await endMarked(pooledRunVariable, this.#mark);
       return end;
     });
   }
