@@ -5,6 +5,7 @@ import { RuntimeConfig } from "@treadle/contracts";
 import { validateWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
 import { z } from "zod";
+import { readRunSpecs } from "../../packages/cli/src/multiplex/run-specs.ts";
 import { createProgram } from "../../packages/cli/src/program.ts";
 import { documents } from "../support/markdown.ts";
 import { projectRoot } from "../support/project.ts";
@@ -99,10 +100,17 @@ test.each([
 });
 
 const configured = ofTreadle
-  .map(({ words, at }) => {
+  .flatMap(({ words, at }) => {
     const values = (flag: string) => words.flatMap((word, i) => (words[i - 1] === flag ? [word] : []));
     const workflow = words.find((word) => /^workflows\/[a-z-]+$/.test(word));
-    return { at, workflow, overrides: values("--set"), configFile: values("--config")[0] };
+    const workflows = words.filter((word) => /^([a-z]+=)?workflows\/[a-z-]+$/.test(word));
+    if (words.includes("multiplex") && workflows.length > 1) {
+      return readRunSpecs(workflows, { set: values("--set"), config: values("--config") }).map((run) => ({
+        at,
+        ...run,
+      }));
+    }
+    return [{ at, workflow, overrides: values("--set"), configFile: values("--config")[0] }];
   })
   .filter(({ overrides, configFile }) => overrides.length > 0 || configFile !== undefined)
   .filter(({ overrides }) => !overrides.some((override) => /[<…]/.test(override)));

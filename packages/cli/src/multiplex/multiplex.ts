@@ -1,7 +1,7 @@
 /**
  * Several runs at once on the devices of this machine, each in a process of its own.
  *
- * - MX1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
+ * - MR1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
  */
 import type { PooledRunMessage, RunEvent, RunSummary } from "@treadle/contracts";
 import { DevicePool, PooledProcess, type PoolLimits } from "@treadle/runtime/runner";
@@ -47,7 +47,7 @@ export async function multiplex(options: MultiplexOptions): Promise<Multiplexed>
   const beganMs = performance.now();
   const pool = new DevicePool(options.limits);
   try {
-    const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MX1
+    const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MR1
     const leasedSeconds = runs.reduce((sum, run) => sum + run.leasedSeconds, 0);
     return { seconds: (performance.now() - beganMs) / 1000, leasedSeconds, runs };
   } finally {

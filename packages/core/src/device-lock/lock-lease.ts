@@ -1,10 +1,10 @@
 /**
  * The lease under which a run reserves devices that it shares with other runs. A run that shares with nobody needs none.
  *
- * - LE1 no device is reserved without a lease that covers it.
- * - LE2 a lease is released only while no device is held or being prepared, and only when others want it, or when it does not
+ * - LL1 no device is reserved without a lease that covers it.
+ * - LL2 a lease is released only while no device is held or being prepared, and only when others want it, or when it does not
  *   cover what is asked for.
- * - LE3 when it is to be drained, nothing is reserved until it has been released. Whoever holds devices never waits for
+ * - LL3 when it is to be drained, nothing is reserved until it has been released. Whoever holds devices never waits for
  *   another party's (L2), so they are free in the end.
  */
 import type { DeviceLease } from "@treadle/contracts";
@@ -44,7 +44,7 @@ export class LockLease {
     this.#drains ||= drains;
   }
 
-  /** LE1, LE3. Remembers what was refused until `settle`. */
+  /** LL1, LL3. Remembers what was refused until `settle`. */
   mayReserve(devices: readonly string[]): boolean {
     if (!this.#isNeeded || devices.length === 0) return true;
     const lease = this.#lease;
@@ -56,7 +56,7 @@ export class LockLease {
     return false;
   }
 
-  /** LE2: once all that can be reserved is. `all`: every device that the run's workers are on. */
+  /** LL2: once all that can be reserved is. `all`: every device that the run's workers are on. */
   settle(isUnused: boolean, all: () => readonly string[], out: LockEffect[]): void {
     if (!this.#isNeeded) return;
     if (this.#lease !== undefined && isUnused && (this.#drains || this.#isWanted)) {

@@ -5,16 +5,16 @@
  * A run is a resident of its devices, with a part of their memory, from its admission until nothing of it is left. What
  * residents take turns at is computing: that needs a lease.
  *
- * - DP1 a device has at most `residents` runs, whose memory adds to at most its own. A run is admitted to all of its devices
+ * - PD1 a device has at most `residents` runs, whose memory adds to at most its own. A run is admitted to all of its devices
  *   together, and keeps its memory on them until nothing of it is left.
- * - DP2 a device is leased to one run at a time. A run that is being ended keeps its devices until nothing of it is left.
- * - DP3 a run has one request or one lease, and a request gets all of its devices at once or none: nobody who holds waits.
- * - DP4 tokens grow; a token is current from its grant until its release or until its run is ended, and never again.
- * - DP5 a request waits for holders, and for those requests alone that go before it: of a larger priority, or that came
+ * - PD2 a device is leased to one run at a time. A run that is being ended keeps its devices until nothing of it is left.
+ * - PD3 a run has one request or one lease, and a request gets all of its devices at once or none: nobody who holds waits.
+ * - PD4 tokens grow; a token is current from its grant until its release or until its run is ended, and never again.
+ * - PD5 a request waits for holders, and for those requests alone that go before it: of a larger priority, or that came
  *   earlier; after `patienceMs` only for those that came earlier. No later one is granted a device that it waits for.
- * - DP6 a holder in the way of the next request is told so at once, and told to drain when its turn is over, when that request
+ * - PD6 a holder in the way of the next request is told so at once, and told to drain when its turn is over, when that request
  *   has a larger priority, or when it has waited for `patienceMs`; a run that has not released `yieldMs` later is ended.
- * - DP7 a run whose beats stay out for `beatLimitMs` is ended. Others go on, whatever becomes of one.
+ * - PD7 a run whose beats stay out for `beatLimitMs` is ended. Others go on, whatever becomes of one.
  */
 import type { DeviceLease, PoolMember } from "@treadle/contracts";
 import type { PoolEffect, PoolInput, PoolLimits } from "./pool-messages.ts";
@@ -60,7 +60,7 @@ export class DevicePoolState {
     return this.#out;
   }
 
-  /** DP4: those that are current, by run. */
+  /** PD4: those that are current, by run. */
   get leases(): ReadonlyMap<string, DeviceLease> {
     const held = [...this.#members.values()].filter(({ stage, held }) => stage === "resident" && held !== undefined);
     return new Map(held.map(({ run, held }) => [run, (held as Held).lease]));
@@ -120,7 +120,7 @@ export class DevicePoolState {
     this.#members.set(run, { run, traits, devices, stage: "queued", beatMs: nowMs, waiting, held: undefined });
   }
 
-  /** DP3. */
+  /** PD3. */
   #request(member: Member, devices: readonly string[], nowMs: number): void {
     const { run, held, stage, waiting } = member;
     const unknown = devices.find((device) => !member.devices.includes(device));
@@ -135,10 +135,10 @@ export class DevicePoolState {
 
   #release(member: Member, token: number): void {
     if (member.held?.lease.token === token) member.held = undefined;
-    else this.#refuse(member.run, `token '${token}' is not current`); // DP4
+    else this.#refuse(member.run, `token '${token}' is not current`); // PD4
   }
 
-  /** DP6, DP7. */
+  /** PD6, PD7. */
   #endLate(nowMs: number): void {
     const { beatLimitMs, yieldMs } = this.#limits;
     for (const member of this.#members.values()) {
@@ -151,14 +151,14 @@ export class DevicePoolState {
     }
   }
 
-  /** DP2: it keeps its memory and its devices until it is gone. */
+  /** PD2: it keeps its memory and its devices until it is gone. */
   #end(member: Member, why: string): void {
     member.stage = "ending";
     member.waiting = undefined;
     this.#out.push({ type: "end", run: member.run, why });
   }
 
-  /** DP1. */
+  /** PD1. */
   #admit(nowMs: number): void {
     const claimed = new Set<string>();
     for (const member of this.#inOrder("queued", nowMs)) {
@@ -184,7 +184,7 @@ export class DevicePoolState {
     return traits.memoryPerDeviceMiB ?? (this.#devices.get(device) as number) / this.#limits.residents;
   }
 
-  /** Grants what can be, in order (DP5); what cannot claims its devices, and is returned unless they are claimed before it. */
+  /** Grants what can be, in order (PD5); what cannot claims its devices, and is returned unless they are claimed before it. */
   #grant(nowMs: number): Waiter[] {
     const claimed = new Set<string>();
     for (const { held } of this.#members.values()) for (const device of held?.lease.devices ?? []) claimed.add(device);
@@ -208,7 +208,7 @@ export class DevicePoolState {
     return blocked;
   }
 
-  /** DP6: nobody drains in vain, for a request that another holder keeps waiting. */
+  /** PD6: nobody drains in vain, for a request that another holder keeps waiting. */
   #askToYield(blocked: readonly Waiter[], nowMs: number): void {
     for (const waiter of blocked) {
       const inTheWay = [...this.#members.values()].filter(({ held }) =>
@@ -235,7 +235,7 @@ export class DevicePoolState {
     );
   }
 
-  /** DP5: those that have waited long enough by their coming, then by priority; at the same, whichever came first. */
+  /** PD5: those that have waited long enough by their coming, then by priority; at the same, whichever came first. */
   #inOrder(stage: Stage, nowMs: number): Waiter[] {
     const all = [...this.#members.values()].filter(
       (member): member is Waiter => member.stage === stage && member.waiting !== undefined,

@@ -19,7 +19,7 @@ const types = (effects: readonly LockEffect[]): string[] => effects.map(({ type 
 const tokenOf = (effects: readonly LockEffect[]): number =>
   (effects.find(({ type }) => type === "grant") as Extract<LockEffect, { type: "grant" }>).token;
 
-test("nothing is granted without a lease, which is asked for once, of all devices that workers are on (LE1)", () => {
+test("nothing is granted without a lease, which is asked for once, of all devices that workers are on (LL1)", () => {
   const lock = leasedLock();
   expect(acquire(lock, "first")).toEqual([{ type: "ask-lease", devices: ["d0", "d1"] }]);
   expect(acquire(lock, "second")).toEqual([]);
@@ -27,7 +27,7 @@ test("nothing is granted without a lease, which is asked for once, of all device
   expect(types(lock.leased(lease(1)))).toEqual(["grant", "grant"]);
 });
 
-test("a lease that nobody else wants is kept while nobody uses it, and released at once when somebody does (LE2)", () => {
+test("a lease that nobody else wants is kept while nobody uses it, and released at once when somebody does (LL2)", () => {
   const lock = leasedLock();
   acquire(lock, "first");
   const token = tokenOf(lock.leased(lease(1)));
@@ -37,7 +37,7 @@ test("a lease that nobody else wants is kept while nobody uses it, and released 
   expect(lock.closeCall({ call: "second" })).toEqual([{ type: "release-lease", token: 1 }]);
 });
 
-test("one that others merely want serves whoever else asks; one that is to be drained serves nobody more (LE2, LE3)", () => {
+test("one that others merely want serves whoever else asks; one that is to be drained serves nobody more (LL2, LL3)", () => {
   for (const drains of [false, true]) {
     const lock = leasedLock();
     acquire(lock, "first");
@@ -48,7 +48,7 @@ test("one that others merely want serves whoever else asks; one that is to be dr
   }
 });
 
-test("a wish for a lease that is over, or a grant that was not asked for, changes nothing (LE1, LE2)", () => {
+test("a wish for a lease that is over, or a grant that was not asked for, changes nothing (LL1, LL2)", () => {
   const lock = leasedLock();
   lock.leased(lease(1));
   expect(types(acquire(lock, "first"))).toEqual(["ask-lease"]);
@@ -57,7 +57,7 @@ test("a wish for a lease that is over, or a grant that was not asked for, change
   expect(types(acquire(lock, "second"))).toEqual(["grant"]);
 });
 
-test("a lease without a device that is needed is released for one that has it, when nobody uses it (LE1, LE2)", () => {
+test("a lease without a device that is needed is released for one that has it, when nobody uses it (LL1, LL2)", () => {
   const lock = leasedLock();
   acquire(lock, "first");
   const token = tokenOf(lock.leased({ lease: { token: 1, devices: ["d0"] }, nowMs: 0 }));

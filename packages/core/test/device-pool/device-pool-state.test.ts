@@ -28,7 +28,7 @@ const wanted = (effects: readonly PoolEffect[]) =>
   effects.flatMap((effect) => (effect.type === "wanted" ? [[effect.run, effect.drains]] : []));
 
 describe("the device pool", () => {
-  test("admits as many runs as may reside on a device; the next one comes when nothing of one is left (DP1)", () => {
+  test("admits as many runs as may reside on a device; the next one comes when nothing of one is left (PD1)", () => {
     const state = new DevicePoolState(limits);
     expect(state.handle(join("a"), 0)).toEqual([
       { type: "admitted", run: "a", memoryMiB: { "gpu:0": 50, "gpu:1": 50 } },
@@ -42,7 +42,7 @@ describe("the device pool", () => {
     ]);
   });
 
-  test("leases a device to one run at a time, and the whole set or nothing (DP2, DP3)", () => {
+  test("leases a device to one run at a time, and the whole set or nothing (PD2, PD3)", () => {
     const { ask, release } = poolOf("a", "both", "late");
     expect(granted(ask(0, "a"))).toEqual(["a"]);
     expect(granted(ask(1, "both", ["gpu:0", "gpu:1"]))).toEqual([]);
@@ -51,7 +51,7 @@ describe("the device pool", () => {
     expect(granted(release(4, "both"))).toEqual(["late"]);
   });
 
-  test("a token holds until it is released, and never again (DP4)", () => {
+  test("a token holds until it is released, and never again (PD4)", () => {
     const { at, ask, token } = poolOf("a");
     ask(0, "a");
     const first = token("a");
@@ -61,7 +61,7 @@ describe("the device pool", () => {
     expect(token("a")).toBeGreaterThan(first);
   });
 
-  test("whoever holds or waits asks for nothing more, and nobody for devices that it did not join with (DP3)", () => {
+  test("whoever holds or waits asks for nothing more, and nobody for devices that it did not join with (PD3)", () => {
     const { at, ask } = poolOf("a", "b");
     ask(0, "a");
     ask(0, "b");
@@ -75,7 +75,7 @@ describe("the device pool", () => {
     ]);
   });
 
-  test("a holder hears at once that others wait, and drains when its turn is over, longer by its weight (DP6)", () => {
+  test("a holder hears at once that others wait, and drains when its turn is over, longer by its weight (PD6)", () => {
     const { at, ask } = poolOf("b");
     at(0, join("a", { weight: 3 }));
     ask(0, "a");
@@ -85,7 +85,7 @@ describe("the device pool", () => {
     expect(wanted(at(310, { type: "tick" }))).toEqual([]);
   });
 
-  test("a larger priority goes first and makes a holder drain at once (DP5, DP6)", () => {
+  test("a larger priority goes first and makes a holder drain at once (PD5, PD6)", () => {
     const { ask, release } = poolOf("a", "b", "high");
     ask(0, "a");
     ask(1, "b");
@@ -93,7 +93,7 @@ describe("the device pool", () => {
     expect(granted(release(3, "a"))).toEqual(["high"]);
   });
 
-  test("whoever has waited for long enough is not overtaken by a larger priority any more (DP5, DP6)", () => {
+  test("whoever has waited for long enough is not overtaken by a larger priority any more (PD5, PD6)", () => {
     const { at, ask, release } = poolOf("a", "b", "high");
     at(0, { type: "beat", run: "a" });
     ask(0, "high");
@@ -105,7 +105,7 @@ describe("the device pool", () => {
     expect(granted(release(1005, "b"))).toEqual(["high"]);
   });
 
-  test("a run that does not yield in time is ended by name, and others wait until nothing of it is left (DP2, DP6)", () => {
+  test("a run that does not yield in time is ended by name, and others wait until nothing of it is left (PD2, PD6)", () => {
     const { at, ask, state } = poolOf("a", "b");
     ask(0, "a");
     ask(1, "b");
@@ -119,7 +119,7 @@ describe("the device pool", () => {
     expect(granted(at(201, { type: "gone", run: "a" }))).toEqual(["b"]);
   });
 
-  test("nobody drains in vain, for a request that a larger priority keeps waiting (DP6)", () => {
+  test("nobody drains in vain, for a request that a larger priority keeps waiting (PD6)", () => {
     const { ask } = poolOf("high", "b", "c");
     ask(0, "high");
     ask(0, "b", ["gpu:1"]);
@@ -129,7 +129,7 @@ describe("the device pool", () => {
     ]);
   });
 
-  test("a run whose beats stay out is ended; others keep theirs (DP7)", () => {
+  test("a run whose beats stay out is ended; others keep theirs (PD7)", () => {
     const state = new DevicePoolState({ ...limits, beatLimitMs: 50 });
     for (const run of ["a", "b"]) state.handle(join(run), 0);
     state.handle({ type: "request", run: "b", devices: ["gpu:1"] }, 0);
@@ -141,7 +141,7 @@ describe("the device pool", () => {
     expect([...state.leases.keys()]).toEqual(["b"]);
   });
 
-  test("what can never be is refused at once, with what is missing (DP1)", () => {
+  test("what can never be is refused at once, with what is missing (PD1)", () => {
     const { at, state } = poolOf("a");
     expect(refusal(at(0, join("b", { memoryPerDeviceMiB: 130 })))).toEqual([
       "device 'gpu:0' has 100 MiB, '30' less than pool.memoryPerDeviceMiB of run 'b' asks for (130); lower it",

@@ -91,8 +91,8 @@ class Account {
     }
     if (known === undefined || known.isEnding) return false;
     if (input.type === "beat") return true;
-    if (input.type === "release") return known.held?.lease.token === input.token; // DP4
-    const isFree = known.isResident && known.held === undefined && known.asked === undefined; // DP3
+    if (input.type === "release") return known.held?.lease.token === input.token; // PD4
+    const isFree = known.isResident && known.held === undefined && known.asked === undefined; // PD3
     return isFree && input.devices.every((device) => known.devices.includes(device));
   }
 
@@ -116,7 +116,7 @@ class Account {
     else known.asked = { devices: input.devices, sinceMs, order: ++this.#order };
   }
 
-  /** DP6, DP7: those that are late, and nobody else. */
+  /** PD6, PD7: those that are late, and nobody else. */
   #expectEnds(effects: readonly PoolEffect[]): void {
     const late = [...this.known.values()].filter(
       ({ isEnding, beatMs, held }) =>
@@ -125,7 +125,7 @@ class Account {
           (held?.drainsByMs !== undefined && this.nowMs >= held.drainsByMs)),
     );
     const ended = effects.flatMap((effect) => (effect.type === "end" ? [effect.run] : []));
-    expect(ended.sort(), "DP6, DP7").toEqual(late.map((each) => each.run).sort());
+    expect(ended.sort(), "PD6, PD7").toEqual(late.map((each) => each.run).sort());
     for (const each of late) Object.assign(each, { isEnding: true, asked: undefined });
   }
 
@@ -148,7 +148,7 @@ class Account {
     });
   }
 
-  /** DP1. */
+  /** PD1. */
   #expectAdmissions(effects: readonly PoolEffect[]): void {
     const there = [...this.known.values()].filter((each) => each.isResident || each.isEnding);
     const kept = new Set<string>();
@@ -162,11 +162,11 @@ class Account {
     }
     expect(
       effects.flatMap((effect) => (effect.type === "admitted" ? [effect.run] : [])),
-      "DP1",
+      "PD1",
     ).toEqual(expected);
   }
 
-  /** DP2, DP3, DP5. */
+  /** PD2, PD3, PD5. */
   #expectGrants(effects: readonly PoolEffect[]): void {
     const kept = new Set([...this.known.values()].flatMap(({ held }) => held?.lease.devices ?? []));
     const expected = this.#inLine(true).filter(({ asked }) => {
@@ -177,20 +177,20 @@ class Account {
     const grants = effects.flatMap((effect) => (effect.type === "granted" ? [effect] : []));
     expect(
       grants.map((effect) => effect.run),
-      "DP5",
+      "PD5",
     ).toEqual(expected.map((each) => each.run));
     for (const [at, { lease }] of grants.entries()) {
       const each = expected[at]!;
-      expect(lease.token, "DP4").toBeGreaterThan(this.#lastToken);
+      expect(lease.token, "PD4").toBeGreaterThan(this.#lastToken);
       this.#lastToken = lease.token;
-      expect(lease.devices, "DP3").toEqual(each.asked!.devices);
+      expect(lease.devices, "PD3").toEqual(each.asked!.devices);
       const turnEndsMs = this.nowMs + this.limits.turnMs * weightOf(each.run);
       Object.assign(each, { asked: undefined, held: { lease, turnEndsMs, drainsByMs: undefined, wasTold: false } });
       this.everGranted.add(each.run);
     }
   }
 
-  /** DP6. */
+  /** PD6. */
   #judgeWanted({ run: name, token, drains }: Extract<PoolEffect, { type: "wanted" }>): void {
     const { held } = this.known.get(name)!;
     expect(held!.lease.token).toBe(token);
@@ -203,17 +203,17 @@ class Account {
     held!.wasTold = true;
     if (!drains) return;
     const mayBeTold = (each: Known) => this.#isOverdue(each) || priorityOf(each.run) > priorityOf(name);
-    expect(this.nowMs >= held!.turnEndsMs || waiters.some(mayBeTold), "DP6").toBe(true);
+    expect(this.nowMs >= held!.turnEndsMs || waiters.some(mayBeTold), "PD6").toBe(true);
     held!.drainsByMs = this.nowMs + this.limits.yieldMs;
   }
 
   #check(): void {
     const all = [...this.known.values()];
-    if (!this.#mayReside(all.filter((each) => each.isResident))) throw new Error("DP1");
+    if (!this.#mayReside(all.filter((each) => each.isResident))) throw new Error("PD1");
     const leased = all.flatMap(({ held }) => held?.lease.devices ?? []);
-    if (new Set(leased).size < leased.length) throw new Error("DP2");
+    if (new Set(leased).size < leased.length) throw new Error("PD2");
     const current = all.flatMap((each) => (each.held && !each.isEnding ? [[each.run, each.held.lease]] : []));
-    expect([...this.pool.leases], "DP4").toEqual(current);
+    expect([...this.pool.leases], "PD4").toEqual(current);
   }
 
   do(step: Step): void {
@@ -232,7 +232,7 @@ class Account {
   }
 }
 
-test("whatever happens, devices are shared as they may be, by the plain rules (DP1, DP2, DP3, DP4, DP5, DP6, DP7)", () => {
+test("whatever happens, devices are shared as they may be, by the plain rules (PD1, PD2, PD3, PD4, PD5, PD6, PD7)", () => {
   fc.assert(
     fc.property(limits, steps, (drawn, all) => {
       const account = new Account(drawn);
@@ -242,7 +242,7 @@ test("whatever happens, devices are shared as they may be, by the plain rules (D
   );
 });
 
-test("nobody starves, though holders never yield and ask again at once (DP3, DP5, DP6)", () => {
+test("nobody starves, though holders never yield and ask again at once (PD3, PD5, PD6)", () => {
   fc.assert(
     fc.property(limits, fc.array(subset, { minLength: 5, maxLength: 5 }), (drawn, wishes) => {
       const account = new Account({ ...drawn, residents: 5 });

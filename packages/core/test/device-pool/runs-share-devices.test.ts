@@ -13,7 +13,7 @@ const limits = fc.record({
   beatLimitMs: fc.constant(1_000_000),
 });
 
-test("runs finish whatever they do and whoever waits, and no device is ever used by two (DP2, LE1, LE2, LE3, L2)", () => {
+test("runs finish whatever they do and whoever waits, and no device is ever used by two (PD2, LL1, LL2, LL3, L2)", () => {
   fc.assert(
     fc.property(
       limits,
