@@ -99,8 +99,14 @@ test.each([
   expect(problemOf({ words, at: "here", isMention: false })).toHaveLength(1);
 });
 
+type Configured = {
+  readonly at: string;
+  readonly workflow: string | undefined;
+  readonly overrides: readonly string[];
+  readonly configFile: string | undefined;
+};
 const configured = ofTreadle
-  .flatMap(({ words, at }) => {
+  .flatMap(({ words, at }): Configured[] => {
     const values = (flag: string) => words.flatMap((word, i) => (words[i - 1] === flag ? [word] : []));
     const workflow = words.find((word) => /^workflows\/[a-z-]+$/.test(word));
     const workflows = words.filter((word) => /^([a-z]+=)?workflows\/[a-z-]+$/.test(word));
