@@ -7,7 +7,7 @@ import { createServer } from "node:net";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-const execute = (file: string, ...args: string[]) => run(file, args, { timeout: 10_000 });
+const execute = (file: string, ...args: string[]) => run(file, args, { timeout: 60_000 });
 const shut = ["tbf", "rate", "8bit", "burst", "1", "latency", "1ms"];
 
 export type Place = { readonly host: string; readonly inside: readonly string[] };
@@ -59,9 +59,9 @@ export class ClusterNetwork implements AsyncDisposable {
       await execute("ip", "-n", name, "link", "set", "lo", "up");
     }
     if (this.places.length === 0) return;
-    if (!(await this.#reaches(0))) throw new Error("network namespaces do not reach one another here");
+    if (!(await this.#reaches(0, 60_000))) throw new Error("network namespaces do not reach one another here");
     await this.cut(0, "to");
-    if (await this.#reaches(0)) throw new Error("a network cannot be cut here");
+    if (await this.#reaches(0, 1500)) throw new Error("a network cannot be cut here");
     await this.mend(0, "to");
   }
 
@@ -79,15 +79,15 @@ export class ClusterNetwork implements AsyncDisposable {
     return [...on, "qdisc", what, "dev", way === "to" ? this.#cable(place) : "eth0", "root"];
   }
 
-  /** Whether a connection from a place to this namespace comes about. */
-  async #reaches(place: number): Promise<boolean> {
+  /** Whether a connection from a place to this namespace comes about in time; a machine with much to do takes seconds. */
+  async #reaches(place: number, withinMs: number): Promise<boolean> {
     const server = createServer((socket) => socket.destroy()).listen(0, this.host);
     await new Promise((resolve) => server.once("listening", resolve));
     const { port } = server.address() as { port: number };
     const { inside } = this.places[place] as Place;
-    const script = `require("net").connect(${port}, "${this.host}").on("connect", () => process.exit(0)).on("error", () => process.exit(1)); setTimeout(() => process.exit(1), 1500)`;
+    const script = `require("net").connect(${port}, "${this.host}").on("connect", () => process.exit(0)).on("error", () => process.exit(1)); setTimeout(() => process.exit(1), ${withinMs})`;
     const [file, ...args] = [...inside, process.execPath, "-e", script];
-    const reached = await run(file as string, args, { timeout: 20_000 }).then(
+    const reached = await run(file as string, args, { timeout: withinMs + 60_000 }).then(
       () => true,
       () => false,
     );

@@ -8,7 +8,9 @@ import { canUnplug } from "../support/network.ts";
 
 let cluster: ChaosCluster;
 beforeAll(async () => {
-  cluster = await ChaosCluster.open(randomOf(1), () => {});
+  const said: string[] = [];
+  cluster = await ChaosCluster.open(randomOf(1), (text) => said.push(text));
+  if (canUnplug && !cluster.network) throw new Error(said.join("\n"));
   cluster.resume(["cluster.minNodes=3"]);
   await until(() => cluster.steps >= 2, "two steps to begin with", 180_000);
 }, 600_000);

@@ -1,7 +1,7 @@
 /**
- * Arithmetic with GRPO, or any other algorithm: rollout → inference → actor. The policy first imitates worked problems, one
- * in twenty of those it may train on, so that right answers are not too rare, and learns the others from rewards. Nothing
- * here names a device or a mode.
+ * Arithmetic with GRPO, or any other algorithm: rollout → inference → actor. The policy first imitates worked problems, by
+ * default one in twenty of those it may train on, so that right answers are not too rare, and learns the others from
+ * rewards. Nothing here names a device or a mode.
  */
 
 import { EpisodeGroup, minTemperature, Prompt, workflow } from "treadle";

@@ -12,11 +12,7 @@ export type PackOptions = {
   readonly columns: number | readonly number[];
   /** Most rows of one rectangle: the micro-batch. */
   readonly maxRows: number;
-  /** Fills every rectangle up to `maxRows` with rows of weight 0, for engines that compile one shape. Default false. */
-  readonly fixedRows?: boolean | undefined;
   readonly paddingToken: number;
-  /** `length` puts sequences of similar length together; `given` (default) keeps their order within a width. */
-  readonly order?: "given" | "length" | undefined;
   /** token ids are checked against it; unbounded when absent */
   readonly vocabularySize?: number | undefined;
 };
@@ -26,9 +22,9 @@ export type PackedBatch = {
   readonly batch: TrainBatch;
   /** What this batch adds to the step's divisor: `optimStep` scales the summed gradient by 1 / (sum of divisors). */
   readonly divisor: number;
-  /** For each row, the index of its sequence in the input; −1 for a filling row. */
+  /** For each row, the index of its sequence in the input. */
   readonly sampleIndexes: Int32Array;
-  /** For each row, the tokens before padding; 0 for a filling row. */
+  /** For each row, the tokens before padding. */
   readonly lengths: Int32Array;
 };
 
@@ -141,7 +137,6 @@ export function unpackEntries(
       );
     }
     sampleIndexes.forEach((sample, row) => {
-      if (sample < 0) return;
       const start = row * batch.columns;
       unpacked[sample] = Float32Array.from({ length: lengths[row]! }, (_, token) =>
         batch.weights[start + token] === 0 ? 0 : rectangle[start + token]!,
@@ -168,7 +163,6 @@ function packRows(rows: readonly Row[], options: PackOptions): PackedBatch[] {
     buckets.get(width)!.push(index);
   });
   return [...buckets].flatMap(([columns, indexes]) => {
-    if (options.order === "length") indexes.sort((a, b) => rows[a]!.tokens.length - rows[b]!.tokens.length || a - b);
     const batches: PackedBatch[] = [];
     for (let start = 0; start < indexes.length; start += options.maxRows) {
       batches.push(rectangle(rows, indexes.slice(start, start + options.maxRows), columns, options));
@@ -183,12 +177,11 @@ function rectangle(
   columns: number,
   options: PackOptions,
 ): PackedBatch {
-  const height = options.fixedRows ? options.maxRows : indexes.length;
-  const tokens = new Int32Array(height * columns).fill(options.paddingToken);
-  const weights = new Float32Array(height * columns);
-  const temperatures = new Float32Array(height).fill(1);
-  const sampleIndexes = new Int32Array(height).fill(-1);
-  const lengths = new Int32Array(height);
+  const tokens = new Int32Array(indexes.length * columns).fill(options.paddingToken);
+  const weights = new Float32Array(indexes.length * columns);
+  const temperatures = new Float32Array(indexes.length).fill(1);
+  const sampleIndexes = Int32Array.from(indexes);
+  const lengths = new Int32Array(indexes.length);
   let divisor = 0;
   indexes.forEach((index, at) => {
     const row = rows[index]!;
@@ -197,14 +190,13 @@ function rectangle(
       if (row.mask[token] !== 0) weights[at * columns + token] = row.tokenWeight;
     }
     temperatures[at] = row.temperature ?? 1;
-    sampleIndexes[at] = index;
     lengths[at] = row.tokens.length;
     divisor += row.divisor;
   });
   // Values at unweighted entries are zeroed: an engine that multiplies by the weight must not meet a NaN there.
   const fill = (name: Field) => {
     if (rows[indexes[0]!]![name] === undefined) return undefined;
-    const filled = new Float32Array(height * columns);
+    const filled = new Float32Array(indexes.length * columns);
     indexes.forEach((index, at) => {
       const values = rows[index]![name]!;
       for (let token = 0; token < values.length; token++) {
@@ -215,7 +207,7 @@ function rectangle(
     return filled;
   };
   const batch: TrainBatch = {
-    rows: height,
+    rows: indexes.length,
     columns,
     tokens,
     temperatures,

@@ -81,8 +81,8 @@ describe("dapo", () => {
     expect([5, 6, 7, 8, 10, 11].map((tokens) => overlongReward(tokens, overlong))).toEqual([0, 0, -0.5, -1, -2, -2]);
   });
 
-  test("adds the punishment before advantages and after the filter", () => {
-    const algorithm = createAlgorithm({ name: "dapo", overlong: { maxTokens: 4, bufferTokens: 2 } });
+  test.each(["dapo", "cispo"])("adds the punishment before advantages and after the filter, in %s", (name) => {
+    const algorithm = createAlgorithm({ name, overlong: { maxTokens: 4, bufferTokens: 2 } });
     // both right, one of 4 tokens: shaped rewards 1 and 0, mean 0.5, deviation 0.5
     const short = makeEpisode({ reward: 1, policyTokens: 2 });
     const long = makeEpisode({ reward: 1, policyTokens: 4 });

@@ -25,22 +25,22 @@ function sample(given: Parameters<typeof makeEpisode>[0] = {}): TrainSample {
 test("a rectangle by hand", () => {
   const first = sample({ tokens: Int32Array.of(5, 6, 7), mask: Float32Array.of(0, 1, 1) });
   const second = sample({ tokens: Int32Array.of(5, 6, 7, 8), mask: Float32Array.of(0, 1, 0, 0) });
-  const [packed, ...rest] = packSamples([first, second], { ...options, columns: 5, maxRows: 3, fixedRows: true });
+  const [packed, ...rest] = packSamples([first, second], { ...options, columns: 5, maxRows: 3 });
   expect(rest).toEqual([]);
-  // sequence mean: two policy tokens weigh 0.5 each, a single one 1; the third row only fills
+  // sequence mean: two policy tokens weigh 0.5 each, a single one 1
   expect(packed).toEqual({
     batch: {
-      rows: 3,
+      rows: 2,
       columns: 5,
-      tokens: Int32Array.of(5, 6, 7, 0, 0, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0),
-      temperatures: Float32Array.of(1, 1, 1),
-      weights: Float32Array.of(0, 0.5, 0.5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0),
-      advantages: Float32Array.of(0, 1, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0),
-      oldLogprobs: Float32Array.of(0, -1, -1, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0),
+      tokens: Int32Array.of(5, 6, 7, 0, 0, 5, 6, 7, 8, 0),
+      temperatures: Float32Array.of(1, 1),
+      weights: Float32Array.of(0, 0.5, 0.5, 0, 0, 0, 1, 0, 0, 0),
+      advantages: Float32Array.of(0, 1, 2, 0, 0, 0, 1, 0, 0, 0),
+      oldLogprobs: Float32Array.of(0, -1, -1, 0, 0, 0, -1, 0, 0, 0),
     },
     divisor: 2,
-    sampleIndexes: Int32Array.of(0, 1, -1),
-    lengths: Int32Array.of(3, 4, 0),
+    sampleIndexes: Int32Array.of(0, 1),
+    lengths: Int32Array.of(3, 4),
   });
 });
 
@@ -79,8 +79,6 @@ const episodes = fc.array(
 const layouts = fc.record({
   columns: fc.constantFrom<number | number[]>(12, [12, 4, 8], [5, 20]),
   maxRows: fc.integer({ min: 1, max: 5 }),
-  fixedRows: fc.boolean(),
-  order: fc.constantFrom("given" as const, "length" as const),
 });
 
 test("packing loses nothing, whatever the layout", () => {
@@ -98,7 +96,7 @@ test("packing loses nothing, whatever the layout", () => {
         packed.map(({ batch }) => batch.oldLogprobs!),
         samples.length,
       );
-      const seen = packed.flatMap(({ sampleIndexes }) => [...sampleIndexes]).filter((index) => index >= 0);
+      const seen = packed.flatMap(({ sampleIndexes }) => [...sampleIndexes]);
       expect(seen.sort((a, b) => a - b)).toEqual(samples.map((_, index) => index));
       samples.forEach(({ episode, advantages: expected }, index) => {
         const masked = expected.map((value, token) => (episode.mask[token] === 1 ? value : 0));
@@ -107,10 +105,9 @@ test("packing loses nothing, whatever the layout", () => {
       });
       for (const { batch, sampleIndexes, lengths } of packed) {
         expect(batch.rows).toBeLessThanOrEqual(layout.maxRows);
-        if (layout.fixedRows) expect(batch.rows).toBe(layout.maxRows);
         sampleIndexes.forEach((index, row) => {
           const tokens = batch.tokens.subarray(row * batch.columns, (row + 1) * batch.columns);
-          const expected = index < 0 ? [] : [...samples[index]!.episode.tokens];
+          const expected = [...samples[index]!.episode.tokens];
           expect(lengths[row]).toBe(expected.length);
           expect([...tokens]).toEqual([...expected, ...new Array(batch.columns - expected.length).fill(0)]);
         });
@@ -119,12 +116,12 @@ test("packing loses nothing, whatever the layout", () => {
   );
 });
 
-test("sequences go to the narrowest width, and by length put alike together", () => {
+test("sequences go to the narrowest width, in their order", () => {
   const samples = [6, 1, 5, 2].map((policyTokens) => sample({ policyTokens }));
-  const packed = packSamples(samples, { ...options, columns: [8, 4], order: "length" });
+  const packed = packSamples(samples, { ...options, columns: [8, 4] });
   expect(packed.map(({ batch, sampleIndexes }) => [batch.columns, ...sampleIndexes])).toEqual([
     [4, 1, 3],
-    [8, 2, 0],
+    [8, 0, 2],
   ]);
 });
 
@@ -154,7 +151,7 @@ test("scoring weighs every token of the policy", () => {
 test("every row keeps the temperature that its episode was sampled at, wherever it is put", () => {
   const of = [0.5, 1, 1.3];
   const episodes = of.map((temperature, at) => makeEpisode({ temperature, policyTokens: 5 - at }));
-  const layout = { ...options, columns: [8, 4], maxRows: 2, fixedRows: true, order: "length" } as const;
+  const layout = { ...options, columns: [8, 4], maxRows: 2 } as const;
   const samples = episodes.map((episode) => ({ episode, advantages: new Float64Array(episode.tokens.length) }));
   for (const packed of [packSamples(samples, layout), packForScoring(episodes, layout)]) {
     const found = packed.flatMap(({ batch, sampleIndexes }) =>
@@ -162,9 +159,8 @@ test("every row keeps the temperature that its episode was sampled at, wherever 
     );
     const expected = [
       [2, Math.fround(1.3)],
-      [-1, 1],
-      [1, 1],
       [0, 0.5],
+      [1, 1],
     ];
     expect(found).toEqual(expected);
   }

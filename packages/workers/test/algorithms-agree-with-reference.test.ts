@@ -1,4 +1,5 @@
 /** The actor's step of every algorithm and an independent float64 reference are the same function, and have the same slopes. */
+import { readFileSync } from "node:fs";
 import type { Episode, EpisodeGroup } from "@treadle/contracts";
 import { ScriptedEngine } from "@treadle/engines/testing";
 import { createRandom, type Random, referenceStep, type WeightRule } from "@treadle/learning";
@@ -18,6 +19,8 @@ import { contextOf } from "./support/context.ts";
 
 const seed = Number(process.env.TREADLE_SEED);
 const stepsEach = 60;
+/** of seed 1 */
+const table = readFileSync(new URL("../../learning/README.md", import.meta.url), "utf8");
 const cases = configurations.map((config) => [JSON.stringify(config), config] as const);
 
 /** The actor that ships, with a policy that is given. */
@@ -111,7 +114,9 @@ test.each(cases)("the loss of %s is the reference's", async (_, config) => {
     if (expected.magnitude > 0) numTaken += 1;
   }
   expect(numTaken).toBeGreaterThan(stepsEach / 3);
-  if (process.env.TREADLE_TABLE) console.log(`| \`${JSON.stringify(config)}\` | ${largest.toExponential(1)} |`);
+  const row = `| \`${JSON.stringify(config)}\` | ${largest.toExponential(1)} |`;
+  if (process.env.TREADLE_TABLE) console.log(row);
+  else if (seed === 1) expect(table, "print it again, with TREADLE_TABLE=1").toContain(row);
 });
 
 test.each(cases)("the gradient of %s is what finite differences of the reference say", async (_, config) => {

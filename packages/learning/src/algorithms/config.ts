@@ -81,6 +81,18 @@ const drGrpo = z.strictObject({
   dropEqualRewards: z.boolean().default(false),
 });
 
+/** DAPO's soft overlong punishment; absent means none */
+const overlong = z
+  .strictObject({
+    /** longest completion in tokens: L_max */
+    maxTokens: z.int().positive(),
+    /** length over which the punishment grows: L_cache */
+    bufferTokens: z.int().positive(),
+    penalty: nonNegative.default(1),
+  })
+  .refine((value) => value.bufferTokens <= value.maxTokens, { error: "bufferTokens <= maxTokens" })
+  .optional();
+
 const cispo = z.strictObject({
   name: z.literal("cispo"),
   /** 1 is no lower bound, as in the paper */
@@ -91,6 +103,7 @@ const cispo = z.strictObject({
   tokenMean,
   kl: lossKl.default({ placement: "none" }),
   dropEqualRewards: z.boolean().default(true),
+  overlong,
 });
 
 const dapo = z.strictObject({
@@ -101,17 +114,7 @@ const dapo = z.strictObject({
   deviation: groupDeviation.deviation,
   tokenMean,
   kl: lossKl.default({ placement: "none" }),
-  /** soft overlong punishment; absent means none */
-  overlong: z
-    .strictObject({
-      /** longest completion in tokens: L_max */
-      maxTokens: z.int().positive(),
-      /** length over which the punishment grows: L_cache */
-      bufferTokens: z.int().positive(),
-      penalty: nonNegative.default(1),
-    })
-    .refine((value) => value.bufferTokens <= value.maxTokens, { error: "bufferTokens <= maxTokens" })
-    .optional(),
+  overlong,
   /** overlong filtering: truncated episodes count in their group's statistics and are not trained on */
   maskTruncated: z.boolean().default(false),
 });

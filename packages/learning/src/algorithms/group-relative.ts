@@ -49,10 +49,12 @@ export function drGrpo(config: AlgorithmConfigOf<"dr-grpo">): Algorithm {
  * multiplies the advantage and the log-probability, so that no token's gradient vanishes (`tokenMean` as in DAPO):
  *
  *     term = −clip(ρ, 1 − clipLow, 1 + clipHigh) · A · log π        averaged over the tokens of the step
+ *
+ * Dynamic sampling and the punishment of overlong answers are DAPO's.
  */
 export function cispo(config: AlgorithmConfigOf<"cispo">): Algorithm {
   return groupRelative(config, tokenMeanOver(config.tokenMean), {
-    rewardOf: (episode) => episode.reward,
+    rewardOf: (episode) => shapedReward(episode, config),
     credit: (rewards) => relativeToMean(rewards, config),
     dropEqualRewards: config.dropEqualRewards,
     loss: { surrogate: "cispo" },
@@ -90,15 +92,16 @@ export function gspo(config: AlgorithmConfigOf<"gspo">): Algorithm {
  * the same up to the weight of groups with longer answers. Sampling until enough groups remain is the workflow's part; `filter` counts them.
  */
 export function dapo(config: AlgorithmConfigOf<"dapo">): Algorithm {
-  const { overlong } = config;
   return groupRelative(config, tokenMeanOver(config.tokenMean), {
-    rewardOf: (episode) =>
-      episode.reward + (overlong === undefined ? 0 : overlongReward(countPolicyTokens(episode), overlong)),
+    rewardOf: (episode) => shapedReward(episode, config),
     credit: (rewards) => relativeToMean(rewards, { divideByStd: true, deviation: config.deviation }),
     dropEqualRewards: true,
     maskTruncated: config.maskTruncated,
   });
 }
+
+const shapedReward = (episode: Episode, { overlong }: AlgorithmConfigOf<"dapo" | "cispo">): number =>
+  episode.reward + (overlong === undefined ? 0 : overlongReward(countPolicyTokens(episode), overlong));
 
 const tokenMeanOver = (of: "step" | "group"): Normalisation => ({
   type: of === "step" ? "token-mean" : "group-token-mean",

@@ -148,7 +148,7 @@ function judgeGroup(config: AlgorithmConfig, group: EpisodeGroup): Judged[] {
 /** What is added to an episode's reward. */
 function shaping(config: AlgorithmConfig, episode: Episode): number {
   if (config.name === "rloo") return -sum(penalties(episode, config.kl));
-  if (config.name !== "dapo" || !config.overlong) return 0;
+  if ((config.name !== "dapo" && config.name !== "cispo") || !config.overlong) return 0;
   const { maxTokens, bufferTokens, penalty } = config.overlong;
   const over = tokensOf(episode).length - (maxTokens - bufferTokens);
   return -penalty * clamp(over / bufferTokens, 0, 1);

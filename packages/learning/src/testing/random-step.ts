@@ -21,7 +21,7 @@ export const configurations: readonly { readonly name: string; readonly [key: st
   { name: "gspo" },
   { name: "gspo", clipLow: 0.2, clipHigh: 0.3, dualClip: 2, kl: { placement: "loss", coefficient: 0.2 } },
   { name: "cispo" },
-  { name: "cispo", tokenMean: "group", deviation: "sample" },
+  { name: "cispo", tokenMean: "group", deviation: "sample", overlong: { maxTokens: 4, bufferTokens: 2, penalty: 0.5 } },
   { name: "cispo", clipLow: 0.3, clipHigh: 0.5, kl: { placement: "loss", coefficient: 0.1, estimator: "k2" } },
   { name: "rloo" },
   { name: "rloo", kl: { placement: "reward", coefficient: 0.05 } },

@@ -66,7 +66,7 @@ export function validateConfig<T>(schema: z.ZodType<T>, values: unknown): T {
 function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unknown): string[] {
   const path = issue.path.map(String);
   if (issue.code === "unrecognized_keys") {
-    const known = knownKeys(schema, path);
+    const known = knownKeys(schema, path, values);
     return issue.keys.map((key) => {
       const nearest = nearestOf(key, known);
       const remedy = nearest ? `did you mean '${[...path, nearest].join(".")}'?` : `known keys: ${known.join(", ")}`;
@@ -87,20 +87,30 @@ function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType, values: unkno
   return [`${path.join(".") || "(root)"}: ${issue.message.toLowerCase()}; got ${show(valueAt(values, path))}`];
 }
 
-function knownKeys(schema: z.ZodType, path: readonly string[]): string[] {
-  const object = schemaAt(schema, path);
+function knownKeys(schema: z.ZodType, path: readonly string[], values: unknown): string[] {
+  const found = schemaAt(schema, path);
+  const object = found instanceof z.ZodDiscriminatedUnion ? memberOf(found, valueAt(values, path)) : found;
   return object instanceof z.ZodObject ? Object.keys(object.shape) : [];
 }
+
+/** The one that the value says it is, such as `algorithm` by its `name`. */
+function memberOf(union: z.ZodDiscriminatedUnion, value: unknown): unknown {
+  const { options, discriminator } = union.def;
+  const name = valueAt(value, [discriminator]);
+  return options.find((option) => option instanceof z.ZodObject && namesOf(option, discriminator).includes(name));
+}
+
+const namesOf = (option: z.ZodObject, key: string): readonly unknown[] => {
+  const field: unknown = option.shape[key];
+  return field instanceof z.ZodLiteral ? [...field.values] : [];
+};
 
 /** What may stand in the key that tells the members of a union apart, such as `algorithm.name`. */
 function namedOptions(schema: z.ZodType, path: readonly string[]): string[] {
   const key = path.at(-1);
   const union = schemaAt(schema, path.slice(0, -1));
   if (!(union instanceof z.ZodDiscriminatedUnion) || key !== union.def.discriminator) return [];
-  return union.def.options.flatMap((option) => {
-    const field = option instanceof z.ZodObject ? (option.shape[key] as unknown) : undefined;
-    return field instanceof z.ZodLiteral ? [...field.values].map(String) : [];
-  });
+  return union.def.options.flatMap((option) => (option instanceof z.ZodObject ? namesOf(option, key).map(String) : []));
 }
 
 /** The schema of the key at `path`, without its defaults; undefined where there is no such key. */

@@ -145,3 +145,23 @@ test("a name that no member of a union has is refused with those that there are,
   expect(messageFor("grop")).toContain("algorithm.name: 'grop' is not one of 'grpo', 'ppo', did you mean 'grpo'?");
   expect(messageFor(7)).toContain("algorithm.name: '7' is not one of 'grpo', 'ppo'");
 });
+
+test("a key that the named member of a union lacks is refused with those that it has", () => {
+  const algorithm = z.discriminatedUnion("name", [
+    z.strictObject({ name: z.literal("grpo"), dualClip: z.number().optional() }),
+    z.strictObject({ name: z.literal("ppo"), discount: z.number().optional() }),
+  ]);
+  const own = fullSchema(z.object({ algorithm }));
+  const messageFor = (value: object) => {
+    try {
+      validateConfig(own, { algorithm: value });
+      return "";
+    } catch (error) {
+      return (error as TreadleError).message;
+    }
+  };
+  expect(messageFor({ name: "ppo", zzzzzzzz: 1 })).toContain(
+    "algorithm.zzzzzzzz: unknown key; known keys: name, discount",
+  );
+  expect(messageFor({ name: "grpo", dualclip: 1 })).toContain("did you mean 'algorithm.dualClip'?");
+});
