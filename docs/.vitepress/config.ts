@@ -33,7 +33,14 @@ export default defineConfig({
       page("Design", "/design/"),
     ],
     sidebar: [
-      { text: "Begin", items: [page("Tutorial", "/tutorial"), page("Your own task", "/guides/your-own-task")] },
+      {
+        text: "Begin",
+        items: [
+          page("Tutorial", "/tutorial"),
+          page("Your own task", "/guides/your-own-task"),
+          page("Your own data", "/guides/your-own-data"),
+        ],
+      },
       {
         text: "Guides",
         items: [

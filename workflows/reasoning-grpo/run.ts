@@ -1,7 +1,7 @@
 /**
- * Arithmetic with GRPO, or any other algorithm: rollout → inference → actor. The policy first imitates worked problems, by
- * default one in twenty of those it may train on, so that right answers are not too rare, and learns the others from
- * rewards. Nothing here names a device or a mode.
+ * Problems with GRPO, or any other algorithm: rollout → inference → actor. Problems are arithmetic that a seed draws, or rows of
+ * files. The policy first imitates worked ones, so that right answers are not too rare, and learns the others from rewards.
+ * Nothing here names a device or a mode.
  */
 
 import { EpisodeGroup, minTemperature, Prompt, workflow } from "treadle";
@@ -14,25 +14,34 @@ import {
   createAlgorithm,
   createArithmeticTask,
   createRandom,
+  demonstrationOf,
+  type PromptTask,
   RolloutCorrectionConfig,
 } from "treadle/learning";
 import {
   ActorWorker,
   accuracyOf,
+  DataConfig,
   Demonstration,
   drawDemonstrations,
   EngineChoice,
   EvaluationConfig,
   ImitationConfig,
   InferenceWorker,
+  openDataset,
+  openTokenizer,
   RolloutOrderConfig,
   RolloutWorker,
+  TokenizerChoice,
 } from "treadle/workers";
 import { z } from "zod";
 
 const Config = z
   .strictObject({
-    task: ArithmeticTaskConfig,
+    task: ArithmeticTaskConfig.optional(),
+    /** instead of `task`: problems from files, with the tokenizer that they are to be read with */
+    data: DataConfig.optional(),
+    ...TokenizerChoice.shape,
     model: TransformerConfig,
     /** what runs it; default: the embedded engine */
     engine: EngineChoice.optional(),
@@ -60,13 +69,26 @@ const Config = z
     imitation: ImitationConfig.nullable(),
     evaluation: EvaluationConfig,
   })
+  .refine(({ task, data }) => (task === undefined) !== (data === undefined), {
+    path: ["task"],
+    error: "either this or data, and not both",
+  })
+  .refine(({ task, alphabet, tokenizer }) => !task || (alphabet === undefined && tokenizer === undefined), {
+    path: ["task"],
+    error: "a task without alphabet and tokenizer: it has its own",
+  })
   .superRefine(checkGroupSize);
 
-export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
-  const { groupSize, imitation, evaluation } = config;
+export default workflow(Config, async ({ cluster, config, steps, report, once, projectRoot, warn }) => {
+  const { groupSize, imitation, evaluation, data, seed } = config;
   const { needsReference, needsValues } = createAlgorithm(config.algorithm);
   const model = { ...config.model, valueHead: needsValues };
-  const task = createArithmeticTask({ ...config.task, seed: config.seed });
+  const arithmetic = data ? undefined : createArithmeticTask({ ...config.task, seed });
+  const choice = arithmetic
+    ? { alphabet: arithmeticAlphabet }
+    : { alphabet: config.alphabet, tokenizer: config.tokenizer };
+  const tokenizer = openTokenizer(choice, model, projectRoot);
+  const maxTokens = data?.maxAnswerTokens ?? arithmetic?.maxAnswerTokens ?? 0;
   const ranks = { max: config.maxRanks };
 
   const rollout = cluster.launch(
@@ -74,9 +96,9 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     {
       model,
       engine: config.engine,
-      alphabet: arithmeticAlphabet,
+      ...choice,
       groupSize,
-      maxTokens: task.maxAnswerTokens,
+      maxTokens,
       temperature: config.temperature,
       reward: config.reward,
       ...config.rollout,
@@ -85,7 +107,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   );
   const inference = cluster.launch(
     InferenceWorker,
-    { model, engine: config.engine, paddingToken: task.tokenizer.paddingToken },
+    { model, engine: config.engine, paddingToken: tokenizer.paddingToken },
     { ranks },
   );
   const actor = cluster.launch(
@@ -93,7 +115,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     {
       model,
       engine: config.engine,
-      paddingToken: task.tokenizer.paddingToken,
+      paddingToken: tokenizer.paddingToken,
       algorithm: config.algorithm,
       learningRate: config.learningRate,
       maxGradNorm: config.maxGradNorm,
@@ -116,14 +138,25 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     rollout.pullWeights(actor);
     return accuracyOf(await rollout.evaluate(problems));
   };
+  const task: PromptTask =
+    arithmetic ??
+    (await openDataset({
+      config: data as DataConfig,
+      tokenizer,
+      maxPromptTokens: model.contextLength - maxTokens,
+      seed,
+      projectRoot,
+      once,
+      warn,
+    }));
   const heldOut = task.heldOut(evaluation.problems);
   const validation = task.validation(evaluation.validationProblems);
 
   await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
   await once("imitation", async () => {
     if (!imitation) return;
-    const examples = task.demonstrated(imitation.problems).map((prompt) => task.demonstration(prompt));
-    const random = createRandom(config.seed).split("demonstrations");
+    const examples = task.demonstrated(imitation.problems).map((prompt) => demonstrationOf(prompt, tokenizer));
+    const random = createRandom(seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {
       await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));
       await actor.imitate(demonstrations.source, imitation);

@@ -3,7 +3,7 @@
  *
  *     node --conditions=source --import tsx workflows/reasoning-grpo/supervised-curve.ts --seed 2 --updates 600
  */
-import { createArithmeticTask, measureAccuracy } from "treadle/learning";
+import { createArithmeticTask, demonstrationOf, measureAccuracy } from "treadle/learning";
 import { printSupervisedCurve } from "./supervised.ts";
 
 await printSupervisedCurve(new URL("config.yaml", import.meta.url), { updates: 600, every: 50 }, (config) => {
@@ -11,7 +11,9 @@ await printSupervisedCurve(new URL("config.yaml", import.meta.url), { updates: 6
   const heldOut = task.heldOut(config.evaluation.problems);
   const { paddingToken, stopToken } = task.tokenizer;
   return {
-    demonstrations: task.demonstrated(config.imitation.problems).map((prompt) => task.demonstration(prompt)),
+    demonstrations: task
+      .demonstrated(config.imitation.problems)
+      .map((prompt) => demonstrationOf(prompt, task.tokenizer)),
     paddingToken,
     async accuracy(engine) {
       const completions = await engine.generate(

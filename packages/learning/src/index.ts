@@ -87,4 +87,5 @@ export {
 } from "./tasks/arithmetic.ts";
 export { ChainTaskConfig, createChainTask, firstDone, type PromptTask } from "./tasks/chains.ts";
 export { createCharacterTokenizer } from "./tasks/character-tokenizer.ts";
+export { demonstrationOf } from "./tasks/demonstration.ts";
 export type { ChatOptions, Tokenizer } from "./tokenizer.ts";

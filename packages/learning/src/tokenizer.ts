@@ -8,10 +8,15 @@ export interface Tokenizer {
   readonly stopToken: number;
   /** one more than the largest token */
   readonly vocabularySize: number;
-  /** Throws `engine.invalid-request` for text that has no tokens. */
-  encode(text: string): Int32Array<ArrayBuffer>;
-  /** The text up to the first stop token, without special tokens. Throws for a token outside the vocabulary. */
+  /**
+   * Throws `engine.invalid-request` for text that has no tokens. With `special` the tokens are added that begin and end a text
+   * of its own, where the tokenizer has such; texts of `chat` have theirs.
+   */
+  encode(text: string, options?: { readonly special?: boolean }): Int32Array<ArrayBuffer>;
+  /** The text up to the first stop token, without special tokens: what rewards judge. */
   decode(tokens: ArrayLike<number>): string;
+  /** All of the text as people read it: with special tokens that have one, and beyond stop tokens. */
+  transcribe(tokens: ArrayLike<number>): string;
   /** The text of a chat, up to where the policy goes on; absent where the tokenizer has no template. */
   chat?(messages: readonly Message[], options?: ChatOptions): string;
 }

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { parse as parseYaml } from "yaml";
-import { createArithmeticTask, createCharacterTokenizer, measureAccuracy } from "../src/index.ts";
+import { createArithmeticTask, createCharacterTokenizer, demonstrationOf, measureAccuracy } from "../src/index.ts";
 
 const task = createArithmeticTask();
 const textOf = (prompt: { tokens: Int32Array }) => task.tokenizer.decode(prompt.tokens);
@@ -167,7 +167,7 @@ describe("the split", () => {
 
 test("a demonstration is prompt, answer and stop, learned from the answer on", () => {
   const [prompt] = task.problemsAt(3, 1);
-  const { tokens, mask } = task.demonstration(prompt!);
+  const { tokens, mask } = demonstrationOf(prompt!, task.tokenizer);
   expect(task.tokenizer.decode(tokens)).toBe(`${textOf(prompt!)}${prompt!.answer}`);
   expect(tokens.at(-1)).toBe(task.tokenizer.stopToken);
   const learned = [...tokens].filter((_, token) => mask[token] === 1);

@@ -25,6 +25,8 @@ export type {
 export { Action, Observation, Trajectory } from "./simulator/items.ts";
 export { createMujocoEnvironment, type MujocoTask } from "./simulator/mujoco-environment.ts";
 export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.ts";
+export { openTokenizer, TokenizerChoice } from "./tokenizer/tokenizer-choice.ts";
+export { TokenizerFolder } from "./tokenizer/tokenizer-folder.ts";
 export { RewardModelConfig } from "./tool/reward-model-config.ts";
 export { type RewardModelReport, RewardModelWorker } from "./tool/reward-model-worker.ts";
 export { ActionsConfig, ToolConfig } from "./tool/tool-config.ts";

@@ -136,5 +136,5 @@ test("the reward judges what follows the last answer, and an episode without a s
 
 test("call characters without tokens are refused", () => {
   const wrong = { ...config, call: { ...call, open: "[" } };
-  expect(() => new AgentRolloutWorker(contextOf(wrong, "rollout"))).toThrow(/'\[' is not in the alphabet/);
+  expect(() => new AgentRolloutWorker(contextOf(wrong, "rollout"))).toThrow(/'\[' is not one token of the alphabet/);
 });

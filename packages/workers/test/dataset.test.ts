@@ -2,12 +2,13 @@
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import type { Prompt } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
 import fc from "fast-check";
 import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { DataConfig, type Dataset, openDataset } from "../src/index.ts";
+import { DataConfig, type Dataset, openDataset, openTokenizer } from "../src/index.ts";
 
 const tokenizer = createCharacterTokenizer("0123456789+-=");
 
@@ -122,6 +123,25 @@ describe("rows", () => {
     expect(data.rows.training).toBe(3);
     expect(warnings).toEqual([expect.stringContaining("'1' rows are left out as too long")]);
   });
+});
+
+test("a text or a chat becomes what the template of a model's folder makes of it", async () => {
+  const folder = fileURLToPath(new URL("support/tokenizer-folders/byte-level", import.meta.url));
+  const model = openTokenizer({ tokenizer: { folder } }, { vocabSize: 1000 });
+  const user = { role: "user", content: "1+1?" };
+  const tools = [{ type: "function", function: { name: "add" } }];
+  await write("train.jsonl", lines([{ prompt: "1+1?", chat: [user], tools, answer: 2 }]));
+  const given = { tokenizer: model, maxPromptTokens: 200 };
+  const system = { role: "system", content: "Add." };
+  const template = { enable_thinking: false };
+  const [wrapped] = (await open({ chat: { system: system.content }, template, ...all }, given)).problemsAt(1, 1);
+  expect(wrapped?.text).toBe(model.chat?.([system, user], { variables: template }));
+  expect(wrapped?.text).toMatch(/^<\|im_start\|>system\nAdd.*<\/think>\n\n$/s);
+  const [chat] = (await open({ fields: { messages: "chat", tools: "tools" }, ...all }, given)).problemsAt(1, 1);
+  expect(chat?.messages).toEqual([user]);
+  expect(chat?.text).toBe(model.chat?.([user], { tools }));
+  expect(chat?.tokens).toEqual(model.encode(chat?.text ?? ""));
+  expect(chat?.metadata).toEqual({ prompt: "1+1?" });
 });
 
 describe("sets", () => {

@@ -70,8 +70,6 @@ export interface ArithmeticTask {
   /** Prompts of `count` different training problems, in either order of operands; which depends on the seed alone. */
   demonstrated(count: number): Prompt[];
   splitOf(problem: Pick<ArithmeticProblem, "left" | "operator" | "right">): ArithmeticSplit;
-  /** Prompt, answer and stop token, learned from the answer on: for a supervised warm-up. */
-  demonstration(prompt: Prompt): { tokens: Int32Array; mask: Float32Array };
 }
 
 export type ArithmeticSplit = "training" | "validation" | "held-out";
@@ -151,11 +149,6 @@ export function createArithmeticTask(value: unknown = {}, path = "task"): Arithm
         const turned = commuted(problem);
         return [problem, ...(turned ? [turned] : [])].map((order) => promptOf(order, `@demonstrated.${index}`));
       });
-    },
-    demonstration(prompt) {
-      const answer = tokenizer.encode(prompt.answer ?? "");
-      const tokens = Int32Array.of(...prompt.tokens, ...answer, tokenizer.stopToken);
-      return { tokens, mask: Float32Array.from(tokens, (_, token) => (token < prompt.tokens.length ? 0 : 1)) };
     },
   };
 }

@@ -5,6 +5,16 @@ import type { Tokenizer } from "../tokenizer.ts";
 export function createCharacterTokenizer(characters: string): Tokenizer {
   const alphabet = [...characters];
   const tokenOf = new Map(alphabet.map((character, index) => [character, index + 2]));
+  /** Padding and stop have no text. */
+  const transcribe = (tokens: ArrayLike<number>): string =>
+    Array.from(tokens, (token, index) => {
+      const character = token < 2 ? "" : alphabet[token - 2];
+      if (character !== undefined) return character;
+      throw new TreadleError(
+        "engine.invalid-request",
+        `token '${token}' at '${index}' is not in the vocabulary: allowed is 0 to ${alphabet.length + 1}`,
+      );
+    }).join("");
   return {
     paddingToken: 0,
     stopToken: 1,
@@ -21,21 +31,9 @@ export function createCharacterTokenizer(characters: string): Tokenizer {
         return token;
       }),
     decode(tokens) {
-      let text = "";
-      for (let index = 0; index < tokens.length; index++) {
-        const token = tokens[index]!;
-        if (token === 1) break;
-        if (token === 0) continue;
-        const character = alphabet[token - 2];
-        if (character === undefined) {
-          throw new TreadleError(
-            "engine.invalid-request",
-            `token '${token}' at '${index}' is not in the vocabulary: allowed is 0 to ${alphabet.length + 1}`,
-          );
-        }
-        text += character;
-      }
-      return text;
+      const end = Array.prototype.indexOf.call(tokens, 1);
+      return transcribe(end < 0 ? tokens : Array.prototype.slice.call(tokens, 0, end));
     },
+    transcribe,
   };
 }

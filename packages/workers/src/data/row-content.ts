@@ -27,7 +27,7 @@ export function tokensOf(
   }
   try {
     const written = asked ? (tokenizer.chat?.(asked, { tools, variables: template }) ?? "") : (text ?? "");
-    return { text: written, tokens: tokenizer.encode(written) };
+    return { text: written, tokens: tokenizer.encode(written, { special: !asked }) };
   } catch (error) {
     throw invalid(`${where}: ${(error as Error).message}`);
   }

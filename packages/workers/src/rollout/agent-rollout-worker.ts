@@ -17,15 +17,16 @@ import {
 import { GroupDelivery } from "./group-delivery.ts";
 import type { PredictionMetrics } from "./order-config.ts";
 
-const character = z.string().length(1);
+/** One character of an alphabet, or one token of a model's tokenizer, such as `</tool>`. */
+const oneToken = z.string().min(1);
 
 /** How a call looks in an episode: `<12*34>408|`, of which the policy writes all up to `>`, and the tool the rest. */
 export const CallSyntax = z.strictObject({
-  open: character,
-  close: character,
+  open: oneToken,
+  close: oneToken,
   /** ends what the tool answered */
-  end: character,
-  /** stands for the answer of a call that failed; of the alphabet */
+  end: oneToken,
+  /** stands for the answer of a call that failed */
   failure: z.string().min(1),
   /** a call beyond ends the episode */
   maxCalls: z.int().positive(),
@@ -61,13 +62,18 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   constructor(context: WorkerContext<AgentRolloutConfig>) {
     super(context);
     const { open, close, end, failure } = this.config.call;
-    for (const own of [open, close, end, ...failure]) {
-      if (this.config.alphabet.includes(own)) continue;
+    for (const own of [open, close, end]) {
+      if (this.#tokensOf(own)?.length === 1) continue;
       throw new TreadleError(
         "config.invalid",
-        `call: character '${own}' is not in the alphabet '${this.config.alphabet}'; add it`,
+        `call: '${own}' is not one token of ${this.#tokenizerName}: allowed is one, so that calls are found; add it there, or choose another`,
       );
     }
+    if (!this.#tokensOf(failure))
+      throw new TreadleError(
+        "config.invalid",
+        `call.failure: '${failure}' has no tokens in ${this.#tokenizerName}; add them`,
+      );
     this.#closeToken = this.tokenizer.encode(close)[0]!;
   }
 
@@ -185,17 +191,33 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   #calledText(tokens: Int32Array, from: number): string | undefined {
     if (tokens.at(-1) !== this.#closeToken) return undefined;
     const { open } = this.config.call;
-    const written = this.tokenizer.decode(tokens.subarray(from, -1));
+    const written = this.tokenizer.transcribe(tokens.subarray(from, -1));
     const at = written.lastIndexOf(open);
     return at < 0 ? undefined : written.slice(at + open.length);
   }
 
-  /** What the policy reads of an answer: as much of it as fits, in characters that have tokens. */
+  /** What the policy reads of an answer: as much of it as fits, of what has tokens, without what marks calls. */
   #answerTokens(output: string): Int32Array {
     const { alphabet, call } = this.config;
-    const own = call.open + call.close + call.end;
-    const readable = [...output].filter((one) => alphabet.includes(one) && !own.includes(one));
-    return this.tokenizer.encode(readable.slice(0, call.maxAnswerTokens - 1).join("") + call.end);
+    const marks = [call.open, call.close, call.end];
+    const plain = marks.reduce((text, mark) => text.replaceAll(mark, ""), output);
+    const readable = alphabet === undefined ? plain : [...plain].filter((one) => alphabet.includes(one)).join("");
+    const answer = this.tokenizer.encode(readable).subarray(0, call.maxAnswerTokens - 1);
+    return Int32Array.of(...answer, ...this.tokenizer.encode(call.end));
+  }
+
+  get #tokenizerName(): string {
+    const { alphabet, tokenizer } = this.config;
+    return tokenizer ? `the tokenizer of '${tokenizer.folder}'` : `the alphabet '${alphabet}'`;
+  }
+
+  /** Undefined for what cannot be written. */
+  #tokensOf(text: string): Int32Array | undefined {
+    try {
+      return this.tokenizer.encode(text);
+    } catch {
+      return undefined;
+    }
   }
 
   /** Judges what the policy wrote after its last call. Without a stop the answer is not finished, whatever it says. */

@@ -1,8 +1,12 @@
 /** Episodes as people read them. Pure. */
 import type { CompletionRecord, Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
+import type { Tokenizer } from "@treadle/learning";
 
-type Tokenizer = { decode(tokens: Int32Array): string };
-type Where = { readonly step: number; readonly worker: string; readonly tokenizer: Tokenizer };
+type Where = {
+  readonly step: number;
+  readonly worker: string;
+  readonly tokenizer: Pick<Tokenizer, "transcribe">;
+};
 
 /** Longer episodes keep their text and lose what is said of each token. */
 const maxPieces = 8192;
@@ -27,17 +31,19 @@ export function completionRecord(
   { step, worker, tokenizer }: Where,
 ): CompletionRecord {
   const { tokens, mask, logprobs, policyVersions, promptLength, promptId, finishReason, reward } = episode;
-  const turns: CompletionRecord["turns"] = [{ by: "prompt", text: tokenizer.decode(tokens.subarray(0, promptLength)) }];
+  const turns: CompletionRecord["turns"] = [
+    { by: "prompt", text: tokenizer.transcribe(tokens.subarray(0, promptLength)) },
+  ];
   for (let from = promptLength; from < tokens.length; ) {
     const isPolicy = mask[from] === 1;
     let to = from + 1;
     while (to < tokens.length && (mask[to] === 1) === isPolicy) to++;
-    const text = tokenizer.decode(tokens.subarray(from, to));
+    const text = tokenizer.transcribe(tokens.subarray(from, to));
     if (isPolicy && to - from <= maxPieces) {
       turns.push({
         by: "policy",
         text,
-        pieces: Array.from(tokens.subarray(from, to), (token) => tokenizer.decode(Int32Array.of(token))),
+        pieces: Array.from(tokens.subarray(from, to), (token) => tokenizer.transcribe(Int32Array.of(token))),
         logprobs: Array.from(logprobs.subarray(from, to), rounded),
         versions: Array.from(policyVersions.subarray(from, to)),
       });

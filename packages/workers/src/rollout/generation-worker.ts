@@ -8,14 +8,7 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
-import {
-  builtInRewards,
-  createCharacterTokenizer,
-  hashString,
-  type Reward,
-  type RewardRegistry,
-  type Tokenizer,
-} from "@treadle/learning";
+import { builtInRewards, hashString, type Reward, type RewardRegistry, type Tokenizer } from "@treadle/learning";
 import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { EpisodeOrder, PredictorState } from "@treadle/trajectories";
 import { z } from "zod";
@@ -23,6 +16,7 @@ import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createGenerationEngine, EngineConfig } from "../engine.ts";
 import { EngineWorker } from "../engine-worker.ts";
 import { pythonReward } from "../reward/python-reward.ts";
+import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
 import { pullWeights } from "../weights.ts";
 import { CallOrder } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
@@ -35,8 +29,7 @@ import {
 } from "./order-config.ts";
 
 export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape).extend({
-  /** the characters of the tokenizer, after padding and stop */
-  alphabet: z.string().min(1),
+  ...TokenizerChoice.shape,
   /** completions of one prompt: what group-relative algorithms compare */
   groupSize: z.int().positive(),
   maxTokens: z.int().positive(),
@@ -79,25 +72,21 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   /** A vocabulary that is too small, a reward that nobody has registered, or an order that the engine does not heed. */
   static override checkConfig(config: RolloutConfig): void {
-    const { alphabet, model, reward, scheduler, engine } = config;
+    const { model, reward, scheduler, engine } = config;
     if (placesOf(config) === undefined && schedulerOf(config) !== "fcfs")
       throw new TreadleError(
         "config.invalid",
         `'scheduler' is '${scheduler}', but an engine of kind '${engine?.kind}' makes its own batches; remove it, or set it to 'fcfs'`,
       );
-    const { vocabularySize } = createCharacterTokenizer(alphabet);
-    if (vocabularySize > model.vocabSize)
-      throw new TreadleError(
-        "config.invalid",
-        `'model.vocabSize' is '${model.vocabSize}', but the alphabet '${alphabet}' needs '${vocabularySize}': its characters, padding and stop; raise it to that`,
-      );
+    // A folder is below the project's root, which only the worker's process is in.
+    if (config.tokenizer === undefined) openTokenizer(config, model);
     // biome-ignore lint/complexity/noThisInStatic: the rewards of the class that is launched
     this.prototype.rewards().create(reward);
   }
 
   constructor(context: WorkerContext<C>) {
     super(context);
-    this.tokenizer = createCharacterTokenizer(this.config.alphabet);
+    this.tokenizer = openTokenizer(this.config, this.config.model);
     this.reward = this.rewards().create(this.config.reward);
   }
 
