@@ -194,6 +194,27 @@ async function workersOfRun(root: string, name: string): Promise<number[]> {
 const workersIn = (events: string): number[] =>
   [...events.matchAll(/"type":"worker-(?:re)?started"[^\n]*?"pid":(\d+)/g)].map(([, pid]) => Number(pid));
 
+test("what is wrong with one run is said before any begins, by its name and key", async () => {
+  await using runs = await temporaryRuns();
+  for (const weight of ["0", "-1", ".nan", ".inf"]) {
+    const finished = await share(runs.path, { b: [`pool.weight=${weight}`] }).finished;
+    expect(finished.code, finished.stderr).toBe(2);
+    expect(finished.stderr).toMatch(/run 'b': [\s\S]*pool\.weight/);
+  }
+  expect(await readdir(runs.path)).toEqual([]);
+}, 300_000);
+
+test("PD1: a run that asks for memory which no device has is refused, with what is missing; the other goes on", async () => {
+  await using runs = await temporaryRuns();
+  const own = ["steps=1", "cluster.memoryPerDeviceMiB=100"];
+  const { a, b } = outcomes(await share(runs.path, { a: own, b: [...own, "pool.memoryPerDeviceMiB=130"] }).finished);
+  expect(a).toMatchObject({ outcome: "finished" });
+  expect(b).toMatchObject({
+    outcome: "failed",
+    why: expect.stringContaining("'30' less than pool.memoryPerDeviceMiB"),
+  });
+}, 300_000);
+
 test(
   "an on-policy run learns the same in a pool as alone, bit for bit",
   async () => {

@@ -1,4 +1,6 @@
 /** `treadle multiplex`: several runs at once, which take turns on the devices of this machine. */
+import { TreadleError } from "@treadle/contracts";
+import { validateWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { multiplex } from "../multiplex/multiplex.ts";
 import { readRunSpecs } from "../multiplex/run-specs.ts";
@@ -45,6 +47,8 @@ export function multiplexCommand(): Command {
         beatLimitMs: milliseconds("--beat-limit", flags.beatLimit),
       };
       const projectRoot = findProjectRoot();
+      // What is wrong with one is said before any begins.
+      for (const { name, ...spec } of specs) await validateWorkflow({ ...spec, projectRoot }).catch(inRun(name));
       const lines = new RunLines(
         specs.map(({ name }) => name),
         flags.json ? process.stderr : process.stdout,
@@ -64,3 +68,8 @@ export function multiplexCommand(): Command {
       else if (result.runs.some(({ outcome }) => outcome === "stopped")) process.exitCode = 130;
     });
 }
+
+const inRun = (name: string) => (error: unknown) => {
+  if (!(error instanceof TreadleError)) throw error;
+  throw new TreadleError(error.code, `run '${name}': ${error.message}`, { cause: error });
+};
