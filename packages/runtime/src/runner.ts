@@ -5,8 +5,8 @@ export { numaNodes } from "./node/machine-facts.ts";
 export { type Node, type NodeOptions, openNode } from "./node/node.ts";
 export { nameTaken } from "./node/node-service.ts";
 export { DevicePool, type PoolLimits } from "./pool/device-pool.ts";
-export { PoolClient, type PoolLink } from "./pool/pool-client.ts";
 export { PooledProcess } from "./pool/pooled-process.ts";
+export { PoolClient, type PoolLink } from "./runner/nodes/pool-client.ts";
 export { profilePath, readProfile } from "./runner/placement/profile-store.ts";
 export { Checkpoints } from "./runner/run/checkpoints.ts";
 export {

@@ -1,7 +1,7 @@
 /** What a cluster is made with. */
 import type { RunEvent, RuntimeConfig, SpanBatch, StateManifest } from "@treadle/contracts";
-import type { PoolClient } from "../../pool/pool-client.ts";
 import type { Nodes } from "../nodes/nodes.ts";
+import type { PoolClient } from "../nodes/pool-client.ts";
 import type { Placer } from "../placement/placement-facts.ts";
 
 /** What processes record for whoever watches the run from outside. */

@@ -5,10 +5,10 @@
  */
 import { checkPlatform, type Plan, type RunEvent, type RunSummary, type RuntimeConfig } from "@treadle/contracts";
 import { EventWriter, MetricsWriter } from "@treadle/observe";
-import type { PoolClient } from "../../pool/pool-client.ts";
 import { RunCluster } from "../cluster/run-cluster.ts";
 import { connectNodes } from "../nodes/find-nodes.ts";
 import type { Nodes } from "../nodes/nodes.ts";
+import type { PoolClient } from "../nodes/pool-client.ts";
 import { AutoPlacement, type Learnt } from "../placement/auto-placement.ts";
 import type { PlacementFacts, PlannedChange } from "../placement/placement-facts.ts";
 import { predictorFolder } from "../placement/profile-store.ts";

@@ -10,8 +10,8 @@ import {
   type RuntimeConfig,
   TreadleError,
 } from "@treadle/contracts";
-import type { RunnerLoop } from "../runner/loop/runner-loop.ts";
-import { devicesOfThisMachine } from "../runner/nodes/local-node.ts";
+import type { RunnerLoop } from "../loop/runner-loop.ts";
+import { devicesOfThisMachine } from "./local-node.ts";
 
 /** To the process that has the pool. */
 export type PoolLink = {
