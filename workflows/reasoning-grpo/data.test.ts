@@ -1,5 +1,5 @@
 /** The workflow runs on a file's problems, with the tokenizer of a folder and a reward in Python, by configuration alone. */
-import { appendFile, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { appendFile, copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -30,7 +30,15 @@ afterAll(async () => {
 });
 
 const overrides = () => [
-  ...["steps=6", "batch=32", "maxRanks=1", "cluster.devices=1", "trace=false", "checkpoints.everySteps=1000"],
+  ...[
+    "steps=6",
+    "batch=32",
+    "maxRanks=1",
+    "cluster.devices=1",
+    "trace=false",
+    "observe={trackers: [{kind: tensorboard}]}",
+    "checkpoints.everySteps=1000",
+  ],
   ...[
     "model.layers=1",
     "model.width=16",
@@ -68,6 +76,9 @@ test("a run that was stopped goes on with the file's next problems, and with ano
       .map(({ step, reward }) => [step, reward]);
   };
   expect(await rewardsOf(summary.runId)).toEqual(await rewardsOf(whole.runId));
+
+  const eventFiles = await readdir(join(runsRoot, whole.runId, "tensorboard"));
+  expect(eventFiles).toEqual([expect.stringMatching(/^events\.out\.tfevents\./)]);
 
   const kept = join(runsRoot, whole.runId, "artifacts", completionFolder, "step-000001-rollout-0.jsonl");
   const records = (await readFile(kept, "utf8"))

@@ -239,10 +239,42 @@ export const OtlpConfig = z.strictObject({
 });
 export type OtlpConfig = z.infer<typeof OtlpConfig>;
 
+/** Where the metrics of steps go besides the run's own `metrics.jsonl`. Credentials come from the environment alone. */
+export const TrackerConfig = z.discriminatedUnion("kind", [
+  z.strictObject({
+    kind: z.literal("jsonl"),
+    /** a file, from the project's root, that runs append to */
+    path: z.string().min(1),
+  }),
+  z.strictObject({
+    kind: z.literal("tensorboard"),
+    /** from the project's root; each run has a folder below it; default: `tensorboard` in the run's own folder */
+    folder: z.string().min(1).optional(),
+  }),
+  z.strictObject({
+    kind: z.literal("mlflow"),
+    /** of the tracking server, as `http://127.0.0.1:5000`, without user and password */
+    url: z.url({ protocol: /^https?$/ }).refine((url) => !url.includes("@"), "must be without user and password"),
+    /** made where there is none */
+    experiment: z.string().min(1).default("treadle"),
+  }),
+  z.strictObject({
+    kind: z.literal("wandb"),
+    project: z.string().min(1).default("treadle"),
+    entity: z.string().min(1).optional(),
+    mode: z.enum(["online", "offline"]).default("online"),
+    /** interpreter with the package `wandb`; default: the environment's TREADLE_PYTHON, else python3 */
+    python: z.string().min(1).optional(),
+  }),
+]);
+export type TrackerConfig = z.infer<typeof TrackerConfig>;
+
 /** Nothing listens and nothing is sent unless it is configured. */
 export const ObserveConfig = z.strictObject({
   metrics: MetricsConfig.optional(),
   otlp: OtlpConfig.optional(),
+  /** what the metrics of steps are also sent to; one that fails or hangs stops no run */
+  trackers: z.array(TrackerConfig).default([]),
   /** keeps every input of the runner's state machine in the run's folder, for 'treadle replay' */
   record: z.boolean().default(false),
   /** compressed; the recording ends when it has grown to so much */

@@ -16,6 +16,7 @@ export {
   PlacementConfig,
   RuntimeConfig,
   SupervisionConfig,
+  TrackerConfig,
   WorkerPermissions,
 } from "./config.ts";
 export {

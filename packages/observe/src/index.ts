@@ -35,4 +35,5 @@ export {
   type TracerOptions,
   traceNow,
 } from "./tracer.ts";
+export { Trackers } from "./trackers/trackers.ts";
 export { type UtilisationWindow, utilisation } from "./utilisation.ts";

@@ -83,6 +83,7 @@ export const configMeanings: Readonly<Record<string, string>> = {
   "observe.metrics.tls.key": "its key",
   "observe.metrics.tls.ca": "authority of the certificates that scrapers must show",
   "observe.otlp.endpoint": "of an OpenTelemetry collector, as `http://127.0.0.1:4318`, without user and password",
+  "observe.trackers": "what the metrics of steps are also sent to; one that fails or hangs stops no run",
   "observe.record": "keeps every input of the runner's state machine in the run's folder, for 'treadle replay'",
   "observe.recordMaxMiB": "compressed; the recording ends when it has grown to so much"
 };

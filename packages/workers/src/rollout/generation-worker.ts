@@ -28,17 +28,18 @@ import {
   schedulerOf,
 } from "./order-config.ts";
 
-export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape).extend({
-  ...TokenizerChoice.shape,
-  /** completions of one prompt: what group-relative algorithms compare */
-  groupSize: z.int().positive(),
-  maxTokens: z.int().positive(),
-  temperature: z.number().min(minTemperature).default(1),
-  /** `{ name, … }` of a reward plugin */
-  reward: z.looseObject({ name: z.string() }),
-  /** episodes that each rank leaves for people to read: so many of the first step and of every `everySteps`th; 0 is none; default: 8 of every 10th */
-  completions: z.strictObject({ everySteps: z.int().positive(), episodes: z.int().nonnegative() }).optional(),
-});
+export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape)
+  .extend(TokenizerChoice.shape)
+  .extend({
+    /** completions of one prompt: what group-relative algorithms compare */
+    groupSize: z.int().positive(),
+    maxTokens: z.int().positive(),
+    temperature: z.number().min(minTemperature).default(1),
+    /** `{ name, … }` of a reward plugin */
+    reward: z.looseObject({ name: z.string() }),
+    /** episodes that each rank leaves for people to read: so many of the first step and of every `everySteps`th; 0 is none; default: 8 of every 10th */
+    completions: z.strictObject({ everySteps: z.int().positive(), episodes: z.int().nonnegative() }).optional(),
+  });
 export type RolloutConfig = z.infer<typeof RolloutConfig>;
 
 const shippedRewards: RewardRegistry = builtInRewards.with(pythonReward);

@@ -4,7 +4,7 @@
  * Owner of: everything that a run holds until it is closed, the last opened first.
  */
 import { checkPlatform, type Plan, type RunEvent, type RunSummary, type RuntimeConfig } from "@treadle/contracts";
-import { EventWriter, MetricsWriter } from "@treadle/observe";
+import { EventWriter, MetricsWriter, Trackers } from "@treadle/observe";
 import { RunCluster } from "../cluster/run-cluster.ts";
 import { connectNodes } from "../nodes/find-nodes.ts";
 import type { Nodes } from "../nodes/nodes.ts";
@@ -137,6 +137,10 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
   const observation = await openRunObservation(config.observe, { runId, onNotice: warn });
   held.push(() => observation?.close());
   if (observation) watchers.unshift((event) => observation.event(event));
+  const { trackers: configs } = config.observe;
+  const trackers = new Trackers(configs, { runId, folder: folder.path, projectRoot, steps: config.steps, warn });
+  held.push(() => trackers.close());
+  watchers.unshift((event) => trackers.event(event));
   const trace = config.trace ? new RunTrace(folder.traceFile, emit) : undefined;
   held.push(() => trace?.close());
 
