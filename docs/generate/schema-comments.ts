@@ -60,7 +60,7 @@ export class SchemaFile {
     return from === undefined ? [] : new SchemaFile(from).#literalsNamed(name);
   }
 
-  /** `z.object({ … })`, `Base.extend({ … })`, and either with `.optional()` and its like behind it. */
+  /** `z.object({ … })`, `Base.extend({ … })`, `Base.extend(Other.shape)`, and each with `.optional()` and its like behind it. */
   #literalsIn(node: ts.Expression): Literal[] {
     if (ts.isIdentifier(node)) return this.#literalsNamed(node.text);
     if (!ts.isCallExpression(node) || !ts.isPropertyAccessExpression(node.expression)) return [];
@@ -70,7 +70,12 @@ export class SchemaFile {
       argument && ts.isObjectLiteralExpression(argument) && /^(strictObject|looseObject|object|extend)$/.test(name.text)
         ? argument.properties.filter(ts.isPropertyAssignment).map((property) => ({ property, file: this }))
         : [];
-    return on.getText() === "z" ? own : [...this.#literalsIn(on), ...own];
+    // `Base.extend(Other.shape)`
+    const others =
+      name.text === "extend" && argument && ts.isPropertyAccessExpression(argument) && argument.name.text === "shape"
+        ? this.#literalsIn(argument.expression)
+        : [];
+    return on.getText() === "z" ? own : [...this.#literalsIn(on), ...others, ...own];
   }
 
   /** Of `z.record(key, value)`, the value's. */
