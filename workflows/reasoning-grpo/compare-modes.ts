@@ -9,10 +9,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { runWorkflow } from "treadle/runner";
 import { z } from "zod";
 import { comparePairs, meanAndError } from "./paired-comparison.ts";
+import { readOptions } from "./read-options.ts";
 
 const split = z.string().transform((text) => text.split(","));
 const Options = z.strictObject({
@@ -30,23 +30,7 @@ const Options = z.strictObject({
   config: z.string().optional(),
 });
 
-const option = { type: "string" } as const;
-const { values } = parseArgs({
-  options: {
-    seeds: option,
-    modes: option,
-    steps: option,
-    workflow: option,
-    config: option,
-    set: { type: "string", multiple: true },
-  },
-});
-const parsed = Options.safeParse(values);
-if (!parsed.success) {
-  console.error(z.prettifyError(parsed.error));
-  process.exit(2);
-}
-const { seeds, modes, steps, set, workflow, config: configFile } = parsed.data;
+const { seeds, modes, steps, set, workflow, config: configFile } = readOptions(Options, ["set"]);
 
 const projectRoot = fileURLToPath(new URL("../..", import.meta.url));
 const runsRoot = await mkdtemp(join(tmpdir(), "treadle-compare-"));

@@ -4,7 +4,7 @@
  * Nothing here names a device or a mode.
  */
 
-import { EpisodeGroup, minTemperature, Prompt, workflow } from "treadle";
+import { EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
 import { TransformerConfig } from "treadle/engines";
 import {
   AlgorithmConfig,
@@ -46,7 +46,7 @@ const Config = z
     /** what runs it; default: the embedded engine */
     engine: EngineChoice.optional(),
     groupSize: z.int().positive(),
-    temperature: z.number().min(minTemperature),
+    temperature: Temperature,
     reward: z.looseObject({ name: z.string() }),
     rollout: RolloutOrderConfig.prefault({}),
     algorithm: AlgorithmConfig,

@@ -1,19 +1,13 @@
 /** Supervised training alone, in one process: what a workflow's demonstrations are worth without rewards. */
 import { readFile } from "node:fs/promises";
-import { parseArgs } from "node:util";
 import { TransformerConfig, TransformerEngine } from "treadle/engines";
 import { createRandom, packSupervised } from "treadle/learning";
 import { type Demonstration, drawDemonstrations, ImitationConfig } from "treadle/workers";
 import { parse } from "yaml";
 import { z } from "zod";
+import { readOptions } from "./read-options.ts";
 
 const count = z.coerce.number().int().positive();
-const Options = z.strictObject({
-  seed: z.coerce.number().int().nonnegative(),
-  updates: count,
-  every: count,
-  problems: count,
-});
 const Config = z.looseObject({
   seed: z.int(),
   model: TransformerConfig,
@@ -40,10 +34,13 @@ export async function printSupervisedCurve(
   lessonOf: (config: SupervisedConfig) => Lesson,
 ): Promise<void> {
   const config = Config.parse(parse(await readFile(configFile, "utf8")));
-  const option = { type: "string" } as const;
-  const { values } = parseArgs({ options: { seed: option, updates: option, every: option, problems: option } });
-  const configured = { seed: config.seed, problems: config.imitation.problems };
-  const { seed, updates, every, problems } = Options.parse({ ...configured, ...defaults, ...values });
+  const Options = z.strictObject({
+    seed: z.coerce.number().int().nonnegative().default(config.seed),
+    updates: count.default(defaults.updates),
+    every: count.default(defaults.every),
+    problems: count.default(config.imitation.problems),
+  });
+  const { seed, updates, every, problems } = readOptions(Options);
   const model = { ...config.model, seed };
   const imitation = { ...config.imitation, problems };
   const seeded = { ...config, seed, model, imitation };

@@ -3,7 +3,7 @@
  * enough to know the form of a call, and learns the rest from rewards. Nothing here names a device or a mode.
  */
 
-import { EpisodeGroup, minTemperature, Prompt, workflow } from "treadle";
+import { EpisodeGroup, Prompt, Temperature, workflow } from "treadle";
 import { TransformerConfig } from "treadle/engines";
 import {
   AlgorithmConfig,
@@ -50,7 +50,7 @@ const Config = z
     groupSize: z.int().positive(),
     /** that the policy writes in one episode, calls included */
     maxTokens: z.int().positive(),
-    temperature: z.number().min(minTemperature),
+    temperature: Temperature,
     call: CallSyntax,
     tool: ToolConfig,
     reward: z.looseObject({ name: z.string() }),

@@ -75,6 +75,7 @@ export {
   minTemperature,
   Prompt,
   Sampling,
+  Temperature,
   type TrainBatch,
   type ValueLoss,
   type Weights,

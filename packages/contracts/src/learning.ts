@@ -61,11 +61,21 @@ export type EpisodeGroup = z.infer<typeof EpisodeGroup>;
 
 /** Smallest temperature but 0: logits divided by a smaller one run out of float32, and are as good as greedy before. */
 export const minTemperature = 1e-3;
+/** Far beyond it logits are all alike. */
+const maxTemperature = 1e4;
+
+/** That completions are explored at. */
+export const Temperature = z.number().min(minTemperature).max(maxTemperature);
 
 /** Samples for `CompletionRequest`s. Temperature 0 is greedy. */
 export const Sampling = z.strictObject({
   maxTokens: z.int().positive(),
-  temperature: z.union([z.literal(0), z.number().min(minTemperature)]).default(1),
+  temperature: z
+    .number()
+    .refine((value) => value === 0 || Temperature.safeParse(value).success, {
+      error: `allowed is 0, or a number from ${minTemperature} to ${maxTemperature}`,
+    })
+    .default(1),
   stopTokens: z.array(z.int().nonnegative()).default([]),
   /** Two calls with the same weights, prompts and seed return the same tokens. */
   seed: z.int().nonnegative().default(0),

@@ -1,4 +1,5 @@
-import { TreadleError, type Weights } from "@treadle/contracts";
+import { Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import type { z } from "zod";
 import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
 import type { EngineMemory, GenerateOptions, GenerationOrder, OptimStep, Trainable } from "./engine.ts";
 import { Optimiser } from "./optimiser.ts";
@@ -7,6 +8,17 @@ import { type ParameterShape, Parameters } from "./parameters.ts";
 
 export function invalidRequest(message: string): TreadleError {
   return new TreadleError("engine.invalid-request", message);
+}
+
+/** With its defaults. Throws `engine.invalid-request`, with each value and what is allowed. */
+export function resolveSampling(sampling: z.input<typeof Sampling>): Sampling {
+  const parsed = Sampling.safeParse(sampling);
+  if (parsed.success) return parsed.data;
+  const given: Readonly<Record<string, unknown>> = sampling;
+  const problems = parsed.error.issues.map(({ path, message }) =>
+    path.length === 0 ? message : `sampling.${path.join(".")} is '${given[String(path[0])]}': ${message}`,
+  );
+  throw invalidRequest(`${problems.join("; ")}; sample with what is allowed`);
 }
 
 export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOptions): void {

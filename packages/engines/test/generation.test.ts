@@ -136,6 +136,21 @@ describe("generation", () => {
     await refused.toMatchObject({ code: "engine.invalid-request", message: expect.stringMatching(message) });
   });
 
+  test.each<[object, string]>([
+    [{ temperature: -1 }, "sampling.temperature is '-1': allowed is 0, or a number from 0.001 to 10000"],
+    [{ temperature: Number.NaN }, "sampling.temperature is 'NaN': "],
+    [{ temperature: 1e39 }, "sampling.temperature is '1e+39': allowed is 0, or"],
+    [{ maxTokens: 0 }, "sampling.maxTokens is '0': "],
+    [{ seed: -1 }, "sampling.seed is '-1': "],
+    [{ temprature: 1 }, "temprature"],
+  ])("refuses to sample by %j", async (given, message) => {
+    const asked = async () => engine.generate(prompts, { ...sampling, ...given } as Sampling);
+    await expect(asked()).rejects.toMatchObject({
+      code: "engine.invalid-request",
+      message: expect.stringContaining(message),
+    });
+  });
+
   test("at temperature 0 chooses the likeliest token", async () => {
     const [completion] = await engine.generate([Int32Array.of(2)], { ...sampling, temperature: 0 });
     const weights = Object.fromEntries(

@@ -84,5 +84,6 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 }
 
 function quote(value: unknown): string {
-  return typeof value === "string" ? `'${value}'` : `'${JSON.stringify(value) ?? String(value)}'`;
+  if (typeof value === "string" || typeof value === "number") return `'${value}'`;
+  return `'${JSON.stringify(value) ?? String(value)}'`;
 }

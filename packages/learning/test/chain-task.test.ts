@@ -73,6 +73,28 @@ describe("chains", () => {
     for (const text of texts(one.demonstrated(60))) expect(sets[1]!.has(text) || sets[2]!.has(text)).toBe(false);
   });
 
+  test("that begin with the same sum or product are one, in whatever order: each is in one split, once", () => {
+    const written = (text: string) => {
+      const begin = /^\d+(\+\d+)*(?![\d*])|^\d+(\*\d+)+/.exec(text)![0];
+      const operator = begin.includes("*") ? "*" : "+";
+      return [
+        begin
+          .split(operator)
+          .map(Number)
+          .sort((a, b) => a - b)
+          .join(operator),
+        text.slice(begin.length),
+      ].join("");
+    };
+    const one = chains({ operators: ["+", "*", "-"], maxOperations: 3 });
+    const sets = [one.problemsAt(1, 600), one.validation(80), one.heldOut(120)].map((prompts) =>
+      prompts.map(textOf).map(written),
+    );
+    for (const [at, set] of sets.entries())
+      for (const later of sets.slice(at + 1)) for (const text of set) expect(later).not.toContain(text);
+    for (const different of sets.slice(1)) expect(new Set(different).size).toBe(different.length);
+  });
+
   test.each([
     [{ maxOperand: 0 }, /maxOperand/],
     [{ maxResult: 5, maxOperand: 9 }, /maxOperand/],

@@ -7,9 +7,9 @@ export {
   Episode,
   EpisodeGroup,
   type LossMetrics,
-  minTemperature,
   Prompt,
   Sampling,
+  Temperature,
   TreadleError,
 } from "@treadle/contracts";
 export * from "@treadle/runtime";

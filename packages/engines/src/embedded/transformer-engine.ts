@@ -2,7 +2,7 @@ import {
   type Completion,
   type LossMetrics,
   type LossSpec,
-  Sampling,
+  type Sampling,
   type TrainBatch,
   TreadleError,
 } from "@treadle/contracts";
@@ -15,7 +15,7 @@ import {
   type TokenRows,
   type TrainingEngine,
 } from "../engine.ts";
-import { ModelEngine } from "../model-engine.ts";
+import { ModelEngine, resolveSampling } from "../model-engine.ts";
 import { checkArrays, checkLoss, checkPrompts, checkRows, predictingTokens, requireValueHead } from "./batches.ts";
 import { breathe } from "./device.ts";
 import { Gate } from "./gate.ts";
@@ -77,7 +77,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
   ): Promise<Completion[]> {
     this.refuseReleased("generate");
     const { contextLength, vocabSize } = this.config;
-    const resolved = Sampling.parse(sampling);
+    const resolved = resolveSampling(sampling);
     checkPrompts(prompts, options, contextLength, vocabSize);
     return this.computing(this.#generate(prompts, resolved, options));
   }

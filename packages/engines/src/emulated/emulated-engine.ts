@@ -4,7 +4,7 @@ import {
   type FinishReason,
   type LossMetrics,
   type LossSpec,
-  Sampling,
+  type Sampling,
   type TrainBatch,
   TreadleError,
   type Weights,
@@ -20,7 +20,7 @@ import type {
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { checkKeys, checkOrder, invalidRequest, ModelEngine, priorityOf } from "../model-engine.ts";
+import { checkKeys, checkOrder, invalidRequest, ModelEngine, priorityOf, resolveSampling } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { Decoder } from "./decoder.ts";
 import type { MemoryTag } from "./device-memory.ts";
@@ -114,7 +114,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
     this.refuseReleased("generate");
-    const resolved = Sampling.parse(sampling);
+    const resolved = resolveSampling(sampling);
     if (options.extend) {
       throw invalidRequest(
         "an emulated engine cannot extend completions; use the embedded engine for turns with tools",

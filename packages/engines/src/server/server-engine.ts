@@ -1,14 +1,14 @@
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { type Clock, type Completion, isLoopback, Sampling, TreadleError, type Weights } from "@treadle/contracts";
+import { type Clock, type Completion, isLoopback, type Sampling, TreadleError, type Weights } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { z } from "zod";
 import { checkPrompts } from "../embedded/batches.ts";
 import { Gate } from "../embedded/gate.ts";
 import { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { EngineMemory, GenerateOptions, GenerationEngine } from "../engine.ts";
-import { refuseJoining } from "../model-engine.ts";
+import { refuseJoining, resolveSampling } from "../model-engine.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { SglangProtocol } from "../sglang/sglang-protocol.ts";
 import { VllmProtocol } from "../vllm/vllm-protocol.ts";
@@ -166,7 +166,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     options: GenerateOptions = {},
   ): Promise<Completion[]> {
     this.refuseReleased("generate");
-    const resolved = Sampling.parse(sampling);
+    const resolved = resolveSampling(sampling);
     const { contextLength, vocabSize } = this.#limits;
     checkPrompts(prompts, options, contextLength, vocabSize);
     refuseJoining(options, this.kind);

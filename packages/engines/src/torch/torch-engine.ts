@@ -5,7 +5,7 @@ import {
   type FinishReason,
   type LossMetrics,
   type LossSpec,
-  Sampling,
+  type Sampling,
   type TrainBatch,
   TreadleError,
   type Weights,
@@ -21,7 +21,7 @@ import type {
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { refuseJoining } from "../model-engine.ts";
+import { refuseJoining, resolveSampling } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { checkWeights, type ParameterShape, sealWeights, sizeOf } from "../parameters.ts";
@@ -131,7 +131,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     options: GenerateOptions = {},
   ): Promise<Completion[]> {
     this.refuseReleased("generate");
-    const resolved = Sampling.parse(sampling);
+    const resolved = resolveSampling(sampling);
     checkPrompts(prompts, options, this.#described.contextLength, this.#described.vocabSize);
     return this.computing(this.#generate(prompts, resolved, options));
   }

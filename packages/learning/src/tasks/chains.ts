@@ -53,8 +53,8 @@ const drawsPerChain = 10_000;
 /**
  * Chains of operations, worked out from left to right, of heavy-tailed length: `3+5-2=====` has the answer 6. All are as wide as
  * the longest, filled up with `=`, so that each turn of an episode has its characters in the same places. Prompts of a step
- * depend on the seed and the step alone; the split of a chain on its text and `split` alone. Chains that are not for training
- * are different ones, so that long ones are more frequent among them: of short ones there are few. Throws `config.invalid`.
+ * depend on the seed and the step alone; the split of a chain on its text and `split` alone. Chains that differ by the order in
+ * which they begin to add or multiply are one. Chains that are not for training are different ones, so that long ones are more frequent among them: of short ones there are few. Throws `config.invalid`.
  */
 export function createChainTask(value: unknown, path = "task"): PromptTask {
   const config = parseConfig<ChainTaskConfig>(ChainTaskConfig, value, path);
@@ -63,15 +63,15 @@ export function createChainTask(value: unknown, path = "task"): PromptTask {
   const width = (config.maxOperations + 1) * (`${config.maxOperand}`.length + 1);
 
   const splitOf = (text: string): Split => {
-    const share = hashString(`${config.split} ${text}`) / 2 ** 32;
+    const share = hashString(`${config.split} ${identityOf(text)}`) / 2 ** 32;
     if (share < config.heldOutFraction) return "held-out";
     return share < config.heldOutFraction + config.validationFraction ? "validation" : "training";
   };
   const draw = (random: Random, split: Split, seen?: Set<string>): string => {
     for (let attempt = 0; attempt < drawsPerChain; attempt++) {
       const text = drawChain(random, config);
-      if (text === undefined || splitOf(text) !== split || seen?.has(text)) continue;
-      seen?.add(text);
+      if (text === undefined || splitOf(text) !== split || seen?.has(identityOf(text))) continue;
+      seen?.add(identityOf(text));
       return text;
     }
     throw new TreadleError(
@@ -106,6 +106,15 @@ export function firstDone(chain: string): string | undefined {
   if (!found) return undefined;
   const [, left, operator, right, rest] = found as unknown as [string, string, string, string, string];
   return `${apply(Number(left), operator, Number(right))}${rest}`;
+}
+
+/** `8+3+7-2` is `3+7+8-2`: the same problem as every order of the operands before its operator changes. */
+function identityOf(chain: string): string {
+  const begin = /^\d+(?:(?:\+\d+)+|(?:\*\d+)+)(?!\d)/.exec(chain)?.[0];
+  if (begin === undefined) return chain;
+  const operator = begin.includes("+") ? "+" : "*";
+  const operands = begin.split(operator).sort((a, b) => Number(a) - Number(b));
+  return operands.join(operator) + chain.slice(begin.length);
 }
 
 function workedOut(chain: string): string {

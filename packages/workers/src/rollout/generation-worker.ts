@@ -3,8 +3,8 @@ import {
   completionFolder,
   type Episode,
   type EpisodeGroup,
-  minTemperature,
   type Prompt,
+  Temperature,
   TreadleError,
 } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
@@ -34,7 +34,7 @@ export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape)
     /** completions of one prompt: what group-relative algorithms compare */
     groupSize: z.int().positive(),
     maxTokens: z.int().positive(),
-    temperature: z.number().min(minTemperature).default(1),
+    temperature: Temperature.default(1),
     /** `{ name, … }` of a reward plugin */
     reward: z.looseObject({ name: z.string() }),
     /** episodes that each rank leaves for people to read: so many of the first step and of every `everySteps`th; 0 is none; default: 8 of every 10th */

@@ -136,7 +136,9 @@ function valueAt(values: unknown, path: readonly string[]): unknown {
 }
 
 const show = (value: unknown): string =>
-  value === undefined ? "nothing" : `'${typeof value === "string" ? value : JSON.stringify(value)}'`;
+  value === undefined
+    ? "nothing"
+    : `'${typeof value === "string" || typeof value === "number" ? value : JSON.stringify(value)}'`;
 
 const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
