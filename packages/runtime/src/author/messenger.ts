@@ -70,8 +70,17 @@ export class Messenger {
     await peer.request("message", { from: this.self, tag, value });
   }
 
-  /** The next message of a worker under a tag. Throws `worker.died` when that worker dies first. */
-  recv<T = unknown>(from: string, tag = ""): Promise<T> {
+  /** A tag of the call under way: the ranks of one group call have the same, and no other call has it. */
+  callTag(name: string): string {
+    return `${name}.${groupCall()}`;
+  }
+
+  /**
+   * The next message of a worker under a tag. Throws `worker.died` when that worker dies first, and the signal's reason when that
+   * aborts: what has come or comes under the tag is dropped then.
+   */
+  recv<T = unknown>(from: string, tag = "", { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
+    if (signal) return this.#recvUntil(signal, from, tag) as Promise<T>;
     const slot = this.#slot(from, tag);
     const ready = slot.queue.shift();
     if (ready) {
@@ -80,6 +89,25 @@ export class Messenger {
     }
     const sinceMs = performance.now();
     return new Promise<unknown>((resolve, reject) => slot.waiting.push({ sinceMs, resolve, reject })) as Promise<T>;
+  }
+
+  async #recvUntil(signal: AbortSignal, from: string, tag: string): Promise<unknown> {
+    const end = () => {
+      const slot = this.#slot(from, tag);
+      for (const message of slot.queue.splice(0)) message.taken();
+      for (const waiter of slot.waiting.splice(0)) waiter.reject(signal.reason);
+      this.#slots.delete(`${from}\n${tag}`);
+    };
+    if (signal.aborted) {
+      end();
+      throw signal.reason;
+    }
+    signal.addEventListener("abort", end, { once: true });
+    try {
+      return await this.recv(from, tag);
+    } finally {
+      signal.removeEventListener("abort", end);
+    }
   }
 
   /** Every rank of the group calls it; all get the root's value. */
@@ -217,9 +245,7 @@ export class Messenger {
 
   /** Every rank of a group makes the same collectives in a call, in the same order, so a running number tells them apart. */
   #collectiveTag(kind: string): string {
-    const context = currentCall();
-    // Ranks of one group call share its sequence, so a rank that starts a call over meets the others where they are.
-    const call = context?.call.split("/")[0] ?? "setup";
+    const call = groupCall();
     const round = this.#rounds.get(call) ?? 0;
     if (round === 0) this.#rounds.clear(); // calls run one after another
     this.#rounds.set(call, round + 1);
@@ -241,6 +267,9 @@ export class Messenger {
     return slot;
   }
 }
+
+/** Ranks of one group call share its sequence, so a rank that starts a call over meets the others where they are. */
+const groupCall = (): string => currentCall()?.call.split("/")[0] ?? "setup";
 
 /** A collective by its name, as its rounds differ by nothing that a person would know. */
 function kindOf(tag: string): string {

@@ -101,6 +101,13 @@ export class EpisodeOrder {
     return -key;
   }
 
+  /** Tokens that the episode has still to come, by the predictor whose word counts, and by how much that errs in the logarithm. */
+  predicted(id: number): { readonly tokens: number; readonly logSd: number } {
+    const episode = this.#running(id);
+    const { tokens, tokensLogSd } = this.#predict(id, episode);
+    return { tokens, logSd: tokensLogSd };
+  }
+
   turnEnded(id: number, turn: z.input<typeof Turn>): void {
     const episode = this.#running(id);
     this.#predictor.turnEnded(`${id}`, turn);
@@ -146,17 +153,18 @@ export class EpisodeOrder {
     return scores;
   }
 
-  #predict(id: number, episode: Episode): Record<Quantity, number> {
+  #predict(id: number, episode: Episode): Record<Quantity, number> & { readonly tokensLogSd: number } {
     const prediction = this.#predictor.predict(`${id}`);
     const { turns, spent, said } = episode;
     // The last answer before a turn is the one that is judged.
     if (said.at(-1)?.turns === turns) said.pop();
     said.push({ turns, prediction, spent: { ...spent } });
-    const predicted = { tokens: 0, toolSeconds: 0 };
+    const predicted = { tokens: 0, toolSeconds: 0, tokensLogSd: 0 };
     for (const quantity of quantities) {
       const { models, ...served } = prediction[quantity];
       const { logMean, logSd } = this.#from === "learned" ? served : models[this.#from];
       predicted[quantity] = Math.expm1(logMean);
+      if (quantity === "tokens") predicted.tokensLogSd = logSd;
       if (Number.isFinite(predicted[quantity]) && Number.isFinite(logSd)) continue;
       throw new TreadleError(
         "problem.invalid",

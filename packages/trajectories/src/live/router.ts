@@ -112,6 +112,14 @@ export class EpisodeRouter {
     return this.#dispatch();
   }
 
+  /** All of a batch at once, so that the highest priorities go first. */
+  offerAll(priorities: readonly number[]): readonly RouterOrder[] {
+    for (const [episode, priority] of priorities.entries()) {
+      if (this.#of(episode).phase === "absent") this.#wait(episode, priority);
+    }
+    return this.#dispatch();
+  }
+
   /** It called a tool. Without a prediction it stays. */
   turnEnded(episode: number, attempt: number, prediction?: Prediction): readonly RouterOrder[] {
     const one = this.#of(episode);

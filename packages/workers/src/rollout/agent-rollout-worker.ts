@@ -1,4 +1,11 @@
-import { type Completion, type Episode, type EpisodeGroup, type Prompt, TreadleError } from "@treadle/contracts";
+import {
+  type Completion,
+  type Episode,
+  type EpisodeGroup,
+  type Prompt,
+  type Sampling,
+  TreadleError,
+} from "@treadle/contracts";
 import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
@@ -6,6 +13,7 @@ import type { ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
 import type { CallOrder } from "./call-order.ts";
+import type { ToolAnswer } from "./episode-host.ts";
 import {
   type EvaluationCount,
   GenerationWorker,
@@ -15,7 +23,7 @@ import {
   toEpisode,
 } from "./generation-worker.ts";
 import { GroupDelivery } from "./group-delivery.ts";
-import type { PredictionMetrics } from "./order-config.ts";
+import type { PredictionMetrics, SharingMetrics } from "./order-config.ts";
 
 /** One character of an alphabet, or one token of a model's tokenizer, such as `</tool>`. */
 const oneToken = z.string().min(1);
@@ -40,7 +48,8 @@ export type AgentRolloutConfig = z.infer<typeof AgentRolloutConfig>;
 
 /** What one rank's episodes did with their tool: calls an episode, failures a call, and the tool's own figures. */
 export type AgentMetrics = ToolReport &
-  PredictionMetrics & {
+  PredictionMetrics &
+  SharingMetrics & {
     /** share of episodes that called at least once */
     readonly toolUse: number;
   };
@@ -86,20 +95,37 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     await using _ = await this.devices.lock();
     const { groupSize, temperature } = this.config;
     const session = await this.#session(tool);
+    await using shared = this.share({
+      tool: (hosted, completion, answers) => this.#toolCall(session, hosted.name, completion, answers),
+      over: ({ name }, answers, hasLeft) => {
+        if (answers.length > 0 && !hasLeft) session.end(name);
+      },
+      isToolStateful: session.isStateful,
+    });
     let numEpisodes = 0;
     let numCallers = 0;
     for await (const batch of prompts.itemBatches()) {
       const asked = batch.map(({ value }) => value);
       const rows = asked.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => ({ prompt, sample })));
       const delivery = new GroupDelivery(batch, groupSize, groups);
-      const order = this.orderOf(rows.map(({ prompt }) => prompt));
-      await this.#play(rows, temperature, session, (index, episode) => delivery.add(index, episode), order);
+      const each = rows.map(({ prompt }) => prompt);
+      if (shared) {
+        using _ = this.timer("decode");
+        const samples = rows.map(({ sample }) => sample);
+        await shared.play(each, samples, (index, completion, answers) =>
+          delivery.add(index, this.#judged((rows[index] as Row).prompt, completion, answers)),
+        );
+      } else {
+        const order = this.orderOf(each);
+        await this.#play(rows, temperature, session, (index, episode) => delivery.add(index, episode), order);
+      }
       const made = await delivery.finish();
       const episodes = made.flatMap((group) => group.episodes);
       numEpisodes += episodes.length;
       for (const { mask, promptLength } of episodes) if (mask.indexOf(0, promptLength) >= 0) numCallers++;
       await this.keepCompletions(asked, made);
     }
+    await shared?.finish();
     const lengths = await this.learnLengths();
     const { toolCalls, toolFailures, ...times } = await session.close();
     return {
@@ -107,6 +133,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
       toolCalls: toolCalls / Math.max(1, numEpisodes),
       toolFailures: toolFailures / Math.max(1, toolCalls),
       ...times,
+      ...shared?.metrics,
       ...lengths,
     };
   }
@@ -136,7 +163,6 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     made: (index: number, episode: Promise<Episode>) => void,
     order?: CallOrder,
   ): Promise<void> {
-    const { maxTokens, call } = this.config;
     const drafts = rows.map(
       ({ prompt }, index): Draft => ({
         trajectory: `${prompt.id}#${index}`,
@@ -144,12 +170,11 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
         policyVersion: undefined,
       }),
     );
-    const stopTokens = [this.tokenizer.stopToken, this.#closeToken];
     using _ = this.timer("decode");
     const startMs = performance.now();
     const completions = await this.engine.generate(
       rows.map(({ prompt }) => prompt.tokens),
-      { maxTokens, temperature, stopTokens, seed: this.seed },
+      this.sampling(temperature),
       {
         keys: rows.map(({ prompt, sample }) => sampleKey(prompt, sample)),
         order: order?.options,
@@ -158,13 +183,10 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
           const answers = answersIn(draft, completion);
           const { tokens } = completion;
           order?.turnEnded(index, completion);
-          const text = this.#calledText(tokens, answers.at(-1)?.[1] ?? 0);
-          if (text === undefined || answers.length === call.maxCalls) return undefined;
-          const askedMs = performance.now();
-          const { exitCode, output } = await session.call({ trajectory: draft.trajectory, text });
-          const toolSeconds = (performance.now() - askedMs) / 1000;
-          const answer = this.#answerTokens(exitCode === 0 ? output : call.failure);
-          order?.toolEnded(index, { toolSeconds, hasToolFailed: exitCode !== 0, observedTokens: answer.length });
+          const calling = this.#toolCall(session, draft.trajectory, completion, answers);
+          if (!calling) return undefined;
+          const { answer, ...outcome } = await calling;
+          order?.toolEnded(index, { ...outcome, observedTokens: answer.length });
           draft.answers = [...answers, [tokens.length, tokens.length + answer.length]];
           draft.policyVersion = completion.policyVersion;
           return answer;
@@ -180,9 +202,38 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     if (order) this.took((performance.now() - startMs) / 1000, completions);
   }
 
-  async #episode(prompt: Prompt, draft: Draft, completion: Completion): Promise<Episode> {
+  /** The call of the tool that a turn ends with, begun; undefined where the episode is complete. */
+  #toolCall(
+    session: ToolSession,
+    trajectory: string,
+    { tokens }: Completion,
+    answers: readonly Span[],
+  ): Promise<ToolAnswer> | undefined {
+    const { call } = this.config;
+    const text = this.#calledText(tokens, answers.at(-1)?.[1] ?? 0);
+    if (text === undefined || answers.length === call.maxCalls) return undefined;
+    const ask = async () => {
+      const askedMs = performance.now();
+      const { exitCode, output } = await session.call({ trajectory, text });
+      const toolSeconds = (performance.now() - askedMs) / 1000;
+      const answer = this.#answerTokens(exitCode === 0 ? output : call.failure);
+      return { answer, toolSeconds, hasToolFailed: exitCode !== 0 };
+    };
+    return ask();
+  }
+
+  protected sampling(temperature: number): Sampling {
+    const stopTokens = [this.tokenizer.stopToken, this.#closeToken];
+    return { maxTokens: this.config.maxTokens, temperature, stopTokens, seed: this.seed };
+  }
+
+  #episode(prompt: Prompt, draft: Draft, completion: Completion): Promise<Episode> {
     // Of an answer that had no room, nothing was appended.
     const answers = answersIn(draft, completion).filter(([from]) => from < completion.tokens.length);
+    return this.#judged(prompt, completion, answers);
+  }
+
+  async #judged(prompt: Prompt, completion: Completion, answers: readonly Span[]): Promise<Episode> {
     const reward = await this.#score(prompt, completion, answers.at(-1)?.[1] ?? 0);
     return toEpisode(this.engine.kind, prompt, completion, reward, answers);
   }

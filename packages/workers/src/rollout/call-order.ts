@@ -26,10 +26,24 @@ export class CallOrder {
     this.#step = step;
     this.#told = prompts.map((_, index) => this.#begin(index));
     this.options = {
-      priority: (index) => order.priority((this.#told[index] as Told).id),
+      priority: (index) => this.priority(index),
       spareCaches: sparePerPlace * places,
       displace: order.displaces ? displace : undefined,
     };
+  }
+
+  /** Tokens that the episode has still to come, and by how much that errs in the logarithm. */
+  predicted(index: number): { readonly tokens: number; readonly logSd: number } {
+    return this.#order.predicted((this.#told[index] as Told).id);
+  }
+
+  priority(index: number): number {
+    return this.#order.priority((this.#told[index] as Told).id);
+  }
+
+  /** Tokens of the episode that the order knows of. */
+  numTokens(index: number): number {
+    return (this.#told[index] as Told).numTokens;
   }
 
   /** The episode has ended a turn: all that it has chosen since it was told of last. */

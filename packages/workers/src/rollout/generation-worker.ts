@@ -4,6 +4,7 @@ import {
   type Episode,
   type EpisodeGroup,
   type Prompt,
+  type Sampling,
   Temperature,
   TreadleError,
 } from "@treadle/contracts";
@@ -21,12 +22,16 @@ import { pullWeights } from "../weights.ts";
 import { CallOrder } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import {
+  isShared,
   type PredictionMetrics,
   placesOf,
   predictionMetrics,
   RolloutOrderConfig,
+  type SharingMetrics,
   schedulerOf,
+  sharingOf,
 } from "./order-config.ts";
+import { SharedRollout, type SharedRolloutOptions } from "./shared-rollout.ts";
 
 export const RolloutConfig = EngineConfig.extend(RolloutOrderConfig.shape)
   .extend(TokenizerChoice.shape)
@@ -79,6 +84,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
         "config.invalid",
         `'scheduler' is '${scheduler}', but an engine of kind '${engine?.kind}' makes its own batches; remove it, or set it to 'fcfs'`,
       );
+    checkSharing(config);
     // A folder is below the project's root, which only the worker's process is in.
     if (config.tokenizer === undefined) openTokenizer(config, model);
     // biome-ignore lint/complexity/noThisInStatic: the rewards of the class that is launched
@@ -101,7 +107,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     this.engine = await createGenerationEngine(this, this.seed);
     const scheduler = schedulerOf(this.config);
     const { predictor = "learned" } = this.config;
-    if (scheduler !== "fcfs") this.#order = new EpisodeOrder({ scheduler, predictor, state: await this.#keptState() });
+    if (scheduler !== "fcfs" || isShared(this.config))
+      this.#order = new EpisodeOrder({ scheduler, predictor, state: await this.#keptState() });
   }
 
   override async teardown(): Promise<void> {
@@ -113,8 +120,52 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   protected orderOf(prompts: readonly Prompt[]): CallOrder | undefined {
     const places = placesOf(this.config);
     if (!this.#order || places === undefined || prompts.length <= places) return undefined;
-    return new CallOrder(this.#order, prompts, { places, step: this.step ?? 0 });
+    if (schedulerOf(this.config) === "fcfs") return undefined;
+    return this.#callOrder(this.#order, prompts, places);
   }
+
+  #callOrder(order: EpisodeOrder, prompts: readonly Prompt[], places: number): CallOrder {
+    return new CallOrder(order, prompts, { places, step: this.step ?? 0 });
+  }
+
+  /** This rank's part in the call under way, where ranks share what each of them takes; undefined where each keeps its own. */
+  protected share({ tool, over, isToolStateful = false }: SharedTool = {}): SharedCall | undefined {
+    const order = this.#order;
+    const places = placesOf(this.config);
+    if (!order || places === undefined || !isShared(this.config) || this.worldSize === 1) return undefined;
+    const { displace, spareCaches } = this.#callOrder(order, [], places).options;
+    const rollout = new SharedRollout({
+      ...sharingOf(this.config),
+      places,
+      engine: this.engine,
+      sampling: this.sampling(this.config.temperature),
+      order: { displace, spareCaches },
+      tool,
+      over: over ?? (() => {}),
+      isToolStateful,
+      prefillRatio,
+      messages: this.messages,
+      component: this.component,
+      rank: this.rank,
+      worldSize: this.worldSize,
+    });
+    return {
+      finish: () => rollout.finish(),
+      get metrics() {
+        return { episodesMoved: rollout.numMoves };
+      },
+      [Symbol.asyncDispose]: () => rollout.close(),
+      play: (prompts, samples, ended) => {
+        const rows = prompts.map((prompt, index) => {
+          const sample = samples[index] as number;
+          return { prompt, key: sampleKey(prompt, sample), name: `${this.component}:${prompt.id}/${sample}` };
+        });
+        return rollout.play(rows, this.#callOrder(order, prompts, places), ended);
+      },
+    };
+  }
+
+  protected abstract sampling(temperature: number): Sampling;
 
   /** What a call of the engine took, from which the order learns what a token takes. */
   protected took(seconds: number, completions: readonly Completion[]): void {
@@ -192,6 +243,41 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await pullWeights(this.engine, actor, this);
   }
+}
+
+/** Of a token that is read again after a move, in tokens of decoding. */
+const prefillRatio = 0.1;
+
+type SharedTool = Partial<Pick<SharedRolloutOptions, "tool" | "over" | "isToolStateful">>;
+
+export type SharedCall = {
+  readonly finish: () => Promise<void>;
+  readonly metrics: SharingMetrics;
+  /** Without `finish` before it the call has failed: others go on without this rank. */
+  readonly [Symbol.asyncDispose]: () => Promise<void>;
+  /** Episodes of these prompts, one each, in these samples of theirs; resolves when all have ended. */
+  readonly play: (
+    prompts: readonly Prompt[],
+    samples: readonly number[],
+    ended: Parameters<SharedRollout["play"]>[2],
+  ) => Promise<void>;
+};
+
+/** Refuses ranks that cannot share, with the reason. */
+function checkSharing(config: RolloutConfig): void {
+  if (!isShared(config)) return;
+  const { engine } = config;
+  const { placement, migrate } = sharingOf(config);
+  if (migrate === "scaled" && placement !== "predicted")
+    throw new TreadleError(
+      "config.invalid",
+      `'migrate' is 'scaled' where 'placement' is '${placement}': it scales groups, which 'predicted' alone makes; set that, or migrate 'pays'`,
+    );
+  if (!config.emulated && engine !== undefined && engine.kind !== "embedded")
+    throw new TreadleError(
+      "config.invalid",
+      `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine.kind}' takes no episode that has begun elsewhere; set them to 'own' and 'never'`,
+    );
 }
 
 /** What the draws of one sample of a prompt depend on: neither the batch it is in nor the rank that makes it. */

@@ -1,4 +1,11 @@
-import { modelNames, type PredictionScores, Scheduler } from "@treadle/trajectories";
+import {
+  Interference,
+  liveMigrations,
+  livePlacements,
+  modelNames,
+  type PredictionScores,
+  Scheduler,
+} from "@treadle/trajectories";
 import { z } from "zod";
 import type { EngineConfig } from "../engine.ts";
 
@@ -13,6 +20,19 @@ export const RolloutOrderConfig = z.strictObject({
   scheduler: Scheduler.optional(),
   /** whose predictions order episodes; default: `learned`, which is prompt history wherever learning does no better */
   predictor: z.enum(modelNames).optional(),
+  /**
+   * Where the episodes of a rank's prompts begin: `own`, the default: there; `least-load`: at whichever rank of the group has a place first;
+   * `predicted`: in groups by predicted length, the longest with the least company, and what waits goes wherever a place is free
+   */
+  placement: z.enum(livePlacements).optional(),
+  /**
+   * When an episode whose tool works goes on at another rank, which computes its tokens' keys and values again: `never`, the default; `scaled`:
+   * as groups shrink in proportion (Heddle §5.3; with placement `predicted` alone); `anew`: as the unfinished would be placed now; `pays`: only where that
+   * ends it sooner by a tenth
+   */
+  migrate: z.enum(liveMigrations).optional(),
+  /** how much slower an episode is beside others of its rank, for placement and migration; default: by 4 % for each of the others */
+  interference: Interference.optional(),
 });
 export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
 
@@ -22,6 +42,20 @@ export function placesOf({ model, engine, emulated }: EngineConfig): number | un
   if (engine?.kind === "sglang" || engine?.kind === "vllm") return engine.maxRunning;
   return engine?.kind === "torch" ? undefined : model.slots;
 }
+
+/** Whether ranks of a group share what each of them took. */
+export const isShared = (config: RolloutOrderConfig): boolean => {
+  const { placement, migrate } = sharingOf(config);
+  return placement !== "own" || migrate !== "never";
+};
+
+export const sharingOf = ({ placement = "own", migrate = "never", interference }: RolloutOrderConfig) => ({
+  placement,
+  migrate,
+  F: interference ?? usualInterference,
+});
+
+const usualInterference: Interference = { type: "affine", slope: 0.04 };
 
 const fewestTokens = 16;
 
@@ -38,6 +72,12 @@ export type PredictionMetrics = {
   /** share of outcomes in the 80 % interval */
   readonly predictionCoverage?: number;
   readonly historyLogSd?: number;
+};
+
+/** Of what ranks shared. */
+export type SharingMetrics = {
+  /** of this rank's episodes, how often one went on at another rank than before */
+  readonly episodesMoved?: number;
 };
 
 export function predictionMetrics(scores: PredictionScores): PredictionMetrics {

@@ -5,11 +5,12 @@ import {
   type EvaluationCount,
   GenerationWorker,
   type RolloutConfig,
+  type SharedCall,
   sampleKey,
   toEpisode,
 } from "./generation-worker.ts";
 import { GroupDelivery } from "./group-delivery.ts";
-import type { PredictionMetrics } from "./order-config.ts";
+import type { PredictionMetrics, SharingMetrics } from "./order-config.ts";
 
 /** Generates completions and scores them. */
 export class RolloutWorker extends GenerationWorker<RolloutConfig> {
@@ -19,11 +20,12 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
   async generate(
     prompts: Source<Prompt>,
     groups: Sink<EpisodeGroup>,
-  ): Promise<{ readonly tokens: number } & PredictionMetrics> {
+  ): Promise<{ readonly tokens: number } & SharingMetrics & PredictionMetrics> {
     await using _ = await this.devices.lock();
     let tokens = 0;
+    await using shared = this.share();
     for await (const batch of prompts.itemBatches()) {
-      const made = await this.#complete(batch, groups);
+      const made = await this.#complete(batch, groups, shared);
       for (const group of made)
         for (const episode of group.episodes) tokens += episode.tokens.length - episode.promptLength;
       await this.keepCompletions(
@@ -31,7 +33,8 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
         made,
       );
     }
-    return { tokens, ...(await this.learnLengths()) };
+    await shared?.finish();
+    return { tokens, ...shared?.metrics, ...(await this.learnLengths()) };
   }
 
   /** Greedy completions of this rank's share of the prompts, judged by the reward. */
@@ -40,7 +43,7 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     const mine = prompts.filter((_, index) => index % this.worldSize === this.rank);
     const completions = await this.engine.generate(
       mine.map((prompt) => prompt.tokens),
-      this.#sampling(0),
+      this.sampling(0),
     );
     const scores = await Promise.all(
       mine.map((prompt, index) => this.#score(prompt, completions[index] as Completion)),
@@ -49,25 +52,40 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
   }
 
   /** Each group is put as soon as it is complete. */
-  async #complete(batch: readonly StreamItem<Prompt>[], groups: Sink<EpisodeGroup>): Promise<readonly EpisodeGroup[]> {
+  async #complete(
+    batch: readonly StreamItem<Prompt>[],
+    groups: Sink<EpisodeGroup>,
+    shared: SharedCall | undefined,
+  ): Promise<readonly EpisodeGroup[]> {
     const { groupSize, temperature } = this.config;
     const rows = batch.flatMap(({ value }) => Array.from({ length: groupSize }, () => value));
     const keys = rows.map((prompt, index) => sampleKey(prompt, index % groupSize));
     const delivery = new GroupDelivery(batch, groupSize, groups);
-    const order = this.orderOf(rows);
     const episode = async (prompt: Prompt, completion: Completion) =>
       toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion));
+    const made = (index: number, completion: Completion) =>
+      delivery.add(index, episode(rows[index] as Prompt, completion));
     using decode = this.timer("decode");
+    if (shared) {
+      await shared.play(
+        rows,
+        rows.map((_, index) => index % groupSize),
+        made,
+      );
+      decode[Symbol.dispose]();
+      return delivery.finish();
+    }
+    const order = this.orderOf(rows);
     const startMs = performance.now();
     const completions = await this.engine.generate(
       rows.map(({ tokens }) => tokens),
-      this.#sampling(temperature),
+      this.sampling(temperature),
       {
         keys,
         order: order?.options,
         onCompletion: (index, completion) => {
           order?.ended(index, completion);
-          delivery.add(index, episode(rows[index] as Prompt, completion));
+          made(index, completion);
         },
       },
     );
@@ -76,7 +94,7 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     return delivery.finish();
   }
 
-  #sampling(temperature: number): Sampling {
+  protected sampling(temperature: number): Sampling {
     return { maxTokens: this.config.maxTokens, temperature, stopTokens: [this.tokenizer.stopToken], seed: this.seed };
   }
 

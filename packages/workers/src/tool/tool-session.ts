@@ -19,15 +19,19 @@ export class ToolSession {
   #isCollecting = false;
   #failure: { readonly error: unknown } | undefined;
 
-  private constructor(tool: WorkerGroup<ToolWorker>, owner: string) {
+  /** whether a trajectory's sandbox keeps what its calls left there */
+  readonly isStateful: boolean;
+
+  private constructor(tool: WorkerGroup<ToolWorker>, owner: string, isStateful: boolean) {
     this.#tool = tool;
     this.#owner = owner;
+    this.isStateful = isStateful;
   }
 
   /** `owner` is the rank that calls, as `rollout/0`. */
   static async open(tool: WorkerGroup<ToolWorker>, owner: string): Promise<ToolSession> {
-    await tool.open(owner);
-    return new ToolSession(tool, owner);
+    const { isStateful } = await tool.open(owner).first();
+    return new ToolSession(tool, owner, isStateful);
   }
 
   /** A trajectory has one call under way at a time. Rejects when the worker dies or its pool fails. */

@@ -10,6 +10,7 @@
  * TW2 a call is answered once, whatever it does; only a pool or driver that fails fails its owner's collecting.
  * TW3 an owner that is not open here, because this process is a new one, is told so with a retryable error: what its
  *    trajectories had left in sandboxes is gone, so they have to begin again.
+ * TW4 a trajectory that another owner goes on with is that owner's from its next call, or its end, with its sandbox.
  */
 import { ActionPool, CpuManager, describeHost, openDriver, type ShellAction, ShellActions } from "@treadle/actions";
 import { TreadleError } from "@treadle/contracts";
@@ -59,7 +60,7 @@ export class ToolWorker extends Worker<ToolConfig> {
   }
 
   /** Begins a session of a rank, by the rank's name (TW1). */
-  async open(owner: string): Promise<void> {
+  async open(owner: string): Promise<{ readonly isStateful: boolean }> {
     await this.close(owner);
     this.#owners.set(owner, {
       trajectories: new Set(),
@@ -70,13 +71,14 @@ export class ToolWorker extends Worker<ToolConfig> {
       endings: new Set(),
       wake: () => {},
     });
+    return { isStateful: this.config.actions.sandboxes === "trajectory" };
   }
 
   /** Starts calls, and ends trajectories that make no more. Answers come from `collect`. */
   async submit(owner: string, calls: readonly ToolCall[], ended: readonly string[]): Promise<void> {
     const state = this.#ownerOf(owner);
     for (const { trajectory, text } of Calls.parse(calls)) {
-      if (!state.trajectories.has(trajectory)) {
+      if (!this.#adopt(state, trajectory)) {
         this.#actions.openTrajectory(trajectory);
         state.trajectories.add(trajectory);
       }
@@ -84,6 +86,7 @@ export class ToolWorker extends Worker<ToolConfig> {
     }
     // What they hold is given back beside whatever comes next; `close` waits for it.
     for (const trajectory of ended) {
+      this.#adopt(state, trajectory);
       const ending = this.#end(state, trajectory).catch((error: unknown) => this.#fail(state, error));
       state.endings.add(ending);
       void ending.then(() => state.endings.delete(ending));
@@ -126,6 +129,17 @@ export class ToolWorker extends Worker<ToolConfig> {
       "sandbox.failed",
       `'${owner}' has no session here: its sandboxes are gone with the process that held them; its trajectories begin again`,
     );
+  }
+
+  /** TW4. Whether the trajectory is open, whoever had it. */
+  #adopt(state: Owner, trajectory: string): boolean {
+    if (state.trajectories.has(trajectory)) return true;
+    for (const other of this.#owners.values()) {
+      if (!other.trajectories.delete(trajectory)) continue;
+      state.trajectories.add(trajectory);
+      return true;
+    }
+    return false;
   }
 
   async #end(state: Owner, trajectory: string): Promise<void> {

@@ -1,0 +1,168 @@
+import type { Completion, Sampling } from "@treadle/contracts";
+import type { GenerateOptions, GenerationEngine, GenerationOrder, JoiningCompletion } from "@treadle/engines";
+import { FirstFailure } from "./first-failure.ts";
+import type { EpisodeState } from "./rank-messages.ts";
+
+/** An episode that this rank runs, its own or another's, in one attempt. */
+export type HostedEpisode = {
+  readonly owner: number;
+  readonly episode: number;
+  readonly attempt: number;
+  readonly name: string;
+  readonly prompt: Int32Array;
+  readonly key: number;
+  /** asked whenever it waits for a place of the engine */
+  readonly priority: () => number;
+  readonly state: EpisodeState | undefined;
+};
+
+/** What a tool said to a turn; undefined: the turn called none, and the episode is complete. */
+export type ToolAnswer = { readonly answer: Int32Array; readonly toolSeconds: number; readonly hasToolFailed: boolean };
+
+export type HostEvents = {
+  readonly turnEnded: (hosted: HostedEpisode, state: EpisodeState) => void;
+  readonly answered: (
+    hosted: HostedEpisode,
+    state: EpisodeState,
+    outcome: Omit<ToolAnswer, "answer">,
+    hasLeft: boolean,
+  ) => void;
+  readonly ended: (hosted: HostedEpisode, state: EpisodeState, completion: Completion) => void;
+};
+
+export type EpisodeHostOptions = {
+  readonly engine: GenerationEngine;
+  readonly sampling: Sampling;
+  readonly order: Omit<GenerationOrder, "priority">;
+  /** Begins the call of a tool that a turn ends with; undefined where it ends with none. */
+  readonly tool:
+    | ((
+        hosted: HostedEpisode,
+        completion: Completion,
+        answers: EpisodeState["answers"],
+      ) => Promise<ToolAnswer> | undefined)
+    | undefined;
+  /** the episode goes on here no more: what its tool holds for it is another's, or nobody's */
+  readonly over: (hosted: HostedEpisode, answers: EpisodeState["answers"], hasLeft: boolean) => void;
+  readonly events: HostEvents;
+};
+
+type Row = {
+  readonly hosted: HostedEpisode;
+  answers: EpisodeState["answers"];
+  at: "decode" | "tool" | "over";
+  isAskedToLeave: boolean;
+};
+
+/** The episodes of one rank, whoever owns them: one call of its engine, which others join, for as long as there are any. */
+export class EpisodeHost {
+  readonly #options: EpisodeHostOptions;
+  #rows: Row[] = [];
+  #add: ((joining: JoiningCompletion) => number | undefined) | undefined;
+  #running: Promise<void> = Promise.resolve();
+  readonly #failure = new FirstFailure();
+
+  constructor(options: EpisodeHostOptions) {
+    this.#options = options;
+  }
+
+  /** Rejects with what a call of the engine threw, and never resolves. */
+  get failed(): Promise<never> {
+    return this.#failure.happened;
+  }
+
+  /** Episodes queued or at decode, of any owner that `counts`. */
+  count(counts: (owner: number) => boolean): number {
+    return this.#rows.filter(({ at, hosted }) => at === "decode" && counts(hosted.owner)).length;
+  }
+
+  run(hosted: HostedEpisode): void {
+    const row: Row = { hosted, answers: hosted.state?.answers ?? [], at: "decode", isAskedToLeave: false };
+    // The engine asks for the priority of the one that joins before it says its index.
+    this.#rows.push(row);
+    if (this.#add?.(joiningOf(hosted)) !== undefined) return;
+    this.#rows = [row];
+    this.#running = this.#generate(hosted).catch(this.#failure.fail);
+  }
+
+  leave(owner: number, episode: number, attempt: number): void {
+    const row = this.#rows.find(
+      ({ hosted }) => hosted.owner === owner && hosted.episode === episode && hosted.attempt === attempt,
+    );
+    if (row) row.isAskedToLeave = true;
+  }
+
+  /** Nobody waits for what this rank runs for that one. */
+  forget(owner: number): void {
+    for (const row of this.#rows) if (row.hosted.owner === owner) row.isAskedToLeave = true;
+  }
+
+  /** Resolves when nothing runs. */
+  async idle(): Promise<void> {
+    await this.#running;
+  }
+
+  async #generate(first: HostedEpisode): Promise<void> {
+    const { engine, sampling, order, tool } = this.#options;
+    const rows = this.#rows;
+    const options: GenerateOptions = {
+      order: { ...order, priority: (index) => (rows[index] as Row).hosted.priority() },
+      join: (add) => {
+        this.#add = add;
+        add(joiningOf(first));
+      },
+      ...(tool && { extend: (index, completion) => this.#extend(rows[index] as Row, completion) }),
+      onCompletion: (index, completion) => this.#end(rows[index] as Row, completion),
+    };
+    await engine.generate([], sampling, options);
+  }
+
+  async #extend(row: Row, completion: Completion): Promise<Int32Array | undefined> {
+    const { hosted } = row;
+    const { tool, events } = this.#options;
+    const { tokens, logprobs } = completion;
+    const calling = tool?.(hosted, completion, row.answers);
+    if (!calling) return undefined;
+    row.at = "tool";
+    events.turnEnded(hosted, { tokens, logprobs, answers: row.answers });
+    const { answer, ...outcome } = await calling;
+    const answers: EpisodeState["answers"] = [...row.answers, [tokens.length, tokens.length + answer.length]];
+    const state = { tokens: joined(tokens, answer), logprobs: extended(logprobs, answer.length), answers };
+    row.answers = answers;
+    row.at = row.isAskedToLeave ? "over" : "decode";
+    if (row.at === "over") this.#options.over(hosted, answers, true);
+    events.answered(hosted, state, outcome, row.at === "over");
+    return row.at === "over" ? undefined : answer;
+  }
+
+  #end(row: Row, completion: Completion): void {
+    if (row.at === "over") return;
+    row.at = "over";
+    const { tokens, logprobs } = completion;
+    // Of an answer that had no room, nothing was appended.
+    const answers = row.answers.filter(([from]) => from < tokens.length);
+    this.#options.over(row.hosted, row.answers, false);
+    this.#options.events.ended(row.hosted, { tokens, logprobs, answers }, completion);
+  }
+}
+
+function joiningOf({ prompt, key, state }: HostedEpisode): JoiningCompletion {
+  if (!state) return { prompt, key };
+  const { tokens, logprobs, answers } = state;
+  const numAppended = answers.reduce((sum, [from, to]) => sum + to - from, 0);
+  return { prompt, key, begun: { tokens, logprobs, numAppended } };
+}
+
+function joined(a: Int32Array, b: Int32Array): Int32Array {
+  const both = new Int32Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
+/** What was appended was not drawn. */
+function extended(logprobs: Float32Array, by: number): Float32Array {
+  const all = new Float32Array(logprobs.length + by);
+  all.set(logprobs);
+  return all;
+}

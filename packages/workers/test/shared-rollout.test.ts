@@ -1,0 +1,212 @@
+import type { EpisodeGroup, Prompt } from "@treadle/contracts";
+import { createCharacterTokenizer } from "@treadle/learning";
+import type { Sink, Source, StreamItem, WorkerGroup } from "@treadle/runtime";
+import { liveMigrations, livePlacements } from "@treadle/trajectories";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
+import { RolloutConfig } from "../src/rollout/generation-worker.ts";
+import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
+import { ToolConfig } from "../src/tool/tool-config.ts";
+import { ToolWorker } from "../src/tool/tool-worker.ts";
+import { contextOf } from "./support/context.ts";
+import { Group } from "./support/group.ts";
+
+// So few characters that a policy that knows nothing calls its tool often.
+const alphabet = "12+<>|!";
+const tokenizer = createCharacterTokenizer(alphabet);
+const model = { vocabSize: 9, layers: 1, width: 16, heads: 2, contextLength: 48, seed: 4, slots: 3 };
+const call = { open: "<", close: ">", end: "|", failure: "!", maxCalls: 4, maxAnswerTokens: 4 };
+const usual = { model, alphabet, groupSize: 6, maxTokens: 24, reward: { name: "arithmetic" } };
+
+const prompts: Prompt[] = ["1+2", "2+2", "1", "2", "1+1+1", "2+1", "21", "12+1"].map((text) => ({
+  id: text,
+  tokens: tokenizer.encode(text),
+  answer: "3",
+}));
+
+let tool: ToolWorker;
+const program = 'echo "$(($1))"';
+beforeAll(async () => {
+  tool = new ToolWorker(contextOf(ToolConfig.parse({ program, actions: { drivers: ["process"] } }), "tool"));
+  await tool.setup();
+});
+afterAll(() => tool.teardown());
+
+/** A tool as a group of one rank. */
+const groupOf = (worker: ToolWorker): WorkerGroup<ToolWorker> => {
+  const group = {
+    size: 1,
+    onRanks: () => group,
+    ...Object.fromEntries(
+      (["open", "submit", "collect", "report", "close"] as const).map((method) => [
+        method,
+        (...args: never[]) => {
+          const value = (worker[method] as (...args: never[]) => Promise<unknown>)(...args);
+          // biome-ignore lint/suspicious/noThenProperty: handles of calls are awaitable
+          return { first: () => value, then: value.then.bind(value) };
+        },
+      ]),
+    ),
+  };
+  return group as unknown as WorkerGroup<ToolWorker>;
+};
+
+/** What a step's ranks take from and put into: each prompt is committed once, by a rank that lives. */
+class Stream {
+  readonly groups: EpisodeGroup[] = [];
+  readonly committed = new Set<string>();
+
+  /** of one rank, in one life */
+  take(batches: readonly (readonly Prompt[])[], isAlive: () => boolean = () => true) {
+    const sink = {} as Sink<EpisodeGroup>;
+    const item = (value: Prompt): StreamItem<Prompt> => ({
+      value,
+      commit: async (_to?: unknown, ...outputs: readonly unknown[]) => {
+        if (!isAlive()) return new Promise<never>(() => {});
+        if (this.committed.has(value.id)) throw new Error(`'${value.id}' was committed twice`);
+        this.committed.add(value.id);
+        this.groups.push(...(outputs as EpisodeGroup[]));
+        return undefined;
+      },
+    });
+    const source = {
+      async *itemBatches() {
+        for (const batch of batches) yield batch.map(item);
+      },
+    } as unknown as Source<Prompt>;
+    return { source, sink };
+  }
+}
+
+const sorted = (groups: readonly EpisodeGroup[]) => [...groups].sort((a, b) => (a.promptId < b.promptId ? -1 : 1));
+
+type Sharing = Pick<RolloutConfig, "placement" | "migrate">;
+
+/** One step: what each rank takes, in batches. */
+async function agents(shares: readonly (readonly (readonly Prompt[])[])[], sharing: Sharing, worker = tool) {
+  const config = AgentRolloutConfig.parse({ ...usual, call, ...sharing });
+  const group = new Group(shares.length);
+  const stream = new Stream();
+  const ranks = shares.map((_, rank) => new AgentRolloutWorker(contextOf(config, "rollout", { rank, group })));
+  const metrics = await Promise.all(
+    ranks.map(async (rank, at) => {
+      await rank.setup();
+      const { source, sink } = stream.take(shares[at]!);
+      return rank.generate(source, sink, groupOf(worker));
+    }),
+  );
+  return { groups: sorted(stream.groups), metrics };
+}
+
+const two = [[prompts.slice(0, 3), prompts.slice(3, 5)], [prompts.slice(5)]];
+const three = [[prompts.slice(0, 6)], [prompts.slice(6, 7), prompts.slice(7)], []];
+const off = { placement: "own", migrate: "never" } as const;
+
+describe("SR3: whatever ranks share, their groups are, bit for bit, those of ranks that share nothing", () => {
+  let expected: readonly EpisodeGroup[];
+  beforeAll(async () => {
+    expected = (await agents([[prompts]], off)).groups;
+  }, 240_000);
+
+  test.each(
+    livePlacements.flatMap((placement) =>
+      liveMigrations
+        .filter((migrate) => migrate !== "scaled" || placement === "predicted")
+        .flatMap((migrate) => [two, three].map((shares) => ({ placement, migrate, shares, numRanks: shares.length }))),
+    ),
+  )(
+    "placement $placement, migration $migrate, $numRanks ranks",
+    async ({ placement, migrate, shares }) => {
+      const { groups, metrics } = await agents(shares, { placement, migrate });
+      expect(groups).toHaveLength(prompts.length);
+      expect(groups).toEqual(expected);
+      const moved = metrics.reduce((sum, { episodesMoved }) => sum + (episodesMoved ?? 0), 0);
+      // Every change of ranks is a move where episodes go wherever the unfinished would be placed now.
+      if (migrate === "anew") expect(moved).toBeGreaterThan(0);
+      if (migrate === "never") expect(moved).toBe(0);
+    },
+    240_000,
+  );
+
+  test("TW4: a sandbox of a trajectory goes along, with what earlier calls left there", async () => {
+    // Counts the calls of its sandbox.
+    const counting = 'echo 1 >> calls; wc -l < calls | tr -d " "';
+    const actions = { drivers: ["process"], sandboxes: "trajectory" };
+    const stateful = new ToolWorker(contextOf(ToolConfig.parse({ program: counting, actions }), "tool"));
+    await stateful.setup();
+    try {
+      const alone = await agents([[prompts]], off, stateful);
+      const moving = await agents(two, { placement: "own", migrate: "anew" }, stateful);
+      expect(moving.groups).toEqual(alone.groups);
+      expect(moving.metrics.some(({ episodesMoved }) => (episodesMoved ?? 0) > 0)).toBe(true);
+    } finally {
+      await stateful.teardown();
+    }
+  }, 240_000);
+
+  test("RX3: answers of one turn, which wait at whichever rank has a place", async () => {
+    const play = async (shares: readonly (readonly (readonly Prompt[])[])[], sharing: Sharing) => {
+      const config = RolloutConfig.parse({ ...usual, ...sharing });
+      const group = new Group(shares.length);
+      const stream = new Stream();
+      const ranks = shares.map((_, rank) => new RolloutWorker(contextOf(config, "rollout", { rank, group })));
+      await Promise.all(
+        ranks.map(async (rank, at) => {
+          await rank.setup();
+          const { source, sink } = stream.take(shares[at]!);
+          await rank.generate(source, sink);
+        }),
+      );
+      return sorted(stream.groups);
+    };
+    const alone = await play([[prompts]], off);
+    for (const placement of livePlacements) expect(await play(three, { placement, migrate: "never" })).toEqual(alone);
+  }, 240_000);
+});
+
+describe("a rank that dies in the midst of a step", () => {
+  test.each([
+    { died: 1, what: "an episode's host" },
+    { died: 0, what: "an episode's owner" },
+  ])(
+    "SR1, SR2, RX1, RX2: $what, costs no group and doubles none",
+    async ({ died }) => {
+      const expected = await agents([[prompts]], off);
+      const config = AgentRolloutConfig.parse({ ...usual, call, placement: "least-load", migrate: "anew" });
+      const group = new Group(3);
+      const stream = new Stream();
+      const shares = [prompts.slice(0, 4), prompts.slice(4, 6), prompts.slice(6)];
+      let isAlive = true;
+      const start = async (rank: number, batch: readonly Prompt[], alive: () => boolean) => {
+        const worker = new AgentRolloutWorker(contextOf(config, "rollout", { rank, group }));
+        await worker.setup();
+        const { source, sink } = stream.take([batch], alive);
+        return { worker, done: worker.generate(source, sink, groupOf(tool)) };
+      };
+      const ranks = await Promise.all(
+        shares.map((batch, rank) => start(rank, batch, rank === died ? () => isAlive : () => true)),
+      );
+      // As soon as something is delivered, episodes are everywhere.
+      while (stream.groups.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      isAlive = false;
+      group.kill(died);
+      ranks[died]!.done.catch(() => {});
+      const again = shares[died]!.filter(({ id }) => !stream.committed.has(id));
+      const { done } = await start(died, again, () => true);
+      await Promise.all([done, ...ranks.filter((_, rank) => rank !== died).map((rank) => rank.done)]);
+      expect(sorted(stream.groups)).toEqual(expected.groups);
+    },
+    240_000,
+  );
+});
+
+test.each([
+  [{ placement: "own", migrate: "scaled" }, /'migrate' is 'scaled' where 'placement' is 'own'/],
+  [
+    { placement: "predicted", engine: { kind: "torch" } },
+    /an engine of kind 'torch' takes no episode that has begun elsewhere/,
+  ],
+] as const)("%o is refused", (given, message) => {
+  const config = { ...RolloutConfig.parse(usual), ...given } as unknown as RolloutConfig;
+  expect(() => RolloutWorker.checkConfig({ ...config, scheduler: "fcfs" })).toThrow(message);
+});
