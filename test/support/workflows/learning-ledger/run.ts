@@ -2,7 +2,7 @@
 import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { arithmeticAlphabet, createArithmeticTask } from "@treadle/learning";
 import { workflow } from "@treadle/runtime";
-import { ActorConfig } from "@treadle/workers";
+import { ActorConfig, RolloutOrderConfig } from "@treadle/workers";
 import { z } from "zod";
 import { LedgerActorWorker, ProjectInferenceWorker, ProjectRolloutWorker } from "../../workers/learning-ledger.ts";
 
@@ -23,7 +23,9 @@ const model = {
 };
 const { paddingToken } = task.tokenizer;
 
-export default workflow(z.strictObject({ groupSize: z.int() }), async ({ cluster, config, steps, report }) => {
+const Config = z.strictObject({ groupSize: z.int(), rollout: RolloutOrderConfig.prefault({}) });
+
+export default workflow(Config, async ({ cluster, config, steps, report }) => {
   const { groupSize } = config;
   const rollout = cluster.launch(
     ProjectRolloutWorker,
@@ -34,6 +36,7 @@ export default workflow(z.strictObject({ groupSize: z.int() }), async ({ cluster
       maxTokens: task.maxAnswerTokens,
       temperature: 1,
       reward: { name: "arithmetic" },
+      ...config.rollout,
     },
     { ranks: { fixed: 2 } },
   );
