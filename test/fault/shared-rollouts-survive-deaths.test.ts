@@ -25,7 +25,7 @@ const strikes: Readonly<Record<number, readonly string[]>> = {
 };
 
 test.each(["temporal", "spatial"] as const)(
-  "SR1, SR2, RX1, RX2: placement mode '%s'",
+  "SH1, SH2, RX1, RX2: placement mode '%s'",
   async (mode) => {
     const events: RunEvent[] = [];
     let numStruck = 0;

@@ -88,9 +88,9 @@ async function agents(shares: readonly (readonly (readonly Prompt[])[])[], shari
   const group = new Group(shares.length);
   const stream = new Stream();
   const ranks = shares.map((_, rank) => new AgentRolloutWorker(contextOf(config, "rollout", { rank, group })));
+  await Promise.all(ranks.map((rank) => rank.setup()));
   const metrics = await Promise.all(
-    ranks.map(async (rank, at) => {
-      await rank.setup();
+    ranks.map((rank, at) => {
       const { source, sink } = stream.take(shares[at]!);
       return rank.generate(source, sink, groupOf(worker));
     }),
@@ -102,7 +102,7 @@ const two = [[prompts.slice(0, 3), prompts.slice(3, 5)], [prompts.slice(5)]];
 const three = [[prompts.slice(0, 6)], [prompts.slice(6, 7), prompts.slice(7)], []];
 const off = { placement: "own", migrate: "never" } as const;
 
-describe("SR3: whatever ranks share, their groups are, bit for bit, those of ranks that share nothing", () => {
+describe("SH3: whatever ranks share, their groups are, bit for bit, those of ranks that share nothing", () => {
   let expected: readonly EpisodeGroup[];
   beforeAll(async () => {
     expected = (await agents([[prompts]], off)).groups;
@@ -122,7 +122,7 @@ describe("SR3: whatever ranks share, their groups are, bit for bit, those of ran
       expect(groups).toEqual(expected);
       const moved = metrics.reduce((sum, { episodesMoved }) => sum + (episodesMoved ?? 0), 0);
       // Every change of ranks is a move where episodes go wherever the unfinished would be placed now.
-      if (migrate === "anew") expect(moved).toBeGreaterThan(0);
+      if (migrate === "anew" && shares === two) expect(moved).toBeGreaterThan(0);
       if (migrate === "never") expect(moved).toBe(0);
     },
     240_000,
@@ -169,7 +169,7 @@ describe("a rank that dies in the midst of a step", () => {
     { died: 1, what: "an episode's host" },
     { died: 0, what: "an episode's owner" },
   ])(
-    "SR1, SR2, RX1, RX2: $what, costs no group and doubles none",
+    "SH1, SH2, RX1, RX2: $what, costs no group and doubles none",
     async ({ died }) => {
       const expected = await agents([[prompts]], off);
       const config = AgentRolloutConfig.parse({ ...usual, call, placement: "least-load", migrate: "anew" });
@@ -191,7 +191,8 @@ describe("a rank that dies in the midst of a step", () => {
       isAlive = false;
       group.kill(died);
       ranks[died]!.done.catch(() => {});
-      const again = shares[died]!.filter(({ id }) => !stream.committed.has(id));
+      // In another order, so that a number of the old process is that of another episode.
+      const again = shares[died]!.filter(({ id }) => !stream.committed.has(id)).reverse();
       const { done } = await start(died, again, () => true);
       await Promise.all([done, ...ranks.filter((_, rank) => rank !== died).map((rank) => rank.done)]);
       expect(sorted(stream.groups)).toEqual(expected.groups);

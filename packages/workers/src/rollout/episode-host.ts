@@ -52,6 +52,8 @@ type Row = {
   answers: EpisodeState["answers"];
   at: "decode" | "tool" | "over";
   isAskedToLeave: boolean;
+  /** nobody hears of it any more */
+  isForgotten: boolean;
 };
 
 /** The episodes of one rank, whoever owns them: one call of its engine, which others join, for as long as there are any. */
@@ -77,7 +79,13 @@ export class EpisodeHost {
   }
 
   run(hosted: HostedEpisode): void {
-    const row: Row = { hosted, answers: hosted.state?.answers ?? [], at: "decode", isAskedToLeave: false };
+    const row: Row = {
+      hosted,
+      answers: hosted.state?.answers ?? [],
+      at: "decode",
+      isAskedToLeave: false,
+      isForgotten: false,
+    };
     // The engine asks for the priority of the one that joins before it says its index.
     this.#rows.push(row);
     if (this.#add?.(joiningOf(hosted)) !== undefined) return;
@@ -92,13 +100,15 @@ export class EpisodeHost {
     if (row) row.isAskedToLeave = true;
   }
 
-  /** Nobody waits for what this rank runs for that one. */
+  /** Nobody waits for what this rank runs for that one: its next process gives other episodes the same numbers. */
   forget(owner: number): void {
-    for (const row of this.#rows) if (row.hosted.owner === owner) row.isAskedToLeave = true;
+    for (const row of this.#rows) if (row.hosted.owner === owner) row.isForgotten = true;
   }
 
-  /** Resolves when nothing runs. */
-  async idle(): Promise<void> {
+  /** Ends what is left. */
+  async end(): Promise<void> {
+    for (const row of this.#rows) row.isForgotten = true;
+    if (this.#rows.some(({ at }) => at !== "over")) this.#options.engine.abort();
     await this.#running;
   }
 
@@ -121,11 +131,13 @@ export class EpisodeHost {
     const { hosted } = row;
     const { tool, events } = this.#options;
     const { tokens, logprobs } = completion;
+    if (row.isForgotten) return undefined;
     const calling = tool?.(hosted, completion, row.answers);
     if (!calling) return undefined;
     row.at = "tool";
     events.turnEnded(hosted, { tokens, logprobs, answers: row.answers });
     const { answer, ...outcome } = await calling;
+    if (row.isForgotten) return undefined;
     const answers: EpisodeState["answers"] = [...row.answers, [tokens.length, tokens.length + answer.length]];
     const state = { tokens: joined(tokens, answer), logprobs: extended(logprobs, answer.length), answers };
     row.answers = answers;
@@ -142,6 +154,7 @@ export class EpisodeHost {
     // Of an answer that had no room, nothing was appended.
     const answers = row.answers.filter(([from]) => from < tokens.length);
     this.#options.over(row.hosted, row.answers, false);
+    if (row.isForgotten) return;
     this.#options.events.ended(row.hosted, { tokens, logprobs, answers }, completion);
   }
 }

@@ -52,7 +52,8 @@ const resendMs = 200;
 export class RankExchange {
   readonly #options: RankExchangeOptions;
   readonly #tag: string;
-  readonly #nonce = randomUUID();
+  /** of this process in this call */
+  readonly nonce: string = randomUUID();
   readonly #others = new Map<number, Other>();
   readonly #closing = new AbortController();
   readonly #loops: Promise<void>[] = [];
@@ -124,7 +125,7 @@ export class RankExchange {
 
   /** RX3: also to those that have not come yet, as this rank's hello waits for them. */
   #part(other: Other): void {
-    const farewell = { nonce: this.#nonce, sequence: other.nextSequence++, messages: [{ type: "gone" as const }] };
+    const farewell = { nonce: this.nonce, sequence: other.nextSequence++, messages: [{ type: "gone" as const }] };
     const { messages } = this.#options;
     void other.lastSent.then(async (isSent) => {
       if (isSent) await messages.send(other.name, farewell, this.#tag).catch(() => {});
@@ -141,7 +142,7 @@ export class RankExchange {
     other.isSending = true;
     const messages = other.out;
     other.out = [];
-    const envelope = { nonce: this.#nonce, sequence: other.nextSequence++, messages };
+    const envelope = { nonce: this.nonce, sequence: other.nextSequence++, messages };
     try {
       for (const { nonce } = other; nonce === other.nonce && !this.#closing.signal.aborted; ) {
         other.lastSent = this.#options.messages.send(other.name, envelope, this.#tag).then(

@@ -3,10 +3,10 @@
  * delivers them; where each runs is what its `EpisodeRouter` says, by what other ranks report. It runs what they send it, too,
  * and stays until all are done.
  *
- * - SR1 what a finished turn has chosen, and what its tool said, is at the owner before the episode goes on at another rank, so
+ * - SH1 what a finished turn has chosen, and what its tool said, is at the owner before the episode goes on at another rank, so
  *   the death of a rank costs what others own the turn under way alone
- * - SR2 the owner's death costs its episodes all they have: their prompts are taken again
- * - SR3 where an episode runs changes none of its tokens; ranks of other weights share nothing
+ * - SH2 the owner's death costs its episodes all they have: their prompts are taken again
+ * - SH3 where an episode runs changes none of its tokens; ranks of other weights share nothing
  */
 import type { Completion, Prompt } from "@treadle/contracts";
 import {
@@ -38,7 +38,7 @@ type Batch = {
   readonly base: number;
   readonly rows: readonly EpisodeRow[];
   readonly states: (EpisodeState | undefined)[];
-  /** how often what its tool held was lost */
+  /** how often its host was lost, and with it what its tool held */
   readonly losses: number[];
   readonly router: EpisodeRouter;
   readonly order: CallOrder;
@@ -155,7 +155,7 @@ export class SharedRollout {
       await Promise.race([changed, this.#failure.happened]);
     }
     await this.#exchange.close();
-    await this.#host.idle();
+    await this.#host.end();
     this.#hasFinished = true;
   }
 
@@ -163,8 +163,7 @@ export class SharedRollout {
   async close(): Promise<void> {
     if (this.#hasFinished) return;
     await this.#exchange.close();
-    this.#options.engine.abort();
-    await this.#host.idle();
+    await this.#host.end();
   }
 
   #up(rank: number, places: number): void {
@@ -186,9 +185,9 @@ export class SharedRollout {
       const { router, order, states, losses } = batch;
       for (const index of batch.rows.keys()) {
         const isThere = router.homeOf(index) === rank && ["decode", "tool"].includes(router.phaseOf(index));
-        if (!isThere || !this.#options.isToolStateful || states[index] === undefined) continue;
-        states[index] = undefined;
+        if (!isThere) continue;
         (losses[index] as number)++;
+        if (this.#options.isToolStateful) states[index] = undefined;
       }
       this.#obey(router.down(rank, (index) => order.priority(index)));
     }
@@ -248,7 +247,7 @@ export class SharedRollout {
     this.#loadChanged();
   }
 
-  /** SR1 */
+  /** SH1 */
   #reported(message: Extract<RankMessage, { type: "turn" | "answered" | "ended" }>): void {
     const batch = this.#batch;
     const index = message.episode - (batch?.base ?? 0);
@@ -275,8 +274,10 @@ export class SharedRollout {
       }
       case "answered": {
         const { toolSeconds, hasToolFailed, hasLeft } = message;
-        const observedTokens = state.tokens.length - order.numTokens(index);
-        order.toolEnded(index, { toolSeconds, hasToolFailed, observedTokens });
+        const [from, to] = state.answers.at(-1) ?? [0, 0];
+        // The order knows of a turn that is done again.
+        if (state.tokens.length > order.numTokens(index))
+          order.toolEnded(index, { toolSeconds, hasToolFailed, observedTokens: to - from });
         states[index] = state;
         if (hasLeft) this.#obey(router.left(index, attempt, order.priority(index)));
         else router.goesOn(index, attempt);
@@ -309,8 +310,8 @@ export class SharedRollout {
       }
       const { prompt, key, name: stem } = batch.rows[index] as EpisodeRow;
       const state = batch.states[index];
-      // What a tool may still hold under the name that was lost is not this attempt's.
-      const name = `${stem}~${batch.losses[index]}`;
+      // What a tool may still hold under another owner's name, or one that was lost, is not this attempt's.
+      const name = `${stem}~${this.#exchange.nonce}~${batch.losses[index]}`;
       const { order } = batch;
       const to = { episode, attempt, name, prompt: prompt.tokens, key, state };
       if (rank === own) this.#run({ ...to, owner: own, priority: () => order.priority(index) });
