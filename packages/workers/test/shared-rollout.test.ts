@@ -32,8 +32,8 @@ beforeAll(async () => {
 });
 afterAll(() => tool.teardown());
 
-/** A tool as a group of one rank. */
-const groupOf = (worker: ToolWorker): WorkerGroup<ToolWorker> => {
+/** A tool as a group of one rank; what a dead rank asks for is neither done nor answered. */
+const groupOf = (worker: ToolWorker, isAlive: () => boolean = () => true): WorkerGroup<ToolWorker> => {
   const group = {
     size: 1,
     onRanks: () => group,
@@ -41,7 +41,9 @@ const groupOf = (worker: ToolWorker): WorkerGroup<ToolWorker> => {
       (["open", "submit", "collect", "report", "close"] as const).map((method) => [
         method,
         (...args: never[]) => {
-          const value = (worker[method] as (...args: never[]) => Promise<unknown>)(...args);
+          const value = isAlive()
+            ? (worker[method] as (...args: never[]) => Promise<unknown>)(...args)
+            : new Promise<never>(() => {});
           // biome-ignore lint/suspicious/noThenProperty: handles of calls are awaitable
           return { first: () => value, then: value.then.bind(value) };
         },
@@ -181,7 +183,7 @@ describe("a rank that dies in the midst of a step", () => {
         const worker = new AgentRolloutWorker(contextOf(config, "rollout", { rank, group }));
         await worker.setup();
         const { source, sink } = stream.take([batch], alive);
-        return { worker, done: worker.generate(source, sink, groupOf(tool)) };
+        return { worker, done: worker.generate(source, sink, groupOf(tool, alive)) };
       };
       const ranks = await Promise.all(
         shares.map((batch, rank) => start(rank, batch, rank === died ? () => isAlive : () => true)),
