@@ -10,11 +10,9 @@
 import type { DeviceLease } from "@treadle/contracts";
 import type { LockEffect } from "./lock-messages.ts";
 
-type Phase = "none" | "asked" | "held";
-
 export class LockLease {
   readonly #isNeeded: boolean;
-  #phase: Phase = "none";
+  #isAsked = false;
   #lease: { readonly token: number; readonly devices: ReadonlySet<string> } | undefined;
   #isWanted = false;
   #drains = false;
@@ -27,12 +25,12 @@ export class LockLease {
 
   /** All of the run waits for other runs. */
   get isAwaited(): boolean {
-    return this.#phase === "asked";
+    return this.#isAsked;
   }
 
   granted({ token, devices }: DeviceLease): void {
-    if (this.#phase !== "asked") return;
-    this.#phase = "held";
+    if (!this.#isAsked) return;
+    this.#isAsked = false;
     this.#lease = { token, devices: new Set(devices) };
     this.#isWanted = false;
     this.#drains = false;
@@ -62,10 +60,9 @@ export class LockLease {
     if (this.#lease !== undefined && isUnused && (this.#drains || this.#isWanted)) {
       out.push({ type: "release-lease", token: this.#lease.token });
       this.#lease = undefined;
-      this.#phase = "none";
     }
-    if (this.#missing && this.#phase === "none") {
-      this.#phase = "asked";
+    if (this.#missing && this.#lease === undefined && !this.#isAsked) {
+      this.#isAsked = true;
       out.push({ type: "ask-lease", devices: all() });
     }
     this.#missing = false;

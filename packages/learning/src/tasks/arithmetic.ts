@@ -4,6 +4,7 @@ import { parseConfig } from "../config.ts";
 import { createRandom, hashString, type Random } from "../random.ts";
 import type { Tokenizer } from "../tokenizer.ts";
 import { createCharacterTokenizer } from "./character-tokenizer.ts";
+import { identityOf } from "./identity.ts";
 
 /** Bounds products to 10^12 and so answers to exact integers. */
 const operand = z.int().min(0).max(1_000_000);
@@ -87,7 +88,7 @@ export function createArithmeticTask(value: unknown = {}, path = "task"): Arithm
   const training = createRandom(config.seed).split("arithmetic/training");
 
   const splitOf: ArithmeticTask["splitOf"] = (problem) => {
-    const identity = identityOf(problem);
+    const identity = identityOfProblem(problem);
     const share = hashString(config.split === 0 ? identity : `${config.split} ${identity}`) / 2 ** 32;
     if (share < config.heldOutFraction) return "held-out";
     return share < config.heldOutFraction + config.validationFraction ? "validation" : "training";
@@ -109,9 +110,10 @@ export function createArithmeticTask(value: unknown = {}, path = "task"): Arithm
   const different = (split: ArithmeticSplit, random: Random, count: number): ArithmeticProblem[] => {
     const seen = new Set<string>();
     return Array.from({ length: count }, (_, index) => {
-      const fresh = (candidate: ArithmeticProblem) => splitOf(candidate) === split && !seen.has(identityOf(candidate));
+      const fresh = (candidate: ArithmeticProblem) =>
+        splitOf(candidate) === split && !seen.has(identityOfProblem(candidate));
       const problem = draw(random, fresh, `${split} problem number '${index + 1}' of '${count}'`);
-      seen.add(identityOf(problem));
+      seen.add(identityOfProblem(problem));
       return problem;
     });
   };
@@ -173,11 +175,8 @@ export function measureAccuracy(
   return { correct, total: prompts.length, accuracy: prompts.length === 0 ? 0 : correct / prompts.length };
 }
 
-/** One text for both orders of operands that commute. */
-function identityOf({ left, operator, right }: Pick<ArithmeticProblem, "left" | "operator" | "right">): string {
-  const [first, second] = operator !== "-" && left > right ? [right, left] : [left, right];
-  return `${first}${operator}${second}`;
-}
+const identityOfProblem = ({ left, operator, right }: Pick<ArithmeticProblem, "left" | "operator" | "right">): string =>
+  identityOf(`${left}${operator}${right}`);
 
 /** The same problem with its operands in the other order, where that is another text. */
 function commuted(problem: ArithmeticProblem): ArithmeticProblem | undefined {

@@ -4,6 +4,7 @@ import { parseConfig } from "../config.ts";
 import { createRandom, hashString, type Random } from "../random.ts";
 import { arithmeticAlphabet } from "./arithmetic.ts";
 import { createCharacterTokenizer } from "./character-tokenizer.ts";
+import { identityOf } from "./identity.ts";
 
 export const ChainTaskConfig = z
   .strictObject({
@@ -106,15 +107,6 @@ export function firstDone(chain: string): string | undefined {
   if (!found) return undefined;
   const [, left, operator, right, rest] = found as unknown as [string, string, string, string, string];
   return `${apply(Number(left), operator, Number(right))}${rest}`;
-}
-
-/** `8+3+7-2` is `3+7+8-2`: the same problem as every order of the operands before its operator changes. */
-function identityOf(chain: string): string {
-  const begin = /^\d+(?:(?:\+\d+)+|(?:\*\d+)+)(?!\d)/.exec(chain)?.[0];
-  if (begin === undefined) return chain;
-  const operator = begin.includes("+") ? "+" : "*";
-  const operands = begin.split(operator).sort((a, b) => Number(a) - Number(b));
-  return operands.join(operator) + chain.slice(begin.length);
 }
 
 function workedOut(chain: string): string {

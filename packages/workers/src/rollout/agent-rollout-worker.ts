@@ -9,7 +9,7 @@ import {
 import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
-import type { ToolReport } from "../tool/items.ts";
+import type { ToolCall, ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
 import type { CallOrder } from "./call-order.ts";
@@ -212,14 +212,15 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     const { call } = this.config;
     const text = this.#calledText(tokens, answers.at(-1)?.[1] ?? 0);
     if (text === undefined || answers.length === call.maxCalls) return undefined;
-    const ask = async () => {
-      const askedMs = performance.now();
-      const { exitCode, output } = await session.call({ trajectory, text });
-      const toolSeconds = (performance.now() - askedMs) / 1000;
-      const answer = this.#answerTokens(exitCode === 0 ? output : call.failure);
-      return { answer, toolSeconds, hasToolFailed: exitCode !== 0 };
-    };
-    return ask();
+    return this.#ask(session, { trajectory, text });
+  }
+
+  async #ask(session: ToolSession, asked: ToolCall): Promise<ToolAnswer> {
+    const askedMs = performance.now();
+    const { exitCode, output } = await session.call(asked);
+    const toolSeconds = (performance.now() - askedMs) / 1000;
+    const answer = this.#answerTokens(exitCode === 0 ? output : this.config.call.failure);
+    return { answer, toolSeconds, hasToolFailed: exitCode !== 0 };
   }
 
   protected sampling(temperature: number): Sampling {

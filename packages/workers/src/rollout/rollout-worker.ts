@@ -57,31 +57,34 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     groups: Sink<EpisodeGroup>,
     shared: SharedCall | undefined,
   ): Promise<readonly EpisodeGroup[]> {
-    const { groupSize, temperature } = this.config;
+    const { groupSize } = this.config;
     const rows = batch.flatMap(({ value }) => Array.from({ length: groupSize }, () => value));
-    const keys = rows.map((prompt, index) => sampleKey(prompt, index % groupSize));
     const delivery = new GroupDelivery(batch, groupSize, groups);
     const episode = async (prompt: Prompt, completion: Completion) =>
       toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion));
     const made = (index: number, completion: Completion) =>
       delivery.add(index, episode(rows[index] as Prompt, completion));
-    using decode = this.timer("decode");
+    const samples = rows.map((_, index) => index % groupSize);
     if (shared) {
-      await shared.play(
-        rows,
-        rows.map((_, index) => index % groupSize),
-        made,
-      );
-      decode[Symbol.dispose]();
-      return delivery.finish();
-    }
+      using _ = this.timer("decode");
+      await shared.play(rows, samples, made);
+    } else await this.#generate(rows, samples, made);
+    return delivery.finish();
+  }
+
+  async #generate(
+    rows: readonly Prompt[],
+    samples: readonly number[],
+    made: (index: number, completion: Completion) => void,
+  ): Promise<void> {
+    using _ = this.timer("decode");
     const order = this.orderOf(rows);
     const startMs = performance.now();
     const completions = await this.engine.generate(
       rows.map(({ tokens }) => tokens),
-      this.sampling(temperature),
+      this.sampling(this.config.temperature),
       {
-        keys,
+        keys: rows.map((prompt, index) => sampleKey(prompt, samples[index] as number)),
         order: order?.options,
         onCompletion: (index, completion) => {
           order?.ended(index, completion);
@@ -90,8 +93,6 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
       },
     );
     this.took((performance.now() - startMs) / 1000, completions);
-    decode[Symbol.dispose]();
-    return delivery.finish();
   }
 
   protected sampling(temperature: number): Sampling {
