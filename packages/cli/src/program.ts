@@ -1,8 +1,11 @@
 /** The tree of commands, with nothing of it run. */
+
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import { Command } from "commander";
 
-const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
+const { version } = JSON.parse(readFileSync(join(packageFolder(import.meta.url), "package.json"), "utf8")) as {
   version: string;
 };
 

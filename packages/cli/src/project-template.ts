@@ -1,7 +1,8 @@
 /** The files of a new project: a shipped workflow, what npm and the compiler need, and a test. */
+
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import { loadWorkflow } from "@treadle/runtime/runner";
 import { configSchema } from "./config-schema.ts";
 
@@ -37,12 +38,14 @@ export const templates = {
 
 export type TemplateName = keyof typeof templates;
 
+const folder = packageFolder(import.meta.url);
+
 /** A package brings them; a checkout has them beside its packages. */
-const shipped = [new URL("../templates", import.meta.url), new URL("../../../workflows", import.meta.url)]
-  .map((url) => fileURLToPath(url))
+const shipped = ["templates", "../../workflows"]
+  .map((path) => join(folder, path))
   .find((path) => existsSync(path)) as string;
 
-const own = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
+const own = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as {
   readonly version: string;
   readonly dependencies: Readonly<Record<string, string>>;
   readonly peerDependencies: Readonly<Record<string, string>>;

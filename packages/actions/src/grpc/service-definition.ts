@@ -1,8 +1,9 @@
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import type * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
+import { packageFolder } from "@treadle/contracts/package-folder";
 
-const protoPath = fileURLToPath(new URL("../../protos/actions/v1/actions.proto", import.meta.url));
+const protoPath = join(packageFolder(import.meta.url), "protos/actions/v1/actions.proto");
 
 const loaderOptions = { keepCase: true, longs: Number, defaults: true, oneofs: true } as const;
 

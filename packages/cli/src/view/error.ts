@@ -1,6 +1,8 @@
 /** How an error is shown to a person: what happened first, where, what it led to, and what to do. */
-import { fileURLToPath } from "node:url";
+
+import { join } from "node:path";
 import { type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import pc from "picocolors";
 import { singleLine, wrap } from "./text.ts";
 
@@ -141,7 +143,7 @@ function describeOrigin({ worker, node, method, step }: ErrorOrigin): string {
 }
 
 /** In a checkout, where Treadle is no dependency in `node_modules`. */
-const packagesRoot = fileURLToPath(new URL("../../../../packages/", import.meta.url));
+const packagesRoot = join(packageFolder(import.meta.url), "../../packages/");
 
 /** The first line of the stack that is neither Node's nor a dependency's nor Treadle's. */
 function ownFrame(error: unknown): string | undefined {

@@ -2,7 +2,9 @@ import { lax, numpy as np } from "@jax-js/jax";
 import { maxLogRatio } from "@treadle/contracts";
 import type { ControlLoss } from "../engine.ts";
 import { type ActorCriticConfig, layerNames, logDeviationName } from "./actor-critic-config.ts";
-import type { Tree } from "./device.ts";
+
+/** Device arrays by name. */
+export type Tree = { [name: string]: np.Array };
 
 /** `observations` `[rows, observationSize]`, `actions` `[rows, actionSize]`, `coefficients` `[5]`, the rest `[rows]`. */
 export type ControlInputs = {

@@ -1,6 +1,6 @@
-import { jit, type numpy as np, type OwnedFunction, valueAndGrad } from "@jax-js/jax";
 import { type LossMetrics, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
+import { breathe } from "../breathe.ts";
 import {
   type Actions,
   type ActOptions,
@@ -19,11 +19,8 @@ import {
   layerNames,
   logDeviationName,
 } from "./actor-critic-config.ts";
-import { type ControlInputs, controlCoefficients, controlLoss } from "./actor-critic-loss.ts";
+import type { ActorCriticDevice } from "./actor-critic-device.ts";
 import { checkControlBatch, checkNumbers } from "./batches.ts";
-import { breathe, DeviceParameters, floats, references, startDevice, type Tree } from "./device.ts";
-
-type GradientProgram = OwnedFunction<(parameters: Tree, inputs: ControlInputs) => [[np.Array, np.Array], Tree]>;
 
 /**
  * A small actor-critic for continuous control in this process. `act` runs on the host, for any number of rows without
@@ -33,13 +30,12 @@ type GradientProgram = OwnedFunction<(parameters: Tree, inputs: ControlInputs) =
 export class ActorCriticEngine extends ModelEngine implements ControlEngine {
   override readonly kind = "embedded";
   readonly config: ActorCriticConfig;
-  readonly #device: DeviceParameters;
-  readonly #programs = new Map<boolean, GradientProgram>();
+  readonly #device: ActorCriticDevice;
 
-  private constructor(config: ActorCriticConfig) {
+  private constructor(config: ActorCriticConfig, Device: typeof ActorCriticDevice) {
     super(actorCriticShapes(config), (shape, index) => initialActorCritic(config, shape, index));
     this.config = config;
-    this.#device = new DeviceParameters(this.parameters);
+    this.#device = new Device(config, this.parameters);
   }
 
   /** Throws `config.invalid` with every problem. */
@@ -48,8 +44,10 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
     if (!parsed.success) {
       throw new TreadleError("config.invalid", `actor-critic configuration refused: ${z.prettifyError(parsed.error)}`);
     }
+    // The array library takes long to load, and most processes have no use for it.
+    const { ActorCriticDevice, startDevice } = await import("./actor-critic-device.ts");
     await startDevice();
-    return new ActorCriticEngine(parsed.data);
+    return new ActorCriticEngine(parsed.data, ActorCriticDevice);
   }
 
   override memory(): EngineMemory {
@@ -96,7 +94,6 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
     return this.exclusively("forwardBackward", async () => {
       const { observationSize, actionSize, microBatchRows } = this.config;
       checkControlBatch(batch, observationSize, actionSize);
-      const program = this.#program(loss.valueClip !== undefined);
       const offsets = new Map(this.parameters.layout.map(({ name, offset }) => [name, offset]));
       const sums = { loss: 0, weight: 0, kl: 0, entropy: 0, clipFraction: 0, valueLoss: 0 };
       for (let first = 0; first < batch.rows; first += microBatchRows) {
@@ -108,23 +105,20 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
           for (let row = first; row < last; row++) {
             if (batch.weights[row] === 0) part.fill(0, (row - first) * width, (row - first + 1) * width);
           }
-          return floats(part, width === 1 ? [microBatchRows] : [microBatchRows, width]);
+          return part;
         };
-        const [[value, metrics], gradients] = program(references(this.#device.tree()), {
-          observations: cut(batch.observations, observationSize).reshape([microBatchRows, observationSize]),
-          actions: cut(batch.actions, actionSize).reshape([microBatchRows, actionSize]),
+        const rows = {
+          rows: microBatchRows,
+          observations: cut(batch.observations, observationSize),
+          actions: cut(batch.actions, actionSize),
           weights: cut(batch.weights, 1),
           advantages: cut(batch.advantages, 1),
           oldLogprobs: cut(batch.oldLogprobs, 1),
           returns: cut(batch.returns, 1),
           oldValues: cut(batch.oldValues, 1),
-          coefficients: floats(controlCoefficients(loss), [5]),
-        });
-        value.dispose();
-        for (const name in gradients) {
-          this.optimiser.accumulate(gradients[name]!.dataSync() as Float32Array, offsets.get(name)!);
-        }
-        const measured = metrics.dataSync();
+        };
+        const { metrics: measured, gradients } = this.#device.differentiate(rows, loss);
+        for (const [name, gradient] of gradients) this.optimiser.accumulate(gradient, offsets.get(name)!);
         lossMetricNames.forEach((name, i) => {
           sums[name] += measured[i]!;
         });
@@ -142,23 +136,12 @@ export class ActorCriticEngine extends ModelEngine implements ControlEngine {
 
   override async restore(): Promise<void> {
     await super.restore();
-    this.#device.tree();
+    this.#device.load();
   }
 
   override async close(): Promise<void> {
     await super.close();
-    for (const program of this.#programs.values()) program.dispose();
-    this.#programs.clear();
-  }
-
-  #program(clipValues: boolean): GradientProgram {
-    const known = this.#programs.get(clipValues);
-    if (known) return known;
-    const evaluate = (parameters: Tree, inputs: ControlInputs) =>
-      controlLoss(this.config, clipValues, parameters, inputs);
-    const program = jit(valueAndGrad(evaluate, { hasAux: true })) as unknown as GradientProgram;
-    this.#programs.set(clipValues, program);
-    return program;
+    this.#device.close();
   }
 
   #parameter(name: string): Float32Array {

@@ -7,6 +7,7 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import { z } from "zod";
+import { breathe } from "../breathe.ts";
 import {
   type EngineMemory,
   type GenerateOptions,
@@ -17,7 +18,6 @@ import {
 } from "../engine.ts";
 import { ModelEngine, resolveSampling } from "../model-engine.ts";
 import { checkArrays, checkLoss, checkPrompts, checkRows, predictingTokens, requireValueHead } from "./batches.ts";
-import { breathe } from "./device.ts";
 import { Gate } from "./gate.ts";
 import { Generation } from "./generation.ts";
 import { lossGradient } from "./policy-loss.ts";

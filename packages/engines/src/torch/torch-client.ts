@@ -1,12 +1,14 @@
 /** The calls of `protos/engines/v1`, with deadlines, and errors as Treadle has them. */
+
 import { once } from "node:events";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import type * as grpc from "@grpc/grpc-js";
 import { type ErrorCode, errorCatalogue, TreadleError } from "@treadle/contracts";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import type { TorchProcess } from "./torch-process.ts";
 
-const protoPath = fileURLToPath(new URL("../../protos/engines/v1/engine.proto", import.meta.url));
+const protoPath = join(packageFolder(import.meta.url), "protos/engines/v1/engine.proto");
 
 const chunkBytes = 2 ** 20;
 /** within which the end of a process is known after its socket has closed */

@@ -5,6 +5,7 @@
  * TP2 it listens on a socket in a folder that only this user may enter, and answers whoever has its token.
  * TP3 whoever waits for a process that ended is told how it ended, and what it said last.
  */
+
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -14,8 +15,8 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { TreadleError } from "@treadle/contracts";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import { z } from "zod";
 import type { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { TorchConfig } from "./torch-config.ts";
@@ -148,7 +149,7 @@ export class TorchProcess {
 
 /** In a checkout, the package of its own sources. */
 function environment(): NodeJS.ProcessEnv {
-  const sources = fileURLToPath(new URL("../../../../python/treadle_torch/src", import.meta.url));
+  const sources = join(packageFolder(import.meta.url), "../../python/treadle_torch/src");
   if (!existsSync(sources)) return process.env;
   const { PYTHONPATH } = process.env;
   return { ...process.env, PYTHONPATH: PYTHONPATH ? `${sources}${delimiter}${PYTHONPATH}` : sources };

@@ -1,5 +1,6 @@
+import { createRequire } from "node:module";
 import { TreadleError } from "@treadle/contracts";
-import { RE2JS, RE2JSException } from "re2js";
+import type { RE2JS } from "re2js";
 import { z } from "zod";
 import { parseConfig } from "../config.ts";
 import { exactReward } from "./exact.ts";
@@ -20,6 +21,9 @@ const RegexRewardConfig = z.strictObject({
     .nullable()
     .default({ name: "exact" }),
 });
+
+/** Takes long to load, and most processes have no pattern. */
+const re2 = (): typeof import("re2js") => createRequire(import.meta.url)("re2js");
 
 const comparisons = { exact: exactReward, numeric: numericReward };
 
@@ -50,6 +54,7 @@ export const regexReward: RewardPlugin = {
 };
 
 function compile(pattern: string, path: string): RE2JS {
+  const { RE2JS, RE2JSException } = re2();
   try {
     return RE2JS.compile(pattern);
   } catch (error) {

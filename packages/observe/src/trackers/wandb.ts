@@ -1,7 +1,8 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
-import { fileURLToPath } from "node:url";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import { z } from "zod";
 import type { TrackedEnd, TrackedRow, Tracker } from "./tracker-feed.ts";
 
@@ -19,7 +20,7 @@ const Reply = z.object({ error: z.string().optional() });
 type Waiting = { resolve(): void; reject(error: Error): void };
 
 // The same file from sources and compiled: both folders have one depth.
-const script = fileURLToPath(new URL("../../src/trackers/wandb_log.py", import.meta.url));
+const script = join(packageFolder(import.meta.url), "src/trackers/wandb_log.py");
 
 /** A run of Weights & Biases, by its Python client in a process of its own, which ends with this one: its input closes. */
 export class WandbTracker implements Tracker {

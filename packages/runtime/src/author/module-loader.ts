@@ -1,12 +1,16 @@
 /** Loads worker classes and schemas by module, and finds where an object is exported, by identity. */
+
 import { realpath } from "node:fs/promises";
 import { register as registerHook } from "node:module";
 import { join, sep } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import { z } from "zod";
 import { ownImports } from "./own-imports.ts";
 import { type AnyWorkerClass, Worker } from "./worker.ts";
+
+const ownFolder = packageFolder(import.meta.url);
 
 /** Sources run in a process that has a loader already. */
 const isCompiled = !import.meta.url.endsWith(".ts");
@@ -21,7 +25,7 @@ async function registerTypeScript(module: string): Promise<void> {
   await Promise.allSettled((await ownImports(module)).map((entry) => import(entry)));
   const { register } = await import("tsx/esm/api");
   register();
-  registerHook("./typescript-modules.js", import.meta.url);
+  registerHook(pathToFileURL(join(ownFolder, "dist/author/typescript-modules.js")));
 }
 
 const loaded = new Map<string, Promise<Record<string, unknown>>>();
@@ -52,7 +56,7 @@ async function importModule(module: string): Promise<Record<string, unknown>> {
 }
 
 /** Where Treadle's own packages are. */
-export const packagesRoot = fileURLToPath(new URL("../../..", import.meta.url));
+export const packagesRoot = join(ownFolder, "..");
 
 /**
  * What comes from another machine names code, and never is code: a file below one of these folders, symbolic links

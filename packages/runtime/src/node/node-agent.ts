@@ -8,13 +8,15 @@
  * NA3 `exited` settles exactly once for every process started, within moments of its end whoever holds its pipes, with its
  *    last log lines and the failure that it wrote.
  */
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { access, constants } from "node:fs/promises";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
 import { Descendants, removeEmptyGroups } from "./descendants.ts";
@@ -215,7 +217,7 @@ export class NodeAgent {
 }
 
 const hostEntry = {
-  path: fileURLToPath(new URL(isCompiled ? "../../dist/worker/main.js" : "../worker/main.ts", import.meta.url)),
+  path: join(packageFolder(import.meta.url), isCompiled ? "dist/worker/main.js" : "src/worker/main.ts"),
 };
 const loaderFlags = isCompiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
 

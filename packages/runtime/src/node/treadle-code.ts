@@ -1,7 +1,8 @@
 /** Which Treadle this process, and each worker that it starts, runs: version, form, and where its packages lie. */
+
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { packageFolder } from "@treadle/contracts/package-folder";
 
 /** Of a checkout's sources only when told so. */
 export const isCompiled = process.env.TREADLE_COMPILED === "1" || !import.meta.url.endsWith(".ts");
@@ -17,7 +18,7 @@ export type CodeVersions = { readonly node: string; readonly treadle: string; re
 type Manifest = { readonly version?: string; readonly dependencies?: Readonly<Record<string, string>> };
 const readManifest = (folder: string): Manifest => JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
 
-const ownFolder = realpathSync(fileURLToPath(new URL("../..", import.meta.url)));
+const ownFolder = realpathSync(packageFolder(import.meta.url));
 
 export const codeVersions: CodeVersions = {
   node: process.version,

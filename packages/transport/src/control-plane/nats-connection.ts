@@ -1,6 +1,10 @@
 /** The main thread's side of the NATS thread: promises and callbacks for its messages. */
+
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
 import { TreadleError } from "@treadle/contracts";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import type {
   Content,
   FromThread,
@@ -20,11 +24,12 @@ type Waiting = { resolve: (value: unknown) => void; reject: (error: unknown) => 
 /** Omits over each member of the union. */
 type WithoutId<T> = T extends { id: number } ? Omit<T, "id"> : never;
 
-/** Sources need a loader, which a thread does not inherit. `source`: the thread's module in a checkout. */
-export function threadEntry(source: URL): URL {
-  if (!import.meta.url.endsWith(".ts")) return new URL(source.href.replace(/\.ts$/, ".js"));
+/** Sources need a loader, which a thread does not inherit. `module`: the thread's, below the sources. */
+export function threadEntry(module: `${string}.ts`): URL {
+  const folder = packageFolder(import.meta.url);
+  if (!import.meta.url.endsWith(".ts")) return pathToFileURL(join(folder, "dist", module.replace(/\.ts$/, ".js")));
   const loader = JSON.stringify(import.meta.resolve("tsx/esm/api"));
-  const entry = JSON.stringify(source.href);
+  const entry = JSON.stringify(pathToFileURL(join(folder, "src", module)).href);
   const text = `import { register } from ${loader}; register(); await import(${entry});`;
   return new URL(`data:text/javascript,${encodeURIComponent(text)}`);
 }
@@ -43,7 +48,7 @@ export class NatsConnection {
 
   private constructor(options: NatsThreadOptions) {
     this.#where = options.servers.join(", ");
-    this.#thread = new Thread(threadEntry(new URL("nats-thread.ts", import.meta.url)), {
+    this.#thread = new Thread(threadEntry("control-plane/nats-thread.ts"), {
       workerData: options,
       execArgv: [],
       env: {},

@@ -38,7 +38,7 @@ export async function openRelay(options: RelayOptions): Promise<Relay> {
     path,
     ports,
   };
-  const thread = new Thread(threadEntry(new URL("relay-thread.ts", import.meta.url)), {
+  const thread = new Thread(threadEntry("relay/relay-thread.ts"), {
     workerData: data,
     execArgv: [],
     env: {},

@@ -7,7 +7,7 @@ import { stat } from "node:fs/promises";
 import { extname } from "node:path";
 import * as zlib from "node:zlib";
 import { TreadleError } from "@treadle/contracts";
-import { asyncBufferFromFile, type Compressors, parquetMetadataAsync, parquetReadObjects } from "hyparquet";
+import type { Compressors } from "hyparquet";
 
 /** A row, and where it stands for people: `line 7 of 'train.jsonl'`. */
 export type Row = { readonly value: Record<string, unknown>; readonly where: string };
@@ -89,6 +89,7 @@ const compressors: Compressors = {
 };
 
 async function* readParquet(path: string, name: string): AsyncGenerator<Row> {
+  const { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } = await import("hyparquet");
   try {
     const file = await asyncBufferFromFile(path);
     const metadata = await parquetMetadataAsync(file);

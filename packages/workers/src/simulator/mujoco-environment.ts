@@ -1,4 +1,4 @@
-import loadMujoco, { type MainModule, type MjData, type MjModel } from "@mujoco/mujoco";
+import type { MainModule, MjData, MjModel } from "@mujoco/mujoco";
 import { createRandom, type Random } from "@treadle/learning";
 import type { Drawing, EnvironmentScale, Transition, VectorEnvironment } from "./environment.ts";
 import { createMujocoDrawing } from "./mujoco-drawing.ts";
@@ -22,7 +22,7 @@ let loading: Promise<MainModule> | undefined;
 
 /** `numEnvironments` states of one model. */
 export async function createMujocoEnvironment(task: MujocoTask, scale: EnvironmentScale): Promise<VectorEnvironment> {
-  loading ??= loadMujoco();
+  loading ??= import("@mujoco/mujoco").then(({ default: load }) => load());
   return new MujocoEnvironment(await loading, task, scale);
 }
 

@@ -1,8 +1,12 @@
 /** Chat templates, rendered as `transformers` renders them. */
-import { Template } from "@huggingface/jinja";
+import { createRequire } from "node:module";
+
+/** Takes long to load, and most processes have no template. */
+const jinja = (): typeof import("@huggingface/jinja") => createRequire(import.meta.url)("@huggingface/jinja");
 
 /** Throws for what is no template. */
 export function parseTemplate(text: string): { render(variables: Record<string, unknown>): string } {
+  const { Template } = jinja();
   const template = new Template(text);
   mendStrips(template.parsed);
   return { render: (variables) => template.render({ ...variables, ...strips }) };

@@ -3,12 +3,17 @@
  * `transformers` makes of them, which tests compare.
  */
 import { existsSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
-import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
+import type { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { type Message, TreadleError } from "@treadle/contracts";
 import type { ChatOptions, Tokenizer } from "@treadle/learning";
 import { z } from "zod";
 import { parseTemplate } from "./chat-template.ts";
+
+/** Takes long to load, and most processes open no folder. */
+const huggingFace = (): typeof import("@huggingface/tokenizers") =>
+  createRequire(import.meta.url)("@huggingface/tokenizers");
 
 export const TokenizerFolder = z.strictObject({
   /** of a Hugging Face model, with `tokenizer.json`; from the project's root, the same on every node */
@@ -48,7 +53,8 @@ export function openTokenizerFolder({ folder: given, stop, padding }: TokenizerF
   const special = SpecialTokens.parse(config);
   let tokenizer: HuggingFaceTokenizer;
   try {
-    tokenizer = new HuggingFaceTokenizer(readJson(folder, "tokenizer.json") as object, config);
+    const { Tokenizer } = huggingFace();
+    tokenizer = new Tokenizer(readJson(folder, "tokenizer.json") as object, config);
   } catch (error) {
     if (error instanceof TreadleError) throw error;
     throw refused(folder, `has a 'tokenizer.json' that cannot be used (${(error as Error).message}); write it again`);
