@@ -74,3 +74,19 @@ test("the lock file has what other platforms need, too", () => {
   };
   expect(optional.filter((one) => !isLocked(one)).map(({ path, name }) => `${path}: ${name}`)).toEqual([]);
 });
+
+test("what is bundled finds its files from its package's folder: a bundle stands elsewhere than its modules", () => {
+  const bundled = folders.filter((_, index) => manifests[index]?.scripts["build"]?.includes("bundle-package.js"));
+  const sources = bundled.flatMap((folder) =>
+    readdirSync(join(projectRoot, "packages", folder, "src"), { recursive: true, encoding: "utf8" })
+      .filter((path) => path.endsWith(".ts"))
+      .map((path) => `packages/${folder}/src/${path}`),
+  );
+  expect(sources.length).toBeGreaterThan(100);
+  const besideThemselves = sources.filter((path) =>
+    /new URL\(\s*["'`](?!\.["'`])[^)]*import\.meta\.url|import\.meta\.(dirname|filename)/.test(
+      readFileSync(join(projectRoot, path), "utf8"),
+    ),
+  );
+  expect(besideThemselves).toEqual([]);
+});

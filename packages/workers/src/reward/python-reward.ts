@@ -6,11 +6,13 @@
  *
  * PR1 every call is answered: by the function, by its deadline, or by the end of the process, whose last words it names.
  */
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import { TreadleError } from "@treadle/contracts";
+import { packageFolder } from "@treadle/contracts/package-folder";
 import { parseConfig, type Reward, type RewardLog, type RewardPlugin } from "@treadle/learning";
 import { z } from "zod";
 
@@ -39,8 +41,7 @@ type Reply = z.infer<typeof Reply>;
 
 type Waiting = { readonly resolve: (reply: Reply) => void; readonly reject: (error: Error) => void };
 
-// The same file from sources and compiled: both folders have one depth.
-const server = fileURLToPath(new URL("../../src/reward/serve_function.py", import.meta.url));
+const server = join(packageFolder(import.meta.url), "src/reward/serve_function.py");
 
 export const pythonReward: RewardPlugin = {
   name: "python",
