@@ -1,58 +1,13 @@
+import { execFile } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { DaemonSet } from "kubernetes-models/apps/v1";
-import { Job } from "kubernetes-models/batch/v1";
-import { NetworkPolicy } from "kubernetes-models/networking.k8s.io/v1";
-import { Namespace, PersistentVolumeClaim, ServiceAccount } from "kubernetes-models/v1";
+import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { parse, parseAllDocuments } from "yaml";
+import { parse } from "yaml";
 import { z } from "zod";
 import { projectRoot } from "../support/project.ts";
 
-const folder = join(projectRoot, "deploy/kubernetes");
 const read = (path: string): string => readFileSync(join(projectRoot, path), "utf8");
-
-const Manifest = z.looseObject({ apiVersion: z.string(), kind: z.string() });
-type Manifest = z.infer<typeof Manifest>;
-
-/** By the schemas of Kubernetes' own API, as `kubernetes-models` carries them. */
-const models: Readonly<Record<string, (manifest: Manifest) => { validate(): void }>> = {
-  DaemonSet: (manifest) => new DaemonSet(manifest as never),
-  Job: (manifest) => new Job(manifest as never),
-  NetworkPolicy: (manifest) => new NetworkPolicy(manifest as never),
-  Namespace: (manifest) => new Namespace(manifest as never),
-  PersistentVolumeClaim: (manifest) => new PersistentVolumeClaim(manifest as never),
-  ServiceAccount: (manifest) => new ServiceAccount(manifest as never),
-};
-
-const kustomization = parse(read("deploy/kubernetes/kustomization.yaml")) as { resources: string[] };
-const manifests = kustomization.resources.flatMap((file) =>
-  parseAllDocuments(readFileSync(join(folder, file), "utf8")).map((document) => {
-    expect(document.errors).toEqual([]);
-    return { file, manifest: Manifest.parse(document.toJS()) };
-  }),
-);
-
-test("every manifest that is applied is valid by the schema of its kind", () => {
-  expect(manifests.length).toBeGreaterThan(4);
-  for (const { file, manifest } of manifests) {
-    const model = models[manifest.kind];
-    expect(model, `${manifest.kind} of ${file}`).toBeDefined();
-    expect(() => model?.(manifest).validate(), `${manifest.kind} of ${file}`).not.toThrow();
-  }
-});
-
-test("a manifest with a field of a wrong type is not valid", () => {
-  for (const { manifest } of manifests.filter(({ manifest }) => manifest["spec"] !== undefined)) {
-    expect(() => models[manifest.kind]?.({ ...manifest, spec: "nonsense" }).validate(), manifest.kind).toThrow();
-  }
-});
-
-test("every file of the folder is applied, or is for NATS's chart", () => {
-  expect(parseAllDocuments(read("deploy/kubernetes/nats-values.yaml")).flatMap(({ errors }) => errors)).toEqual([]);
-  const files = readdirSync(folder).filter((file) => file.endsWith(".yaml"));
-  expect([...kustomization.resources, "kustomization.yaml", "nats-values.yaml"].sort()).toEqual(files.sort());
-});
 
 const Compose = z.looseObject({
   services: z.record(
@@ -84,9 +39,11 @@ test("the shipped unit does not restart an agent whose name is another's", () =>
 });
 
 test("no deployment has a password in an argument or a variable, and nodes have no runner's key", () => {
-  const folders = ["docker", "kubernetes", "local", "slurm", "systemd"];
+  const folders = ["docker", "kubernetes", "kubernetes/templates", "local", "slurm", "systemd"];
   for (const name of folders.flatMap((each) =>
-    readdirSync(join(projectRoot, "deploy", each)).map((f) => `${each}/${f}`),
+    readdirSync(join(projectRoot, "deploy", each), { withFileTypes: true }).flatMap((entry) =>
+      entry.isFile() ? `${each}/${entry.name}` : [],
+    ),
   )) {
     if (name.endsWith(".md")) continue;
     const text = read(`deploy/${name}`);
@@ -95,7 +52,6 @@ test("no deployment has a password in an argument or a variable, and nodes have 
   }
   const { services } = Compose.parse(parse(read("deploy/docker/compose.yaml"), { merge: true }));
   expect(services["node"]?.volumes.join()).not.toContain("runner.nk");
-  expect(read("deploy/kubernetes/node-agents.yaml")).not.toContain("runner.nk");
 });
 
 test("keys of a deployment get neither into an image nor into git", () => {
@@ -108,4 +64,24 @@ test("keys of a deployment get neither into an image nor into git", () => {
     expect(lines).toEqual(expect.arrayContaining(["**/keys", "**/*.nk", "**/.treadle", "**/runs"]));
     expect(lines.filter((line) => line.startsWith("!"))).toEqual([]);
   }
+});
+
+const execute = promisify(execFile);
+const scripts = ["deploy/local/up.sh", "deploy/slurm/treadle.sbatch"];
+const units = ["deploy/systemd/treadle-node.service", "deploy/systemd/treadle@.service"];
+
+test.each(scripts)("bash can read '%s'", async (path) => {
+  await execute("bash", ["-n", join(projectRoot, path)]);
+});
+
+// systemd's own check, where systemd is: of each unit that it knows all that stands there.
+test.skipIf(!existsSync("/usr/bin/systemd-analyze"))("systemd finds nothing wrong with the units", async () => {
+  const paths = units.map((path) => join(projectRoot, path));
+  const said = await execute("systemd-analyze", ["verify", "--man=no", ...paths]).then(
+    ({ stdout, stderr }) => stdout + stderr,
+    (error: { stdout: string; stderr: string }) => error.stdout + error.stderr,
+  );
+  const ours = said.split("\n").filter((line) => line.includes("treadle"));
+  // The checkout that they name is on no machine of a test.
+  expect(ours.filter((line) => !/is not executable: No such file/.test(line))).toEqual([]);
 });
