@@ -12,7 +12,7 @@ test("an endless loop is named with its worker, method and line, and a second Ct
   const started = startTreadle(args(runs.path, "endless-loop", "supervision.stallMs=2000"));
   await until(() => /without a pause/.test(started.output()));
   expect(started.output()).toMatch(
-    /'judge\/0' has computed in 'score' for \d+ s without a pause, now at 'backtrack' \(test\/support\/workflows\/mistakes\/run\.ts:28:\d+\), called by 'score' \(\S+\);/,
+    /'judge\/0' has computed in 'score' for \d+ s without a pause, now at 'backtrack' \(test\/support\/workflows\/mistakes\/run\.ts:\d+:\d+\), called by 'score' \(\S+\);/,
   );
   started.child.kill("SIGINT");
   await until(() => started.output().includes("press Ctrl-C again"));
@@ -24,7 +24,7 @@ test("items that nobody takes are named when their step ends", async () => {
   await using runs = await temporaryRuns();
   const { code, stdout } = await treadle(args(runs.path, "never-taken"));
   expect(code).toBe(0);
-  expect(stdout).toContain("channel 'doubled' holds '1' items of step 1 that nobody took");
+  expect(stdout).toContain("channel 'doubled' holds '2' items of step 1 that nobody took");
 });
 
 test("a handle that is awaited before anything can be put names the missing call, and ends as a misuse", async () => {
@@ -43,6 +43,22 @@ test("a result that cannot leave its worker is named with worker, method and fie
     "what 'judge/0' returned from 'explain' holds a function in 'scores.0.judge', which cannot leave its process",
   );
   expect(stdout).toContain("'explain' ended without giving its device lock back; write 'await using _ = await");
+});
+
+test("an instance whose methods would be lost on a channel is refused, by item, field and method", async () => {
+  await using runs = await temporaryRuns();
+  const { code, stderr } = await treadle(args(runs.path, "instance-on-channel"));
+  expect(code).toBe(2);
+  expect(stderr.replace(/\s+/g, " ")).toContain(
+    "item '0' put into channel 'priced' holds an instance of 'Money' with its method 'euros' in 'price'",
+  );
+});
+
+test("items of one id are warned of, once", async () => {
+  await using runs = await temporaryRuns();
+  const { code, stdout } = await treadle(args(runs.path, "same-ids", "steps=3"));
+  expect(code).toBe(0);
+  expect(stdout.match(/two items are called 'x', of steps 1 and 1/g)).toHaveLength(1);
 });
 
 test("validate names a reward that does not exist, and a vocabulary that the alphabet does not fit", async () => {

@@ -23,3 +23,23 @@ test("a cycle is refused, and its search for a place ends", () => {
   cycle.self = cycle;
   expect(refused({ cycle })).toContain("nested deeper than");
 });
+
+test("an instance that would arrive without its methods is refused, and one of fields alone travels as these", () => {
+  class Amount {
+    readonly cents: number;
+    constructor(cents: number) {
+      this.cents = cents;
+    }
+  }
+  class Money extends Amount {
+    get euros(): number {
+      return this.cents / 100;
+    }
+  }
+  class Coin extends Money {}
+  expect(refused({ value: [{ price: new Coin(5) }] })).toBe(
+    "a message holds an instance of 'Coin' with its method 'euros' in 'value.0.price', which cannot leave its process; send its fields as a plain object, as { ...it } has them, and make the instance where it arrives",
+  );
+  expect(refused({ value: new Map([["price", new Money(5)]]) })).toContain("in 'value.price'");
+  expect(refused({ value: new Amount(5) })).toBe("");
+});

@@ -89,6 +89,23 @@ test("a group is put as soon as it is complete, while others are computed", asyn
   expect(numWhileComputing).toBeGreaterThanOrEqual(prompts.length - model.slots);
 });
 
+const withContext = (contextLength: number): Partial<RolloutConfig> => {
+  const { model: whole } = RolloutConfig.parse({ ...usual, model: { ...model, contextLength } });
+  return { model: whole };
+};
+
+test("answers that the model's context cuts before 'maxTokens' are warned of, once a rank", async () => {
+  const { play, shown } = await rank(withContext(20));
+  await play();
+  await play();
+  expect(shown.warnings).toEqual([
+    "prompt '12+1=' has '5' tokens, which leaves its answers '15' of the 'maxTokens' ('16'); raise 'model.contextLength' ('20') to '21', or lower 'maxTokens'",
+  ]);
+  const fits = await rank(withContext(21));
+  await fits.play();
+  expect(fits.shown.warnings).toEqual([]);
+});
+
 test("a reward that fails fails the call, and the groups that were complete are put once", async () => {
   const { worker } = await rank();
   const reward = (worker as unknown as { reward: { score: (...given: never[]) => unknown } }).reward;

@@ -90,9 +90,25 @@ export async function loadWorkerClass(module: string, exportName: string): Promi
   if (typeof exported === "function" && exported.prototype instanceof Worker) {
     return exported as unknown as AnyWorkerClass;
   }
+  if (isOfAnotherCopy(exported)) throw anotherCopy(exportName);
   throw new TreadleError(
     "worker.load-failed",
     `module '${module}' does not export a worker class '${exportName}'; export a class that extends another module's from the workflow's module, or add 'static override readonly module = import.meta.url' to it`,
+  );
+}
+
+/** A class of a `Worker` that is not this process's: a project with two copies of Treadle has two. */
+export function isOfAnotherCopy(exported: unknown): boolean {
+  if (typeof exported !== "function" || exported.prototype instanceof Worker) return false;
+  for (let parent = Object.getPrototypeOf(exported); parent; parent = Object.getPrototypeOf(parent))
+    if (parent.name === Worker.name && parent.prototype?.constructor === parent) return true;
+  return false;
+}
+
+export function anotherCopy(className: string): TreadleError {
+  return new TreadleError(
+    "workflow.invalid",
+    `worker class '${className}' extends the Worker of another copy of Treadle than the one that runs, which is in '${packagesRoot}'; keep one of them: 'npm ls treadle @treadle/runtime' shows where each comes from`,
   );
 }
 

@@ -14,7 +14,7 @@ import type { TreadleForm } from "./treadle-code.ts";
 const codeFile = /\.(ts|mts|cts|tsx|js|mjs|cjs|jsx|json|py|wasm|node|so|proto)$/;
 /** They only say types. */
 const declarations = /\.d\.[mc]?ts$/;
-const lockFiles = new Set(["pnpm-lock.yaml", "yarn.lock", "uv.lock", "poetry.lock", "requirements.txt"]);
+const lockFiles = new Set(["pnpm-lock.yaml", "yarn.lock", "bun.lock", "uv.lock", "poetry.lock", "requirements.txt"]);
 /** What is installed, as npm, pnpm, yarn and the yarn before it write it into `node_modules`. */
 const installedLocks = [".package-lock.json", ".pnpm/lock.yaml", ".yarn-state.yml", ".yarn-integrity"];
 /** Results: of runs, and of what measures tests. Elsewhere a folder of such a name may hold code. */

@@ -45,6 +45,7 @@ const loaded = [
   "package-lock.json",
   "pnpm-lock.yaml",
   "yarn.lock",
+  "bun.lock",
   "uv.lock",
 ];
 const idle = [

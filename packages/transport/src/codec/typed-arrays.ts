@@ -194,6 +194,12 @@ export class TakeOut {
     if (value instanceof Error) throw unsupported("an Error", "send toErrorRecord(error)");
     if (value instanceof Promise) throw unsupported("a Promise", "await it first");
     if (!plainEnough(value)) throw unsupported(`a ${value.constructor?.name ?? "special object"}`, "send data only");
+    const lost = lostMethod(prototype);
+    if (lost !== undefined)
+      throw unsupported(
+        `an instance of '${lost.of}' with its method '${lost.method}'`,
+        "send its fields as a plain object, as { ...it } has them, and make the instance where it arrives",
+      );
     return this.#replaceFields({ ...value }, depth + 1);
   }
 
@@ -249,9 +255,27 @@ export class TakeOut {
   }
 }
 
-/** Class instances travel as their own fields; built-ins with hidden state cannot. */
+/** Instances of a class that is fields alone travel as these; built-ins with hidden state cannot. */
 function plainEnough(value: object): boolean {
   return Object.prototype.toString.call(value) === "[object Object]" && !(value instanceof WeakRef);
+}
+
+const methods = new WeakMap<object, { readonly of: string; readonly method: string } | null>();
+
+/** What would be missing where an instance arrives, a getter or a setter too; looked for once a class. */
+function lostMethod(prototype: object): { readonly of: string; readonly method: string } | undefined {
+  let known = methods.get(prototype);
+  if (known === undefined) {
+    known = null;
+    for (let each = prototype; each && each !== Object.prototype; each = Object.getPrototypeOf(each)) {
+      const method = Object.getOwnPropertyNames(each).find((name) => name !== "constructor");
+      if (method === undefined) continue;
+      known = { of: prototype.constructor?.name ?? "a class", method };
+      break;
+    }
+    methods.set(prototype, known);
+  }
+  return known ?? undefined;
 }
 
 function unsupported(what: string, remedy: string): TreadleError {

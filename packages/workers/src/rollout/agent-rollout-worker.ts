@@ -106,6 +106,7 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     let numCallers = 0;
     for await (const batch of prompts.itemBatches()) {
       const asked = batch.map(({ value }) => value);
+      this.warnOfCut(asked);
       const rows = asked.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => ({ prompt, sample })));
       const delivery = new GroupDelivery(batch, groupSize, groups);
       const each = rows.map(({ prompt }) => prompt);

@@ -230,6 +230,20 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     await this.#leave(`${completionFolder}/${name}`, text, "episodes");
   }
 
+  /** Says once that answers end where the model's context does, before `maxTokens`. */
+  protected warnOfCut(prompts: readonly Prompt[]): void {
+    const { maxTokens, model, emulated } = this.config;
+    if (this.#hasWarnedOfCut || emulated) return;
+    const cut = prompts.find(({ tokens }) => tokens.length + maxTokens > model.contextLength);
+    if (cut === undefined) return;
+    this.#hasWarnedOfCut = true;
+    const room = Math.max(0, model.contextLength - cut.tokens.length);
+    this.log.warn(
+      `prompt '${cut.id}' has '${cut.tokens.length}' tokens, which leaves its answers '${room}' of the 'maxTokens' ('${maxTokens}'); ` +
+        `raise 'model.contextLength' ('${model.contextLength}') to '${cut.tokens.length + maxTokens}', or lower 'maxTokens'`,
+    );
+  }
+
   async #leave(name: string, text: string, what: string): Promise<void> {
     await this.artifacts.write(name, text).catch((error: Error) => {
       if (!this.#hasWarned) this.log.warn(`${what} of step ${this.step} are not kept: ${error.message}`);
@@ -239,6 +253,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   #keptStep: number | undefined;
   #hasWarned = false;
+  #hasWarnedOfCut = false;
 
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await pullWeights(this.engine, actor, this);

@@ -25,6 +25,7 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     let tokens = 0;
     await using shared = this.share();
     for await (const batch of prompts.itemBatches()) {
+      this.warnOfCut(batch.map(({ value }) => value));
       const made = await this.#complete(batch, groups, shared);
       for (const group of made)
         for (const episode of group.episodes) tokens += episode.tokens.length - episode.promptLength;

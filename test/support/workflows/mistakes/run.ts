@@ -2,10 +2,29 @@
 import { type Sink, type Source, Worker, workflow } from "@treadle/runtime";
 import { z } from "zod";
 
-const mistakes = ["none", "endless-loop", "never-taken", "never-put", "function-in-result"] as const;
+const mistakes = [
+  "none",
+  "endless-loop",
+  "never-taken",
+  "never-put",
+  "function-in-result",
+  "instance-on-channel",
+  "same-ids",
+] as const;
 
 export const Item = z.object({ id: z.string(), value: z.number() });
 type Item = z.infer<typeof Item>;
+
+class Money {
+  readonly cents: number;
+  constructor(cents: number) {
+    this.cents = cents;
+  }
+  get euros(): number {
+    return this.cents / 100;
+  }
+}
+export const Priced = z.object({ id: z.string(), price: z.instanceof(Money) });
 
 export class JudgeWorker extends Worker {
   /** A pattern that backtracks for ever, as one of a newcomer's reward may. */
@@ -32,7 +51,11 @@ export default workflow(z.strictObject({ mistake: z.enum(mistakes) }), async ({ 
   const judge = cluster.launch(JudgeWorker, undefined);
   const items = cluster.channel("items", Item);
   const doubled = cluster.channel("doubled", Item);
-  for await (const { batch } of steps((step) => [{ id: `${step}`, value: step }])) {
+  const priced = cluster.channel("priced", Priced);
+  const sameIds = config.mistake === "same-ids";
+  const draw = (step: number) => [1, 2].map((value) => ({ id: sameIds ? "x" : `${step}.${value}`, value }));
+  for await (const { batch } of steps(draw)) {
+    if (config.mistake === "instance-on-channel") await priced.put({ id: "x", price: new Money(5) });
     if (config.mistake === "endless-loop") await judge.score();
     if (config.mistake === "function-in-result") await judge.explain();
     if (config.mistake !== "never-put") await items.put(...batch);

@@ -17,8 +17,10 @@ import {
   decodeItems,
   giveMemory,
   ItemEncoder,
+  locateUnsupported,
   type PayloadReader,
   type PayloadStore,
+  type PlacedItem,
   releaseArrays,
 } from "@treadle/transport";
 import type { z } from "zod";
@@ -265,14 +267,27 @@ export function packItems<T>(
     ...(priority === undefined ? {} : { priorities: numbers(priority) }),
   };
   // Last, because what it keeps outside of the block is owned by the home from the put on, and lost without one.
-  const block = encoder.encode(
-    checked,
-    store && {
-      aboveBytes: ref.inlineLimitBytes ?? defaultInlineLimitBytes,
-      write: (item) => store.write(item),
-    },
-  );
-  return { ...(block as ItemBlock), ...looks };
+  const keep = store && {
+    aboveBytes: ref.inlineLimitBytes ?? defaultInlineLimitBytes,
+    write: (item: PlacedItem) => store.write(item),
+  };
+  try {
+    const block = encoder.encode(checked, keep);
+    return { ...(block as ItemBlock), ...looks };
+  } catch (error) {
+    throw ofItem(locateUnsupported(checked, error), $channel);
+  }
+}
+
+/** A value that cannot leave its process, with the item that holds it. */
+function ofItem(error: unknown, channel: string): unknown {
+  if (!(error instanceof TreadleError) || error.code !== "link.unsupported-value") return error;
+  const { what, remedy, path } = error.details;
+  if (typeof path !== "string") return error;
+  const [index, ...fields] = path.split(".");
+  const where = fields.length === 0 ? "" : ` in '${fields.join(".")}'`;
+  const text = `item '${index}' put into channel '${channel}' holds ${what}${where}, which cannot leave its process; ${remedy}`;
+  return new TreadleError(error.code, text, { details: { ...error.details, channel } });
 }
 
 const defaultInlineLimitBytes = 64 * 1024;

@@ -4,7 +4,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { ChannelEnd } from "@treadle/core";
 import { z } from "zod";
 import { describeGroup, groupRef } from "../../author/group/group.ts";
-import { locateExport } from "../../author/module-loader.ts";
+import { anotherCopy, isOfAnotherCopy, locateExport } from "../../author/module-loader.ts";
 import type { AnyWorkerClass } from "../../author/worker.ts";
 import type { ClusterOptions } from "./cluster-options.ts";
 import { ChannelEndpoint, RunnerChannel } from "./runner-channel.ts";
@@ -54,6 +54,7 @@ export function locateClass(
   workflowModule: ClusterOptions["workflowModule"],
 ): { module: string; exportName: string } {
   const className = workerClass.name;
+  if (isOfAnotherCopy(workerClass)) throw anotherCopy(className);
   // What a class inherits says where its parent is, which may be another module than its own.
   if (Object.hasOwn(workerClass, "module") && workerClass.module !== undefined) {
     return { module: workerClass.module, exportName: className };

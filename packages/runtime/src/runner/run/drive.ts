@@ -96,6 +96,7 @@ function openTracker(run: OpenedRun, records: RunRecords): StepTracker {
       cluster.step = step;
     },
     onStarted: (step) => emit({ type: "step-started", atMs: Date.now(), step }),
+    warn: run.warn,
     onCommitted: async (step) => {
       auto?.committed(step.step, step.seconds);
       await records.committed(step);

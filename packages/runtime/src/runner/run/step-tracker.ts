@@ -31,6 +31,7 @@ export type StepTrackerOptions = {
   readonly enter: (step: number | undefined) => void;
   readonly onStarted: (step: number) => void;
   readonly onCommitted: (step: CommittedStep) => Promise<void>;
+  readonly warn: (line: string) => void;
   /** where states are saved beside the steps that follow: how many steps may wait for theirs, and how to save what is not */
   readonly ahead?: { readonly maxOpen: number; readonly saveStates: () => Promise<void> } | undefined;
   /** work that needs all steps to have ended, due before the next one; undefined when there is none */
@@ -58,6 +59,8 @@ export class StepTracker {
   #left: OpenStep | undefined;
   #commits: Promise<void> = Promise.resolve();
   #stopping = false;
+  /** the step of each id, until two of one id have been warned of */
+  #stepOfId: Map<string, number> | undefined = new Map();
 
   constructor(options: StepTrackerOptions) {
     this.#options = options;
@@ -89,6 +92,7 @@ export class StepTracker {
         await this.#between();
         if (this.#stopping) break;
         const batch = await dataset(index);
+        this.#watchIds(index, batch);
         const step = openStep(index, batch.map(itemId));
         this.#open.set(index, step);
         loop.feed({ type: "begin-step", step: index });
@@ -106,6 +110,22 @@ export class StepTracker {
       this.#options.enter(undefined);
     }
     await this.drained();
+  }
+
+  /** Prompts of one id are sampled alike, and their groups are taken for one. */
+  #watchIds(index: number, batch: readonly unknown[]): void {
+    for (const item of batch) {
+      const id = ownId(item);
+      const known = this.#stepOfId;
+      if (id === undefined || known === undefined) continue;
+      const before = known.get(id);
+      if (before !== undefined) {
+        this.#options.warn(
+          `two items are called '${id}', of steps ${before} and ${index}: an id names the group of a prompt and seeds what is sampled for it; give each item of a run an id of its own, as \`\${step}.\${index}\``,
+        );
+        this.#stepOfId = undefined;
+      } else if (known.size < maxIds) known.set(id, index);
+    }
   }
 
   async #between(): Promise<void> {
@@ -209,10 +229,15 @@ function openStep(index: number, items: readonly string[]): OpenStep {
   };
 }
 
-function itemId(item: unknown, position: number): string {
+/** so many are remembered */
+const maxIds = 100_000;
+
+function ownId(item: unknown): string | undefined {
   const id = (item as { id?: unknown } | null)?.id;
-  return typeof id === "string" || typeof id === "number" ? String(id) : String(position);
+  return typeof id === "string" || typeof id === "number" ? String(id) : undefined;
 }
+
+const itemId = (item: unknown, position: number): string => ownId(item) ?? String(position);
 
 type Awaited = { readonly promise: Promise<void>; resolve: () => void; reject: (error: unknown) => void };
 

@@ -33,6 +33,19 @@ test("one that the workflow does not export is looked for beside its parent, and
   );
 });
 
+test("a class of another copy of Treadle is told so, and nothing else is taken for one", () => {
+  const copy = { Worker: class Worker {} };
+  class ForeignWorker extends copy.Worker {}
+  class OtherWorker extends ForeignWorker {}
+  for (const each of [ForeignWorker, OtherWorker]) {
+    expect(() => locateClass(asClass(each), ofWorkflow({ each }))).toThrow(
+      `worker class '${each.name}' extends the Worker of another copy of Treadle`,
+    );
+  }
+  class PlainWorker {}
+  expect(() => locateClass(asClass(PlainWorker), ofWorkflow({}))).toThrow("cannot be found by its processes");
+});
+
 test("a process that does not find a subclass in its parent's module says where to export it", async () => {
   const missing = loadWorkerClass(import.meta.resolve("../../../src/author/worker.ts"), "OwnWorker");
   await expect(missing).rejects.toThrow("export a class that extends another module's from the workflow's module");

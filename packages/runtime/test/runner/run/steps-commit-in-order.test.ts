@@ -50,6 +50,7 @@ function world(maxStaleness: number, totalSteps: number, journalFails = (_step: 
     enter: (step) => entered.push(step),
     onStarted: (step) => events.push(`start ${step}`),
     onCommitted: async ({ step }) => void events.push(`commit ${step}`),
+    warn: () => {},
   });
   return { tracker, journal, events, entered };
 }
