@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { FlowGraph, Profile } from "@treadle/contracts";
+import { FlowGraph, PlanPrediction, Profile } from "@treadle/contracts";
+import { listRunIds } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
 import { ledgerWorkflow } from "../support/ledger.ts";
 import { temporaryRuns, treadle } from "../support/treadle.ts";
@@ -25,6 +26,14 @@ test("a run finds its plan by itself, keeps what it measured, and the next one m
   expect(again).toMatchObject({ code: 0 });
   expect(again.stdout).toContain("the profile of an earlier run matches");
   expect(again.stdout).not.toContain("measuring");
+  const newest = (await listRunIds(runs.path)).at(-1) as string;
+  const left = async (name: string) => JSON.parse(await readFile(join(runs.path, newest, name), "utf8"));
+  const { components } = PlanPrediction.parse(await left("prediction.json"));
+  expect(Object.entries(components).map(([name, seconds]) => [name, seconds > 0])).toEqual([
+    ["maker", true],
+    ["trainer", true],
+  ]);
+  expect(FlowGraph.parse(await left("graph.json"))).toEqual(kept.graph);
 }, 480_000);
 
 test("the flow graph of a workflow is traced and drawn", async () => {

@@ -68,6 +68,7 @@ beforeAll(async () => {
       onHeartbeat: (_, __, busyMs) => heartbeats.push(busyMs),
       onLog: (_, __, line) => lines.push(line),
       onStatus: () => ({ restarts: 0, workers: [], channels: [], waits: [] }),
+      onRead: async (asked) => ({ ...asked, sizeBytes: 0, data: "" }),
       onStop: () => {},
     },
   );

@@ -34,6 +34,12 @@ describe("a live frame", () => {
     expect(text).toContain("1 down");
   });
 
+  it("shows what the policy writes now", () => {
+    const ended = states.at(-1)!;
+    const text = renderFrame(ended, { ...size, rows: 40 }).join("\n");
+    expect(text).toMatch(/^sample {2}12\+34= → 46 +reward 1\.00, step 40$/m);
+  });
+
   it("keeps progress and trouble when rows run short, and lets plans and old notices go", () => {
     const text = renderFrame(died, { ...size, rows: 7 }).join("\n");
     expect(text).toContain("step 11/40");

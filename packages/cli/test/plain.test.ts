@@ -70,6 +70,22 @@ it("says what goes on where nothing else is said, each time for twice as long", 
   ]);
 });
 
+it("shows one episode of a step that was sampled, whatever stands in it", () => {
+  const sample = (worker: string, step: number, text: string): RunEvent => ({
+    type: "sample",
+    ...{ atMs: 1e6 + step * 10_000, step, worker, reward: 0.5, prompt: "12+34=", text },
+  });
+  const lines = linesOf([
+    sample("rollout/0", 1, "4\n6"),
+    sample("rollout/1", 1, "9"),
+    sample("rollout/1", 10, "\u001b[2J46"),
+  ]);
+  expect(lines.map((line) => line.slice(10))).toEqual([
+    "sample  step 1  12+34= → 4 6  reward 0.50",
+    "sample  step 10  12+34= → 46  reward 0.50",
+  ]);
+});
+
 it("shows metrics of one's own beside reward and loss", () => {
   const metrics = { reward: 0.5, toolCalls: 3, solved: 0.25, tokens: 100 };
   const [line] = linesOf([{ type: "step-finished", atMs: 1e6, step: 1, seconds: 2, metrics, tokens: 100 }]);

@@ -175,6 +175,35 @@ export const RunStatus = z.object({
 });
 export type RunStatus = z.infer<typeof RunStatus>;
 
+/** Files of a run's folder that its runner shows to other machines; secrets of the configuration are left out. */
+export const shownRunFiles = [
+  "config.json",
+  "plan.json",
+  "prediction.json",
+  "graph.json",
+  "metrics.jsonl",
+  "events.jsonl",
+  "trace.jsonl",
+] as const;
+
+/** Asks for what comes after what is known of a file. */
+export const ReadRunFile = z.object({
+  file: z.enum(shownRunFiles),
+  fromByte: z.int().nonnegative(),
+  /** of the answer before; empty at first */
+  version: z.string().max(100),
+});
+export type ReadRunFile = z.infer<typeof ReadRunFile>;
+
+/** A part of a file, from its beginning where it is not the one that was known. Empty where there is no more. */
+export const RunFilePart = z.object({
+  version: z.string().max(100),
+  fromByte: z.int().nonnegative(),
+  sizeBytes: z.int().nonnegative(),
+  data: z.base64(),
+});
+export type RunFilePart = z.infer<typeof RunFilePart>;
+
 /** What is kept of a run when its runner has left. */
 export const RunRecord = RunInfo.extend({
   state: z.enum(["running", "finished", "stopped", "failed"]),

@@ -78,6 +78,9 @@ export const ErrorRecordShape: z.ZodType<ErrorRecord> = Array.from({ length: max
   z.ZodType<ErrorRecord>
 >((cause) => ErrorRecordAlone.extend({ cause: cause.optional() }), ErrorRecordAlone);
 
+/** Characters of a prompt, and of what follows it, in an event. */
+export const maxSampleLength = 400;
+
 export const RunEvent = z.discriminatedUnion("type", [
   z.object({
     type: z.literal("run-started"),
@@ -173,6 +176,17 @@ export const RunEvent = z.discriminatedUnion("type", [
     worker: z.string(),
     line: z.string(),
     level: z.enum(["trace", "debug", "info", "warn", "error", "fatal"]),
+  }),
+  /** one of the episodes that a rank left for people to read, cut to what a line shows */
+  z.object({
+    type: z.literal("sample"),
+    atMs,
+    step,
+    worker: z.string(),
+    reward: measured,
+    prompt: z.string().max(maxSampleLength),
+    /** what policy and tools wrote after it */
+    text: z.string().max(maxSampleLength),
   }),
   z.object({ type: z.literal("run-finished"), atMs, summary: RunSummary }),
   z.object({ type: z.literal("run-failed"), atMs, error: ErrorRecordShape }),

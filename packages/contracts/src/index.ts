@@ -31,7 +31,9 @@ export {
   LogEvent,
   maxStackLength,
   NodeInfo,
+  ReadRunFile,
   ReleaseCommand,
+  RunFilePart,
   RunInfo,
   RunRecord,
   RunStatus,
@@ -39,6 +41,7 @@ export {
   SpawnCommand,
   SpawnReply,
   StopCommand,
+  shownRunFiles,
 } from "./control.ts";
 export {
   DeviceLease,
@@ -61,7 +64,14 @@ export {
   TreadleError,
   toErrorRecord,
 } from "./errors.ts";
-export { ErrorRecordShape, PlacementRow, RunEvent, RunSummary, UtilisationShares } from "./events.ts";
+export {
+  ErrorRecordShape,
+  maxSampleLength,
+  PlacementRow,
+  RunEvent,
+  RunSummary,
+  UtilisationShares,
+} from "./events.ts";
 export { FlowGraph } from "./flow-graph.ts";
 export {
   type Completion,
@@ -124,7 +134,16 @@ export {
 } from "./messages.ts";
 export { ComponentName, RunName } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
-export { DeviceSpec, FlowEdge, Granularity, PlacementMode, PlacementWishes, Plan, RankPlacement } from "./plan.ts";
+export {
+  DeviceSpec,
+  FlowEdge,
+  Granularity,
+  PlacementMode,
+  PlacementWishes,
+  Plan,
+  PlanPrediction,
+  RankPlacement,
+} from "./plan.ts";
 export { checkPlatform } from "./platform.ts";
 export type {
   Announcement,

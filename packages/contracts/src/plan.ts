@@ -86,3 +86,12 @@ export const Plan = z.strictObject({
   explanation: z.array(z.string()),
 });
 export type Plan = z.infer<typeof Plan>;
+
+/** What a plan was predicted to take, by what was measured of its components on these devices. */
+export const PlanPrediction = z.strictObject({
+  /** absent where that is not known of such a plan */
+  stepSeconds: z.number().nonnegative().optional(),
+  /** that each component is busy for in a step */
+  components: z.record(z.string().min(1), z.number().nonnegative()),
+});
+export type PlanPrediction = z.infer<typeof PlanPrediction>;

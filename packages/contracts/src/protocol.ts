@@ -15,7 +15,9 @@ import {
   FilesReply,
   HeartbeatsEvent,
   LogEvent,
+  ReadRunFile,
   ReleaseCommand,
+  RunFilePart,
   RunStatus,
   SpawnCommand,
   SpawnReply,
@@ -381,6 +383,13 @@ export const commands = {
       means: "how the run goes, and who waits for whom",
       request: empty,
       reply: RunStatus,
+    },
+    read: {
+      from: ["command line"],
+      to: "runner",
+      means: "what a file of the run's folder has more by now, for a dashboard on another machine",
+      request: ReadRunFile,
+      reply: RunFilePart,
     },
     stop: {
       from: ["command line"],

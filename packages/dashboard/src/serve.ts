@@ -1,13 +1,16 @@
 /** The live page of the runs below a folder, over HTTP. */
+import { stat } from "node:fs/promises";
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
 import { serve } from "@hono/node-server";
 import { TreadleError } from "@treadle/contracts";
 import { RunLibrary } from "./data/run-library.ts";
+import { type RemoteRuns, RunMirror } from "./data/run-mirror.ts";
 import { accessTo } from "./server/access.ts";
 import { createApp } from "./server/app.ts";
 import { readAssets } from "./server/assets.ts";
-import type { ClusterStatus } from "./view/wire.ts";
+import type { ActionStatus, ClusterStatus } from "./view/wire.ts";
 
 export type DashboardOptions = {
   /** where runs keep their folders */
@@ -20,7 +23,13 @@ export type DashboardOptions = {
   readonly token?: string | undefined;
   /** what is at a NATS server, where one was given */
   readonly cluster?: (() => Promise<ClusterStatus>) | undefined;
+  /** runs of other machines, which are shown as those of this one are */
+  readonly remote?: RemoteRuns | undefined;
+  /** what an action service does, where one was given */
+  readonly actions?: (() => Promise<ActionStatus>) | undefined;
 };
+
+export type { RemoteRuns } from "./data/run-mirror.ts";
 
 export type Dashboard = {
   /** with the token */
@@ -29,6 +38,12 @@ export type Dashboard = {
   urlOf(runId: string): string;
   close(): Promise<void>;
 };
+
+const isFolder = (path: string): Promise<boolean> =>
+  stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
 
 const requestTimeoutMs = 10_000;
 const maxConnections = 128;
@@ -40,10 +55,13 @@ export async function serveDashboard({
   port = 0,
   token,
   cluster,
+  remote,
+  actions,
 }: DashboardOptions): Promise<Dashboard> {
   const access = accessTo(host, token);
   const assets = await readAssets();
-  const app = createApp({ library: new RunLibrary(runsRoot), assets, access, cluster });
+  const mirror = remote && (await RunMirror.open(remote, (runId) => isFolder(join(runsRoot, runId))));
+  const app = createApp({ library: new RunLibrary(runsRoot, mirror), assets, access, cluster, actions });
   const server = await new Promise<Server>((resolve, reject) => {
     const opened = serve({ fetch: app.fetch, hostname: host, port }, () => resolve(opened)) as Server;
     opened.requestTimeout = requestTimeoutMs;
@@ -52,6 +70,7 @@ export async function serveDashboard({
     opened.once("error", (cause: NodeJS.ErrnoException) => {
       const why = cause.code === "EADDRINUSE" ? "something else listens there already" : cause.message;
       const remedy = "give another port with --port, or 0 for a free one";
+      void mirror?.close();
       reject(
         new TreadleError(
           "dashboard.unavailable",
@@ -69,10 +88,12 @@ export async function serveDashboard({
   return {
     url: `${origin}/${query}`,
     urlOf: (runId) => `${origin}/${query}#/run/${encodeURIComponent(runId)}`,
-    close: () =>
-      new Promise((resolve) => {
+    close: async () => {
+      await new Promise<void>((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
-      }),
+      });
+      await mirror?.close();
+    },
   };
 }

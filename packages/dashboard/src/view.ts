@@ -12,4 +12,4 @@ export {
   significant,
 } from "./view/format.ts";
 export { fold, initialState, type Notice, type RunState, recentTokensPerSecond, secondsLeft } from "./view/state.ts";
-export type { ClusterStatus, RunNow } from "./view/wire.ts";
+export type { ActionStatus, ClusterStatus, RunNow } from "./view/wire.ts";

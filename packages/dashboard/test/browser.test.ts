@@ -5,8 +5,26 @@ import { completionFolder } from "@treadle/contracts";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Dashboard, serveDashboard } from "../src/serve.ts";
-import { writeSyntheticFolder } from "../src/testing/index.ts";
-import { findChromium, openChromium } from "./chromium.ts";
+import { findChromium, openChromium, writeSyntheticFolder } from "../src/testing/index.ts";
+import type { ActionStatus } from "../src/view/wire.ts";
+
+const actionStatus: ActionStatus = {
+  ...{ policy: "unit-aware", isolation: "control groups", uptimeSeconds: 70, draining: false },
+  ...{ waiting: 3, running: 2, trajectories: 5, tenants: { ours: { waiting: 3, running: 2 } } },
+  kinds: {
+    pytest: {
+      ...{ completed: 4, failed: 1, cancelled: 0, actSeconds: 3, queueingSeconds: 1, executionSeconds: 1.9 },
+      ...{ overheadSeconds: 0.1, longestActSeconds: 6 },
+    },
+  },
+  resources: { cpu: { units: 8, held: 6, heldSeconds: 300, timeline: Array.from({ length: 60 }, (_, i) => i % 9) } },
+  started: [
+    {
+      ...{ action: "a1", kind: "pytest", tenant: "ours", secondsAgo: 2, waitedSeconds: 0.4, units: { cpu: 4 } },
+      ...{ expectedSeconds: 1.5, why: "most marginal gain" },
+    },
+  ],
+};
 
 /** However loaded the machine is. */
 const patienceMs = 150_000;
@@ -14,7 +32,7 @@ const eventually = (look: () => Promise<unknown>) => expect.poll(look, { timeout
 
 const path = findChromium();
 if (path === undefined)
-  console.warn("no Chromium here: tests in a browser are skipped; see packages/dashboard/test/chromium.ts");
+  console.warn("no Chromium here: tests in a browser are skipped; see packages/dashboard/src/testing/chromium.ts");
 
 describe.skipIf(path === undefined)("the live page in Chromium", () => {
   const runId = "20260101-000000-reasoning-grpo-0042";
@@ -40,7 +58,7 @@ describe.skipIf(path === undefined)("the live page in Chromium", () => {
         ],
       });
     writeFileSync(join(completions, "step-000001-rollout-0.jsonl"), `${record(1, "4")}\n${record(0, hostile)}\n`);
-    dashboard = await serveDashboard({ runsRoot: root });
+    dashboard = await serveDashboard({ runsRoot: root, actions: async () => actionStatus });
     browser = await openChromium(path as string);
     page = await browser.newPage({ viewport: { width: 1300, height: 900 } });
     page.setDefaultTimeout(patienceMs);
@@ -70,6 +88,19 @@ describe.skipIf(path === undefined)("the live page in Chromium", () => {
       await page.keyboard.press(key);
       await page.locator(".card, .empty").first().waitFor();
     }
+    await page.keyboard.press("4");
+    await page.getByText("a step was predicted to take").waitFor();
+    await page.getByAltText("components and the channels between them").waitFor();
+    await eventually(() => page.evaluate("document.querySelector('.plan-svg img').naturalWidth")).toBeGreaterThan(100);
+    expect(problems).toEqual([]);
+  });
+
+  it("shows what an action service does: its resources over time, kinds, and decisions with their reasons", async () => {
+    await page.goto(`${dashboard.url}#/actions`);
+    await page.locator("t-chart canvas").first().waitFor();
+    await page.getByText("most marginal gain").waitFor();
+    expect(await page.locator("td", { hasText: "pytest" }).count()).toBeGreaterThan(1);
+    expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
     expect(problems).toEqual([]);
   });
 

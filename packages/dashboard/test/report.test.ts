@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Script } from "node:vm";
-import type { EpisodeRecording } from "@treadle/contracts";
+import { completionFolder, type EpisodeRecording } from "@treadle/contracts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { readRun, renderReport, writeReport } from "../src/static/report.ts";
 import { writeSyntheticFolder } from "../src/testing/index.ts";
@@ -45,6 +45,30 @@ function accuraciesIn(html: string): { xs: number[]; series: { values: number[] 
 }
 
 describe("a report", () => {
+  it("shows what the policy wrote in the first step that was sampled and in the last, as text", async () => {
+    writeSyntheticFolder(folder, 20);
+    mkdirSync(join(folder, "artifacts", completionFolder), { recursive: true });
+    for (const [step, text] of [
+      [1, "9<script>"],
+      [10, "45"],
+      [20, "46"],
+    ] as const) {
+      const record = {
+        ...{ step, worker: "rollout/0", promptId: "p", reward: 0.5, length: 2, finishReason: "stop" },
+        turns: [
+          { by: "prompt", text: "12+34=" },
+          { by: "policy", text },
+        ],
+      };
+      const name = `step-${String(step).padStart(6, "0")}-rollout-0.jsonl`;
+      writeFileSync(join(folder, "artifacts", completionFolder, name), `${JSON.stringify(record)}\n`);
+    }
+    const html = renderReport(await readRun(folder));
+    expect(html).toContain("<td>12+34=</td><td>9&lt;script&gt;</td><td>0.50</td>");
+    expect(html).toContain("<td>12+34=</td><td>46</td>");
+    expect(html).not.toContain("<td>45</td>");
+  });
+
   it("shows curves, step time, shares, plan and configuration, and fetches nothing", async () => {
     writeSyntheticFolder(folder, 60);
     const path = join(folder, "report.html");
@@ -53,6 +77,7 @@ describe("a report", () => {
     const titles = [...html.matchAll(/<figcaption><b>(.*?)<\/b>/g)].map(([, title]) => title);
     expect(titles).toEqual(expect.arrayContaining(["reward", "accuracy", "loss", "wall time", "rollout over time"]));
     expect(html).toContain("<td>in turn with actor</td>");
+    expect(html).toMatch(/<td>rollout<\/td><td>generate<\/td><td>120<\/td>/);
     expect(html).toContain("81.0 %");
     expect(html).not.toMatch(/https?:\/\/|src=|@import/);
     expect(html).not.toMatch(/NaN|undefined|Infinity/);

@@ -133,6 +133,27 @@ describe("what is served", () => {
     await other.close();
   });
 
+  it("what an action service does, where one was given; one that is silent says so", async () => {
+    expect((await raw("/api/actions")).status).toBe(404);
+    const actions = async () => Promise.reject(new Error("no actions service answers"));
+    const other = await serveDashboard({ runsRoot: root, actions });
+    expect(await raw("/api/actions", {}, "GET", other.url)).toMatchObject({
+      status: 500,
+      text: "no actions service answers\n",
+    });
+    await other.close();
+  });
+
+  it("what a plan was predicted to take, and what flows as a picture, where a profile had them", async () => {
+    const facts = JSON.parse((await raw(`/api/runs/${runId}/facts`)).text);
+    expect(facts.prediction).toEqual({ stepSeconds: 1.4, components: { rollout: 1, inference: 0.2, actor: 0.35 } });
+    const flow = await raw(`/api/runs/${runId}/flow.svg`);
+    expect(flow.headers["content-type"]).toBe("image/svg+xml");
+    expect(flow.text).toMatch(/^<svg .*>episodes<.*>rollout</s);
+    rmSync(join(root, runId, "graph.json"));
+    expect((await raw(`/api/runs/${runId}/flow.svg`)).status).toBe(404);
+  });
+
   it("a finished run: its list entry, metrics from any row, and spans as columns", async () => {
     const [row] = JSON.parse((await raw("/api/runs")).text);
     expect(row).toMatchObject({ runId, step: 20 });

@@ -1,5 +1,4 @@
 /** `treadle actions`: the action-level resource layer as a service of its own. */
-import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
@@ -8,12 +7,12 @@ import {
   type ServiceStatistics,
   StatisticsClient,
 } from "@treadle/actions/serve";
-import { TreadleError } from "@treadle/contracts";
 import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
 import { actionLines, renderActionFrame } from "../view/action-frame.ts";
 import { openLiveView } from "../view/live.ts";
+import { readFlagFile } from "./flag-file.ts";
 import { profileActionCommand } from "./profile-action.ts";
 
 export function actionsCommand(): Command {
@@ -123,14 +122,4 @@ function topCommand(): Command {
         client.close();
       }
     });
-}
-
-function readFlagFile(flag: string, path: string): Buffer {
-  try {
-    return readFileSync(path);
-  } catch (cause) {
-    throw new TreadleError("config.invalid", `--${flag} '${path}' cannot be read: ${(cause as Error).message}`, {
-      cause,
-    });
-  }
 }

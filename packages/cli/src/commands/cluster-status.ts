@@ -1,5 +1,6 @@
 /** Asks a control plane what is there: nodes, runs under way with their workers, queues and waits, and runs that have ended. */
-import { ask, type ControlPlane, NodeInfo, RunInfo, RunRecord } from "@treadle/contracts";
+import { ask, type ControlPlane, NodeInfo, RunInfo, RunRecord, TreadleError } from "@treadle/contracts";
+import type { RemoteRuns } from "@treadle/dashboard/serve";
 import type { ClusterStatus } from "@treadle/dashboard/view";
 
 const timeoutMs = 5000;
@@ -23,4 +24,23 @@ export async function readCluster(plane: ControlPlane): Promise<ClusterStatus> {
     .filter(({ runId }) => !runs.some((run) => run.runId === runId))
     .toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
   return { nodes, runs, ended };
+}
+
+/** Runs at the servers, for those who look at them from here. */
+export function remoteRuns(plane: ControlPlane): RemoteRuns {
+  return {
+    async list() {
+      const running = plane.members("run").map(({ name }) => ({ runId: name, state: "running" as const }));
+      const known = new Set(running.map(({ runId }) => runId));
+      const kept = [...(await plane.kept()).values()].flatMap((value) => RunRecord.safeParse(value).data ?? []);
+      // A record of a runner that has gone without a word still says that it runs.
+      const ended = kept.filter(({ runId, state }) => !known.has(runId) && state !== "running");
+      return [...ended.map(({ runId, state }) => ({ runId, state })), ...running];
+    },
+    async read(runId, asked) {
+      const member = plane.members("run").find(({ name }) => name === runId);
+      if (member === undefined) throw new TreadleError("run.not-found", `no runner of run '${runId}' is there`);
+      return ask(plane, "run", member, "read", asked, { timeoutMs });
+    },
+  };
 }

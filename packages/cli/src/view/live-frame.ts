@@ -47,6 +47,7 @@ export function renderFrame(state: RunState, frame: Frame): string[] {
     ...curves(state, frame, columns, colours),
     { rank: 2, lines: rates(state, columns, colours) },
     ...shares(state, columns, colours),
+    { rank: 5, lines: sample(state, columns, colours) },
     { rank: 4, lines: queues(state, columns, colours) },
     { rank: 1, lines: waits(state, frame.nowMs, columns, colours) },
     { rank: 1, lines: notices(state, columns, colours, 2) },
@@ -201,6 +202,17 @@ function shares(state: RunState, columns: number, c: Colours): Section[] {
     return `${padCells(fit(name, nameWidth - 1), nameWidth)}${drawn} ${formatPercent(share.compute, 0).padStart(5)}${also}`;
   });
   return [{ rank: 3, lines: [`${c.dim(padCells("time", nameWidth))}${legend}`, ...rows] }];
+}
+
+/** What the policy writes now: an episode of the last step that was sampled. */
+function sample({ sample: last }: RunState, columns: number, c: Colours): string[] {
+  if (last === undefined) return [];
+  const { step, reward, prompt, text } = last;
+  const facts = `reward ${significant(reward)}, step ${step}`;
+  const room = Math.max(0, columns - facts.length - "sample  ".length - 3);
+  return [
+    `${c.dim("sample")}  ${padCells(fit(`${singleLine(prompt)} → ${singleLine(text)}`, room), room)}   ${c.dim(facts)}`,
+  ];
 }
 
 function queues(state: RunState, columns: number, c: Colours): string[] {

@@ -9,6 +9,10 @@ const firstSilenceMs = 15_000;
 const notShown = new Set(["reward", "loss", "kl", "tokens", "policyVersion", "seconds", "accuracy"]);
 const maxMetrics = 4;
 
+const sampleIntervalMs = 60_000;
+const maxSampleWidth = 100;
+const cut = (text: string): string => (text.length > maxSampleWidth ? `${text.slice(0, maxSampleWidth)}…` : text);
+
 export type PlainOptions = {
   /** every step up to this one gets a line */
   readonly verboseSteps?: number | undefined;
@@ -88,6 +92,13 @@ export class PlainLines {
       case "evaluation":
         if (!this.#isDue("evaluation", event.step, event.atMs, state)) return [];
         return [`evaluation  step ${event.step}  accuracy ${formatPercent(event.accuracy)}`];
+      case "sample": {
+        // Ranks leave theirs together, and one is enough here.
+        if (state.sample?.worker !== event.worker || state.sample.step !== event.step) return [];
+        if (!this.#isDue("sample", event.step, event.atMs, state, sampleIntervalMs)) return [];
+        const shown = cut(`${singleLine(event.prompt)} → ${singleLine(event.text)}`);
+        return [`sample  step ${event.step}  ${shown}  reward ${significant(event.reward)}`];
+      }
       case "checkpoint":
         if (!this.#isDue("checkpoint", event.step, event.atMs, state)) return [];
         return [`checkpoint  step ${event.step}  ${event.path}`];
@@ -112,10 +123,10 @@ export class PlainLines {
   }
 
   /** Early steps and the last one always have their lines; others when a line of their kind is some time ago. */
-  #isDue(kind: string, step: number, atMs: number, state: RunState): boolean {
+  #isDue(kind: string, step: number, atMs: number, state: RunState, intervalMs = this.#stepIntervalMs): boolean {
     const last = this.#lastLineMs.get(kind) ?? Number.NEGATIVE_INFINITY;
     const isEarly = step <= state.resumedFrom + this.#verboseSteps;
-    if (!isEarly && step < state.numSteps && atMs - last < this.#stepIntervalMs) return false;
+    if (!isEarly && step < state.numSteps && atMs - last < intervalMs) return false;
     this.#lastLineMs.set(kind, atMs);
     return true;
   }

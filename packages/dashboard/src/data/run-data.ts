@@ -8,7 +8,7 @@
  */
 import { readFile, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { FlowGraph, Plan, RunEvent, RunSummary } from "@treadle/contracts";
+import { FlowGraph, Plan, PlanPrediction, RunEvent, RunSummary } from "@treadle/contracts";
 import { LineTail, type MetricsRow, parseEventLine, redactSecrets } from "@treadle/observe";
 import { z } from "zod";
 import { type Fault, faultOf } from "../view/faults.ts";
@@ -65,6 +65,7 @@ export class RunData {
   readonly completions: CompletionReader;
   readonly #config: JsonFile<z.infer<typeof StoredConfig>>;
   readonly #plan: JsonFile<Plan>;
+  readonly #prediction: JsonFile<PlanPrediction>;
   readonly #summary: JsonFile<RunSummary>;
   readonly #graph: JsonFile<FlowGraph>;
   readonly #metricsTail: LineTail;
@@ -89,6 +90,7 @@ export class RunData {
     this.completions = new CompletionReader(folder);
     this.#config = new JsonFile(join(folder, "config.json"), StoredConfig);
     this.#plan = new JsonFile(join(folder, "plan.json"), Plan);
+    this.#prediction = new JsonFile(join(folder, "prediction.json"), PlanPrediction);
     this.#summary = new JsonFile(join(folder, "summary.json"), RunSummary);
     this.#graph = new JsonFile(join(folder, "graph.json"), FlowGraph);
     this.#metricsTail = new LineTail(join(folder, "metrics.jsonl"));
@@ -105,7 +107,7 @@ export class RunData {
 
   async #refresh(): Promise<void> {
     await Promise.all([
-      ...[this.#config, this.#plan, this.#summary, this.#graph].map((file) => file.refresh()),
+      ...[this.#config, this.#plan, this.#prediction, this.#summary, this.#graph].map((file) => file.refresh()),
       this.#readMetrics(),
       this.#readEvents(),
       this.#readJournal(),
@@ -130,7 +132,7 @@ export class RunData {
   get versions(): Versions {
     return {
       now: this.#nowVersion,
-      facts: this.#config.version + this.#plan.version + this.#graph.version,
+      facts: [this.#config, this.#plan, this.#prediction, this.#graph].reduce((sum, { version }) => sum + version, 0),
       metrics: this.#rows.length,
       spans: this.trace.table.length,
       spanGeneration: this.trace.table.generation,
@@ -176,6 +178,7 @@ export class RunData {
       workflow: config?.workflow ?? "",
       config: config === undefined ? undefined : JSON.parse(redactSecrets(JSON.stringify(config.config))),
       plan: this.#plan.value,
+      prediction: this.#prediction.value,
       graph: this.#graph.value,
     };
   }
@@ -291,7 +294,13 @@ export class RunData {
   }
 
   #damages(): string[] {
-    const files = { "config.json": this.#config, "plan.json": this.#plan, "summary.json": this.#summary };
+    const files = {
+      "config.json": this.#config,
+      "plan.json": this.#plan,
+      "prediction.json": this.#prediction,
+      "graph.json": this.#graph,
+      "summary.json": this.#summary,
+    };
     const torn = Object.entries(files).flatMap(([name, { isDamaged }]) => (isDamaged ? [`${name} is not whole`] : []));
     const lines = [...this.#damagedLines].map(([name, count]) => `${count} lines of ${name} are damaged and left out`);
     const { numDamaged, numDropped } = this.trace;

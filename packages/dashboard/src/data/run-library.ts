@@ -9,20 +9,25 @@ const maxListed = 200;
 /** runs of which what was read is kept */
 const maxKept = 256;
 
+/** Runs of other machines, of which there are copies here. */
+type Others = { readonly root: string; lookAt(runId: string): void };
+
 export class RunLibrary {
   readonly root: string;
+  readonly #others: Others | undefined;
   readonly #runs = new Map<string, RunData>();
 
-  constructor(root: string) {
+  constructor(root: string, others?: Others) {
     this.root = root;
+    this.#others = others;
   }
 
   /** Newest first. */
   async list(): Promise<RunRow[]> {
-    const ids = (await listRunIds(this.root)).filter(isShown).slice(-maxListed);
+    const folders = [...(await this.#folders())].sort(([a], [b]) => (a < b ? -1 : 1)).slice(-maxListed);
     const runs = await Promise.all(
-      ids.map(async (runId) => {
-        const run = this.#open(runId);
+      folders.map(async ([runId, folder]) => {
+        const run = this.#open(runId, folder);
         await run.refresh();
         return run.row;
       }),
@@ -31,12 +36,24 @@ export class RunLibrary {
   }
 
   async get(runId: string): Promise<RunData | undefined> {
-    const ids = await listRunIds(this.root);
-    return ids.includes(runId) && isShown(runId) ? this.#open(runId) : undefined;
+    const folder = (await this.#folders()).get(runId);
+    if (folder === undefined) return undefined;
+    this.#others?.lookAt(runId);
+    return this.#open(runId, folder);
   }
 
-  #open(runId: string): RunData {
-    const run = this.#runs.get(runId) ?? new RunData(join(this.root, runId));
+  /** By id; what this machine has itself goes before a copy. */
+  async #folders(): Promise<Map<string, string>> {
+    const roots = [...(this.#others ? [this.#others.root] : []), this.root];
+    const lists = await Promise.all(roots.map(async (root) => ({ root, ids: await listRunIds(root) })));
+    return new Map(
+      lists.flatMap(({ root, ids }) => ids.filter(isShown).map((runId) => [runId, join(root, runId)] as const)),
+    );
+  }
+
+  #open(runId: string, folder: string): RunData {
+    const kept = this.#runs.get(runId);
+    const run = kept?.folder === folder ? kept : new RunData(folder);
     this.#runs.delete(runId);
     this.#runs.set(runId, run);
     if (this.#runs.size > maxKept) this.#runs.delete(this.#runs.keys().next().value as string);

@@ -4,6 +4,7 @@ import type { CompletionRecord } from "@treadle/contracts";
 import type { EpisodeLine } from "../view/episodes.ts";
 import type { Fault } from "../view/faults.ts";
 import {
+  type ActionStatus,
   type ClusterStatus,
   decodeNumber,
   type LoggedWorker,
@@ -30,9 +31,11 @@ const run = (id: string): string => `/api/runs/${encodeURIComponent(id)}`;
 
 export const api = {
   cluster: () => json<ClusterStatus>("/api/cluster"),
+  actions: () => json<ActionStatus>("/api/actions"),
   runs: () => json<RunRow[]>("/api/runs"),
   now: (id: string) => json<RunNow & { versions: Versions }>(run(id)),
   facts: (id: string) => json<RunFacts>(`${run(id)}/facts`),
+  flowPicture: (id: string) => `${run(id)}/flow.svg`,
   metrics: (id: string, from: number) => json<Metric[]>(`${run(id)}/metrics?from=${from}`),
   faults: (id: string, from: number) => json<Fault[]>(`${run(id)}/faults?from=${from}`),
   episodes: (id: string, from: number) => json<EpisodeLine[]>(`${run(id)}/episodes?from=${from}`),

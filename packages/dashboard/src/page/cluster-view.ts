@@ -1,39 +1,18 @@
 /** What is at a NATS server: nodes, runs under way on whatever machine, who waits for whom, and runs that have ended. */
-import { html, type TemplateResult } from "lit-html";
+import { html } from "lit-html";
 import { formatCount, plural } from "../view/format.ts";
-import type { ClusterStatus } from "../view/wire.ts";
 import { api } from "./api.ts";
-import { empty } from "./parts.ts";
+import { empty, table } from "./parts.ts";
+import { poll } from "./polled.ts";
 import type { View, ViewPorts } from "./view-ports.ts";
 
-const pollMs = 2000;
-
-export function clusterView({ redraw, onConnection }: ViewPorts): View {
-  let found: ClusterStatus | undefined;
-  let problem: string | undefined;
-  let isClosed = false;
-  const look = async (): Promise<void> => {
-    try {
-      found = await api.cluster();
-      problem = undefined;
-      onConnection("live");
-    } catch (error) {
-      problem = (error as Error).message;
-      if (found !== undefined) onConnection("lost");
-    }
-    if (isClosed) return;
-    redraw();
-    timer = setTimeout(look, pollMs);
-  };
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  void look();
+export function clusterView(ports: ViewPorts): View {
+  const polled = poll(api.cluster, ports);
   return {
     title: "cluster",
-    close() {
-      isClosed = true;
-      clearTimeout(timer);
-    },
+    close: polled.close,
     render() {
+      const { found, problem } = polled;
       if (found === undefined) {
         if (problem === undefined) return empty("asking the NATS server");
         return empty(
@@ -105,6 +84,3 @@ export function clusterView({ redraw, onConnection }: ViewPorts): View {
     },
   };
 }
-
-const table = (names: readonly string[], rows: readonly (readonly unknown[])[]): TemplateResult =>
-  html`<div class="scroll-x"><table><thead><tr>${names.map((name) => html`<th>${name}</th>`)}</tr></thead><tbody>${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody></table></div>`;

@@ -1,9 +1,10 @@
 /**
  * The live page: which view the address names, and one drawing a frame at most.
  *
- * Addresses: `#/` runs, `#/run/<id>` and `#/run/<id>/<tab>` one of them, `#/compare/<id>,<id>` several.
+ * Addresses: `#/` runs, `#/run/<id>` and `#/run/<id>/<tab>` one of them, `#/compare/<id>,<id>` several; `#/cluster`, `#/actions`.
  */
 import { html, nothing, render } from "lit-html";
+import { actionsView } from "./actions-view.ts";
 import type { Connection } from "./api.ts";
 import "./chart.ts";
 import { clusterView } from "./cluster-view.ts";
@@ -65,6 +66,7 @@ function viewOf(kind: string | undefined, subject: string | undefined): View {
   if (kind === "run" && subject) return runView(ports, subject);
   if (kind === "compare" && subject) return compareView(ports, subject.split(","));
   if (kind === "cluster") return clusterView(ports);
+  if (kind === "actions") return actionsView(ports);
   return runsView(ports);
 }
 
@@ -72,7 +74,7 @@ function draw(): void {
   const theme = savedTheme();
   const following = themes[(themes.indexOf(theme) + 1) % themes.length] as Theme;
   render(
-    html`<div class="top"><a class="brand" href="#/"><i></i>Treadle</a><a href="#/cluster" class="dim">cluster</a><span class="crumb dim">${view?.title}</span><span class="grow"></span>
+    html`<div class="top"><a class="brand" href="#/"><i></i>Treadle</a><a href="#/cluster" class="dim">cluster</a><a href="#/actions" class="dim">actions</a><span class="crumb dim">${view?.title}</span><span class="grow"></span>
       ${connection === "lost" ? html`<span class="badge interrupted" role="status">connection lost, trying again</span>` : nothing}
       <button title="theme: ${theme}; next: ${following}" aria-label="theme: ${theme}" @click=${() => setTheme(following)}>◐ ${theme}</button></div>
       <main>${view?.render() ?? empty("loading")}</main>`,

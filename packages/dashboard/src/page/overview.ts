@@ -10,6 +10,7 @@ import {
   significant,
 } from "../view/format.ts";
 import { type IdleReport, whyIdle } from "../view/idle.ts";
+import { medianStep } from "../view/measured.ts";
 import { recentTokensPerSecond, secondsLeft } from "../view/state.ts";
 import type { Metric } from "../view/wire.ts";
 import type { ChartSpec } from "./chart.ts";
@@ -42,13 +43,7 @@ export class Overview {
     const { state, phase } = now as NonNullable<RunStore["now"]>;
     const series = (name: string) =>
       metrics.flatMap((row) => (Number.isFinite(row[name]) ? [row[name] as number] : []));
-    const [rewards, accuracies, seconds] = [
-      series("reward"),
-      series("accuracy"),
-      series("seconds")
-        .slice(-20)
-        .sort((a, b) => a - b),
-    ];
+    const [rewards, accuracies, stepSeconds] = [series("reward"), series("accuracy"), medianStep(metrics)];
     const from = (values: readonly number[], text: (value: number) => string) =>
       values.length > 1 ? `from ${text(values[0] as number)}` : "";
     const rate = recentTokensPerSecond(state);
@@ -67,7 +62,7 @@ export class Overview {
         accuracies.length ? formatPercent(accuracies.at(-1) as number) : "–",
         from(accuracies, (value) => formatPercent(value)),
       )}
-      ${tile("a step takes", seconds.length ? formatSeconds(seconds[seconds.length >> 1] as number) : "–", seconds.length ? "median of the last 20" : "")}
+      ${tile("a step takes", stepSeconds === undefined ? "–" : formatSeconds(stepSeconds), stepSeconds === undefined ? "" : "median of the last 20")}
       ${tile("tokens/s", rate === undefined ? "–" : formatCount(rate), "over the last steps")}
       ${tile("policy", state.policyVersion > 0 ? `v${state.policyVersion}` : "–", state.checkpoint ? `checkpoint at step ${state.checkpoint.step}` : "")}
       ${tile("workers", workers.length ? String(workers.length - down) : "–", down > 0 ? `${down} down` : state.restarts > 0 ? plural(state.restarts, "restart") : "none restarted")}

@@ -18,6 +18,9 @@ export const named = (name: string, slots: ReadonlyMap<string, number>): Templat
 export const empty = (...lines: unknown[]): TemplateResult =>
   html`<div class="empty">${lines.map((line) => html`<div>${line}</div>`)}</div>`;
 
+export const table = (names: readonly string[], rows: readonly (readonly unknown[])[]): TemplateResult =>
+  html`<div class="scroll-x"><table><thead><tr>${names.map((name) => html`<th>${name}</th>`)}</tr></thead><tbody>${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody></table></div>`;
+
 /** A chart with its title, and beside it what is under the cursor. */
 export function chartCard(
   title: string,

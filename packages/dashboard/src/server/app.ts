@@ -5,13 +5,15 @@
  * AP2 a run is named by its id, which is looked up in the list of runs; nothing else of a request becomes a path.
  * AP3 the page may load nothing from elsewhere and run no script but ours, so a hostile prompt or log line stays text.
  */
+import { basename } from "node:path";
 import { type Context, Hono } from "hono";
 import { getCookie, setCookie } from "hono/cookie";
 import { streamSSE } from "hono/streaming";
 import { loggedWorkers, logPage } from "../data/log-pages.ts";
 import type { RunData } from "../data/run-data.ts";
 import type { RunLibrary } from "../data/run-library.ts";
-import { type ClusterStatus, encodeNumber, type Versions } from "../view/wire.ts";
+import { drawFlow } from "../static/flow-drawing.ts";
+import { type ActionStatus, type ClusterStatus, encodeNumber, type Versions } from "../view/wire.ts";
 import type { Access } from "./access.ts";
 import type { Assets } from "./assets.ts";
 
@@ -20,6 +22,7 @@ export type AppPorts = {
   readonly assets: Assets;
   readonly access: Access;
   readonly cluster: (() => Promise<ClusterStatus>) | undefined;
+  readonly actions: (() => Promise<ActionStatus>) | undefined;
 };
 
 const maxMetrics = 20_000;
@@ -31,7 +34,7 @@ const lookMs = 500;
 const listMs = 2000;
 const keepAliveMs = 15_000;
 
-export function createApp({ library, assets, access, cluster }: AppPorts): Hono {
+export function createApp({ library, assets, access, cluster, actions }: AppPorts): Hono {
   const app = new Hono();
   let numStreams = 0;
 
@@ -80,6 +83,10 @@ export function createApp({ library, assets, access, cluster }: AppPorts): Hono 
     cluster === undefined ? c.text("no NATS server was given\n", 404) : json(c, await cluster()),
   );
 
+  app.get("/api/actions", async (c) =>
+    actions === undefined ? c.text("no action service was given\n", 404) : json(c, await actions()),
+  );
+
   const withRun = (answer: (c: Context, run: RunData) => Response | Promise<Response>) => async (c: Context) => {
     const run = await library.get(c.req.param("id") ?? ""); // AP2
     if (run === undefined) return c.text("there is no such run\n", 404);
@@ -93,6 +100,14 @@ export function createApp({ library, assets, access, cluster }: AppPorts): Hono 
   app.get(
     "/api/runs/:id/facts",
     withRun((c, run) => json(c, run.facts)),
+  );
+  app.get(
+    "/api/runs/:id/flow.svg",
+    withRun((c, run) => {
+      const { graph, workflow } = run.facts;
+      if (graph === undefined) return c.text("the run has no flow graph here\n", 404);
+      return c.body(drawFlow(graph, basename(workflow)), 200, { "content-type": "image/svg+xml" });
+    }),
   );
   app.get(
     "/api/runs/:id/metrics",

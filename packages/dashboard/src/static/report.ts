@@ -6,8 +6,12 @@ import { EpisodeRecording, Plan, RunSummary, recordingFolder, type UtilisationSh
 import { type ActivityReport, type MetricsRow, readMetrics, redactSecrets, reportActivity } from "@treadle/observe";
 import { stringify } from "yaml";
 import { z } from "zod";
+import { CompletionReader } from "../data/completion-reader.ts";
+import { TraceReader } from "../data/trace-reader.ts";
 import { colourSlots, numColours } from "../view/colours.ts";
+import type { EpisodeLine } from "../view/episodes.ts";
 import { deviceRange, formatCount, formatPercent, formatSeconds, significant } from "../view/format.ts";
+import { type TimerTotal, timerTotals } from "../view/timers.ts";
 import { renderChart, smooth, thin } from "./chart.ts";
 import { movingEpisode, stillsOf, viewOf } from "./episode-drawing.ts";
 import { escapeHtml } from "./html.ts";
@@ -25,6 +29,9 @@ export type RunRecord = {
   readonly activity: ActivityReport | undefined;
   /** recorded episodes of a simulator, in the order of steps */
   readonly episodes: readonly EpisodeRecording[];
+  /** episodes of text that were left for people */
+  readonly completions: readonly EpisodeLine[];
+  readonly timers: readonly TimerTotal[];
 };
 
 const StoredConfig = z.object({ workflow: z.string(), config: z.unknown() });
@@ -49,6 +56,10 @@ export async function readRun(folder: string): Promise<RunRecord> {
   const episodes = await Promise.all(names.sort().map((name) => parsed(join(episodeFolder, name), EpisodeRecording)));
   const metrics = join(folder, "metrics.jsonl");
   const trace = join(folder, "trace.jsonl");
+  const completions = new CompletionReader(folder);
+  await completions.refresh();
+  const spans = new TraceReader(trace);
+  await spans.read();
   return {
     runId: basename(folder),
     folder,
@@ -59,6 +70,8 @@ export async function readRun(folder: string): Promise<RunRecord> {
     config: stored?.config,
     activity: existsSync(trace) ? await reportActivity([trace]) : undefined,
     episodes: episodes.filter((each) => each !== undefined),
+    completions: completions.lines,
+    timers: timerTotals(spans.table),
   };
 }
 
@@ -69,9 +82,11 @@ export async function writeReport(folder: string, outputPath: string): Promise<v
 export function renderReport(run: RunRecord): string {
   const sections = [
     section("Learning", learning(run)),
+    section("What the policy writes", completions(run.completions)),
     section("Episodes without exploration", episodes(run.episodes)),
     section("Time of a step", stepTime(run)),
     section("What each component did", utilisation(run.activity)),
+    section("What its timers measured", timers(run.timers)),
     section("Plan", plan(run.plan)),
     section("Configuration", configuration(run.config)),
   ];
@@ -229,6 +244,47 @@ function episodes(recorded: readonly EpisodeRecording[]): string {
   return `<p class="about">Side views in real time; a click halts one. Below, the last of them frame by frame.</p>
 <div class="episodes">${moving.join("")}</div>${stillsOf(last, view)}`;
 }
+
+const maxOfStep = 8;
+
+/** Some of the first step that was sampled, and of the last. */
+function completions(lines: readonly EpisodeLine[]): string {
+  if (lines.length === 0) return "";
+  const steps = lines.map(({ step }) => step);
+  const chosen = [...new Set([Math.min(...steps), Math.max(...steps)])];
+  const rows = chosen.flatMap((step) => lines.filter((line) => line.step === step).slice(0, maxOfStep));
+  const cells = rows.map(({ step, prompt, text, reward, length }) => [
+    String(step),
+    prompt,
+    text,
+    significant(reward),
+    String(length),
+  ]);
+  return `<p class="about">A few of the first step that was sampled, and of the last; the dashboard has them token by token.</p>
+${tableOf(["step", "prompt", "what followed", "reward", "tokens"], cells)}`;
+}
+
+const maxTimers = 40;
+
+/** Of a worker's own, too: `using _ = this.timer("score")`. */
+function timers(totals: readonly TimerTotal[]): string {
+  if (totals.length === 0) return "";
+  const cells = totals
+    .slice(0, maxTimers)
+    .map(({ component, name, times, seconds }) => [
+      component,
+      name,
+      formatCount(times),
+      formatSeconds(seconds),
+      formatSeconds(seconds / times),
+    ]);
+  return tableOf(["component", "timer", "times", "in all, over all ranks", "mean"], cells);
+}
+
+const tableOf = (heads: readonly string[], rows: readonly (readonly string[])[]): string =>
+  `<table><thead><tr>${heads.map((head) => `<th>${head}</th>`).join("")}</tr></thead><tbody>${rows
+    .map((cells) => `<tr>${cells.map((cell) => `<td>${escapeHtml(cell)}</td>`).join("")}</tr>`)
+    .join("")}</tbody></table>`;
 
 const zeroBased = (values: readonly number[]): [number, number] => [
   0,

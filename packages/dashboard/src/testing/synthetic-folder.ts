@@ -67,6 +67,32 @@ export function writeSyntheticFolder(folder: string, steps = 80): void {
     sharing: [{ components: ["inference", "actor"], devices: ["cpu:2"], fitTogether: true }],
     explanation: ["rollout pipelines with training, since generation takes 3.1 times as long"],
   });
+  json("prediction.json", { stepSeconds: 1.4, components: { rollout: 1, inference: 0.2, actor: 0.35 } });
+  const flow = (from: string, to: string, channel: string) => ({
+    ...{ from, to, channel, itemsPerStep: 32 },
+    bytesPerStep: 65_536,
+  });
+  const calls = (takes: readonly string[], puts: readonly string[]) => ({ callsPerStep: 1, takes, puts });
+  const channel = (producers: readonly string[], consumers: readonly string[]) => ({
+    ...{ producers, consumers, itemsPerStep: 32 },
+    bytesPerStep: 65_536,
+  });
+  json("graph.json", {
+    batch: 32,
+    components: {
+      rollout: { methods: { generate: calls(["prompts"], ["episodes"]) } },
+      inference: { methods: { score: calls(["episodes"], ["scored"]) } },
+      actor: { methods: { train: calls(["scored"], []) } },
+    },
+    channels: {
+      prompts: channel([], ["rollout"]),
+      episodes: channel(["rollout"], ["inference"]),
+      scored: channel(["inference"], ["actor"]),
+    },
+    edges: [flow("rollout", "inference", "episodes"), flow("inference", "actor", "scored")],
+    calls: [{ from: "rollout", to: "actor", method: "weights", timesPerStep: 1 }],
+    cycles: [],
+  });
   json("config.json", {
     workflow: "workflows/reasoning-grpo",
     config: { steps, placement: { mode: "hybrid" }, actor: { learningRate: 0.0005 }, tool: { apiKey: "abc123" } },

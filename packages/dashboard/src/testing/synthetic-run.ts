@@ -99,6 +99,9 @@ export function syntheticRun({ steps = 60, stepMs = 1500, killedInStep }: Synthe
       componentSeconds: { rollout: seconds * 0.6, inference: seconds * 0.12, actor: seconds * 0.28 },
     });
     if (step % 10 === 0) {
+      const text = step % 20 === 0 ? "46" : "45";
+      const reward = step % 20 === 0 ? 1 : 0;
+      events.push({ type: "sample", atMs: later(5), step, worker: "rollout/0", reward, prompt: "12+34=", text });
       events.push({
         type: "evaluation",
         atMs: later(20),

@@ -36,4 +36,11 @@ export function measuredByStep(table: SpanTable): Map<string, MeasuredComponent>
   );
 }
 
+/** Of the last 20 steps; undefined before the first has ended. */
+export function medianStep(metrics: readonly { readonly [name: string]: number }[]): number | undefined {
+  const seconds = metrics.flatMap(({ seconds: each }) => (each !== undefined && Number.isFinite(each) ? [each] : []));
+  const last = seconds.slice(-20).sort((a, b) => a - b);
+  return last[last.length >> 1];
+}
+
 const componentOf = (worker: string): string => worker.replace(/\/[^/]*$/, "");

@@ -56,6 +56,8 @@ export type RunState = {
   readonly workers: Readonly<Record<string, WorkerState>>;
   readonly restarts: number;
   readonly checkpoint: { readonly step: number; readonly path: string } | undefined;
+  /** the episode that was left for people last */
+  readonly sample: Omit<Extract<RunEvent, { type: "sample" }>, "type" | "atMs"> | undefined;
   readonly notices: readonly Notice[];
   readonly summary: RunSummary | undefined;
   readonly failure: ErrorRecord | undefined;
@@ -92,6 +94,7 @@ export const initialState: RunState = {
   workers: {},
   restarts: 0,
   checkpoint: undefined,
+  sample: undefined,
   notices: [],
   summary: undefined,
   failure: undefined,
@@ -168,6 +171,11 @@ export function fold(previous: RunState, event: RunEvent): RunState {
       if (event.level === "trace" || event.level === "debug" || event.level === "info") return state;
       const level = event.level === "warn" ? "warn" : "error";
       return { ...state, notices: note(state, event.atMs, level, `${event.worker}: ${event.line}`) };
+    }
+    case "sample": {
+      const { step, worker, reward, prompt, text } = event;
+      // Of a step the first rank's.
+      return state.sample?.step === step ? state : { ...state, sample: { step, worker, reward, prompt, text } };
     }
     case "run-finished":
       return { ...state, summary: event.summary, activeStep: undefined, phase: undefined, waits: {} };

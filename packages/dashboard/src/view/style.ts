@@ -59,7 +59,7 @@ t-chart { display: block; } .chart { height: 210px; } .chart.small { height: 150
 .turn { margin: 0 0 10px; border-left: 3px solid var(--line); padding: 2px 0 2px 10px; } .turn.policy { border-color: var(--c0); } .turn.tool { border-color: var(--c5); } .turn header { font-size: 12px; color: var(--dim); } .turn pre { margin: 2px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.75 var(--mono); } .token { border-radius: 3px; padding: 1px 0; } .token:hover { outline: 1px solid var(--dim); }
 .log { font: 12.5px/1.55 var(--mono); height: 64vh; overflow: auto; } .log div { white-space: pre-wrap; overflow-wrap: anywhere; padding: 0 4px; } .log .warn { color: var(--warn); } .log .error, .log .fatal { color: var(--bad); } .log time { color: var(--dim); margin-right: 10px; }
 pre.block { white-space: pre-wrap; overflow-wrap: anywhere; font: 12.5px/1.55 var(--mono); margin: 0; } .added { color: var(--good); } .removed { color: var(--bad); }
-.plan-svg { width: 100%; overflow-x: auto; } .plan-svg svg { display: block; max-width: 100%; height: auto; }
+.plan-svg { width: 100%; overflow-x: auto; } .plan-svg svg, .plan-svg img { display: block; max-width: 100%; height: auto; } .plan-svg img { border-radius: 6px; }
 .pill { font-size: 11.5px; border: 1px solid var(--line); border-radius: 99px; padding: 0 8px; color: var(--dim); white-space: nowrap; }
 @media (max-width: 900px) { .grid > * { grid-column: span 12 !important; } .episodes { grid-template-columns: 1fr; } .list { height: 40vh; } main { padding: 12px 12px 40px; } .top { padding: 8px 12px; gap: 8px 12px; } .share { grid-template-columns: 92px 1fr 48px; } .hide-narrow { display: none; } .tile b { font-size: 18px; } .tiles { grid-template-columns: repeat(auto-fit, minmax(104px, 1fr)); } }
 `;

@@ -1,5 +1,14 @@
 /** Everything that the server and the page say to each other, beside spans, which go as columns. */
-import type { FlowGraph, NodeInfo, Plan, RunInfo, RunRecord, RunStatus, RunSummary } from "@treadle/contracts";
+import type {
+  FlowGraph,
+  NodeInfo,
+  Plan,
+  PlanPrediction,
+  RunInfo,
+  RunRecord,
+  RunStatus,
+  RunSummary,
+} from "@treadle/contracts";
 import type { RunPhase } from "./run-status.ts";
 import type { RunState } from "./state.ts";
 
@@ -19,8 +28,6 @@ export type RunRow = {
   readonly accuracy: number | undefined;
   /** of the reward, thinned */
   readonly curve: readonly number[];
-  /** where another machine has it: the name of that machine */
-  readonly host?: string | undefined;
 };
 
 /** What changes while a run goes on, small enough to send once a second. */
@@ -41,6 +48,7 @@ export type RunFacts = {
   readonly folder: string;
   readonly config: unknown;
   readonly plan: Plan | undefined;
+  readonly prediction: PlanPrediction | undefined;
   readonly graph: FlowGraph | undefined;
 };
 
@@ -82,4 +90,55 @@ export type ClusterStatus = {
   }[];
   /** oldest first */
   readonly ended: readonly RunRecord[];
+};
+
+/** What an action service does, as `treadle actions top` has it: means in seconds by kind, units by resource, the last grants. */
+export type ActionStatus = {
+  readonly policy: string;
+  readonly isolation: string;
+  readonly uptimeSeconds: number;
+  readonly draining: boolean;
+  readonly waiting: number;
+  readonly running: number;
+  /** open ones */
+  readonly trajectories: number;
+  readonly tenants: Readonly<Record<string, { readonly waiting: number; readonly running: number }>>;
+  readonly kinds: Readonly<
+    Record<
+      string,
+      {
+        readonly completed: number;
+        readonly failed: number;
+        readonly cancelled: number;
+        readonly actSeconds: number;
+        readonly queueingSeconds: number;
+        readonly executionSeconds: number;
+        readonly overheadSeconds: number;
+        readonly longestActSeconds: number;
+      }
+    >
+  >;
+  readonly resources: Readonly<
+    Record<
+      string,
+      {
+        readonly units: number;
+        readonly held: number;
+        readonly heldSeconds: number;
+        /** units held, a second each, oldest first */
+        readonly timeline: readonly number[];
+      }
+    >
+  >;
+  /** newest first */
+  readonly started: readonly {
+    readonly action: string;
+    readonly kind: string;
+    readonly tenant: string;
+    readonly secondsAgo: number;
+    readonly waitedSeconds: number;
+    readonly units: Readonly<Record<string, number>>;
+    readonly expectedSeconds: number | null;
+    readonly why: string;
+  }[];
 };

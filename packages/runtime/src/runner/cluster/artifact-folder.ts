@@ -1,7 +1,7 @@
 /** What workers leave in the run's folder for people: a few files of bounded size below one folder, and nowhere else. */
 import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { TreadleError } from "@treadle/contracts";
+import { CompletionRecord, completionFolder, maxSampleLength, type RunEvent, TreadleError } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
 import { guardDisk } from "../../author/guard-disk.ts";
 
@@ -11,12 +11,17 @@ const maxNameLength = 200;
 /** No part begins with a dot, so none leads upwards and none is hidden. */
 const allowedName = /^[A-Za-z0-9_-][A-Za-z0-9._-]*(\/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$/;
 
+type Sample = Extract<RunEvent, { type: "sample" }>;
+
 export class ArtifactFolder {
   readonly #path: string;
+  readonly #onSample: (sample: Sample) => void;
   readonly #sizes = new Map<string, number>();
 
-  constructor(path: string) {
+  /** `onSample`: told the first of the episodes that a rank leaves. */
+  constructor(path: string, onSample: (sample: Sample) => void = () => {}) {
     this.#path = path;
+    this.#onSample = onSample;
   }
 
   /** Throws `artifact.refused`, or `disk.full`. */
@@ -41,5 +46,28 @@ export class ArtifactFolder {
       await mkdir(dirname(path), { recursive: true });
       await writeFileAtomic(path, Buffer.from(data.buffer, data.byteOffset, data.byteLength));
     });
+    const sample = name.startsWith(`${completionFolder}/`) ? sampleOf(data) : undefined;
+    if (sample) this.#onSample(sample);
   }
+}
+
+/** Of the first line; undefined for what is no episode, which is nobody's trouble but its reader's. */
+function sampleOf(data: Uint8Array): Sample | undefined {
+  const end = data.indexOf(0x0a);
+  const line = Buffer.from(data.buffer, data.byteOffset, end < 0 ? data.byteLength : end).toString();
+  let record: CompletionRecord | undefined;
+  try {
+    record = CompletionRecord.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
+  if (record === undefined) return undefined;
+  const { step, worker, reward, turns } = record;
+  const written = (isPrompt: boolean) =>
+    turns
+      .filter(({ by }) => (by === "prompt") === isPrompt)
+      .map(({ text }) => text)
+      .join("")
+      .slice(0, maxSampleLength);
+  return { type: "sample", atMs: Date.now(), step, worker, reward, prompt: written(true), text: written(false) };
 }

@@ -1,5 +1,5 @@
 /** What a cluster is made with. */
-import type { RunEvent, RuntimeConfig, SpanBatch, StateManifest } from "@treadle/contracts";
+import type { ReadRunFile, RunEvent, RunFilePart, RuntimeConfig, SpanBatch, StateManifest } from "@treadle/contracts";
 import type { Nodes } from "../nodes/nodes.ts";
 import type { PoolClient } from "../nodes/pool-client.ts";
 import type { Placer } from "../placement/placement-facts.ts";
@@ -28,6 +28,8 @@ export type ClusterOptions = {
   readonly telemetry?: Telemetry | undefined;
   /** somebody asks over the control plane for an end after the step under way */
   readonly onStopAsked?: (() => void) | undefined;
+  /** somebody looks at the run from another machine */
+  readonly onRead?: ((asked: ReadRunFile) => Promise<RunFilePart>) | undefined;
   /** the nodes that were found; without them this process is the only one */
   readonly nodes?: Nodes | undefined;
   /** of a run that shares the devices of this machine with others */

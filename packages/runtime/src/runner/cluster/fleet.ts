@@ -51,7 +51,7 @@ export class Fleet {
     this.#ports = ports;
     const { cluster, loop } = ports;
     this.#logFiles = new LogFiles(cluster.logs);
-    this.artifacts = new ArtifactFolder(join(cluster.runFolder, "artifacts"));
+    this.artifacts = new ArtifactFolder(join(cluster.runFolder, "artifacts"), cluster.onEvent);
     loop.on("launch", (effect) => void this.#launch(effect));
     loop.on("discard", (effect) => this.#discard(effect));
     loop.on("end-process", ({ worker, verdict }) => this.#ends.get(worker)?.process?.end(verdict));
@@ -115,7 +115,7 @@ export class Fleet {
   }
 
   /** Opens the runner's links and announces the run; then processes can be started. */
-  async open(serve: ServeWorker, answers: Pick<NodesListener, "onStatus" | "onStop">): Promise<void> {
+  async open(serve: ServeWorker, answers: Pick<NodesListener, "onStatus" | "onRead" | "onStop">): Promise<void> {
     const { nodes, links, loop, cluster } = this.#ports;
     await links.open((link) => this.#connected(link, serve));
     await nodes.open(

@@ -2,6 +2,8 @@ import { join } from "node:path";
 import {
   type ChannelRef,
   type Plan,
+  type ReadRunFile,
+  type RunFilePart,
   type RunStatus,
   type StateManifest,
   savingMethod,
@@ -446,7 +448,11 @@ export class RunCluster implements Cluster {
         depots: (channel) => this.#fleet.depots(channel, node),
       });
     };
-    await this.#fleet.open(serve, { onStatus: () => this.status(), onStop: () => this.#options.onStopAsked?.() });
+    await this.#fleet.open(serve, {
+      onStatus: () => this.status(),
+      onRead: (asked) => this.#options.onRead?.(asked) ?? Promise.resolve(nothingMore(asked)),
+      onStop: () => this.#options.onStopAsked?.(),
+    });
     await this.#fleet.ready();
   }
 
@@ -536,3 +542,7 @@ function checkSaving(name: string, { savesOn, saves, restart }: AnyWorkerClass):
     `every rank of '${name}' saves a part of one state (savesOn), and a rank that dies would start again beside ranks that are ahead of it; set 'static restart = "group"'`,
   );
 }
+
+const nothingMore = ({ fromByte, version }: ReadRunFile): RunFilePart => {
+  return { fromByte, version, sizeBytes: fromByte, data: "" };
+};

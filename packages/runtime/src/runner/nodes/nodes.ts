@@ -25,7 +25,9 @@ import {
   type Member,
   type MembershipChange,
   NodeInfo,
+  type ReadRunFile,
   type RequestOf,
+  type RunFilePart,
   type RunInfo,
   type RunStatus,
   type RuntimeConfig,
@@ -52,6 +54,7 @@ export type NodesListener = {
   readonly onLog: (worker: string, level: string, line: string) => void;
   /** Answers what anybody may ask of this runner. */
   readonly onStatus: () => RunStatus;
+  readonly onRead: (asked: ReadRunFile) => Promise<RunFilePart>;
   readonly onStop: () => void;
 };
 
@@ -224,6 +227,7 @@ export class Nodes {
       const answer = answering("run", {
         exited: (exited, sender) => this.#answers().exited(exited, sender),
         status: () => this.#answers().status({}),
+        read: (asked) => this.#answers().read(asked),
         stop: () => this.#answers().stop({}),
       });
       this.#announcement = await this.#options.plane.announce("run", runId, this.#info, answer);
@@ -244,6 +248,7 @@ export class Nodes {
         return this.#workers.get(keyOf(report.worker, report.incarnation))?.settle(node, report);
       },
       status: listener.onStatus,
+      read: listener.onRead,
       stop: listener.onStop,
     });
     await this.#announce(run.runId);

@@ -21,6 +21,14 @@ export class RunFolder {
   get planFile(): string {
     return join(this.path, "plan.json");
   }
+  /** what the plan was predicted to take, where a profile says so */
+  get predictionFile(): string {
+    return join(this.path, "prediction.json");
+  }
+  /** what flows from which component to which, where a profile has it */
+  get graphFile(): string {
+    return join(this.path, "graph.json");
+  }
   get journalFile(): string {
     return join(this.path, "journal.jsonl");
   }

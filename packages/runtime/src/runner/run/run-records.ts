@@ -3,9 +3,12 @@
  *
  * Owner of: the tally, and which plan and checkpoint were written last.
  */
+import { rm } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { type Plan, type RunSummary, TreadleError } from "@treadle/contracts";
+import { type Plan, type Profile, type RunSummary, TreadleError } from "@treadle/contracts";
 import { readMetrics } from "@treadle/observe";
+import { predictedPlan } from "../placement/predicted-plan.ts";
+import { profilePath, readProfile } from "../placement/profile-store.ts";
 import { unscoredWarning } from "./checkpoints.ts";
 import type { OpenedRun } from "./open-run.ts";
 import { RunTally } from "./run-tally.ts";
@@ -88,6 +91,23 @@ export class RunRecords {
     this.#keptPlan = plan;
     await folder.writeJson(folder.planFile, plan);
     await kept?.keep(folder.planFile);
+    await this.#writePrediction(plan);
+  }
+
+  async #writePrediction(plan: Plan): Promise<void> {
+    const { cluster, folder, loaded, config, options } = this.#run;
+    const { projectRoot } = options;
+    const found = keptProfile(profilePath(projectRoot, loaded.folder, config.placement.auto.profile), loaded.name);
+    const facts = { facts: cluster.placementFacts, components: cluster.components, projectRoot };
+    const predicted = found && predictedPlan(found, plan, facts);
+    const { predictionFile, graphFile } = folder;
+    // What was said of a plan before is not true of this one.
+    if (!predicted) {
+      await Promise.all([predictionFile, graphFile].map((file) => rm(file, { force: true })));
+      return;
+    }
+    await folder.writeJson(predictionFile, predicted.prediction);
+    await folder.writeJson(graphFile, predicted.graph);
   }
 
   /** The workflow has returned: `stopped` before its last step, it may be resumed. */
@@ -156,5 +176,13 @@ export class RunRecords {
     if (warning === undefined) return;
     this.#hasWarned = true;
     emit({ type: "log", atMs: Date.now(), worker: "runner", line: warning, level: "warn" });
+  }
+}
+
+function keptProfile(path: string, workflow: string): Profile | undefined {
+  try {
+    return readProfile(path, workflow);
+  } catch {
+    return undefined;
   }
 }

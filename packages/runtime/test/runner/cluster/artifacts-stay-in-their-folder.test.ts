@@ -19,6 +19,26 @@ test("an artefact is written below the folder, and the last of a name stays", as
   expect(await readFile(join(root, "artifacts/episodes/step-1.json"), "utf8")).toBe("second");
 });
 
+test("of the episodes that a rank leaves the first is told, and what is none of them is only kept", async () => {
+  const told: unknown[] = [];
+  const folder = new ArtifactFolder(join(root, "artifacts"), ({ atMs: _, ...sample }) => told.push(sample));
+  const record = (reward: number, text: string) =>
+    JSON.stringify({
+      ...{ step: 3, worker: "rollout/0", promptId: "p", reward, length: 2, finishReason: "stop" },
+      turns: [
+        { by: "prompt", text: "1+1=" },
+        { by: "policy", text },
+        { by: "tool", text: "9" },
+      ],
+    });
+  const long = "x".repeat(5000);
+  await folder.write("rollout/0", "completions/step-3.jsonl", bytes(`${record(1, long)}\n${record(0, "3")}\n`));
+  await folder.write("rollout/0", "completions/odd.jsonl", bytes("no JSON"));
+  await folder.write("rollout/0", "episodes/step-3.jsonl", bytes(`${record(1, "2")}\n`));
+  const sample = { type: "sample", step: 3, worker: "rollout/0", reward: 1, prompt: "1+1=", text: long.slice(0, 400) };
+  expect(told).toEqual([sample]);
+});
+
 test.each([
   "../out",
   "/etc/out",

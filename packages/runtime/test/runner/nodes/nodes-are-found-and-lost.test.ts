@@ -95,6 +95,7 @@ const openRun = () =>
       onHeartbeat: (worker) => heartbeats.push(worker),
       onLog: (_, __, line) => lines.push(line),
       onStatus: () => status,
+      onRead: async (asked) => ({ ...asked, sizeBytes: 0, data: "" }),
       onStop: () => {},
     },
   );

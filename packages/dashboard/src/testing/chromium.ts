@@ -4,7 +4,7 @@
  */
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
-import { type Browser, chromium } from "playwright-core";
+import type { Browser } from "playwright-core";
 
 const names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
@@ -25,7 +25,8 @@ export function findChromium(): string | undefined {
   });
 }
 
-export function openChromium(executablePath: string): Promise<Browser> {
+export async function openChromium(executablePath: string): Promise<Browser> {
+  const { chromium } = await import("playwright-core");
   // Root has no user namespaces for Chromium's sandbox; pages here are our own.
   return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 }
