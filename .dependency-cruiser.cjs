@@ -15,7 +15,7 @@ const allowed = {
   simulation: ["contracts", ...policies, "actions"],
   dashboard: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation"],
   // private: measures what the others do, and is published with none of them
-  bench: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation"],
+  bench: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation", "dashboard"],
   cli: ["contracts", ...layer1, "actions", "engines", "runtime", "workers", "simulation", "dashboard", "bench"],
 };
 

@@ -4,6 +4,7 @@ import { benchOverhead } from "./actions/overhead.ts";
 import { benchPolicies } from "./actions/policies.ts";
 import { benchReplay } from "./actions/replay.ts";
 import { benchSandboxes } from "./actions/sandboxes.ts";
+import { benchDashboard } from "./dashboard.ts";
 import { benchEmbedded } from "./embedded.ts";
 import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
@@ -40,6 +41,7 @@ export const measurements: Readonly<
   scale: benchScale,
   start: benchStart,
   "step-share": benchStepShare,
+  dashboard: benchDashboard,
   embedded: benchEmbedded,
   "rollout-order": () => benchRolloutOrder(),
   planner: benchPlanner,

@@ -1,0 +1,161 @@
+/** The live page with as much as a long run leaves: how soon it is there, and how it moves, in Chromium. */
+import { once } from "node:events";
+import { createWriteStream } from "node:fs";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { completionFolder, median } from "@treadle/contracts";
+import { serveDashboard } from "@treadle/dashboard/serve";
+import { findChromium, openChromium, writeSyntheticFolder } from "@treadle/dashboard/testing";
+import { type BenchRow, row, timed } from "./row.ts";
+
+const numSpans = 1_000_000;
+const spansOfLine = 500;
+const numEpisodes = 10_000;
+const episodesOfFile = 500;
+const runId = "20260101-000000-reasoning-grpo-0001";
+const openLimitMs = 2000;
+const frameLimitMs = 1000 / 30;
+const numWheels = 90;
+
+/** As `TraceWriter` and rollout workers leave them. */
+async function writeFolder(root: string): Promise<void> {
+  const folder = join(root, runId);
+  writeSyntheticFolder(folder, 40);
+  const trace = createWriteStream(join(folder, "trace.jsonl"));
+  for (let first = 0; first < numSpans; first += spansOfLine) {
+    const worker = `rollout/${(first / spansOfLine) % 8}`;
+    const records = Array.from({ length: spansOfLine }, (_, i) => {
+      const at = Math.floor(first / 8) + i;
+      const common = { kind: "span", startMs: 1e6 + at * 4, durationMs: 3, step: 1 + (at >> 12) };
+      return i % 5 === 0
+        ? { ...common, name: "episodes", category: "channel-wait" }
+        : { ...common, name: "decode", category: "compute", devices: [`cpu:${(first / spansOfLine) % 8}`] };
+    });
+    if (!trace.write(`${JSON.stringify({ worker, pid: 1, dropped: 0, records })}\n`)) await once(trace, "drain");
+  }
+  trace.end();
+  await once(trace, "close");
+  const completions = join(folder, "artifacts", completionFolder);
+  await mkdir(completions, { recursive: true });
+  for (let first = 0; first < numEpisodes; first += episodesOfFile) {
+    const lines = Array.from({ length: episodesOfFile }, (_, i) =>
+      JSON.stringify({
+        ...{ step: 1 + first / episodesOfFile, worker: "rollout/0", promptId: `p${first + i}`, reward: i % 2 },
+        ...{ length: 3, finishReason: "stop", answer: "46" },
+        turns: [
+          { by: "prompt", text: "12+34=" },
+          { by: "policy", text: "46|", pieces: ["4", "6", "|"], logprobs: [-0.1, -0.2, -2], versions: [1, 1, 1] },
+        ],
+      }),
+    );
+    const step = String(1 + first / episodesOfFile).padStart(6, "0");
+    await writeFile(join(completions, `step-${step}-rollout-0.jsonl`), `${lines.join("\n")}\n`);
+  }
+}
+
+/** In the page: milliseconds between frames while the wheel turns over what `selector` finds. */
+const framesOf = `(async ({ selector, numWheels }) => {
+  const element = document.querySelector(selector);
+  const box = element.getBoundingClientRect();
+  const at = { bubbles: true, cancelable: true, clientX: box.left + box.width / 2, clientY: box.top + 40 };
+  const times = [];
+  for (let i = 0; i < numWheels; i++) {
+    element.dispatchEvent(new WheelEvent("wheel", { ...at, deltaY: i % 30 < 15 ? -120 : 120 }));
+    if (element.scrollHeight > element.clientHeight) element.scrollTop += 400;
+    times.push(await new Promise((resolve) => requestAnimationFrame(resolve)));
+  }
+  return times.slice(1).map((time, i) => time - times[i]);
+})`;
+
+const notMeasured = "other browsers, a screen, a network, or the writing of the trace";
+
+/** Against the limit that each is to keep. */
+export async function* benchDashboard(): AsyncGenerator<BenchRow> {
+  const root = await mkdtemp(join(tmpdir(), "treadle-bench-dashboard-"));
+  try {
+    await writeFolder(root);
+    const trace = join(root, runId, "trace.jsonl");
+    const parseMs = await timed(async () => {
+      for (const line of (await readFile(trace, "utf8")).split("\n")) if (line !== "") JSON.parse(line);
+    });
+    const dashboard = await serveDashboard({ runsRoot: root });
+    try {
+      const entered = await fetch(dashboard.url, { redirect: "manual" });
+      const headers = { cookie: entered.headers.get("set-cookie")?.split(";")[0] ?? "" };
+      const ask = async (path: string) => fetch(new URL(`/api/runs/${runId}${path}`, dashboard.url), { headers });
+      const serveMs = await timed(async () => {
+        for (let known = 0; known < numSpans; ) {
+          await (await ask(`/spans?from=${known}`)).arrayBuffer();
+          const { versions } = (await (await ask("")).json()) as { versions: { spans: number } };
+          known = versions.spans;
+        }
+      });
+      yield row({
+        name: "a million spans, from the file to the server's table",
+        value: serveMs,
+        unit: "ms",
+        baseline: parseMs,
+        against: "JSON.parse of every line",
+        notMeasured: "drawing",
+      });
+      yield* inBrowser(dashboard.urlOf(runId));
+    } finally {
+      await dashboard.close();
+    }
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+}
+
+async function* inBrowser(url: string): AsyncGenerator<BenchRow> {
+  const path = findChromium();
+  const parts = [
+    {
+      name: "timeline of a million spans",
+      tab: "timeline",
+      seen: /1\s?000\s?000 spans/,
+      moved: "t-lanes .scroller canvas",
+    },
+    { name: "list of ten thousand episodes", tab: "episodes", seen: /10\s?000 episodes/, moved: "#episode-list" },
+  ];
+  if (path === undefined) {
+    for (const { name } of parts) {
+      const unmeasured = "no Chromium here (TREADLE_CHROMIUM names one); ";
+      yield row({ name: `${name}: opened`, value: null, unit: "ms", notMeasured: unmeasured + notMeasured });
+    }
+    return;
+  }
+  const browser = await openChromium(path);
+  try {
+    for (const { name, tab, seen, moved } of parts) {
+      const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+      page.setDefaultTimeout(120_000);
+      const openMs = await timed(async () => {
+        await page.goto(`${url}/${tab}`);
+        await page.getByText(seen).first().waitFor();
+      });
+      yield row({
+        name: `${name}: opened`,
+        ...{ value: openMs, unit: "ms", baseline: openLimitMs, against: "the limit", ratioAtMost: 1, notMeasured },
+      });
+      const frames = (await page.evaluate(
+        `${framesOf}(${JSON.stringify({ selector: moved, numWheels })})`,
+      )) as number[];
+      yield row({
+        name: `${name}: a frame while it is scrolled or zoomed`,
+        ...{
+          value: median(frames),
+          unit: "ms",
+          baseline: frameLimitMs,
+          against: "the limit",
+          ratioAtMost: 1,
+          notMeasured,
+        },
+      });
+      await page.close();
+    }
+  } finally {
+    await browser.close();
+  }
+}
