@@ -1,6 +1,7 @@
 import { commandLinePage } from "./command-line.ts";
 import { configMeaningsModule, configurationPage } from "./configuration.ts";
 import { errorsPage } from "./errors.ts";
+import { licencesPage } from "./licences.ts";
 import { metricsPage } from "./metrics.ts";
 
 /** Text by its path in the repository. */
@@ -10,6 +11,7 @@ export async function generatedPages(): Promise<Readonly<Record<string, string>>
     "docs/reference/configuration.md": configurationPage(),
     "docs/reference/errors.md": errorsPage(),
     "docs/reference/metrics.md": await metricsPage(),
+    "docs/reference/licences.md": licencesPage(),
     "packages/cli/src/generated/config-meanings.ts": configMeaningsModule(),
   };
 }
