@@ -13,6 +13,8 @@ export const PoolConfig = z.strictObject({
   priority: z.int().default(0),
   /** its turns are so many times as long as those of a run of weight 1, while others wait */
   weight: z.number().positive().default(1),
+  /** it takes at most so many times as long as alone; without it, as long as others let it */
+  maxSlowdown: z.number().min(1).optional(),
   /** what its workers occupy at most on each device, beside those of other runs; default: an even share */
   memoryPerDeviceMiB: z.number().positive().optional(),
 });
@@ -41,6 +43,28 @@ export type PoolRequest = z.infer<typeof PoolRequest>;
 /** In the environment of every process of a run that takes part in a pool, by which all of them are found and ended. */
 export const pooledRunVariable = "TREADLE_POOLED_RUN";
 
+/** Why a run waits, and for whom: room beside them, bounds that they are beyond, devices that they hold, or their turn. */
+export const PoolWait = z.strictObject({
+  type: z.enum(["room", "bounds", "devices", "turn"]),
+  runs: z.array(z.string()).readonly(),
+});
+export type PoolWait = z.infer<typeof PoolWait>;
+
+/** What a run waits for, as the end of a sentence. */
+export function describePoolWait({ type, runs }: PoolWait): string {
+  const names = runs.map((run) => `'${run}'`).join(", ") || "the others";
+  switch (type) {
+    case "room":
+      return `room beside ${names}`;
+    case "bounds":
+      return `${names}, which would be slower than its maxSlowdown allows`;
+    case "devices":
+      return `devices of ${names}`;
+    case "turn":
+      return `its turn after ${names}`;
+  }
+}
+
 /** Of the pool, to one run. */
 export const PoolReply = z.discriminatedUnion("type", [
   /** it may begin, with so much memory on each device */
@@ -49,6 +73,8 @@ export const PoolReply = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("granted"), lease: DeviceLease }),
   /** somebody waits: release when nobody uses the devices, and with `drains` let nobody begin before that */
   z.strictObject({ type: z.literal("wanted"), token: z.int().positive(), drains: z.boolean() }),
+  /** now and then while it waits, and once with null when it does not any more */
+  z.strictObject({ type: z.literal("waits"), on: PoolWait.nullable(), forMs: z.number().nonnegative() }),
 ]);
 export type PoolReply = z.infer<typeof PoolReply>;
 

@@ -45,11 +45,13 @@ export {
 } from "./control.ts";
 export {
   DeviceLease,
+  describePoolWait,
   PoolConfig,
   PooledRunMessage,
   PoolMember,
   PoolReply,
   PoolRequest,
+  PoolWait,
   pooledRunVariable,
 } from "./device-pool.ts";
 export { EpisodeRecording, recordingFolder } from "./episode-recording.ts";

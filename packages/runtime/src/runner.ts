@@ -4,7 +4,7 @@ export { type AcceleratorTool, acceleratorTools } from "./node/accelerators.ts";
 export { numaNodes } from "./node/machine-facts.ts";
 export { type Node, type NodeOptions, openNode } from "./node/node.ts";
 export { nameTaken } from "./node/node-service.ts";
-export { DevicePool, type PoolLimits } from "./pool/device-pool.ts";
+export { DevicePool, type PoolLimits, type PoolMemberView } from "./pool/device-pool.ts";
 export { PooledProcess } from "./pool/pooled-process.ts";
 export { PoolClient, type PoolLink } from "./runner/nodes/pool-client.ts";
 export { profilePath, readProfile } from "./runner/placement/profile-store.ts";

@@ -5,7 +5,7 @@ import { Command } from "commander";
 import { multiplex } from "../multiplex/multiplex.ts";
 import { readRunSpecs } from "../multiplex/run-specs.ts";
 import { multiplexTable } from "../view/multiplex-table.ts";
-import { RunLines } from "../view/run-lines.ts";
+import { startMultiplexView } from "../view/multiplex-view.ts";
 import { interruptible } from "./interruptible.ts";
 import { realNumber, wholeNumber } from "./number-flags.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
@@ -20,6 +20,7 @@ type MultiplexFlags = {
   readonly patience: string;
   readonly yieldLimit: string;
   readonly beatLimit: string;
+  readonly plain?: boolean;
   readonly json?: boolean;
 };
 
@@ -34,6 +35,7 @@ export function multiplexCommand(): Command {
     .option("--patience <seconds>", "whoever has waited for longer is not overtaken by a larger priority", "60")
     .option("--yield-limit <seconds>", "a run that has not yielded so long after it had to is ended", "600")
     .option("--beat-limit <seconds>", "a run that gives no sign of life for so long is ended", "15")
+    .option("--plain", "plain lines instead of the live view")
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflows: string[], flags: MultiplexFlags) => {
       const specs = readRunSpecs(workflows, flags);
@@ -49,20 +51,17 @@ export function multiplexCommand(): Command {
       const projectRoot = findProjectRoot();
       // What is wrong with one is said before any begins.
       for (const { name, ...spec } of specs) await validateWorkflow({ ...spec, projectRoot }).catch(inRun(name));
-      const lines = new RunLines(
-        specs.map(({ name }) => name),
-        flags.json ? process.stderr : process.stdout,
-      );
+      const names = specs.map(({ name }) => name);
+      const view = startMultiplexView(names, { json: flags.json === true, plain: flags.plain === true });
       const result = await interruptible(
         (signals) =>
           multiplex({
             ...{ specs, limits, script: process.argv[1] as string, ...signals },
             runsRoot: flags.runs ?? defaultRunsRoot(projectRoot),
-            onEvent: (run, event) => lines.event(run, event),
-            onNotice: (run, text) => lines.notice(run, text),
+            ...view,
           }),
-        () => lines.notice("all", "stopping after the steps under way; press Ctrl-C again to end at once"),
-      );
+        () => view.onNotice("all", "stopping after the steps under way; press Ctrl-C again to end at once"),
+      ).finally(view.close);
       process.stdout.write(`${flags.json ? JSON.stringify(result) : multiplexTable(result)}\n`);
       if (result.runs.some(({ outcome }) => outcome === "failed" || outcome === "ended")) process.exitCode = 1;
       else if (result.runs.some(({ outcome }) => outcome === "stopped")) process.exitCode = 130;

@@ -75,6 +75,7 @@ export const configMeanings: Readonly<Record<string, string>> = {
   "checkpoints.bestBy": "the reported metric by which the best checkpoints are chosen, higher is better; it must be of problems that nobody reports as held out, since what has chosen no longer judges; checkpoints of steps that do not report it cannot be the best, and the run says so when it removes one",
   "pool.priority": "a larger one gets devices first, and makes runs of smaller ones yield at once",
   "pool.weight": "its turns are so many times as long as those of a run of weight 1, while others wait",
+  "pool.maxSlowdown": "it takes at most so many times as long as alone; without it, as long as others let it",
   "pool.memoryPerDeviceMiB": "what its workers occupy at most on each device, beside those of other runs; default: an even share",
   "trace": "records spans, for `treadle trace`, the dashboard and reports",
   "observe.metrics.address": "`9464` (loopback), `host:port` or `[address]:port`; port 0 takes a free one",

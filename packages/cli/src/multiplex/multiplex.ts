@@ -4,7 +4,7 @@
  * - MR1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
  */
 import type { PooledRunMessage, RunEvent, RunSummary } from "@treadle/contracts";
-import { DevicePool, PooledProcess, type PoolLimits } from "@treadle/runtime/runner";
+import { DevicePool, PooledProcess, type PoolLimits, type PoolMemberView } from "@treadle/runtime/runner";
 import type { RunSpec } from "./run-specs.ts";
 
 export type MultiplexOptions = {
@@ -15,6 +15,8 @@ export type MultiplexOptions = {
   readonly script: string;
   readonly onEvent: (run: string, event: RunEvent) => void;
   readonly onNotice: (run: string, text: string) => void;
+  /** told once how to see who has which devices */
+  readonly onPool: (view: () => readonly PoolMemberView[]) => void;
   readonly stop: AbortSignal;
   readonly kill: AbortSignal;
 };
@@ -33,6 +35,8 @@ export type MultiplexedRun = {
   /** before it was admitted */
   readonly queuedSeconds: number;
   readonly leases: number;
+  /** how much longer it took, from its admission on, than it would have without waiting */
+  readonly slowdown: number | undefined;
   readonly summary: RunSummary | undefined;
 };
 
@@ -46,6 +50,7 @@ export type Multiplexed = {
 export async function multiplex(options: MultiplexOptions): Promise<Multiplexed> {
   const beganMs = performance.now();
   const pool = new DevicePool(options.limits);
+  options.onPool(() => pool.view());
   try {
     const runs = await Promise.all(options.specs.map((spec) => runOne(spec, pool, options))); // MR1
     const leasedSeconds = runs.reduce((sum, run) => sum + run.leasedSeconds, 0);
@@ -98,13 +103,12 @@ async function runOne(spec: RunSpec, pool: DevicePool, options: MultiplexOptions
   for (const each of [stop, kill]) each.addEventListener("abort", signal);
   try {
     const { code, signal: by } = await child.gone;
-    pool.gone(name);
-    const { leasedMs, waitedMs, queuedMs, leases } = pool.tally(name);
+    const { leasedMs, waitedMs, queuedMs, leases, slowdown } = pool.gone(name);
     const outcome =
       code === 0 ? "finished" : ended !== undefined ? "ended" : code === 130 && stop.aborted ? "stopped" : "failed";
     const how = by === null ? `its process ended with exit code ${code}` : `its process was ended by ${by}`;
     return {
-      ...{ name, runId, outcome, summary, leases },
+      ...{ name, runId, outcome, summary, leases, slowdown },
       why: outcome === "finished" || outcome === "stopped" ? undefined : (ended ?? failure ?? how),
       seconds: (performance.now() - beganMs) / 1000,
       leasedSeconds: leasedMs / 1000,

@@ -3,7 +3,18 @@ import type { Multiplexed } from "../multiplex/multiplex.ts";
 import { markdownTable } from "./markdown-table.ts";
 import { formatPercent, formatSeconds, singleLine } from "./text.ts";
 
-const columns = ["run", "outcome", "steps", "seconds", "had devices", "of all", "waited", "queued", "leases"];
+const columns = [
+  "run",
+  "outcome",
+  "steps",
+  "seconds",
+  "had devices",
+  "of all",
+  "waited",
+  "queued",
+  "leases",
+  "slowdown",
+];
 
 export function multiplexTable({ seconds, leasedSeconds, runs }: Multiplexed): string {
   const rows = runs.map((run) => [
@@ -16,6 +27,7 @@ export function multiplexTable({ seconds, leasedSeconds, runs }: Multiplexed): s
     formatSeconds(run.waitedSeconds),
     formatSeconds(run.queuedSeconds),
     String(run.leases),
+    run.slowdown === undefined ? "–" : run.slowdown.toFixed(2),
   ]);
   const lost = runs.flatMap(({ name, why }) => (why === undefined ? [] : [`${name}: ${singleLine(why)}`]));
   const all = `all runs took ${formatSeconds(seconds)}; they had devices for ${formatSeconds(leasedSeconds)} in all`;

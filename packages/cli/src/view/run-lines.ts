@@ -1,17 +1,16 @@
 /** Lines of several runs at once, each with the name of its run. */
-import type { Writable } from "node:stream";
 import type { RunEvent } from "@treadle/contracts";
 import { fold, initialState, type RunState } from "@treadle/dashboard/view";
 import { PlainLines } from "./plain.ts";
 import { padCells } from "./text.ts";
 
 export class RunLines {
-  readonly #out: Writable;
+  readonly #print: (line: string) => void;
   readonly #columns: number;
   readonly #runs: ReadonlyMap<string, { state: RunState; readonly lines: PlainLines }>;
 
-  constructor(runs: readonly string[], out: Writable) {
-    this.#out = out;
+  constructor(runs: readonly string[], print: (line: string) => void) {
+    this.#print = print;
     this.#columns = Math.max(...runs.map((run) => run.length));
     this.#runs = new Map(runs.map((run) => [run, { state: initialState, lines: new PlainLines() }]));
   }
@@ -24,6 +23,6 @@ export class RunLines {
   }
 
   notice(run: string, text: string): void {
-    this.#out.write(`${padCells(run, this.#columns)}  ${text}\n`);
+    this.#print(`${padCells(run, this.#columns)}  ${text}`);
   }
 }

@@ -15,11 +15,16 @@ export interface View {
   close(): void;
 }
 
+/** Whether frames can be drawn over one another there. */
+export const isLiveTerminal = (stream: NodeJS.WriteStream, isPlain: boolean): boolean =>
+  stream.isTTY === true && !isPlain && process.env.TERM !== "dumb" && !process.env.CI;
+
 export function startView(options: { json: boolean; plain: boolean }): View {
   const stream = options.json ? process.stderr : process.stdout;
   let state = initialState;
-  const isLive = stream.isTTY === true && !options.plain && process.env.TERM !== "dumb" && !process.env.CI;
-  const live = isLive ? openLiveView(stream, (frame) => renderFrame(state, frame)) : undefined;
+  const live = isLiveTerminal(stream, options.plain)
+    ? openLiveView(stream, (frame) => renderFrame(state, frame))
+    : undefined;
   const plain = live ? undefined : new PlainLines();
   const onEvent = (event: RunEvent) => {
     state = fold(state, event);

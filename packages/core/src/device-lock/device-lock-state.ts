@@ -198,7 +198,7 @@ export class DeviceLockState {
     return this.#schedule.run([]);
   }
 
-  /** All that wait for devices wait for other runs. */
+  /** Some that wait for devices wait for other runs. */
   get awaitsLease(): boolean {
     return this.#lease.isAwaited;
   }

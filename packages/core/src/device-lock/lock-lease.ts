@@ -1,70 +1,95 @@
 /**
- * The lease under which a run reserves devices that it shares with other runs. A run that shares with nobody needs none.
+ * The leases under which a run reserves devices that it shares with other runs. A run that shares with nobody needs none.
+ *
+ * A party asks for a lease of its devices, and leases outlast it: any party may go whose devices are all under leases, whoever
+ * asked for these. So a run that has its devices for itself asks for each of them once.
  *
  * - LL1 no device is reserved without a lease that covers it.
- * - LL2 a lease is released only while no device is held or being prepared, and only when others want it, or when it does not
- *   cover what is asked for.
- * - LL3 when it is to be drained, nothing is reserved until it has been released. Whoever holds devices never waits for
- *   another party's (L2), so they are free in the end.
+ * - LL2 a lease is released only while none of its devices is held or being prepared, and only when others want it, or when a
+ *   party asks for some of its devices together with others that no lease covers. Nothing else that the run has or waits for
+ *   is a reason to keep it, so what is asked for comes whole, and no two runs wait for a part of what the other has.
+ * - LL3 when it is to be drained, none of its devices is reserved until it has been released. Whoever holds devices never waits
+ *   for another party's (L2), so they are free in the end.
  */
 import type { DeviceLease } from "@treadle/contracts";
 import type { LockEffect } from "./lock-messages.ts";
 
+type Lease = {
+  readonly token: number;
+  readonly devices: ReadonlySet<string>;
+  isWanted: boolean;
+  drains: boolean;
+};
+
 export class LockLease {
   readonly #isNeeded: boolean;
-  #isAsked = false;
-  #lease: { readonly token: number; readonly devices: ReadonlySet<string> } | undefined;
-  #isWanted = false;
-  #drains = false;
-  /** devices of parties that could have gone on, if it were not for the lease */
-  #missing = false;
+  readonly #leases = new Map<number, Lease>();
+  readonly #leaseOf = new Map<string, Lease>();
+  /** what was asked for, and not granted yet */
+  readonly #asked = new Set<ReadonlySet<string>>();
+  /** devices of each party that could have gone on, if it were not for leases */
+  #missing: (readonly string[])[] = [];
 
   constructor(isNeeded: boolean) {
     this.#isNeeded = isNeeded;
   }
 
-  /** All of the run waits for other runs. */
+  /** Some of the run waits for other runs. */
   get isAwaited(): boolean {
-    return this.#isAsked;
+    return this.#asked.size > 0;
   }
 
   granted({ token, devices }: DeviceLease): void {
-    if (!this.#isAsked) return;
-    this.#isAsked = false;
-    this.#lease = { token, devices: new Set(devices) };
-    this.#isWanted = false;
-    this.#drains = false;
+    const asked = [...this.#asked].find((each) => each.size === devices.length && devices.every((id) => each.has(id)));
+    if (asked === undefined) return;
+    this.#asked.delete(asked);
+    const lease = { token, devices: asked, isWanted: false, drains: false };
+    this.#leases.set(token, lease);
+    for (const device of devices) this.#leaseOf.set(device, lease);
   }
 
   wanted(token: number, drains: boolean): void {
-    if (this.#lease?.token !== token) return;
-    this.#isWanted = true;
-    this.#drains ||= drains;
+    const lease = this.#leases.get(token);
+    if (lease === undefined) return;
+    lease.isWanted = true;
+    lease.drains ||= drains;
   }
 
   /** LL1, LL3. Remembers what was refused until `settle`. */
   mayReserve(devices: readonly string[]): boolean {
-    if (!this.#isNeeded || devices.length === 0) return true;
-    const lease = this.#lease;
-    if (lease !== undefined && !this.#drains) {
-      if (devices.every((device) => lease.devices.has(device))) return true;
-      this.#drains = true; // asked for with what it lacks
-    }
-    this.#missing = true;
-    return false;
+    if (!this.#isNeeded) return true;
+    const mayGo = devices.every((device) => this.#leaseOf.get(device)?.drains === false);
+    if (!mayGo) this.#missing.push(devices);
+    return mayGo;
   }
 
-  /** LL2: once all that can be reserved is. `all`: every device that the run's workers are on. */
-  settle(isUnused: boolean, all: () => readonly string[], out: LockEffect[]): void {
-    if (!this.#isNeeded) return;
-    if (this.#lease !== undefined && isUnused && (this.#drains || this.#isWanted)) {
-      out.push({ type: "release-lease", token: this.#lease.token });
-      this.#lease = undefined;
+  /** LL2: once all that can be reserved is. */
+  settle(holders: ReadonlyMap<string, unknown>, out: LockEffect[]): void {
+    const missing = this.#missing;
+    this.#missing = [];
+    for (const devices of missing) {
+      const leases = devices.map((device) => this.#leaseOf.get(device));
+      if (leases.includes(undefined)) for (const lease of leases) if (lease) lease.drains = true;
     }
-    if (this.#missing && this.#lease === undefined && !this.#isAsked) {
-      this.#isAsked = true;
-      out.push({ type: "ask-lease", devices: all() });
+    for (const lease of this.#leases.values()) {
+      if (!lease.drains && !lease.isWanted) continue;
+      if ([...lease.devices].every((device) => !holders.has(device))) this.#release(lease, out);
     }
-    this.#missing = false;
+    for (const devices of missing) if (devices.every((device) => this.#isFree(device))) this.#ask(devices, out);
+  }
+
+  #isFree(device: string): boolean {
+    return !this.#leaseOf.has(device) && ![...this.#asked].some((asked) => asked.has(device));
+  }
+
+  #release(lease: Lease, out: LockEffect[]): void {
+    this.#leases.delete(lease.token);
+    for (const device of lease.devices) this.#leaseOf.delete(device);
+    out.push({ type: "release-lease", token: lease.token });
+  }
+
+  #ask(devices: readonly string[], out: LockEffect[]): void {
+    this.#asked.add(new Set(devices));
+    out.push({ type: "ask-lease", devices });
   }
 }

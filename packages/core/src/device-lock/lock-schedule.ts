@@ -81,7 +81,7 @@ export class LockSchedule {
         out,
       );
     for (const party of started) this.#prepare(party, out);
-    this.#lease.settle(parties.holders.size === 0, () => this.#members.residency.occupied, out);
+    this.#lease.settle(parties.holders, out);
     return out;
   }
 

@@ -63,14 +63,6 @@ export class ResidencyTable {
     worker.lastUse = this.#lastUse;
   }
 
-  /** Devices that any worker is placed on, in the order of their names. */
-  get occupied(): readonly string[] {
-    return [...this.#devices]
-      .filter(([, { workers }]) => workers.size > 0)
-      .map(([device]) => device)
-      .sort();
-  }
-
   hasDevice(device: string): boolean {
     return this.#devices.has(device);
   }

@@ -5,37 +5,64 @@
  * A run is a resident of its devices, with a part of their memory, from its admission until nothing of it is left. What
  * residents take turns at is computing: that needs a lease.
  *
- * - PD1 a device has at most `residents` runs, whose memory adds to at most its own. A run is admitted to all of its devices
- *   together, and keeps its memory on them until nothing of it is left.
+ * - PD1 a device has at most `residents` runs, whose memory adds to at most its own and whose bounds can all be kept (PD8). A
+ *   run is admitted to all of its devices together, and keeps its memory on them until nothing of it is left.
  * - PD2 a device is leased to one run at a time. A run that is being ended keeps its devices until nothing of it is left.
- * - PD3 a run has one request or one lease, and a request gets all of its devices at once or none: nobody who holds waits.
+ * - PD3 a request gets all of its devices at once or none, and a run has one request or one lease of a device. What it holds it
+ *   gives back whatever it waits for (LL2), so nobody waits for ever.
  * - PD4 tokens grow; a token is current from its grant until its release or until its run is ended, and never again.
- * - PD5 a request waits for holders, and for those requests alone that go before it: of a larger priority, or that came
- *   earlier; after `patienceMs` only for those that came earlier. No later one is granted a device that it waits for.
+ * - PD5 a request waits for holders, for runs beyond their bounds (PD8), and for those requests alone that go before it: of a
+ *   larger priority, or that came earlier; after `patienceMs` only for those that came earlier. No later one is granted a
+ *   device that it waits for.
  * - PD6 a holder in the way of the next request is told so at once, and told to drain when its turn is over, when that request
  *   has a larger priority, or when it has waited for `patienceMs`; a run that has not released `yieldMs` later is ended.
  * - PD7 a run whose beats stay out for `beatLimitMs` is ended. Others go on, whatever becomes of one.
+ * - PD8 a resident waits while it has requests and no lease. One that has waited for more than `maxSlowdown` - 1 times as long
+ *   as it has not is beyond its bound. Its devices are granted only to runs beyond theirs, those that are so furthest first,
+ *   and others that hold them drain at once.
+ *
+ * So a bound is kept up to what cannot be interrupted: one that has come to its bound waits for as long as a holder takes to
+ * drain, and then for nobody within bounds until it is within its own again. Alone it would need 1 / `maxSlowdown` of the
+ * time even if it never paused, so bounds can be kept together when these parts add to at most 1, and to less where there
+ * are runs without a bound, which have the rest.
  */
-import type { DeviceLease, PoolMember } from "@treadle/contracts";
-import type { PoolEffect, PoolInput, PoolLimits } from "./pool-messages.ts";
+import type { DeviceLease, PoolMember, PoolWait } from "@treadle/contracts";
+import { canKeepBounds, owedMs, returnsWithinMs } from "./bounds.ts";
+import type { PoolEffect, PoolInput, PoolLimits, PoolMemberView } from "./pool-messages.ts";
 
 /** Even shares of memory are fractions, so sums of them are compared with this slack. */
 const slackMiB = 1e-6;
 
-type Waiting = { readonly devices: readonly string[]; readonly sinceMs: number; readonly order: number };
-type Held = { readonly lease: DeviceLease; readonly turnEndsMs: number; isWanted: boolean; drainsByMs: number };
+type Request = { readonly devices: readonly string[]; readonly sinceMs: number; readonly order: number };
+type Held = {
+  readonly lease: DeviceLease;
+  readonly sinceMs: number;
+  readonly turnEndsMs: number;
+  isWanted: boolean;
+  drainsByMs: number;
+};
 type Stage = "queued" | "resident" | "ending";
 type Member = {
   readonly run: string;
   readonly traits: PoolMember;
   readonly devices: readonly string[];
+  readonly joinedMs: number;
   stage: Stage;
   beatMs: number;
-  /** for admission while it is queued, for a lease when it is a resident */
-  waiting: Waiting | undefined;
-  held: Held | undefined;
+  admittedMs: number;
+  /** one for admission while it is queued, for leases when it is a resident */
+  requests: readonly Request[];
+  held: readonly Held[];
+  leases: number;
+  /** without what goes on now */
+  leasedMs: number;
+  waitedMs: number;
+  /** since when it has had leases, and since when it has waited (PD8) */
+  leasedSinceMs: number | undefined;
+  waitsSinceMs: number | undefined;
 };
-type Waiter = Member & { readonly waiting: Waiting };
+type Waiter = { readonly member: Member; readonly request: Request };
+type Holder = { readonly member: Member; readonly held: Held };
 
 export class DevicePoolState {
   readonly #limits: PoolLimits;
@@ -57,32 +84,56 @@ export class DevicePoolState {
     this.#endLate(nowMs);
     this.#admit(nowMs);
     this.#askToYield(this.#grant(nowMs), nowMs);
+    for (const member of this.#members.values()) count(member, nowMs);
     return this.#out;
   }
 
   /** PD4: those that are current, by run. */
-  get leases(): ReadonlyMap<string, DeviceLease> {
-    const held = [...this.#members.values()].filter(({ stage, held }) => stage === "resident" && held !== undefined);
-    return new Map(held.map(({ run, held }) => [run, (held as Held).lease]));
+  get leases(): ReadonlyMap<string, readonly DeviceLease[]> {
+    const holding = [...this.#members.values()].filter(({ stage, held }) => stage === "resident" && held.length > 0);
+    return new Map(holding.map(({ run, held }) => [run, held.map(({ lease }) => lease)]));
   }
 
   /** Runs that wait to be admitted, the next one first. */
   queue(nowMs: number): readonly string[] {
-    return this.#inOrder("queued", nowMs).map(({ run }) => run);
+    return this.#inOrder("queued", nowMs).map(({ member }) => member.run);
+  }
+
+  /** Who holds what, who waits for whom, and for how long, in the order in which they joined. */
+  view(nowMs: number): readonly PoolMemberView[] {
+    const line = this.#inOrder("resident", nowMs);
+    return [...this.#members.values()].map((member) => {
+      const { run, stage, held, requests, traits, admittedMs, joinedMs, leases } = member;
+      const waitedMs = waitedBy(member, nowMs);
+      const thereMs = nowMs - admittedMs;
+      const [request] = requests;
+      const since = Math.min(...held.map(({ sinceMs }) => sinceMs));
+      const drains = held.some(({ drainsByMs }) => Number.isFinite(drainsByMs));
+      const devices = held.flatMap(({ lease }) => lease.devices);
+      return {
+        ...{ run, stage, leases, waitedMs, maxSlowdown: traits.maxSlowdown },
+        leasedMs: member.leasedMs + (member.leasedSinceMs === undefined ? 0 : nowMs - member.leasedSinceMs),
+        queuedMs: (stage === "queued" ? nowMs : admittedMs) - joinedMs,
+        holds: held.length === 0 ? undefined : { devices, forMs: nowMs - since, drains },
+        waits: request && { forMs: nowMs - request.sinceMs, on: this.#waitOf({ member, request }, line, nowMs) },
+        slowdown: stage !== "queued" && thereMs > waitedMs ? thereMs / (thereMs - waitedMs) : undefined,
+      };
+    });
   }
 
   /** When a `tick` may change something next; infinite when only another input can. */
   nextTickMs(nowMs: number): number {
     const { beatLimitMs, patienceMs } = this.#limits;
-    const times = [...this.#members.values()].flatMap(({ stage, beatMs, waiting, held }) =>
-      stage === "ending"
-        ? []
-        : [
-            beatMs + beatLimitMs,
-            ...(waiting ? [waiting.sinceMs + patienceMs] : []),
-            ...(held ? [held.turnEndsMs, held.drainsByMs] : []),
-          ],
-    );
+    const times = [...this.#members.values()].flatMap((member) => {
+      const { stage, beatMs, requests, held } = member;
+      if (stage === "ending") return [];
+      return [
+        beatMs + beatLimitMs,
+        this.#crossesBoundMs(member, nowMs),
+        ...requests.map(({ sinceMs }) => sinceMs + patienceMs),
+        ...held.flatMap(({ turnEndsMs, drainsByMs }) => [turnEndsMs, drainsByMs]),
+      ];
+    });
     return Math.min(Number.POSITIVE_INFINITY, ...times.filter((time) => time > nowMs));
   }
 
@@ -116,25 +167,31 @@ export class DevicePoolState {
     }
     for (const { id, memoryMiB } of traits.devices) if (!this.#devices.has(id)) this.#devices.set(id, memoryMiB);
     const devices = traits.devices.map(({ id }) => id);
-    const waiting = { devices, sinceMs: nowMs, order: ++this.#lastOrder };
-    this.#members.set(run, { run, traits, devices, stage: "queued", beatMs: nowMs, waiting, held: undefined });
+    this.#members.set(run, {
+      ...{ run, traits, devices, joinedMs: nowMs, beatMs: nowMs, admittedMs: nowMs },
+      stage: "queued",
+      requests: [{ devices, sinceMs: nowMs, order: ++this.#lastOrder }],
+      ...{ held: [], leases: 0, leasedMs: 0, waitedMs: 0, leasedSinceMs: undefined, waitsSinceMs: undefined },
+    });
   }
 
   /** PD3. */
   #request(member: Member, devices: readonly string[], nowMs: number): void {
-    const { run, held, stage, waiting } = member;
+    const { run, held, stage, requests } = member;
     const unknown = devices.find((device) => !member.devices.includes(device));
+    const lease = held.find((each) => overlap(each.lease.devices, devices))?.lease;
     if (stage === "queued") this.#refuse(run, "it waits to be admitted");
-    else if (held)
-      this.#refuse(run, `it holds lease '${held.lease.token}': release that, then ask for all that is needed`);
-    else if (waiting) this.#refuse(run, "it waits for a lease already");
+    else if (lease) this.#refuse(run, `it holds lease '${lease.token}': release that, then ask for all that is needed`);
+    else if (requests.some((each) => overlap(each.devices, devices)))
+      this.#refuse(run, "it waits for a lease of these already");
     else if (unknown !== undefined)
       this.#refuse(run, `device '${unknown}' is not among those that it joined with: ${member.devices.join(", ")}`);
-    else member.waiting = { devices, sinceMs: nowMs, order: ++this.#lastOrder };
+    else member.requests = [...requests, { devices, sinceMs: nowMs, order: ++this.#lastOrder }];
   }
 
   #release(member: Member, token: number): void {
-    if (member.held?.lease.token === token) member.held = undefined;
+    const kept = member.held.filter(({ lease }) => lease.token !== token);
+    if (kept.length < member.held.length) member.held = kept;
     else this.#refuse(member.run, `token '${token}' is not current`); // PD4
   }
 
@@ -146,7 +203,7 @@ export class DevicePoolState {
       if (stage === "ending") continue;
       if (nowMs - beatMs >= beatLimitMs)
         this.#end(member, `run '${run}' gave no sign of life for ${nowMs - beatMs} ms`);
-      else if (held && nowMs >= held.drainsByMs)
+      else if (held.some(({ drainsByMs }) => nowMs >= drainsByMs))
         this.#end(member, `run '${run}' was told to yield its devices, and has not within ${yieldMs} ms`);
     }
   }
@@ -154,18 +211,17 @@ export class DevicePoolState {
   /** PD2: it keeps its memory and its devices until it is gone. */
   #end(member: Member, why: string): void {
     member.stage = "ending";
-    member.waiting = undefined;
+    member.requests = [];
     this.#out.push({ type: "end", run: member.run, why });
   }
 
   /** PD1. */
   #admit(nowMs: number): void {
     const claimed = new Set<string>();
-    for (const member of this.#inOrder("queued", nowMs)) {
+    for (const { member } of this.#inOrder("queued", nowMs)) {
       const { devices, run } = member;
       if (devices.every((device) => !claimed.has(device) && this.#hasRoom(device, member))) {
-        member.stage = "resident";
-        (member as Member).waiting = undefined;
+        Object.assign(member, { stage: "resident", admittedMs: nowMs, requests: [] });
         const memoryMiB = Object.fromEntries(devices.map((device) => [device, this.#memoryOf(member, device)]));
         this.#out.push({ type: "admitted", run, memoryMiB });
       } else for (const device of devices) claimed.add(device);
@@ -176,81 +232,161 @@ export class DevicePoolState {
     const there = [...this.#members.values()].filter(
       ({ stage, devices }) => stage !== "queued" && devices.includes(device),
     );
-    const sumMiB = [...there, member].reduce((sum, each) => sum + this.#memoryOf(each, device), 0);
-    return there.length < this.#limits.residents && sumMiB <= (this.#devices.get(device) as number) + slackMiB;
+    const all = [...there, member];
+    const sumMiB = all.reduce((sum, each) => sum + this.#memoryOf(each, device), 0);
+    const fits = all.length <= this.#limits.residents && sumMiB <= (this.#devices.get(device) as number) + slackMiB;
+    return fits && canKeepBounds(all.map(({ traits }) => traits.maxSlowdown));
   }
 
   #memoryOf({ traits }: Member, device: string): number {
     return traits.memoryPerDeviceMiB ?? (this.#devices.get(device) as number) / this.#limits.residents;
   }
 
-  /** Grants what can be, in order (PD5); what cannot claims its devices, and is returned unless they are claimed before it. */
+  /**
+   * Grants what can be, in order (PD5). What cannot claims its devices, and is returned where holders alone are in its way.
+   */
   #grant(nowMs: number): Waiter[] {
     const claimed = new Set<string>();
-    for (const { held } of this.#members.values()) for (const device of held?.lease.devices ?? []) claimed.add(device);
+    for (const { held } of this.#holders()) for (const device of held.lease.devices) claimed.add(device);
     const asked = new Set<string>();
     const blocked: Waiter[] = [];
-    for (const member of this.#inOrder("resident", nowMs)) {
-      const { devices } = member.waiting;
-      const isNext = devices.every((device) => !asked.has(device));
+    const beyond = [...this.#members.values()].filter((member) => this.#isBeyondBound(member, nowMs));
+    const kept = new Set(beyond.flatMap(({ devices }) => devices)); // PD8
+    for (const waiter of this.#inOrder("resident", nowMs)) {
+      const { member, request } = waiter;
+      const { devices } = request;
+      const isKept = !beyond.includes(member) && devices.some((device) => kept.has(device));
+      const isNext = !isKept && devices.every((device) => !asked.has(device));
       if (isNext && devices.every((device) => !claimed.has(device))) {
-        const lease = { token: ++this.#lastToken, devices: [...devices] };
-        const turnEndsMs = nowMs + this.#limits.turnMs * member.traits.weight;
-        const held = { lease, turnEndsMs, isWanted: false, drainsByMs: Number.POSITIVE_INFINITY };
-        Object.assign(member, { waiting: undefined, held });
         for (const device of devices) claimed.add(device);
-        this.#out.push({ type: "granted", run: member.run, lease });
+        this.#give(waiter, nowMs);
         continue;
       }
       for (const device of devices) asked.add(device);
-      if (isNext) blocked.push(member);
+      if (isNext) blocked.push(waiter);
     }
     return blocked;
+  }
+
+  #give({ member, request }: Waiter, nowMs: number): void {
+    const lease = { token: ++this.#lastToken, devices: [...request.devices] };
+    const turnEndsMs = nowMs + this.#limits.turnMs * member.traits.weight;
+    const held = { lease, sinceMs: nowMs, turnEndsMs, isWanted: false, drainsByMs: Number.POSITIVE_INFINITY };
+    member.requests = member.requests.filter((each) => each !== request);
+    member.held = [...member.held, held];
+    member.leases++;
+    this.#out.push({ type: "granted", run: member.run, lease });
   }
 
   /** PD6: nobody drains in vain, for a request that another holder keeps waiting. */
   #askToYield(blocked: readonly Waiter[], nowMs: number): void {
     for (const waiter of blocked) {
-      const inTheWay = [...this.#members.values()].filter(({ held }) =>
-        held?.lease.devices.some((device) => waiter.waiting.devices.includes(device)),
-      );
-      const isLeaving = ({ stage, held }: Member) =>
-        stage === "ending" || held?.drainsByMs !== Number.POSITIVE_INFINITY;
+      const inTheWay = this.#holders().filter(({ held }) => overlap(held.lease.devices, waiter.request.devices));
+      const isLeaving = ({ member, held }: Holder) =>
+        member.stage === "ending" || held.drainsByMs !== Number.POSITIVE_INFINITY;
       const drains = inTheWay.every((holder) => isLeaving(holder) || this.#mustYield(holder, waiter, nowMs));
       for (const holder of inTheWay) {
-        const { held, run, stage } = holder;
-        if (held === undefined || stage === "ending" || (held.isWanted && (!drains || isLeaving(holder)))) continue;
+        const { held, member } = holder;
+        if (member.stage === "ending" || (held.isWanted && (!drains || isLeaving(holder)))) continue;
         held.isWanted = true;
         if (drains) held.drainsByMs = nowMs + this.#limits.yieldMs;
-        this.#out.push({ type: "wanted", run, token: held.lease.token, drains });
+        this.#out.push({ type: "wanted", run: member.run, token: held.lease.token, drains });
       }
     }
   }
 
-  #mustYield({ held, traits }: Member, waiter: Waiter, nowMs: number): boolean {
-    return (
-      (held !== undefined && nowMs >= held.turnEndsMs) ||
-      waiter.traits.priority > traits.priority ||
-      this.#isOverdue(waiter, nowMs)
-    );
+  #mustYield({ member, held }: Holder, waiter: Waiter, nowMs: number): boolean {
+    if (nowMs >= held.turnEndsMs) return true;
+    if (this.#isBeyondBound(waiter.member, nowMs)) return !this.#isBeyondBound(member, nowMs);
+    return waiter.member.traits.priority > member.traits.priority || this.#isOverdue(waiter.request, nowMs);
   }
 
-  /** PD5: those that have waited long enough by their coming, then by priority; at the same, whichever came first. */
+  #holders(): Holder[] {
+    return [...this.#members.values()].flatMap((member) => member.held.map((held) => ({ member, held })));
+  }
+
+  /** PD8. */
+  #isBeyondBound(member: Member, nowMs: number): boolean {
+    return this.#owedMs(member, nowMs) > 0;
+  }
+
+  #owedMs(member: Member, nowMs: number): number {
+    if (member.stage !== "resident") return Number.NEGATIVE_INFINITY;
+    return owedMs(member.traits.maxSlowdown, nowMs - member.admittedMs, waitedBy(member, nowMs));
+  }
+
+  /** When a resident comes to its bound while it waits, or back while it does not; a little later, whatever the rounding. */
+  #crossesBoundMs(member: Member, nowMs: number): number {
+    const owes = this.#owedMs(member, nowMs);
+    const isWaiting = member.waitsSinceMs !== undefined;
+    if (isWaiting) return owes > 0 ? Number.POSITIVE_INFINITY : nowMs + 1 - owes;
+    return owes > 0 ? nowMs + 1 + returnsWithinMs(member.traits.maxSlowdown, owes) : Number.POSITIVE_INFINITY;
+  }
+
+  /**
+   * PD5, PD8: those beyond their bounds, the furthest first; those that have waited long enough by their coming, then by
+   * priority; at the same, whichever came first.
+   */
   #inOrder(stage: Stage, nowMs: number): Waiter[] {
-    const all = [...this.#members.values()].filter(
-      (member): member is Waiter => member.stage === stage && member.waiting !== undefined,
-    );
-    all.sort((a, b) => a.waiting.order - b.waiting.order);
-    const overdue = all.filter((waiter) => this.#isOverdue(waiter, nowMs));
-    const rest = all.filter((waiter) => !overdue.includes(waiter));
-    return [...overdue, ...rest.sort((a, b) => b.traits.priority - a.traits.priority)];
+    const members = [...this.#members.values()].filter((member) => member.stage === stage);
+    const all = members.flatMap((member) => member.requests.map((request): Waiter => ({ member, request })));
+    all.sort((a, b) => a.request.order - b.request.order);
+    const beyond = all.filter(({ member }) => this.#isBeyondBound(member, nowMs));
+    const within = all.filter((waiter) => !beyond.includes(waiter));
+    const overdue = within.filter(({ request }) => this.#isOverdue(request, nowMs));
+    const rest = within.filter((waiter) => !overdue.includes(waiter));
+    beyond.sort((a, b) => this.#owedMs(b.member, nowMs) - this.#owedMs(a.member, nowMs));
+    return [...beyond, ...overdue, ...rest.sort((a, b) => b.member.traits.priority - a.member.traits.priority)];
   }
 
-  #isOverdue({ waiting }: Waiter, nowMs: number): boolean {
-    return nowMs - waiting.sinceMs >= this.#limits.patienceMs;
+  #isOverdue({ sinceMs }: Request, nowMs: number): boolean {
+    return nowMs - sinceMs >= this.#limits.patienceMs;
+  }
+
+  /** PD1, PD5, PD8. */
+  #waitOf(waiter: Waiter, line: readonly Waiter[], nowMs: number): PoolWait {
+    const { member, request } = waiter;
+    const others = [...this.#members.values()].filter((each) => each !== member);
+    const on = (devices: readonly string[]) => overlap(devices, request.devices);
+    const names = (all: readonly Member[]) => [...new Set(all.map(({ run }) => run))];
+    if (member.stage === "queued")
+      return { type: "room", runs: names(others.filter((each) => each.stage !== "queued" && on(each.devices))) };
+    const isWithin = !this.#isBeyondBound(member, nowMs);
+    const keepers = others.filter((each) => isWithin && this.#isBeyondBound(each, nowMs) && on(each.devices));
+    if (keepers.length > 0) return { type: "bounds", runs: names(keepers) };
+    const holders = others.filter(({ held }) => held.some(({ lease }) => on(lease.devices)));
+    if (holders.length > 0) return { type: "devices", runs: names(holders) };
+    const before = line.slice(
+      0,
+      line.findIndex((each) => each.request === request),
+    );
+    return { type: "turn", runs: names(before.filter((each) => on(each.request.devices)).map((each) => each.member)) };
   }
 
   #refuse(run: string, why: string): void {
     this.#out.push({ type: "refused", run, why });
+  }
+}
+
+const overlap = (a: readonly string[], b: readonly string[]): boolean => a.some((device) => b.includes(device));
+
+/** Milliseconds as a resident in which it waited (PD8). */
+const waitedBy = ({ waitedMs, waitsSinceMs }: Member, nowMs: number): number =>
+  waitedMs + (waitsSinceMs === undefined ? 0 : nowMs - waitsSinceMs);
+
+/** Brings up to date since when it has leases, and since when it waits. */
+function count(member: Member, nowMs: number): void {
+  const { stage, held, requests, leasedSinceMs, waitsSinceMs } = member;
+  const hasLeases = held.length > 0;
+  const waits = stage === "resident" && requests.length > 0 && !hasLeases;
+  if (hasLeases && leasedSinceMs === undefined) member.leasedSinceMs = nowMs;
+  if (!hasLeases && leasedSinceMs !== undefined) {
+    member.leasedMs += nowMs - leasedSinceMs;
+    member.leasedSinceMs = undefined;
+  }
+  if (waits && waitsSinceMs === undefined) member.waitsSinceMs = nowMs;
+  if (!waits && waitsSinceMs !== undefined) {
+    member.waitedMs += nowMs - waitsSinceMs;
+    member.waitsSinceMs = undefined;
   }
 }

@@ -2,35 +2,58 @@ import { expect, test } from "vitest";
 import { DeviceLockState } from "../../src/device-lock/device-lock-state.ts";
 import type { LockEffect } from "../../src/device-lock/lock-messages.ts";
 
-const devices = ["d0", "d1"].map((device) => ({ device, capacityBytes: 100 }));
+const workers = { first: ["d0"], second: ["d1"], both: ["d0", "d1"], again: ["d0", "d1"] };
 
-/** A lock of a run that shares both devices: `first` on d0, `second` on d1. */
+/** A lock of a run that shares both devices: `first` on d0, `second` on d1, `both` and `again` on both. */
 function leasedLock(): DeviceLockState {
+  const devices = ["d0", "d1"].map((device) => ({ device, capacityBytes: 100 }));
   const lock = new DeviceLockState({ devices, isLeased: true, timeoutMs: 100 });
-  for (const [index, worker] of ["first", "second"].entries()) {
-    lock.addWorker({ worker, devices: [`d${index}`], residentBytes: 1, loaded: true });
+  for (const [index, [worker, own]] of Object.entries(workers).entries()) {
+    lock.addWorker({ worker, devices: own, residentBytes: 1, loaded: true });
     lock.openCall({ call: worker, worker, sequence: index, consumes: [], produces: [] });
   }
   return lock;
 }
 const acquire = (lock: DeviceLockState, call: string, nowMs = 0) => lock.acquire({ request: call, call, nowMs });
-const lease = (token: number) => ({ lease: { token, devices: ["d0", "d1"] }, nowMs: 0 });
+const leased = (lock: DeviceLockState, token: number, ...devices: string[]) =>
+  lock.leased({ lease: { token, devices }, nowMs: 0 });
+const ask = (...devices: string[]) => ({ type: "ask-lease", devices });
 const types = (effects: readonly LockEffect[]): string[] => effects.map(({ type }) => type);
 const tokenOf = (effects: readonly LockEffect[]): number =>
   (effects.find(({ type }) => type === "grant") as Extract<LockEffect, { type: "grant" }>).token;
 
-test("nothing is granted without a lease, which is asked for once, of all devices that workers are on (LL1)", () => {
+test("nothing is granted without a lease, which is asked for once, of all devices that a party needs (LL1)", () => {
   const lock = leasedLock();
-  expect(acquire(lock, "first")).toEqual([{ type: "ask-lease", devices: ["d0", "d1"] }]);
-  expect(acquire(lock, "second")).toEqual([]);
+  expect(acquire(lock, "both")).toEqual([ask("d0", "d1")]);
+  expect(acquire(lock, "again")).toEqual([]);
   expect(lock.snapshot().devices.flatMap(({ holders }) => holders)).toEqual([]);
-  expect(types(lock.leased(lease(1)))).toEqual(["grant", "grant"]);
+  expect(types(leased(lock, 1, "d0", "d1"))).toEqual(["grant"]);
+});
+
+test("parties on devices of their own have leases of their own: neither waits for the other (LL1, LL2, LL3)", () => {
+  const lock = leasedLock();
+  expect(acquire(lock, "first")).toEqual([ask("d0")]);
+  expect(acquire(lock, "second")).toEqual([ask("d1")]);
+  expect(types(leased(lock, 1, "d1"))).toEqual(["grant"]);
+  const token = tokenOf(leased(lock, 2, "d0"));
+  expect(lock.leaseWanted({ token: 2, drains: true })).toEqual([]);
+  expect(lock.release({ token })).toEqual([{ type: "release-lease", token: 2 }]);
+  expect(lock.snapshot().devices.map(({ holders }) => holders.length)).toEqual([0, 1]);
+});
+
+test("whatever is under leases serves any party, whoever asked for it (LL1)", () => {
+  const lock = leasedLock();
+  acquire(lock, "first");
+  acquire(lock, "second");
+  const tokens = [leased(lock, 1, "d0"), leased(lock, 2, "d1")].map(tokenOf);
+  expect(acquire(lock, "both")).toEqual([]);
+  expect(tokens.flatMap((token) => types(lock.release({ token })))).toEqual(["grant"]);
 });
 
 test("a lease that nobody else wants is kept while nobody uses it, and released at once when somebody does (LL2)", () => {
   const lock = leasedLock();
-  acquire(lock, "first");
-  const token = tokenOf(lock.leased(lease(1)));
+  acquire(lock, "both");
+  const token = tokenOf(leased(lock, 1, "d0", "d1"));
   expect(lock.release({ token })).toEqual([]);
   expect(types(acquire(lock, "second"))).toEqual(["grant"]);
   expect(lock.leaseWanted({ token: 1, drains: false })).toEqual([]);
@@ -40,32 +63,32 @@ test("a lease that nobody else wants is kept while nobody uses it, and released 
 test("one that others merely want serves whoever else asks; one that is to be drained serves nobody more (LL2, LL3)", () => {
   for (const drains of [false, true]) {
     const lock = leasedLock();
-    acquire(lock, "first");
-    const token = tokenOf(lock.leased(lease(1)));
+    acquire(lock, "both");
+    const token = tokenOf(leased(lock, 1, "d0", "d1"));
     lock.leaseWanted({ token: 1, drains });
-    expect(types(acquire(lock, "second"))).toEqual(drains ? [] : ["grant"]);
-    expect(types(lock.release({ token }))).toEqual(drains ? ["release-lease", "ask-lease"] : []);
+    expect(types(acquire(lock, "again"))).toEqual([]);
+    expect(types(lock.release({ token }))).toEqual(drains ? ["release-lease", "ask-lease"] : ["grant"]);
   }
 });
 
 test("a wish for a lease that is over, or a grant that was not asked for, changes nothing (LL1, LL2)", () => {
   const lock = leasedLock();
-  lock.leased(lease(1));
+  leased(lock, 1, "d0");
   expect(types(acquire(lock, "first"))).toEqual(["ask-lease"]);
-  lock.leased(lease(2));
+  const token = tokenOf(leased(lock, 2, "d0"));
   expect(lock.leaseWanted({ token: 1, drains: true })).toEqual([]);
-  expect(types(acquire(lock, "second"))).toEqual(["grant"]);
+  expect(lock.release({ token })).toEqual([]);
 });
 
-test("a lease without a device that is needed is released for one that has it, when nobody uses it (LL1, LL2)", () => {
+test("what a party lacks is asked for with what it has, which is released first, when nobody uses it (LL1, LL2, LL3)", () => {
   const lock = leasedLock();
   acquire(lock, "first");
-  const token = tokenOf(lock.leased({ lease: { token: 1, devices: ["d0"] }, nowMs: 0 }));
+  const token = tokenOf(leased(lock, 1, "d0"));
+  expect(acquire(lock, "both")).toEqual([]);
+  expect(lock.release({ token })).toEqual([{ type: "release-lease", token: 1 }, ask("d0", "d1")]);
+  // Until both come together, a part of them is asked for by nobody.
   expect(acquire(lock, "second")).toEqual([]);
-  expect(lock.release({ token })).toEqual([
-    { type: "release-lease", token: 1 },
-    { type: "ask-lease", devices: ["d0", "d1"] },
-  ]);
+  expect(types(leased(lock, 2, "d0", "d1"))).toEqual(["grant"]);
 });
 
 test("the wait for other runs is no wait of the lock, and is named (L5)", () => {
@@ -75,8 +98,6 @@ test("the wait for other runs is no wait of the lock, and is named (L5)", () => 
   expect(lock.edges()).toEqual([{ waiter: "first", waitsFor: "another run", on: "d0", kind: "device" }]);
   expect(lock.tick({ nowMs: 1_000_000 })).toEqual([]);
   acquire(lock, "second", 1_000_000);
-  expect(types(lock.leased({ lease: { token: 1, devices: ["d0", "d1"] }, nowMs: 1_000_001 }))).toEqual([
-    "grant",
-    "grant",
-  ]);
+  const types1 = types(lock.leased({ lease: { token: 1, devices: ["d0"] }, nowMs: 1_000_001 }));
+  expect(types1).toEqual(["grant"]);
 });

@@ -10,7 +10,7 @@ function poolOf(...runs: string[]) {
   const at = (nowMs: number, input: PoolInput): readonly PoolEffect[] => state.handle(input, nowMs);
   for (const run of runs) at(0, join(run, { priority: run.startsWith("high") ? 1 : 0 }));
   const ask = (nowMs: number, run: string, devices = ["gpu:0"]) => at(nowMs, { type: "request", run, devices });
-  const token = (run: string): number => state.leases.get(run)!.token;
+  const token = (run: string): number => state.leases.get(run)![0]!.token;
   const release = (nowMs: number, run: string) => at(nowMs, { type: "release", run, token: token(run) });
   return { state, at, ask, token, release };
 }
@@ -51,6 +51,23 @@ describe("the device pool", () => {
     expect(granted(release(4, "both"))).toEqual(["late"]);
   });
 
+  test("a run has leases of several sets of devices, each of which it yields by itself (PD2, PD3, PD6)", () => {
+    const { at, ask, state } = poolOf("a", "b");
+    expect(granted(ask(0, "a", ["gpu:0"]))).toEqual(["a"]);
+    expect(granted(ask(1, "b", ["gpu:1"]))).toEqual(["b"]);
+    // Each wants what the other has, and gives back what it has: nobody waits for ever.
+    expect(at(2, { type: "request", run: "a", devices: ["gpu:1"] })).toEqual([
+      { type: "wanted", run: "b", token: 2, drains: false },
+    ]);
+    expect(at(3, { type: "request", run: "b", devices: ["gpu:0"] })).toEqual([
+      { type: "wanted", run: "a", token: 1, drains: false },
+    ]);
+    expect(granted(at(4, { type: "release", run: "b", token: 2 }))).toEqual(["a"]);
+    expect(state.leases.get("a")?.map(({ devices }) => devices)).toEqual([["gpu:0"], ["gpu:1"]]);
+    expect(granted(at(5, { type: "release", run: "a", token: 1 }))).toEqual(["b"]);
+    expect(state.view(6).map(({ holds }) => holds?.devices)).toEqual([["gpu:1"], ["gpu:0"]]);
+  });
+
   test("a token holds until it is released, and never again (PD4)", () => {
     const { at, ask, token } = poolOf("a");
     ask(0, "a");
@@ -61,12 +78,12 @@ describe("the device pool", () => {
     expect(token("a")).toBeGreaterThan(first);
   });
 
-  test("whoever holds or waits asks for nothing more, and nobody for devices that it did not join with (PD3)", () => {
+  test("nobody asks for what it holds or waits for already, nor for devices that it did not join with (PD3)", () => {
     const { at, ask } = poolOf("a", "b");
     ask(0, "a");
     ask(0, "b");
-    expect(refusal(ask(1, "a", ["gpu:1"]))[0]).toContain("it holds lease '1'");
-    expect(refusal(ask(1, "b", ["gpu:1"]))).toEqual(["it waits for a lease already"]);
+    expect(refusal(ask(1, "a", ["gpu:1", "gpu:0"]))[0]).toContain("it holds lease '1'");
+    expect(refusal(ask(1, "b", ["gpu:1", "gpu:0"]))).toEqual(["it waits for a lease of these already"]);
     at(1, { type: "gone", run: "b" });
     expect(refusal(ask(1, "b"))).toEqual(["the run is not in the pool"]);
     at(1, join("c"));
@@ -139,6 +156,50 @@ describe("the device pool", () => {
       { type: "end", run: "a", why: "run 'a' gave no sign of life for 50 ms" },
     ]);
     expect([...state.leases.keys()]).toEqual(["b"]);
+  });
+
+  test("says who has what, who waits for whom and why, and how much slower each is than alone (PD5, PD8)", () => {
+    const { at, ask, release, state } = poolOf();
+    at(0, join("bounded", { maxSlowdown: 2 }));
+    at(0, join("b"));
+    at(0, join("c"));
+    ask(0, "b");
+    ask(0, "bounded", ["gpu:0", "gpu:1"]);
+    const seen = (nowMs: number) =>
+      state.view(nowMs).map(({ run, stage, holds, waits, slowdown }) => [run, stage, holds?.forMs, waits, slowdown]);
+    expect(seen(40)).toEqual([
+      ["bounded", "resident", undefined, { forMs: 40, on: { type: "devices", runs: ["b"] } }, undefined],
+      ["b", "resident", 40, undefined, 1],
+      ["c", "queued", undefined, { forMs: 40, on: { type: "room", runs: ["bounded", "b"] } }, undefined],
+    ]);
+    release(60, "b");
+    ask(60, "b", ["gpu:1"]);
+    expect(seen(80).slice(0, 2)).toEqual([
+      ["bounded", "resident", 20, undefined, 4],
+      ["b", "resident", undefined, { forMs: 20, on: { type: "bounds", runs: ["bounded"] } }, 80 / 60],
+    ]);
+  });
+
+  test("a run at its bound goes before a larger priority, makes others drain, and keeps its devices for a while (PD8)", () => {
+    const state = new DevicePoolState({ ...limits, residents: 3 });
+    const ask = (nowMs: number, run: string) => state.handle({ type: "request", run, devices: ["gpu:0"] }, nowMs);
+    const release = (nowMs: number, run: string) =>
+      state.handle({ type: "release", run, token: state.leases.get(run)![0]!.token }, nowMs);
+    state.handle(join("bounded", { maxSlowdown: 1.5 }), 0);
+    state.handle(join("high", { priority: 9 }), 0);
+    state.handle(join("higher", { priority: 10 }), 0);
+    ask(20, "high");
+    expect(wanted(ask(30, "bounded"))).toEqual([["high", false]]);
+    // After 30 ms without a wait it may wait for 15.
+    expect(state.nextTickMs(30)).toBe(46);
+    expect(wanted(state.handle({ type: "tick" }, 45))).toEqual([]);
+    expect(wanted(state.handle({ type: "tick" }, 46))).toEqual([["high", true]]);
+    ask(47, "higher");
+    expect(granted(release(50, "high"))).toEqual(["bounded"]);
+    // It has waited for 20, so it needs 40 without a wait: until 60.
+    expect(granted(release(55, "bounded"))).toEqual([]);
+    expect(state.nextTickMs(55)).toBeCloseTo(61, 9);
+    expect(granted(state.handle({ type: "tick" }, 61))).toEqual(["higher"]);
   });
 
   test("what can never be is refused at once, with what is missing (PD1)", () => {

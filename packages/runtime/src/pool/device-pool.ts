@@ -6,9 +6,9 @@
  * - PS2 a run counts as gone, and its devices as free, only when none of its processes is left.
  */
 import type { PoolReply, PoolRequest } from "@treadle/contracts";
-import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits } from "@treadle/core";
+import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits, type PoolMemberView } from "@treadle/core";
 
-export type { PoolLimits } from "@treadle/core";
+export type { PoolLimits, PoolMemberView } from "@treadle/core";
 
 type PooledRun = {
   readonly reply: (message: PoolReply) => void;
@@ -17,21 +17,12 @@ type PooledRun = {
 };
 
 /** Of one run, up to now. */
-export type PoolTally = {
-  /** it had devices leased */
-  readonly leasedMs: number;
-  /** it had asked for devices that others had */
-  readonly waitedMs: number;
-  /** from joining to its admission */
-  readonly queuedMs: number;
-  readonly leases: number;
-};
+export type PoolTally = Pick<PoolMemberView, "leasedMs" | "waitedMs" | "queuedMs" | "leases" | "slowdown">;
 
-type Account = {
-  -readonly [Key in keyof PoolTally]: PoolTally[Key];
-} & { joinedMs: number | undefined; askedMs: number | undefined; grantedMs: number | undefined };
-
+const none: PoolTally = { leasedMs: 0, waitedMs: 0, queuedMs: 0, leases: 0, slowdown: undefined };
 const tickMs = 100;
+/** Waits that last so long are told, when their reasons change, and so often in any case. */
+const [longWaitMs, tellAgainMs] = [1000, 10_000];
 /** More than this between two looks at the clock was no time of this process. */
 const mostElapsedMs = 2000;
 
@@ -39,7 +30,8 @@ export class DevicePool {
   readonly #state: DevicePoolState;
   readonly #now: () => number;
   readonly #runs = new Map<string, PooledRun>();
-  readonly #accounts = new Map<string, Account>();
+  /** what runs know of their waits: for whom, and since when they know */
+  readonly #told = new Map<string, { readonly why: string; readonly atMs: number }>();
   readonly #ticker: NodeJS.Timeout;
   #lookedMs: number;
   #poolMs = 0;
@@ -48,47 +40,52 @@ export class DevicePool {
     this.#state = new DevicePoolState(limits);
     this.#now = now;
     this.#lookedMs = now();
-    this.#ticker = setInterval(() => this.#feed({ type: "tick" }), tickMs);
+    this.#ticker = setInterval(() => {
+      this.#feed({ type: "tick" });
+      this.#tellWaits();
+    }, tickMs);
   }
 
   add(run: string, pooled: PooledRun): void {
     this.#runs.set(run, pooled);
-    const none = { leasedMs: 0, waitedMs: 0, queuedMs: 0, leases: 0 };
-    this.#accounts.set(run, { ...none, joinedMs: undefined, askedMs: undefined, grantedMs: undefined });
   }
 
   /** What the process of a run says. */
   received(run: string, request: PoolRequest): void {
-    const account = this.#accounts.get(run);
-    if (!account) return;
-    if (request.type === "join") account.joinedMs = this.#time();
-    else if (request.type === "request") account.askedMs = this.#time();
-    else if (request.type === "release") this.#ended(account);
-    this.#feed({ ...request, run });
+    if (this.#runs.has(run)) this.#feed({ ...request, run });
   }
 
-  /** PS2. */
-  gone(run: string): void {
-    const account = this.#accounts.get(run);
-    if (account) this.#ended(account);
+  /** PS2. Says what it was until now; nothing of one that never joined. */
+  gone(run: string): PoolTally {
+    const tally = this.view().find((each) => each.run === run) ?? none;
     this.#feed({ type: "gone", run });
     this.#runs.delete(run);
+    this.#told.delete(run);
+    return tally;
   }
 
-  tally(run: string): PoolTally {
-    const { leasedMs = 0, waitedMs = 0, queuedMs = 0, leases = 0 } = this.#accounts.get(run) ?? {};
-    return { leasedMs, waitedMs, queuedMs, leases };
+  /** Who has which devices, and who waits for whom, now. */
+  view(): readonly PoolMemberView[] {
+    return this.#state.view(this.#time());
   }
 
   close(): void {
     clearInterval(this.#ticker);
   }
 
-  #ended(account: Account): void {
-    if (account.grantedMs !== undefined) account.leasedMs += this.#time() - account.grantedMs;
-    if (account.askedMs !== undefined) account.waitedMs += this.#time() - account.askedMs;
-    account.grantedMs = undefined;
-    account.askedMs = undefined;
+  #tellWaits(): void {
+    for (const { run, waits } of this.view()) {
+      const told = this.#told.get(run);
+      if (waits !== undefined && waits.forMs >= longWaitMs) {
+        const why = `${waits.on.type} ${waits.on.runs}`;
+        if (told?.why === why && this.#poolMs - told.atMs < tellAgainMs) continue;
+        this.#told.set(run, { why, atMs: this.#poolMs });
+        this.#runs.get(run)?.reply({ type: "waits", ...waits });
+      } else if (told) {
+        this.#told.delete(run);
+        this.#runs.get(run)?.reply({ type: "waits", on: null, forMs: 0 });
+      }
+    }
   }
 
   /** PS1. */
@@ -104,19 +101,13 @@ export class DevicePool {
   }
 
   #act(effect: PoolEffect): void {
-    const account = this.#accounts.get(effect.run);
-    const run = this.#runs.get(effect.run);
-    if (!run || !account) return;
+    const pooled = this.#runs.get(effect.run);
+    if (!pooled) return;
     if (effect.type === "end") {
-      run.end(effect.why);
+      pooled.end(effect.why);
       return;
     }
-    if (effect.type === "admitted") account.queuedMs = this.#time() - (account.joinedMs ?? this.#time());
-    if (effect.type === "granted") {
-      account.waitedMs += this.#time() - (account.askedMs ?? this.#time());
-      Object.assign(account, { askedMs: undefined, grantedMs: this.#time(), leases: account.leases + 1 });
-    }
     const { run: _, ...reply } = effect;
-    run.reply(reply);
+    pooled.reply(reply);
   }
 }

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import {
   type ChannelRef,
+  describePoolWait,
   type Plan,
   type ReadRunFile,
   type RunFilePart,
@@ -125,6 +126,10 @@ export class RunCluster implements Cluster {
       for (const resolve of this.#adopting.splice(0)) resolve();
     });
     loop.on("waiting", ({ who, on, seconds }) => onEvent({ type: "waiting", atMs: Date.now(), who, on, seconds }));
+    options.pool?.onWaits((wait, forMs) => {
+      const on = wait === null ? "other runs" : describePoolWait(wait);
+      onEvent({ type: "waiting", atMs: Date.now(), who: "the run", on, seconds: forMs / 1000 });
+    });
     loop.on("notice", ({ text }) => warn(text));
     loop.on("failed", ({ error }) => {
       if (this.#closing) return;

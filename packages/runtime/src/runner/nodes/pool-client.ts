@@ -1,12 +1,14 @@
 /**
  * A run's end of the pool whose devices it shares: joins once, and carries what the run's lock asks for and is granted.
  *
- * Owner of: the lease that the run has now, which ends with the composition that it was granted to.
+ * Owner of: the leases and requests that the run has now. Leases end with the composition that they were granted to. What it
+ * had asked for serves the next one, or goes back at once when it is granted.
  */
 import {
   type DeviceLease,
   type PoolReply,
   type PoolRequest,
+  type PoolWait,
   type RuntimeConfig,
   TreadleError,
 } from "@treadle/contracts";
@@ -20,6 +22,9 @@ export type PoolLink = {
   readonly onLost: (listener: () => void) => void;
 };
 
+/** What it needs of a composition. */
+type LeasedLoop = Pick<RunnerLoop, "on" | "feed">;
+
 const beatMs = 500;
 
 export class PoolClient {
@@ -30,10 +35,15 @@ export class PoolClient {
   readonly #beats: NodeJS.Timeout;
   #hasJoined = false;
   #memoryMiB: Readonly<Record<string, number>> | undefined;
-  #loop: RunnerLoop | undefined;
-  #lease: DeviceLease | undefined;
+  #loop: LeasedLoop | undefined;
+  readonly #tokens = new Set<number>();
+  /** asked for and not granted, by this composition or, orphaned, by one before */
+  #pending: { readonly devices: readonly string[]; isOrphaned: boolean }[] = [];
+  /** overlaps what is orphaned, and is asked for after that */
+  #deferred: (readonly string[])[] = [];
   #lost: TreadleError | undefined;
   #onLost: (error: TreadleError) => void = () => {};
+  #onWaits: (on: PoolWait | null, forMs: number) => void = () => {};
 
   constructor(link: PoolLink) {
     this.#link = link;
@@ -75,26 +85,56 @@ export class PoolClient {
     if (this.#lost) listener(this.#lost);
   }
 
+  /** Told now and then while the run waits for others, and once with null when it does not any more. */
+  onWaits(listener: (on: PoolWait | null, forMs: number) => void): void {
+    this.#onWaits = listener;
+  }
+
   /** From now on this is what asks for devices. */
-  serve(loop: RunnerLoop): void {
+  serve(loop: LeasedLoop): void {
     this.#loop = loop;
-    loop.on("ask-lease", ({ devices }) => this.#link.send({ type: "request", devices: [...devices] }));
+    loop.on("ask-lease", ({ devices }) => this.#ask(devices));
     loop.on("release-lease", ({ token }) => this.#release(token));
   }
 
   /** Nothing of it computes any more. What is granted to it from here on goes back at once. */
-  leave(loop: RunnerLoop): void {
+  leave(loop: LeasedLoop): void {
     if (this.#loop !== loop) return;
     this.#loop = undefined;
-    if (this.#lease) this.#release(this.#lease.token);
+    for (const token of [...this.#tokens]) this.#release(token);
+    for (const pending of this.#pending) pending.isOrphaned = true;
+    this.#deferred = [];
   }
 
   close(): void {
     clearInterval(this.#beats);
   }
 
+  #ask(devices: readonly string[]): void {
+    const orphans = this.#pending.filter(({ isOrphaned }) => isOrphaned);
+    const same = orphans.find((orphan) => isSameSet(orphan.devices, devices));
+    if (same) same.isOrphaned = false;
+    else if (orphans.some((orphan) => orphan.devices.some((device) => devices.includes(device))))
+      this.#deferred.push(devices);
+    else {
+      this.#pending.push({ devices, isOrphaned: false });
+      this.#link.send({ type: "request", devices: [...devices] });
+    }
+  }
+
+  #granted(lease: DeviceLease): void {
+    this.#tokens.add(lease.token);
+    const pending = this.#pending.find(({ devices }) => isSameSet(devices, lease.devices));
+    this.#pending = this.#pending.filter((each) => each !== pending);
+    if (this.#loop && pending?.isOrphaned === false) this.#loop.feed({ type: "leased", lease });
+    else this.#release(lease.token);
+    const deferred = this.#deferred;
+    this.#deferred = [];
+    for (const devices of deferred) this.#ask(devices);
+  }
+
   #release(token: number): void {
-    this.#lease = undefined;
+    this.#tokens.delete(token);
     this.#link.send({ type: "release", token });
   }
 
@@ -107,12 +147,13 @@ export class PoolClient {
         this.#refuse(new TreadleError("pool.refused", reply.why));
         return;
       case "granted":
-        this.#lease = reply.lease;
-        if (this.#loop) this.#loop.feed({ type: "leased", lease: reply.lease });
-        else this.#release(reply.lease.token);
+        this.#granted(reply.lease);
         return;
       case "wanted":
         this.#loop?.feed({ type: "lease-wanted", token: reply.token, drains: reply.drains });
+        return;
+      case "waits":
+        this.#onWaits(reply.on, reply.forMs);
         return;
     }
   }
@@ -126,3 +167,6 @@ export class PoolClient {
     this.#onLost(this.#lost);
   }
 }
+
+const isSameSet = (a: readonly string[], b: readonly string[]): boolean =>
+  a.length === b.length && a.every((each) => b.includes(each));
