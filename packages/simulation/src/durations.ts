@@ -23,7 +23,13 @@ export type BatchWork = {
   readonly batch: number;
 };
 
-export class Durations {
+/** Where simulated durations come from. */
+export type BatchTimes = {
+  /** Milliseconds that one rank computes on a batch. */
+  batchMs(work: BatchWork): number;
+};
+
+export class Durations implements BatchTimes {
   readonly #random: Random;
   readonly #factors = new Map<string, number>();
   readonly #lengths = new Map<string, Float64Array>();
@@ -34,7 +40,6 @@ export class Durations {
     this.#random = createRandom(seed);
   }
 
-  /** Milliseconds that one rank computes on a batch. */
   batchMs(work: BatchWork): number {
     const { component, step, items, devices, batch } = work;
     const key = `${component.name} ${items} ${devices}`;

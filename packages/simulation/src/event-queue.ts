@@ -4,6 +4,9 @@
  *
  * A binary heap over three parallel arrays; `at` and `runNext` cost O(log n).
  */
+/** Where something happens later. */
+export type Timeline = Pick<EventQueue, "nowMs" | "at" | "after">;
+
 export class EventQueue {
   #nowMs = 0;
   #asked = 0;
@@ -73,5 +76,33 @@ export class EventQueue {
     this.#times[at] = timeMs;
     this.#orders[at] = order;
     this.#actions[at] = action;
+  }
+}
+
+/** What is to happen to one of several runs on the same time: nothing any more once that has ended. */
+export class OwnEvents implements Timeline {
+  readonly #all: Timeline;
+  #hasEnded = false;
+
+  constructor(all: Timeline) {
+    this.#all = all;
+  }
+
+  get nowMs(): number {
+    return this.#all.nowMs;
+  }
+
+  at(timeMs: number, action: () => void): void {
+    this.#all.at(timeMs, () => {
+      if (!this.#hasEnded) action();
+    });
+  }
+
+  after(delayMs: number, action: () => void): void {
+    this.at(this.nowMs + delayMs, action);
+  }
+
+  end(): void {
+    this.#hasEnded = true;
   }
 }

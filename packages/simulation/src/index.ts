@@ -8,6 +8,14 @@ export {
 export type { StepFigures } from "./actions/completion-times.ts";
 export { type PaperFigure, paperFigures } from "./actions/paper-figures.ts";
 export { ActionScenario, actionScenarios } from "./actions/scenario.ts";
+export {
+  compareMultiplex,
+  type MultiplexComparison,
+  type MultiplexDraw,
+  shareDrawnRuns,
+} from "./multiplex/compare-multiplex.ts";
+export { DrawnRun, type DrawnStep, runShapes } from "./multiplex/drawn-run.ts";
+export { MultiplexScenario, multiplexScenarios } from "./multiplex/scenario.ts";
 export type { SimulatedSpan, SimulatedTrace } from "./recorder.ts";
 export {
   compareRollouts,

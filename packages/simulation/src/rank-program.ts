@@ -3,7 +3,7 @@
  * loop over batches: take, compute, put; it holds its devices from first to last, as `await using` at its top does.
  */
 import { pointOf } from "@treadle/planner";
-import type { Durations } from "./durations.ts";
+import type { BatchTimes } from "./durations.ts";
 import type { SimulatedItem } from "./invariants.ts";
 import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
@@ -19,7 +19,7 @@ export type RankProgram = Generator<Command, void, readonly SimulatedItem[] | un
 
 export type ProgramContext = {
   readonly model: WorkflowModel;
-  readonly durations: Durations;
+  readonly durations: BatchTimes;
   readonly component: ComponentModel;
   readonly method: MethodModel;
   readonly rank: number;

@@ -5,7 +5,7 @@
  * Calls, channels and the lock are the runner's, so that every question and every answer is a message on its way.
  */
 import type { Answer } from "@treadle/core";
-import type { EventQueue } from "./event-queue.ts";
+import type { Timeline } from "./event-queue.ts";
 import type { SimulatedItem } from "./invariants.ts";
 import type { Command, RankProgram } from "./rank-program.ts";
 import type { Recorder } from "./recorder.ts";
@@ -20,7 +20,7 @@ export type ProcessCall = {
 };
 
 export type ProcessWorld = {
-  readonly queue: EventQueue;
+  readonly queue: Timeline;
   readonly runner: VirtualRunner;
   readonly recorder: Recorder;
 };

@@ -4,20 +4,20 @@
  * Each step, as a workflow does it: calls that use no channel, which it waits for; then the batch is put and every other
  * method is called, in the order of the graph, without waiting. Step order and staleness are those of the runtime (W2).
  */
-import { type ComponentProfile, TreadleError } from "@treadle/contracts";
+import { type ComponentProfile, type DeviceLease, TreadleError } from "@treadle/contracts";
 import { type ChannelEnd, runnerName } from "@treadle/core";
-import type { Durations } from "./durations.ts";
-import { EventQueue } from "./event-queue.ts";
+import type { BatchTimes } from "./durations.ts";
+import { EventQueue, OwnEvents, type Timeline } from "./event-queue.ts";
 import { Invariants } from "./invariants.ts";
 import { CallProgress, emptyingProgram, methodProgram, type RankProgram, serialProgram } from "./rank-program.ts";
 import { Recorder } from "./recorder.ts";
 import { type ProcessCall, SimulatedProcess } from "./simulated-process.ts";
-import { VirtualRunner } from "./virtual-runner.ts";
+import { type LeaseEffect, VirtualRunner } from "./virtual-runner.ts";
 import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
 
 export type SimulatedRunOptions = {
   readonly model: WorkflowModel;
-  readonly durations: Durations;
+  readonly durations: BatchTimes;
   readonly steps: number;
   readonly maxStaleness: number;
   /** items that a channel holds before a put waits */
@@ -27,6 +27,17 @@ export type SimulatedRunOptions = {
   /** bytes of a component's ranks on each of their devices */
   readonly bytesOf: (component: ComponentModel) => number;
   readonly keepsSpans: boolean;
+  /** of a run beside others: the time of all, and the pool that has the devices */
+  readonly shared?: SharedWorld | undefined;
+};
+
+export type SharedWorld = {
+  readonly time: Timeline;
+  readonly onLease: (effect: LeaseEffect) => void;
+  /** a step has been committed, and the next one has not begun */
+  readonly onCommit: (step: number) => void;
+  /** all steps have been committed */
+  readonly onDone: () => void;
 };
 
 export type SimulatedStep = {
@@ -40,7 +51,8 @@ export class SimulatedRun {
   readonly recorder: Recorder;
   readonly steps: SimulatedStep[] = [];
   readonly #options: SimulatedRunOptions;
-  readonly #queue = new EventQueue();
+  readonly #own = new EventQueue();
+  readonly #queue: OwnEvents;
   readonly #runner: VirtualRunner;
   readonly #processes = new Map<string, SimulatedProcess>();
   /** calls that have not been sent to their processes */
@@ -52,6 +64,7 @@ export class SimulatedRun {
   constructor(options: SimulatedRunOptions) {
     const { model, capacityOf, memory, maxStaleness, keepsSpans } = options;
     this.#options = options;
+    this.#queue = new OwnEvents(options.shared?.time ?? this.#own);
     this.recorder = new Recorder(keepsSpans);
     // Whoever waits for credit lets its consumers before it, so L2 is strict only where nobody does.
     const flows = model.components.flatMap(({ methods }) => methods.flatMap(flowsOf));
@@ -74,6 +87,7 @@ export class SimulatedRun {
         this.recorder.record(worker, { name: category, category, startMs, endMs: this.#queue.nowMs, devices });
       },
       onCommit: (step, seconds) => this.#committed(step, seconds),
+      onLease: options.shared?.onLease,
     });
     const world = { queue: this.#queue, runner: this.#runner, recorder: this.recorder };
     this.#processes.set(runnerName, new SimulatedProcess(runnerName, [], 0, world));
@@ -88,8 +102,32 @@ export class SimulatedRun {
 
   /** Throws `problem.invalid` with who waits for whom when the plan comes to a standstill. */
   execute(): void {
+    this.begin();
+    while (this.#own.runNext());
+    this.expectDone();
+  }
+
+  // Beside others.
+
+  begin(): void {
     this.#beginSteps();
-    while (this.#queue.runNext());
+  }
+
+  leased(lease: DeviceLease): void {
+    this.#runner.feed({ type: "leased", lease });
+  }
+
+  leaseWanted(token: number, drains: boolean): void {
+    this.#runner.feed({ type: "lease-wanted", token, drains });
+  }
+
+  /** Its processes are gone: nothing of it happens any more. */
+  kill(): void {
+    this.#queue.end();
+  }
+
+  /** Once time has ended. */
+  expectDone(): void {
     if (this.steps.length < this.#options.steps) throw this.#standstill();
     this.#checkCredit();
   }
@@ -209,6 +247,8 @@ export class SimulatedRun {
     this.steps.push({ step, startMs, endMs, seconds });
     this.recorder.record(runnerName, { name: `step ${step}`, category: "step", startMs, endMs, step });
     this.#checkCredit();
+    this.#options.shared?.onCommit(step);
+    if (this.steps.length === this.#options.steps) this.#options.shared?.onDone();
   }
 
   /** C3, by the channels' own count: credit is overdrawn by what was let through only, and all of it returns. */

@@ -13,12 +13,12 @@ import {
   type RunnerInput,
   RunnerState,
 } from "@treadle/core";
-import type { EventQueue } from "./event-queue.ts";
+import type { Timeline } from "./event-queue.ts";
 import { type Invariants, keyOf, type SimulatedItem } from "./invariants.ts";
 import type { ComponentModel } from "./workflow-model.ts";
 
 export type VirtualRunnerOptions = {
-  readonly queue: EventQueue;
+  readonly queue: Timeline;
   readonly components: readonly ComponentModel[];
   readonly channels: readonly string[];
   readonly maxStaleness: number;
@@ -32,7 +32,12 @@ export type VirtualRunnerOptions = {
   readonly onSend: (call: string, worker: string) => void;
   readonly onSwap: (worker: string, swap: "onload" | "offload", startMs: number) => void;
   readonly onCommit: (step: number, seconds: number) => void;
+  /** devices are shared with other runs: what the lock asks of their pool */
+  readonly onLease?: ((effect: LeaseEffect) => void) | undefined;
 };
+
+/** Of a run that shares its devices. */
+export type LeaseEffect = Extract<RunnerEffect, { type: "ask-lease" | "release-lease" }>;
 
 /** `servedMs`: when what was asked for was there; until now the call has waited for the devices that it had lent. */
 export type OnAnswer = (answer: Answer, servedMs: number | undefined) => void;
@@ -79,7 +84,8 @@ export class VirtualRunner {
   constructor(options: VirtualRunnerOptions) {
     this.#options = options;
     const { queue, components, channels, memory, capacityOf, maxStaleness } = options;
-    this.#state = new RunnerState({ supervision, rejoinMs: 0, maxStaleness }, queue.nowMs);
+    const isLeased = options.onLease !== undefined;
+    this.#state = new RunnerState({ supervision, rejoinMs: 0, maxStaleness, isLeased }, queue.nowMs);
     for (const name of channels) this.feed({ type: "define-channel", name, capacity: capacityOf(name), pick: "fifo" });
     const places = [...memory].map(
       ([id, memoryBytes], index): DeviceSpec => ({ id, index, node, kind: "virtual", memoryBytes }),
@@ -265,6 +271,10 @@ export class VirtualRunner {
       case "commit":
         onCommit(effect.step, effect.seconds);
         this.feed({ type: "committed", step: effect.step });
+        return;
+      case "ask-lease":
+      case "release-lease":
+        this.#options.onLease?.(effect);
         return;
       case "reject":
       case "settle-failed":

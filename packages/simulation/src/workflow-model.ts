@@ -63,6 +63,8 @@ export type WorkflowModel = {
 export type ComponentTraits = {
   readonly gang?: boolean | undefined;
   readonly lengthSpread?: number | undefined;
+  /** false: its methods lock no devices, as tools on processors */
+  readonly locks?: boolean | undefined;
 };
 
 /** Throws `problem.invalid` where plan, graph and profile do not fit together. */
@@ -83,7 +85,9 @@ export function modelWorkflow(
     return {
       name,
       profile: measured,
-      ranks: ranks.map(({ devices }, index) => ({ worker: `${name}/${index}`, devices })),
+      ranks: ranks.map(({ devices }, index) => {
+        return { worker: `${name}/${index}`, devices: traits[name]?.locks === false ? [] : devices };
+      }),
       numDevices,
       concurrency: Math.min(ranks.length, layout.devices / (ranks[0] as { devices: string[] }).devices.length),
       isGang: traits[name]?.gang ?? measured.gang ?? false,

@@ -15,6 +15,7 @@ import { realNumber, wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { withSettings } from "./settings.ts";
 import { simulateActionsCommand } from "./simulate-actions.ts";
+import { simulateMultiplexCommand } from "./simulate-multiplex.ts";
 import { simulateRolloutCommand } from "./simulate-rollout.ts";
 
 type SimulateFlags = {
@@ -38,6 +39,7 @@ export function simulateCommand(): Command {
   return withSettings(new Command("simulate"))
     .addCommand(simulateActionsCommand())
     .addCommand(simulateRolloutCommand())
+    .addCommand(simulateMultiplexCommand())
     .description("runs a plan on virtual time, with the times that a profile measured, on any number of devices")
     .argument("<workflow|plan.json>", "folder of a profiled workflow, or a plan, as in the folder of a run")
     .option("--config <file>", "configuration file (default: config.yaml of the workflow)")

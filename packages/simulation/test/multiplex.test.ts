@@ -1,0 +1,205 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { compareMultiplex, DrawnRun, MultiplexScenario, multiplexScenarios, runShapes } from "../src/index.ts";
+import { sharing } from "../src/multiplex/compare-multiplex.ts";
+import { type Disaster, shareDevices } from "../src/multiplex/shared-devices.ts";
+import type { SimulatedRun } from "../src/simulated-run.ts";
+
+const seed = Number(process.env.TREADLE_SEED);
+const never = Number.MAX_SAFE_INTEGER;
+const names = (count: number) => Array.from({ length: count }, (_, i) => `gpu:${i}`);
+
+const drawn = fc.record({
+  seed: fc.nat(),
+  devices: fc.integer({ min: 1, max: 3 }),
+  runs: fc.array(
+    fc.record({
+      shape: fc.constantFrom(...Object.values(runShapes)),
+      scale: fc.constantFrom(0.05, 0.3, 1),
+      placement: fc.constantFrom("temporal" as const, "spatial" as const),
+      maxStaleness: fc.nat(1),
+      steps: fc.integer({ min: 1, max: 4 }),
+      priority: fc.nat(1),
+      weight: fc.constantFrom(0.5, 1, 2),
+    }),
+    { minLength: 2, maxLength: 3 },
+  ),
+  turnMs: fc.constantFrom(1, 5_000, never),
+  patienceMs: fc.constantFrom(1, 60_000),
+  residents: fc.integer({ min: 1, max: 3 }),
+  messageMs: fc.constantFrom(0, 1, 400),
+  disasters: fc.array(
+    fc.record({ atMs: fc.nat(200_000), run: fc.nat(2), type: fc.constantFrom<Disaster["type"]>("kill", "stop") }),
+    { maxLength: 5 },
+  ),
+});
+
+type Drawn = typeof drawn extends fc.Arbitrary<infer T> ? T : never;
+
+/** Shares the devices as drawn; `simulated` has every life of every run. */
+function share({ seed, devices, runs, disasters, residents, ...rest }: Drawn, withDisasters: boolean) {
+  const simulated = new Map<string, SimulatedRun[]>();
+  const placed = runs.map(({ shape, scale, placement, maxStaleness, steps, priority, weight }, i) => {
+    const run = new DrawnRun({ name: `run-${i}`, shape, scale, devices, seed });
+    const place = { devices: names(devices), placement, maxStaleness, steps, keepsSpans: true };
+    const member = sharing(run, place, { priority, weight });
+    const alone = run.simulated(place);
+    alone.execute();
+    const make: typeof member.make = (firstStep, left, shared) => {
+      const made = member.make(firstStep, left, shared);
+      simulated.set(run.name, [...(simulated.get(run.name) ?? []), made]);
+      return made;
+    };
+    return { ...member, make, aloneMs: alone.nowMs, isInTurn: maxStaleness === 0 };
+  });
+  const { turnMs, patienceMs, messageMs } = rest;
+  const limits = { residents, turnMs, patienceMs, yieldMs: never, beatLimitMs: withDisasters ? 15_000 : never };
+  const struck = disasters.flatMap(({ run, ...each }) => (run < runs.length ? [{ ...each, run: `run-${run}` }] : []));
+  const outcome = shareDevices({ runs: placed, limits, messageMs, disasters: withDisasters ? struck : [] });
+  return { outcome, placed, simulated };
+}
+
+/** No device computes for two runs at once. */
+function expectTurns(simulated: ReadonlyMap<string, readonly SimulatedRun[]>): void {
+  const spans = [...simulated].flatMap(([run, lives]) =>
+    lives.flatMap(({ recorder }) =>
+      recorder.traces().flatMap(({ records }) => {
+        const computing = records.filter(({ category }) => category === "compute");
+        return computing.flatMap(({ devices = [], startMs, durationMs }) => {
+          return devices.map((device) => ({ run, device, startMs, endMs: startMs + durationMs }));
+        });
+      }),
+    ),
+  );
+  const lastOn = new Map<string, (typeof spans)[number]>();
+  for (const span of spans.toSorted((a, b) => a.startMs - b.startMs)) {
+    const last = lastOn.get(span.device);
+    if (last && last.run !== span.run)
+      expect(span.startMs, `${span.device}: ${span.run} begins`).toBeGreaterThanOrEqual(last.endMs - 1e-6);
+    if (!last || last.endMs < span.endMs) lastOn.set(span.device, span);
+  }
+}
+
+describe("runs that share devices on virtual time", () => {
+  test("all finish, no device computes for two at once, and sharing costs messages alone (PD2, LL1, L2)", () => {
+    fc.assert(
+      fc.property(drawn, (each) => {
+        const { outcome, placed, simulated } = share(each, false);
+        expectTurns(simulated);
+        for (const { name, steps, aloneMs, isInTurn } of placed) {
+          const lives = simulated.get(name)!;
+          expect(lives.map((run) => run.steps.length)).toEqual([steps]);
+          // Steps that overlap may come in a better order beside others.
+          if (isInTurn) expect(outcome.runs.get(name)!.doneMs).toBeGreaterThanOrEqual(aloneMs - 1e-6);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test("runs that are killed, or stop until the pool ends them, are resumed and finish; others are none the worse (PD7)", () => {
+    fc.assert(
+      fc.property(drawn, (each) => {
+        const { outcome, placed, simulated } = share(each, true);
+        expectTurns(simulated);
+        for (const { name, steps } of placed) {
+          const lives = simulated.get(name)!;
+          expect(
+            lives.reduce((sum, run) => sum + run.steps.length, 0),
+            "each step is committed once",
+          ).toBe(steps);
+          const { lostSteps, deaths } = outcome.runs.get(name)!;
+          expect(lostSteps).toBe(lives.length - 1);
+          const numStruck = each.disasters.filter(({ run }) => `run-${run}` === name).length;
+          expect(deaths, "nobody is ended who said that it was alive").toBeLessThanOrEqual(numStruck);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  test("a run beside one that has finished is as fast as alone", () => {
+    const [short, long] = ["short", "long"].map((name, i) => {
+      return new DrawnRun({ name, shape: runShapes.tools, scale: i === 0 ? 0.001 : 1, devices: 2, seed });
+    }) as [DrawnRun, DrawnRun];
+    const place = { devices: names(2), placement: "temporal", maxStaleness: 0, steps: 5 } as const;
+    const alone = long.simulated(place);
+    alone.execute();
+    const limits = { residents: 2, turnMs: 10, patienceMs: 1000, yieldMs: never, beatLimitMs: never };
+    const { runs } = shareDevices({ runs: [sharing(short, place), sharing(long, place)], limits, messageMs: 0 });
+    const shortMs = runs.get("short")!.doneMs;
+    expect(runs.get("long")!.doneMs - alone.nowMs).toBeLessThanOrEqual(shortMs);
+  });
+});
+
+test("runs whose rollout and training have devices of their own go beside each other: one rolls out while the other trains", () => {
+  const runs = ["a", "b"].map((name) => new DrawnRun({ name, shape: runShapes.reasoning, scale: 1, devices: 2, seed }));
+  const place = { devices: names(2), placement: "spatial", maxStaleness: 0, steps: 6 } as const;
+  const serialMs = runs.reduce((sum, run) => {
+    const alone = run.simulated(place);
+    alone.execute();
+    return sum + alone.nowMs;
+  }, 0);
+  const limits = { residents: 2, turnMs: 10_000, patienceMs: 60_000, yieldMs: never, beatLimitMs: never };
+  const { makespanMs } = shareDevices({ runs: runs.map((run) => sharing(run, place)), limits, messageMs: 1 });
+  expect(serialMs / makespanMs).toBeGreaterThan(1.3);
+});
+
+test("a run with a bound takes no longer than that, but for what a neighbour has under way and messages (PD8)", () => {
+  fc.assert(
+    fc.property(
+      fc.nat(),
+      fc.constantFrom(1.05, 1.25, 1.5, 2),
+      fc.constantFrom(...Object.values(runShapes)),
+      fc.constantFrom(1_000, 30_000, never),
+      (drawSeed, maxSlowdown, shape, turnMs) => {
+        const [bounded, free] = ["bounded", "free"].map((name) => {
+          return new DrawnRun({ name, shape, scale: 1, devices: 2, seed: drawSeed });
+        }) as [DrawnRun, DrawnRun];
+        const steps = 12;
+        const place = { devices: names(2), placement: "temporal", maxStaleness: 0, steps } as const;
+        const alone = bounded.simulated(place);
+        alone.execute();
+        const limits = { residents: 2, turnMs, patienceMs: 1_000, yieldMs: never, beatLimitMs: never };
+        const runs = [
+          sharing(bounded, place, { maxSlowdown }),
+          sharing(free, { ...place, steps: 60 }, { priority: 9 }),
+        ];
+        const { doneMs } = shareDevices({ runs, limits, messageMs: 1 }).runs.get("bounded")!;
+        const stages = Array.from({ length: 60 }, (_, step) => free.step(step + 1));
+        const longestMs = Math.max(...stages.flatMap(({ rolloutMs, trainMs }) => [...rolloutMs, trainMs]));
+        expect(doneMs).toBeLessThanOrEqual(maxSlowdown * (alone.nowMs + longestMs + 20 * steps));
+      },
+    ),
+    { numRuns: 40 },
+  );
+});
+
+describe("the comparison", () => {
+  const scenario = MultiplexScenario.parse({ ...multiplexScenarios.exact, seed, draws: 3, deaths: 0 });
+  const comparisons = [...compareMultiplex(scenario)];
+
+  test("has every way of every setting; none is below its bound, nor the optimum above what leases do", () => {
+    expect(comparisons.map(({ runs }) => runs.join())).toEqual(["reasoning,tools", "tools,tools"]);
+    for (const { draws } of comparisons) {
+      expect(draws).toHaveLength(3);
+      for (const { serial, steps, leases, bound, optimum, parts } of draws) {
+        expect(parts, "one device has no parts").toBeUndefined();
+        for (const seconds of [serial, steps, leases, optimum!])
+          expect(seconds).toBeGreaterThanOrEqual(bound * (1 - 1e-9));
+        expect(leases).toBeGreaterThanOrEqual(optimum! * (1 - 1e-9));
+        expect(optimum!).toBeLessThanOrEqual(serial * (1 + 1e-9));
+      }
+    }
+  });
+
+  test("whole steps in turns leave the device idle while tools run, which leases do not", () => {
+    const tools = comparisons[1]!.draws;
+    const mean = (of: (draw: (typeof tools)[number]) => number) => tools.reduce((sum, each) => sum + of(each), 0);
+    expect(mean(({ leases }) => leases)).toBeLessThan(mean(({ steps }) => steps));
+  });
+
+  test("equal seeds give equal figures", () => {
+    expect([...compareMultiplex(scenario)]).toEqual(comparisons);
+  });
+});
