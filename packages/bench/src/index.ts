@@ -6,6 +6,7 @@ import { benchReplay } from "./actions/replay.ts";
 import { benchSandboxes } from "./actions/sandboxes.ts";
 import { benchDashboard } from "./dashboard.ts";
 import { benchEmbedded } from "./embedded.ts";
+import { benchMultiplex } from "./multiplex.ts";
 import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
 import { benchRolloutOrder } from "./rollout-order.ts";
@@ -53,4 +54,5 @@ export const measurements: Readonly<
   simulation: benchSimulation,
   trajectories: benchTrajectories,
   multiplexer: benchMultiplexer,
+  multiplex: benchMultiplex,
 };
