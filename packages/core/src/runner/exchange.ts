@@ -8,7 +8,8 @@
  * - EX2 (C6) before a call's next take, what it holds is acknowledged and what it put is committed, on all its channels.
  *   Or item by item: what a commit acknowledges, and what was made of it, changes hands in the one turn of its input.
  * - EX3 (L2) a call that begins to wait for data or credit lends its devices, and goes on only when it has them again. One
- *   whose engine computes meanwhile keeps them until it says that the engine is idle, and is still as it was when it said so.
+ *   whose engine computes meanwhile keeps them until it says that the engine is idle, and is still as it was when it said so;
+ *   one that waits in several places says so again after each answer, while anything of it still waits.
  * - EX4 a request is answered once; what a call waited for when it started over is rejected.
  * - EX5 (L3) a worker knows the token of its first grant. When its devices were lent and came back under a new token,
  *   that first one still stands for them, as long as the call is the same and its process lives.
@@ -253,21 +254,20 @@ export class Exchange {
   }
 
   /**
-   * EX2 (C6): throws `call.cancelled` for deliveries that the call does not hold, which nothing then becomes of. Answered
+   * EX2 (C6): refuses with `call.cancelled` deliveries that the call does not hold, which nothing then becomes of. Answered
    * when there is credit for the outputs, which count as put from now on.
    */
   commit(input: Extract<RunnerInput, { type: "commit" }>): void {
     const { request, call, channel, deliveries, outputs, keeps } = input;
     const open = this.#requireCall(call, channel);
     const source = this.#channel(channel);
+    this.#asks(request, open, "put", keeps);
     if (!source.holds(call, deliveries)) {
-      throw new TreadleError(
-        "call.cancelled",
-        `'${open.worker}' committed items of '${channel}' that call '${call}' does not hold any more; an item is committed once, in the call that took it`,
-      );
+      const message = `'${open.worker}' committed items of '${channel}' that call '${call}' does not hold any more; an item is committed once, in the call that took it`;
+      this.#answer(request, { error: new TreadleError("call.cancelled", message) });
+      return;
     }
     this.#options.onProgress();
-    this.#asks(request, open, "put", keeps);
     let isRefused = false;
     if (outputs) {
       for (const item of outputs.kept ?? []) this.#kept.entered(item as KeptItem, open.worker);
@@ -295,17 +295,16 @@ export class Exchange {
   take(input: Extract<RunnerInput, { type: "take" }>): void {
     const { request, call, channel, maxItems, maxWeight, minItems, key } = input;
     const open = this.#requireCall(call, channel);
+    this.#asks(request, open, "take", input.keeps);
     if (input.acknowledge) this.#settleHoldings(open); // EX2
     const state = this.#channel(channel);
     const end = open.ends.find((each) => each.channel === channel && each.role === "source");
     if (!end) {
-      throw new TreadleError(
-        "workflow.invalid",
-        `'${open.worker}' takes from channel '${channel}', which was passed to it as a sink; pass '.source'`,
-      );
+      const message = `'${open.worker}' takes from channel '${channel}', which was passed to it as a sink; pass '.source'`;
+      this.#answer(request, { error: new TreadleError("workflow.invalid", message) });
+      return;
     }
     if (input.streams) open.streamed.add(channel);
-    this.#asks(request, open, "take", input.keeps);
     if (maxItems === undefined && maxWeight === undefined) {
       this.#sharesOf(end).ask({ take: request, call });
       this.#serveShares(end, state.isFull(end.stream));
@@ -348,8 +347,7 @@ export class Exchange {
     const open = this.#calls.get(call);
     if (!open?.lock || open.worker !== worker || open.numAnswered !== numAnswered) return;
     const waiting = [...open.requests].map((id) => this.#requests.get(id));
-    if (waiting.some((request) => request?.keeps && request.hasWaited && request.outcome === undefined))
-      this.#lend(open.lock);
+    if (waiting.some((request) => request?.hasWaited && request.outcome === undefined)) this.#lend(open.lock);
   }
 
   /** Throws `lock.stale-token` for a grant that has been revoked (L3, EX5). */

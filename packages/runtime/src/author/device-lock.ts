@@ -1,9 +1,36 @@
 /** A worker's side of the device lock. The decision is the lock service's; this only asks, counts and returns. */
+import { setTimeout as delay } from "node:timers/promises";
 import type { Cancellation, Peer } from "@treadle/contracts";
 import type { Tracer } from "@treadle/observe";
 import { currentCall, requireCall } from "./call/call-context.ts";
 
 type Held = { readonly token: number; count: number; numKept: number };
+
+/** What a call waits for in `take` and `put`. */
+class Waits {
+  /** waits of a call that may lend its devices */
+  num = 0;
+  /** of all waits of the call, how many have been answered */
+  numAnswered = 0;
+  /** the last answer, as long as the call may not have begun what it does with it */
+  fresh: "room" | "items" | undefined;
+  isWatched = false;
+  #change = () => {};
+
+  change(): void {
+    this.#change();
+  }
+
+  /** Resolves at the next change. */
+  changed(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#change = resolve;
+    });
+  }
+}
+
+/** Items are read, perhaps from another node, before a call computes with them; while it does not, others wait in vain. */
+const itemsGraceMs = 1000;
 
 export type LockOptions = {
   /**
@@ -21,8 +48,7 @@ export class DeviceLock {
   readonly #idle: () => Promise<void> | undefined;
   /** by call: grants are counted per call, so a nested lock costs no message (L5) */
   readonly #held = new Map<string, Promise<Held>>();
-  /** by call, those that hold devices and how often a wait of theirs has been answered */
-  readonly #answered = new Map<string, number>();
+  readonly #waits = new Map<string, Waits>();
 
   constructor(ids: readonly string[], runner: Peer, tracer: Tracer, idle: () => Promise<void> | undefined) {
     this.#idle = idle;
@@ -58,46 +84,78 @@ export class DeviceLock {
         if (disposed) return;
         disposed = true;
         if (isKept) granted.numKept--;
+        if (isKept) this.#waits.get(call)?.change();
         await this.#releaseOnce(call);
       },
     };
   }
 
   /**
-   * Makes a request that may wait, and says with it whether the call keeps its devices meanwhile. It says later when the
-   * engine has become idle, as long as nothing was answered since: what was may have set it to work again.
+   * Makes a request that may wait, for items or for room, and says with it whether the call keeps its devices meanwhile. A call
+   * may wait in several places: while it does in any, and computes nothing, others have the devices.
    */
-  waiting<T>(call: string, ask: (keeps: boolean) => Promise<T>): Promise<T> {
-    const held = this.#held.get(call);
-    return held === undefined ? this.#counted(call, ask(false)) : this.#waitHolding(call, held, ask);
+  async waiting<T>(call: string, on: "take" | "put", ask: (keeps: boolean) => Promise<T>): Promise<T> {
+    const waits = this.#waitsOf(call);
+    const asked = this.#held.get(call);
+    const held = asked && (await asked.catch(() => undefined));
+    const lends = held?.numKept === 0;
+    const computes = lends && this.#idle() !== undefined;
+    const answer = ask(computes || (held !== undefined && !lends));
+    if (lends) waits.num++;
+    if (computes) this.#watch(call, waits).catch(() => {}); // without a runner nothing is answered either
+    let isAnswered = false;
+    try {
+      const reply = await answer;
+      isAnswered = reply !== null;
+      return reply;
+    } finally {
+      // Before whoever asked goes on.
+      if (lends) waits.num--;
+      waits.numAnswered++;
+      waits.fresh = on === "take" && isAnswered ? "items" : "room";
+      waits.change();
+      if (waits.num > 0) this.#watch(call, waits).catch(() => {});
+    }
   }
 
-  async #waitHolding<T>(call: string, asked: Promise<Held>, ask: (keeps: boolean) => Promise<T>): Promise<T> {
-    const held = await asked.catch(() => undefined);
-    const keeps = held !== undefined && (held.numKept > 0 || this.#idle() !== undefined);
-    const answer = this.#counted(call, ask(keeps));
-    if (!keeps || held.numKept > 0) return answer;
-    let isOver = false;
-    const end = () => {
-      isOver = true;
-    };
-    answer.then(end, end);
-    for (let busy = this.#idle(); busy !== undefined && !isOver; busy = this.#idle())
-      await Promise.race([busy, answer]);
-    if (!isOver) this.#runner.notify("lock.lend", { call, numAnswered: this.#answered.get(call) ?? 0 });
-    return answer;
+  #waitsOf(call: string): Waits {
+    const known = this.#waits.get(call);
+    if (known) return known;
+    const waits = new Waits();
+    this.#waits.set(call, waits);
+    return waits;
   }
 
-  /** Counted before whoever asked goes on. */
-  #counted<T>(call: string, answer: Promise<T>): Promise<T> {
-    const count = () => this.#answered.set(call, (this.#answered.get(call) ?? 0) + 1);
-    answer.then(count, count);
-    return answer;
+  /**
+   * While anything of the call waits, says that nothing computes, and again after each answer, which may have set something to
+   * work and counts against what was said before it came.
+   */
+  async #watch(call: string, waits: Waits): Promise<void> {
+    if (waits.isWatched) return;
+    waits.isWatched = true;
+    while (waits.num > 0) {
+      const changed = waits.changed();
+      const held = await this.#held.get(call)?.catch(() => undefined);
+      const busy = this.#idle();
+      if (held?.numKept !== 0) await changed;
+      else if (busy !== undefined) {
+        waits.fresh = undefined;
+        await Promise.race([busy, changed]);
+      } else if (waits.fresh !== undefined) {
+        const { fresh } = waits;
+        waits.fresh = undefined;
+        await (fresh === "room" ? turns() : Promise.race([delay(itemsGraceMs, undefined, { ref: false }), changed]));
+      } else {
+        this.#runner.notify("lock.lend", { call, numAnswered: waits.numAnswered });
+        await changed;
+      }
+    }
+    waits.isWatched = false;
   }
 
   /** The call is over. */
   forget(call: string): void {
-    this.#answered.delete(call);
+    this.#waits.delete(call);
   }
 
   holds(call: string): boolean {
@@ -125,4 +183,9 @@ export class DeviceLock {
     this.#held.delete(call);
     await this.#runner.request("lock.release", { call, token: held.token });
   }
+}
+
+/** Until what an answer resolves has gone on as far as it does by itself. */
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 2; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

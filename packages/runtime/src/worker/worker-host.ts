@@ -389,15 +389,15 @@ class WorkerHost {
       moduleHere: (module) => moduleHere(module, this.#boot),
       home: {
         put: (put) =>
-          this.#devices.waiting(put.call, (keeps) =>
+          this.#devices.waiting(put.call, "put", (keeps) =>
             this.#runner.request("channel.put", keeps ? { ...put, keeps } : put, { signal }),
           ),
         take: (take) =>
-          this.#devices.waiting(take.call, (keeps) =>
+          this.#devices.waiting(take.call, "take", (keeps) =>
             this.#runner.request("channel.take", keeps ? { ...take, keeps } : take, { signal }),
           ),
         commit: (commit) =>
-          this.#devices.waiting(commit.call, (keeps) =>
+          this.#devices.waiting(commit.call, "put", (keeps) =>
             this.#runner.request("channel.commit", keeps ? { ...commit, keeps } : commit, { signal }),
           ),
         payloads: this.#payloads,
