@@ -154,6 +154,20 @@ test(
 );
 
 test(
+  "PD8: a run that must be as fast as alone shares its device with nobody: the other is admitted at its end",
+  async () => {
+    await using runs = await temporaryRuns();
+    const shared = share(runs.path, { a: ["steps=4", "pool.maxSlowdown=1"], b: ["steps=4", "pool.maxSlowdown=1"] });
+    const finished = await shared.finished;
+    expect(outcomes(finished)).toMatchObject({ a: { outcome: "finished" }, b: { outcome: "finished" } });
+    expectTurns(shared.ledger());
+    const holders = shared.ledger().map((line) => line.split(" ")[0]);
+    expect(holders.filter((run, i) => run !== holders[i - 1])).toHaveLength(2);
+  },
+  5 * minutes,
+);
+
+test(
   "S4: when the process that has the pool is killed, its runs end, and leave no process",
   async () => {
     await using runs = await temporaryRuns();
@@ -196,10 +210,11 @@ const workersIn = (events: string): number[] =>
 
 test("what is wrong with one run is said before any begins, by its name and key", async () => {
   await using runs = await temporaryRuns();
-  for (const weight of ["0", "-1", ".nan", ".inf"]) {
-    const finished = await share(runs.path, { b: [`pool.weight=${weight}`] }).finished;
+  const wrong = [...["0", "-1", ".nan", ".inf"].map((weight) => `weight=${weight}`), "maxSlowdown=0.9"];
+  for (const setting of wrong) {
+    const finished = await share(runs.path, { b: [`pool.${setting}`] }).finished;
     expect(finished.code, finished.stderr).toBe(2);
-    expect(finished.stderr).toMatch(/run 'b': [\s\S]*pool\.weight/);
+    expect(finished.stderr).toMatch(new RegExp(`run 'b': [\\s\\S]*pool\\.${setting.split("=")[0]}`));
   }
   expect(await readdir(runs.path)).toEqual([]);
 }, 300_000);
