@@ -197,6 +197,93 @@ describe("an emulated engine", () => {
     await expect(wrong).rejects.toMatchObject({ code: "engine.invalid-request" });
   });
 
+  describe("turns", () => {
+    const turns = { decode: { baseSeconds: 0.01 }, response: { medianTokens: 10 }, slots: 1, prefillSteps: 0 };
+    const answer = Int32Array.of(9, 9);
+    const numTurns = ({ tokens }: Completion) => tokens.filter((token) => token === 7).length;
+
+    test("a completion that goes on elsewhere, behind a tool's answer, is what it is at home", async () => {
+      const varied = { ...turns, response: { medianTokens: 10, spread: 0.5 } };
+      const seen: Completion[] = [];
+      const extend = async (_: number, completion: Completion) => {
+        seen.push(completion);
+        return numTurns(completion) < 3 ? answer : undefined;
+      };
+      const engine = EmulatedEngine.create(varied, { clock });
+      const call = engine.generate([prompt], sampling, { keys: [5], extend });
+      await settledAt(call);
+      const [whole] = await call;
+      expect(numTurns(whole!)).toBe(3);
+      const lengths = seen.map(({ tokens }, turn) => tokens.length - (seen[turn - 1]?.tokens.length ?? 0));
+      expect(new Set(lengths).size, "turns differ in length").toBeGreaterThan(1);
+      expect([...whole!.logprobs].filter((logprob) => logprob === 0)).toHaveLength(4);
+      for (const [turn, { tokens, logprobs }] of seen.slice(0, 2).entries()) {
+        const begun = {
+          tokens: Int32Array.of(...tokens, ...answer),
+          logprobs: Float32Array.of(...logprobs, 0, 0),
+          numAppended: 2 * (turn + 1),
+        };
+        const elsewhere = EmulatedEngine.create(varied, { clock, rank: 1 });
+        const going = elsewhere.generate([], sampling, {
+          extend,
+          join: (add) => void add({ prompt, key: 5, begun }),
+        });
+        await settledAt(going);
+        expect(await going).toEqual([whole]);
+      }
+    });
+
+    test.each([
+      { spareCaches: 0, what: "keeps its place", endMs: 1300 },
+      { spareCaches: 1, what: "lends its place", endMs: 1200 },
+    ])("DE4: a completion whose tool works $what with $spareCaches spare caches", async ({ spareCaches, endMs }) => {
+      const engine = EmulatedEngine.create(turns, { clock });
+      const call = engine.generate([prompt, prompt], sampling, {
+        order: { priority: () => 0, spareCaches },
+        extend: async (index, completion) => {
+          if (index === 1 || numTurns(completion) === 2) return undefined;
+          await clock.sleep(1000);
+          return answer;
+        },
+      });
+      expect(await settledAt(call)).toBeCloseTo(endMs, 0);
+      expect((await call).map(numTurns)).toEqual([2, 1]);
+    });
+
+    test("begin again with new weights, whatever a tool says of the turns before (TE2)", async () => {
+      const trainer = EmulatedEngine.create(turns, { clock });
+      await settledAt(trainer.optimStep({ learningRate: 0.1 }));
+      const extend = async (_: number, completion: Completion) => {
+        if (numTurns(completion) === 2) return undefined;
+        await clock.sleep(1000);
+        return answer;
+      };
+      const plain = trainer.generate([prompt], sampling, { extend });
+      await settledAt(plain);
+      const engine = EmulatedEngine.create(turns, { clock });
+      const startMs = clock.now();
+      const call = engine.generate([prompt], sampling, { extend });
+      await clock.advance(150);
+      const loading = engine.loadWeights(await trainer.exportWeights());
+      expect((await settledAt(call)) - startMs).toBeCloseTo(1350, -1);
+      await loading;
+      expect(await call).toEqual(await plain);
+    });
+
+    test("what a tool throws, the call throws, and the engine is free again", async () => {
+      const engine = EmulatedEngine.create(turns, { clock });
+      const call = engine.generate([prompt, prompt], sampling, {
+        extend: async () => {
+          throw new Error("the tool broke");
+        },
+      });
+      call.catch(() => {});
+      await clock.advance(1000);
+      await expect(call).rejects.toThrow("the tool broke");
+      expect(engine.idle()).toBeUndefined();
+    });
+  });
+
   test("refuses a wrong profile with its problems", () => {
     const create = () => EmulatedEngine.create({ ...profile, alpha: 2, devices: 0 }, { clock });
     expect(create).toThrow(/alpha/);

@@ -2,15 +2,18 @@
  * Sequences that advance together, one step at a time, on a shared device: a pure state machine over time in
  * milliseconds. How long a step takes depends on how many sequences run, so a finish speeds up those that stay.
  *
- * DE1 at most `slots` sequences run; of those that wait the one of highest priority is next, equal ones in the order in
- *    which they came. None is displaced: what it was asked for in is final, since nothing is learned while it runs.
+ * DE1 at most `slots` sequences run; of those that wait and may run, the one of highest priority is next, equal ones in the
+ *    order in which they came. None is displaced.
  * DE2 a sequence finishes after exactly its number of steps, counted over all the speeds it ran at.
  * DE3 while paused nothing advances and nothing is lost.
+ * DE4 a sequence that may go on after its finish leaves its slot and stays begun, until it is added again or removed. Another
+ *    begins only while fewer have begun than there are slots and spare ones.
  */
 export class Decoder {
   readonly #stepMs: (running: number) => number;
   readonly #slots: number;
-  readonly #running = new Map<number, { done: number; readonly steps: number }>();
+  readonly #running = new Map<number, { done: number; readonly steps: number; readonly mayGoOn: boolean }>();
+  readonly #begun = new Set<number>();
   /** those which go first stand last */
   #waiting: Waiting[] = [];
   #numCome = 0;
@@ -24,9 +27,9 @@ export class Decoder {
   }
 
   /** All at once, so that the highest priorities are first. Call `advance` to now before this and before `remove`, `restart` and `pause`. */
-  add(sequences: readonly { readonly id: number; readonly steps: number; readonly priority?: number }[]): void {
-    for (const { id, steps, priority = 0 } of sequences)
-      this.#waiting.push({ id, steps, priority, place: this.#numCome++ });
+  add(sequences: readonly DecoderSequence[]): void {
+    for (const { id, steps, priority = 0, numSpare = 0, mayGoOn = false } of sequences)
+      this.#waiting.push({ id, steps, priority, numSpare, mayGoOn, place: this.#numCome++ });
     this.#waiting.sort((a, b) => a.priority - b.priority || b.place - a.place);
     this.#admit();
   }
@@ -44,9 +47,10 @@ export class Decoder {
       }
       this.#progress(left);
       this.#nowMs = Math.max(this.#nowMs, endMs);
-      for (const [id, { steps, done }] of this.#running) {
+      for (const [id, { steps, done, mayGoOn }] of this.#running) {
         if (steps - done > tolerance) continue;
         this.#running.delete(id);
+        if (!mayGoOn) this.#begun.delete(id);
         finished.push(id);
       }
       this.#admit();
@@ -70,6 +74,7 @@ export class Decoder {
   remove(id: number): void {
     this.#waiting = this.#waiting.filter((waiting) => waiting.id !== id);
     this.#running.delete(id);
+    this.#begun.delete(id);
     this.#admit();
   }
 
@@ -92,14 +97,33 @@ export class Decoder {
 
   #admit(): void {
     while (this.#running.size < this.#slots) {
-      const first = this.#waiting.pop();
+      const at = this.#waiting.findLastIndex(
+        ({ id, numSpare }) => this.#begun.has(id) || this.#begun.size < this.#slots + numSpare, // DE4
+      );
+      const first = this.#waiting[at];
       if (!first) return;
-      this.#running.set(first.id, { done: 0, steps: first.steps });
+      this.#waiting.splice(at, 1);
+      const { id, steps, mayGoOn } = first;
+      this.#begun.add(id);
+      this.#running.set(id, { done: 0, steps, mayGoOn });
     }
   }
 }
 
-type Waiting = { readonly id: number; readonly steps: number; readonly priority: number; readonly place: number };
+export type DecoderSequence = {
+  readonly id: number;
+  readonly steps: number;
+  /** default: 0 */
+  readonly priority?: number | undefined;
+  /** sequences that may have begun beyond the slots where this one begins; default: 0 */
+  readonly numSpare?: number | undefined;
+  /** more steps may be added once these are done; default: false */
+  readonly mayGoOn?: boolean | undefined;
+};
+
+type Waiting = Readonly<Required<{ [Key in keyof DecoderSequence]: NonNullable<DecoderSequence[Key]> }>> & {
+  readonly place: number;
+};
 
 /** Rounding of sums of steps and milliseconds, far below one of either. */
 const tolerance = 1e-6;

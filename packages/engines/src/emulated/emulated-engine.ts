@@ -12,6 +12,7 @@ import {
 import { systemClock } from "@treadle/transport";
 import type { z } from "zod";
 import type {
+  BegunCompletion,
   EngineMemory,
   GenerateOptions,
   GenerationEngine,
@@ -22,23 +23,47 @@ import type {
 } from "../engine.ts";
 import { checkKeys, checkOrder, invalidRequest, ModelEngine, priorityOf, resolveSampling } from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
-import { Decoder } from "./decoder.ts";
+import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { MemoryTag } from "./device-memory.ts";
 import type { EmulatedDevice } from "./emulated-device.ts";
 import type { EmulatedGroup } from "./emulated-group.ts";
 import { type Cost, costSeconds, type EmulatedProfile, parseProfile } from "./profile.ts";
 
+/** One call of `generate`. */
+type Call = {
+  readonly sampling: Sampling;
+  readonly options: GenerateOptions;
+  /** of all that it asks for */
+  readonly ids: number[];
+};
+
 type Running = {
+  readonly call: Call;
+  readonly index: number;
   readonly prompt: Int32Array;
-  readonly tokens: Int32Array;
-  readonly temperature: number;
-  readonly finishReason: FinishReason;
-  readonly prefillSteps: number;
+  readonly key: number;
+  /** all after the prompt that was there when the turn under way began */
+  said: BegunCompletion;
+  turn: Turn;
+  /** `extend` is asked about it */
+  isHeld: boolean;
+  /** how often it has begun again: what `extend` says of an earlier time counts no more */
+  attempt: number;
   end(completion: Completion): void;
   fail(error: unknown): void;
 };
 
-type Started = Parameters<Decoder["add"]>[0][number];
+/** What a sequence chooses until it stops. */
+type Turn = {
+  readonly tokens: Int32Array;
+  readonly finishReason: FinishReason;
+  /** of these, chosen elsewhere */
+  readonly numAhead: number;
+  readonly prefillSteps: number;
+  readonly mayGoOn: boolean;
+};
+
+const nothing: BegunCompletion = { tokens: new Int32Array(), logprobs: new Float32Array(), numAppended: 0 };
 
 export type EmulatedEngineOptions = {
   readonly clock?: Clock | undefined;
@@ -59,7 +84,8 @@ export type EmulatedEngineOptions = {
  * scale no machine here has. Its policy is uniform over the vocabulary; its completions, weights, metrics and
  * checkpoints are well-formed and deterministic by seed. Time comes from the clock alone, which tests drive by hand.
  *
- * Generations share one decoder (DE1-D3), so concurrent calls slow each other. ME1-E3 hold as for embedded engines.
+ * Generations share one decoder (DE1 to DE4), so concurrent calls slow each other. ME1 and ME3 hold as for embedded engines.
+ * Every turn has a length of its own, drawn by where it begins; whether it calls a tool is for `extend` to say.
  *
  * On devices it is given, it is refused what a GPU's engine is refused: more memory than there is, at its start and at each
  * restore, and a release while it computes. Ranks of a group take an optimiser step, and take weights, in a collective.
@@ -112,14 +138,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     return this.computing(this.#generate(prompts, sampling, options));
   }
 
-  async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
+  async #generate(prompts: readonly Int32Array[], given: Sampling, options: GenerateOptions): Promise<Completion[]> {
     this.refuseReleased("generate");
-    const resolved = resolveSampling(sampling);
-    if (options.extend) {
-      throw invalidRequest(
-        "an emulated engine cannot extend completions; use the embedded engine for turns with tools",
-      );
-    }
+    const sampling = resolveSampling(given);
     for (const prompt of prompts) {
       if (prompt.length > 0 && prompt.length < this.profile.contextLength) continue;
       throw invalidRequest(
@@ -128,24 +149,25 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     }
     checkKeys(prompts, options);
     checkOrder(options);
-    const ids: number[] = [];
+    const call: Call = { sampling, options, ids: [] };
     const ended: Promise<Completion>[] = [];
-    const begin = ({ prompt, key, begun }: JoiningCompletion): Started => {
+    const begin = (joining: JoiningCompletion): DecoderSequence => {
       const index = ended.length;
-      const priority = priorityOf(options.order, index);
       const id = this.#nextId++;
-      const response = this.#response(prompt, key, resolved);
+      let running!: Running;
       const one = new Promise<Completion>((resolve, reject) => {
         const end = (completion: Completion) => {
           options.onCompletion?.(index, completion);
           resolve(completion);
         };
-        this.#running.set(id, { prompt, ...response, end, fail: reject });
+        running = this.#begin(call, index, joining, { end, fail: reject });
       });
       one.catch(() => {}); // whoever awaits all of them hears of it
-      ids.push(id);
+      const sequence = this.#sequence(id, running);
+      this.#running.set(id, running);
+      call.ids.push(id);
       ended.push(one);
-      return { id, steps: response.prefillSteps + response.tokens.length - (begun?.tokens.length ?? 0), priority };
+      return sequence;
     };
     const started = prompts.map((prompt, index) => begin({ prompt, key: options.keys?.[index] ?? index }));
     this.#advance();
@@ -161,9 +183,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     });
     const cancel = () => {
       const cause = options.signal?.reason;
-      this.#stop(ids, (running) =>
-        running.fail(new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause })),
-      );
+      this.#fail(call, new TreadleError("call.cancelled", "generate was cancelled by its caller", { cause }));
     };
     options.signal?.addEventListener("abort", cancel);
     if (options.signal?.aborted) cancel();
@@ -181,8 +201,9 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   abort(): void {
     this.#stop([...this.#running.keys()], (running, id) => {
-      const chosen = Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(running.prefillSteps));
-      running.end(this.#completion(running, "abort", running.tokens.slice(0, chosen)));
+      const { tokens, numAhead, prefillSteps } = running.turn;
+      const numDone = Math.max(0, this.#decoder.stepsDone(id) - Math.ceil(prefillSteps));
+      running.end(this.#completion(running, "abort", running.isHeld ? tokens : tokens.slice(0, numAhead + numDone)));
     });
   }
 
@@ -322,12 +343,34 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     this.#stop([...this.#running.keys()], (running) => running.fail(error));
   }
 
-  /** Length, tokens and reason are drawn when a sequence starts; only the time to them passes. */
-  #response(prompt: Int32Array, key: number, sampling: Sampling) {
+  #begin(
+    call: Call,
+    index: number,
+    { prompt, key, begun = nothing }: JoiningCompletion,
+    settle: Pick<Running, "end" | "fail">,
+  ): Running {
+    // A tool's answer ends a turn; without any, what has begun is in the midst of its first.
+    const said = begun.numAppended > 0 ? begun : nothing;
+    const one = { call, index, prompt, key, said, isHeld: false, attempt: 0, ...settle };
+    const turn = this.#turn(one, {
+      numAhead: begun.tokens.length - said.tokens.length,
+      numRead: prompt.length + begun.tokens.length,
+    });
+    return { ...one, turn };
+  }
+
+  /** Length, tokens and reason are drawn when a turn begins; only the time to them passes. */
+  #turn(
+    { call, prompt, key, said }: Omit<Running, "turn">,
+    { numAhead = 0, numRead }: { readonly numAhead?: number; readonly numRead: number },
+  ): Turn {
     const { response, vocabSize, contextLength, prefillSteps } = this.profile;
-    const stream = mix(this.#seed, sampling.seed, key);
+    const { sampling, options } = call;
+    const from = said.tokens.length;
+    const stream = mix(this.#seed, sampling.seed, key, ...(from === 0 ? [] : [from]));
     const drawn = Math.round(response.medianTokens * Math.exp(response.spread * normal(stream, 0)));
-    const limit = Math.min(sampling.maxTokens, contextLength - prompt.length);
+    const numChosen = from - said.numAppended;
+    const limit = Math.min(sampling.maxTokens - numChosen, contextLength - prompt.length - from);
     const finishReason: FinishReason = drawn > limit ? "length" : "stop";
     const stops = new Set(sampling.stopTokens);
     const tokens = Int32Array.from({ length: Math.max(1, Math.min(drawn, limit)) }, (_, i) => {
@@ -337,7 +380,24 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     });
     const [stop] = sampling.stopTokens;
     if (finishReason === "stop" && stop !== undefined) tokens[tokens.length - 1] = stop;
-    return { tokens, temperature: sampling.temperature, finishReason, prefillSteps: prefillSteps * prompt.length };
+    const mayGoOn = options.extend !== undefined && finishReason === "stop" && tokens.length < limit;
+    return { tokens, finishReason, numAhead, prefillSteps: prefillSteps * numRead, mayGoOn };
+  }
+
+  /** The turn under way, as the decoder has it. */
+  #sequence(id: number, { call, index, turn }: Running): DecoderSequence {
+    const { order } = call.options;
+    return {
+      id,
+      steps: turn.prefillSteps + turn.tokens.length - turn.numAhead,
+      priority: priorityOf(order, index),
+      numSpare: order?.spareCaches,
+      mayGoOn: turn.mayGoOn,
+    };
+  }
+
+  #fail({ ids }: Call, error: unknown): void {
+    this.#stop(ids, (running) => running.fail(error));
   }
 
   #stop(ids: readonly number[], how: (running: Running, id: number) => void): void {
@@ -356,10 +416,49 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
 
   #advance(): void {
     for (const id of this.#decoder.advance(this.#clock.now())) {
-      const running = this.#running.get(id)!;
+      const running = this.#running.get(id);
+      if (!running) continue;
+      const completion = this.#completion(running, running.turn.finishReason);
+      if (running.turn.mayGoOn) {
+        this.#ask(id, running, completion);
+        continue;
+      }
       this.#running.delete(id);
-      running.end(this.#completion(running, running.finishReason));
+      running.end(completion);
     }
+  }
+
+  /** Others go on meanwhile. */
+  #ask(id: number, running: Running, completion: Completion): void {
+    const { attempt, call, index } = running;
+    running.isHeld = true;
+    const answered = async () => call.options.extend?.(index, completion);
+    answered()
+      .then((answer) => {
+        if (this.#running.get(id) === running && running.attempt === attempt)
+          this.#extend(id, running, completion, answer);
+      })
+      .catch((error: unknown) => this.#fail(call, error));
+  }
+
+  #extend(id: number, running: Running, completion: Completion, answer: Int32Array | undefined): void {
+    this.#advance();
+    const { prompt, said } = running;
+    const length = prompt.length + completion.tokens.length + (answer?.length ?? 0);
+    if (answer === undefined || length >= this.profile.contextLength) {
+      this.#running.delete(id);
+      this.#decoder.remove(id);
+      running.end(answer ? { ...completion, finishReason: "length" } : completion);
+    } else {
+      running.isHeld = false;
+      const tokens = joined(completion.tokens, answer);
+      const logprobs = new Float32Array(tokens.length);
+      logprobs.set(completion.logprobs);
+      running.said = { tokens, logprobs, numAppended: said.numAppended + answer.length };
+      running.turn = this.#turn(running, { numRead: answer.length });
+      this.#decoder.add([this.#sequence(id, running)]);
+    }
+    this.#schedule();
   }
 
   #schedule(): void {
@@ -376,11 +475,24 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
   #restartSequences(): void {
     this.#advance();
     this.#decoder.restart();
+    for (const [id, running] of this.#running) {
+      const { said, turn, prompt, isHeld } = running;
+      if (said === nothing && turn.numAhead === 0 && !isHeld) continue;
+      running.said = nothing;
+      running.isHeld = false;
+      running.attempt++;
+      running.turn = this.#turn(running, { numRead: prompt.length });
+      this.#decoder.remove(id);
+      this.#decoder.add([this.#sequence(id, running)]);
+    }
     this.#schedule();
   }
 
-  #completion({ temperature, tokens: all }: Running, finishReason: FinishReason, tokens = all): Completion {
+  #completion({ call, said, turn }: Running, finishReason: FinishReason, chosen = turn.tokens): Completion {
+    const tokens = joined(said.tokens, chosen);
     const logprobs = new Float32Array(tokens.length).fill(-Math.log(this.profile.vocabSize));
+    logprobs.set(said.logprobs);
+    const { temperature } = call.sampling;
     return { tokens, logprobs, temperature, finishReason, policyVersion: this.policyVersion };
   }
 
@@ -396,4 +508,11 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
       this.#clock.after(delayMs, resolve);
     });
   }
+}
+
+function joined(a: Int32Array, b: Int32Array): Int32Array {
+  const both = new Int32Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
 }
