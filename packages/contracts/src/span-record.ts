@@ -8,6 +8,8 @@ export const SpanCategory = z.enum([
   "onload",
   "offload",
   "compute",
+  /** one of several that a rank computes at once */
+  "episode",
   "transfer",
   "step",
   "evaluation",

@@ -1,10 +1,13 @@
 import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { completionFolder } from "@treadle/contracts";
+import { TraceWriter } from "@treadle/observe";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Dashboard, serveDashboard } from "../src/serve.ts";
+import { toHtmlTimeline } from "../src/static/timeline-page.ts";
 import { findChromium, openChromium, writeSyntheticFolder } from "../src/testing/index.ts";
 import type { ActionStatus } from "../src/view/wire.ts";
 
@@ -113,6 +116,28 @@ describe.skipIf(path === undefined)("the live page in Chromium", () => {
     await page.locator(".list .row").click();
     await eventually(() => page.locator(".turn.policy").textContent()).toContain("<script>");
     expect(await page.title()).not.toBe("broken");
+    expect(problems).toEqual([]);
+  });
+
+  it("draws a timeline with arrows to where spans go on", async () => {
+    const trace = join(root, "moves.jsonl");
+    const timeline = join(root, "moves.html");
+    const episode = (worker: string, startMs: number, flows: { flowOut?: string; flowIn?: string }) => ({
+      ...{ worker, pid: 1, dropped: 0 },
+      records: [{ kind: "span", name: "7*8/0", category: "episode", startMs, durationMs: 100, ...flows } as const],
+    });
+    {
+      using writer = new TraceWriter(trace);
+      writer.append(episode("rollout/0", 1000, { flowOut: "7*8/0 2" }));
+      writer.append(episode("rollout/1", 1150, { flowIn: "7*8/0 2" }));
+    }
+    await toHtmlTimeline([trace], timeline);
+    await page.goto(pathToFileURL(timeline).href);
+    const drawing = () => page.evaluate("draw(); document.getElementById('lanes').toDataURL()");
+    const whole = await drawing();
+    expect(await drawing()).toBe(whole);
+    await page.evaluate("summary.arrows.length = 0");
+    expect(await drawing()).not.toBe(whole);
     expect(problems).toEqual([]);
   });
 

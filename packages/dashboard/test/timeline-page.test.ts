@@ -63,6 +63,28 @@ describe("a timeline page", () => {
     expect(read("summary").numHidden).toBe(numHidden);
   });
 
+  it("joins by an arrow what goes on at another rank, in whatever order it was recorded, and nothing that has one end", async () => {
+    const episode = (startMs: number, flows: { flowOut?: string; flowIn?: string }) =>
+      ({ kind: "span", name: "7*8/0", category: "episode", startMs, durationMs: 100, ...flows }) as const;
+    write([
+      {
+        worker: "rollout/0",
+        pid: 1,
+        dropped: 0,
+        records: [episode(1000, { flowOut: "a" }), episode(1250, { flowIn: "b" })],
+      },
+      { worker: "rollout/1", pid: 2, dropped: 0, records: [episode(1110, { flowIn: "a", flowOut: "b" })] },
+      { worker: "rollout/2", pid: 3, dropped: 0, records: [episode(1000, { flowOut: "lost" })] },
+    ]);
+    await toHtmlTimeline([path], output());
+    const { arrows, lanes } = read("summary") as { arrows: number[][]; lanes: { label: string }[] };
+    const named = arrows.map(([from, fromUs, to, toUs]) => [lanes[from!]!.label, fromUs, lanes[to!]!.label, toUs]);
+    expect(named.sort((a, b) => Number(a[1]) - Number(b[1]))).toEqual([
+      ["rollout/0", 100_000, "rollout/1", 110_000],
+      ["rollout/1", 210_000, "rollout/0", 250_000],
+    ]);
+  });
+
   it("is written for an empty trace, too", async () => {
     write([]);
     expect(await toHtmlTimeline([path], output())).toEqual({ numSpans: 0, numHidden: 0 });

@@ -4,8 +4,8 @@ import { componentOf, type SpanBatch, type SpanCategory, type SpanRecord } from 
 export type Activity = Exclude<keyof UtilisationShares, "idle">;
 
 /**
- * What a category counts as. `call`, `step` and `evaluation` only frame other spans, and a failure is a moment, so
- * none of them is work by itself. Moving a model on or off a device, and writing a checkpoint, is moving data.
+ * What a category counts as. `call`, `step` and `evaluation` only frame other spans, an episode is part of what a rank
+ * computes, and a failure is a moment, so none of them is work by itself. Moving a model on or off a device, and writing a checkpoint, is moving data.
  */
 export const activityOf: Readonly<Record<SpanCategory, Activity | undefined>> = {
   compute: "compute",
@@ -18,6 +18,7 @@ export const activityOf: Readonly<Record<SpanCategory, Activity | undefined>> = 
   call: undefined,
   step: undefined,
   evaluation: undefined,
+  episode: undefined,
   failure: undefined,
 };
 

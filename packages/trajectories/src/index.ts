@@ -15,6 +15,7 @@ export {
   livePlacement,
   livePlacements,
 } from "./live/live-placement.ts";
+export { type CompanyMark, MeasuredInterference } from "./live/measured-interference.ts";
 export { type EpisodePhase, EpisodeRouter, type RouterOptions, type RouterOrder } from "./live/router.ts";
 export { type PlaceAnswer, PlaceProblem, type PlaceStats, placeMethods, solvePlace } from "./place.ts";
 export { evaluatePredictor, learnSteps, type RecordedEpisode } from "./predict/evaluate.ts";

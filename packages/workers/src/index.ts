@@ -12,6 +12,7 @@ export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
 export { accuracyOf, EvaluationConfig, type EvaluationCount, RolloutConfig } from "./rollout/generation-worker.ts";
 export { type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
+export { SharedRollout, type SharedRolloutOptions } from "./rollout/shared-rollout.ts";
 export { builtInEnvironments } from "./simulator/built-in.ts";
 export type {
   Drawing,

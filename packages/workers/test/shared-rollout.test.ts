@@ -1,6 +1,6 @@
 import type { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
-import type { Sink, Source, StreamItem, WorkerGroup } from "@treadle/runtime";
+import type { Sink, Source, StreamItem, Tracer, WorkerGroup } from "@treadle/runtime";
 import { liveMigrations, livePlacements } from "@treadle/trajectories";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
@@ -10,6 +10,8 @@ import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
 import { contextOf } from "./support/context.ts";
 import { Group } from "./support/group.ts";
+
+type SpanOptions = NonNullable<Parameters<Tracer["instant"]>[2]>;
 
 // So few characters that a policy that knows nothing calls its tool often.
 const alphabet = "12+<>|!";
@@ -166,6 +168,54 @@ describe("SH3: whatever ranks share, their groups are, bit for bit, those of ran
   }, 240_000);
 });
 
+test("a trace has each episode's stays, joined by arrows from rank to rank, and why it moved", async () => {
+  type Recorded = { readonly rank: number; readonly name: string } & SpanOptions;
+  const config = AgentRolloutConfig.parse({ ...usual, call, placement: "own", migrate: "anew" });
+  const group = new Group(2);
+  const stream = new Stream();
+  const stays: Recorded[] = [];
+  const moves: Recorded[] = [];
+  const ranks = two.map((_, rank) => {
+    const tracer = {
+      ...contextOf(config, "rollout").tracer,
+      complete: (name: string, category: string, _from: number, _to: number, options?: SpanOptions) =>
+        category === "episode" && stays.push({ rank, name, ...options }),
+      instant: (name: string, _: string, options?: SpanOptions) => moves.push({ rank, name, ...options }),
+    };
+    return new AgentRolloutWorker({ ...contextOf(config, "rollout", { rank, group }), tracer } as never);
+  });
+  await Promise.all(ranks.map((rank) => rank.setup()));
+  const metrics = await Promise.all(
+    ranks.map((rank, at) => {
+      const { source, sink } = stream.take(two[at]!);
+      return rank.generate(source, sink, groupOf(tool));
+    }),
+  );
+  const moved = metrics.reduce((sum, { episodesMoved }) => sum + (episodesMoved ?? 0), 0);
+  expect(moved).toBeGreaterThan(0);
+  expect(moves).toHaveLength(moved);
+  for (const { attributes } of moves)
+    expect(attributes?.why).toMatch(/^\d+ tokens predicted to come; \d+ episodes here, \d+ there$/);
+  const departures = stays.filter(({ flowOut }) => flowOut !== undefined);
+  expect(departures).toHaveLength(moved);
+  for (const { flowOut, rank, name } of departures) {
+    const arrivals = stays.filter(({ flowIn }) => flowIn === flowOut);
+    expect(arrivals).toMatchObject([{ rank: 1 - rank, name }]);
+  }
+  for (const { promptId, episodes } of stream.groups) {
+    for (const [sample, { tokens, promptLength, mask }] of episodes.entries()) {
+      const own = stays.filter(({ name }) => name === `${promptId}/${sample}`);
+      const told = own.reduce((sum, { attributes }) => sum + Number(attributes?.tokens), 0);
+      expect(told, "what it chose and read at all of them").toBe(mask.length - promptLength);
+      expect(tokens.length).toBe(mask.length);
+    }
+  }
+  for (const { rolloutBusy } of metrics) {
+    expect(rolloutBusy).toBeGreaterThan(0);
+    expect(rolloutBusy).toBeLessThanOrEqual(1);
+  }
+}, 240_000);
+
 describe("a rank that dies in the midst of a step", () => {
   test.each([
     { died: 1, what: "an episode's host" },
@@ -179,8 +229,17 @@ describe("a rank that dies in the midst of a step", () => {
       const stream = new Stream();
       const shares = [prompts.slice(0, 4), prompts.slice(4, 6), prompts.slice(6)];
       let isAlive = true;
+      let again: readonly Prompt[] | undefined;
+      /** ends of episodes, by their names: at ranks that live on before one dies, and anywhere afterwards */
+      const [before, after] = [new Set<string>(), [] as string[]];
       const start = async (rank: number, batch: readonly Prompt[], alive: () => boolean) => {
-        const worker = new AgentRolloutWorker(contextOf(config, "rollout", { rank, group }));
+        const context = contextOf(config, "rollout", { rank, group });
+        const complete = (name: string, category: string, _from: number, _to: number, options?: SpanOptions) => {
+          if (category !== "episode" || !["stop", "length"].includes(String(options?.attributes?.end))) return;
+          if (again) after.push(name);
+          else if (rank !== died && options?.attributes?.owner === `rollout/${died}`) before.add(name);
+        };
+        const worker = new AgentRolloutWorker({ ...context, tracer: { ...context.tracer, complete } } as never);
         await worker.setup();
         const { source, sink } = stream.take([batch], alive);
         return { worker, done: worker.generate(source, sink, groupOf(tool, alive)) };
@@ -188,16 +247,22 @@ describe("a rank that dies in the midst of a step", () => {
       const ranks = await Promise.all(
         shares.map((batch, rank) => start(rank, batch, rank === died ? () => isAlive : () => true)),
       );
-      // As soon as something is delivered, episodes are everywhere.
-      while (stream.groups.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      const lost = () => [...before].filter((name) => !stream.committed.has(name.replace(/\/\d+$/, "")));
+      // As soon as something is delivered, episodes are everywhere; some of its owner have ended elsewhere.
+      const isTime = () => stream.groups.length > 0 && (died !== 0 || lost().length > 0);
+      while (!isTime()) await new Promise((resolve) => setTimeout(resolve, 1));
       isAlive = false;
+      const ended = lost();
+      // In another order, so that a number of the old process is that of another episode.
+      again = shares[died]!.filter(({ id }) => !stream.committed.has(id)).reverse();
       group.kill(died);
       ranks[died]!.done.catch(() => {});
-      // In another order, so that a number of the old process is that of another episode.
-      const again = shares[died]!.filter(({ id }) => !stream.committed.has(id)).reverse();
       const { done } = await start(died, again, () => true);
       await Promise.all([done, ...ranks.filter((_, rank) => rank !== died).map((rank) => rank.done)]);
       expect(sorted(stream.groups)).toEqual(expected.groups);
+      // The next process may have begun as many as it has places before others have told it.
+      const doneAgain = after.filter((name) => ended.includes(name));
+      expect(doneAgain.length, "SH2: what has ended elsewhere is not lost").toBeLessThanOrEqual(model.slots);
     },
     240_000,
   );

@@ -39,6 +39,9 @@ for (const lane of lanes) {
   }
   lane.share = busy / total;
 }
+// Arrows name lanes as the summary has them.
+const laneAt = [];
+for (const lane of lanes) laneAt[lane.index] = lane;
 const rows = [];
 let height = axisHeight;
 for (const group of ["devices", "workers"]) {
@@ -48,6 +51,7 @@ for (const group of ["devices", "workers"]) {
   height += groupHeight;
   for (const lane of members) {
     rows.push({ lane, y: height });
+    lane.y = height;
     height += laneHeight;
   }
 }
@@ -190,6 +194,7 @@ function draw() {
     drawLane(lane, screenY);
   }
 
+  drawArrows(top);
   drawSteps();
   if (selection) {
     context.fillStyle = colours.dim;
@@ -299,6 +304,34 @@ function drawInstant(x, y, category) {
   context.lineTo(x, y + 11);
   context.fill();
   context.fillRect(x - 0.75, y + 2, 1.5, laneHeight - 6);
+}
+/** From where a span sends to where another receives. */
+function drawArrows(top) {
+  if (hidden.has(categoryIndex.episode)) return;
+  context.save();
+  context.beginPath();
+  context.rect(gutter, axisHeight, width - gutter, viewHeight);
+  context.clip();
+  context.strokeStyle = context.fillStyle = colours.text;
+  context.lineWidth = 1.2;
+  for (const [fromLane, fromUs, toLane, toUs] of summary.arrows) {
+    if (Math.max(fromUs, toUs) < from || Math.min(fromUs, toUs) > to) continue;
+    const [x0, x1] = [xOf(fromUs), xOf(toUs)];
+    const [y0, y1] = [laneAt[fromLane], laneAt[toLane]].map((lane) => lane.y - top + laneHeight / 2 - 2);
+    if (Math.max(y0, y1) < axisHeight || Math.min(y0, y1) > viewHeight) continue;
+    const bend = Math.max(10, Math.abs(x1 - x0) / 2);
+    context.globalAlpha = 0.65;
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(x1, y1);
+    context.lineTo(x1 - 6, y1 - 3);
+    context.lineTo(x1 - 6, y1 + 3);
+    context.fill();
+  }
+  context.restore();
 }
 function drawSteps() {
   context.save();

@@ -34,6 +34,7 @@ export async function toHtmlTimeline(
   const shortest = shortestShown(survey, options.maxSpans ?? 200_000);
   const lanes = new LaneTable(survey);
   const names = new Names();
+  const arrows = new Arrows(survey.fromMs);
   let numShown = 0;
   let numHidden = 0;
 
@@ -50,7 +51,9 @@ export async function toHtmlTimeline(
           continue;
         }
         const span: SpanRecord = record.kind === "span" ? record : { ...record, kind: "span", durationMs: 0 };
-        for (const lane of lanes.of(worker, span)) {
+        const own = lanes.of(worker, span);
+        arrows.add(span, own[0] as number);
+        for (const lane of own) {
           yield `${numShown++ === 0 ? "" : ",\n"}${JSON.stringify(row(span, worker, lane, survey, names))}`.replaceAll(
             "<",
             "\\u003c",
@@ -67,6 +70,7 @@ export async function toHtmlTimeline(
       slots: survey.components.map((name) => colourSlots(survey.components).get(name)),
       categories: SpanCategory.options,
       lanes: lanes.list,
+      arrows: arrows.list,
       names: names.list,
       numHidden,
       numDropped: survey.numDropped,
@@ -104,6 +108,41 @@ function row(span: SpanRecord, worker: string, lane: number, survey: TraceSurvey
   const extra = { ...(devices ? { devices: devices.join(" ") } : {}), ...attributes };
   if (Object.keys(extra).length > 0) cells.push(extra);
   return cells;
+}
+
+/** `[from lane, from µs, to lane, to µs]`: where one span sends and another receives. */
+type Arrow = readonly [fromLane: number, fromUs: number, toLane: number, toUs: number];
+type ArrowEnd = readonly [lane: number, us: number];
+
+const maxArrows = 20_000;
+
+/** Which spans an arrow joins; past the limit none is added. */
+class Arrows {
+  readonly list: Arrow[] = [];
+  readonly #fromMs: number;
+  readonly #tails = new Map<string, ArrowEnd>();
+  readonly #heads = new Map<string, ArrowEnd>();
+
+  constructor(fromMs: number) {
+    this.#fromMs = fromMs;
+  }
+
+  add({ startMs, durationMs, flowOut, flowIn }: SpanRecord, lane: number): void {
+    const us = (ms: number) => Math.round((ms - this.#fromMs) * 1000);
+    if (flowOut !== undefined) this.#join(flowOut, this.#tails, this.#heads, [lane, us(startMs + durationMs)]);
+    if (flowIn !== undefined) this.#join(flowIn, this.#heads, this.#tails, [lane, us(startMs)]);
+  }
+
+  #join(id: string, own: Map<string, ArrowEnd>, others: Map<string, ArrowEnd>, end: ArrowEnd): void {
+    const other = others.get(id);
+    if (!other) {
+      if (own.size < maxArrows) own.set(id, end);
+      return;
+    }
+    others.delete(id);
+    const [tail, head] = own === this.#tails ? [end, other] : [other, end];
+    if (this.list.length < maxArrows) this.list.push([...tail, ...head]);
+  }
 }
 
 /** Texts by number, as traces repeat few of them; past the limit new ones share one. */

@@ -291,4 +291,5 @@ export const categoryWords: Readonly<Record<Category, string>> = {
   evaluation: "an evaluation",
   checkpoint: "saves",
   failure: "a failure",
+  episode: "an episode",
 };

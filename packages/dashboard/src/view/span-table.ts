@@ -16,6 +16,7 @@ export const categories = [
   "evaluation",
   "checkpoint",
   "failure",
+  "episode",
 ] as const;
 export type Category = (typeof categories)[number];
 const categoryNumbers = new Map<string, number>(categories.map((name, index) => [name, index]));

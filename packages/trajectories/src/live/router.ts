@@ -1,6 +1,6 @@
 /**
  * Where each episode of a batch is, and what it waits for: a pure state machine. Whoever drives it says what episodes and
- * ranks do, and carries out its orders; it knows no clock, no link and no engine. The live shell (`RoutedBatch` of
+ * ranks do, and carries out its orders; it knows no clock, no link and no engine. The live shell (`SharedRollout` of
  * `@treadle/workers`) and the simulated rollout (`runEvents`) drive the same one. Where an episode goes is decided by the
  * `PlacementPolicy` that it is given.
  *
@@ -20,13 +20,14 @@ import type { WorkerLoads } from "../rollout/worker-loads.ts";
 
 export type EpisodePhase = "absent" | "place" | "decode" | "tool" | "over";
 
-/** `run`: begin or go on there, under this attempt. `leave`: go on no more at that rank, once the tool has answered. */
-export type RouterOrder = {
-  readonly type: "run" | "leave";
-  readonly episode: number;
-  readonly rank: number;
-  readonly attempt: number;
-};
+/**
+ * `run`: begin or go on there, under this attempt. `leave`: go on no more at that rank, once the tool has answered, but at
+ * `target`, as was decided.
+ */
+export type RouterOrder = { readonly episode: number; readonly rank: number; readonly attempt: number } & (
+  | { readonly type: "run" }
+  | { readonly type: "leave"; readonly target: number }
+);
 
 export type RouterOptions = {
   readonly numEpisodes: number;
@@ -90,6 +91,16 @@ export class EpisodeRouter {
     return this.#numMoves;
   }
 
+  /** Episodes that a rank has at its engine, as far as is known: of this batch, and of others. */
+  loadOf(rank: number): number {
+    return this.#active[rank]! + this.#others[rank]!;
+  }
+
+  /** Episodes that wait for a place. */
+  get numWaiting(): number {
+    return this.#waiting.size;
+  }
+
   homeOf(episode: number): number {
     return this.#of(episode).home;
   }
@@ -132,7 +143,9 @@ export class EpisodeRouter {
       if (target !== one.home && this.#isUp[target]) this.#aim(episode, target);
     }
     const orders = [...this.#dispatch()];
-    if (one.target !== one.home) orders.push({ type: "leave", episode, rank: one.home, attempt });
+    if (one.target !== one.home) {
+      orders.push({ type: "leave", episode, rank: one.home, attempt, target: one.target });
+    }
     return orders;
   }
 
@@ -150,7 +163,10 @@ export class EpisodeRouter {
     const one = this.#of(episode);
     if (!this.isCurrent(episode, attempt) || one.phase !== "tool") return [];
     this.#wait(episode, priority);
-    return this.#dispatch();
+    const orders = this.#dispatch();
+    // It comes back from a tool (ER4): where it is not shared, it takes its turn in the queue of the engine that it goes to.
+    const isStuck = !this.#shares && this.#waiting.has(episode) && this.#isUp[one.target] === true;
+    return isStuck ? [...orders, this.#run(episode, one.target)] : orders;
   }
 
   /** Whether it ended now: of several answers one counts (ER3). */
@@ -158,10 +174,16 @@ export class EpisodeRouter {
     const one = this.#of(episode);
     if (!this.isCurrent(episode, attempt)) return { isFirst: false, orders: [] };
     if (one.phase === "decode") this.#count(one.home, -1);
-    one.phase = "over";
-    this.#numOpen--;
-    this.#policy.finished(episode);
-    return { isFirst: true, orders: this.#dispatch() };
+    return this.#over(episode);
+  }
+
+  /** It has ended, as others know: whatever it does here counts no more (ER3). Whether that is news. */
+  settle(episode: number): { readonly isFirst: boolean; readonly orders: readonly RouterOrder[] } {
+    const one = this.#of(episode);
+    if (one.phase === "over") return { isFirst: false, orders: none };
+    if (one.phase === "decode") this.#count(one.home, -1);
+    this.#waiting.delete(episode);
+    return this.#over(episode);
   }
 
   /** ER3. Its episodes wait for another place; `priorityOf` is asked for each. */
@@ -199,6 +221,13 @@ export class EpisodeRouter {
     return this.#episodes[episode]!;
   }
 
+  #over(episode: number): { readonly isFirst: true; readonly orders: readonly RouterOrder[] } {
+    this.#of(episode).phase = "over";
+    this.#numOpen--;
+    this.#policy.finished(episode);
+    return { isFirst: true, orders: this.#dispatch() };
+  }
+
   #wait(episode: number, priority: number): void {
     const one = this.#of(episode);
     one.phase = "place";
@@ -212,7 +241,7 @@ export class EpisodeRouter {
   }
 
   #hasRoom(rank: number): boolean {
-    return this.#isUp[rank]! && this.#active[rank]! + this.#others[rank]! < this.#room(rank); // ER4
+    return this.#isUp[rank]! && this.loadOf(rank) < this.#room(rank); // ER4
   }
 
   /** ER5 */
@@ -263,13 +292,9 @@ export class EpisodeRouter {
     let least = nowhere;
     for (let rank = 0; rank < this.#isUp.length; rank++) {
       if (!this.#isUp[rank]) continue;
-      if (least === nowhere || this.#load(rank) < this.#load(least)) least = rank;
+      if (least === nowhere || this.loadOf(rank) < this.loadOf(least)) least = rank;
     }
     return least;
-  }
-
-  #load(rank: number): number {
-    return this.#active[rank]! + this.#others[rank]!;
   }
 
   #before(a: number, b: number): number {

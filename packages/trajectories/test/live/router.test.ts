@@ -112,6 +112,7 @@ class World {
       }
     } else if (run.leaves) {
       this.runs.splice(this.runs.indexOf(run), 1);
+      this.cameBack = true;
       say("left");
     } else {
       run.at = "decode";
@@ -154,6 +155,17 @@ class World {
       for (const run of this.runs.filter((one) => one.rank === rank)) this.runs.splice(this.runs.indexOf(run), 1);
     }
     this.obey(this.router.down(rank));
+  }
+
+  /** Others know that it has ended. */
+  settle(choice: number): void {
+    const numEpisodes = this.given.turns.length;
+    if (numEpisodes === 0) return;
+    const episode = choice % numEpisodes;
+    const { isFirst, orders } = this.router.settle(episode);
+    expect(isFirst, "ER3: it ends once").toBe(!this.endedBy.has(episode));
+    if (isFirst) this.endedBy.set(episode, 0);
+    this.obey(orders);
   }
 
   comeBack(rank: number): void {
@@ -200,6 +212,7 @@ describe("the router of episodes", () => {
           if (kind < 5) world.advance(which);
           else if (kind < 8) world.deliver(which);
           else if (kind === 8) world.die(which % all.numRanks, which % 2 === 0);
+          else if (which % 5 === 0) world.settle(Math.floor(which / 5));
           else world.comeBack(which % all.numRanks);
           world.checkRest();
         }

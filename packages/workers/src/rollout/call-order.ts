@@ -75,11 +75,16 @@ export class CallOrder {
 
   ended(index: number, completion: Completion): void {
     if (completion.finishReason === "abort") {
-      this.#order.cut((this.#told[index] as Told).id);
+      this.cut(index);
       return;
     }
     this.turnEnded(index, completion);
     this.#order.ended((this.#told[index] as Told).id);
+  }
+
+  /** The episode goes on here no more, though it had not ended. */
+  cut(index: number): void {
+    this.#order.cut((this.#told[index] as Told).id);
   }
 
   #begin(index: number): Told {

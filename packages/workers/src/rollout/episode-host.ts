@@ -1,7 +1,9 @@
 import type { Completion, Sampling } from "@treadle/contracts";
 import type { GenerateOptions, GenerationEngine, GenerationOrder, JoiningCompletion } from "@treadle/engines";
+import type { CompanyMark, MeasuredInterference } from "@treadle/trajectories";
 import { FirstFailure } from "./first-failure.ts";
-import type { EpisodeState } from "./rank-messages.ts";
+import type { EpisodeState, Move } from "./rank-messages.ts";
+import { StayTrace, type StayTraceOptions } from "./stay-trace.ts";
 
 /** An episode that this rank runs, its own or another's, in one attempt. */
 export type HostedEpisode = {
@@ -30,7 +32,7 @@ export type HostEvents = {
   readonly ended: (hosted: HostedEpisode, state: EpisodeState, completion: Completion) => void;
 };
 
-export type EpisodeHostOptions = {
+export type EpisodeHostOptions = StayTraceOptions & {
   readonly engine: GenerationEngine;
   readonly sampling: Sampling;
   readonly order: Omit<GenerationOrder, "priority">;
@@ -45,13 +47,20 @@ export type EpisodeHostOptions = {
   /** the episode goes on here no more: what its tool holds for it is another's, or nobody's */
   readonly over: (hosted: HostedEpisode, answers: EpisodeState["answers"], hasLeft: boolean) => void;
   readonly events: HostEvents;
+  /** is told of every turn here */
+  readonly measured: MeasuredInterference;
+  /** in milliseconds */
+  readonly now: () => number;
 };
 
 type Row = {
   readonly hosted: HostedEpisode;
+  readonly stay: StayTrace;
   answers: EpisodeState["answers"];
   at: "decode" | "tool" | "over";
-  isAskedToLeave: boolean;
+  /** when the turn under way began, and behind how many tokens */
+  began: { readonly mark: CompanyMark; readonly numTokens: number };
+  move: Move | undefined;
   /** nobody hears of it any more */
   isForgotten: boolean;
 };
@@ -63,9 +72,20 @@ export class EpisodeHost {
   #add: ((joining: JoiningCompletion) => number | undefined) | undefined;
   #running: Promise<void> = Promise.resolve();
   readonly #failure = new FirstFailure();
+  readonly #startMs: number;
+  #busySinceMs: number | undefined;
+  #busyMs = 0;
 
   constructor(options: EpisodeHostOptions) {
     this.#options = options;
+    this.#startMs = options.now();
+  }
+
+  /** Share of its time until now in which the rank had an episode to compute. */
+  get busyShare(): number {
+    const nowMs = this.#options.now();
+    const busyMs = this.#busyMs + (this.#busySinceMs === undefined ? 0 : nowMs - this.#busySinceMs);
+    return busyMs / Math.max(Number.MIN_VALUE, nowMs - this.#startMs);
   }
 
   /** Rejects with what a call of the engine threw, and never resolves. */
@@ -73,36 +93,47 @@ export class EpisodeHost {
     return this.#failure.happened;
   }
 
-  /** Episodes queued or at decode, of any owner that `counts`. */
-  count(counts: (owner: number) => boolean): number {
-    return this.#rows.filter(({ at, hosted }) => at === "decode" && counts(hosted.owner)).length;
+  /** Of any owner that `counts`: episodes queued or at decode, and these with those whose tool works. */
+  count(counts: (owner: number) => boolean): { readonly active: number; readonly held: number } {
+    let [active, held] = [0, 0];
+    for (const { at, hosted } of this.#rows) {
+      if (at === "over" || !counts(hosted.owner)) continue;
+      held++;
+      if (at === "decode") active++;
+    }
+    return { active, held };
   }
 
   run(hosted: HostedEpisode): void {
+    this.#changed();
     const row: Row = {
       hosted,
+      stay: new StayTrace(this.#options, hosted),
       answers: hosted.state?.answers ?? [],
       at: "decode",
-      isAskedToLeave: false,
+      began: this.#beginning(hosted.state?.tokens.length ?? 0),
+      move: undefined,
       isForgotten: false,
     };
     // The engine asks for the priority of the one that joins before it says its index.
     this.#rows.push(row);
+    this.#changed();
     if (this.#add?.(joiningOf(hosted)) !== undefined) return;
     this.#rows = [row];
     this.#running = this.#generate(hosted).catch(this.#failure.fail);
   }
 
-  leave(owner: number, episode: number, attempt: number): void {
+  leave(owner: number, episode: number, attempt: number, move: Move): void {
     const row = this.#rows.find(
       ({ hosted }) => hosted.owner === owner && hosted.episode === episode && hosted.attempt === attempt,
     );
-    if (row) row.isAskedToLeave = true;
+    if (row) row.move = move;
   }
 
-  /** Nobody waits for what this rank runs for that one: its next process gives other episodes the same numbers. */
-  forget(owner: number): void {
-    for (const row of this.#rows) if (row.hosted.owner === owner) row.isForgotten = true;
+  /** Nobody waits for what this rank runs for that one, or for this episode of it: its next process gives others the same numbers. */
+  forget(owner: number, episode?: number): void {
+    for (const row of this.#rows)
+      if (row.hosted.owner === owner && (episode ?? row.hosted.episode) === row.hosted.episode) row.isForgotten = true;
   }
 
   /** Ends what is left. */
@@ -110,6 +141,7 @@ export class EpisodeHost {
     for (const row of this.#rows) row.isForgotten = true;
     if (this.#rows.some(({ at }) => at !== "over")) this.#options.engine.abort();
     await this.#running;
+    this.#options.measured.stepEnded();
   }
 
   async #generate(first: HostedEpisode): Promise<void> {
@@ -135,27 +167,63 @@ export class EpisodeHost {
     const calling = tool?.(hosted, completion, row.answers);
     if (!calling) return undefined;
     row.at = "tool";
+    this.#turnEnded(row, completion);
     events.turnEnded(hosted, { tokens, logprobs, answers: row.answers });
     const { answer, ...outcome } = await calling;
     if (row.isForgotten) return undefined;
     const answers: EpisodeState["answers"] = [...row.answers, [tokens.length, tokens.length + answer.length]];
     const state = { tokens: joined(tokens, answer), logprobs: extended(logprobs, answer.length), answers };
     row.answers = answers;
-    row.at = row.isAskedToLeave ? "over" : "decode";
-    if (row.at === "over") this.#options.over(hosted, answers, true);
+    row.stay.answered(outcome.toolSeconds);
+    row.at = row.move ? "over" : "decode";
+    if (row.move) {
+      this.#options.over(hosted, answers, true);
+      row.stay.moved(state, row.move);
+    } else {
+      this.#changed();
+      row.began = this.#beginning(state.tokens.length);
+    }
     events.answered(hosted, state, outcome, row.at === "over");
     return row.at === "over" ? undefined : answer;
   }
 
   #end(row: Row, completion: Completion): void {
     if (row.at === "over") return;
+    // Whoever ends at a tool's answer has told of the turn before.
+    if (row.at === "decode") this.#turnEnded(row, completion);
     row.at = "over";
+    this.#changed();
     const { tokens, logprobs } = completion;
+    row.stay.ended(completion, row.isForgotten);
     // Of an answer that had no room, nothing was appended.
     const answers = row.answers.filter(([from]) => from < tokens.length);
     this.#options.over(row.hosted, row.answers, false);
     if (row.isForgotten) return;
     this.#options.events.ended(row.hosted, { tokens, logprobs, answers }, completion);
+  }
+
+  /** Of a turn behind so many tokens, right after `changed`. */
+  #beginning(numTokens: number): Row["began"] {
+    return { mark: this.#options.measured.mark(), numTokens };
+  }
+
+  #turnEnded({ began: { mark, numTokens } }: Row, { tokens, finishReason }: Completion): void {
+    this.#changed();
+    // What was cut, or has begun again with other weights, is no whole turn.
+    if (finishReason !== "abort") this.#options.measured.turnEnded(mark, tokens.length - numTokens);
+  }
+
+  /** Episodes have begun or ended to be computed. */
+  #changed(): void {
+    const { measured, now } = this.#options;
+    const nowMs = now();
+    const { active: company } = this.count(() => true);
+    measured.changed(nowMs / 1000, company);
+    if (company > 0) this.#busySinceMs ??= nowMs;
+    else if (this.#busySinceMs !== undefined) {
+      this.#busyMs += nowMs - this.#busySinceMs;
+      this.#busySinceMs = undefined;
+    }
   }
 }
 

@@ -11,7 +11,7 @@ import {
 import type { GenerationEngine } from "@treadle/engines";
 import { builtInRewards, hashString, type Reward, type RewardRegistry, type Tokenizer } from "@treadle/learning";
 import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
-import { EpisodeOrder, PredictorState } from "@treadle/trajectories";
+import { EpisodeOrder, MeasuredInterference, PredictorState } from "@treadle/trajectories";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createGenerationEngine, EngineConfig } from "../engine.ts";
@@ -75,6 +75,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   protected readonly tokenizer: Tokenizer;
   protected readonly reward: Reward;
   #order: EpisodeOrder | undefined;
+  #measured: MeasuredInterference | undefined;
 
   /** A vocabulary that is too small, a reward that nobody has registered, or an order that the engine does not heed. */
   static override checkConfig(config: RolloutConfig): void {
@@ -134,8 +135,11 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const places = placesOf(this.config);
     if (!order || places === undefined || !isShared(this.config) || this.worldSize === 1) return undefined;
     const { displace, spareCaches } = this.#callOrder(order, [], places).options;
+    this.#measured ??= new MeasuredInterference(places);
     const rollout = new SharedRollout({
       ...sharingOf(this.config),
+      measured: this.#measured,
+      tracer: this.tracer,
       places,
       engine: this.engine,
       sampling: this.sampling(this.config.temperature),
@@ -152,7 +156,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return {
       finish: () => rollout.finish(),
       get metrics() {
-        return { episodesMoved: rollout.numMoves };
+        return { episodesMoved: rollout.numMoves, rolloutBusy: rollout.busyShare };
       },
       [Symbol.asyncDispose]: () => rollout.close(),
       play: (prompts, samples, ended) => {

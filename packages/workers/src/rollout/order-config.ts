@@ -31,7 +31,7 @@ export const RolloutOrderConfig = z.strictObject({
    * ends it sooner by a tenth
    */
   migrate: z.enum(liveMigrations).optional(),
-  /** how much slower an episode is beside others of its rank, for placement and migration; default: by 4 % for each of the others */
+  /** how much slower an episode is beside others of its rank, for placement and migration, until enough of that was measured; default: by 4 % for each of the others */
   interference: Interference.optional(),
 });
 export type RolloutOrderConfig = z.infer<typeof RolloutOrderConfig>;
@@ -78,6 +78,8 @@ export type PredictionMetrics = {
 export type SharingMetrics = {
   /** of this rank's episodes, how often one went on at another rank than before */
   readonly episodesMoved?: number;
+  /** share of the call in which it had an episode to compute: what it is short of 1, it waited for other ranks */
+  readonly rolloutBusy?: number;
 };
 
 export function predictionMetrics(scores: PredictionScores): PredictionMetrics {

@@ -10,7 +10,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Messenger } from "@treadle/runtime";
-import { Envelope, type RankMessage } from "./rank-messages.ts";
+import { Envelope, noLoad, type RankLoad, type RankMessage } from "./rank-messages.ts";
 
 type Hello = Extract<RankMessage, { type: "hello" }>;
 
@@ -18,8 +18,8 @@ export type RankEvents = {
   readonly up: (rank: number, hello: Hello) => void;
   readonly down: (rank: number) => void;
   readonly said: (rank: number, message: Exclude<RankMessage, { type: "hello" | "gone" }>) => void;
-  /** episodes here that are not that rank's, which is told of it when it changes */
-  readonly load: (rank: number) => number;
+  /** what is here that is not that rank's, which is told of it when it changes */
+  readonly load: (rank: number) => RankLoad;
   readonly failed: (error: unknown) => void;
 };
 
@@ -35,7 +35,7 @@ type Other = {
   isSending: boolean;
   /** whether the last envelope has arrived */
   lastSent: Promise<boolean>;
-  toldLoad: number;
+  toldLoad: RankLoad;
 };
 
 export type RankExchangeOptions = {
@@ -43,7 +43,8 @@ export type RankExchangeOptions = {
   readonly component: string;
   readonly rank: number;
   readonly worldSize: number;
-  readonly hello: Omit<Hello, "type">;
+  /** of now */
+  readonly hello: () => Omit<Hello, "type">;
   readonly events: RankEvents;
 };
 
@@ -74,11 +75,11 @@ export class RankExchange {
         nonce: undefined,
         isUp: false,
         sequence: -1,
-        out: [{ type: "hello", ...hello }],
+        out: [{ type: "hello", ...hello() }],
         nextSequence: 0,
         isSending: false,
         lastSent: Promise.resolve(false),
-        toldLoad: 0,
+        toldLoad: noLoad,
       });
     }
   }
@@ -136,7 +137,7 @@ export class RankExchange {
     if (other.isSending) return;
     if (this.#hasOtherLoad(other)) {
       other.toldLoad = this.#options.events.load(other.rank);
-      other.out.push({ type: "load", others: other.toldLoad });
+      other.out.push({ type: "load", load: other.toldLoad });
     }
     if (other.out.length === 0) return;
     other.isSending = true;
@@ -160,7 +161,10 @@ export class RankExchange {
   }
 
   #hasOtherLoad(other: Other): boolean {
-    return other.isUp && this.#options.events.load(other.rank) !== other.toldLoad;
+    if (!other.isUp) return false;
+    const { active, held, waiting } = this.#options.events.load(other.rank);
+    const { toldLoad } = other;
+    return active !== toldLoad.active || held !== toldLoad.held || waiting !== toldLoad.waiting;
   }
 
   async #listen(other: Other): Promise<void> {
@@ -195,7 +199,7 @@ export class RankExchange {
   /** Whatever process is there now begins with a farewell to the one before, and a hello. */
   #lose(other: Other): void {
     this.#down(other);
-    other.out = [{ type: "gone" }, { type: "hello", ...this.#options.hello }];
+    other.out = [{ type: "gone" }, { type: "hello", ...this.#options.hello() }];
     this.changed();
   }
 
@@ -204,12 +208,12 @@ export class RankExchange {
     this.#down(other);
     other.nonce = nonce;
     other.sequence = -1;
-    const { hello: own } = this.#options;
+    const own = this.#options.hello();
     // An earlier process may have had the first one.
     other.out = [{ type: "hello", ...own }];
     if (hello.policyVersion !== own.policyVersion) return;
     other.isUp = true;
-    other.toldLoad = 0;
+    other.toldLoad = noLoad;
     this.#options.events.up(other.rank, hello);
     this.changed();
   }

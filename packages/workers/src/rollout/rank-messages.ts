@@ -18,9 +18,47 @@ export type EpisodeState = z.infer<typeof EpisodeState>;
 /** An episode in one attempt, by its owner's number. */
 const attempt = { episode: z.int().nonnegative(), attempt: z.int().positive() };
 
+/** An episode that has ended, by the name that every owner of it gives it. */
+export const KeptEpisode = z.strictObject({
+  name: z.string(),
+  state: EpisodeState,
+  finishReason: FinishReason,
+  policyVersion: z.int(),
+});
+export type KeptEpisode = z.infer<typeof KeptEpisode>;
+
+/** What a rank has of others than the receiver. */
+export const RankLoad = z.strictObject({
+  /** that it computes or has queued */
+  active: z.int().nonnegative(),
+  /** these, and those whose tool works */
+  held: z.int().nonnegative(),
+  /** its own that wait for a place */
+  waiting: z.int().nonnegative(),
+});
+export type RankLoad = z.infer<typeof RankLoad>;
+
+export const noLoad: RankLoad = { active: 0, held: 0, waiting: 0 };
+
+/** Where an episode shall go on, and what was predicted and known when that was decided. */
+export const Move = z.strictObject({
+  to: z.int().nonnegative(),
+  predictedTokens: z.number().nonnegative(),
+  /** episodes at the engine of its rank, and of that one */
+  loadHere: z.int().nonnegative(),
+  loadThere: z.int().nonnegative(),
+});
+export type Move = z.infer<typeof Move>;
+
 export const RankMessage = z.discriminatedUnion("type", [
-  /** the first word of a rank in a call; who has other weights shares nothing */
-  z.strictObject({ type: z.literal("hello"), policyVersion: z.int(), places: z.int().positive() }),
+  /** the first word of a rank in a call; one of other weights shares nothing */
+  z.strictObject({
+    type: z.literal("hello"),
+    policyVersion: z.int(),
+    places: z.int().positive(),
+    /** what is known to have ended, of ranks that died */
+    kept: z.array(KeptEpisode),
+  }),
   /** to whoever shall run it */
   z.strictObject({
     type: z.literal("run"),
@@ -32,7 +70,7 @@ export const RankMessage = z.discriminatedUnion("type", [
     priority: z.number(),
     state: EpisodeState.optional(),
   }),
-  z.strictObject({ type: z.literal("leave"), ...attempt }),
+  z.strictObject({ type: z.literal("leave"), ...attempt, move: Move }),
   /** to the owner: it has called a tool */
   z.strictObject({ type: z.literal("turn"), ...attempt, state: EpisodeState }),
   /** to the owner: the tool has answered, and it goes on, or has left */
@@ -51,8 +89,9 @@ export const RankMessage = z.discriminatedUnion("type", [
     finishReason: FinishReason,
     policyVersion: z.int(),
   }),
-  /** episodes of others than the receiver that the sender computes or has queued */
-  z.strictObject({ type: z.literal("load"), others: z.int().nonnegative() }),
+  z.strictObject({ type: z.literal("load"), load: RankLoad }),
+  /** of ranks that died: what the sender ran for them to the end */
+  z.strictObject({ type: z.literal("kept"), episodes: z.array(KeptEpisode) }),
   /** what the sender took is delivered, and it takes no more */
   z.strictObject({ type: z.literal("done") }),
   /** the sender's call has failed */

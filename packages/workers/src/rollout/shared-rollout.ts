@@ -5,7 +5,8 @@
  *
  * - SH1 what a finished turn has chosen, and what its tool said, is at the owner before the episode goes on at another rank, so
  *   the death of a rank costs what others own the turn under way alone
- * - SH2 the owner's death costs its episodes all they have: their prompts are taken again
+ * - SH2 the owner's death costs what it had not delivered and not ended at another rank: its prompts are taken again, and what
+ *   the others have run for it to the end is theirs to give
  * - SH3 where an episode runs changes none of its tokens; ranks of other weights share nothing
  */
 import type { Completion, Prompt } from "@treadle/contracts";
@@ -13,21 +14,34 @@ import {
   EpisodeRouter,
   type LivePlacementOptions,
   livePlacement,
+  type MeasuredInterference,
   type RouterOrder,
   WorkerLoads,
 } from "@treadle/trajectories";
 import type { CallOrder } from "./call-order.ts";
 import { EpisodeHost, type EpisodeHostOptions, type HostedEpisode } from "./episode-host.ts";
+import { nameOf, stemOf } from "./episode-name.ts";
 import { FirstFailure } from "./first-failure.ts";
 import { RankExchange, type RankExchangeOptions } from "./rank-exchange.ts";
-import type { EpisodeState, RankMessage } from "./rank-messages.ts";
+import {
+  type EpisodeState,
+  type KeptEpisode,
+  type Move,
+  noLoad,
+  type RankLoad,
+  type RankMessage,
+} from "./rank-messages.ts";
 
 /** One episode to play. */
 export type EpisodeRow = { readonly prompt: Prompt; readonly key: number; readonly name: string };
 
 export type SharedRolloutOptions = Pick<LivePlacementOptions, "placement" | "migrate" | "F" | "places"> &
-  Pick<EpisodeHostOptions, "engine" | "sampling" | "order" | "tool" | "over"> &
+  Pick<EpisodeHostOptions, "engine" | "sampling" | "order" | "tool" | "over" | "tracer"> &
   Omit<RankExchangeOptions, "hello" | "events"> & {
+    /** of this rank over all of its calls; what it has seen enough of goes before `F` */
+    readonly measured: MeasuredInterference;
+    /** in milliseconds; default: the machine's */
+    readonly now?: (() => number) | undefined;
     /** what is computed of a moved episode before it goes on, in tokens of decoding, a token */
     readonly prefillRatio: number;
     /** what a tool has kept of an episode is lost with its rank, so the episode begins again */
@@ -53,40 +67,51 @@ export class SharedRollout {
   readonly #isUp: boolean[];
   readonly #isDone: boolean[];
   readonly #places: number[];
-  readonly #others: number[];
+  /** what each rank says that it has of others than this one */
+  readonly #loads: RankLoad[];
   #batch: Batch | undefined;
   #base = 0;
+  /** SH2: what this rank has run to the end for each that may die, and all that is known of those which died, by name */
+  readonly #endedHere = new Map<number, KeptEpisode[]>();
+  readonly #orphans = new Map<string, KeptEpisode>();
   #numMoves = 0;
   #hasFinished = false;
+  #busyShare: number | undefined;
   #look: () => void = () => {};
   readonly #failure = new FirstFailure();
 
   constructor(options: SharedRolloutOptions) {
     this.#options = options;
-    const { rank, worldSize, places, engine } = options;
+    const { rank, worldSize, places, engine, now = () => performance.now() } = options;
     this.#isUp = Array.from({ length: worldSize }, (_, other) => other === rank);
     this.#isDone = new Array<boolean>(worldSize).fill(false);
     this.#places = new Array<number>(worldSize).fill(places);
-    this.#others = new Array<number>(worldSize).fill(0);
+    this.#loads = new Array<RankLoad>(worldSize).fill(noLoad);
     this.#host = new EpisodeHost({
       ...options,
+      now,
       events: {
         turnEnded: (hosted, state) => this.#tell(hosted, { type: "turn", ...attemptOf(hosted), state }),
         answered: (hosted, state, outcome, hasLeft) =>
           this.#tell(hosted, { type: "answered", ...attemptOf(hosted), state, ...outcome, hasLeft }),
-        ended: (hosted, state, { finishReason, policyVersion }) =>
-          this.#tell(hosted, { type: "ended", ...attemptOf(hosted), state, finishReason, policyVersion }),
+        ended: (hosted, state, { finishReason, policyVersion }) => {
+          this.#keep(hosted, { state, finishReason, policyVersion });
+          this.#tell(hosted, { type: "ended", ...attemptOf(hosted), state, finishReason, policyVersion });
+        },
       },
     });
     this.#host.failed.catch(this.#failure.fail);
     this.#exchange = new RankExchange({
       ...options,
-      hello: { policyVersion: engine.policyVersion, places },
+      hello: () => ({ policyVersion: engine.policyVersion, places, kept: [...this.#orphans.values()] }),
       events: {
-        up: (other, hello) => this.#up(other, hello.places),
+        up: (other, { places: room, kept }) => {
+          this.#adopt(kept);
+          this.#up(other, room);
+        },
         down: (other) => this.#down(other),
         said: (other, message) => this.#said(other, message),
-        load: (other) => this.#host.count((owner) => owner !== other),
+        load: (other) => this.#loadBeside(other),
         failed: this.#failure.fail,
       },
     });
@@ -98,6 +123,11 @@ export class SharedRollout {
     return this.#numMoves;
   }
 
+  /** Share of the call in which this rank had an episode to compute, its own or another's. */
+  get busyShare(): number {
+    return this.#busyShare ?? this.#host.busyShare;
+  }
+
   /** Resolves when all have ended; one batch at a time. */
   async play(rows: readonly EpisodeRow[], order: CallOrder, ended: Batch["ended"]): Promise<void> {
     if (rows.length === 0) return;
@@ -105,7 +135,8 @@ export class SharedRollout {
     const promise = new Promise<void>((settle) => {
       resolve = settle;
     });
-    const { placement, migrate, F, places, rank, worldSize } = this.#options;
+    const { placement, migrate, measured, places, rank, worldSize } = this.#options;
+    const F = measured.factor ?? this.#options.F;
     const loads = new WorkerLoads(worldSize);
     const predicted = rows.map((_, index) => order.predicted(index));
     const policy = livePlacement({
@@ -117,7 +148,7 @@ export class SharedRollout {
       loads,
       F,
       places,
-      beside: (other) => this.#others[other] as number,
+      beside: (other) => this.#beside(other),
     });
     const router = new EpisodeRouter({
       numEpisodes: rows.length,
@@ -132,9 +163,11 @@ export class SharedRollout {
     this.#base += rows.length;
     for (let other = 0; other < worldSize; other++) {
       if (!this.#isUp[other]) this.#obey(router.down(other));
-      router.others(other, this.#others[other] as number);
+      router.others(other, (this.#loads[other] as RankLoad).active);
     }
-    this.#obey(router.offerAll(rows.map((_, index) => order.priority(index))));
+    const priorities = rows.map((_, index) => order.priority(index));
+    this.#settle([...this.#orphans.values()]);
+    this.#obey(router.offerAll(priorities));
     try {
       await Promise.race([promise, this.#failure.happened]);
     } finally {
@@ -154,6 +187,7 @@ export class SharedRollout {
       });
       await Promise.race([changed, this.#failure.happened]);
     }
+    this.#busyShare = this.#host.busyShare;
     await this.#exchange.close();
     await this.#host.end();
     this.#hasFinished = true;
@@ -170,7 +204,7 @@ export class SharedRollout {
     this.#isUp[rank] = true;
     this.#isDone[rank] = false;
     this.#places[rank] = places;
-    this.#others[rank] = 0;
+    this.#loads[rank] = noLoad;
     if (this.#isDone[this.#options.rank]) this.#exchange.say(rank, { type: "done" });
     if (this.#batch) this.#obey(this.#batch.router.up(rank));
     this.#look();
@@ -178,8 +212,12 @@ export class SharedRollout {
 
   #down(rank: number): void {
     this.#isUp[rank] = false;
-    this.#others[rank] = 0;
+    this.#loads[rank] = noLoad;
     this.#host.forget(rank);
+    const kept = this.#endedHere.get(rank) ?? [];
+    this.#endedHere.delete(rank);
+    for (const episode of kept) this.#orphans.set(episode.name, episode);
+    if (kept.length > 0) this.#exchange.sayAll({ type: "kept", episodes: kept });
     const batch = this.#batch;
     if (batch) {
       const { router, order, states, losses } = batch;
@@ -190,6 +228,7 @@ export class SharedRollout {
         if (this.#options.isToolStateful) states[index] = undefined;
       }
       this.#obey(router.down(rank, (index) => order.priority(index)));
+      this.#settle(kept);
     }
     this.#look();
   }
@@ -202,13 +241,16 @@ export class SharedRollout {
         return;
       }
       case "leave":
-        this.#host.leave(rank, message.episode, message.attempt);
+        this.#host.leave(rank, message.episode, message.attempt, message.move);
         return;
       case "load":
-        this.#others[rank] = message.others;
+        this.#loads[rank] = message.load;
         if (!this.#batch) return;
-        this.#batch.router.others(rank, message.others);
+        this.#batch.router.others(rank, message.load.active);
         this.#obey(this.#batch.router.look());
+        return;
+      case "kept":
+        this.#adopt(message.episodes);
         return;
       case "done":
         this.#isDone[rank] = true;
@@ -231,13 +273,72 @@ export class SharedRollout {
   /** What is in the engine's queue counts for everybody's router. */
   #loadChanged(): void {
     const { rank } = this.#options;
-    const others = this.#host.count((owner) => owner !== rank);
+    const load = this.#loadBeside(rank);
     this.#exchange.changed();
-    if (this.#others[rank] === others) return;
-    this.#others[rank] = others;
-    if (!this.#batch) return;
-    this.#batch.router.others(rank, others);
+    const { active: before } = this.#loads[rank] as RankLoad;
+    this.#loads[rank] = load;
+    if (before === load.active || !this.#batch) return;
+    this.#batch.router.others(rank, load.active);
     this.#obey(this.#batch.router.look());
+  }
+
+  /** What this rank has of others than that one. Its own that wait for a place count as its own, wherever they will get it. */
+  #loadBeside(other: number): RankLoad {
+    const { rank } = this.#options;
+    const waiting = other === rank ? 0 : (this.#batch?.router.numWaiting ?? 0);
+    return { ...this.#host.count((owner) => owner !== other), waiting };
+  }
+
+  /** Episodes of others at a rank: what their owners wait to place is as likely to come there as to any, where it is shared. */
+  #beside(rank: number): number {
+    const { held, waiting } = this.#loads[rank] as RankLoad;
+    if (this.#options.placement === "own") return held + waiting;
+    const numUp = this.#isUp.filter((up) => up).length;
+    return held + this.#loads.reduce((sum, load) => sum + load.waiting, 0) / numUp;
+  }
+
+  /** SH2 */
+  #keep({ owner, name }: HostedEpisode, how: Omit<KeptEpisode, "name">): void {
+    if (owner === this.#options.rank || how.finishReason === "abort") return;
+    const kept = this.#endedHere.get(owner);
+    const episode = { name: stemOf(name), ...how };
+    if (kept) kept.push(episode);
+    else this.#endedHere.set(owner, [episode]);
+  }
+
+  #adopt(kept: readonly KeptEpisode[]): void {
+    for (const episode of kept) this.#orphans.set(episode.name, episode);
+    this.#settle(kept);
+  }
+
+  /** Of a rank that died, and so somebody's again: those of this batch are done. */
+  #settle(kept: readonly KeptEpisode[]): void {
+    const batch = this.#batch;
+    if (!batch || kept.length === 0) return;
+    const indices = new Map(batch.rows.map(({ name }, index) => [name, index]));
+    for (const { name, state, finishReason, policyVersion } of kept) {
+      const index = indices.get(name);
+      if (index === undefined || policyVersion !== this.#options.engine.policyVersion) continue; // SH3
+      const { isFirst, orders } = batch.router.settle(index);
+      if (isFirst) {
+        // What it does here again is nobody's.
+        this.#host.forget(this.#options.rank, batch.base + index);
+        batch.order.cut(index);
+        this.#deliver(batch, index, state, { finishReason, policyVersion });
+      }
+      this.#obey(orders);
+    }
+    if (batch.router.isOver) batch.over();
+  }
+
+  #deliver(
+    batch: Batch,
+    index: number,
+    { tokens, logprobs, answers }: EpisodeState,
+    how: Pick<Completion, "finishReason" | "policyVersion">,
+  ): void {
+    const { temperature } = this.#options.sampling;
+    batch.ended(index, { tokens, logprobs, temperature, ...how }, answers);
   }
 
   /** To an episode's owner, which may be this rank. */
@@ -285,11 +386,10 @@ export class SharedRollout {
       }
       case "ended": {
         const { isFirst, orders } = router.ended(index, attempt);
+        const { finishReason, policyVersion } = message;
         if (isFirst) {
-          const { finishReason, policyVersion } = message;
-          const whole = { ...completion, finishReason, policyVersion };
-          order.ended(index, whole);
-          batch.ended(index, whole, state.answers);
+          order.ended(index, { ...completion, finishReason, policyVersion });
+          this.#deliver(batch, index, state, { finishReason, policyVersion });
         }
         this.#obey(orders);
         if (router.isOver) batch.over();
@@ -297,21 +397,29 @@ export class SharedRollout {
     }
   }
 
+  /** What people are told of a move. */
+  #moveOf({ router, order }: Batch, index: number, from: number, to: number): Move {
+    const predictedTokens = order.predicted(index).tokens;
+    return { to, predictedTokens, loadHere: router.loadOf(from), loadThere: router.loadOf(to) };
+  }
+
   #obey(orders: readonly RouterOrder[]): void {
     const batch = this.#batch;
     if (!batch) return;
     const { rank: own } = this.#options;
-    for (const { type, episode: index, rank, attempt } of orders) {
+    for (const routed of orders) {
+      const { episode: index, rank, attempt } = routed;
       const episode = batch.base + index;
-      if (type === "leave") {
-        if (rank === own) this.#host.leave(own, episode, attempt);
-        else this.#exchange.say(rank, { type: "leave", episode, attempt });
+      if (routed.type === "leave") {
+        const move = this.#moveOf(batch, index, rank, routed.target);
+        if (rank === own) this.#host.leave(own, episode, attempt, move);
+        else this.#exchange.say(rank, { type: "leave", episode, attempt, move });
         continue;
       }
       const { prompt, key, name: stem } = batch.rows[index] as EpisodeRow;
       const state = batch.states[index];
       // What a tool may still hold under another owner's name, or one that was lost, is not this attempt's.
-      const name = `${stem}~${this.#exchange.nonce}~${batch.losses[index]}`;
+      const name = nameOf(stem, this.#exchange.nonce, batch.losses[index] as number);
       const { order } = batch;
       const to = { episode, attempt, name, prompt: prompt.tokens, key, state };
       if (rank === own) this.#run({ ...to, owner: own, priority: () => order.priority(index) });

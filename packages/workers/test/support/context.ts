@@ -16,6 +16,6 @@ export function contextOf<C>(config: C, component: string, { rank = 0, group = n
     timer: () => ({ [Symbol.dispose]: silent }),
     artifacts: { write: async () => {} },
     predictors: { read: async () => undefined, write: async () => {} },
-    tracer: { now: () => performance.now(), complete: silent, counter: silent },
+    tracer: { now: () => performance.now(), complete: silent, counter: silent, instant: silent },
   } as unknown as WorkerContext<C>;
 }
