@@ -10,6 +10,7 @@ import { benchMultiplex } from "./multiplex.ts";
 import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
 import { benchRolloutOrder } from "./rollout-order.ts";
+import { benchRolloutRouter } from "./rollout-router/rollout-router.ts";
 import type { BenchRow } from "./row.ts";
 import { benchBulk } from "./runtime/bulk.ts";
 import { benchCheckpoint } from "./runtime/checkpoint.ts";
@@ -45,6 +46,7 @@ export const measurements: Readonly<
   dashboard: benchDashboard,
   embedded: benchEmbedded,
   "rollout-order": () => benchRolloutOrder(),
+  "rollout-router": benchRolloutRouter,
   planner: benchPlanner,
   "actions-decisions": benchDecisions,
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],

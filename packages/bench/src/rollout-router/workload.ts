@@ -1,0 +1,51 @@
+import type { Prompt } from "@treadle/contracts";
+import { createRandom, hashString, type Random } from "@treadle/learning";
+import { normalFrom } from "@treadle/trajectories";
+
+/** One sample of a prompt in one step; how often it calls its tool, and for how long, is drawn, and what it says is the engine's. */
+export type Script = {
+  readonly prompt: Prompt;
+  readonly name: string;
+  readonly key: number;
+  readonly turns: number;
+  readonly toolMs: number;
+};
+
+const numRanks = 4;
+const promptsPerRank = 12;
+const samples = 4;
+/** that steps are drawn from: as in later epochs, most have been seen before */
+const numPrompts = 60;
+const medianTurns = 2.5;
+const medianToolMs = 20;
+const logSd = { turns: 0.8, turnsOfSample: 0.35, toolMs: 0.8 };
+
+/** A step's episodes by the rank that takes their prompts: each takes as many, drawn at random. */
+export function drawStep(seed: number, step: number, mostTurns: number): readonly (readonly Script[])[] {
+  const random = createRandom(seed).split("prompts");
+  const chosen = random.split(`step ${step}`).shuffle(Array.from({ length: numPrompts }, (_, index) => index));
+  return Array.from({ length: numRanks }, (_, rank) =>
+    chosen
+      .slice(rank * promptsPerRank, (rank + 1) * promptsPerRank)
+      .flatMap((index) => samplesOf(index, random.split(index), step, mostTurns)),
+  );
+}
+
+function samplesOf(index: number, random: Random, step: number, mostTurns: number): Script[] {
+  const fixed = normalFrom(() => random.float());
+  const [logTurns, logToolMs] = [Math.log(medianTurns) + logSd.turns * fixed(), Math.log(medianToolMs)];
+  const prompt = { id: `prompt-${index}`, tokens: Int32Array.of(1, 2, 3, 4) };
+  return Array.from({ length: samples }, (_, sample) => {
+    const drawn = random.split(`${step}/${sample}`);
+    const normal = normalFrom(() => drawn.float());
+    const turns = Math.round(Math.exp(logTurns + logSd.turnsOfSample * normal()));
+    const name = `${prompt.id}/${step}/${sample}`;
+    return {
+      prompt,
+      name,
+      key: hashString(name),
+      turns: Math.max(1, Math.min(mostTurns, turns)),
+      toolMs: Math.exp(logToolMs + logSd.toolMs * normal()),
+    };
+  });
+}
