@@ -77,7 +77,8 @@ export class TraceReader {
   }
 
   #addLine(text: string, atByte: number): void {
-    const batch = parse(text);
+    // What does not begin as a batch is told from one without the exception that parsing it costs.
+    const batch = text.startsWith("{") ? parse(text) : undefined;
     if (!isObject(batch) || typeof batch["worker"] !== "string" || !Array.isArray(batch["records"])) {
       this.#numDamaged++;
       return;

@@ -36,6 +36,8 @@ const ports: ViewPorts = {
   },
 };
 
+/** that every page leads to, by their titles */
+const pages = ["cluster", "actions"] as const;
 const themes = ["auto", "light", "dark"] as const;
 type Theme = (typeof themes)[number];
 const savedTheme = (): Theme => themes.find((theme) => theme === localStorage.getItem("treadle-theme")) ?? "auto";
@@ -74,7 +76,7 @@ function draw(): void {
   const theme = savedTheme();
   const following = themes[(themes.indexOf(theme) + 1) % themes.length] as Theme;
   render(
-    html`<div class="top"><a class="brand" href="#/"><i></i>Treadle</a><a href="#/cluster" class="dim">cluster</a><a href="#/actions" class="dim">actions</a><span class="crumb dim">${view?.title}</span><span class="grow"></span>
+    html`<div class="top"><a class="brand" href="#/"><i></i>Treadle</a>${pages.map((page) => html`<a href="#/${page}" class="dim" aria-current=${view?.title === page ? "page" : "false"}>${page}</a>`)}<span class="crumb dim">${pages.some((page) => page === view?.title) ? nothing : view?.title}</span><span class="grow"></span>
       ${connection === "lost" ? html`<span class="badge interrupted" role="status">connection lost, trying again</span>` : nothing}
       <button title="theme: ${theme}; next: ${following}" aria-label="theme: ${theme}" @click=${() => setTheme(following)}>◐ ${theme}</button></div>
       <main>${view?.render() ?? empty("loading")}</main>`,
