@@ -10,7 +10,7 @@ const none = {
 } as const;
 const member = (run: string, rest: Partial<PoolMemberView>): PoolMemberView => ({ ...none, run, ...rest });
 const pool = [
-  member("one", { holds: { devices: ["gpu:0", "gpu:1"], forMs: 65_000, drains: true }, slowdown: 1.2 }),
+  member("one", { holds: { devices: ["gpu:1", "gpu:0"], forMs: 65_000, drains: true }, slowdown: 1.2 }),
   member("two", { waits: { forMs: 3_000, on: { type: "devices", runs: ["one"] } }, slowdown: 2.5, maxSlowdown: 2 }),
   member("three", { stage: "queued", waits: { forMs: 9_000, on: { type: "room", runs: ["one", "two"] } } }),
   member("four", { waits: { forMs: 0, on: { type: "bounds", runs: ["two"] } } }),

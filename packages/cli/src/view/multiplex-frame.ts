@@ -56,10 +56,15 @@ function standing(state: RunState, member: PoolMemberView | undefined, c: Colour
   const parts: string[] = [];
   if (holds) {
     const leaves = holds.drains ? ", and has to yield" : "";
-    parts.push(`${c.green("has")} ${deviceRange(holds.devices)} for ${seconds(holds.forMs)}${leaves}`);
+    parts.push(
+      `${c.green("has")} ${deviceRange(holds.devices.toSorted(byNumber))} for ${seconds(holds.forMs)}${leaves}`,
+    );
   }
   if (waits) parts.push(`${c.yellow("waits")} ${seconds(waits.forMs)} for ${describePoolWait(waits.on)}`);
   return parts.length === 0 ? c.dim("needs no device") : parts.join("; ");
 }
+
+/** `gpu:9` comes before `gpu:10`. */
+const byNumber = (a: string, b: string): number => a.localeCompare(b, "en", { numeric: true });
 
 const seconds = (ms: number): string => formatClock(Math.floor(ms / 1000));

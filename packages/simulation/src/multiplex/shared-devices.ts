@@ -9,6 +9,7 @@ import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits } fro
 import { EventQueue } from "../event-queue.ts";
 import type { SharedWorld, SimulatedRun } from "../simulated-run.ts";
 import type { LeaseEffect } from "../virtual-runner.ts";
+import { WholeLease } from "./whole-lease.ts";
 
 export type SharingRun = {
   readonly name: string;
@@ -54,8 +55,8 @@ type Member = {
   isUp: boolean;
   hasStopped: boolean;
   committed: number;
-  /** leases that others want, held back until the step is committed */
-  readonly wanted: Set<number>;
+  /** of one that keeps its devices for whole steps */
+  whole: WholeLease | undefined;
   doneMs: number | undefined;
   leasedMs: number;
   waitedMs: number;
@@ -87,7 +88,7 @@ class SharedDevices {
     this.#options = options;
     this.#pool = new DevicePoolState(options.limits);
     for (const spec of options.runs) {
-      const none = { run: undefined, wanted: new Set<number>(), doneMs: undefined };
+      const none = { run: undefined, whole: undefined, doneMs: undefined };
       const zero = { life: 0, committed: 0, leasedMs: 0, waitedMs: 0, leases: 0, lostSteps: 0 };
       this.#members.set(spec.name, { spec, ...none, ...zero, isUp: false, hasStopped: false });
     }
@@ -119,14 +120,14 @@ class SharedDevices {
 
   #begin(member: Member): void {
     const { spec, committed } = member;
+    if (this.#options.keepsForSteps) member.whole = this.#wholeLease(member);
     member.run = spec.make(committed + 1, spec.steps - committed, {
       time: this.#queue,
       onLease: (effect) => this.#leaseAsked(member, effect),
       onCommit: () => {
         member.committed++;
         this.#idleTicks = 0;
-        for (const token of member.wanted) member.run?.leaseWanted(token, true);
-        member.wanted.clear();
+        member.whole?.committed();
       },
       onDone: () => {
         member.doneMs = this.#queue.nowMs;
@@ -137,12 +138,23 @@ class SharedDevices {
   }
 
   #leaseAsked(member: Member, effect: LeaseEffect): void {
+    const { whole } = member;
     const run = member.spec.name;
     if (effect.type === "release-lease") {
-      this.#toPool(member, { type: "release", run, token: effect.token });
-      return;
-    }
-    this.#toPool(member, { type: "request", run, devices: effect.devices });
+      if (whole) whole.released(effect.token);
+      else this.#toPool(member, { type: "release", run, token: effect.token });
+    } else if (whole) whole.asked(effect.devices);
+    else this.#toPool(member, { type: "request", run, devices: effect.devices });
+  }
+
+  #wholeLease(member: Member): WholeLease {
+    const { name: run, member: traits } = member.spec;
+    const devices = traits.devices.map(({ id }) => id);
+    return new WholeLease({
+      run: () => member.run,
+      request: () => this.#toPool(member, { type: "request", run, devices }),
+      release: (token) => this.#toPool(member, { type: "release", run, token }),
+    });
   }
 
   #strike(member: Member, type: Disaster["type"]): void {
@@ -223,7 +235,7 @@ class SharedDevices {
         return;
       case "wanted":
         this.#toRun(member, () => {
-          if (this.#options.keepsForSteps) member.wanted.add(effect.token);
+          if (member.whole) member.whole.wanted(effect.token);
           else member.run?.leaseWanted(effect.token, effect.drains);
         });
         return;
@@ -260,7 +272,7 @@ class SharedDevices {
       if (holder !== undefined) throw new Error(`PD2: '${device}' is leased to '${name}' while '${holder.run}' has it`);
       this.#holders.set(device, { run: name, token: lease.token });
     }
-    this.#toRun(member, () => member.run?.leased(lease));
+    this.#toRun(member, () => (member.whole ? member.whole.granted(lease) : member.run?.leased(lease)));
   }
 
   #member(run: string): Member {
