@@ -400,7 +400,7 @@ test("whatever arrives under its topics, the run goes on; what its nodes say is 
   expect(await outside.command(run as never, "status", {}, { timeoutMs: 1000 })).toEqual(status);
   await expect(outside.command(run as never, "start", {}, { timeoutMs: 1000 })).rejects.toMatchObject({
     code: "call.unknown-method",
-    message: "command 'start' is not known to a run; it knows exited, status, stop",
+    message: "command 'start' is not known to a run; it knows exited, status, read, stop",
   });
   await expect(outside.command(run as never, "exited", { node: 7 }, { timeoutMs: 1000 })).rejects.toMatchObject({
     code: "link.protocol",
