@@ -123,21 +123,21 @@ async function play(
     const lock = await devices.lock();
     const deliver = async (prompt: number, delivery: number) => {
       await decode(prompt);
-      await devices.waiting(producing, "put", (keeps) =>
+      await devices.waiting(producing, "put", (terms) =>
         far((request) =>
           exchange.commit({
-            ...{ type: "commit", request, from, call: producing, channel: "prompts", deliveries: [delivery], keeps },
+            ...{ type: "commit", request, from, call: producing, channel: "prompts", deliveries: [delivery], ...terms },
             outputs: { channel: "groups", items: [{ payload: prompt, sizeBytes: 1 }] },
           }),
         ),
       );
     };
     for (;;) {
-      const answer = await devices.waiting(producing, "take", (keeps) =>
+      const answer = await devices.waiting(producing, "take", (terms) =>
         far((request) =>
           exchange.take({
             ...{ type: "take", request, call: producing, channel: "prompts", maxItems: shape.atOnce, minItems: 1 },
-            ...{ acknowledge: false, streams: true, keeps },
+            ...{ acknowledge: false, streams: true, ...terms },
           }),
         ),
       );

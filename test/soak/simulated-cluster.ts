@@ -40,6 +40,8 @@ export type Scenario = {
   readonly trainersAreGroup: boolean;
   /** with a call of their own in each step, which a restarted process repeats before it is ready */
   readonly makersPull: boolean;
+  /** they take, make and commit several prompts at once */
+  readonly makersStream: boolean;
   /** processes stay when the number of their group's ranks changes */
   readonly resizes: boolean;
   /** of calls that are under way when a peer of their process dies, how many miss it and end */
@@ -71,6 +73,7 @@ export function drawScenario(random: () => number): Scenario {
     missesPeers: random() < 0.4 ? random() : 0,
     restMs: 0,
     loads: random() < 0.5,
+    makersStream: random() < 0.5,
   };
 }
 

@@ -23,7 +23,12 @@ import type { MembershipState } from "../../packages/transport/src/control-plane
 import { BrokenInvariant, beatMs, type Layout, type SimulatedCluster, tickMs } from "./simulated-cluster.ts";
 import type { Call, Request, SimulatedWorker } from "./simulated-worker.ts";
 
-type Waiting = { readonly process: SimulatedWorker; readonly call: string; readonly attempt: number };
+type Waiting = {
+  readonly process: SimulatedWorker;
+  readonly call: string;
+  readonly attempt: number;
+  readonly tag: number;
+};
 type Launch = Extract<RunnerEffect, { type: "launch" }>;
 
 const rejoinMs = 3000;
@@ -158,7 +163,7 @@ export class SimulatedRunner {
   }
 
   /** What a worker asks in the name of its call. Its link was cut when it was discarded. */
-  asked(process: SimulatedWorker, { id, isReplay }: Call, attempt: number, request: Request): void {
+  asked(process: SimulatedWorker, { id, isReplay }: Call, attempt: number, request: Request, tag = 0): void {
     const from = { worker: process.worker, incarnation: process.life };
     if (this.#processes.get(process.worker) !== process) return;
     if (request.op === "close") {
@@ -166,17 +171,27 @@ export class SimulatedRunner {
       this.#feed({ type: isReplay ? "replayed" : "returned", ...from, call: id });
       return;
     }
+    if (request.op === "lend") {
+      this.#feed({ type: "lend", from, call: id, numAnswered: request.numAnswered });
+      return;
+    }
     const asked = ++this.#lastRequest;
-    this.#requests.set(asked, { process, call: id, attempt });
+    this.#requests.set(asked, { process, call: id, attempt, tag });
     const common = { request: asked, from, call: id };
     if (request.op === "lock") this.#feed({ type: "acquire", ...common });
     else if (request.op === "release") this.#feed({ type: "release", ...common, token: request.token });
     else if (request.op === "put") {
       const items = request.items.map((payload) => ({ payload, sizeBytes: 1 }));
       this.#feed({ type: "put", ...common, channel: request.channel, items });
+    } else if (request.op === "commit") {
+      const { delivery, terms } = request;
+      const items = request.items.map((payload) => ({ payload, sizeBytes: 1 }));
+      const outputs = { channel: "items", items };
+      this.#feed({ type: "commit", ...common, channel: "prompts", deliveries: [delivery], outputs, ...terms });
     } else {
-      const { channel, max, keeps } = request;
-      this.#feed({ type: "take", ...common, channel, acknowledge: !keeps, maxItems: max, minItems: 1 });
+      const { channel, max, holds = false, streams = false, terms } = request;
+      const acknowledge = !holds && !streams;
+      this.#feed({ type: "take", ...common, channel, acknowledge, streams, ...terms, maxItems: max, minItems: 1 });
     }
   }
 
@@ -291,9 +306,9 @@ export class SimulatedRunner {
       if (answer.token <= this.#lastToken) throw new BrokenInvariant("L3: tokens rise");
       this.#lastToken = answer.token;
     }
-    const { process, call, attempt } = waiting;
+    const { process, call, attempt, tag } = waiting;
     if (this.#processes.get(process.worker) === process)
-      this.#toProcess(process.worker, (each) => each.answered(call, attempt, answer));
+      this.#toProcess(process.worker, (each) => each.answered(call, attempt, tag, answer));
   }
 
   #toProcess(worker: string, say: (process: SimulatedWorker) => void): void {

@@ -1,6 +1,8 @@
 /** A worker process: the calls that it was sent, one after the other, and what it asks of the runner meanwhile. */
+import type { WaitTerms } from "@treadle/contracts";
 import type { Answer } from "@treadle/core";
 import type { SimulatedAgent } from "./simulated-agent.ts";
+import { StreamingMaker } from "./streaming-maker.ts";
 
 export type Call = {
   readonly id: string;
@@ -21,8 +23,19 @@ export type Request =
       readonly op: "take";
       readonly channel: "prompts" | "items";
       readonly max: number | undefined;
-      readonly keeps: boolean;
+      /** what it took before stays its own until the call ends */
+      readonly holds?: boolean;
+      /** what it takes is committed item by item */
+      readonly streams?: boolean;
+      readonly terms?: WaitTerms;
     }
+  | {
+      readonly op: "commit";
+      readonly delivery: number;
+      readonly items: readonly string[];
+      readonly terms: WaitTerms;
+    }
+  | { readonly op: "lend"; readonly numAnswered: number }
   | { readonly op: "put"; readonly channel: "items"; readonly items: readonly string[] };
 type Command = Request | { readonly op: "work" };
 type Program = Generator<Command, void, Answer | undefined>;
@@ -32,7 +45,7 @@ const tokenOf = (answer: Answer | undefined): number => (answer?.type === "token
 
 function* maker({ max }: Call): Program {
   for (;;) {
-    const prompts = itemsOf(yield { op: "take", channel: "prompts", max, keeps: false });
+    const prompts = itemsOf(yield { op: "take", channel: "prompts", max });
     if (prompts === undefined) break;
     const token = tokenOf(yield { op: "lock" });
     yield { op: "work" };
@@ -47,7 +60,7 @@ function* trainer({ max }: Call): Program {
   const token = tokenOf(yield { op: "lock" });
   const trained: string[] = [];
   for (;;) {
-    const items = itemsOf(yield { op: "take", channel: "items", max, keeps: true });
+    const items = itemsOf(yield { op: "take", channel: "items", max, holds: true });
     if (items === undefined) break;
     yield { op: "work" };
     trained.push(...items);
@@ -75,6 +88,7 @@ export class SimulatedWorker {
   readonly #agent: SimulatedAgent;
   readonly #calls: Call[] = [];
   #program: Program | undefined;
+  #stream: StreamingMaker | undefined;
   #call: Call | undefined;
   /** of the present call; what was asked in an earlier one is not waited for any more */
   #attempt = 0;
@@ -147,9 +161,11 @@ export class SimulatedWorker {
     });
   }
 
-  answered(call: string, attempt: number, answer: Answer): void {
+  answered(call: string, attempt: number, tag: number, answer: Answer): void {
     this.#run(() => {
-      if (this.#call?.id === call && this.#attempt === attempt) this.#resume(answer);
+      if (this.#call?.id !== call || this.#attempt !== attempt) return;
+      if (this.#stream) this.#stream.answered(tag, answer);
+      else this.#resume(answer);
     });
   }
 
@@ -158,10 +174,11 @@ export class SimulatedWorker {
     const { cluster } = this.#agent;
     this.#run(() => {
       const call = this.#call;
-      if (!call || call.isReplay || this.#program === undefined) return;
+      if (!call || call.isReplay || !this.#isBusy) return;
       if (cluster.network.random() >= cluster.scenario.missesPeers) return;
       for (const device of this.devices) cluster.computesNoMore(device, this.name);
       this.#program = undefined;
+      this.#stream = undefined;
       this.#attempt++;
       this.#missed = call.id;
       this.#tell((runner) => runner.missed(this, call, dead));
@@ -192,13 +209,47 @@ export class SimulatedWorker {
     });
   }
 
+  get #isBusy(): boolean {
+    return this.#program !== undefined || this.#stream !== undefined;
+  }
+
   #next(): void {
-    if (this.#program !== undefined || this.#missed !== undefined) return;
+    if (this.#isBusy || this.#missed !== undefined) return;
     this.#call = this.#calls.shift();
     if (this.#call === undefined) return;
     this.#attempt++;
+    if (this.#call.kind === "maker" && this.#agent.cluster.scenario.makersStream) {
+      this.#begin(this.#call);
+      return;
+    }
     this.#program = programs[this.#call.kind](this.#call);
     this.#resume(undefined);
+  }
+
+  #begin(call: Call): void {
+    const attempt = this.#attempt;
+    const { cluster } = this.#agent;
+    const isCurrent = () => this.#call === call && this.#attempt === attempt;
+    this.#stream = new StreamingMaker({
+      ask: (tag, request) => {
+        this.#tell((runner) => runner.asked(this, call, attempt, request, tag));
+        if (request.op !== "close") return;
+        this.#stream = undefined;
+        this.#next();
+      },
+      after: (act, ms = cluster.network.between(5, 80)) =>
+        cluster.network.after(ms, () =>
+          this.#run(() => {
+            if (isCurrent() && this.#stream) act();
+          }),
+        ),
+      computes: () => {
+        for (const device of this.devices) cluster.computes(device, this.name);
+      },
+      computesNoMore: () => {
+        for (const device of this.devices) cluster.computesNoMore(device, this.name);
+      },
+    });
   }
 
   #resume(answer: Answer | undefined): void {

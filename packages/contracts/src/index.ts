@@ -129,6 +129,7 @@ export {
   TakeReply,
   TakeRequest,
   UnlockRequest,
+  WaitTerms,
   WorkerBoot,
   WriteArtifactRequest,
   WritePredictorRequest,

@@ -222,12 +222,19 @@ export const PackedItems = ItemBlock.extend({
 });
 export type PackedItems = z.infer<typeof PackedItems>;
 
+/** What becomes of a call's devices while a request of it waits. */
+export const WaitTerms = z.object({
+  /** the call keeps them, until it says otherwise (`lock.lend`) */
+  keeps: z.boolean().optional(),
+  /** as of `lock.lend`: the call lends them at once, unless it has been answered more, which may set it to work */
+  numAnswered: z.int().nonnegative().optional(),
+});
+export type WaitTerms = z.infer<typeof WaitTerms>;
 export const PutRequest = z.object({
   channel: z.string(),
   call: z.string(),
   items: PackedItems,
-  /** the call keeps its devices while this waits, until it says otherwise (`lock.lend`) */
-  keeps: z.boolean().optional(),
+  ...WaitTerms.shape,
 });
 export type PutRequest = z.infer<typeof PutRequest>;
 export const TakeRequest = z.object({
@@ -240,8 +247,7 @@ export const TakeRequest = z.object({
   key: z.string().optional(),
   /** acknowledges everything this call holds, and commits what it has put, before taking */
   acknowledge: z.boolean(),
-  /** as of a put */
-  keeps: z.boolean().optional(),
+  ...WaitTerms.shape,
   /** its items are committed one by one: the reply names them */
   streams: z.boolean().optional(),
 });
@@ -259,8 +265,7 @@ export const CommitRequest = z.object({
   call: z.string(),
   deliveries: z.array(z.int().nonnegative()).min(1),
   outputs: z.object({ channel: z.string(), items: PackedItems }).optional(),
-  /** as of a put */
-  keeps: z.boolean().optional(),
+  ...WaitTerms.shape,
 });
 export type CommitRequest = z.infer<typeof CommitRequest>;
 /** Segments: read to the end, from a consumer; free to be written again, to their producer. */

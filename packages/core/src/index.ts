@@ -3,6 +3,7 @@ export type { ItemList, ItemView, PutItem } from "./channel/channel-messages.ts"
 export { runnerName } from "./channel/channel-messages.ts";
 export type { PayloadEffect } from "./channel/kept-payloads.ts";
 export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from "./channel/pick-policy.ts";
+export { LendState } from "./device-lock/lend-state.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
 export type {
   PoolEffect,

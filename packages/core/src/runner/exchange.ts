@@ -15,7 +15,7 @@
  *   that first one still stands for them, as long as the call is the same and its process lives.
  * - EX6 (L1) the ranks of a group that load for the first time get their devices together, and give them back loaded.
  */
-import { type DeviceLease, type KeptItem, TreadleError } from "@treadle/contracts";
+import { type DeviceLease, type KeptItem, TreadleError, type WaitTerms } from "@treadle/contracts";
 import { type CallOutcome, type ChannelEffect, type ChannelSnapshot, runnerName } from "../channel/channel-messages.ts";
 import { ChannelState } from "../channel/channel-state.ts";
 import { KeptPayloads, type PayloadEffect } from "../channel/kept-payloads.ts";
@@ -217,9 +217,9 @@ export class Exchange {
       again.push(open);
       open.worker = worker;
       open.holds = false;
-      open.numAnswered = 0;
       open.streamed.clear();
       for (const on of ["take", "put", "acquire"] as const) this.#callOff(open, on); // EX4
+      open.numAnswered = 0; // its process counts from its own first answer
       for (const end of open.ends) {
         this.#sharesOf(end).startOver(call);
         byChannel.set(end.channel, [...(byChannel.get(end.channel) ?? []), call]);
@@ -237,19 +237,24 @@ export class Exchange {
     }
   }
 
-  put({ request, call, channel, items, kept, keeps }: Extract<RunnerInput, { type: "put" }>): void {
+  put(input: Extract<RunnerInput, { type: "put" }>): void {
+    const { request, call, channel, items, kept } = input;
     const open = this.#requireCall(call, channel);
     const state = this.#channel(channel);
     for (const item of kept ?? []) this.#kept.entered(item as KeptItem, open.worker);
     this.#options.onProgress();
-    this.#asks(request, open, "put", keeps);
+    this.#asks(request, open, "put", input);
     const fromCaller = open.lock === undefined;
     const nowMs = this.#nowMs;
     this.#applyChannel(state.put({ call, put: request, items, staged: open.holds, fromCaller, nowMs }));
-    // The channel is full: whoever waits for all of a stream gets its share of what is there, to make room.
+    this.#awaitsRoom(request, open, channel);
+  }
+
+  /** Of a put that was not answered at once: who waits for all of a stream gets its share of what is there, to make room. */
+  #awaitsRoom(request: number, open: OpenCall, channel: string): void {
     const isFull = this.#requests.has(request);
     if (isFull) for (const end of open.ends) if (end.channel === channel) this.#serveShares(end, true);
-    this.#applyLock(this.#lock.enqueued({ call }));
+    this.#applyLock(this.#lock.enqueued({ call: open.call }));
     this.#waits(request, open, channel, "put");
   }
 
@@ -258,10 +263,10 @@ export class Exchange {
    * when there is credit for the outputs, which count as put from now on.
    */
   commit(input: Extract<RunnerInput, { type: "commit" }>): void {
-    const { request, call, channel, deliveries, outputs, keeps } = input;
+    const { request, call, channel, deliveries, outputs } = input;
     const open = this.#requireCall(call, channel);
     const source = this.#channel(channel);
-    this.#asks(request, open, "put", keeps);
+    this.#asks(request, open, "put", input);
     if (!source.holds(call, deliveries)) {
       const message = `'${open.worker}' committed items of '${channel}' that call '${call}' does not hold any more; an item is committed once, in the call that took it`;
       this.#answer(request, { error: new TreadleError("call.cancelled", message) });
@@ -281,8 +286,7 @@ export class Exchange {
       this.#answer(request, { answer: { type: "done" } });
       return;
     }
-    this.#applyLock(this.#lock.enqueued({ call }));
-    this.#waits(request, open, outputs.channel, "put");
+    this.#awaitsRoom(request, open, outputs.channel);
   }
 
   /** What the call put beside is committed with the last item that it holds. */
@@ -295,7 +299,7 @@ export class Exchange {
   take(input: Extract<RunnerInput, { type: "take" }>): void {
     const { request, call, channel, maxItems, maxWeight, minItems, key } = input;
     const open = this.#requireCall(call, channel);
-    this.#asks(request, open, "take", input.keeps);
+    this.#asks(request, open, "take", input);
     if (input.acknowledge) this.#settleHoldings(open); // EX2
     const state = this.#channel(channel);
     const end = open.ends.find((each) => each.channel === channel && each.role === "source");
@@ -548,8 +552,9 @@ export class Exchange {
     this.#applyLock(this.#lock.reclaim({ request: id, call, nowMs: this.#nowMs }));
   }
 
-  #asks(request: number, open: OpenCall, on: Request["on"], keeps = false): void {
-    this.#requests.set(request, { open, on, keeps, hasWaited: false, outcome: undefined });
+  #asks(request: number, open: OpenCall, on: Request["on"], { keeps = false, numAnswered }: WaitTerms = {}): void {
+    const isUnderWay = numAnswered !== undefined && numAnswered !== open.numAnswered;
+    this.#requests.set(request, { open, on, keeps: keeps || isUnderWay, hasWaited: false, outcome: undefined });
     open.requests.add(request);
   }
 

@@ -2,7 +2,15 @@
  * What crosses the boundary of `RunnerState`: everything that happens to a run, and everything that is to be done about
  * it. Arguments, results and the bytes of items stay with the shell, under the ids that stand here.
  */
-import type { DeviceLease, DeviceSpec, ErrorRecord, KeptItem, RankPlacement, TreadleError } from "@treadle/contracts";
+import type {
+  DeviceLease,
+  DeviceSpec,
+  ErrorRecord,
+  KeptItem,
+  RankPlacement,
+  TreadleError,
+  WaitTerms,
+} from "@treadle/contracts";
 import type { CallOutcome, ItemList, ItemView } from "../channel/channel-messages.ts";
 import type { PayloadEffect } from "../channel/kept-payloads.ts";
 import type { PolicyName, UserPolicy } from "../channel/pick-policy.ts";
@@ -67,7 +75,7 @@ export type RunnerInput =
   /** something else that a step waits for has begun, or has ended */
   | { readonly type: "begin-work" | "end-work"; readonly step: number }
   // Requests of calls. Absent `from`: the workflow itself.
-  | {
+  | ({
       readonly type: "put";
       readonly request: number;
       readonly from?: Incarnation | undefined;
@@ -75,10 +83,8 @@ export type RunnerInput =
       readonly channel: string;
       readonly items: ItemList;
       readonly kept?: readonly KeptItem[] | undefined;
-      /** the call does not lend its devices while this waits, before `lend` */
-      readonly keeps?: boolean | undefined;
-    }
-  | {
+    } & WaitTerms)
+  | ({
       readonly type: "take";
       readonly request: number;
       readonly from?: Incarnation | undefined;
@@ -92,11 +98,9 @@ export type RunnerInput =
       readonly key?: string | undefined;
       /** what it delivers is acknowledged by commits alone, until the call ends */
       readonly streams?: boolean | undefined;
-      /** as of a put */
-      readonly keeps?: boolean | undefined;
-    }
+    } & WaitTerms)
   /** acknowledges these deliveries, and makes what was made of them visible, together (C6) */
-  | {
+  | ({
       readonly type: "commit";
       readonly request: number;
       readonly from: Incarnation;
@@ -106,9 +110,7 @@ export type RunnerInput =
       readonly outputs?:
         | { readonly channel: string; readonly items: ItemList; readonly kept?: readonly KeptItem[] | undefined }
         | undefined;
-      /** as of a put */
-      readonly keeps?: boolean | undefined;
-    }
+    } & WaitTerms)
   /** nothing computes on its devices: a call that waits lends them, unless it has been answered anything since */
   | { readonly type: "lend"; readonly from: Incarnation; readonly call: string; readonly numAnswered: number }
   | { readonly type: "acquire"; readonly request: number; readonly from: Incarnation; readonly call: string }

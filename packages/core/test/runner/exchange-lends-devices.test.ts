@@ -198,7 +198,7 @@ test("EX3: a call whose engine computes keeps its devices while it waits, until 
   const other = open("b");
   const next = acquire("b", other);
   let got: unknown;
-  const taking = world.take(call, "x", 1, true, true).then((items) => (got = items));
+  const taking = world.take(call, "x", 1, true, { keeps: true }).then((items) => (got = items));
   await turns();
   expect(next.seen).toEqual({});
   world.exchange.lend(call, "b", 0); // nobody else says it for it
@@ -222,8 +222,8 @@ test("EX3: what was said of an idle engine counts no more once an answer may hav
   world.open("runner:x:1", "runner", [end("x", "sink")]);
   await acquire("a", call).answer;
   const next = acquire("b", open("b"));
-  const first = world.take(call, "x", 1, true, true);
-  const second = world.take(call, "x", 1, false, true);
+  const first = world.take(call, "x", 1, true, { keeps: true });
+  const second = world.take(call, "x", 1, false, { keeps: true });
   await world.put("runner:x:1", "x", 1);
   expect(await first).toEqual([1]);
   world.exchange.lend(call, "a", 0); // sent before the answer came
@@ -243,7 +243,7 @@ test("L5: a call that keeps its devices while it waits for one that needs them i
   await world.put(producing, "x", 1);
   await acquire("a", consuming).answer;
   await world.take(consuming, "x", 1);
-  world.take(consuming, "x", 1, true, true).catch(() => {});
+  world.take(consuming, "x", 1, true, { keeps: true }).catch(() => {});
   const producer = acquire("b", producing);
   world.tick(101);
   await producer.answer;
@@ -251,4 +251,40 @@ test("L5: a call that keeps its devices while it waits for one that needs them i
     code: "lock.timeout",
     message: expect.stringContaining("this is a deadlock: 'b' → 'a' → 'b'"),
   });
+});
+
+test("EX3: what is said of an idle engine with a wait counts no more, either, once an answer may have set it to work", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  world.define({ name: "y" });
+  const call = open("a", [end("x", "source"), end("y", "source")]);
+  for (const channel of ["x", "y"]) world.open(`runner:${channel}:1`, "runner", [end(channel, "sink")]);
+  await acquire("a", call).answer;
+  const next = acquire("b", open("b"));
+  await world.put("runner:x:1", "x", 1);
+  expect(await world.take(call, "x", 1, false, { numAnswered: 0 })).toEqual([1]);
+  world.take(call, "y", 1, false, { numAnswered: 0 }).catch(() => {}); // asked before that answer came
+  await turns();
+  expect(next.seen).toEqual({});
+  world.exchange.lend(call, "a", 1);
+  await next.answer;
+  expect(next.seen.token).toBeDefined();
+});
+
+test("EX3: a call that starts over in another process is listened to from its first wait on", async () => {
+  const { world, open, acquire } = worldOf({ a: 60, b: 60 });
+  const call = open("a", [end("x", "source")]);
+  world.open("runner:x:1", "runner", [end("x", "sink")]);
+  await acquire("a", call).answer;
+  const takes = [1, 2].map(() => world.take(call, "x", 1, false, { keeps: true }).catch(({ code }) => code));
+  world.workerDied("a");
+  world.startOver(call, "a");
+  expect(await Promise.all(takes)).toEqual(["call.cancelled", "call.cancelled"]);
+  await acquire("a", call).answer;
+  const next = acquire("b", open("b"));
+  world.take(call, "x", 1, false, { keeps: true }).catch(() => {});
+  await turns();
+  expect(next.seen).toEqual({});
+  world.exchange.lend(call, "a", 0);
+  await next.answer;
+  expect(next.seen.token).toBeDefined();
 });

@@ -1,5 +1,5 @@
 /** An exchange whose answers are promises, for tests that read like workers. Swaps take a turn of the event loop. */
-import type { TreadleError } from "@treadle/contracts";
+import type { TreadleError, WaitTerms } from "@treadle/contracts";
 import type { CallOutcome } from "../../src/channel/channel-messages.ts";
 import { Exchange } from "../../src/runner/exchange.ts";
 import type { Answer, ChannelEnd, RunnerEffect } from "../../src/runner/runner-messages.ts";
@@ -93,10 +93,10 @@ export class ExchangeWorld {
     channel: string,
     maxItems?: number,
     acknowledge = true,
-    keeps = false,
+    terms: WaitTerms = {},
   ): Promise<unknown[] | undefined> {
     const answer = await this.#ask((request) =>
-      this.exchange.take({ type: "take", request, call, channel, maxItems, minItems: 1, acknowledge, keeps }),
+      this.exchange.take({ type: "take", request, call, channel, maxItems, minItems: 1, acknowledge, ...terms }),
     );
     return answer.type === "batch" ? answer.items.map(({ payload }) => payload) : undefined;
   }

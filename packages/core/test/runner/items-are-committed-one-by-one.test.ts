@@ -133,3 +133,15 @@ test("C1, C6: however commits and deaths come, each item yields its output once,
     ),
   );
 });
+
+test("C3: a commit into a full channel gives whoever waits for all of the stream its share of what is there", () => {
+  const world = new World(2);
+  world.put("feed", "in", "a", "b", "c");
+  world.exchange.closeCall("feed", { ok: true });
+  const taken = world.take("1/0", "in", 3, true);
+  const all = 1000; // a request of its own: it wants whatever there is until the stream ends
+  world.exchange.take({ type: "take", request: all, call: "2/0", channel: "out", minItems: 1, acknowledge: false });
+  const commits = taken.map(({ delivery, payload }) => world.commit(delivery, `${payload}1`));
+  expect(world.answered.get(all)).toMatchObject({ type: "answer", answer: { type: "batch" } });
+  expect(commits.filter((request) => world.answered.has(request)).length).toBeGreaterThanOrEqual(2);
+});

@@ -1,19 +1,15 @@
 /** A worker's side of the device lock. The decision is the lock service's; this only asks, counts and returns. */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Cancellation, Peer } from "@treadle/contracts";
+import type { Cancellation, Peer, WaitTerms } from "@treadle/contracts";
+import { LendState } from "@treadle/core";
 import type { Tracer } from "@treadle/observe";
 import { currentCall, requireCall } from "./call/call-context.ts";
 
 type Held = { readonly token: number; count: number; numKept: number };
 
-/** What a call waits for in `take` and `put`. */
+/** What a call waits for in `take` and `put`, and who is told when that changes. */
 class Waits {
-  /** waits of a call that may lend its devices */
-  num = 0;
-  /** of all waits of the call, how many have been answered */
-  numAnswered = 0;
-  /** the last answer, as long as the call may not have begun what it does with it */
-  fresh: "room" | "items" | undefined;
+  readonly lending = new LendState();
   isWatched = false;
   #change = () => {};
 
@@ -28,9 +24,6 @@ class Waits {
     });
   }
 }
-
-/** Items are read, perhaps from another node, before a call computes with them; while it does not, others wait in vain. */
-const itemsGraceMs = 1000;
 
 export type LockOptions = {
   /**
@@ -94,27 +87,26 @@ export class DeviceLock {
    * Makes a request that may wait, for items or for room, and says with it whether the call keeps its devices meanwhile. A call
    * may wait in several places: while it does in any, and computes nothing, others have the devices.
    */
-  async waiting<T>(call: string, on: "take" | "put", ask: (keeps: boolean) => Promise<T>): Promise<T> {
+  async waiting<T>(call: string, on: "take" | "put", ask: (terms: WaitTerms) => Promise<T>): Promise<T> {
     const waits = this.#waitsOf(call);
     const asked = this.#held.get(call);
     const held = asked && (await asked.catch(() => undefined));
     const lends = held?.numKept === 0;
     const computes = lends && this.#idle() !== undefined;
-    const answer = ask(computes || (held !== undefined && !lends));
-    if (lends) waits.num++;
-    if (computes) this.#watch(call, waits).catch(() => {}); // without a runner nothing is answered either
-    let isAnswered = false;
+    const keeps = computes || (held !== undefined && !lends);
+    const answer = ask(keeps ? { keeps } : lends ? { numAnswered: waits.lending.numAnswered } : {});
+    if (lends) waits.lending.asked();
+    if (computes) this.#watch(call, waits);
+    let hasItems = false;
     try {
       const reply = await answer;
-      isAnswered = reply !== null;
+      hasItems = on === "take" && reply !== null;
       return reply;
     } finally {
       // Before whoever asked goes on.
-      if (lends) waits.num--;
-      waits.numAnswered++;
-      waits.fresh = on === "take" && isAnswered ? "items" : "room";
+      waits.lending.answered(hasItems ? "items" : "room", lends);
       waits.change();
-      if (waits.num > 0) this.#watch(call, waits).catch(() => {});
+      if (waits.lending.isWaiting) this.#watch(call, waits);
     }
   }
 
@@ -126,31 +118,31 @@ export class DeviceLock {
     return waits;
   }
 
-  /**
-   * While anything of the call waits, says that nothing computes, and again after each answer, which may have set something to
-   * work and counts against what was said before it came.
-   */
+  /** Does what `LendState` decides, as long as anything of the call waits. */
   async #watch(call: string, waits: Waits): Promise<void> {
     if (waits.isWatched) return;
     waits.isWatched = true;
-    while (waits.num > 0) {
+    for (;;) {
       const changed = waits.changed();
       const held = await this.#held.get(call)?.catch(() => undefined);
       const busy = this.#idle();
-      if (held?.numKept !== 0) await changed;
-      else if (busy !== undefined) {
-        waits.fresh = undefined;
-        await Promise.race([busy, changed]);
-      } else if (waits.fresh !== undefined) {
-        const { fresh } = waits;
-        waits.fresh = undefined;
-        await (fresh === "room" ? turns() : Promise.race([delay(itemsGraceMs, undefined, { ref: false }), changed]));
-      } else {
-        this.#runner.notify("lock.lend", { call, numAnswered: waits.numAnswered });
-        await changed;
-      }
+      const step = waits.lending.next({ keeps: held?.numKept !== 0, computes: busy !== undefined });
+      if (step.type === "over") break;
+      if (step.type === "await-change") await changed;
+      else if (step.type === "await-idle") await Promise.race([busy, changed]);
+      else if (step.type === "say") this.#say(call, step.numAnswered);
+      else if (step.forMs === undefined) await turns();
+      else await Promise.race([delay(step.forMs, undefined, { ref: false }), changed]);
     }
     waits.isWatched = false;
+  }
+
+  #say(call: string, numAnswered: number): void {
+    try {
+      this.#runner.notify("lock.lend", { call, numAnswered });
+    } catch {
+      // without its runner the worker ends
+    }
   }
 
   /** The call is over. */

@@ -389,16 +389,16 @@ class WorkerHost {
       moduleHere: (module) => moduleHere(module, this.#boot),
       home: {
         put: (put) =>
-          this.#devices.waiting(put.call, "put", (keeps) =>
-            this.#runner.request("channel.put", keeps ? { ...put, keeps } : put, { signal }),
+          this.#devices.waiting(put.call, "put", (terms) =>
+            this.#runner.request("channel.put", { ...put, ...terms }, { signal }),
           ),
         take: (take) =>
-          this.#devices.waiting(take.call, "take", (keeps) =>
-            this.#runner.request("channel.take", keeps ? { ...take, keeps } : take, { signal }),
+          this.#devices.waiting(take.call, "take", (terms) =>
+            this.#runner.request("channel.take", { ...take, ...terms }, { signal }),
           ),
         commit: (commit) =>
-          this.#devices.waiting(commit.call, "put", (keeps) =>
-            this.#runner.request("channel.commit", keeps ? { ...commit, keeps } : commit, { signal }),
+          this.#devices.waiting(commit.call, "put", (terms) =>
+            this.#runner.request("channel.commit", { ...commit, ...terms }, { signal }),
           ),
         payloads: this.#payloads,
         isRemote: true,

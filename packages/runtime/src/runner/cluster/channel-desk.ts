@@ -50,18 +50,18 @@ export class ChannelDesk implements HomePort {
     this.#ports.loop.feed({ type: "close", call, outcome: { ok: true } });
   }
 
-  async put({ call, channel, items: block, keeps }: PutRequest, from?: Incarnation): Promise<void> {
+  async put({ items: block, ...request }: PutRequest, from?: Incarnation): Promise<void> {
     const items = new BlockItems(block);
-    await this.#ports.loop.ask({ type: "put", from, call, channel, items, kept: block.kept, keeps });
+    await this.#ports.loop.ask({ type: "put", from, ...request, items, kept: block.kept });
   }
 
-  async commitFor({ call, channel, deliveries, outputs, keeps }: CommitRequest, from: Incarnation): Promise<void> {
+  async commitFor({ outputs, ...request }: CommitRequest, from: Incarnation): Promise<void> {
     const made = outputs && {
       channel: outputs.channel,
       items: new BlockItems(outputs.items),
       kept: outputs.items.kept,
     };
-    await this.#ports.loop.ask({ type: "commit", from, call, channel, deliveries, outputs: made, keeps });
+    await this.#ports.loop.ask({ type: "commit", from, ...request, outputs: made });
   }
 
   async take({ streams, ...request }: TakeRequest, from?: Incarnation): Promise<PackedBatch> {

@@ -1,0 +1,100 @@
+/**
+ * A call that streams, as rollout does: it takes prompts while others are under way, several at a time, and commits each with
+ * what was made of it as soon as its engine has completed it. It holds its devices throughout, and lends them by the shipped
+ * rule while it waits and its engine computes nothing.
+ */
+import type { WaitTerms } from "@treadle/contracts";
+import { type Answer, LendState } from "@treadle/core";
+import type { Request } from "./simulated-worker.ts";
+
+export type StreamingPorts = {
+  /** the answer comes to `answered`, with the tag; `lend` and `close` have none */
+  readonly ask: (tag: number, request: Request) => void;
+  /** for a while, or for as long as said; not any more when the process or its call has ended */
+  readonly after: (act: () => void, ms?: number) => void;
+  readonly computes: () => void;
+  readonly computesNoMore: () => void;
+};
+
+const maxInFlight = 3;
+const [lockTag, takeTag, releaseTag, firstCommitTag] = [0, 1, 2, 3];
+
+export class StreamingMaker {
+  readonly #ports: StreamingPorts;
+  readonly #lending = new LendState();
+  #token = -1;
+  #isTaking = false;
+  #hasEnded = false;
+  #numInFlight = 0;
+  #numDecoding = 0;
+  #lastTag = firstCommitTag;
+
+  constructor(ports: StreamingPorts) {
+    this.#ports = ports;
+    ports.ask(lockTag, { op: "lock" });
+  }
+
+  answered(tag: number, answer: Answer): void {
+    if (tag === lockTag) {
+      this.#token = answer.type === "token" ? answer.token : -1;
+      this.#take();
+    } else if (tag === releaseTag) this.#ports.ask(0, { op: "close", items: [] });
+    else if (tag === takeTag) this.#taken(answer);
+    else this.#committed();
+  }
+
+  #taken(answer: Answer): void {
+    this.#isTaking = false;
+    const items = answer.type === "batch" ? answer.items : [];
+    this.#hasEnded = answer.type !== "batch";
+    this.#lending.answered(this.#hasEnded ? "room" : "items", true);
+    for (const { payload, delivery } of items) this.#decode(payload as string, delivery);
+    this.#goOn();
+  }
+
+  #committed(): void {
+    this.#lending.answered("room", true);
+    this.#numInFlight--;
+    this.#goOn();
+  }
+
+  #decode(prompt: string, delivery: number): void {
+    this.#numInFlight++;
+    if (this.#numDecoding++ === 0) this.#ports.computes();
+    this.#ports.after(() => {
+      if (--this.#numDecoding === 0) this.#ports.computesNoMore();
+      this.#lending.asked();
+      this.#ports.ask(++this.#lastTag, { op: "commit", delivery, items: [prompt], terms: this.#terms });
+      this.#lend();
+    });
+  }
+
+  #take(): void {
+    if (this.#isTaking || this.#hasEnded || this.#numInFlight >= maxInFlight) return;
+    this.#isTaking = true;
+    this.#lending.asked();
+    const max = maxInFlight - this.#numInFlight;
+    this.#ports.ask(takeTag, { op: "take", channel: "prompts", max, streams: true, terms: this.#terms });
+  }
+
+  get #terms(): WaitTerms {
+    return this.#numDecoding > 0 ? { keeps: true } : { numAnswered: this.#lending.numAnswered };
+  }
+
+  #goOn(): void {
+    this.#take();
+    if (this.#hasEnded && this.#numInFlight === 0) this.#ports.ask(releaseTag, { op: "release", token: this.#token });
+    else this.#lend();
+  }
+
+  #lend(): void {
+    for (;;) {
+      const step = this.#lending.next({ keeps: false, computes: this.#numDecoding > 0 });
+      if (step.type === "say") this.#ports.ask(0, { op: "lend", numAnswered: step.numAnswered });
+      else {
+        if (step.type === "let-go-on") this.#ports.after(() => this.#lend(), step.forMs ?? 0);
+        return;
+      }
+    }
+  }
+}
