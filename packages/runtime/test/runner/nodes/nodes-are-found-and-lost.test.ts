@@ -146,7 +146,7 @@ test("ND1: a process ends once: by its own node's report, or with that node, and
   const run = outside.members("run")[0];
   const report = { worker: "maker/0", incarnation: 3, pid: 4711, code: 1, signal: null, logTail: ["last words"] };
   const say = (node: string, over: object = {}) =>
-    outside.command(run as never, "exited", { node, report: { ...report, ...over } }, { timeoutMs: 1000 });
+    outside.command(run as never, "exited", { node, report: { ...report, ...over } }, { timeoutMs: 30_000 });
   await say("b");
   await say("a", { incarnation: 2 });
   expect(worker.alive).toBe(true);
@@ -188,7 +188,7 @@ test("NS6: an exclusive run takes nodes once other runs are gone from them, and 
     message: expect.stringMatching(/'a' cannot be used: run 'other' has 1 workers there.*cluster.exclusive/),
   });
   await a.announcement.update({ ...info, workers: { "run-1": [] } });
-  await expect.poll(() => nodes.present).toEqual(["a"]);
+  await expect.poll(() => nodes.present, { timeout: 60_000 }).toEqual(["a"]);
 });
 
 test("a run whose start an exclusive one has forestalled goes on elsewhere, and takes the node once it is free", async () => {
@@ -201,7 +201,7 @@ test("a run whose start an exclusive one has forestalled goes on elsewhere, and 
   a.refuse = undefined;
   await expect.poll(() => nodes.present, { timeout: 60_000 }).toEqual(["a"]);
   await a.announcement.update({ ...info, exclusiveTo: "other" });
-  await expect.poll(() => nodes.present).toEqual([]);
+  await expect.poll(() => nodes.present, { timeout: 60_000 }).toEqual([]);
 });
 
 test("a node whose code has changed since it was admitted is used no more, and what was to start there finds another place", async () => {
@@ -227,7 +227,7 @@ test("which file differs is said of a node, and of one with another release of t
     form: codeVersions.form === "sources" ? "compiled" : "sources",
   });
   await nodes.find();
-  await expect.poll(() => notices.filter((text) => text.includes("not used")).length).toBe(2);
+  await expect.poll(() => notices.filter((text) => text.includes("not used")).length, { timeout: 60_000 }).toBe(2);
   expect(nodes.present).toEqual(["patched"]);
   const said = (node: string) => notices.find((text) => text.startsWith(`node '${node}' is`));
   expect(said("other")).toMatch(/its code is not the runner's: 'worker.ts' differs; bring both/);
@@ -397,12 +397,12 @@ test("whatever arrives under its topics, the run goes on; what its nodes say is 
   await settled();
   expect(heartbeats).toEqual(["maker/0", "maker/0"]);
   const run = outside.members("run")[0];
-  expect(await outside.command(run as never, "status", {}, { timeoutMs: 1000 })).toEqual(status);
-  await expect(outside.command(run as never, "start", {}, { timeoutMs: 1000 })).rejects.toMatchObject({
+  expect(await outside.command(run as never, "status", {}, { timeoutMs: 30_000 })).toEqual(status);
+  await expect(outside.command(run as never, "start", {}, { timeoutMs: 30_000 })).rejects.toMatchObject({
     code: "call.unknown-method",
     message: "command 'start' is not known to a run; it knows exited, status, read, stop",
   });
-  await expect(outside.command(run as never, "exited", { node: 7 }, { timeoutMs: 1000 })).rejects.toMatchObject({
+  await expect(outside.command(run as never, "exited", { node: 7 }, { timeoutMs: 30_000 })).rejects.toMatchObject({
     code: "link.protocol",
   });
 });
