@@ -1,7 +1,8 @@
 /**
  * `npm run chaos -- --minutes 30 --seed N [--workflow ledger]`: random kills, suspensions and partitions of a run over
  * three node agents and three NATS servers. The seed draws what is struck and for how long; when it hits is up to the
- * machine. Ends with 1 when something was lost, came twice, stuck or stayed.
+ * machine. Ends with 1 when something was lost, came twice, stuck
+ * or stayed, or a runner gave up.
  */
 import { parseArgs } from "node:util";
 import { z } from "zod";
@@ -31,6 +32,8 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
 try {
   const report = await chaos({ minutes, seed, workflow, log, signal: interrupted.signal });
   console.log(JSON.stringify(report, undefined, 2));
+  if (report.gaveUp.length > 0)
+    throw new Error(`the run was ended, and had to be resumed: ${report.gaveUp.join("; ")}`);
   console.error(`${report.prompts} prompts were put, and each was trained once; nothing is left`);
   process.exit(0);
 } catch (error) {

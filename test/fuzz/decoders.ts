@@ -112,7 +112,7 @@ const newTrust = () =>
   new Trust([{ role: "runner", key: runnerKey.publicKey }], readKey(fileOf(runnerKey.seed, "runner.nk")), "trust");
 const asker = newTrust();
 const member = newTrust();
-const memberKey = member.prove("run.r", 1, {}).seal;
+const memberKey = member.prove("run.r", { incarnation: 1, version: 0, body: {} }).seal;
 const ask = () => asker.ask(subject, '{"method":"check","body":{}}', memberKey);
 /** One that is asked again after every answer, so that its answers are to be decoded. */
 const asked = ask();
@@ -273,20 +273,23 @@ export const textRows: readonly Row<string>[] = [
   },
   {
     name: "sealed answer",
-    sound: fc
-      .constant(undefined)
-      .map(() => member.receive(subject, ask().text, (opened) => opened).seal('{"value":1}')),
+    sound: fc.constant(undefined).map(() => member.sealerOf(ask().text)('{"value":1}')),
     decode: (text) => asked.open(text),
     refuses: ["control-plane.untrusted"],
   },
   {
     name: "proof of an entry",
     sound: anyJson.map((body) =>
-      JSON.stringify({ incarnation: 1, version: 0, body, proof: member.prove("run.r", 1, body) }),
+      JSON.stringify({
+        incarnation: 1,
+        version: 0,
+        body,
+        proof: member.prove("run.r", { incarnation: 1, version: 0, body }),
+      }),
     ),
     decode: (text) => {
       const entry = readEntry(text);
-      if (entry) asker.sealKeyOf("run.r", entry.incarnation, entry.body, entry.proof);
+      if (entry) asker.sealKeyOf("run.r", entry);
     },
     refuses: ["control-plane.untrusted"],
   },

@@ -107,6 +107,7 @@ test("SR1, TR5: where keys are configured, nothing counts but what a trusted run
 
 const shell = { command: "/bin/sh", flags: ["-c", "id"] };
 const group = (over: object) => honest({}, { groups: { g: { labels: {}, ...over } } });
+const tracked = (tracker: object) => honest({ observe: { trackers: [tracker] } });
 const attacks = (): Record<string, [code: string, stored: object]> => ({
   "a workflow above": ["workflow.invalid", { ...honest(), workflow: "../outside" }],
   "a workflow anywhere": ["workflow.invalid", { ...honest(), workflow: join(root, "outside") }],
@@ -121,6 +122,10 @@ const attacks = (): Record<string, [code: string, stored: object]> => ({
   "a file to write": ["config.invalid", honest({ placement: { auto: { profile: "package.json" } } })],
   "an address to listen on": ["config.invalid", honest({ observe: { metrics: { address: "0.0.0.0:1" } } })],
   "an address to send to": ["config.invalid", honest({ observe: { otlp: { endpoint: "http://evil.example" } } })],
+  "a program for a tracker": ["config.invalid", tracked({ kind: "wandb", python: "/tmp/evil.sh" })],
+  "a file for a tracker": ["config.invalid", tracked({ kind: "jsonl", path: "/root/.ssh/authorized_keys" })],
+  "a folder for a tracker": ["config.invalid", tracked({ kind: "tensorboard", folder: "/root" })],
+  "a server for a tracker": ["config.invalid", tracked({ kind: "mlflow", url: "http://evil.example" })],
   "links for all": ["config.invalid", honest({}, { links: { bind: "0.0.0.0" } })],
   "no run": ["config.unreadable", { config: 1 }],
 });

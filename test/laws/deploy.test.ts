@@ -74,6 +74,22 @@ test.each(scripts)("bash can read '%s'", async (path) => {
   await execute("bash", ["-n", join(projectRoot, path)]);
 });
 
+test("the node's unit lets the agent do what it does: ask for network cards, and make groups below its own", () => {
+  const unit = read("deploy/systemd/treadle-node.service");
+  expect(unit).toMatch(/^RestrictAddressFamilies=.*\bAF_NETLINK\b/m); // os.networkInterfaces, by which a node is named
+  expect(unit).toMatch(/^Delegate=yes$/m);
+  expect(unit).not.toMatch(/^ProtectControlGroups=yes$/m);
+});
+
+test("on Kubernetes NATS servers know one another by a password, and only they and Treadle's pods reach them", () => {
+  expect(read("deploy/kubernetes/nats-values.yaml")).toMatch(/routeURLs: \{ user: server \}/);
+  expect(read("deploy/kubernetes/README.md")).toContain("--set-file config.cluster.routeURLs.password=");
+  const policy = read("deploy/kubernetes/templates/network-policy.yaml");
+  expect(policy.split("---\n")[1]).toMatch(
+    /matchLabels: \{ app\.kubernetes\.io\/name: nats \}\n {2}policyTypes: \[Ingress\]/,
+  );
+});
+
 // systemd's own check, where systemd is: of each unit that it knows all that stands there.
 test.skipIf(!existsSync("/usr/bin/systemd-analyze"))("systemd finds nothing wrong with the units", async () => {
   const paths = units.map((path) => join(projectRoot, path));

@@ -34,6 +34,21 @@ describe("an error, for a person", () => {
     expect(text).not.toContain("actor/0");
   });
 
+  it("shows nothing that moves a cursor or writes into a clipboard, wherever it stands", () => {
+    const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m";
+    const error = new TreadleError("node.unavailable", `none; 'a' cannot be used: ${evil}`, {
+      origin: { node: evil, logTail: [evil] },
+      cause: new TreadleError("config.invalid", `not allowed: ${evil}`, {
+        details: { problems: [evil, { path: evil, message: evil }] },
+      }),
+    });
+    for (const verbose of [false, true]) {
+      const text = renderError(error, { ...view, verbose }).replaceAll("\n", "");
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+      expect(text).not.toMatch(/[\u0000-\u001f\u007f-\u009f]/);
+    }
+  });
+
   it("keeps together what a message repeats of another, whatever stands in it", () => {
     const clause = fc.array(fc.constantFrom("node 'a'", "is silent", "; ", ": ", "'x; y'", "more"), { maxLength: 6 });
     const text = clause.map((words) => `what happened ${words.join(" ")}`);

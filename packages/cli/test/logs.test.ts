@@ -12,6 +12,12 @@ it("shows what a library printed as it is, without what moves a cursor", () => {
   expect(personLine("rollout/0", "{ not JSON \u001b[2J")).toMatch(/^ +rollout\/0 +\{ not JSON $/);
 });
 
+it("lets no part of a line move a cursor, its level neither", () => {
+  const line = JSON.stringify({ level: "\u001b]0;owned\u0007\u001b[2J", msg: "hello" });
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  expect(personLine("rollout/0", line)).not.toMatch(/[\u0000-\u001f\u007f-\u009f]/);
+});
+
 it("gives machines an object a line", () => {
   expect(JSON.parse(jsonLine("rollout/0", logged))).toEqual({
     worker: "rollout/0",

@@ -82,10 +82,12 @@ const variable = /^[A-Za-z_][A-Za-z0-9_]*$/;
  * flags. It is the agent's alone: nothing of it comes over the wire.
  */
 export const WorkerPermissions = z.strictObject({
-  /** programs, as absolute paths */
+  /** programs that run Treadle's own scripts, as absolute paths */
   interpreters: z.array(z.string().regex(/^\//, "must be an absolute path, as /opt/node-22/bin/node")).default([]),
   /** each exactly as it is asked for */
   flags: z.array(z.string().min(1)).default([]),
+  /** programs that workers' configurations may name, with arguments of theirs, as absolute paths or names */
+  programs: z.array(z.string().min(1)).default([]),
   /** names of environment variables, besides those that say which devices a process sees and how many threads it has */
   env: z.array(z.string().regex(variable, "must be the name of a variable")).default([]),
 });
@@ -180,9 +182,9 @@ export const FlowConfig = z.strictObject({
 });
 
 export const SupervisionConfig = z.strictObject({
-  /** a worker that dies more often than this within the window fails the run */
+  /** a component that crashes more often than this within the window, without a whole step in between, fails the run; lost nodes do not count */
   maxRestarts: z.int().nonnegative().default(3),
-  /** the window in which restarts are counted */
+  /** the window in which crashes are counted */
   restartWindowMs: z.number().positive().default(600_000),
   /** a worker silent for longer is taken for dead and ended */
   heartbeatTimeoutMs: z.number().positive().default(20_000),

@@ -178,6 +178,16 @@ export {
   TimeFit,
 } from "./profile.ts";
 export {
+  checkProgram,
+  checkVariables,
+  forbiddenProgram,
+  isOfProject,
+  ProgramRights,
+  programRights,
+  programRightsVariable,
+  pythonInterpreter,
+} from "./program-rights.ts";
+export {
   type AnswerOf,
   type AskVerb,
   type BodyOf,

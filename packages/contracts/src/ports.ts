@@ -97,6 +97,8 @@ export type Member = {
   readonly incarnation: number;
   /** What the member says of itself; from another process, so to be checked by whoever reads it. */
   readonly body: unknown;
+  /** Keys are given, and none of them has signed what it says of itself: nobody asks it for anything, and it keeps nobody out. */
+  readonly isUntrusted?: boolean;
 };
 
 /** Whose key signed a command, where keys are given. A `name` is that of the only node that may use the key. */

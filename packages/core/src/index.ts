@@ -23,6 +23,7 @@ export { digestOf, digestOfRefusal } from "./recording/effects-digest.ts";
 export { recordInput } from "./recording/recorded-input.ts";
 export { Replay } from "./recording/replay.ts";
 export { inTurn } from "./runner/in-turn.ts";
+export { type RollBack, RollBacks } from "./runner/roll-backs.ts";
 export type {
   Answer,
   ChannelEnd,

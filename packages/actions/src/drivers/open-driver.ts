@@ -1,4 +1,4 @@
-import { TreadleError } from "@treadle/contracts";
+import { programRights, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./cgroup-driver.ts";
 import { DockerOptions } from "./docker-options.ts";
@@ -64,10 +64,21 @@ export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions =
   );
 }
 
-async function lacksOf(
-  name: DriverChoice["drivers"][number],
-  { docker, cgroup }: DriverChoice,
-): Promise<string | undefined> {
+/** PG1: where an agent limits this process, commands do not leave its sandboxes, which are as the agent's machine makes them. */
+function refusalOf(name: DriverChoice["drivers"][number], { docker, cgroup }: DriverChoice): string | undefined {
+  const rights = programRights();
+  if (rights === undefined) return undefined;
+  if (name === "process" && !rights.programs.includes("/bin/sh"))
+    return `it isolates nothing, which node '${rights.node}' does not allow; start its agent with '--allow-program /bin/sh'`;
+  const theirs =
+    name === "cgroup" ? cgroup && "cgroup" : name === "docker" ? docker?.socket && "docker.socket" : undefined;
+  return theirs && `a run may not set '${theirs}' on node '${rights.node}'; leave it out`;
+}
+
+async function lacksOf(name: DriverChoice["drivers"][number], choice: DriverChoice): Promise<string | undefined> {
+  const refusal = refusalOf(name, choice);
+  if (refusal !== undefined) return refusal;
+  const { docker, cgroup } = choice;
   if (name === "process") return undefined;
   if (name === "cgroup") return cgroupDriverLacks(cgroup);
   if (docker === undefined) return "it needs an image";

@@ -12,7 +12,7 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { TreadleError } from "@treadle/contracts";
+import { checkProgram, checkVariables, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { Reaper } from "../drivers/reaper.ts";
 import type { Grant, ServiceInstance } from "../managers/manager.ts";
@@ -164,6 +164,8 @@ export class ProcessServices implements ServiceHost {
         .replaceAll("{dop}", String(instance.dop))
         .replaceAll("{devices}", devices),
     );
+    checkProgram(program!, `${instance.service}.command`); // PG1
+    checkVariables(Object.keys(service.environment), `${instance.service}.environment`);
     const child = spawn(program!, args, {
       env: { ...process.env, CUDA_VISIBLE_DEVICES: devices, ...service.environment },
       stdio: ["ignore", "ignore", "pipe"],

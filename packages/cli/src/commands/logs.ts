@@ -51,7 +51,7 @@ export function logsCommand(): Command {
 export function personLine(worker: string, line: string): string {
   const { atMs, level, text } = readLogLine(line);
   const when = atMs === undefined ? "" : formatTime(atMs);
-  const how = level === undefined || level === "info" ? "" : `${level}  `;
+  const how = level === undefined || level === "info" ? "" : `${printable(level)}  `;
   return `${when.padEnd(8)}  ${worker.padEnd(14)} ${how}${printable(text)}`;
 }
 

@@ -35,6 +35,7 @@ type RawFlags = NatsFlags & {
   readonly linkKey?: string;
   readonly allowInterpreter: readonly string[];
   readonly allowFlag: readonly string[];
+  readonly allowProgram: readonly string[];
   readonly allowEnv: readonly string[];
   readonly labels: Readonly<Record<string, string>>;
   readonly devices: Readonly<Record<string, string>>;
@@ -68,12 +69,23 @@ export function nodeCommand(): Command {
     .option("--link-key <file>", "its key")
     .option(
       "--allow-interpreter <path>",
-      "a program that runs may choose for workers here, besides this Node",
+      "a program that runs may choose for Treadle's scripts here, besides this Node and the project's Pythons",
       repeated,
       [],
     )
-    .option("--allow-flag <flag>", "a flag that they may give it, as --allow-flag=--expose-gc", repeated, [])
-    .option("--allow-env <name>", "a variable that they may set for workers here", repeated, [])
+    .option("--allow-flag <flag>", "a flag that runs may give it, as --allow-flag=--expose-gc", repeated, [])
+    .option(
+      "--allow-program <path>",
+      "a program that workers' configurations may name here, with arguments of theirs; /bin/sh: tools without isolation",
+      repeated,
+      [],
+    )
+    .option(
+      "--allow-env <name>",
+      "a variable that runs may set for workers here, and for what these start",
+      repeated,
+      [],
+    )
     .option("--labels <k=v>", "what runs may choose nodes by", collectPairs, {})
     .option("--devices <kind=count>", "devices of its own kind, as robot=2", collectPairs, {})
     .option("--metrics <address>", "serves metrics for Prometheus: 9464 on loopback, 0.0.0.0:9464 for others")
@@ -96,7 +108,12 @@ export function nodeCommand(): Command {
               tls: given({ ca: raw.linkCa, cert: raw.linkCert, key: raw.linkKey }),
             }),
           },
-          permissions: { interpreters: raw.allowInterpreter, flags: raw.allowFlag, env: raw.allowEnv },
+          permissions: {
+            interpreters: raw.allowInterpreter,
+            flags: raw.allowFlag,
+            programs: raw.allowProgram,
+            env: raw.allowEnv,
+          },
           labels: raw.labels,
           devices: raw.devices,
           ...given({

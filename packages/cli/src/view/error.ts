@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import pc from "picocolors";
-import { singleLine, wrap } from "./text.ts";
+import { printable, singleLine, wrap } from "./text.ts";
 
 export type ErrorView = { readonly verbose: boolean; readonly colour: boolean; readonly columns?: number };
 
@@ -64,7 +64,7 @@ export function renderError(error: unknown, view: ErrorView): string {
   ];
   if (view.verbose) {
     for (const each of [...chain].reverse()) {
-      if (each instanceof Error && each.stack) lines.push("", c.dim(each.stack));
+      if (each instanceof Error && each.stack) lines.push("", c.dim(printableLines(each.stack)));
     }
   }
   return lines.join("\n");
@@ -80,11 +80,13 @@ function causes(error: unknown): unknown[] {
   return chain.length === 0 ? [error] : chain;
 }
 
+/** Messages repeat what others have said, over the network, too. */
 function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  if (error.message !== "") return error.message;
-  return error.name;
+  const message = !(error instanceof Error) ? String(error) : error.message === "" ? error.name : error.message;
+  return printableLines(message);
 }
+
+const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
 
 /**
  * By the catalogue's wording the remedy is what follows the last semicolon. Not of messages that others have worded, nor of
@@ -116,10 +118,10 @@ function problemsOf(error: TreadleError | undefined): string[] {
   const problems = error?.details.problems;
   if (!Array.isArray(problems)) return [];
   return problems.flatMap((problem: unknown) => {
-    if (typeof problem === "string") return [problem];
+    if (typeof problem === "string") return [printableLines(problem)];
     if (typeof problem !== "object" || problem === null) return [];
     const { path, message } = problem as { path?: unknown; message?: unknown };
-    return typeof message === "string" ? [path ? `${String(path)}: ${message}` : message] : [];
+    return typeof message === "string" ? [printableLines(path ? `${String(path)}: ${message}` : message)] : [];
   });
 }
 
@@ -139,7 +141,7 @@ function describeOrigin({ worker, node, method, step }: ErrorOrigin): string {
   if (node !== undefined) parts.push(`on ${node}`);
   if (method !== undefined) parts.push(`in ${method}()`);
   if (step !== undefined) parts.push(`at step ${step}`);
-  return parts.join(" ");
+  return singleLine(parts.join(" "));
 }
 
 /** In a checkout, where Treadle is no dependency in `node_modules`. */

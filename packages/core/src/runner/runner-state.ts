@@ -522,20 +522,21 @@ export class RunnerState {
     else {
       const again = this.#processes.died(rank, report, this.#failure !== undefined);
       for (const { worker } of again) this.#change?.resized(worker); // they start with the new size
-      if (this.#states.unsaved.includes(rank.component)) this.#rollBack(rank.worker);
+      if (this.#states.unsaved.includes(rank.component))
+        this.#rollBack(rank.worker, report.failure?.code === "node.lost");
     }
     this.#goOnChanging();
   }
 
   /** RS8. */
-  #rollBack(worker: string): void {
+  #rollBack(worker: string, nodeLost: boolean): void {
     const steps = this.#uncommitted.map(({ step }) => step);
     const what = steps.length > 0 ? `ended since are '${steps.join(", ")}'` : "ended since is none";
     this.#fail(
       new TreadleError(
         "run.rolled-back",
         `'${worker}' died with what calls had changed since the newest saved state; of the steps, ${what}: the run goes on after the last committed one`,
-        { origin: { worker } },
+        { origin: { worker }, details: { nodeLost } },
       ),
     );
   }

@@ -15,7 +15,7 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
-import { TreadleError } from "@treadle/contracts";
+import { pythonInterpreter, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import { z } from "zod";
 import type { TransformerConfig } from "../embedded/transformer-config.ts";
@@ -74,8 +74,9 @@ export class TorchProcess {
 
   static async start(model: TransformerConfig, config: TorchConfig): Promise<TorchProcess> {
     const { vocabSize, contextLength, layers, width, heads, valueHead, seed, slots } = model;
+    const python = pythonInterpreter(config.python, "engine.python"); // PG1
     const folder = await mkdtemp(join(tmpdir(), "treadle-torch-"));
-    const started = new TorchProcess(config.python ?? process.env["TREADLE_PYTHON"] ?? "python3", folder);
+    const started = new TorchProcess(python, folder);
     const settings = {
       address: started.address,
       folder,

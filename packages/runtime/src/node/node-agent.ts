@@ -15,7 +15,15 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
+import {
+  type ErrorRecord,
+  type ExitReport,
+  type Interpreter,
+  type ProgramRights,
+  programRightsVariable,
+  TreadleError,
+  type WorkerBoot,
+} from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
@@ -159,12 +167,20 @@ export class NodeAgent {
   readonly #projectRoot: string;
   readonly #logs: string | undefined;
   readonly #listener: AgentListener;
+  readonly #rights: ProgramRights | undefined;
   readonly #processes = new Set<WorkerProcess>();
   #isClosed = false;
 
-  /** Without `logs` the listener alone gets what workers print. */
-  constructor(options: { name: string; projectRoot: string; logs: string | undefined; listener: AgentListener }) {
+  /** Without `logs` the listener alone gets what workers print; without `rights` workers start what their configuration says. */
+  constructor(options: {
+    name: string;
+    projectRoot: string;
+    logs: string | undefined;
+    rights: ProgramRights | undefined;
+    listener: AgentListener;
+  }) {
     this.name = options.name;
+    this.#rights = options.rights;
     this.#projectRoot = options.projectRoot;
     this.#logs = options.logs;
     this.#listener = options.listener;
@@ -180,7 +196,8 @@ export class NodeAgent {
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
     const flags = [...interpreter.flags, ...heap, ...loaderFlags];
     const descendants = new Descendants();
-    const own = { TREADLE_DEVICES: boot.devices.join(","), ...descendants.environment };
+    const rights = this.#rights && { [programRightsVariable]: JSON.stringify(this.#rights) }; // PG1
+    const own = { TREADLE_DEVICES: boot.devices.join(","), ...rights, ...descendants.environment };
     const child = spawn(interpreter.command, [...flags, hostEntry.path], {
       detached: true, // NA1: leader of its own process group
       stdio: ["pipe", "pipe", "pipe", "pipe"],

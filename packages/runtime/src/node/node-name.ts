@@ -16,9 +16,20 @@ export function machineName(host: string, identity: readonly string[]): string {
 
 /** Clones of a machine share its id and its host name, but no network card's address. */
 export function defaultNodeName(): string {
-  const addresses = Object.values(networkInterfaces()).flatMap((cards = []) => cards.map(({ mac }) => mac));
-  return machineName(hostname(), [...addresses, machineId()]);
+  return machineName(hostname(), [...cardAddresses(), machineId()]);
 }
+
+/** Of cards that come with the machine, not with what runs on it: bridges of containers, tunnels and pairs have others each time. */
+export function cardAddresses(read: typeof networkInterfaces = networkInterfaces): string[] {
+  try {
+    const own = Object.entries(read()).filter(([name]) => !passing.test(name));
+    return own.flatMap(([, cards = []]) => cards.map(({ mac }) => mac));
+  } catch {
+    return []; // a sandbox that may not ask; clones of this machine need --name there
+  }
+}
+
+const passing = /^(docker|br-|veth|virbr|vnet|tun|tap|wg|tailscale|zt|cni|cali|flannel|cilium|lxc|lxd|podman|kube)/;
 
 function machineId(): string {
   try {

@@ -9,7 +9,7 @@
  * NS3 a worker's exit is reported until its runner has heard it, or is gone.
  * NS4 where the runner is elsewhere, only code that hashes as the runner's is run, at each start, in no other way than this
  *    node's own configuration allows, and nothing outside of the run's own names is touched.
- * NS5 of two agents of one name the older stays, as long as it is heard.
+ * NS5 of two agents of one name the older stays, as long as it is heard; where keys are given, only their holders count.
  * NS6 beside a run that wants the node for itself no other has workers here.
  */
 import { join } from "node:path";
@@ -40,7 +40,7 @@ import { openPayloadDepot } from "./payload-depot.ts";
 import { localPorts } from "./relay-addresses.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
 import { codeVersions } from "./treadle-code.ts";
-import { checkWorkerStart } from "./worker-permissions.ts";
+import { checkWorkerStart, rightsOf } from "./worker-permissions.ts";
 
 /** A node on the runner's own machine shares its folders; one on a machine of its own has links to the others. */
 export type NodePlace =
@@ -122,7 +122,8 @@ export class NodeService {
   async start(onReplaced: () => void = () => {}): Promise<void> {
     const { plane, place } = this.#options;
     using joining = this.#spans.span("join", "call");
-    if (plane.members("node").some(({ name }) => name === this.name)) throw nameTaken(this.name); // NS5
+    const isTaken = ({ name, isUntrusted }: Member) => name === this.name && !isUntrusted;
+    if (plane.members("node").some(isTaken)) throw nameTaken(this.name); // NS5
     this.#ends.push(plane.onMember("run", (change) => this.#onRun(change)));
     const announcement = await plane.announce("node", this.name, this.#info([]), answering("node", this.#answers));
     this.#announcement = announcement;
@@ -264,6 +265,7 @@ export class NodeService {
         isHome || depot === undefined ? undefined : this.#openRelay({ runId, token }, folder.path, depot.addresses),
       links: isHome ? undefined : place.links,
       logs: isHome ? place.logs : undefined,
+      rights: isHome ? undefined : rightsOf(place.permissions, this.name, projectRoot),
       depot,
       spans: this.#spans,
       onExit: (report) => {

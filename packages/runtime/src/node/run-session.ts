@@ -15,6 +15,7 @@ import {
   type HeartbeatsEvent,
   type LinksConfig,
   type LogEvent,
+  type ProgramRights,
   type SpawnCommand,
   type SpawnReply,
   type StopCommand,
@@ -53,6 +54,8 @@ export type SessionOptions = {
   readonly relay?: { readonly path: string; close(): Promise<void> } | undefined;
   /** workers write their lines there, and only warnings are sent; absent: all lines are sent */
   readonly logs: string | undefined;
+  /** what workers may start; absent where the runner itself is here */
+  readonly rights: ProgramRights | undefined;
   readonly spans: NodeSpans;
   readonly onExit: (report: ExitReport) => void;
   readonly onBeats: (event: Omit<HeartbeatsEvent, "proof">) => void;
@@ -77,12 +80,13 @@ export class RunSession {
     this.#options = options;
     this.run = options.run;
     this.session = options.session;
-    const { node, projectRoot, logs } = options;
+    const { node, projectRoot, logs, rights } = options;
     this.#spans = new WorkerSpans(options.spans, options.run);
     this.#agent = new NodeAgent({
       name: node,
       projectRoot,
       logs,
+      rights,
       listener: {
         onHeartbeat: (worker, incarnation, beat) => {
           this.#spans.beats(worker, incarnation);

@@ -5,7 +5,7 @@
  * S4: the runner removes it at its end, its workers when they find the runner dead, and the next runner on the machine
  * when neither could. A folder is dead when nobody listens on its runner's socket.
  */
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { lstat, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -68,8 +68,9 @@ export async function removeDeadSocketFolders(root = tmpdir()): Promise<void> {
   const live = new Set<string>();
   for (const name of names.filter((each) => each.startsWith(prefix))) {
     const folder = join(root, name);
-    const found = await stat(folder).catch(() => undefined);
-    if (!found || found.uid !== process.getuid?.()) continue;
+    // A link is followed to a folder of this user's that others write to, and is nothing that a run has made.
+    const found = await lstat(folder).catch(() => undefined);
+    if (!found?.isDirectory() || found.uid !== process.getuid?.()) continue;
     const segments = await readFile(join(folder, segmentsFile), "utf8").catch(() => "");
     const [segmentPrefix = "", madeMs] = segments.split("\n");
     const isYoung = madeMs === undefined ? Date.now() - found.mtimeMs < minAgeMs : isYounger(Number(madeMs));

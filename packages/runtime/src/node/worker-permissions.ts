@@ -4,7 +4,7 @@
  * NA4 a program, a flag or a variable that would make a process run other code than the module it was started for is refused
  *    unless the agent's configuration names it; those that exist for nothing else are refused even then.
  */
-import { type Interpreter, TreadleError, type WorkerPermissions } from "@treadle/contracts";
+import { type Interpreter, type ProgramRights, TreadleError, type WorkerPermissions } from "@treadle/contracts";
 import { deviceVariables } from "./machine-devices.ts";
 
 /** They say how many devices and threads a process has, and load nothing. */
@@ -49,6 +49,13 @@ export function checkWorkerStart(start: WorkerStart, permissions: WorkerPermissi
       node,
     );
   }
+}
+
+/** What workers may start of what their configuration names, by the same rules. */
+export function rightsOf(permissions: WorkerPermissions, node: string, project: string): ProgramRights {
+  const { interpreters, programs, env } = permissions;
+  const variables = [...harmless, ...env.filter((name) => !never.test(name))]; // NA4
+  return { node, project, interpreters, programs, variables };
 }
 
 function forbidden(what: string, node: string): TreadleError {

@@ -1,6 +1,7 @@
+import type { networkInterfaces } from "node:os";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { defaultNodeName, machineName } from "../../src/node/node-name.ts";
+import { cardAddresses, defaultNodeName, machineName } from "../../src/node/node-name.ts";
 
 const legal = /^[A-Za-z0-9_-]{1,60}$/;
 
@@ -19,4 +20,20 @@ test("a default name is legal whatever the host is called, and follows what the 
 test("this machine has one, and keeps it", () => {
   expect(defaultNodeName()).toMatch(legal);
   expect(defaultNodeName()).toBe(defaultNodeName());
+});
+
+test("it follows neither what comes and goes with containers and tunnels, nor needs what a sandbox forbids to ask", () => {
+  const card = (mac: string) => [{ mac } as NonNullable<ReturnType<typeof networkInterfaces>[string]>[number]];
+  const machine = { eth0: card("02:00:00:00:00:01") };
+  const busy = {
+    ...machine,
+    docker0: card("02:42:00:00:00:01"),
+    veth9f1: card("1a:00:00:00:00:02"),
+    wg0: card("00:00"),
+  };
+  expect(cardAddresses(() => busy)).toEqual(cardAddresses(() => machine));
+  const forbidden = () => {
+    throw new Error("uv_interface_addresses returned Unknown system error 97");
+  };
+  expect(cardAddresses(forbidden)).toEqual([]);
 });

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -75,5 +75,22 @@ test("S4: a dead runner's shared memory goes with its folder, unless the run liv
   } finally {
     for (const segment of segments) await rm(join("/dev/shm", segment), { force: true });
     await rm(root, { recursive: true });
+  }
+});
+
+test("S4: another user's link to a folder that this user owns and others write to names nothing that is swept", async () => {
+  const root = await mkdtemp(join(tmpdir(), "sweep-"));
+  const open = await mkdtemp(join(tmpdir(), "others-write-here-"));
+  const segment = `treadle-linked-${process.pid}-live-kept-a.0.0-1`;
+  try {
+    await writeFile(join("/dev/shm", segment), "");
+    await writeFile(join(open, "segments"), `treadle-linked-${process.pid}-\n0`);
+    await symlink(open, join(root, "treadle-sockets-link"));
+    await removeDeadSocketFolders(root);
+    expect(await readdir("/dev/shm")).toContain(segment);
+    expect(await readdir(open)).toEqual(["segments"]);
+  } finally {
+    await rm(join("/dev/shm", segment), { force: true });
+    for (const folder of [root, open]) await rm(folder, { recursive: true, force: true });
   }
 });

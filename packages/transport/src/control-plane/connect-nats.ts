@@ -46,12 +46,17 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
 
 export type AskMember = (subject: string, data: string, timeoutMs: number) => Promise<Msg>;
 
-/** Asks other members. Answers have subjects that nobody can guess, apart from those on which the server answers. */
-export function memberAsker(connection: NatsConnection, { credentialsFile }: NatsThreadOptions): AskMember {
+/** Subjects for answers, which nobody can guess, apart from those on which the server answers. */
+export function memberInbox({ credentialsFile }: NatsThreadOptions): () => string {
   const { inboxPrefix = "_INBOX" } = credentialsFile === undefined ? {} : byKey(readFileSync(credentialsFile, "utf8"));
   const answers = answersOf(inboxPrefix);
-  return (subject, data, timeout) =>
-    connection.request(subject, data, { timeout, noMux: true, reply: `${answers}.${crypto.randomUUID()}` });
+  return () => `${answers}.${crypto.randomUUID()}`;
+}
+
+/** Asks other members. */
+export function memberAsker(connection: NatsConnection, options: NatsThreadOptions): AskMember {
+  const inbox = memberInbox(options);
+  return (subject, data, timeout) => connection.request(subject, data, { timeout, noMux: true, reply: inbox() });
 }
 
 /** Answers arrive below the key's own subject, so that a server can keep them from the holders of other keys. */

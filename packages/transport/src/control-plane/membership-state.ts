@@ -5,7 +5,7 @@
  *    incarnation takes its name, or it is silent for longer than the lease.
  * M2 for each member `joined` and `left` alternate, beginning with `joined`.
  * M3 time during which this process was cut off, or did not run, is nobody's silence: everyone has a full lease afterwards.
- * M4 while a member is there, nothing of an older incarnation counts.
+ * M4 while a member is there, nothing of an older incarnation counts, and of its own no entry that is older than the last.
  * M5 when there are many names, the oldest of those under which nobody is there is forgotten for a new one.
  */
 import type { Member, MemberKind, MembershipChange } from "@treadle/contracts";
@@ -41,10 +41,11 @@ export class MembershipState {
     return present.filter((member): member is Member => member?.kind === kind);
   }
 
-  /** Whether its entry would be of one that is older than who is there. */
-  isOutdated(kind: MemberKind, name: string, incarnation: number): boolean {
-    const present = this.#known.get(`${kind}.${name}`)?.present;
-    return present !== undefined && present.incarnation > incarnation;
+  /** Whether its entry would be of one that is older than who is there; of the same, whether it has said something newer. */
+  isOutdated(kind: MemberKind, name: string, incarnation: number, version?: number): boolean {
+    const { present, entry } = this.#known.get(`${kind}.${name}`) ?? {};
+    if (present !== undefined && present.incarnation > incarnation) return true;
+    return version !== undefined && entry?.member.incarnation === incarnation && entry.version > version;
   }
 
   /** Whether the entry that such a beat speaks of is not known. */
@@ -57,7 +58,7 @@ export class MembershipState {
   /** A member says what it is. */
   entry(member: Member, version: number, nowMs: number): MembershipChange[] {
     const { kind, name, incarnation } = member;
-    if (this.isOutdated(kind, name, incarnation) || !this.#makeRoomFor(`${kind}.${name}`)) return []; // M4, M5
+    if (this.isOutdated(kind, name, incarnation, version) || !this.#makeRoomFor(`${kind}.${name}`)) return []; // M4, M5
     const known = this.#of(kind, name);
     const { present } = known;
     known.entry = { member, version };

@@ -114,7 +114,7 @@ export class NatsAnnouncement implements Announcement {
   #presenceOf(body: unknown): Presence {
     const { prefix, key, incarnation, trust, intervalMs } = this.#options;
     const version = this.#version;
-    const proof = trust === undefined ? {} : { proof: trust.prove(key, incarnation, body) };
+    const proof = trust === undefined ? {} : { proof: trust.prove(key, { incarnation, version, body }) };
     const entry = boundedText(JSON.stringify({ incarnation, version, body, ...proof }), `what '${key}' says of itself`);
     return {
       beat: { subject: `${prefix}.beat.${key}`, data: JSON.stringify({ incarnation, version }) },

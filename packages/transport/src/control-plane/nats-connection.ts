@@ -100,9 +100,32 @@ export class NatsConnection {
     };
   }
 
-  /** Rejects with `node.lost` when nobody listens, and `call.timeout`. */
-  request(subject: string, data: string, timeoutMs: number): Promise<string> {
-    return this.#ask({ type: "request", subject, data, timeoutMs }) as Promise<string>;
+  /**
+   * The first answer that `open` opens; what it throws on is somebody else's, and told only where no other comes in time.
+   * Rejects with `node.lost` when nobody listens, and `call.timeout`.
+   */
+  async request(subject: string, data: string, timeoutMs: number, open: (answer: string) => string): Promise<string> {
+    const id = ++this.#lastId;
+    let refused: unknown;
+    const opened = new Promise<string>((resolve) => {
+      this.#messages.set(id, (_, answer) => {
+        try {
+          resolve(open(answer));
+        } catch (error) {
+          refused ??= error;
+        }
+      });
+    });
+    const silent = this.#askAs(id, { type: "request", subject, data, timeoutMs }) as Promise<never>;
+    try {
+      return await Promise.race([opened, silent]);
+    } catch (error) {
+      throw refused ?? error;
+    } finally {
+      this.#messages.delete(id);
+      silent.catch(() => {});
+      this.#post({ type: "answered", request: id });
+    }
   }
 
   async openBucket(bucket: string, replicas: number): Promise<void> {

@@ -182,13 +182,10 @@ class NatsControlPlane implements ControlPlane {
     return heard !== undefined && isTrusted(heard) ? heard.incarnation : 0;
   }
 
-  #hear(
-    key: string,
-    { incarnation, body, proof }: NonNullable<ReturnType<typeof readEntry>>,
-    data: string,
-  ): HeardEntry {
+  #hear(key: string, entry: NonNullable<ReturnType<typeof readEntry>>, data: string): HeardEntry {
+    const { incarnation } = entry;
     try {
-      return { incarnation, data, seal: { key: this.#trust?.sealKeyOf(key, incarnation, body, proof) ?? "" } };
+      return { incarnation, data, seal: { key: this.#trust?.sealKeyOf(key, entry) ?? "" } };
     } catch (error) {
       return { incarnation, data, seal: { problem: error as TreadleError } };
     }
@@ -216,7 +213,8 @@ class NatsControlPlane implements ControlPlane {
     const plain = JSON.stringify({ method, body });
     const asked = this.#trust?.ask(subject, plain, this.#sealKeyOf(kind, name, incarnation));
     const text = boundedText(asked?.text ?? plain, `'${method}'`);
-    const answer = await this.#connection.request(subject, text, timeoutMs).catch((cause: TreadleError) => {
+    const open = asked?.open ?? ((answer: string) => answer);
+    const answer = await this.#connection.request(subject, text, timeoutMs, open).catch((cause: TreadleError) => {
       if (cause.code === "node.lost") {
         throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
       }
@@ -225,7 +223,7 @@ class NatsControlPlane implements ControlPlane {
       }
       throw cause;
     });
-    return readAnswer(asked === undefined ? answer : asked.open(answer)); // CP3
+    return readAnswer(answer); // CP3
   }
 
   /** Of the incarnation that is there: an entry may have come later than the beat. */
@@ -295,7 +293,6 @@ class NatsControlPlane implements ControlPlane {
     reply: string | undefined,
   ): Promise<void> {
     if (reply !== undefined && !isAnswer(reply)) return; // CP4
-    let seal = (answer: string) => answer;
     const answer = await answerTo(() => {
       if (this.#trust === undefined) {
         const { method, body } = readMessage(Command, parseBounded(data));
@@ -310,7 +307,6 @@ class NatsControlPlane implements ControlPlane {
           `'${command.method}' came from a ${role}; only a ${needed} may ask for it`,
         );
       });
-      seal = received.seal;
       const { value, sender, sealKey } = received;
       const is = (of: MemberKind, name: string): boolean => {
         const known = this.#entries.get(`${of}.${name}`);
@@ -318,7 +314,7 @@ class NatsControlPlane implements ControlPlane {
       };
       return handler(value.method, value.body, { ...sender, is });
     });
-    if (reply !== undefined) this.#connection.publish(reply, seal(answer));
+    if (reply !== undefined) this.#connection.publish(reply, this.#trust?.sealerOf(data)(answer) ?? answer); // CP3
   }
 
   #heard(subject: string, data: string): void {
@@ -353,7 +349,7 @@ class NatsControlPlane implements ControlPlane {
     if (known !== undefined && isTrusted(heard) && !isTrusted(known)) {
       this.#tell(this.#state.disown(kind, name, "another one is there, whose key is trusted")); // CP5
     } else if (known !== undefined && known.incarnation > incarnation) this.#ask(key, known.data); // CP1
-    if (this.#state.isOutdated(kind, name, incarnation)) return;
+    if (this.#state.isOutdated(kind, name, incarnation, version)) return;
     for (const announcement of [...this.#announced]) {
       const isOlder = announcement.key === key && announcement.incarnation < incarnation;
       if (isOlder && isTrusted(heard)) announcement.replaced();
@@ -361,7 +357,8 @@ class NatsControlPlane implements ControlPlane {
     this.#entries.delete(key);
     this.#entries.set(key, heard); // the one that was heard last is forgotten last
     if (this.#entries.size > maxEntries) this.#entries.delete(this.#entries.keys().next().value as string);
-    this.#tell(this.#state.entry({ kind, name, incarnation, body }, version, performance.now()));
+    const mark = isTrusted(heard) ? {} : { isUntrusted: true };
+    this.#tell(this.#state.entry({ kind, name, incarnation, body, ...mark }, version, performance.now()));
   }
 
   /** Of an entry that nobody trusted has signed. `known`: what was heard under its name before. */

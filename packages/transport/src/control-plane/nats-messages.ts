@@ -27,6 +27,7 @@ export type ToThread =
   | { readonly type: "subscribe"; readonly id: number; readonly subject: string }
   | { readonly type: "unsubscribe"; readonly id: number; readonly subscription: number }
   | { readonly type: "publish"; readonly subject: string; readonly data: string }
+  /** each answer comes as a message; settles only when nobody listens, or in time with a failure */
   | {
       readonly type: "request";
       readonly id: number;
@@ -34,6 +35,7 @@ export type ToThread =
       readonly data: string;
       readonly timeoutMs: number;
     }
+  | { readonly type: "answered"; readonly request: number }
   | { readonly type: "bucket"; readonly id: number; readonly bucket: string; readonly replicas: number }
   | {
       readonly type: "put";

@@ -8,7 +8,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { jetstream, jetstreamManager, type StreamInfo } from "@nats-io/jetstream";
 import { type KV, Kvm } from "@nats-io/kv";
 import { errors, type NatsConnection, type Subscription } from "@nats-io/transport-node";
-import { type AskMember, connectNats, memberAsker } from "./connect-nats.ts";
+import { connectNats, memberInbox } from "./connect-nats.ts";
 import type { FromThread, NatsThreadOptions, StoredEntry, ThreadFailure, ToThread } from "./nats-messages.ts";
 import { contentOf, DamagedObject, NatsObjects } from "./nats-objects.ts";
 import { PresentMember } from "./present-member.ts";
@@ -119,7 +119,28 @@ function subscribe(connection: NatsConnection, id: number, subject: string): voi
   subscriptions.set(id, subscription);
 }
 
-async function act(connection: NatsConnection, ask: AskMember, message: ToThread): Promise<unknown> {
+/** Whoever hears the question may answer it; which answer counts, the main thread says. */
+function request(
+  connection: NatsConnection,
+  reply: string,
+  { id, subject, data, timeoutMs }: Extract<ToThread, { type: "request" }>,
+): Promise<never> {
+  return new Promise((_, reject) => {
+    const subscription = connection.subscribe(reply, {
+      callback: (error, message) => {
+        if (error) reject(error);
+        else if (message.data.length === 0 && message.headers?.code === 503)
+          reject(new errors.NoRespondersError(subject));
+        else send({ type: "message", id, subject: message.subject, data: message.string() });
+      },
+    });
+    subscriptions.set(id, subscription);
+    setTimeout(() => reject(new errors.TimeoutError()), timeoutMs).unref();
+    connection.publish(subject, data, { reply });
+  });
+}
+
+async function act(connection: NatsConnection, inbox: () => string, message: ToThread): Promise<unknown> {
   switch (message.type) {
     case "subscribe":
       subscribe(connection, message.id, message.subject);
@@ -132,7 +153,11 @@ async function act(connection: NatsConnection, ask: AskMember, message: ToThread
       connection.publish(message.subject, message.data);
       return undefined;
     case "request":
-      return (await ask(message.subject, message.data, message.timeoutMs)).string();
+      return request(connection, inbox(), message);
+    case "answered":
+      subscriptions.get(message.request)?.unsubscribe();
+      subscriptions.delete(message.request);
+      return undefined;
     case "bucket":
       return openBucket(connection, message.bucket, message.replicas);
     case "put":
@@ -186,10 +211,10 @@ async function act(connection: NatsConnection, ask: AskMember, message: ToThread
 
 try {
   const connection = await start();
-  const ask = memberAsker(connection, options);
+  const inbox = memberInbox(options);
   port.on("message", (message: ToThread) => {
     const id = "id" in message ? message.id : 0;
-    act(connection, ask, message).then(
+    act(connection, inbox, message).then(
       (value) => {
         if (id > 0) send({ type: "settled", id, value });
         if (message.type === "close") port.close();

@@ -7,7 +7,7 @@
  * TR1 a command acts only when a trusted key of the right role has signed it for this member and this incarnation.
  * TR2 it acts once: who has listened and sends it again is refused.
  * TR3 what a command and its answer say, a run's token among it, only the member and the sender can read.
- * TR4 an answer counts only from the member that was asked.
+ * TR4 an answer counts only from the member that was asked; what others answer is passed over.
  * TR5 what is kept of a run counts only as a trusted runner's key has signed it, under the run's id: its configuration, the
  *    entries of its log, each in its place after those before it, and its files, each under its name. An older whole of it
  *    counts as well, where nobody has a newer one.
@@ -47,13 +47,15 @@ const Answered = z.object({ sender: z.uuid(), sequence: z.int(), answer: z.strin
 export const RunProof = z.object({ from: PublicKey, signature: Base64 });
 export type RunProof = z.infer<typeof RunProof>;
 
+/** What a member says of itself. */
+export type SignedEntry = { readonly incarnation: number; readonly version: number; readonly body?: unknown };
+
 export type Asked = { readonly text: string; readonly open: (answer: string) => string };
 export type Received<T> = {
   readonly value: T;
   readonly sender: CommandSender;
   /** by which the sending process is written to, as its entry says if it has one */
   readonly sealKey: string;
-  readonly seal: (answer: string) => string;
 };
 
 export class Trust {
@@ -92,14 +94,17 @@ export class Trust {
   }
 
   /** For an entry of this process. */
-  prove(key: string, incarnation: number, body: unknown): EntryProof {
+  prove(key: string, { incarnation, version, body }: SignedEntry): EntryProof {
     const seal = this.#curve.getPublicKey();
-    const signature = base64(this.#own.sign(entryText(key, incarnation, seal, body)));
+    const signature = base64(this.#own.sign(entryText(key, incarnation, version, seal, body)));
     return { from: this.publicKey, seal, signature };
   }
 
   /** The key by which that member is written to. Throws `control-plane.untrusted`. */
-  sealKeyOf(key: string, incarnation: number, body: unknown, proof: EntryProof | undefined): string {
+  sealKeyOf(
+    key: string,
+    { incarnation, version, body, proof }: SignedEntry & { proof?: EntryProof | undefined },
+  ): string {
     const { kind, name } = partsOf(key);
     if (proof === undefined) throw untrusted(`${kind} '${name}' has announced itself without a key; give it --trust`);
     const { from, seal, signature } = proof;
@@ -110,7 +115,7 @@ export class Trust {
         `${kind} '${name}' has announced itself with key '${from}', which is not that of a ${role} there; add '${role} ${from}' to '${this.#file}'`,
       );
     }
-    if (!verifies(from, entryText(key, incarnation, seal, body), signature)) {
+    if (!verifies(from, entryText(key, incarnation, version, seal, body), signature)) {
       throw untrusted(`what ${kind} '${name}' says of itself is not signed by its key '${from}'`);
     }
     return seal;
@@ -157,14 +162,18 @@ export class Trust {
     const seen = this.#seen.get(from) ?? new SeenCommands(this.#maxSenders);
     this.#seen.set(from, seen);
     if (!seen.isNew(sender, sequence)) throw untrusted("a command arrived again; each acts once");
-    return {
-      value,
-      sender: commander,
-      sealKey: seal,
-      seal: (answer) => {
-        const answered = JSON.stringify({ sender, sequence, answer } satisfies z.infer<typeof Answered>);
-        return JSON.stringify({ box: base64(this.#curve.seal(bytes(answered), seal)) });
-      },
+    return { value, sender: commander, sealKey: seal };
+  }
+
+  /** How an answer to this command is written, a refusal included: readable to its sender alone (TR3), and only from here (TR4). */
+  sealerOf(data: string): (answer: string) => string {
+    const command = readJson(Sealed, data);
+    if (command === undefined) return (answer) => answer; // nobody could read another
+    const { seal, sender, sequence } = command;
+    return (answer) => {
+      const answered = JSON.stringify({ sender, sequence, answer } satisfies z.infer<typeof Answered>);
+      const box = attempt(() => this.#curve.seal(bytes(answered), seal));
+      return box === undefined ? answer : JSON.stringify({ box: base64(box) });
     };
   }
 
@@ -206,8 +215,8 @@ function partsOf(key: string): { kind: string; name: string } {
   return { kind: key.slice(0, at), name: key.slice(at + 1) };
 }
 
-const entryText = (key: string, incarnation: number, seal: string, body: unknown): Uint8Array =>
-  bytes(JSON.stringify(["treadle entry 1", key, incarnation, seal, body ?? null]));
+const entryText = (key: string, incarnation: number, version: number, seal: string, body: unknown): Uint8Array =>
+  bytes(JSON.stringify(["treadle entry 2", key, incarnation, version, seal, body ?? null]));
 
 type CommandHead = { from: string; seal: string; sender: string; sequence: number; box: string };
 const commandText = (subject: string, { from, seal, sender, sequence, box }: CommandHead): Uint8Array =>

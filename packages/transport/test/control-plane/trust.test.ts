@@ -9,6 +9,7 @@ const folder = mkdtempSync(join(tmpdir(), "treadle-trust-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const subject = "treadle.command.node.n.1";
+const entry = { incarnation: 1, version: 0, body: {} };
 const made = { runner: makeKey(), other: makeKey(), n: makeKey(), evil: makeKey() };
 const keys = [
   { role: "runner" as const, key: made.runner.publicKey },
@@ -29,7 +30,7 @@ test("TR2: however many senders other keys have, a command that was heard acts n
   const maxSenders = 5;
   const runner = new Trust(keys, pairOf("runner"), "t");
   const node = new Trust(keys, pairOf("n"), "t", maxSenders);
-  const seal = runner.sealKeyOf("node.n", 1, {}, node.prove("node.n", 1, {}));
+  const seal = runner.sealKeyOf("node.n", { ...entry, proof: node.prove("node.n", entry) });
   const captured = runner.ask(subject, "release", seal).text;
   expect(node.receive(subject, captured, onlyRunners).value).toBe("release");
   const again = () => node.receive(subject, captured, onlyRunners);
@@ -48,7 +49,28 @@ test("TR2: however many senders other keys have, a command that was heard acts n
 test("TR2: who may not ask for something is not remembered for it", () => {
   const runner = new Trust(keys, pairOf("runner"), "t");
   const node = new Trust(keys, pairOf("n"), "t");
-  const seal = runner.sealKeyOf("node.n", 1, {}, node.prove("node.n", 1, {}));
+  const seal = runner.sealKeyOf("node.n", { ...entry, proof: node.prove("node.n", entry) });
   const { text } = new Trust(keys, pairOf("evil"), "t").ask(subject, "release", seal);
   for (let i = 0; i < 2; i++) expect(() => node.receive(subject, text, onlyRunners)).toThrow(/not a runner/);
+});
+
+test("TR1: an entry is signed with its version: an older one is no newer for saying so", () => {
+  const node = new Trust(keys, pairOf("n"), "t");
+  const runner = new Trust(keys, pairOf("runner"), "t");
+  const proof = node.prove("node.n", entry);
+  expect(() => runner.sealKeyOf("node.n", { ...entry, proof })).not.toThrow();
+  expect(() => runner.sealKeyOf("node.n", { ...entry, version: 1, proof })).toThrow(/not signed by its key/);
+});
+
+test("TR4: a refusal is the member's own as well: only whoever was asked can word it", () => {
+  const runner = new Trust(keys, pairOf("runner"), "t");
+  const node = new Trust([], pairOf("n"), "t"); // trusts nobody
+  const seal = runner.sealKeyOf("node.n", { ...entry, proof: node.prove("node.n", entry) });
+  const asked = runner.ask(subject, "release", seal);
+  expect(() => node.receive(subject, asked.text, onlyRunners)).toThrow(/does not name/);
+  expect(asked.open(node.sealerOf(asked.text)("refused"))).toBe("refused");
+  expect(() => asked.open(new Trust([], pairOf("evil"), "t").sealerOf(asked.text)("refused"))).toThrow(
+    /sealed for another/,
+  );
+  expect(node.sealerOf("no command")("refused")).toBe("refused");
 });

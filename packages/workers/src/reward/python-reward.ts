@@ -8,10 +8,11 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
+import { realpath } from "node:fs/promises";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
-import { TreadleError } from "@treadle/contracts";
+import { forbiddenProgram, isOfProject, programRights, pythonInterpreter, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import { parseConfig, type Reward, type RewardLog, type RewardPlugin } from "@treadle/learning";
 import { z } from "zod";
@@ -68,7 +69,9 @@ class PythonReward implements Reward {
 
   async open(log: RewardLog): Promise<void> {
     this.#log = log;
-    const { timeoutMs, startTimeoutMs, python = process.env["TREADLE_PYTHON"] ?? "python3" } = this.#config;
+    const { timeoutMs, startTimeoutMs } = this.#config;
+    const python = pythonInterpreter(this.#config.python, "reward.python"); // PG1
+    await checkFunction(this.#config.function);
     const words = [server, this.#config.function, `${timeoutMs / 1000}`, `${availableParallelism()}`];
     const child = spawn(python, words, { stdio: ["pipe", "pipe", "pipe"] });
     this.#process = child;
@@ -145,6 +148,20 @@ class PythonReward implements Reward {
   #failed(why: string): TreadleError {
     return new TreadleError("learning.reward-failed", `reward function '${this.#config.function}': ${why}`);
   }
+}
+
+/** PG1: a file of the project, symbolic links resolved. */
+async function checkFunction(name: string): Promise<void> {
+  const rights = programRights();
+  if (rights === undefined) return;
+  const project = await realpath(rights.project);
+  const file = resolve(project, name.slice(0, name.lastIndexOf(":")));
+  // What is not there is told by the process that cannot import it.
+  if (isOfProject(await realpath(file).catch(() => file), { project })) return;
+  throw forbiddenProgram(
+    rights,
+    `names the function '${name}' in 'reward.function'; keep its file below '${project}', outside of 'runs'`,
+  );
 }
 
 /** What was raised, and in which line: a traceback's last place and last line. */

@@ -204,7 +204,7 @@ export class Nodes {
    * itself, which it does only when this one was not heard.
    */
   async claim(runId: string, onLost: (error: TreadleError) => void): Promise<void> {
-    if (this.#options.plane.members("run").some(({ name }) => name === runId)) {
+    if (this.#options.plane.members("run").some(({ name, isUntrusted }) => name === runId && !isUntrusted)) {
       throw new TreadleError(
         "run.locked",
         `run '${runId}' is in use by another runner; stop that one first with 'treadle stop ${runId}', or start a new run`,

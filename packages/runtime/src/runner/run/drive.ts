@@ -49,7 +49,7 @@ async function execute(run: OpenedRun, over: AbortSignal): Promise<RunResult> {
     return { summary, stopped };
   } catch (error) {
     const first = cluster.failure ?? error; // S1
-    if (run.mayRollBack && first instanceof TreadleError && first.code === "run.rolled-back") {
+    if (first instanceof TreadleError && first.code === "run.rolled-back" && run.rollsBack?.(first, run.journal)) {
       run.warn(first.message);
       throw first;
     }

@@ -3,7 +3,14 @@
  *
  * Owner of: everything that a run holds until it is closed, the last opened first.
  */
-import { checkPlatform, type Plan, type RunEvent, type RunSummary, type RuntimeConfig } from "@treadle/contracts";
+import {
+  checkPlatform,
+  type Plan,
+  type RunEvent,
+  type RunSummary,
+  type RuntimeConfig,
+  type TreadleError,
+} from "@treadle/contracts";
 import { EventWriter, MetricsWriter, Trackers } from "@treadle/observe";
 import { RunCluster } from "../cluster/run-cluster.ts";
 import { connectNodes } from "../nodes/find-nodes.ts";
@@ -62,8 +69,8 @@ export type RunStart = {
   readonly folder: RunFolder;
   /** of this run, by name or step: it goes on from there */
   readonly checkpoint?: string | undefined;
-  /** a death that costs what no saved state has begins the run again, instead of ending it */
-  readonly mayRollBack?: boolean | undefined;
+  /** asked once of a death that costs what no saved state has: whether the run begins again, instead of ending */
+  readonly rollsBack?: (death: TreadleError, journal: Journal) => boolean;
 };
 
 /** Steps go on while the states of those before are still being written. */

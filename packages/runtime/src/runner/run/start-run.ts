@@ -1,6 +1,7 @@
 /** How a run begins: a new one, one that is resumed, or none at all, only to see where everything would run. */
 import { dirname, join, relative, resolve } from "node:path";
 import { type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
+import { RollBacks } from "@treadle/core";
 import type { WorkflowContext } from "../../author/workflow.ts";
 import { RunCluster } from "../cluster/run-cluster.ts";
 import { findNodes } from "../nodes/find-nodes.ts";
@@ -8,6 +9,7 @@ import { AutoPlacement } from "../placement/auto-placement.ts";
 import { componentKey } from "../placement/profile-store.ts";
 import { applyOverrides, readConfigFile, validateConfig } from "./config.ts";
 import { drive } from "./drive.ts";
+import type { Journal } from "./journal.ts";
 import { fetchRun } from "./kept-run.ts";
 import { type LoadedWorkflow, loadWorkflow } from "./load-workflow.ts";
 import { openRun, type RunOptions, type RunResult, type RunStart } from "./open-run.ts";
@@ -56,20 +58,26 @@ export async function resumeRun(
 
 /** Begins again after the last commit when a death cost more than a restart of ranks brings back (RS8), within the limits of restarts. */
 async function driveOn(start: RunStart): Promise<RunResult> {
-  const { maxRestarts, restartWindowMs } = start.config.supervision;
-  let recent: number[] = [];
+  const rollBacks = new RollBacks(start.config.supervision);
   for (let from = start; ; ) {
-    recent = recent.filter((atMs) => performance.now() - atMs < restartWindowMs);
-    const run = await openRun({ ...from, mayRollBack: recent.length < maxRestarts });
-    const committed = run.journal.lastStep?.step;
+    let committed: number | undefined;
+    let goesOn = false;
+    const hasCommitted = ({ lastStep }: Journal): boolean => lastStep?.step !== committed;
+    const run = await openRun({
+      ...from,
+      rollsBack: ({ details }, journal) => {
+        const rollBack = { nodeLost: details.nodeLost === true, hasCommitted: hasCommitted(journal) };
+        goesOn = rollBacks.next(rollBack, performance.now());
+        return goesOn;
+      },
+    });
+    committed = run.journal.lastStep?.step;
     try {
       return await drive(run);
     } catch (error) {
-      const isOver = !(error instanceof TreadleError) || error.code !== "run.rolled-back" || !run.mayRollBack;
-      if (isOver) throw error;
-      recent.push(performance.now());
+      if (!goesOn) throw error;
       // A checkpoint is where the run begins only until it has gone further.
-      from = run.journal.lastStep?.step === committed ? from : { ...from, checkpoint: undefined };
+      from = hasCommitted(run.journal) ? { ...from, checkpoint: undefined } : from;
     }
   }
 }

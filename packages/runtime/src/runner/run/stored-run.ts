@@ -118,6 +118,7 @@ function checkSettings(
   for (const name of Object.keys(effective.cluster.groups)) checkGroup(runId, name, effective, own);
   const ofMachine: Record<string, (from: Looked) => unknown> = {
     "placement.auto.profile": (from) => from.placement.auto.profile,
+    "observe.trackers": ({ observe: { trackers } }) => (isSigned ? trackers.filter(namesFiles) : trackers),
     ...(isSigned
       ? {}
       : {
@@ -134,6 +135,10 @@ function checkSettings(
     );
   }
 }
+
+/** Of the machine that sends to it. */
+const namesFiles = (tracker: Looked["observe"]["trackers"][number]): boolean =>
+  ["path", "folder", "python"].some((key) => Object.hasOwn(tracker, key));
 
 function checkGroup(runId: string, name: string, effective: Looked, own: Looked): void {
   const { env, interpreter } = effective.cluster.groups[name] as Looked["cluster"]["groups"][string];
