@@ -178,16 +178,6 @@ export {
   TimeFit,
 } from "./profile.ts";
 export {
-  checkProgram,
-  checkVariables,
-  forbiddenProgram,
-  isOfProject,
-  ProgramRights,
-  programRights,
-  programRightsVariable,
-  pythonInterpreter,
-} from "./program-rights.ts";
-export {
   type AnswerOf,
   type AskVerb,
   type BodyOf,

@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
+import { TreadleError } from "../src/index.ts";
 import {
   checkProgram,
   checkVariables,
   ProgramRights,
   programRightsVariable,
   pythonInterpreter,
-  TreadleError,
-} from "../src/index.ts";
+} from "../src/program-rights.ts";
 
 const rights = (over: Partial<ProgramRights> = {}): ProgramRights =>
   ProgramRights.parse({ node: "a", project: "/srv/p", interpreters: [], programs: [], variables: [], ...over });

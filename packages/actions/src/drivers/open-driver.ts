@@ -1,4 +1,5 @@
-import { programRights, TreadleError } from "@treadle/contracts";
+import { TreadleError } from "@treadle/contracts";
+import { programRights } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import { CgroupDriver, type CgroupDriverOptions, cgroupDriverLacks } from "./cgroup-driver.ts";
 import { DockerOptions } from "./docker-options.ts";

@@ -15,16 +15,9 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
-import {
-  type ErrorRecord,
-  type ExitReport,
-  type Interpreter,
-  type ProgramRights,
-  programRightsVariable,
-  TreadleError,
-  type WorkerBoot,
-} from "@treadle/contracts";
+import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
+import { type ProgramRights, programRightsVariable } from "@treadle/contracts/program-rights";
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
 import { Descendants, removeEmptyGroups } from "./descendants.ts";

@@ -15,13 +15,13 @@ import {
   type HeartbeatsEvent,
   type LinksConfig,
   type LogEvent,
-  type ProgramRights,
   type SpawnCommand,
   type SpawnReply,
   type StopCommand,
   TreadleError,
   type WorkerBoot,
 } from "@treadle/contracts";
+import type { ProgramRights } from "@treadle/contracts/program-rights";
 import type { NodeSpans } from "@treadle/observe";
 import { removeSegments } from "@treadle/transport";
 import type { z } from "zod";

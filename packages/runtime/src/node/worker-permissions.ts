@@ -4,7 +4,8 @@
  * NA4 a program, a flag or a variable that would make a process run other code than the module it was started for is refused
  *    unless the agent's configuration names it; those that exist for nothing else are refused even then.
  */
-import { type Interpreter, type ProgramRights, TreadleError, type WorkerPermissions } from "@treadle/contracts";
+import { type Interpreter, TreadleError, type WorkerPermissions } from "@treadle/contracts";
+import type { ProgramRights } from "@treadle/contracts/program-rights";
 import { deviceVariables } from "./machine-devices.ts";
 
 /** They say how many devices and threads a process has, and load nothing. */

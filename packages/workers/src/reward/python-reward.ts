@@ -12,8 +12,9 @@ import { realpath } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
-import { forbiddenProgram, isOfProject, programRights, pythonInterpreter, TreadleError } from "@treadle/contracts";
+import { TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
+import { forbiddenProgram, isOfProject, programRights, pythonInterpreter } from "@treadle/contracts/program-rights";
 import { parseConfig, type Reward, type RewardLog, type RewardPlugin } from "@treadle/learning";
 import { z } from "zod";
 
