@@ -53,7 +53,7 @@ const attacks: readonly Attack[] = [
   ],
 ];
 
-test.each(attacks)("PG1: %s", async (_, module, exportName, config) => {
+test.each(attacks)("PGR1: %s", async (_, module, exportName, config) => {
   const root = await mkdtemp(join(tmpdir(), "treadle-h-"));
   const mark = join(root, "was-run");
   const evil = join(root, "evil.sh");

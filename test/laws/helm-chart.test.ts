@@ -123,12 +123,16 @@ describe.skipIf(helm === undefined)("the chart, rendered", () => {
   });
 
   test.each([
-    ["as it is", {}, ["DaemonSet", "Job", "NetworkPolicy", "PersistentVolumeClaim", "ServiceAccount"]],
-    ["with everything", everything, ["DaemonSet", "Job", "NetworkPolicy", "PersistentVolumeClaim", "ServiceAccount"]],
+    ["as it is", {}, ["DaemonSet", "Job", "NetworkPolicy", "NetworkPolicy", "PersistentVolumeClaim", "ServiceAccount"]],
+    [
+      "with everything",
+      everything,
+      ["DaemonSet", "Job", "NetworkPolicy", "NetworkPolicy", "PersistentVolumeClaim", "ServiceAccount"],
+    ],
     [
       "with a claim that is there",
       { storage: { existingClaim: "mine" } },
-      ["DaemonSet", "Job", "NetworkPolicy", "ServiceAccount"],
+      ["DaemonSet", "Job", "NetworkPolicy", "NetworkPolicy", "ServiceAccount"],
     ],
     ["with nothing", nothing, ["DaemonSet", "ServiceAccount"]],
   ])("%s it is valid by the schema of each kind", async (_, values, kinds) => {

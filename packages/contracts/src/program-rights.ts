@@ -2,7 +2,7 @@
  * Which programs a worker starts because its configuration says so. A configuration comes from the run's runner, so on a node
  * that is not the runner's it is the agent that decides. Pure.
  *
- * PG1 where an agent has said what it allows, no shipped worker starts another program, sets another variable or imports another
+ * PGR1 where an agent has said what it allows, no shipped worker starts another program, sets another variable or imports another
  *    file because of its configuration; where none has, on the runner's own machine, the configuration alone decides.
  */
 import { basename, isAbsolute, relative, resolve, sep } from "node:path";
@@ -38,7 +38,7 @@ const python = /^python(3(\.\d+)?)?$/;
 
 /**
  * The Python that runs a script of Treadle's: what the configuration names, else the environment's TREADLE_PYTHON, else
- * python3. `key`: of the configuration. Throws `node.forbidden` (PG1).
+ * python3. `key`: of the configuration. Throws `node.forbidden` (PGR1).
  */
 export function pythonInterpreter(named: string | undefined, key: string, env: Environment = process.env): string {
   const own = env["TREADLE_PYTHON"] ?? "python3";
@@ -53,7 +53,7 @@ export function pythonInterpreter(named: string | undefined, key: string, env: E
   );
 }
 
-/** Throws `node.forbidden` for a program, with arguments of the configuration's, that the agent does not allow (PG1). */
+/** Throws `node.forbidden` for a program, with arguments of the configuration's, that the agent does not allow (PGR1). */
 export function checkProgram(program: string, key: string, env: Environment = process.env): void {
   const rights = programRights(env);
   if (rights === undefined || rights.programs.includes(program)) return;
@@ -63,7 +63,7 @@ export function checkProgram(program: string, key: string, env: Environment = pr
   );
 }
 
-/** Throws `node.forbidden` (PG1). */
+/** Throws `node.forbidden` (PGR1). */
 export function checkVariables(names: readonly string[], key: string, env: Environment = process.env): void {
   const rights = programRights(env);
   const refused = names.find((name) => rights !== undefined && !rights.variables.includes(name));

@@ -23,13 +23,13 @@ function outcome(act: () => unknown): unknown {
   }
 }
 
-test("PG1: where no agent limits it, a configuration names what it likes", () => {
+test("PGR1: where no agent limits it, a configuration names what it likes", () => {
   expect(pythonInterpreter("/tmp/evil.sh", "engine.python", {})).toBe("/tmp/evil.sh");
   expect(outcome(() => checkProgram("/bin/sh", "judge.command", {}))).toBeUndefined();
   expect(outcome(() => checkVariables(["NODE_OPTIONS"], "judge.environment", {}))).toBeUndefined();
 });
 
-test("PG1: under an agent a script runs by the agent's Python, one of the project's, or one that the agent names", () => {
+test("PGR1: under an agent a script runs by the agent's Python, one of the project's, or one that the agent names", () => {
   const of = (named: string | undefined, env = limited()) =>
     outcome(() => pythonInterpreter(named, "engine.python", env));
   expect(of(undefined)).toBe("python3");
@@ -44,7 +44,7 @@ test("PG1: under an agent a script runs by the agent's Python, one of the projec
   for (const other of others) expect([other, of(other)]).toEqual([other, "node.forbidden"]);
 });
 
-test("PG1: under an agent programs and variables are exactly those that it names", () => {
+test("PGR1: under an agent programs and variables are exactly those that it names", () => {
   const env = limited({ programs: ["/opt/serve"], variables: ["OMP_NUM_THREADS"] });
   expect(outcome(() => checkProgram("/opt/serve", "judge.command", env))).toBeUndefined();
   for (const other of ["/opt/serve2", "/opt/../opt/serve", "serve", "/bin/sh"])

@@ -65,7 +65,7 @@ export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions =
   );
 }
 
-/** PG1: where an agent limits this process, commands do not leave its sandboxes, which are as the agent's machine makes them. */
+/** PGR1: where an agent limits this process, commands do not leave its sandboxes, which are as the agent's machine makes them. */
 function refusalOf(name: DriverChoice["drivers"][number], { docker, cgroup }: DriverChoice): string | undefined {
   const rights = programRights();
   if (rights === undefined) return undefined;

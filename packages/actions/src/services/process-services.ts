@@ -165,7 +165,7 @@ export class ProcessServices implements ServiceHost {
         .replaceAll("{dop}", String(instance.dop))
         .replaceAll("{devices}", devices),
     );
-    checkProgram(program!, `${instance.service}.command`); // PG1
+    checkProgram(program!, `${instance.service}.command`); // PGR1
     checkVariables(Object.keys(service.environment), `${instance.service}.environment`);
     const child = spawn(program!, args, {
       env: { ...process.env, CUDA_VISIBLE_DEVICES: devices, ...service.environment },

@@ -75,7 +75,7 @@ export class TorchProcess {
 
   static async start(model: TransformerConfig, config: TorchConfig): Promise<TorchProcess> {
     const { vocabSize, contextLength, layers, width, heads, valueHead, seed, slots } = model;
-    const python = pythonInterpreter(config.python, "engine.python"); // PG1
+    const python = pythonInterpreter(config.python, "engine.python"); // PGR1
     const folder = await mkdtemp(join(tmpdir(), "treadle-torch-"));
     const started = new TorchProcess(python, folder);
     const settings = {

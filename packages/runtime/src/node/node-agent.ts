@@ -189,7 +189,7 @@ export class NodeAgent {
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
     const flags = [...interpreter.flags, ...heap, ...loaderFlags];
     const descendants = new Descendants();
-    const rights = this.#rights && { [programRightsVariable]: JSON.stringify(this.#rights) }; // PG1
+    const rights = this.#rights && { [programRightsVariable]: JSON.stringify(this.#rights) }; // PGR1
     const own = { TREADLE_DEVICES: boot.devices.join(","), ...rights, ...descendants.environment };
     const child = spawn(interpreter.command, [...flags, hostEntry.path], {
       detached: true, // NA1: leader of its own process group

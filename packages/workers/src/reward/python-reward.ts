@@ -71,7 +71,7 @@ class PythonReward implements Reward {
   async open(log: RewardLog): Promise<void> {
     this.#log = log;
     const { timeoutMs, startTimeoutMs } = this.#config;
-    const python = pythonInterpreter(this.#config.python, "reward.python"); // PG1
+    const python = pythonInterpreter(this.#config.python, "reward.python"); // PGR1
     await checkFunction(this.#config.function);
     const words = [server, this.#config.function, `${timeoutMs / 1000}`, `${availableParallelism()}`];
     const child = spawn(python, words, { stdio: ["pipe", "pipe", "pipe"] });
@@ -151,7 +151,7 @@ class PythonReward implements Reward {
   }
 }
 
-/** PG1: a file of the project, symbolic links resolved. */
+/** PGR1: a file of the project, symbolic links resolved. */
 async function checkFunction(name: string): Promise<void> {
   const rights = programRights();
   if (rights === undefined) return;
