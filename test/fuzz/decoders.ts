@@ -273,7 +273,9 @@ export const textRows: readonly Row<string>[] = [
   },
   {
     name: "sealed answer",
-    sound: fc.constant(undefined).map(() => member.sealerOf(ask().text)('{"value":1}')),
+    sound: fc
+      .constant(undefined)
+      .map(() => member.receive(subject, ask().text, (opened) => opened).seal('{"value":1}')),
     decode: (text) => asked.open(text),
     refuses: ["control-plane.untrusted"],
   },

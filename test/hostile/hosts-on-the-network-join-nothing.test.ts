@@ -108,7 +108,7 @@ describe.each(["plain", "encrypted"] as const)("at a %s link", (kind) => {
     await exchange(link, links[0] as Link);
     expect(wire.all()).not.toContain(identity.token);
     if (kind === "encrypted") expect(wire.all()).not.toContain(secret.slice(0, 20));
-    else expect(wire.all()).toContain(secret.slice(0, 20)); // what links without TLS hide from nobody: the README says so
+    else expect(wire.all()).toContain(secret.slice(0, 20)); // what links without TLS hide from nobody, as docs/guides/security.md says
     const again = net.connect(port, "127.0.0.1");
     again.on("error", () => {}).resume();
     again.write(Buffer.concat(wire.heard.asked));

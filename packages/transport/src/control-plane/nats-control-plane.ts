@@ -35,7 +35,7 @@ import { incarnationNow, memberIn, NatsAnnouncement, readBeat, readEntry } from 
 import type { NatsConnection } from "./nats-connection.ts";
 import { isAnswer } from "./nkey-seed.ts";
 import { checkName, type NatsControlPlaneOptions, openNatsConnection, requireTrust } from "./open-nats-connection.ts";
-import { Trust } from "./trust.ts";
+import { type Sealer, Trust } from "./trust.ts";
 
 const maxBeatMs = 1000;
 const beatsALease = 5;
@@ -293,20 +293,30 @@ class NatsControlPlane implements ControlPlane {
     reply: string | undefined,
   ): Promise<void> {
     if (reply !== undefined && !isAnswer(reply)) return; // CP4
+    let seal: Sealer = (answer) => answer;
+    const refused = (sealed: Sealer) => {
+      seal = sealed;
+    };
     const answer = await answerTo(() => {
       if (this.#trust === undefined) {
         const { method, body } = readMessage(Command, parseBounded(data));
         return handler(method, body);
       }
-      const received = this.#trust.receive(subject, data, (text, { role }) => {
-        const command = readMessage(Command, parseBounded(text));
-        const needed = roleToCommand(kind, command.method);
-        if (role === needed) return command;
-        throw new TreadleError(
-          "control-plane.untrusted",
-          `'${command.method}' came from a ${role}; only a ${needed} may ask for it`,
-        );
-      });
+      const received = this.#trust.receive(
+        subject,
+        data,
+        (text, { role }) => {
+          const command = readMessage(Command, parseBounded(text));
+          const needed = roleToCommand(kind, command.method);
+          if (role === needed) return command;
+          throw new TreadleError(
+            "control-plane.untrusted",
+            `'${command.method}' came from a ${role}; only a ${needed} may ask for it`,
+          );
+        },
+        refused,
+      );
+      seal = received.seal;
       const { value, sender, sealKey } = received;
       const is = (of: MemberKind, name: string): boolean => {
         const known = this.#entries.get(`${of}.${name}`);
@@ -314,7 +324,7 @@ class NatsControlPlane implements ControlPlane {
       };
       return handler(value.method, value.body, { ...sender, is });
     });
-    if (reply !== undefined) this.#connection.publish(reply, this.#trust?.sealerOf(data)(answer) ?? answer); // CP3
+    if (reply !== undefined) this.#connection.publish(reply, seal(answer)); // CP3
   }
 
   #heard(subject: string, data: string): void {

@@ -1,8 +1,10 @@
 /** Keys on disk: whose commands count (the trust file), and this process's own. Both are NATS's own form of ed25519 keys. */
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { createUser, fromPublic, fromSeed, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, TreadleError } from "@treadle/contracts";
 import { seedIn } from "./nkey-seed.ts";
+
+const writableByOthers = 0o002;
 
 /** With a name it speaks for that node alone. */
 export type TrustedKey = CommandSender & { readonly key: string };
@@ -45,13 +47,21 @@ export function readKey(path: string): KeyPair {
 }
 
 function readSecret(path: string, what: string): string {
+  let text: string;
+  let mode: number;
   try {
-    return readFileSync(path, "utf8");
+    text = readFileSync(path, "utf8");
+    ({ mode } = statSync(path));
   } catch (cause) {
     throw new TreadleError("config.invalid", `${what} '${path}' cannot be read: ${(cause as Error).message}`, {
       cause,
     });
   }
+  if ((mode & writableByOthers) === 0) return text;
+  throw new TreadleError(
+    "config.invalid",
+    `${what} '${path}' can be written by every user of this machine, so it says nothing of whom to trust; 'chmod 600 ${path}', and look at what stands there`,
+  );
 }
 
 function isPublicKey(key: string): boolean {

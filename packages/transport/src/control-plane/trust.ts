@@ -41,7 +41,7 @@ const Sealed = z.object({
   signature: Base64,
 });
 const SealedAnswer = z.object({ box: Base64 });
-const Answered = z.object({ sender: z.uuid(), sequence: z.int(), answer: z.string() });
+const Answered = z.object({ from: PublicKey, sender: z.uuid(), sequence: z.int(), answer: z.string() });
 
 /** Whose word a kept run is. */
 export const RunProof = z.object({ from: PublicKey, signature: Base64 });
@@ -50,12 +50,16 @@ export type RunProof = z.infer<typeof RunProof>;
 /** What a member says of itself. */
 export type SignedEntry = { readonly incarnation: number; readonly version: number; readonly body?: unknown };
 
+/** What an answer looks like on its way. */
+export type Sealer = (answer: string) => string;
+
 export type Asked = { readonly text: string; readonly open: (answer: string) => string };
 export type Received<T> = {
   readonly value: T;
   readonly sender: CommandSender;
   /** by which the sending process is written to, as its entry says if it has one */
   readonly sealKey: string;
+  readonly seal: Sealer;
 };
 
 export class Trust {
@@ -138,40 +142,55 @@ export class Trust {
         if (sealed === undefined)
           throw untrusted(`the answer was not meant for this process alone: ${refusal(answer)}`);
         const opened = readJson(Answered, this.#open(sealed.box, memberKey));
-        if (opened?.sender !== sender || opened.sequence !== sequence)
+        if (opened?.from !== from || opened.sender !== sender || opened.sequence !== sequence)
           throw untrusted("an answer is that to another command");
         return opened.answer;
       },
     };
   }
 
-  /** TR1, TR2. `read` throws where this sender may not ask for that. Throws `control-plane.untrusted`. */
-  receive<T>(subject: string, data: string, read: (text: string, sender: CommandSender) => T): Received<T> {
+  /**
+   * TR1, TR2. `read` throws where this sender may not ask for that. Throws `control-plane.untrusted`. `onRefused`: before it
+   * throws, how the sender is told. Of what the sender has not signed, or has asked before, it is told nothing: who sends a
+   * question changed or again would have it answered (TR4).
+   */
+  receive<T>(
+    subject: string,
+    data: string,
+    read: (text: string, sender: CommandSender) => T,
+    onRefused: (seal: Sealer) => void = () => {},
+  ): Received<T> {
     const command = readJson(Sealed, data);
     if (command === undefined) throw untrusted("a command is not signed; give whoever sends it --trust and its key");
     const { from, seal, sender, sequence, box, signature } = command;
     const known = this.#keys.get(from);
-    if (known === undefined)
+    const answer = this.#sealer(command);
+    if (known === undefined) {
+      if (attempt(() => isSignedBy(publicKeyOf(from), commandText(subject, command), signature))) onRefused(answer);
       throw untrusted(`a command is signed with key '${from}', which '${this.#file}' does not name`);
+    }
     if (!verifies(from, commandText(subject, command), signature)) {
       throw untrusted(`a command is not signed by the key that it names, '${from}'`);
     }
     const text = this.#open(box, seal);
     const commander = { role: known.role, ...(known.name === undefined ? {} : { name: known.name }) };
-    const value = read(text, commander);
+    let value: T;
+    try {
+      value = read(text, commander);
+    } catch (error) {
+      onRefused(answer);
+      throw error;
+    }
     const seen = this.#seen.get(from) ?? new SeenCommands(this.#maxSenders);
     this.#seen.set(from, seen);
     if (!seen.isNew(sender, sequence)) throw untrusted("a command arrived again; each acts once");
-    return { value, sender: commander, sealKey: seal };
+    return { value, sender: commander, sealKey: seal, seal: answer };
   }
 
-  /** How an answer to this command is written, a refusal included: readable to its sender alone (TR3), and only from here (TR4). */
-  sealerOf(data: string): (answer: string) => string {
-    const command = readJson(Sealed, data);
-    if (command === undefined) return (answer) => answer; // nobody could read another
-    const { seal, sender, sequence } = command;
+  /** Readable to the sender of the command alone (TR3), and an answer to nobody else (TR4). */
+  #sealer({ from, seal, sender, sequence }: z.infer<typeof Sealed>): Sealer {
     return (answer) => {
-      const answered = JSON.stringify({ sender, sequence, answer } satisfies z.infer<typeof Answered>);
+      const answered = JSON.stringify({ from, sender, sequence, answer } satisfies z.infer<typeof Answered>);
       const box = attempt(() => this.#curve.seal(bytes(answered), seal));
       return box === undefined ? answer : JSON.stringify({ box: base64(box) });
     };

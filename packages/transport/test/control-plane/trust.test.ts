@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { Trust } from "../../src/control-plane/trust.ts";
-import { makeKey, readKey } from "../../src/control-plane/trust-file.ts";
+import { makeKey, readKey, readTrust } from "../../src/control-plane/trust-file.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "treadle-trust-"));
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -62,15 +62,47 @@ test("TR1: an entry is signed with its version: an older one is no newer for say
   expect(() => runner.sealKeyOf("node.n", { ...entry, version: 1, proof })).toThrow(/not signed by its key/);
 });
 
-test("TR4: a refusal is the member's own as well: only whoever was asked can word it", () => {
+test("TR4: a refusal comes from whoever was asked, and for its own question alone, however that is sent again", () => {
   const runner = new Trust(keys, pairOf("runner"), "t");
-  const node = new Trust([], pairOf("n"), "t"); // trusts nobody
+  const node = new Trust(keys, pairOf("n"), "t");
   const seal = runner.sealKeyOf("node.n", { ...entry, proof: node.prove("node.n", entry) });
+  /** What a node with these keys says to this command. */
+  const said = (member: Trust, text: string): string => {
+    let words = "refused";
+    expect(() =>
+      member.receive(subject, text, onlyRunners, (sealer) => {
+        words = sealer(words);
+      }),
+    ).toThrow();
+    return words;
+  };
+  const strange = new Trust([], pairOf("n"), "t"); // trusts nobody
+  const its = runner.sealKeyOf("node.n", { ...entry, proof: strange.prove("node.n", entry) });
+  const refused = runner.ask(subject, "release", its);
+  expect(refused.open(said(strange, refused.text))).toBe("refused");
+  const other = new Trust(keys, pairOf("other"), "t").ask(subject, "release", its);
+  expect(() => refused.open(said(strange, other.text))).toThrow();
+
   const asked = runner.ask(subject, "release", seal);
-  expect(() => node.receive(subject, asked.text, onlyRunners)).toThrow(/does not name/);
-  expect(asked.open(node.sealerOf(asked.text)("refused"))).toBe("refused");
-  expect(() => asked.open(new Trust([], pairOf("evil"), "t").sealerOf(asked.text)("refused"))).toThrow(
-    /sealed for another/,
-  );
-  expect(node.sealerOf("no command")("refused")).toBe("refused");
+  node.receive(subject, asked.text, onlyRunners);
+  const command = JSON.parse(asked.text) as object;
+  for (const again of [{}, { from: made.evil.publicKey }, { signature: "AAAA" }, { sequence: 7 }]) {
+    expect(() => asked.open(said(node, JSON.stringify({ ...command, ...again })))).toThrow(
+      /not meant for this process/,
+    );
+  }
+});
+
+test("a key or a list of keys that every user may write is refused", () => {
+  for (const [name, text, read] of [
+    ["open.nk", made.n.seed, readKey],
+    ["open-trust", `runner ${made.runner.publicKey}\n`, readTrust],
+  ] as const) {
+    const path = join(folder, name);
+    writeFileSync(path, text);
+    chmodSync(path, 0o644);
+    expect(() => read(path)).not.toThrow();
+    chmodSync(path, 0o666);
+    expect(() => read(path)).toThrow(/can be written by every user/);
+  }
 });
