@@ -43,10 +43,13 @@ export type PoolRequest = z.infer<typeof PoolRequest>;
 /** In the environment of every process of a run that takes part in a pool, by which all of them are found and ended. */
 export const pooledRunVariable = "TREADLE_POOLED_RUN";
 
+/** Not frozen, as `readonly()` would: what comes from another process may be no array that can be. */
+const names: z.ZodType<readonly string[]> = z.array(z.string());
+
 /** Why a run waits, and for whom: room beside them, bounds that they are beyond, devices that they hold, or their turn. */
 export const PoolWait = z.strictObject({
   type: z.enum(["room", "bounds", "devices", "turn"]),
-  runs: z.array(z.string()).readonly(),
+  runs: names,
 });
 export type PoolWait = z.infer<typeof PoolWait>;
 
