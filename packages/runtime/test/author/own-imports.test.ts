@@ -73,10 +73,10 @@ test.skipIf(process.env["TREADLE_COMPILED"] !== "1")(
       "module.ts",
       'import { One } from "@treadle/one";\nexport const mine: typeof One = One;\n',
     );
-    const loader = fileURLToPath(new URL("../../dist/author/module-loader.js", import.meta.url));
+    const runner = fileURLToPath(new URL("../../dist/runner.js", import.meta.url));
     const one = pathToFileURL(join(root, "node_modules/@treadle/one/index.js")).href;
-    const script = `const { loadModule } = await import(${JSON.stringify(pathToFileURL(loader).href)});
-const { mine } = await loadModule(${JSON.stringify(module)});
+    const script = `const { loadFile } = await import(${JSON.stringify(pathToFileURL(runner).href)});
+const { mine } = await loadFile(${JSON.stringify(dirname(fileURLToPath(module)))}, "module");
 const { One } = await import(${JSON.stringify(one)});
 console.log(JSON.stringify([globalThis.loads, mine === One, process.sourceMapsEnabled]));`;
     const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", script]);
