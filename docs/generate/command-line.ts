@@ -1,11 +1,11 @@
-import { createProgram } from "../../packages/cli/src/program.ts";
+import { loadProgram } from "../../packages/cli/src/program.ts";
 import { cell, code, table } from "./table.ts";
 
-type Command = Awaited<ReturnType<typeof createProgram>>;
+type Command = Awaited<ReturnType<typeof loadProgram>>;
 
 /** Every command with its arguments and options, from commander's own tree. */
 export async function commandLinePage(): Promise<string> {
-  const program = await createProgram();
+  const program = await loadProgram();
   return [
     "# Command line",
     "",

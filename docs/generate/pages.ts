@@ -1,4 +1,5 @@
 import { commandLinePage } from "./command-line.ts";
+import { commandManifestModule } from "./command-manifest.ts";
 import { configMeaningsModule, configurationPage } from "./configuration.ts";
 import { errorsPage } from "./errors.ts";
 import { licencesPage } from "./licences.ts";
@@ -12,6 +13,7 @@ export async function generatedPages(): Promise<Readonly<Record<string, string>>
     "docs/reference/errors.md": errorsPage(),
     "docs/reference/metrics.md": await metricsPage(),
     "docs/reference/licences.md": licencesPage(),
+    "packages/cli/src/generated/commands.ts": await commandManifestModule(),
     "packages/cli/src/generated/config-meanings.ts": configMeaningsModule(),
   };
 }

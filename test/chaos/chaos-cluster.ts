@@ -120,7 +120,7 @@ export class ChaosCluster implements AsyncDisposable {
         ...[
           `cluster.nats.replicas=${replicas}`,
           "cluster.minNodes=1",
-          "cluster.rejoinMs=500",
+          "cluster.rejoinMs=0",
           "cluster.nats.leaseMs=3000",
         ],
         ...["supervision.maxRestarts=10", "supervision.heartbeatTimeoutMs=3000"],

@@ -135,8 +135,10 @@ export async function chaos({
     await Promise.allSettled(endings);
   }
   watch();
-  await judge(cluster, log);
   const events = cluster.runners.flatMap((runner) => runner.events);
+  const recovery = recoveriesOf(events);
+  log(`workers recovered: ${JSON.stringify(recovery)}`); // worth having whatever the judge says
+  await judge(cluster, log);
   const { steps } = cluster;
   return {
     steps,
@@ -147,7 +149,7 @@ export async function chaos({
     gaveUp: cluster.gaveUp,
     longestPauseSeconds: Math.round(longestPauseMs / 1000),
     longestPauseWithRunnerSeconds: Math.round(longestWithRunnerMs / 1000),
-    recovery: recoveriesOf(events),
+    recovery,
   };
 }
 

@@ -1,5 +1,10 @@
 /** Mistakes of a newcomer's first workflow, and what a run says of them: each in a process, as they would see it. */
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { RunEvent } from "@treadle/contracts";
 import { expect, test } from "vitest";
+import { isAlive } from "../support/cluster.ts";
+import { pidsOf } from "../support/ledger.ts";
 import { startTreadle, temporaryRuns, treadle, until } from "../support/treadle.ts";
 
 const args = (runs: string, mistake: string, ...settings: string[]) => [
@@ -7,17 +12,23 @@ const args = (runs: string, mistake: string, ...settings: string[]) => [
   ...settings.flatMap((set) => ["--set", set]),
 ];
 
-test("an endless loop is named with its worker, method and line, and a second Ctrl-C ends the run", async () => {
+test("an endless loop is named with its worker, method and line, and a second signal ends the run with its worker", async () => {
   await using runs = await temporaryRuns();
   const started = startTreadle(args(runs.path, "endless-loop", "supervision.stallMs=2000"));
   await until(() => /without a pause/.test(started.output()));
   expect(started.output()).toMatch(
     /'judge\/0' has computed in 'score' for \d+ s without a pause, now at 'backtrack' \(test\/support\/workflows\/mistakes\/run\.ts:\d+:\d+\), called by 'score' \(\S+\);/,
   );
-  started.child.kill("SIGINT");
+  const [run = ""] = await readdir(runs.path);
+  const events = (await readFile(join(runs.path, run, "events.jsonl"), "utf8")).trim().split("\n");
+  const pids = pidsOf(events.map((line) => JSON.parse(line) as RunEvent));
+  expect(pids).toHaveLength(1);
+  started.child.kill("SIGTERM");
   await until(() => started.output().includes("press Ctrl-C again"));
-  started.child.kill("SIGINT");
+  expect(pids.filter(isAlive)).toEqual(pids);
+  started.child.kill("SIGTERM");
   expect((await started.finished).code).toBe(130);
+  await until(() => !pids.some(isAlive));
 });
 
 test("items that nobody takes are named when their step ends", async () => {

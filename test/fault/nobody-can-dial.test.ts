@@ -15,7 +15,7 @@ test("processes that nobody can dial work over NATS, workflow and workers unchan
   const flags = ["--advertise", nowhere];
   await Promise.all([world.startNode("a", flags), world.startNode("b", flags)]);
   const more = ["cluster.minNodes=2", `cluster.links.advertise=${nowhere}`, "payload=200000"];
-  const run = world.startRun(["steps=60", "pauseMs=60", ...more]);
+  const run = world.startRun(["steps=30", "pauseMs=60", ...more]);
   await run.event("step-finished", ({ step }) => step === 1);
   const args = [world.command, "status", "--json", ...world.flagsOf()];
   // A runner that is busy just then says nothing.
@@ -30,10 +30,10 @@ test("processes that nobody can dial work over NATS, workflow and workers unchan
   expect(workers.map(({ route }) => route)).toEqual(workers.map(() => "nats"));
   const { summary } = await run.event("run-finished");
   expect(await run.exited).toBe(0);
-  expect(summary).toMatchObject({ steps: 60, policyVersion: 60 });
+  expect(summary).toMatchObject({ steps: 30, policyVersion: 30 });
   expect(run.events.filter((event) => event.type === "worker-died")).toEqual([]);
   const told = run.events.flatMap((event) => (event.type === "log" ? [event.line] : []));
   expect(told).toContainEqual(expect.stringMatching(/reaches runner\/runner by way of NATS, since no process answers/));
-  await expectWholeLedger(join(world.runs, summary.runId), 60, 12);
+  await expectWholeLedger(join(world.runs, summary.runId), 30, 12);
   await world.expectNothingLeft(summary.runId, pidsOf(run.events));
 }, 480_000);

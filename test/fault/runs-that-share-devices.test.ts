@@ -1,8 +1,9 @@
-/** `treadle multiplex` as a user starts it: whatever becomes of one run or of the pool, nothing is left, and others go on. */
+/** `treadle multiplex` and `treadle pool` as a user starts them: whatever becomes of one run or of the pool, nothing is left, and others go on. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { startNatsServer } from "@treadle/transport/testing";
 import { afterEach, expect, test } from "vitest";
 import { isAlive } from "../support/cluster.ts";
 import { type Finished, type Started, startTreadle, temporaryRuns, treadle, until } from "../support/treadle.ts";
@@ -198,15 +199,79 @@ test(
 
 async function workersOfRun(root: string, name: string): Promise<number[]> {
   for (const run of await readdir(root)) {
-    const config = join(root, run, "config.json");
-    if (existsSync(config) && (await readFile(config, "utf8")).includes(`"name": "${name}"`))
-      return workersIn(await readFile(join(root, run, "events.jsonl"), "utf8"));
+    if (isRunOf(join(root, run), name)) return workersIn(await readFile(join(root, run, "events.jsonl"), "utf8"));
   }
   return [];
 }
 
 const workersIn = (events: string): number[] =>
   [...events.matchAll(/"type":"worker-(?:re)?started"[^\n]*?"pid":(\d+)/g)].map(([, pid]) => Number(pid));
+
+test(
+  "PS2, PS3, PS4, PD9: a pool is killed and started again under its runs, one of which is killed and resumed: all finish, in turns",
+  async () => {
+    await using nats = await startNatsServer();
+    await using runs = await temporaryRuns();
+    const file = join(runs.path, "turns.txt");
+    const ledger = () => (existsSync(file) ? readFileSync(file, "utf8").trim().split("\n") : []);
+    const there = ["--nats", nats.url];
+    const start = (args: readonly string[]): Started => {
+      const process = startTreadle([...args, ...there]);
+      started.push(process);
+      return process;
+    };
+    const startPool = async (): Promise<Started> => {
+      const pool = start(["pool", "start", "shared", "--turn", "0.1", "--beat-limit", "60"]);
+      await until(() => pool.output().includes("is ready for runs") || pool.child.exitCode !== null);
+      expect(pool.child.exitCode, pool.output()).toBeNull();
+      return pool;
+    };
+    const run = (name: string, ...own: readonly string[]): Started => {
+      const settings = [`name=${name}`, `ledger=${file}`, ...own].flatMap((each) => ["--set", each]);
+      return start(["run", turns, "--pool", "shared", "--json", "--runs", runs.path, ...settings]);
+    };
+    const names = async (): Promise<string[]> => {
+      const { stdout, stderr } = await treadle(["pool", "status", "--json", ...there]);
+      expect(stderr).toBe("");
+      const { pools } = JSON.parse(stdout) as { pools: { runs: { run: string }[] }[] };
+      return pools.flatMap((pool) => pool.runs.map((each) => each.run));
+    };
+
+    const first = await startPool();
+    const a = run("a", "steps=60", "holdMs=200", "waitsFor=b ends 1");
+    const b = run("b", "steps=12", "holdMs=50", "waitsFor=a ends 1");
+    await until(() => endsOf(ledger(), "a").length > 2 && endsOf(ledger(), "b").length > 2);
+    first.child.kill("SIGKILL");
+    await first.finished;
+    const pool = await startPool();
+    const numEnded = endsOf(ledger(), "a").length;
+    await until(() => endsOf(ledger(), "a").length > numEnded + 1);
+    const [runId] = (await readdir(runs.path)).filter((name) => isRunOf(join(runs.path, name), "a"));
+    expect(await names()).toContain(runId);
+    await until(() => ledger().at(-1)?.startsWith("a begins") === true);
+    a.child.kill("SIGKILL");
+    const finished = await b.finished;
+    expect(finished.code, finished.stderr).toBe(0);
+    await until(async () => (await names()).length === 0);
+    const resumed = start([
+      ...["resume", runId as string, "--pool", "shared", "--json", "--runs", runs.path],
+      ...["--set", "holdMs=1"],
+    ]);
+    const { stdout, stderr } = await resumed.finished;
+    expect(stdout, stderr).toContain('"steps":60');
+    pool.child.kill("SIGTERM");
+    expect((await pool.finished).code).toBe(0);
+    expectTurns(ledger(), "a");
+    expect(endsOf(ledger(), "b")).toHaveLength(12);
+    await expectNoneLeft(runs.path);
+  },
+  5 * minutes,
+);
+
+const isRunOf = (folder: string, name: string): boolean => {
+  const config = join(folder, "config.json");
+  return existsSync(config) && readFileSync(config, "utf8").includes(`"name": "${name}"`);
+};
 
 test("what is wrong with one run is said before any begins, by its name and key", async () => {
   await using runs = await temporaryRuns();

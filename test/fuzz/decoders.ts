@@ -79,7 +79,7 @@ process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 function fileOf(content: Uint8Array | string, name = "file"): string {
   const path = join(folder, name.replaceAll(/\W/g, "-"), name);
   mkdirSync(dirname(path), { recursive: true });
-  writeFileSync(path, content);
+  writeFileSync(path, content, { mode: 0o600 }); // as keys are
   return path;
 }
 

@@ -38,6 +38,15 @@ const attacks: readonly Attack[] = [
     (evil) => ({ ...rollout, reward: { name: "exact" }, engine: { kind: "torch", python: evil } }),
   ],
   [
+    "the program of a reward model",
+    "tool/reward-model-worker.ts",
+    "RewardModelWorker",
+    (evil) => ({
+      models: { judge: { command: [evil], memoryMiB: 1, weight: 1, devices: 1, restoreSeconds: 1 } },
+      ...{ devices: 1, memoryMiBPerDevice: 8, memory: "main", path: "/score", timeoutMs: 1000, alphabet: "abc" },
+    }),
+  ],
+  [
     "commands without isolation",
     "tool/tool-worker.ts",
     "ToolWorker",

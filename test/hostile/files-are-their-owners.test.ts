@@ -8,25 +8,27 @@ import { expect, test } from "vitest";
 import { segmentsOf, until } from "../support/cluster.ts";
 import { socketFolders } from "../support/ledger.ts";
 import { NodesWorld } from "../support/nodes.ts";
-import { command, projectRoot } from "../support/project.ts";
+import { loaderFlags, projectRoot, runner } from "../support/project.ts";
 
 const nobody = 65_534;
 const isRoot = process.getuid?.() === 0;
 
-test("a run's folder and every file in it are its owner's alone", async () => {
+test("a run's folder and every file in it are its owner's alone, whatever whoever starts it lets others read", async () => {
   const root = await mkdtemp(join(tmpdir(), "treadle-l-"));
   await chmod(root, 0o755); // others may come as far as the runs' own folder
   try {
     const runs = join(root, "runs");
-    const args = [command, "run", "workflows/bandit", "--set", "steps=1", "--plain", "--runs", runs];
-    const { status, stderr } = spawnSync(process.execPath, args, { cwd: projectRoot, encoding: "utf8" });
+    const settings = ["steps=1", "observe.record=true", "checkpoints.everySteps=1"];
+    const args = [...loaderFlags, runner, projectRoot, runs, join(projectRoot, "workflows/bandit"), "new", ...settings];
+    const careless = ["-c", 'umask 022; exec "$0" "$@"', process.execPath, ...args];
+    const { status, stderr } = spawnSync("sh", careless, { cwd: projectRoot, encoding: "utf8" });
     expect(status, stderr).toBe(0);
     const [run = ""] = readdirSync(runs);
     const paths = readdirSync(join(runs, run), { recursive: true, encoding: "utf8" }).map((path) =>
       join(runs, run, path),
     );
     expect(paths.map((path) => path.slice(runs.length + run.length + 2))).toEqual(
-      expect.arrayContaining(["config.json", "journal.jsonl", "logs", "state"]),
+      expect.arrayContaining(["config.json", "journal.jsonl", "logs", "recordings", "checkpoints/step-000001"]),
     );
     const open = [join(runs, run), ...paths].filter((path) => (statSync(path).mode & 0o077) !== 0);
     expect(open).toEqual([]);

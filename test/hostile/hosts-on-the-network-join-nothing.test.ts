@@ -99,6 +99,23 @@ describe.each(["plain", "encrypted"] as const)("at a %s link", (kind) => {
     expect(refusals.length).toBeLessThan(10);
   });
 
+  test("HO1, HO2, EP2: one that dials once is let in after any number that say nothing, of which the oldest give way", async () => {
+    const [numIdle, mayWait] = [300, 128];
+    const { links, address, port } = await runner({ ...options, handshakeTimeoutMs: 3_600_000 });
+    let numClosed = 0;
+    for (let i = 0; i < numIdle; i++) {
+      const socket = net.connect(port, "127.0.0.1");
+      socket.on("error", () => {}).on("close", () => numClosed++);
+      toClose.push(() => socket.destroy());
+      await once(socket, "connect");
+    }
+    const worker = await open("maker/0", options);
+    const link = await worker.connect([address], { expect: "runner" });
+    await exchange(link, await until(() => links[0], "the link"));
+    await until(() => numClosed >= numIdle + 1 - mayWait, "the oldest to give way");
+    expect(numClosed).toBe(numIdle + 1 - mayWait);
+  });
+
   test("what was heard of a worker that joined lets nobody else join, and does not have the token in it", async () => {
     const { links, port } = await runner(options);
     const wire = await listener(port);

@@ -6,13 +6,14 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { NatsConfig } from "@treadle/contracts";
+import { NatsConfig, RuntimeConfig } from "@treadle/contracts";
 import { RunFolder, resumeRun } from "@treadle/runtime/runner";
 import { NatsRunStore } from "@treadle/transport";
 import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { settingsOf } from "../../packages/runtime/src/runner/run/config.ts";
 import { openKeptRun } from "../../packages/runtime/src/runner/run/kept-run.ts";
-import { acceptRun, signStoredRun } from "../../packages/runtime/src/runner/run/stored-run.ts";
+import { acceptRun, keptSettings, signStoredRun } from "../../packages/runtime/src/runner/run/stored-run.ts";
 import { type Keys, makeKeys } from "../support/keys.ts";
 import { NodesWorld } from "../support/nodes.ts";
 
@@ -135,6 +136,14 @@ test("SR2, SR3, SR4: without keys, too, what is fetched runs no code but the pro
     expect([what, await resume(await put(JSON.stringify(stored)), withoutKeys())]).toEqual([what, code]);
   }
   expect(await resume(await put("{"), withoutKeys())).toBe("config.unreadable");
+}, 600_000);
+
+test("SR4: each setting that every workflow has is decided on, once", () => {
+  const { examined } = keptSettings;
+  const decided = settingsOf(RuntimeConfig).map(
+    (path) => examined.find((each) => path === each || path.startsWith(`${each}.`)) ?? path,
+  );
+  expect([...new Set(decided)].sort()).toEqual(Object.values(keptSettings).flat().sort());
 });
 
 test("SR1: without keys only servers on loopback are asked at all", async () => {

@@ -41,7 +41,11 @@ beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), "treadle-h-"));
   project = join(root, "project");
   mark = join(root, "was-run");
-  await mkdir(join(project, "runs/other/state"), { recursive: true });
+  for (const run of ["runs/other", "kept/elsewhere"]) {
+    await mkdir(join(project, run, "state"), { recursive: true });
+    await writeFile(join(project, run, "journal.jsonl"), "");
+    await writeFile(join(project, run, "state/fetched.mjs"), leavesMark(mark));
+  }
   await symlink(join(checkout, "node_modules"), join(project, "node_modules"));
   await writeFile(join(project, "package.json"), '{"type":"module"}');
   await writeFile(
@@ -50,7 +54,6 @@ beforeEach(async () => {
 export class MakerWorker extends Worker { async make() { return "made"; } }\n`,
   );
   await writeFile(join(root, "outside.mjs"), leavesMark(mark));
-  await writeFile(join(project, "runs/other/state/fetched.mjs"), leavesMark(mark));
 
   const planes = localControlPlanes();
   plane = planes.connect();
@@ -112,6 +115,7 @@ test("WH6, NA2: a call runs no code that its arguments carry, or that lies outsi
     `${here}../outside.mjs`,
     `${here}innocent.mjs`,
     `${here}runs/other/state/fetched.mjs`,
+    `${here}kept/elsewhere/state/fetched.mjs`,
     "node:child_process",
     "https://example.org/x.mjs",
     "../../../outside.mjs",

@@ -6,9 +6,9 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { type ControlPlane, type Member, NatsConfig, type TreadleError } from "@treadle/contracts";
-import { makeKey, openNatsControlPlane, parseTrust } from "@treadle/transport";
+import { makeKey, NatsRunStore, openNatsControlPlane, parseTrust } from "@treadle/transport";
 import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { addNode, clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
 import { until } from "../support/cluster.ts";
 
@@ -361,24 +361,55 @@ test.each([
   },
 );
 
-test("without keys nobody joins at a server beyond this machine, and the refusal says what to do", async () => {
-  server = await startNatsServer({ host: "0.0.0.0" });
-  const port = server.port;
-  const outer = Object.values(networkInterfaces())
-    .flat()
-    .find((each) => each?.family === "IPv4" && !each.internal)?.address;
-  const hosts = ["127.0.0.1", "localhost", ...(outer === undefined ? [] : [outer])];
-  for (const host of hosts) {
+describe("CP6: without keys", () => {
+  afterEach(close);
+  const withoutKeys = async (host: string, port: number): Promise<ControlPlane> => {
     const plane = await openNatsControlPlane({ nats: NatsConfig.parse({ url: `nats://${host}:${port}` }), name: "x" });
     open.push(plane);
-    const announced = plane
-      .announce("node", `at-${host.replaceAll(".", "-")}`, {}, () => undefined)
+    return plane;
+  };
+  const joined = (plane: ControlPlane, kind: "node" | "run", name: string): Promise<string> =>
+    plane
+      .announce(kind, name, {}, (_, body) => body)
       .then(
         () => "joined",
         (error: TreadleError) => `${error.code}: ${error.message}`,
       );
-    if (host === outer) expect(await announced).toMatch(/^control-plane.untrusted: .*treadle cluster init/);
-    else expect(await announced).toBe("joined");
-  }
-  await close();
+  const outer = Object.values(networkInterfaces())
+    .flat()
+    .find((each) => each?.family === "IPv4" && !each.internal)?.address;
+
+  test.each(["node", "run"] as const)(
+    "no %s joins at a server that others reach, however it is dialled",
+    async (kind) => {
+      server = await startNatsServer({ host: "0.0.0.0" });
+      for (const host of ["127.0.0.1", "localhost", ...(outer === undefined ? [] : [outer])]) {
+        const refusal = await joined(await withoutKeys(host, server.port), kind, `at-${host.replaceAll(".", "-")}`);
+        expect(refusal).toMatch(/^control-plane.untrusted: .*treadle cluster init/);
+        if (host !== outer) expect(refusal).toContain("listens on '0.0.0.0'");
+      }
+      const nats = NatsConfig.parse({ url: `nats://127.0.0.1:${server.port}` });
+      const kept = NatsRunStore.open({ nats, name: "x", runId: "run-1", folder });
+      expect(await codeOf(kept)).toBe("control-plane.untrusted");
+    },
+  );
+
+  test("whoever has joined on loopback obeys nobody through a server that came in its place and listens for all", async () => {
+    server = await startNatsServer();
+    const { port } = server;
+    const node = await withoutKeys("127.0.0.1", port);
+    expect(await joined(node, "node", "a")).toBe("joined");
+    const runner = await withoutKeys("127.0.0.1", port);
+    const member = await memberOf(runner, "a");
+    expect(await runner.command(member, "spawn", spawnOf(1), { timeoutMs })).toEqual(spawnOf(1));
+    await server[Symbol.asyncDispose]();
+    await until(() => !node.isConnected && !runner.isConnected, "both to be cut off");
+    server = await startNatsServer({ host: "0.0.0.0", port });
+    await until(() => node.isConnected && runner.isConnected, "both to be back");
+    const code = await until(async () => {
+      const found = await codeOf(runner.command(member, "spawn", spawnOf(2), { timeoutMs: 60_000 }));
+      return found === "node.lost" ? undefined : found; // the server may hear of the question first, then of the node
+    }, "the node to answer");
+    expect(code).toBe("control-plane.untrusted");
+  });
 });

@@ -1,5 +1,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
@@ -35,6 +37,20 @@ const thrownBy = async (work: PromiseLike<unknown>): Promise<TreadleError> => {
   expect(error).toBeInstanceOf(TreadleError);
   return error as TreadleError;
 };
+
+test("a process that fails by itself starts again with its call, and says why", async () => {
+  const { cluster, events } = await start({ cluster: { devices: 1 } });
+  const probe = await cluster.launch(ProbeWorker, {});
+  const folder = await mkdtemp(join(tmpdir(), "treadle-fails-"));
+  try {
+    const [pid] = await probe.goOnAfterFailure(join(folder, "failed"));
+    expect(isAlive(pid as number)).toBe(true);
+    const died = events.find(({ type }) => type === "worker-died");
+    expect(died).toMatchObject({ worker: "probe/0", reason: expect.stringContaining("the engine's process is gone") });
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
 
 test("a reply that is none is a failure that names the worker, and not an unhandled rejection", async () => {
   const { cluster, failure } = await start({ cluster: { devices: 1 } });

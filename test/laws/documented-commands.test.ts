@@ -6,12 +6,12 @@ import { validateWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { readRunSpecs } from "../../packages/cli/src/multiplex/run-specs.ts";
-import { createProgram } from "../../packages/cli/src/program.ts";
+import { createProgram, loadProgram } from "../../packages/cli/src/program.ts";
 import { documents } from "../support/markdown.ts";
 import { projectRoot } from "../support/project.ts";
 import { shellCommands } from "../support/shell-words.ts";
 
-const program = await createProgram();
+const program = await loadProgram();
 type Command = typeof program;
 silence(program);
 
@@ -170,4 +170,63 @@ test("every script of npm that a document names exists", () => {
   expect(
     named.filter(({ script, at }) => !Object.hasOwn(scripts, script) && !packages.some((path) => at.startsWith(path))),
   ).toEqual([]);
+});
+
+const runnable = shown.filter(({ isMention }) => !isMention);
+const programOf = (words: readonly string[]): string | undefined => words.find((word) => !/^[A-Za-z_]+=/.test(word));
+
+/** What documents start besides Treadle, npm and Node, and where it is tried, or why nowhere. */
+const otherPrograms: Readonly<Record<string, string>> = {
+  "nats-server": "test/support and the tests of faults start it with what 'cluster init' writes",
+  docker: "needs an engine and images of this commit; test/laws/deploy.test.ts reads the files",
+  helm: "test/laws/helm-chart.test.ts renders the chart with values of its own",
+  kubectl: "needs a cluster of Kubernetes; test/laws/helm-chart.test.ts checks what would be applied",
+  sbatch: "needs Slurm; test/laws/deploy.test.ts lints the script",
+  systemctl: "needs systemd; test/laws/deploy.test.ts lints the units",
+  sudo: "gives files to another user",
+  openssl: "writes a certificate for a server that nobody runs here",
+  pip: "fetches gigabytes; test/support/python-environment.ts installs the same",
+  python: "test/e2e and packages/actions/test start Python from environments of their own",
+  ...Object.fromEntries(["cd", "cp", "tr", "for", "do", "done"].map((word) => [word, "the shell's own"])),
+};
+
+test("every program in a shell block is Treadle's, npm's, Node's, or one of which it is known where it is tried", () => {
+  const known = new Set(["treadle", "npx", "npm", "node", ...Object.keys(otherPrograms)]);
+  const programs = runnable.map(({ words, at }) => ({ program: programOf(words), at }));
+  expect(programs.length).toBeGreaterThan(100);
+  expect(programs.filter(({ program }) => program !== undefined && !known.has(program))).toEqual([]);
+  const unused = Object.keys(otherPrograms).filter((name) => !programs.some(({ program }) => program === name));
+  expect(unused, "no document starts these any more").toEqual([]);
+});
+
+/** Folders that come into being as the reader does what the document says. */
+const madeByReaders = new Set(["deploy/docker/keys"]);
+
+test("every file and folder that a shell block names exists, or its document has the reader write it", () => {
+  const isWritten = (path: string, document: string): boolean =>
+    madeByReaders.has(path) ||
+    (path.startsWith("workflows/") &&
+      documents.some((each) => each.path === document && each.blocks.some(({ file }) => file !== undefined)));
+  const named = runnable.flatMap(({ words, at }) =>
+    words
+      .flatMap((word) => word.match(/(?<![\w./-])(?:workflows|packages|test|docs|deploy|python)\/[\w./@*-]+/g) ?? [])
+      .map((path) => ({ path: path.replace(/\/?\*.*$/, ""), at, document: at.replace(/:\d+$/, "") })),
+  );
+  expect(named.length).toBeGreaterThan(50);
+  expect(
+    named.filter(({ path, document }) => !existsSync(join(projectRoot, path)) && !isWritten(path, document)),
+  ).toEqual([]);
+});
+
+/** Every command's help by its name, with those that no help lists. */
+function helpOf(command: Command, parent = ""): [string, string][] {
+  const name = `${parent} ${command.name()}`;
+  const inner = command.commands.flatMap((each) => helpOf(each as Command, name));
+  return [[name, command.helpInformation()], ...inner];
+}
+
+test("the manifest has the help of every command, word for word", async () => {
+  const [manifest, loaded] = [helpOf(await createProgram()), helpOf(program)];
+  expect(loaded.length).toBeGreaterThan(30);
+  expect(Object.fromEntries(manifest)).toEqual(Object.fromEntries(loaded));
 });

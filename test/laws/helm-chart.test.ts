@@ -11,7 +11,7 @@ import { PersistentVolumeClaim, ServiceAccount } from "kubernetes-models/v1";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse, parseAllDocuments, stringify } from "yaml";
 import { z } from "zod";
-import { createProgram } from "../../packages/cli/src/program.ts";
+import { loadProgram } from "../../packages/cli/src/program.ts";
 import { findHelm } from "../support/helm.ts";
 import { projectRoot } from "../support/project.ts";
 
@@ -164,7 +164,7 @@ describe.skipIf(helm === undefined)("the chart, rendered", () => {
   });
 
   test("what pods are told to run are commands and options that exist", async () => {
-    const program = await createProgram();
+    const program = await loadProgram();
     for (const values of [{}, everything, { run: { resume: "20260101-000000-x-0001" } }]) {
       const manifests = await render(values);
       for (const args of [argsOf(manifests, "DaemonSet"), argsOf(manifests, "Job")]) {

@@ -28,7 +28,8 @@ test("PROTOCOL.md lists every verb, with who says it to whom, in the words of th
     .map((line) => /^\| `([^`]+)`( \(told\))? \| ([^|]+) → ([^|]+) \| (.+) \|$/.exec(line))
     .filter((match) => match !== null)
     .map(([, verb, told = "", from, to, means]) => ({ verb: `${verb}${told}`, from, to, means }));
-  const spoken = [...rowsOf(runProtocol), ...rowsOf(commands.node), ...rowsOf(commands.run), ...rowsOf(topics)];
+  const commanded = [...rowsOf(commands.node), ...rowsOf(commands.run), ...rowsOf(commands.pool)];
+  const spoken = [...rowsOf(runProtocol), ...commanded, ...rowsOf(topics)];
   expect(documented).toEqual(spoken);
 });
 
@@ -53,12 +54,13 @@ test("commands and topics go by their schemas alone", () => {
       /\b[pP]lane\b[\s\n]*\.(command|publish|subscribe)\(/.test(text),
   );
   expect(unchecked.map(({ path }) => path)).toEqual([]);
-  const announced = sources.filter(({ text }) => /\.announce\(\s*\n?\s*"(node|run)"/.test(text));
+  const announced = sources.filter(({ text }) => /\.announce\(\s*\n?\s*"(node|run|pool)"/.test(text));
   expect(announced.map(({ path }) => path).sort()).toEqual([
     "runtime/src/node/node-service.ts",
+    "runtime/src/pool/pool-service.ts",
     "runtime/src/runner/nodes/nodes.ts",
   ]);
-  for (const { text } of announced) expect(text).toMatch(/answering\("(node|run)"/);
+  for (const { text } of announced) expect(text).toMatch(/answering\("(node|run|pool)"/);
   for (const topic of Object.keys(topics)) {
     const said = filesWith((name) => new RegExp(`publishTo\\([^)]*${quoted(name)}`, "g"), topic);
     const heard = filesWith((name) => new RegExp(`listenTo\\([^)]*${quoted(name)}`, "g"), topic);

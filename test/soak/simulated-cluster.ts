@@ -4,12 +4,12 @@
  * of who computes on which device, and judges by it.
  */
 import type { RecordedTurn, RecordingHeader } from "@treadle/contracts";
-import type { SupervisionLimits } from "@treadle/core";
+import type { RunnerEffect, SupervisionLimits } from "@treadle/core";
 import { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
 import type { Fault } from "./faults.ts";
 import { SimulatedAgent } from "./simulated-agent.ts";
 import { SimulatedRunner } from "./simulated-runner.ts";
-import { VirtualNetwork } from "./virtual-network.ts";
+import { VirtualNetwork, type VirtualTime } from "./virtual-network.ts";
 
 export const leaseMs = 2000;
 export const beatMs = 400;
@@ -79,6 +79,19 @@ export function drawScenario(random: () => number): Scenario {
 
 export class BrokenInvariant extends Error {}
 
+/** Of a run that shares its devices with others, each a cluster of its own. */
+export type Sharing = {
+  readonly name: string;
+  readonly time: VirtualTime;
+  /** by device, of all runs */
+  readonly computing: Map<string, string>;
+  /** A runner asks for leases by what this returns. */
+  readonly join: (runner: SimulatedRunner) => (effect: LeaseEffect) => void;
+  /** Its processes are ended, and then another one begins. */
+  readonly left: (runner: SimulatedRunner) => void;
+};
+export type LeaseEffect = Extract<RunnerEffect, { type: "ask-lease" | "release-lease" }>;
+
 export class SimulatedCluster {
   readonly network: VirtualNetwork;
   readonly scenario: Scenario;
@@ -91,7 +104,8 @@ export class SimulatedCluster {
   runnerHasFinished = false;
   /** told what goes into the state machine of each runner */
   readonly recorder: ((header: RecordingHeader, turn: RecordedTurn) => void) | undefined;
-  readonly #computing = new Map<string, string>();
+  readonly sharing: Sharing | undefined;
+  readonly #computing: Map<string, string>;
   readonly limits: SupervisionLimits;
 
   constructor(
@@ -99,9 +113,12 @@ export class SimulatedCluster {
     scenario: Partial<Scenario> = {},
     limits: Partial<SupervisionLimits> = {},
     recorder?: SimulatedCluster["recorder"],
+    sharing?: Sharing,
   ) {
     this.recorder = recorder;
-    this.network = new VirtualNetwork(seed);
+    this.sharing = sharing;
+    this.#computing = sharing?.computing ?? new Map();
+    this.network = new VirtualNetwork(seed, sharing?.time);
     this.scenario = { ...drawScenario(this.network.random), ...scenario };
     this.limits = { ...lenient, ...limits };
     this.agents = Array.from({ length: this.scenario.numNodes }, (_, i) => new SimulatedAgent(this, `node${i}`));
@@ -137,7 +154,7 @@ export class SimulatedCluster {
         network.after(durationMs, () => agent.start());
       } else if (kind === "kill-runner") {
         this.runner?.die();
-        network.after(durationMs, () => this.startRunner());
+        if (!this.sharing) network.after(durationMs, () => this.startRunner());
       } else if (kind === "bus-away") {
         network.isBusAway = true;
         network.after(durationMs, () => {
@@ -151,16 +168,21 @@ export class SimulatedCluster {
     });
   }
 
-  /** L1, L3: whatever the lock believes, no two processes compute on one device. */
-  computes(device: string, process: string): void {
+  /** L1, L3, PD2: whatever locks and leases say, no two processes compute on one device. */
+  computes(device: string, worker: string): void {
+    const process = this.#processOf(worker);
     const other = this.#computing.get(device);
     if (other !== undefined && other !== process)
       throw new BrokenInvariant(`L1: '${process}' computes on '${device}' while '${other}' does`);
     this.#computing.set(device, process);
   }
 
-  computesNoMore(device: string, process: string): void {
-    if (this.#computing.get(device) === process) this.#computing.delete(device);
+  computesNoMore(device: string, worker: string): void {
+    if (this.#computing.get(device) === this.#processOf(worker)) this.#computing.delete(device);
+  }
+
+  #processOf(worker: string): string {
+    return this.sharing === undefined ? worker : `${this.sharing.name}: ${worker}`;
   }
 
   commit(record: StepRecord): void {

@@ -20,7 +20,14 @@ import {
   recordInput,
 } from "@treadle/core";
 import type { MembershipState } from "../../packages/transport/src/control-plane/membership-state.ts";
-import { BrokenInvariant, beatMs, type Layout, type SimulatedCluster, tickMs } from "./simulated-cluster.ts";
+import {
+  BrokenInvariant,
+  beatMs,
+  type Layout,
+  type LeaseEffect,
+  type SimulatedCluster,
+  tickMs,
+} from "./simulated-cluster.ts";
 import type { Call, Request, SimulatedWorker } from "./simulated-worker.ts";
 
 type Waiting = {
@@ -52,6 +59,7 @@ export class SimulatedRunner {
   /** by call: what it was made with, and what it returned */
   readonly #calls = new Map<string, Call>();
   readonly #trained = new Map<string, readonly string[]>();
+  readonly #lease: ((effect: LeaseEffect) => void) | undefined;
   #layout: Layout;
   #isAdopting = false;
   #wasConnected = true;
@@ -66,11 +74,13 @@ export class SimulatedRunner {
     const { scenario, network, journal } = cluster;
     this.#membership = cluster.newMembership(this.nowMs);
     const supervision = { ...cluster.limits, lockTimeoutMs: 1e9, startTimeoutMs: 60_000 };
-    const options = { supervision, rejoinMs, maxStaleness: scenario.overlapsSteps ? 1 : 0 };
+    const leased = cluster.sharing ? { isLeased: true } : {};
+    const options = { supervision, rejoinMs, maxStaleness: scenario.overlapsSteps ? 1 : 0, ...leased };
     this.#state = new RunnerState(options, this.nowMs);
     const startedAt = new Date(0).toISOString();
     this.#header = { format: recordingFormat, runId: `run-${incarnation}`, startedAt, startMs: this.nowMs, options };
     this.#begun = journal.length;
+    this.#lease = cluster.sharing?.join(this);
     const { capacity } = scenario;
     for (const name of ["prompts", "items"]) this.#feed({ type: "define-channel", name, capacity, pick: "fifo" });
     this.#feedNodes();
@@ -97,7 +107,8 @@ export class SimulatedRunner {
   die(): void {
     if (!this.isAlive) return;
     this.isAlive = false;
-    const { network, agents } = this.#cluster;
+    const { network, agents, sharing } = this.#cluster;
+    sharing?.left(this);
     for (const { node, processes } of agents)
       for (const process of processes)
         if (process.session === this.incarnation) network.link("runner", node, () => process.linkClosed());
@@ -116,6 +127,11 @@ export class SimulatedRunner {
     if (!this.isAlive) return;
     if (this.#cluster.network.nowMs < this.#pausedUntilMs) this.#waiting.push(act);
     else act();
+  }
+
+  /** Of the pool, about leases. */
+  leaseSaid(input: Extract<RunnerInput, { type: "leased" | "lease-wanted" }>): void {
+    this.#feed(input);
   }
 
   entered(node: string, incarnation: number): void {
@@ -266,6 +282,10 @@ export class SimulatedRunner {
         else done();
         break;
       }
+      case "ask-lease":
+      case "release-lease":
+        this.#lease?.(effect);
+        break;
       case "adopted":
         this.#isAdopting = false;
         this.#goOn(0);

@@ -1,5 +1,5 @@
 /**
- * Time, chance and messages of one simulated cluster. Every host has links to the others, in order and whole, that stall
+ * Time, chance and messages of simulated clusters, which may have one time together. In each, every host has links to the others, in order and whole, that stall
  * while they are cut, and a bus, in order between two hosts, that loses and doubles what it carries.
  */
 
@@ -19,27 +19,14 @@ export function randomOf(seed: number): () => number {
   return next;
 }
 
-export class VirtualNetwork {
+/** What happens next, in one or in several clusters. */
+export class VirtualTime {
   nowMs = 0;
-  readonly random: () => number;
-  /** of the bus, until it is calm */
-  loss = 0.03;
-  doubling = 0.05;
-  isBusAway = false;
   readonly #events: Event[] = [];
-  readonly #cuts = new Map<string, number>();
-  readonly #arrivals = new Map<string, number>();
-  readonly #stalled = new Map<string, (() => void)[]>();
   #order = 0;
 
-  constructor(seed: number) {
-    this.random = randomOf(seed);
-  }
-
-  between = (low: number, high: number): number => low + this.random() * (high - low);
-
-  after(delayMs: number, act: () => void): void {
-    this.#push({ atMs: this.nowMs + delayMs, order: ++this.#order, act });
+  at(atMs: number, act: () => void): void {
+    this.#push({ atMs, order: ++this.#order, act });
   }
 
   /** Runs what comes next; false when nothing does. */
@@ -49,6 +36,69 @@ export class VirtualNetwork {
     this.nowMs = event.atMs;
     event.act();
     return true;
+  }
+
+  #push(event: Event): void {
+    const heap = this.#events;
+    let at = heap.length;
+    heap.push(event);
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      if (!isBefore(event, heap[parent] as Event)) break;
+      heap[at] = heap[parent] as Event;
+      at = parent;
+    }
+    heap[at] = event;
+  }
+
+  #pop(): Event | undefined {
+    const heap = this.#events;
+    const first = heap[0];
+    const last = heap.pop();
+    if (first === undefined || last === undefined || heap.length === 0) return first;
+    let at = 0;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= heap.length) break;
+      if (child + 1 < heap.length && isBefore(heap[child + 1] as Event, heap[child] as Event)) child++;
+      if (!isBefore(heap[child] as Event, last)) break;
+      heap[at] = heap[child] as Event;
+      at = child;
+    }
+    heap[at] = last;
+    return first;
+  }
+}
+
+export class VirtualNetwork {
+  readonly #time: VirtualTime;
+  readonly random: () => number;
+  /** of the bus, until it is calm */
+  loss = 0.03;
+  doubling = 0.05;
+  isBusAway = false;
+  readonly #cuts = new Map<string, number>();
+  readonly #arrivals = new Map<string, number>();
+  readonly #stalled = new Map<string, (() => void)[]>();
+
+  constructor(seed: number, time = new VirtualTime()) {
+    this.random = randomOf(seed);
+    this.#time = time;
+  }
+
+  get nowMs(): number {
+    return this.#time.nowMs;
+  }
+
+  between = (low: number, high: number): number => low + this.random() * (high - low);
+
+  after(delayMs: number, act: () => void): void {
+    this.#time.at(this.nowMs + delayMs, act);
+  }
+
+  /** Runs what comes next; false when nothing does. */
+  step(): boolean {
+    return this.#time.step();
   }
 
   cut(from: Host, to: Host): void {
@@ -98,38 +148,7 @@ export class VirtualNetwork {
   #inOrder(way: string, delayMs: number, deliver: () => void): void {
     const atMs = Math.max(this.nowMs + delayMs, this.#arrivals.get(way) ?? 0);
     this.#arrivals.set(way, atMs);
-    this.#push({ atMs, order: ++this.#order, act: deliver });
-  }
-
-  #push(event: Event): void {
-    const heap = this.#events;
-    let at = heap.length;
-    heap.push(event);
-    while (at > 0) {
-      const parent = (at - 1) >> 1;
-      if (!isBefore(event, heap[parent] as Event)) break;
-      heap[at] = heap[parent] as Event;
-      at = parent;
-    }
-    heap[at] = event;
-  }
-
-  #pop(): Event | undefined {
-    const heap = this.#events;
-    const first = heap[0];
-    const last = heap.pop();
-    if (first === undefined || last === undefined || heap.length === 0) return first;
-    let at = 0;
-    for (;;) {
-      let child = 2 * at + 1;
-      if (child >= heap.length) break;
-      if (child + 1 < heap.length && isBefore(heap[child + 1] as Event, heap[child] as Event)) child++;
-      if (!isBefore(heap[child] as Event, last)) break;
-      heap[at] = heap[child] as Event;
-      at = child;
-    }
-    heap[at] = last;
-    return first;
+    this.#time.at(atMs, deliver);
   }
 }
 

@@ -108,10 +108,14 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     { name: "rollout", ranks },
   );
   // One pool of cores, whoever calls.
-  const tool = cluster.launch(ToolWorker, config.tool, { ranks: { fixed: 1 } });
+  const tool = cluster.launch(ToolWorker, config.tool, { ranks: { fixed: 1 }, devices: "none" });
   const judge =
     config.judge &&
-    cluster.launch(RewardModelWorker, { ...config.judge, alphabet }, { name: "judge", ranks: { fixed: 1 } });
+    cluster.launch(
+      RewardModelWorker,
+      { ...config.judge, alphabet },
+      { name: "judge", ranks: { fixed: 1 }, devices: "none" },
+    );
   const actor = cluster.launch(
     ActorWorker,
     {

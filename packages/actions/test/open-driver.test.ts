@@ -26,6 +26,23 @@ describe("drivers", () => {
     });
   });
 
+  test.each([
+    ["cgroup", { cgroup: { cgroupParent: "/sys/fs/cgroup" } }, {}],
+    ["docker.socket", { docker }, {}],
+    ["network", { docker: { image: "any" } }, { network: true }],
+  ] as const)("PGR1: under an agent '%s' is refused, as sandboxes are the agent's", async (key, given, more) => {
+    const rights = { node: "a", project: "/srv", interpreters: [], programs: [], variables: [] };
+    vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
+    const drivers =
+      key === "cgroup"
+        ? (["cgroup"] as const)
+        : key === "network"
+          ? (["cgroup", "docker"] as const)
+          : (["docker"] as const);
+    const refused = openDriver({ drivers, ...given }, { ...sandbox, ...more }).catch((error: Error) => error.message);
+    expect(await refused).toContain(`a run may not set '${key}' on node 'a'`);
+  });
+
   test("docker needs an image", () => {
     const issues = (config: object) =>
       ActionServiceConfig.safeParse(config).error?.issues.map(({ message }) => message);

@@ -4,9 +4,9 @@
  * keys that are not theirs. `servers.json`, which has the servers' own password, and what is made of it stay.
  */
 import { existsSync } from "node:fs";
-import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
+import { AgentName, type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
 import { validateConfig } from "@treadle/runtime/runner";
 import { accountsConfig, makeKey, parseTrust, ServerSetup, serverConfigs, type TrustedKey } from "@treadle/transport";
 import { z } from "zod";
@@ -48,6 +48,12 @@ export async function initCluster(folder: string, setup: z.input<typeof ServerSe
   if (nodes.length === 0) keys.push(newKey({ role: "node" }));
   for (const name of nodes) keys.push(newKey({ role: "node", name: newName(name, keys) }));
   if (there === undefined) await mkdir(path, { recursive: true, mode: 0o700 });
+  else if ((await stat(path)).uid !== process.getuid?.()) {
+    throw new TreadleError(
+      "config.invalid",
+      `'${path}' is another user's, who could replace what is written there; give a folder of yours, or one that is not there yet`,
+    );
+  } else await chmod(path, 0o700);
   await writePrivate(join(path, ".gitignore"), "*\n");
   const { servers, subjectPrefix, tls } = checked;
   await writeJson(join(path, settingsFile), { servers, subjectPrefix, ca: tls?.ca } satisfies z.infer<typeof Settings>);
@@ -139,11 +145,9 @@ function newKey(sender: CommandSender): NewKey {
 
 /** It becomes part of a file's name, of a line and of subjects. Throws `config.invalid`. */
 function newName(name: string, keys: readonly TrustedKey[]): string {
-  if (!/^[A-Za-z0-9_-]{1,60}$/.test(name)) {
-    throw new TreadleError(
-      "config.invalid",
-      `a node cannot be called '${name}'; letters, digits, '_' and '-' are allowed, 60 at most`,
-    );
+  const problem = AgentName.safeParse(name).error?.issues[0]?.message;
+  if (problem !== undefined) {
+    throw new TreadleError("config.invalid", `a node cannot be called '${name}': its name ${problem}`);
   }
   if (keys.some((key) => key.name === name)) {
     throw new TreadleError("config.invalid", `node '${name}' has a key already; choose another name`);

@@ -7,6 +7,7 @@ import { createServer } from "node:net";
 import { availableParallelism, freemem, platform, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { isLoopback } from "@treadle/contracts";
 import { type AcceleratorTool, acceleratorTools, numaNodes } from "@treadle/runtime/runner";
 import { isServerOnLoopback } from "@treadle/transport";
 import pc from "picocolors";
@@ -159,7 +160,7 @@ async function sharing(probe: Probe): Promise<Finding[]> {
 async function natsServer(probe: Probe, advise: (remedies: Remedies) => string): Promise<Finding[]> {
   const purpose = "the control plane of runs on many machines";
   const install = advise({ debian: "apt-get install nats-server", macos: "brew install nats-server" });
-  const url = probe.env["TREADLE_NATS_URL"] ?? (await probe.clusterUrl());
+  const named = probe.env["TREADLE_NATS_URL"] || (await probe.clusterUrl());
   const version = firstLine(await probe.output("nats-server", "--version"))?.replace(/^nats-server:\s*/, "");
   const program: Finding = {
     name: "nats-server",
@@ -169,16 +170,19 @@ async function natsServer(probe: Probe, advise: (remedies: Remedies) => string):
     purpose,
     remedy: version === undefined ? `${install}; or set TREADLE_NATS_URL to one elsewhere` : undefined,
   };
-  if (url === undefined || url === "") return [program];
-  const server = await natsAt(probe, url);
+  // One that nobody named is found where servers listen unless told otherwise, and may admit strangers.
+  if (named === undefined && (await probe.natsInfo(usualServer)) === undefined) return [program];
+  const server = await natsAt(probe, named ?? usualServer, named === undefined ? usualServer : "TREADLE_NATS_URL");
   // One that runs elsewhere makes a program here needless.
   return server.status === "ok" && version === undefined ? [server] : [program, server];
 }
 
-/** The server that TREADLE_NATS_URL names: whether it answers, what it is, and whether it takes these credentials. */
-async function natsAt(probe: Probe, url: string): Promise<Finding> {
+const usualServer = "127.0.0.1:4222";
+
+/** A server: whether it answers, what it is, whom it admits, and whether it takes these credentials. */
+async function natsAt(probe: Probe, url: string, place: string): Promise<Finding> {
   const finding = {
-    name: "NATS at TREADLE_NATS_URL",
+    name: `NATS at ${place}`,
     need: "recommended",
     purpose: "runs and nodes meet there",
   } as const;
@@ -190,15 +194,19 @@ async function natsAt(probe: Probe, url: string): Promise<Finding> {
       "start it with 'nats-server -c .treadle/cluster/nats.conf' (after 'treadle cluster init'), or correct TREADLE_NATS_URL";
     return { ...finding, status: "missing", found: "no server answers", remedy };
   }
-  const open = info.isOpen
-    ? "anyone who reaches it may connect, and can start workers on every agent without keys; let 'treadle cluster init' write its configuration, or start it with '-a 127.0.0.1'"
-    : undefined;
+  const open = info.isOpen ? openServer(info.host) : undefined;
   const found = `${info.version}, ${info.jetStream ? "with" : "without"} JetStream${info.cluster ? `, of cluster '${info.cluster}'` : ""}`;
   const plain =
     !info.isEncrypted && url.split(",").some((server) => !isServerOnLoopback(server)) ? readOnTheWay : undefined;
   const remedy = problem ?? open ?? plain;
   return { ...finding, status: remedy === undefined ? "ok" : "limited", found, remedy };
 }
+
+/** `host`: where it listens. */
+const openServer = (host: string): string =>
+  isLoopback(host)
+    ? "every user of this machine may connect, and can start workers on agents without keys; let 'treadle cluster init' write its configuration"
+    : `it listens on '${host}', and anyone who reaches it may connect; agents and runners without keys refuse it; let 'treadle cluster init' write its configuration, or start it with '-a 127.0.0.1'`;
 
 async function accelerators(probe: Probe): Promise<Finding[]> {
   const purpose = "engines that run large models (SGLang, vLLM, PyTorch)";

@@ -2,15 +2,15 @@
 import { checkPlatform, TreadleError } from "@treadle/contracts";
 import { CommanderError } from "commander";
 import { createProgram } from "./program.ts";
-import { renderError } from "./view/error.ts";
 
-// What runs, agents and keys write is their owner's alone, also what worker processes write, which inherit it.
+// What Treadle writes is its owner's alone; so is what workers' code and the programs that it starts write, which inherit this.
 process.umask(0o077);
 
 /** One of its own: whoever restarts a node agent that ended must not restart this one (`deploy/systemd`). */
 const nameTakenCode = 3;
 
-const program = await createProgram(process.argv.slice(2).find((word) => !word.startsWith("-")));
+const [first, second] = process.argv.slice(2).filter((word) => !word.startsWith("-"));
+const program = await createProgram(first === "help" ? second : first);
 
 try {
   checkPlatform(process.platform);
@@ -18,6 +18,7 @@ try {
 } catch (error) {
   process.exitCode = exitCodeOf(error);
   if (!(error instanceof CommanderError)) {
+    const { renderError } = await import("./view/error.ts"); // which help has no use for
     const verbose = program.opts<{ verbose?: boolean }>().verbose === true;
     process.stderr.write(`${renderError(error, { verbose, colour: process.stderr.isTTY })}\n`);
   }

@@ -1,17 +1,19 @@
 /** What a NATS server says of itself before anybody logs in, and whether we could use it. */
 import { connect } from "node:net";
-import { isLoopback, NatsConfig, TreadleError } from "@treadle/contracts";
+import { NatsConfig, TreadleError } from "@treadle/contracts";
 import { openNatsControlPlane } from "@treadle/transport";
 import { z } from "zod";
 import { clusterValues } from "./cluster-folder.ts";
 
+/** It is printed, and comes from whoever listens there. */
+const Printable = z.string().regex(/^[\x20-\x7e]{0,200}$/);
 const Info = z.object({
-  version: z.string().max(100),
+  version: Printable,
   jetstream: z.boolean().default(false),
-  cluster: z.string().max(200).optional(),
+  cluster: Printable.optional(),
   auth_required: z.boolean().default(false),
   tls_required: z.boolean().default(false),
-  host: z.string().max(200).default(""),
+  host: Printable.default(""),
 });
 
 export type NatsInfo = {
@@ -44,13 +46,6 @@ export async function natsInfo(urls: string): Promise<NatsInfo | undefined> {
 /** Of servers that are reached over a network, and do not encrypt what passes there. */
 export const readOnTheWay =
   "what passes on the network can be read and changed by whoever is on the way there, and who logs in be acted for; encrypt it with --tls-cert, --tls-key and --tls-ca of 'treadle cluster init'";
-
-/** What an agent without keys says of a server that is reached by others than processes of this machine. */
-export async function natsExposure(urls: string): Promise<string | undefined> {
-  const info = await natsInfo(urls);
-  if (info === undefined || !info.isOpen || isLoopback(info.host)) return undefined;
-  return `the NATS server listens on '${info.host}' and asks for no key: anyone who reaches it can start modules of the project here; start it with '-a 127.0.0.1', or as 'treadle cluster init' configures it`;
-}
 
 /** Connects as a runner would: with the key of TREADLE_CLUSTER, or TREADLE_NATS_USER, …_PASSWORD and …_TOKEN. */
 export async function natsProblem(urls: string, cluster?: string): Promise<string | undefined> {

@@ -1,5 +1,4 @@
 /** The tree of commands, with nothing of it run. */
-
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { packageFolder } from "@treadle/contracts/package-folder";
@@ -8,6 +7,12 @@ import { Command } from "commander";
 const { version } = JSON.parse(readFileSync(join(packageFolder(import.meta.url), "package.json"), "utf8")) as {
   version: string;
 };
+
+const beginning = `
+Begin with:
+  treadle init <folder>                  writes a project: a workflow, a worker, a test, a configuration
+  treadle run <workflow>                 runs it, with a live view on a terminal
+  treadle dashboard                      shows its runs in a browser`;
 
 /** Each is loaded when it is asked for: what all of them import takes longer to load than most of them run. */
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
@@ -19,6 +24,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   graph: async () => (await import("./commands/measure.ts")).graphCommand(),
   profile: async () => (await import("./commands/measure.ts")).profileCommand(),
   compare: async () => (await import("./commands/compare.ts")).compareCommand(),
+  pool: async () => (await import("./commands/pool.ts")).poolCommand(),
   multiplex: async () => (await import("./commands/multiplex.ts")).multiplexCommand(),
   runs: async () => (await import("./commands/runs.ts")).runsCommand(),
   cluster: async () => (await import("./commands/cluster.ts")).clusterCommand(),
@@ -38,19 +44,41 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   bench: async () => (await import("./commands/bench.ts")).benchCommand(),
 };
 
-/** With the command that is asked for alone; with all of them for help and misspelt commands. */
+/**
+ * With the command that is asked for alone; else with what is known of all of them, which is enough for help, completion, and
+ * names of no command.
+ */
 export async function createProgram(asked?: string): Promise<Command> {
+  const load = asked !== undefined && Object.hasOwn(commands, asked) ? commands[asked] : undefined;
+  if (load) return withCommands([await load()]);
+  const [{ commandOf }, { commandManifests }] = await Promise.all([
+    import("./command-manifest.ts"),
+    import("./generated/commands.ts"),
+  ]);
+  return withCompletion(withCommands(commandManifests.map(commandOf)));
+}
+
+/** With every command as it runs. */
+export async function loadProgram(): Promise<Command> {
+  return withCompletion(withCommands(await loadCommands()));
+}
+
+export const loadCommands = (): Promise<Command[]> => Promise.all(Object.values(commands).map((load) => load()));
+
+function withCommands(own: readonly Command[]): Command {
   const program = new Command("treadle")
     .description("reinforcement learning from cooperating worker processes")
     .version(version)
     .option("--verbose", "stack traces with errors")
     .exitOverride()
     .showSuggestionAfterError()
-    .showHelpAfterError("('treadle --help' lists the commands)");
-  const isKnown = asked !== undefined && Object.hasOwn(commands, asked);
-  for (const load of isKnown ? [commands[asked]] : Object.values(commands)) {
-    if (load) program.addCommand((await load()).copyInheritedSettings(program));
-  }
-  if (!isKnown) (await import("./completion.ts")).addCompletion(program);
+    .showHelpAfterError("('treadle --help' lists the commands)")
+    .addHelpText("after", beginning);
+  for (const command of own) program.addCommand(command.copyInheritedSettings(program));
+  return program;
+}
+
+async function withCompletion(program: Command): Promise<Command> {
+  (await import("./completion.ts")).addCompletion(program);
   return program;
 }

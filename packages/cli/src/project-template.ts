@@ -1,5 +1,4 @@
 /** The files of a new project: a shipped workflow, what npm and the compiler need, and a test. */
-
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { packageFolder } from "@treadle/contracts/package-folder";

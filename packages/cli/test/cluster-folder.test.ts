@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseTrust } from "@treadle/transport";
@@ -36,6 +36,19 @@ test("keys are their owner's alone and kept from git, and the trust file names t
   expect(await readFile(join(folder, ".gitignore"), "utf8")).toBe("*\n");
 });
 
+test("a folder that is there already becomes its owner's alone, and nobody else's is taken", async () => {
+  await mkdir(folder);
+  await chmod(folder, 0o755);
+  await initCluster(folder, setup, []);
+  expect((await stat(folder)).mode & 0o777).toBe(0o700);
+  if (process.getuid?.() !== 0) return; // only root gives folders away
+  const others = join(above, "others");
+  await mkdir(others);
+  await chown(others, 65_534, 65_534);
+  await expect(initCluster(others, setup, [])).rejects.toMatchObject(invalid);
+  expect(await readdir(others)).toEqual([]);
+});
+
 test.each([
   [["--server", "10.0.0.7:4222"], true],
   [["--server", "127.0.0.1:4222"], false],
@@ -50,7 +63,20 @@ test.each([
 });
 
 const badName = fc.oneof(
-  fc.constantFrom("", "x/../../evil", "..", "has space", "a\nrunner b", "a#b", "a.b", "*", ">", "ü", "x".repeat(61)),
+  fc.constantFrom(
+    "",
+    "runner",
+    "x/../../evil",
+    "..",
+    "has space",
+    "a\nrunner b",
+    "a#b",
+    "a.b",
+    "*",
+    ">",
+    "ü",
+    "x".repeat(61),
+  ),
   fc.string().filter((name) => !/^[A-Za-z0-9_-]{1,60}$/.test(name)),
 );
 

@@ -1,7 +1,7 @@
 import { startNatsServer } from "@treadle/transport/testing";
 import { expect, it } from "vitest";
 import { examineMachine, type Finding, type Probe, renderDoctor, systemProbe } from "../src/doctor.ts";
-import { type NatsInfo, natsExposure, natsInfo, natsProblem } from "../src/nats-probe.ts";
+import { type NatsInfo, natsInfo, natsProblem } from "../src/nats-probe.ts";
 
 const bare: Probe = {
   nodeVersion: "v18.19.0",
@@ -138,17 +138,20 @@ it("asks a real NATS server what it is", async () => {
   expect(await natsInfo(server.url)).toMatchObject({ isOpen: true, isEncrypted: false });
   expect(await natsInfo(closed.url)).toMatchObject({ jetStream: true, isOpen: false });
   const admits = await examineMachine({ ...rich, natsInfo: () => natsInfo(server.url) });
-  expect(named(admits, "NATS at TREADLE_NATS_URL")?.remedy).toMatch(/anyone who reaches it/);
+  expect(named(admits, "NATS at TREADLE_NATS_URL")?.remedy).toMatch(/every user of this machine may connect/);
   expect(await natsProblem(closed.url)).toMatch(/refuses/);
 });
 
-it("says which servers others reach than processes of this machine", async () => {
-  await using wide = await startNatsServer({ host: "0.0.0.0" });
-  expect(await natsExposure(`nats://127.0.0.1:${wide.port}`)).toMatch(/listens on '0\.0\.0\.0' and asks for no key/);
-  await using closed = await startNatsServer({ host: "0.0.0.0", args: ["--user", "me", "--pass", "secret"] });
-  expect(await natsExposure(`nats://127.0.0.1:${closed.port}`)).toBeUndefined();
-  await using near = await startNatsServer();
-  expect(await natsExposure(near.url)).toBeUndefined();
+it("finds the server of this machine that nobody has named, and says whom it admits", async () => {
+  const open = async (url: string) =>
+    url === "127.0.0.1:4222" ? { ...server, isOpen: true, host: "0.0.0.0" } : undefined;
+  const found = named(await examineMachine({ ...rich, env: {}, natsInfo: open }), "NATS at 127.0.0.1:4222");
+  expect(found).toMatchObject({
+    status: "limited",
+    remedy: expect.stringMatching(/listens on '0\.0\.0\.0', and anyone who reaches it may connect/),
+  });
+  const none = await examineMachine({ ...rich, env: {}, natsInfo: async () => undefined });
+  expect(none.filter(({ name }) => name.startsWith("NATS at"))).toEqual([]);
 });
 
 it("advises with the package manager of the machine, and asks macOS for nothing that only Linux has", async () => {

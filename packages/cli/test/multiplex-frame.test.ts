@@ -1,5 +1,5 @@
+import type { PoolMemberView } from "@treadle/contracts";
 import { initialState } from "@treadle/dashboard/view";
-import type { PoolMemberView } from "@treadle/runtime/runner";
 import { describe, expect, test } from "vitest";
 import { multiplexFrame } from "../src/view/multiplex-frame.ts";
 

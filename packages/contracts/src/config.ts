@@ -159,10 +159,10 @@ const ElasticConfig = z
   .refine(({ min, max }) => max === undefined || min <= max, "min must not be above max");
 
 export const PlacementConfig = z.strictObject({
-  /** `auto`: the first steps are measured, then the fastest of all plans is chosen, and chosen anew when steps drift */
+  /** `auto`: the first steps are measured, then the fastest of all plans is chosen; it is chosen again when steps drift */
   mode: z.union([PlacementMode, z.literal("auto")]).default("temporal"),
   auto: AutoPlacementConfig.prefault({}),
-  /** component (or comma list of components that share) to devices, as `rollout: 0-1` or `actor,inference: all` */
+  /** component (or comma list of components that share) to devices, as `rollout: 0-1` or `actor,inference: all`; `judge: none` has none */
   components: z.record(z.string(), z.union([z.string(), z.int().nonnegative()])).default({}),
   /** what every plan has to keep, the automatic one, too */
   wishes: PlacementWishes.prefault({}),

@@ -1,13 +1,18 @@
 /** What a run and the pool of devices that it shares with other runs say to each other. */
 import { z } from "zod";
 import { RunEvent } from "./events.ts";
+import { RunName } from "./names.ts";
+
+const maxDevices = 65_536;
+const DeviceId = z.string().min(1).max(200);
 
 const deviceIds = z
-  .array(z.string().min(1))
+  .array(DeviceId)
   .min(1)
+  .max(maxDevices)
   .refine((ids) => new Set(ids).size === ids.length, "expected each device once");
 
-/** How a run takes part in a pool; read by `treadle multiplex` alone. */
+/** How a run takes part in a pool: read by `treadle multiplex`, and by `treadle run --pool`. */
 export const PoolConfig = z.strictObject({
   /** a larger one gets devices first, and makes runs of smaller ones yield at once */
   priority: z.int().default(0),
@@ -20,10 +25,10 @@ export const PoolConfig = z.strictObject({
 });
 export type PoolConfig = z.infer<typeof PoolConfig>;
 
-const PoolDevice = z.strictObject({ id: z.string().min(1), memoryMiB: z.number().positive() });
+const PoolDevice = z.strictObject({ id: DeviceId, memoryMiB: z.number().positive() });
 
 /** What a run says of itself when it joins: every device that it may use, and how. */
-export const PoolMember = PoolConfig.extend({ devices: z.array(PoolDevice).min(1) });
+export const PoolMember = PoolConfig.extend({ devices: z.array(PoolDevice).min(1).max(maxDevices) });
 export type PoolMember = z.infer<typeof PoolMember>;
 
 /** What a run may use until it releases it. */
@@ -32,11 +37,17 @@ export type DeviceLease = z.infer<typeof DeviceLease>;
 
 /** Of a run. */
 export const PoolRequest = z.discriminatedUnion("type", [
-  z.strictObject({ type: z.literal("join"), member: PoolMember }),
+  z.strictObject({
+    type: z.literal("join"),
+    member: PoolMember,
+    /** that it has of another process, which had the pool before */
+    leases: z.array(DeviceLease).max(maxDevices).optional(),
+  }),
   /** all of these devices or none */
   z.strictObject({ type: z.literal("request"), devices: deviceIds }),
   z.strictObject({ type: z.literal("release"), token: z.int().positive() }),
-  z.strictObject({ type: z.literal("beat") }),
+  /** a sign of life; `done`: which part of its steps the run has done, where that is new */
+  z.strictObject({ type: z.literal("beat"), done: z.number().min(0).max(1).optional() }),
 ]);
 export type PoolRequest = z.infer<typeof PoolRequest>;
 
@@ -44,21 +55,28 @@ export type PoolRequest = z.infer<typeof PoolRequest>;
 export const pooledRunVariable = "TREADLE_POOLED_RUN";
 
 /** Not frozen, as `readonly()` would: what comes from another process may be no array that can be. */
-const names: z.ZodType<readonly string[]> = z.array(z.string());
+const names: z.ZodType<readonly string[]> = z.array(z.string().max(200)).max(10_000);
+
+const MemoryByDevice = z.record(DeviceId, z.number().positive());
 
 /** Why a run waits, and for whom: room beside them, bounds that they are beyond, devices that they hold, or their turn. */
 export const PoolWait = z.strictObject({
   type: z.enum(["room", "bounds", "devices", "turn"]),
   runs: names,
+  /** for room: which one it is of those that wait for it, and after about how long there is room for the first, where that is known */
+  place: z.int().positive().optional(),
+  inMs: z.number().nonnegative().optional(),
 });
 export type PoolWait = z.infer<typeof PoolWait>;
 
 /** What a run waits for, as the end of a sentence. */
-export function describePoolWait({ type, runs }: PoolWait): string {
+export function describePoolWait({ type, runs, place = 1, inMs }: PoolWait): string {
   const names = runs.map((run) => `'${run}'`).join(", ") || "the others";
   switch (type) {
-    case "room":
-      return `room beside ${names}`;
+    case "room": {
+      const line = place > 1 ? `, number ${place} in line` : "";
+      return `room beside ${names}${line}${inMs === undefined ? "" : `, in about ${Math.ceil(inMs / 60_000)} min`}`;
+    }
     case "bounds":
       return `${names}, which would be slower than its maxSlowdown allows`;
     case "devices":
@@ -71,8 +89,10 @@ export function describePoolWait({ type, runs }: PoolWait): string {
 /** Of the pool, to one run. */
 export const PoolReply = z.discriminatedUnion("type", [
   /** it may begin, with so much memory on each device */
-  z.strictObject({ type: z.literal("admitted"), memoryMiB: z.record(z.string(), z.number().positive()) }),
+  z.strictObject({ type: z.literal("admitted"), memoryMiB: MemoryByDevice }),
   z.strictObject({ type: z.literal("refused"), why: z.string() }),
+  /** the pool ends it: whatever of it is left soon after is killed */
+  z.strictObject({ type: z.literal("ended"), why: z.string() }),
   z.strictObject({ type: z.literal("granted"), lease: DeviceLease }),
   /** somebody waits: release when nobody uses the devices, and with `drains` let nobody begin before that */
   z.strictObject({ type: z.literal("wanted"), token: z.int().positive(), drains: z.boolean() }),
@@ -84,3 +104,65 @@ export type PoolReply = z.infer<typeof PoolReply>;
 /** What the process of a run tells the one that started it. */
 export const PooledRunMessage = z.union([z.strictObject({ pool: PoolRequest }), z.strictObject({ event: RunEvent })]);
 export type PooledRunMessage = z.infer<typeof PooledRunMessage>;
+
+/** One run, at one instant. */
+export const PoolMemberView = z.object({
+  run: z.string(),
+  stage: z.enum(["queued", "resident", "ending"]),
+  maxSlowdown: z.number().optional(),
+  holds: z.object({ devices: z.array(z.string()), forMs: z.number(), drains: z.boolean() }).optional(),
+  waits: z.object({ forMs: z.number(), on: PoolWait }).optional(),
+  /** from joining to its admission */
+  queuedMs: z.number(),
+  /** it had devices */
+  leasedMs: z.number(),
+  /** as a resident it asked for devices, and had none */
+  waitedMs: z.number(),
+  leases: z.int(),
+  /** time as a resident over the part of it in which it did not wait */
+  slowdown: z.number().optional(),
+});
+export type PoolMemberView = z.infer<typeof PoolMemberView>;
+
+/** The process of a run: `mark` is in the environment of all that it starts, and in the name of a file that it holds open. */
+export const RunProcess = z.strictObject({
+  /** which sees the process by that id */
+  machine: z.string().min(1).max(200),
+  pid: z.int().positive(),
+  mark: z.uuid(),
+});
+export type RunProcess = z.infer<typeof RunProcess>;
+
+/** What a pool that outlives runs says of itself. */
+export const PoolInfo = z.object({
+  machine: z.string().max(200),
+  host: z.string().max(300),
+  pid: z.int(),
+  startedAt: z.string().max(100),
+  /** how many processes have had the pool, this one counted: what a later one says counts for more */
+  epoch: z.int().positive(),
+});
+export type PoolInfo = z.infer<typeof PoolInfo>;
+
+/** One way of what two sides say to each other: what the other has not acknowledged, and how much of the other's is here. */
+const exchanged = <T extends z.ZodType>(item: T) => ({
+  /** the number of the first */
+  from: z.int().nonnegative(),
+  said: z.array(item).max(10_000),
+  heard: z.int().nonnegative(),
+});
+
+export const PoolTalk = z.strictObject({
+  run: RunName,
+  process: RunProcess,
+  /** the newest that the run knows of */
+  epoch: z.int().nonnegative(),
+  /** answered when there is something to say, or in a while; else at once */
+  waits: z.boolean(),
+  ...exchanged(PoolRequest),
+});
+export type PoolTalk = z.infer<typeof PoolTalk>;
+export const PoolTold = z.strictObject(exchanged(PoolReply));
+
+export const PoolStatus = z.object({ runs: z.array(PoolMemberView).max(10_000) });
+export type PoolStatus = z.infer<typeof PoolStatus>;

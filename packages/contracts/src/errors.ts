@@ -50,7 +50,8 @@ export const errorCatalogue = {
   },
   "checkpoint.parts": {
     disposition: "misuse",
-    meaning: "a state has the parts of another number of ranks than its group has, and the class cannot divide it anew",
+    meaning:
+      "a state has the parts of another number of ranks than its group has, and the class cannot divide it differently",
   },
   "config.invalid": { disposition: "misuse", meaning: "the configuration has wrong or unknown keys or values" },
   "config.unreadable": { disposition: "misuse", meaning: "the configuration file is missing or is not valid YAML" },
@@ -85,7 +86,7 @@ export const errorCatalogue = {
   "engine.poisoned": {
     disposition: "retryable",
     meaning:
-      "weights did not get whole into a server, or others changed them there; it generates nothing before a whole load",
+      "a load of weights into a server was incomplete, or another client changed them; it generates nothing before a complete load",
   },
   "engine.released": { disposition: "misuse", meaning: "an engine was used while its memory was released" },
   "engine.weights-mismatch": {
@@ -132,8 +133,13 @@ export const errorCatalogue = {
     meaning: "a placement expression does not parse or names unknown components",
   },
   "platform.unsupported": { disposition: "misuse", meaning: "the operating system lacks what Treadle is built on" },
+  "pool.ended": {
+    disposition: "fatal",
+    meaning: "the pool has ended a run which did not yield its devices, or gave no sign of life",
+  },
   "pool.lost": { disposition: "fatal", meaning: "the process that shares devices among several runs is gone" },
   "pool.refused": { disposition: "misuse", meaning: "a run cannot take part in a pool of devices" },
+  "pool.taken": { disposition: "misuse", meaning: "another process has the pool, or a pool of the same devices" },
   "problem.invalid": {
     disposition: "misuse",
     meaning: "a problem given to a planner has wrong fields or values, or an unknown method",

@@ -48,11 +48,17 @@ export {
   describePoolWait,
   PoolConfig,
   PooledRunMessage,
+  PoolInfo,
   PoolMember,
+  PoolMemberView,
   PoolReply,
   PoolRequest,
+  PoolStatus,
+  PoolTalk,
+  PoolTold,
   PoolWait,
   pooledRunVariable,
+  RunProcess,
 } from "./device-pool.ts";
 export { EpisodeRecording, recordingFolder } from "./episode-recording.ts";
 export {
@@ -135,8 +141,9 @@ export {
   WritePredictorRequest,
   workerVariables,
 } from "./messages.ts";
-export { ComponentName, RunName } from "./names.ts";
+export { AgentName, ComponentName, RunName } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
+export { normalBelow } from "./normal.ts";
 export {
   DeviceSpec,
   FlowEdge,

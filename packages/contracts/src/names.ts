@@ -20,6 +20,11 @@ export const RunName = z.string().regex(/^[A-Za-z0-9_-]{1,100}$/, "must be lette
 export const NodeName = z
   .string()
   .regex(/^[A-Za-z0-9_:-]{1,100}$/, "must be letters, digits, '_' and '-', 100 at most");
+/** What an agent calls its node. */
+export const AgentName = z
+  .string()
+  .regex(/^[A-Za-z0-9_-]{1,60}$/, "must be letters, digits, '_' and '-', 60 at most")
+  .refine((name) => name !== "runner", "must not be 'runner', by which relays find a run's own process");
 /** What the names of a run's shared memory begin with; what begins so is removed at the run's end. */
 export const SegmentPrefix = z
   .string()

@@ -48,9 +48,9 @@ export type FlowEdge = z.infer<typeof FlowEdge>;
 export const Granularity = z.union([z.literal("all"), z.int().positive()]);
 export type Granularity = z.infer<typeof Granularity>;
 
-/** One rank: one process on `node`, with exclusive turns on `devices` (device ids, at least one). */
+/** One rank: one process on `node`, with exclusive turns on `devices` (device ids; none where its component needs none). */
 export const RankPlacement = z.strictObject({
-  devices: z.array(z.string().min(1)).min(1),
+  devices: z.array(z.string().min(1)),
   node: z.string().min(1),
 });
 export type RankPlacement = z.infer<typeof RankPlacement>;

@@ -87,8 +87,8 @@ export interface Peer<P extends Protocol = RunProtocol> {
   ): void;
 }
 
-/** What takes part in a cluster: a node agent, or the runner of a run. */
-export type MemberKind = "node" | "run";
+/** What takes part in a cluster: a node agent, the runner of a run, or a pool of devices that runs share. */
+export type MemberKind = "node" | "run" | "pool";
 
 export type Member = {
   readonly kind: MemberKind;
@@ -143,6 +143,11 @@ export interface ControlPlane {
   announce(kind: MemberKind, name: string, body: unknown, handler: CommandHandler): Promise<Announcement>;
   /** Those that are there now. */
   members(kind: MemberKind): readonly Member[];
+  /**
+   * Whether that member proves within this time (default 15 s, as it may compute) that it is there: what it said before may be
+   * said again by others. Where no keys are given, nobody could prove it, and its beats count.
+   */
+  provesPresence(member: Member, withinMs?: number): Promise<boolean>;
   /** Called for every change from now on; the returned function ends it. */
   onMember(kind: MemberKind, listener: (change: MembershipChange) => void): () => void;
   /**

@@ -102,6 +102,8 @@ export const ComponentProfile = z.strictObject({
   /** hash of its class, configuration and launch options: what its times depend on */
   key: z.string().min(1),
   deviceKind: z.string().min(1).optional(),
+  /** it was measured without devices: where samples count devices, they count its ranks */
+  devices: z.literal("none").optional(),
   /** devices that one rank spans; it can use whole multiples */
   devicesPerRank: count,
   /** the fewest and most devices that its ranks can use together */

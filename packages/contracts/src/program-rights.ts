@@ -2,8 +2,9 @@
  * Which programs a worker starts because its configuration says so. A configuration comes from the run's runner, so on a node
  * that is not the runner's it is the agent that decides. Pure.
  *
- * PGR1 where an agent has said what it allows, no shipped worker starts another program, sets another variable or imports another
- *    file because of its configuration; where none has, on the runner's own machine, the configuration alone decides.
+ * PGR1 where an agent has said what it allows, no shipped worker starts another program, sets or reads another variable or
+ *    imports another file because of its configuration; where none has, on the runner's own machine, the configuration alone
+ *    decides.
  */
 import { basename, isAbsolute, relative, resolve, sep } from "node:path";
 import { z } from "zod";
@@ -19,7 +20,7 @@ export const ProgramRights = z.strictObject({
   interpreters: z.array(z.string()),
   /** programs with whatever arguments the configuration gives them */
   programs: z.array(z.string()),
-  /** variables that the configuration may set for them */
+  /** variables that the configuration may set for them, or have read */
   variables: z.array(z.string()),
 });
 export type ProgramRights = z.infer<typeof ProgramRights>;
@@ -70,12 +71,16 @@ export function checkVariables(names: readonly string[], key: string, env: Envir
   if (rights === undefined || refused === undefined) return;
   throw forbiddenProgram(
     rights,
-    `sets '${refused}' in '${key}'; start its agent with '--allow-env ${refused}' where that can be allowed, or leave it out`,
+    `names the variable '${refused}' in '${key}'; start its agent with '--allow-env ${refused}' where that can be allowed, or leave it out`,
   );
 }
 
-/** Whether a path, symbolic links as they are, is below the project's root and in nothing that runs keep. */
+/**
+ * Whether a path, symbolic links as they are, is below the project's root and in nothing that runs keep. None with `..` is: it
+ * leads elsewhere for the kernel, which follows links first.
+ */
 export function isOfProject(path: string, { project }: Pick<ProgramRights, "project">): boolean {
+  if (path.split(sep).includes("..")) return false;
   const below = relative(project, isAbsolute(path) ? path : resolve(project, path));
   const [first] = below.split(sep);
   return below !== "" && first !== ".." && !isAbsolute(below) && first !== "runs";

@@ -23,6 +23,7 @@ import {
   SpawnReply,
   StopCommand,
 } from "./control.ts";
+import { PoolStatus, PoolTalk, PoolTold } from "./device-pool.ts";
 import {
   AwaitsMessage,
   CallReply,
@@ -62,9 +63,10 @@ import {
   WritePredictorRequest,
   WriteStateRequest,
 } from "./messages.ts";
+import type { MemberKind } from "./ports.ts";
 import { SpanBatch } from "./span-record.ts";
 
-type Process = "runner" | "worker" | "depot" | "node agent" | "command line";
+type Process = "runner" | "worker" | "depot" | "node agent" | "command line" | "pool";
 
 /** One thing that may be said over a link. */
 export type Verb = {
@@ -399,7 +401,23 @@ export const commands = {
       reply: acknowledged,
     },
   },
-} as const satisfies Record<"node" | "run", Record<string, Verb>>;
+  pool: {
+    talk: {
+      from: ["runner"],
+      to: "pool",
+      means: "what a run says to the pool whose devices it shares, and is told in turn; a sign of life, too",
+      request: PoolTalk,
+      reply: PoolTold,
+    },
+    status: {
+      from: ["command line"],
+      to: "pool",
+      means: "which run has which devices, and which waits for which",
+      request: empty,
+      reply: PoolStatus,
+    },
+  },
+} as const satisfies Record<MemberKind, Record<string, Verb>>;
 export type Commands = typeof commands;
 
 /** Events of one run, on topics such as `log.<run>`: at most once, to whoever listens. */

@@ -40,6 +40,7 @@ test("PGR1: under an agent a script runs by the agent's Python, one of the proje
   const others = [
     ...["/opt/py", "/bin/sh", "sh", "/usr/bin/python3", "../p2/bin/python", "/srv/p2/bin/python3", ".venv/bin/sh"],
     ...["runs/x/bin/python", "/srv/p/runs/python3", ".venv/../../bin/python", ""],
+    "data/../python3", // for the kernel beside whatever the link 'data' leads to
   ];
   for (const other of others) expect([other, of(other)]).toEqual([other, "node.forbidden"]);
 });

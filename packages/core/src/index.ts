@@ -5,12 +5,7 @@ export type { PayloadEffect } from "./channel/kept-payloads.ts";
 export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from "./channel/pick-policy.ts";
 export { LendState } from "./device-lock/lend-state.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
-export type {
-  PoolEffect,
-  PoolInput,
-  PoolLimits,
-  PoolMemberView,
-} from "./device-pool/pool-messages.ts";
+export type { PoolEffect, PoolInput, PoolLimits } from "./device-pool/pool-messages.ts";
 export {
   afterSilence,
   type MembershipInput,

@@ -1,4 +1,12 @@
-import type { Completion, LossMetrics, LossSpec, Sampling, TrainBatch, Weights } from "@treadle/contracts";
+import type {
+  Completion,
+  LossMetrics,
+  LossSpec,
+  Sampling,
+  TrainBatch,
+  TreadleError,
+  Weights,
+} from "@treadle/contracts";
 
 /**
  * What a worker asks of whatever runs its model. Embedded, emulated and remote engines answer the same calls, so a
@@ -38,6 +46,8 @@ export interface Engine {
   restore(): Promise<void>;
   /** Ends running calls as `release` does and frees everything; the engine is not used again. */
   close(): Promise<void>;
+  /** Resolves when it can compute no more and was not closed: a process of its own has ended. Absent where it has none. */
+  readonly ended?: Promise<TreadleError>;
 }
 
 export type EngineMemory = {
@@ -79,7 +89,10 @@ export type GenerateOptions = {
   readonly join?: ((add: (joining: JoiningCompletion) => number | undefined) => void) | undefined;
 };
 
-/** A completion that joins a call; one that has begun elsewhere goes on behind its last token, as it would have there. */
+/**
+ * A completion that joins a call; one that has begun elsewhere goes on behind its last token, as it would have there. One that
+ * has no room for another token is refused with `engine.invalid-request`.
+ */
 export type JoiningCompletion = {
   readonly prompt: Int32Array;
   /** as in `keys` */

@@ -1,7 +1,14 @@
 import { Sampling, TreadleError, type Weights } from "@treadle/contracts";
 import type { z } from "zod";
 import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
-import type { EngineMemory, GenerateOptions, GenerationOrder, OptimStep, Trainable } from "./engine.ts";
+import type {
+  EngineMemory,
+  GenerateOptions,
+  GenerationOrder,
+  JoiningCompletion,
+  OptimStep,
+  Trainable,
+} from "./engine.ts";
 import { Optimiser } from "./optimiser.ts";
 import { OrderedEngine } from "./ordered-engine.ts";
 import { type ParameterShape, Parameters } from "./parameters.ts";
@@ -30,6 +37,21 @@ export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOpti
 export function refuseJoining({ join }: GenerateOptions, kind: string): void {
   if (!join) return;
   throw invalidRequest(`an engine of kind '${kind}' adds no completion to a call that runs; call it again for those`);
+}
+
+/** Throws `engine.invalid-request` for what has begun elsewhere and has no room for another token. */
+export function checkBegun({ prompt, begun }: JoiningCompletion, { maxTokens }: Sampling, contextLength: number): void {
+  if (!begun) return;
+  const length = prompt.length + begun.tokens.length;
+  if (length >= contextLength)
+    throw invalidRequest(
+      `a completion joins with '${length}' tokens where at most ${contextLength - 1} were expected; end it with 'length' where it is, or raise contextLength`,
+    );
+  const numChosen = begun.tokens.length - begun.numAppended;
+  if (numChosen >= maxTokens)
+    throw invalidRequest(
+      `a completion joins with '${numChosen}' chosen tokens where at most ${maxTokens - 1} were expected; end it with 'length' where it is, or raise maxTokens`,
+    );
 }
 
 /** Throws `engine.invalid-request` for what no order of completions can be; priorities are checked when they are asked for. */

@@ -89,6 +89,26 @@ describe("a completion that joins a call", () => {
     }
   });
 
+  test.each([
+    ["no room in the context", { numTokens: 38, numAppended: 38 }, /joins with '40' tokens where at most 39/],
+    ["chosen all that it may", { numTokens: 13, numAppended: 1 }, /joins with '12' chosen tokens where at most 11/],
+  ])("SL9: is refused where it has %s, and the others go on", async (_, { numTokens, numAppended }, message) => {
+    const begun = { tokens: new Int32Array(numTokens).fill(2), logprobs: new Float32Array(numTokens), numAppended };
+    for (const engine of [
+      await TransformerEngine.create(config),
+      EmulatedEngine.create({ vocabSize: 9, contextLength: config.contextLength }),
+    ]) {
+      const made = await engine.generate([prompts[0]!], sampling, {
+        keys: [11],
+        join: (add) => {
+          expect(() => add({ prompt: prompts[3]!, key: 14, begun })).toThrow(message);
+        },
+      });
+      expect(made).toEqual(await engine.generate([prompts[0]!], sampling, { keys: [11] }));
+      await engine.close();
+    }
+  });
+
   test("SL3: a completion that has begun elsewhere begins again when its weights change", async () => {
     const engine = await TransformerEngine.create(config);
     const weights = await (await TransformerEngine.create({ ...config, seed: 9 })).exportWeights();

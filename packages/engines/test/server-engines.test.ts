@@ -185,6 +185,14 @@ describe.each(kinds)("an engine of kind %s", (kind) => {
     expect(double.numRunning).toBe(0);
   });
 
+  test("what 'onCompletion' throws, generate throws", async () => {
+    const { engine } = await start(kind);
+    const onCompletion = () => {
+      throw new Error("no place");
+    };
+    await expect(engine.generate(prompts, sampling, { onCompletion })).rejects.toThrow("no place");
+  });
+
   test("never asks for more at once than it may", async () => {
     const { engine, double } = await start(kind, {}, { maxRunning: 3 });
     double.hold();

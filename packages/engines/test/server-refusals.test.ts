@@ -12,7 +12,7 @@ import {
   writeTinyModel,
 } from "@treadle/engines/testing";
 import fc from "fast-check";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import type { z } from "zod";
 import { judgeLogprobs } from "../src/server/probe.ts";
 import { readTensorInfos, readTensors, writeTensors } from "../src/server/safetensors.ts";
@@ -113,6 +113,18 @@ describe.each(["sglang", "vllm"] as const)("of kind %s", (kind) => {
     await expect(attach(kind, {}, {}, { contextLength: 7 })).rejects.toMatchObject(
       refused(/'7' where engine.model reads '6'/),
     );
+  });
+
+  test("PGR1: a variable that the agent does not let configurations name; nothing of it leaves", async () => {
+    const rights = { node: "a", project: folder, interpreters: [], programs: [], variables: [] };
+    vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
+    vi.stubEnv("TREADLE_TEST_SECRET", "of the agent's user");
+    const asked = attach(kind, { apiKey: "of the agent's user" }, { apiKeyVariable: "TREADLE_TEST_SECRET" });
+    await expect(asked).rejects.toMatchObject({ code: "node.forbidden" });
+    const allowed = JSON.stringify({ ...rights, variables: ["TREADLE_TEST_SECRET"] });
+    vi.stubEnv("TREADLE_PROGRAM_RIGHTS", allowed);
+    await attach(kind, { apiKey: "of the agent's user" }, { apiKeyVariable: "TREADLE_TEST_SECRET" });
+    vi.unstubAllEnvs();
   });
 
   test("a key: missing, wrong, not set, and control routes that need none", async () => {

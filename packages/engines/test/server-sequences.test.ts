@@ -154,6 +154,19 @@ describe("SQ5 what cannot be an answer is refused", () => {
   });
 });
 
+test("what 'priority' throws when a completion waits again is thrown, and the completion is where it was", () => {
+  let asked = 0;
+  const priority = () => {
+    if (asked++ > 0) throw new Error("no prediction");
+    return 0;
+  };
+  const sequences = new Sequences([Int32Array.of(4)], base, limits, false, { order: { priority } });
+  const request = sequences.take()!;
+  const ownEnd = { tokens: [3], logprobs: [-1], reason: "stop" as const, labels: [] }; // which is no stop here (SQ3)
+  expect(() => sequences.answer(request, ownEnd)).toThrow("no prediction");
+  expect(sequences.isRunning(request)).toBe(true);
+});
+
 test("an abort ends what waits at once, and what runs with its answer", () => {
   const sequences = new Sequences([Int32Array.of(4), Int32Array.of(5)], base, limits);
   const first = sequences.take()!;

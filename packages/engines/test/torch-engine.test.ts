@@ -293,6 +293,14 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     await own.end();
   });
 
+  test("an abort that comes before all prompts are sent is none of a bad request", async () => {
+    const engine = await TorchEngine.create(smallConfig, torch);
+    onTestFinished(() => engine.close());
+    const running = engine.generate(prompts, sampling);
+    engine.abort();
+    expect(await running).toHaveLength(prompts.length);
+  });
+
   test("a process that is killed fails every call that waits and every later one, and says how it ended (TO2, TP3)", async () => {
     const engine = await TorchEngine.create(smallConfig, torch);
     const { pid } = engine;
@@ -303,6 +311,7 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     });
     process.kill(pid!, "SIGKILL");
     await failed;
+    expect(await engine.ended).toMatchObject({ code: "service.failed", message: expect.stringContaining("SIGKILL") });
     await expect(engine.forwardBackward(randomBatch(2, 6, 1), { type: "cross-entropy" })).rejects.toMatchObject({
       code: "service.failed",
       message: expect.stringContaining("SIGKILL"),
@@ -390,6 +399,28 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
     await expect(TorchEngine.create(smallConfig, { ...torch, path: folder })).rejects.toMatchObject({
       code: "config.invalid",
       message: expect.stringContaining(folder),
+    });
+  });
+
+  test("a folder that lacks tensors is refused, as they would be drawn at random; so are heads of an odd size", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "treadle-model-"));
+    onTestFinished(() => rm(folder, { recursive: true, force: true }));
+    const script = fileURLToPath(new URL("../../../python/treadle_torch/tests/make_model.py", import.meta.url));
+    execFileSync(python, [script, folder, "qwen3", "[[1]]"]);
+    const drop = `
+import sys
+from safetensors.torch import load_file, save_file
+path = sys.argv[1] + "/model.safetensors"
+kept = {name: tensor for name, tensor in load_file(path).items() if "layers.1.mlp" not in name}
+save_file(kept, path, metadata={"format": "pt"})`;
+    execFileSync(python, ["-c", drop, folder]);
+    await expect(TorchEngine.create(smallConfig, { ...torch, path: folder })).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringMatching(/lacks '3' of the tensors .*layers\.1\.mlp/),
+    });
+    await expect(TorchEngine.create({ ...smallConfig, width: 6, heads: 2 }, torch)).rejects.toMatchObject({
+      code: "config.invalid",
+      message: expect.stringContaining("a head has '3' dimensions"),
     });
   });
 

@@ -42,6 +42,11 @@ describe("numeric", () => {
     expect(await judge({ name: "numeric" }, "3", "8-5=3", "x=-3", "5-3", "(-3)")).toEqual([1, 0, 1, 0]);
   });
 
+  test("compares a million digits, most of them zeros, before anybody loses patience", async () => {
+    const long = `1${"0".repeat(1_000_000)}1`;
+    expect(await judge({ name: "numeric" }, long, long, `${long}0`)).toEqual([1, 0]);
+  });
+
   test("tells numbers apart that doubles cannot, unless there is a tolerance", async () => {
     const [big, next] = ["9007199254740993", "9007199254740992"];
     expect(await judge({ name: "numeric" }, big, big, next)).toEqual([1, 0]);

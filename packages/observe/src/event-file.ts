@@ -52,8 +52,8 @@ export class EventWriter implements Disposable {
   constructor(path: string, options: { maxBytes?: number } = {}) {
     this.#maxBytes = options.maxBytes ?? 128 * 2 ** 20;
     try {
-      mkdirSync(dirname(path), { recursive: true });
-      this.#descriptor = openSync(path, "a");
+      mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+      this.#descriptor = openSync(path, "a", 0o600);
       this.#sizeBytes = fstatSync(this.#descriptor).size;
       // A line that a killed runner left half written ends here.
       if (this.#sizeBytes > 0) this.#append("\n");

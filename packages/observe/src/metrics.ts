@@ -22,8 +22,8 @@ export class MetricsWriter implements Disposable {
 
   constructor(path: string) {
     this.path = path;
-    mkdirSync(dirname(path), { recursive: true });
-    this.#descriptor = openSync(path, "a+");
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    this.#descriptor = openSync(path, "a+", 0o600);
     cutTornLine(this.#descriptor);
   }
 
@@ -67,7 +67,7 @@ export function readMetrics(path: string): MetricsRow[] {
     if (!parsed.success) {
       throw new TreadleError(
         "journal.corrupt",
-        `line ${index + 1} of '${path}' is not a row of metrics; remove the file, and the run's next resume makes it anew from its journal`,
+        `line ${index + 1} of '${path}' is not a row of metrics; remove the file; the run's next resume rebuilds it from its journal`,
         {
           cause: parsed.error,
         },

@@ -20,8 +20,8 @@ export class TraceWriter implements Disposable {
   constructor(path: string, options: { maxBytes?: number | undefined } = {}) {
     this.path = path;
     this.#maxBytes = options.maxBytes ?? 1024 ** 3;
-    mkdirSync(dirname(path), { recursive: true });
-    this.#descriptor = openSync(path, "a");
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+    this.#descriptor = openSync(path, "a", 0o600);
     this.#sizeBytes = fstatSync(this.#descriptor).size;
   }
 

@@ -15,6 +15,7 @@ export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/prof
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";
+export { withoutDevices, withSlots } from "./placement-slots.ts";
 export { withWishes } from "./placement-wishes.ts";
 export { evaluateSchedule } from "./plan/evaluate.ts";
 export { compileModel, type PlanModel } from "./plan/model.ts";
@@ -36,7 +37,7 @@ export { solvePlan } from "./plan/solve.ts";
 export { traceFlow } from "./profile/flow-trace.ts";
 export { type KnownComponent, knownComponents } from "./profile/known-components.ts";
 export { expectedLongest, medianLongest } from "./profile/longest-item.ts";
-export { certaintyOf, describeCertainty, standardError } from "./profile/plan-trials.ts";
+export { certaintyOf, describeCertainty, standardError, type TrialStakes } from "./profile/plan-trials.ts";
 export { type ComponentTraits, ProfileBuilder, type SwapCost } from "./profile/profile-builder.ts";
 export { usableDevices } from "./profile/profile-probes.ts";
 export { type PlanCandidate, type PlanChange, ReplannerState } from "./profile/replanner-state.ts";

@@ -8,6 +8,7 @@ import {
 } from "./placement-grammar.ts";
 import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
 import { kindOf } from "./placement-modes.ts";
+import { isSlot } from "./placement-slots.ts";
 
 export type ExplicitPlacement = { readonly expression: PlacementExpression; readonly devices: readonly DeviceSpec[] };
 
@@ -54,7 +55,10 @@ function devicesOf(
   const chosen = new Map<string, DeviceSpec>();
   const { text } = expression;
   for (const part of expression.parts) {
-    const inScope = scopeDevices(part.scope, input, text);
+    // Slots are of one component alone.
+    const inScope = scopeDevices(part.scope, input, text).filter(
+      (device) => !isSlot(device) || device.kind === component.deviceKind,
+    );
     const kind = kindOf(component, input);
     const ofKind = inScope.filter((d) => d.kind === kind);
     // A component without a kind may be put on any device by name; numbers of the first kind win.

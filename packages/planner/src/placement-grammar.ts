@@ -3,7 +3,7 @@
  * values say which devices those components get and how ranks are laid over them:
  *
  * ```text
- * placement := part ("," part)* ["/" devicesPerRank] ["x" ranksPerShare]
+ * placement := "none" ["x" ranks] | part ("," part)* ["/" devicesPerRank] ["x" ranksPerShare]
  * part      := [scope "."] ( "all" | number | number "-" number )
  * scope     := "node[" number "]" | "node(" name ")" | "group(" name ")"
  * ```
@@ -14,6 +14,8 @@
  * - `/4`: four devices a rank (a share); `0-7 /4` is two ranks. Without it a rank has one device, or as many as the
  *   component's own `devicesPerRank` asks for.
  * - `x2`: two ranks on every share; `0-3 x2` is eight ranks, two a device.
+ * - `none`: no devices. Its ranks are as many as the component asks for at least, or `none x3` is three. Components that are
+ *   placed so leave the others to the mode: only a device for one of them makes it necessary to place all.
  */
 import { TreadleError } from "@treadle/contracts";
 
@@ -28,6 +30,7 @@ export type PlacementPart = { readonly scope: PlacementScope; readonly first: nu
 export type PlacementExpression = {
   /** as written, for messages: `rollout: 0-3` */
   readonly text: string;
+  /** empty for `none` */
   readonly parts: readonly PlacementPart[];
   readonly devicesPerRank?: number | undefined;
   readonly ranksPerShare: number;
@@ -83,7 +86,21 @@ export function parsePlacement(key: string, value: string): PlacementExpression 
     return scope;
   };
 
+  const positive = (what: string): number => {
+    skipSpaces();
+    const number = takeNumber(what);
+    if (number === 0) throw invalid(text, `asks for 0 where ${what} must be at least 1`);
+    return number;
+  };
   const parts: PlacementPart[] = [];
+  skipSpaces();
+  if (take("none")) {
+    skipSpaces();
+    const ranks = take("x") ? positive("the number of ranks") : 1;
+    skipSpaces();
+    if (at < value.length) fail("'x' or the end");
+    return { text, parts, ranksPerShare: ranks };
+  }
   let scope: PlacementScope = { type: "cluster" };
   do {
     skipSpaces();
@@ -91,7 +108,8 @@ export function parsePlacement(key: string, value: string): PlacementExpression 
     if (take("all")) {
       parts.push({ scope, first: 0, last: "all" });
     } else {
-      const first = takeNumber("'all', a device number, 'node[0].', 'node(name).' or 'group(name).'");
+      const none = parts.length === 0 ? "'none', " : "";
+      const first = takeNumber(`'all', ${none}a device number, 'node[0].', 'node(name).' or 'group(name).'`);
       const last = take("-") ? takeNumber("a device number after '-'") : first;
       if (last < first)
         throw invalid(text, `has the range '${first}-${last}', which runs backwards; write '${last}-${first}'`);
@@ -100,12 +118,6 @@ export function parsePlacement(key: string, value: string): PlacementExpression 
     skipSpaces();
   } while (take(","));
 
-  const positive = (what: string): number => {
-    skipSpaces();
-    const number = takeNumber(what);
-    if (number === 0) throw invalid(text, `asks for 0 where ${what} must be at least 1`);
-    return number;
-  };
   const devicesPerRank = take("/") ? positive("the number of devices a rank") : undefined;
   skipSpaces();
   const ranksPerShare = take("x") ? positive("the number of ranks a share") : 1;

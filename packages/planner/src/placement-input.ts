@@ -17,6 +17,8 @@ export const PlacementComponent = z.strictObject({
   memoryBytesPerDevice: z.number().nonnegative().optional(),
   /** only devices of this kind; without it, of the kind that the cluster lists first */
   deviceKind: z.string().min(1).optional(),
+  /** its ranks hold no device, and take none from the others: as many as `ranks.fixed` or `ranks.min` says, else one */
+  devices: z.literal("none").optional(),
   /** its share of the devices in spatial mode, relative to the others; 1 by default */
   weight: z.number().positive().optional(),
 });

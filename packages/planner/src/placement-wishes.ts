@@ -4,6 +4,7 @@ import { explicitPlacements } from "./placement-explicit.ts";
 import { formatDeviceNumbers } from "./placement-grammar.ts";
 import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
 import { rankBounds } from "./placement-ranks.ts";
+import { isSlot } from "./placement-slots.ts";
 import { contradiction, joinedGroups } from "./wishes.ts";
 
 type Wanting = Pick<PlacementInput, "components" | "devices"> & {
@@ -41,7 +42,8 @@ export function withWishes<T extends Wanting>(input: T): T {
     const { fixed: _, ...ranks } = component.ranks ?? {};
     return most >= max ? component : { ...component, ranks: { ...ranks, max: most } };
   });
-  return { ...input, components, devices: withoutFree(input) };
+  const { freeDevices: _, ...others } = wishes; // which are free no more once they are gone
+  return { ...input, components, devices: withoutFree(input), wishes: others };
 }
 
 const refused = (key: string, problem: string): TreadleError =>
@@ -66,6 +68,12 @@ function checkNames(wishes: PlacementWishes, components: readonly PlacementCompo
     for (const group of wishes[key] ?? []) {
       const twice = group.find((name, i) => group.indexOf(name) < i);
       if (twice !== undefined) throw refused(key, `names '${twice}' twice in one group; name it once`);
+      const without = components.find(({ name, devices }) => devices === "none" && group.includes(name))?.name;
+      if (key === "together" && without !== undefined)
+        throw refused(
+          key,
+          `names '${without}', which has no devices to share; drop it from the wish, or give it devices`,
+        );
     }
   }
 }
@@ -118,7 +126,7 @@ export function brokenWishes(
   }
   if (useAllDevices) {
     const used = new Set(Object.keys(plan.components).flatMap((name) => [...devicesOf(name)]));
-    const idle = devices.filter(({ id }) => !used.has(id));
+    const idle = devices.filter((device) => !used.has(device.id) && !isSlot(device));
     if (idle.length > 0)
       broken.push(
         `it leaves ${formatDeviceNumbers(idle.map(({ index }) => index))} idle, and all devices are to be used`,

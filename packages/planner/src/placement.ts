@@ -4,6 +4,7 @@ import { formatDeviceNumbers } from "./placement-grammar.ts";
 import { checkPlacementInput, type PlacementInput } from "./placement-input.ts";
 import { type DeviceSets, defaultDeviceSets } from "./placement-modes.ts";
 import { layRanks, type RankRequest } from "./placement-ranks.ts";
+import { isSlot, placementWithout, withoutDevices, withoutSlots, withSlots } from "./placement-slots.ts";
 import { brokenWishes, withWishes } from "./placement-wishes.ts";
 
 /** What `placement.impossible` carries as `details.nearest`: settings that do work, in the words of the configuration. */
@@ -17,7 +18,7 @@ export type NearestPlacement = { readonly mode: PlacementMode; readonly componen
  * `details.nearest` (a `NearestPlacement`, or null) say what would.
  */
 export function resolvePlacement(input: unknown): Plan {
-  const checked = withWishes(checkPlacementInput(input));
+  const checked = withWishes(withoutDevices(checkPlacementInput(input)));
   try {
     const plan = place(checked);
     const broken = brokenWishes(plan, checked.wishes, checked.devices);
@@ -42,7 +43,8 @@ export function resolvePlacement(input: unknown): Plan {
   }
 }
 
-function place(input: PlacementInput): Plan {
+function place(given: PlacementInput): Plan {
+  const input = withSlots(given);
   const requests = new Map<string, RankRequest>();
   let sets: DeviceSets;
   if (input.explicit !== undefined && Object.keys(input.explicit).length > 0) {
@@ -67,20 +69,21 @@ function place(input: PlacementInput): Plan {
   }
   const sharing = sharingOf(input, components);
   const { granularity, note } = chooseGranularity(input, components);
-  return {
+  return withoutSlots({
     mode: input.mode,
     components,
     granularity,
     maxStaleness: input.maxStaleness,
     sharing,
     explanation: [...explanation, ...notes, note],
-  };
+  });
 }
 
 function modeSentence(input: PlacementInput, sets: DeviceSets): string {
   const byDevices = new Map<string, string[]>();
   for (const [name, devices] of sets) {
-    const key = `${devices[0]!.kind} ${formatDeviceNumbers(devices.map((d) => d.index))}`;
+    const numbers = formatDeviceNumbers(devices.map((d) => d.index));
+    const key = devices.every(isSlot) ? "no devices" : `${devices[0]!.kind} ${numbers}`;
     byDevices.set(key, [...(byDevices.get(key) ?? []), name]);
   }
   const parts = [...byDevices].map(([devices, names]) => `${names.join(", ")} on ${devices}`);
@@ -117,7 +120,7 @@ function checkMode(input: PlacementInput, sets: DeviceSets): void {
 /** Tries what is closest first: the same mode without what was written, then the written sets as a hybrid, then others. */
 function nearestPlacement(input: PlacementInput): NearestPlacement | undefined {
   const { explicit, ...rest } = input;
-  const named = explicit ? devicesNamed(input, explicit) : undefined;
+  const named = explicit ? devicesNamed(input) : undefined;
   const onNamed = named && named.length > 0 ? { ...rest, devices: named } : rest;
   const largeEnough = input.devices.filter((d) =>
     input.components.every((c) => (c.memoryBytesPerDevice ?? 0) <= d.memoryBytes),
@@ -137,8 +140,8 @@ function nearestPlacement(input: PlacementInput): NearestPlacement | undefined {
   for (const attempt of attempts) {
     try {
       if (brokenWishes(place(attempt), attempt.wishes, attempt.devices).length > 0) continue;
-      if (attempt.explicit) return { mode: attempt.mode, components: attempt.explicit };
-      return { mode: attempt.mode, components: writeSets(defaultDeviceSets(attempt, attempt.mode)) };
+      const sets = attempt.explicit ?? writeSets(defaultDeviceSets(withSlots(attempt), attempt.mode));
+      return { mode: attempt.mode, components: { ...sets, ...writeWithout(attempt) } };
     } catch (error) {
       if (!(error instanceof TreadleError)) throw error;
     }
@@ -146,9 +149,12 @@ function nearestPlacement(input: PlacementInput): NearestPlacement | undefined {
   return undefined;
 }
 
-function devicesNamed(input: PlacementInput, explicit: Readonly<Record<string, string>>): DeviceSpec[] {
+function devicesNamed(input: PlacementInput): DeviceSpec[] {
   try {
-    const ids = new Set([...explicitPlacements(input, explicit).values()].flatMap((p) => p.devices.map((d) => d.id)));
+    const slotted = withSlots(input);
+    const ids = new Set(
+      [...explicitPlacements(slotted, slotted.explicit ?? {}).values()].flatMap((p) => p.devices.map((d) => d.id)),
+    );
     return input.devices.filter((d) => ids.has(d.id));
   } catch {
     return [];
@@ -159,6 +165,7 @@ function devicesNamed(input: PlacementInput, explicit: Readonly<Record<string, s
 function writeSets(sets: DeviceSets): Record<string, string> {
   const byDevices = new Map<string, { names: string[]; devices: readonly DeviceSpec[] }>();
   for (const [name, devices] of sets) {
+    if (devices.every(isSlot)) continue;
     const key = devices.map((d) => d.id).join(" ");
     const entry = byDevices.get(key) ?? { names: [], devices };
     entry.names.push(name);
@@ -170,6 +177,12 @@ function writeSets(sets: DeviceSets): Record<string, string> {
       formatDeviceNumbers(devices.map((d) => d.index)),
     ]),
   );
+}
+
+/** Components that have no devices, in the same grammar. */
+function writeWithout({ components }: PlacementInput): Record<string, string> {
+  const without = components.filter(({ devices }) => devices === "none");
+  return Object.fromEntries(without.map(({ name, ranks }) => [name, placementWithout(ranks?.fixed ?? 1)]));
 }
 
 function sharingOf(input: PlacementInput, components: Plan["components"]): Plan["sharing"] {

@@ -159,7 +159,7 @@ describe("placement.components", () => {
     ["group(x).all", "names group 'x', but no node group is configured"],
     ["0-", "is not understood at character 3: expected a device number after '-', found the end"],
     ["0;1", "is not understood at character 2: expected ',', '/', 'x' or the end, found ';'"],
-    ["", "is not understood at character 1: expected 'all', a device number"],
+    ["", "is not understood at character 1: expected 'all', 'none', a device number"],
     ["3-1", "has the range '3-1', which runs backwards; write '1-3'"],
     ["0,0", "names device 0 ('cpu:0') twice"],
     ["0-6 /4", "has 7 devices, which do not divide into ranks of 4"],

@@ -27,7 +27,7 @@ export type VirtualPlan = {
 export function planVirtualCluster(profile: Profile, options: VirtualClusterOptions): VirtualPlan {
   const { mode, maxStaleness, deadlineMs, nowMs } = options;
   const devices = virtualDevices(profile, options.devices, options.memoryBytesPerDevice);
-  const components = options.components ?? Object.keys(profile.components).map((name) => ({ name }));
+  const components = options.components ?? Object.entries(profile.components).map(asMeasured);
   const { batch } = profile.graph;
   const { alternatives } = planFromProfile(profile, { devices, batch, maxStaleness, components, deadlineMs, nowMs });
   const chosen = mode === "auto" ? alternatives[0] : alternatives.find((each) => each.mode === mode);
@@ -39,10 +39,16 @@ export function planVirtualCluster(profile: Profile, options: VirtualClusterOpti
   );
 }
 
+/** What was measured without devices has none here. */
+function asMeasured([name, { devices, maxDevices }]: [string, Profile["components"][string]]): PlacementComponent {
+  return devices === undefined ? { name } : { name, devices, ranks: { fixed: maxDevices } };
+}
+
 function virtualDevices(profile: Profile, count: number, memoryBytes = Number.MAX_SAFE_INTEGER): DeviceSpec[] {
   if (!Number.isInteger(count) || count < 1 || count > 65536)
     throw new TreadleError("problem.invalid", `devices '${count}' is not allowed: an integer from 1 to 65536 is`);
-  const asked = Object.values(profile.components).map(({ deviceKind }) => deviceKind);
+  const onDevices = Object.values(profile.components).filter(({ devices }) => devices === undefined);
+  const asked = onDevices.length > 0 ? onDevices.map(({ deviceKind }) => deviceKind) : [undefined];
   const kinds = new Set(asked.map((kind) => kind ?? asked.find((each) => each !== undefined) ?? "cpu"));
   return [...kinds].flatMap((kind) =>
     Array.from({ length: count }, (_, index) => ({

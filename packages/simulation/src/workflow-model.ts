@@ -89,7 +89,10 @@ export function modelWorkflow(
         return { worker: `${name}/${index}`, devices: traits[name]?.locks === false ? [] : devices };
       }),
       numDevices,
-      concurrency: Math.min(ranks.length, layout.devices / (ranks[0] as { devices: string[] }).devices.length),
+      concurrency: Math.min(
+        ranks.length,
+        layout.devices / Math.max(1, (ranks[0] as { devices: string[] }).devices.length),
+      ),
       isGang: traits[name]?.gang ?? measured.gang ?? false,
       lengthSpread: traits[name]?.lengthSpread ?? rulingSpread(measured, graph.batch),
       serialMs: measured.serialSeconds * 1000,

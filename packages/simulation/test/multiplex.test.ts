@@ -160,19 +160,21 @@ test("runs whose rollout and training have devices of their own go beside each o
   expect(serialMs / makespanMs).toBeGreaterThan(1.3);
 });
 
-test("on one device a run with a bound takes no longer than that, but for what a neighbour has under way and messages (PD8)", () => {
+test("a run with a bound takes no longer than that, on however many devices, but for what a neighbour has under way and messages (PD8)", () => {
   fc.assert(
     fc.property(
       fc.nat(),
+      fc.integer({ min: 1, max: 4 }),
+      fc.constantFrom("temporal" as const, "spatial" as const),
       fc.constantFrom(1.05, 1.25, 1.5, 2),
       fc.constantFrom(...Object.values(runShapes)),
       fc.constantFrom(1_000, 30_000, never),
-      (drawSeed, maxSlowdown, shape, turnMs) => {
+      (drawSeed, devices, placement, maxSlowdown, shape, turnMs) => {
         const [bounded, free] = ["bounded", "free"].map((name) => {
-          return new DrawnRun({ name, shape, scale: 1, devices: 1, seed: drawSeed });
+          return new DrawnRun({ name, shape, scale: 1, devices, seed: drawSeed });
         }) as [DrawnRun, DrawnRun];
         const steps = 12;
-        const place = { devices: names(1), placement: "temporal", maxStaleness: 0, steps } as const;
+        const place = { devices: names(devices), placement, maxStaleness: 0, steps };
         const alone = bounded.simulated(place);
         alone.execute();
         const limits = { residents: 2, turnMs, patienceMs: 1_000, yieldMs: never, beatLimitMs: never };

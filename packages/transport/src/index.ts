@@ -14,11 +14,7 @@ export { localControlPlanes } from "./control-plane/local-control-plane.ts";
 export { openNatsControlPlane } from "./control-plane/nats-control-plane.ts";
 export { NatsRunStore, type NatsRunStoreOptions } from "./control-plane/nats-run-store.ts";
 export { accountsConfig, ServerSetup, serverConfigs } from "./control-plane/nats-server-config.ts";
-export {
-  isServerOnLoopback,
-  type NatsControlPlaneOptions,
-  requireTrust,
-} from "./control-plane/open-nats-connection.ts";
+export { isServerOnLoopback, type NatsControlPlaneOptions } from "./control-plane/open-nats-connection.ts";
 export { RunProof, Trust } from "./control-plane/trust.ts";
 export { makeKey, parseTrust, type TrustedKey } from "./control-plane/trust-file.ts";
 export { type Address, maxUnixPathBytes, type ParsedAddress, parseAddress } from "./link/address.ts";

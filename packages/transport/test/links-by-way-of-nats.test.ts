@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Link, NatsConfig, type TreadleError } from "@treadle/contracts";
-import { connectStranger, freePort, type NatsServer, startNatsServer } from "@treadle/transport/testing";
+import { connectStranger, freePort, type NatsServer, nobodyListens, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { openEndpoint, openRelay } from "../src/index.ts";
 import { Openings, proveOpening } from "../src/relay/openings.ts";
@@ -86,6 +86,22 @@ test("a relay is what is left when no address answers, and says why", async () =
   const pair = await joinedByRelay();
   toClose.push(() => pair.dispose());
   expect(pair.relayed).toEqual([expect.stringMatching(/^relay:right\/s: no process answers at 'tcp:/)]);
+});
+
+test("TU7: what a stranger answers to an opening, or says in the server's place, is passed over", async () => {
+  const stranger = await connectStranger(server.url);
+  toClose.push(() => stranger.close());
+  stranger.subscribe("treadle.relay.*.open.*", {
+    callback: (_, message) => {
+      stranger.publish(message.reply as string, new Uint8Array(), { headers: nobodyListens() });
+      for (const word of ["refused", "open", ""]) message.respond(word);
+    },
+  });
+  await stranger.flush();
+  for (let i = 0; i < 5; i++) {
+    const pair = await joinedByRelay();
+    await pair.dispose();
+  }
 });
 
 test("a relay that is still starting is waited for", async () => {

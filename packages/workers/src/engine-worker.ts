@@ -1,4 +1,4 @@
-import type { Weights } from "@treadle/contracts";
+import { TreadleError, type Weights } from "@treadle/contracts";
 import type { Engine, Trainable } from "@treadle/engines";
 import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 
@@ -10,7 +10,16 @@ export const engineFile = "engine";
  * engine's memory on devices is taken under the lock, from the first time on.
  */
 export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
-  protected engine!: E;
+  #engine!: E;
+
+  protected get engine(): E {
+    return this.#engine;
+  }
+  /** One whose own process has died computes nothing any more: this process ends with it, and both start again. */
+  protected set engine(engine: E) {
+    this.#engine = engine;
+    void engine.ended?.then((error) => this.failProcess(error));
+  }
 
   override idle(): Promise<void> | undefined {
     return this.engine.idle();
@@ -46,6 +55,21 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
   protected async dropPartialGradient(): Promise<void> {
     if (this.hasGradient) await this.engine.setGradients(new Float32Array((await this.engine.gradients()).length));
     this.hasGradient = false;
+  }
+
+  /**
+   * A call that takes optimiser steps. When it fails after one of them with what is tried again, the process ends: made again on
+   * these weights, it would train twice on what they have seen.
+   */
+  protected async training<T>(call: () => Promise<T>): Promise<T> {
+    const { policyVersion } = this.engine;
+    try {
+      return await call();
+    } catch (error) {
+      const isTriedAgain = error instanceof TreadleError && error.disposition === "retryable";
+      if (isTriedAgain && this.engine.policyVersion !== policyVersion) this.failProcess(error);
+      throw error;
+    }
   }
 
   /** What the engine saves is a copy, so the worker may go on meanwhile. */

@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { forbiddenProgram, isOfProject, programRights } from "@treadle/contracts/program-rights";
 import {
   EmulatedDevice,
   EmulatedEngine,
@@ -83,6 +84,11 @@ export async function createEngine(
 }
 
 function openDevices(ids: readonly string[], { folder, sizeMiB }: z.infer<typeof DeviceMemory>): EmulatedDevice[] {
+  const rights = programRights();
+  if (rights !== undefined && !isOfProject(folder, rights)) {
+    const what = `writes to '${folder}' ('emulated.deviceMemory.folder')`;
+    throw forbiddenProgram(rights, `${what}; give a folder below '${rights.project}', outside of 'runs'`); // PGR1
+  }
   mkdirSync(folder, { recursive: true });
   return ids.map((name) => {
     const path = join(folder, name.replaceAll(/[^\w-]/g, "-"));

@@ -1,4 +1,5 @@
 import type { Completion, FinishReason } from "@treadle/contracts";
+import { createArithmeticTask } from "@treadle/learning";
 import { EpisodeOrder } from "@treadle/trajectories";
 import { beforeEach, expect, test } from "vitest";
 import { CallOrder } from "../src/rollout/call-order.ts";
@@ -74,6 +75,45 @@ test("an episode that began again with other weights is another one, and one tha
     ["ended", 3],
     ["cut", 1],
   ]);
+});
+
+test("a prompt has the history of the steps in which it occurred before, each time under an id of its own", () => {
+  const task = createArithmeticTask({ maxOperand: 2, minOperand: 0, heldOutFraction: 0, validationFraction: 0 });
+  const steps = Array.from({ length: 6 }, (_, step) => task.problemsAt(step + 1, 8));
+  const [first] = steps[0]!;
+  const isLong = ({ tokens }: { readonly tokens: Int32Array }) => tokens.join() === first!.tokens.join();
+  const short = steps.flat().find((one) => !isLong(one));
+  const order = new EpisodeOrder({ scheduler: "pps", predictor: "prompt-history" });
+  for (const [step, prompts] of steps.entries()) {
+    const rows = prompts.flatMap((one) => [one, one, one, one]);
+    const played = new CallOrder(order, rows, { places: 4, step });
+    for (const [index, one] of rows.entries()) {
+      played.predicted(index);
+      played.ended(index, completion(isLong(one) ? 200 : 10, step));
+    }
+    order.learn();
+  }
+  const again = [
+    { ...first!, id: "seen before, and long" },
+    { ...short!, id: "seen before, and short" },
+  ];
+  const played = new CallOrder(order, again, { places: 4, step: 6 });
+  expect(new Set(steps.flat().map(({ id }) => id)).size).toBe(steps.flat().length);
+  expect(played.predicted(0).tokens).toBeGreaterThan(2 * played.predicted(1).tokens);
+});
+
+test("where a token's seconds are measured while episodes run, 'time' counts them at the next wait", () => {
+  const order = new EpisodeOrder({ scheduler: "time", predictor: "learned" });
+  let tokenSeconds: number | undefined;
+  const options = { places: 2, step: 1, tokenSeconds: () => tokenSeconds };
+  const timed = new CallOrder(order, [prompt("a"), prompt("b")], options);
+  timed.ended(1, completion(50, 0));
+  order.learn();
+  const next = new CallOrder(order, [prompt("a")], options);
+  const inTokens = next.priority(0);
+  tokenSeconds = 0.01;
+  expect(inTokens).toBeGreaterThan(1);
+  expect(next.priority(0)).toBeLessThan(inTokens / 2);
 });
 
 test.each([

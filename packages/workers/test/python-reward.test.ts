@@ -129,3 +129,20 @@ test("calls that are open when the process ends are answered with its end (PR1)"
   await expect(asked).rejects.toThrow("its process ended (exit code 0)");
   await closed;
 });
+
+test("PGR1: under an agent only files of the project, neither hidden nor installed nor of runs, are imported", async () => {
+  const rights = { node: "a", project: folder, interpreters: [], programs: [], variables: [] };
+  vi.stubEnv("TREADLE_PROGRAM_RIGHTS", JSON.stringify(rights));
+  try {
+    const elsewhere = [
+      "../x.py:f",
+      ".venv/lib/python3/site-packages/x.py:f",
+      "env/site-packages/x.py:f",
+      "runs/x/x.py:f",
+    ];
+    for (const name of elsewhere) await expect(open(name), name).rejects.toMatchObject({ code: "node.forbidden" });
+    expect(await score(await open("rewards.py:share"), "xx")).toBe(0.2);
+  } finally {
+    vi.unstubAllEnvs();
+  }
+});

@@ -1,8 +1,8 @@
 import type { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
 import type { Sink, Source, StreamItem, Tracer, WorkerGroup } from "@treadle/runtime";
-import { liveMigrations, livePlacements } from "@treadle/trajectories";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { EpisodeOrder, liveMigrations, livePlacements } from "@treadle/trajectories";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
 import { RolloutConfig } from "../src/rollout/generation-worker.ts";
 import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
@@ -55,6 +55,13 @@ const groupOf = (worker: ToolWorker, isAlive: () => boolean = () => true): Worke
   return group as unknown as WorkerGroup<ToolWorker>;
 };
 
+/** As many ranks of a tool. */
+const ranksOf = (workers: readonly ToolWorker[]): WorkerGroup<ToolWorker> =>
+  ({
+    size: workers.length,
+    onRanks: (rank: number) => groupOf(workers[rank] as ToolWorker),
+  }) as unknown as WorkerGroup<ToolWorker>;
+
 /** What a step's ranks take from and put into: each prompt is committed once, by a rank that lives. */
 class Stream {
   readonly groups: EpisodeGroup[] = [];
@@ -85,10 +92,16 @@ class Stream {
 const sorted = (groups: readonly EpisodeGroup[]) => [...groups].sort((a, b) => (a.promptId < b.promptId ? -1 : 1));
 
 type Sharing = Pick<RolloutConfig, "placement" | "migrate">;
+type Given = Sharing & { readonly contextLength?: number; readonly maxAnswerTokens?: number };
 
 /** One step: what each rank takes, in batches. */
-async function agents(shares: readonly (readonly (readonly Prompt[])[])[], sharing: Sharing, worker = tool) {
-  const config = AgentRolloutConfig.parse({ ...usual, call, ...sharing });
+async function agents(
+  shares: readonly (readonly (readonly Prompt[])[])[],
+  { contextLength = model.contextLength, maxAnswerTokens = call.maxAnswerTokens, ...sharing }: Given,
+  worker: ToolWorker | readonly ToolWorker[] = tool,
+) {
+  const given = { ...usual, model: { ...model, contextLength }, call: { ...call, maxAnswerTokens }, ...sharing };
+  const config = AgentRolloutConfig.parse(given);
   const group = new Group(shares.length);
   const stream = new Stream();
   const ranks = shares.map((_, rank) => new AgentRolloutWorker(contextOf(config, "rollout", { rank, group })));
@@ -96,7 +109,7 @@ async function agents(shares: readonly (readonly (readonly Prompt[])[])[], shari
   const metrics = await Promise.all(
     ranks.map((rank, at) => {
       const { source, sink } = stream.take(shares[at]!);
-      return rank.generate(source, sink, groupOf(worker));
+      return rank.generate(source, sink, Array.isArray(worker) ? ranksOf(worker) : groupOf(worker as ToolWorker));
     }),
   );
   return { groups: sorted(stream.groups), metrics };
@@ -132,19 +145,51 @@ describe("SH3: whatever ranks share, their groups are, bit for bit, those of ran
     240_000,
   );
 
-  test("TW4: a sandbox of a trajectory goes along, with what earlier calls left there", async () => {
+  test.each([
+    { placement: "own", migrate: "anew" },
+    { placement: "least-load", migrate: "pays" },
+  ] as const)(
+    "where answers of tools have no room in the model's context: %o",
+    async (sharing) => {
+      const talkative = new ToolWorker(
+        contextOf(ToolConfig.parse({ program: "echo 12121212121", actions: { drivers: ["process"] } }), "tool"),
+      );
+      await talkative.setup();
+      try {
+        const given = { contextLength: 24, maxAnswerTokens: 12 };
+        const alone = await agents([[prompts]], { ...off, ...given }, talkative);
+        const [close] = tokenizer.encode(call.close);
+        const cut = alone.groups
+          .flatMap(({ episodes }) => episodes)
+          .filter(({ finishReason, tokens }) => finishReason === "length" && tokens.at(-1) === close);
+        expect(cut.length, "some end as an answer has no room").toBeGreaterThan(0);
+        expect((await agents(two, { ...sharing, ...given }, talkative)).groups).toEqual(alone.groups);
+      } finally {
+        await talkative.teardown();
+      }
+    },
+    240_000,
+  );
+
+  test("TW4: a sandbox of a trajectory goes along, with what earlier calls left there, at whichever rank of the tool it is", async () => {
     // Counts the calls of its sandbox.
     const counting = 'echo 1 >> calls; wc -l < calls | tr -d " "';
     const actions = { drivers: ["process"], sandboxes: "trajectory" };
-    const stateful = new ToolWorker(contextOf(ToolConfig.parse({ program: counting, actions }), "tool"));
-    await stateful.setup();
+    const stateful = [0, 1].map(
+      () => new ToolWorker(contextOf(ToolConfig.parse({ program: counting, actions }), "tool")),
+    );
+    await Promise.all(stateful.map((worker) => worker.setup()));
     try {
-      const alone = await agents([[prompts]], off, stateful);
-      const moving = await agents(two, { placement: "own", migrate: "anew" }, stateful);
-      expect(moving.groups).toEqual(alone.groups);
-      expect(moving.metrics.some(({ episodesMoved }) => (episodesMoved ?? 0) > 0)).toBe(true);
+      const alone = await agents([[prompts]], off, stateful[0]);
+      for (const tools of [stateful.slice(0, 1), stateful]) {
+        const moving = await agents(two, { placement: "own", migrate: "anew" }, tools);
+        expect(moving.groups).toEqual(alone.groups);
+        expect(moving.metrics.some(({ episodesMoved }) => (episodesMoved ?? 0) > 0)).toBe(true);
+        const calls = moving.metrics.map(({ toolCalls }) => toolCalls);
+        expect(Math.max(...calls), "reports of the tool's ranks are one").toBeGreaterThan(0);
+      }
     } finally {
-      await stateful.teardown();
+      await Promise.all(stateful.map((worker) => worker.teardown()));
     }
   }, 240_000);
 
@@ -266,6 +311,54 @@ describe("a rank that dies in the midst of a step", () => {
     },
     240_000,
   );
+});
+
+test.each([
+  [{ placement: "least-load", migrate: "never" }, 2, "never"],
+  [{ placement: "least-load", migrate: "never" }, 1, "idle"],
+  [off, 2, "idle"],
+] as const)("LW1: with %o, a rank of %i lends its devices while it waits: %s", async (sharing, numRanks, expected) => {
+  const config = RolloutConfig.parse({ ...usual, ...sharing });
+  const lent: unknown[] = [];
+  const lock = async (options?: { readonly lend?: string }) => {
+    lent.push(options?.lend);
+    return { [Symbol.asyncDispose]: async () => {} };
+  };
+  const group = new Group(numRanks);
+  const ranks = Array.from({ length: numRanks }, (_, rank) => {
+    const context = contextOf(config, "rollout", { rank, group });
+    return new RolloutWorker({ ...context, devices: { ids: ["cpu:0"], lock } } as never);
+  });
+  await Promise.all(
+    ranks.map(async (rank) => {
+      await rank.setup();
+      const { source, sink } = new Stream().take([]);
+      await rank.generate(source, sink);
+    }),
+  );
+  expect(new Set(lent)).toEqual(new Set([expected]));
+  expect(RolloutWorker.keepsDevices(config, numRanks)).toBe(expected === "never");
+});
+
+test("'time' counts seconds where ranks share, as soon as a turn was measured", async () => {
+  const config = RolloutConfig.parse({ ...usual, placement: "least-load", migrate: "never", scheduler: "time" });
+  const tokenSeconds = vi.spyOn(EpisodeOrder.prototype, "tokenSeconds", "set");
+  const group = new Group(2);
+  const stream = new Stream();
+  try {
+    await Promise.all(
+      two.map(async (batches, rank) => {
+        const worker = new RolloutWorker(contextOf(config, "rollout", { rank, group }));
+        await worker.setup();
+        const { source, sink } = stream.take(batches);
+        await worker.generate(source, sink);
+      }),
+    );
+    expect(tokenSeconds).toHaveBeenCalled();
+    for (const [seconds] of tokenSeconds.mock.calls) expect(seconds).toBeGreaterThan(0);
+  } finally {
+    tokenSeconds.mockRestore();
+  }
 });
 
 test.each([

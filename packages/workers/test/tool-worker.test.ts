@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import type { ToolResult } from "../src/tool/items.ts";
+import { sandboxGone, type ToolResult } from "../src/tool/items.ts";
 import { ToolConfig } from "../src/tool/tool-config.ts";
 import { ToolWorker } from "../src/tool/tool-worker.ts";
 import { contextOf } from "./support/context.ts";
@@ -140,6 +140,24 @@ describe("a rank's session", () => {
     const error = await tool.submit("rollout/0", [], []).catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ code: "sandbox.failed", disposition: "retryable" });
   });
+
+  test.each([
+    ["trajectory", { status: sandboxGone, exitCode: null }],
+    ["slot", { status: "exited", exitCode: 0, output: "fine\n" }],
+  ] as const)(
+    "TW4: is told where the sandbox that a call goes on in has ended with the rank before; a sandbox a %s",
+    async (sandboxes, expected) => {
+      const tool = await start({ sandboxes });
+      for (const owner of ["rollout/0", "rollout/1"]) await tool.open(owner);
+      await tool.submit("rollout/1", [{ trajectory: "moved", text: "echo fine" }], []);
+      await collectAll(tool, "rollout/1", 1);
+      await tool.open("rollout/1");
+      await tool.submit("rollout/0", [{ trajectory: "moved", text: "echo fine", goesOn: true }], []);
+      expect((await collectAll(tool, "rollout/0", 1)).get("moved")).toMatchObject(expected);
+      await tool.submit("rollout/0", [{ trajectory: "new", text: "echo fine", goesOn: false }], []);
+      expect((await collectAll(tool, "rollout/0", 1)).get("new")?.output).toBe("fine\n");
+    },
+  );
 
   test("of one rank does not see another's", async () => {
     const tool = await start();

@@ -126,6 +126,17 @@ export class ProbeWorker extends Worker<ProbeConfig> {
     return child.pid as number;
   }
 
+  /** The first process to leave that file finds that it cannot go on; the next one answers. */
+  async goOnAfterFailure(file: string): Promise<number> {
+    const isFirst = await writeFile(file, "", { flag: "wx" }).then(
+      () => true,
+      () => false,
+    );
+    if (!isFirst) return process.pid;
+    this.failProcess(new TreadleError("service.failed", "the engine's process is gone"));
+    return pause(60_000).then(() => -1);
+  }
+
   async die(code: number): Promise<void> {
     process.stderr.write("#treadle-failure { this is no failure\nmy last words\n", () => process.exit(code));
     await this.hang();

@@ -12,6 +12,8 @@
  *    nothing runs in the sandbox, so that no command can touch what the next one becomes.
  * CG5 when this process dies of anything, the holder dies with it, and the reaper removes groups and files; should the
  *    reaper be killed as well, the next driver on the machine does it.
+ * CG6 what runs inside before rights are given up is named by its place in the system. By a name alone, this process's PATH
+ *    would choose, and it may have a folder that commands can write to there.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -66,15 +68,25 @@ const startTimeoutMs = 10_000;
 export function cgroupDriverLacks(options: CgroupDriverOptions = {}): string | undefined {
   if (process.platform !== "linux") return `control groups exist on Linux only, this is '${process.platform}'`;
   if (process.getuid?.() !== 0) return "it needs to run as root, to make control groups and namespaces";
-  for (const program of ["bwrap", "nsenter", "setpriv"]) {
+  for (const program of ["bwrap", "nsenter"]) {
     try {
       execFileSync(program, ["--version"], { stdio: "ignore" });
     } catch {
       return `'${program}' is not installed; install the package ${program === "bwrap" ? "bubblewrap" : "util-linux"}`;
     }
   }
+  for (const program of ["setsid", "setpriv", "env"]) {
+    if (ofSystem(program) === undefined)
+      return `'${program}' is not in '${baseEnvironment.PATH}'; install the package ${program === "env" ? "coreutils" : "util-linux"}`;
+  }
   const place = locate(options);
   return place.version === undefined ? place.reason : undefined;
+}
+
+/** CG6. */
+function ofSystem(program: string): string | undefined {
+  const paths = baseEnvironment.PATH.split(":").map((folder) => join(folder, program));
+  return paths.find((path) => existsSync(path));
 }
 
 function locate({ cgroupParent }: CgroupDriverOptions): CgroupPlace {
@@ -376,10 +388,11 @@ class HeldSandbox extends OpenSandbox {
     const namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net"];
     const rights = ["--reuid", user, "--regid", user, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
     const variables = Object.entries(baseEnvironment).map(([name, value]) => `${name}=${value}`);
+    const [setsid, setpriv, env] = ["setsid", "setpriv", "env"].map(ofSystem) as [string, string, string];
     return [
-      ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--", "setsid"],
-      ...["setpriv", ...rights, "--no-new-privs", "--"],
-      ...["env", "-i", "-C", "/work", ...variables, ...command],
+      ...["nsenter", "--target", String(this.#insidePid), ...namespaces, "--", setsid],
+      ...[setpriv, ...rights, "--no-new-privs", "--"],
+      ...[env, "-i", "-C", "/work", ...variables, ...command],
     ];
   }
 

@@ -30,6 +30,7 @@ export type CommandHost = {
  * CD1 it settles once, after everything the command started has ended, whether it ignores SIGTERM, forks or hides.
  * CD2 what is kept of its output never exceeds the limit; the command that exceeds it is ended.
  * CD3 its end is asked for first (SIGTERM), because a test run may write its report, and made after `graceMs` (SIGKILL).
+ * CD4 what does not end after SIGKILL, as it waits for a disk that hangs, fails the command; nobody waits for it.
  */
 export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "command">): Promise<ExecResult> {
   const timeoutMs = request.timeoutMs ?? defaultLimits.timeoutMs;
@@ -42,8 +43,16 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
   let ending: ExecStatus | undefined;
   let graceTimer: NodeJS.Timeout | undefined;
   let killed: Promise<void> | undefined;
+  let cannotEnd: (error: Error) => void = () => {};
+  const stuck = new Promise<never>((_, reject) => {
+    cannotEnd = reject;
+  });
+  stuck.catch(() => {});
   const kill = (): Promise<void> => {
-    killed ??= host.kill();
+    if (killed === undefined) {
+      killed = host.kill();
+      killed.catch(cannotEnd); // CD4
+    }
     return killed;
   };
   const end = (status: ExecStatus): void => {
@@ -76,7 +85,7 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
   if (request.signal?.aborted) abort();
   request.signal?.addEventListener("abort", abort);
   try {
-    const { code, signal } = await command.exited;
+    const { code, signal } = await Promise.race([command.exited, stuck]);
     // Its last descendants may hold the output open; they end before it is complete.
     await kill();
     await Promise.all([closed(command.stdout), closed(command.stderr)]);

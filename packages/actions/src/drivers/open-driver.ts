@@ -43,7 +43,7 @@ export function checkDriverChoice({ drivers, docker }: DriverChoice, context: z.
 export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions = {}): Promise<SandboxDriver> {
   const lacking: string[] = [];
   for (const name of choice.drivers) {
-    const lacks = await lacksOf(name, choice);
+    const lacks = await lacksOf(name, choice, sandbox);
     if (lacks !== undefined) {
       lacking.push(`'${name}': ${lacks}`);
       continue;
@@ -65,19 +65,34 @@ export async function openDriver(choice: DriverChoice, sandbox: SandboxOptions =
   );
 }
 
-/** PGR1: where an agent limits this process, commands do not leave its sandboxes, which are as the agent's machine makes them. */
-function refusalOf(name: DriverChoice["drivers"][number], { docker, cgroup }: DriverChoice): string | undefined {
+/**
+ * PGR1: where an agent limits this process, commands do not leave its sandboxes, which are as the agent's machine makes them and
+ * have no network, where services of the machine listen; unless it allows commands without any.
+ */
+function refusalOf(
+  name: DriverChoice["drivers"][number],
+  { docker, cgroup }: DriverChoice,
+  { network }: SandboxOptions,
+): string | undefined {
   const rights = programRights();
   if (rights === undefined) return undefined;
-  if (name === "process" && !rights.programs.includes("/bin/sh"))
-    return `it isolates nothing, which node '${rights.node}' does not allow; start its agent with '--allow-program /bin/sh'`;
+  const allowing = "start its agent with '--allow-program /bin/sh'";
+  const isShellAllowed = rights.programs.includes("/bin/sh");
+  if (name === "process" && !isShellAllowed)
+    return `it isolates nothing, which node '${rights.node}' does not allow; ${allowing}`;
+  if (network === true && !isShellAllowed)
+    return `a run may not set 'network' on node '${rights.node}'; leave it out, or ${allowing}`;
   const theirs =
     name === "cgroup" ? cgroup && "cgroup" : name === "docker" ? docker?.socket && "docker.socket" : undefined;
   return theirs && `a run may not set '${theirs}' on node '${rights.node}'; leave it out`;
 }
 
-async function lacksOf(name: DriverChoice["drivers"][number], choice: DriverChoice): Promise<string | undefined> {
-  const refusal = refusalOf(name, choice);
+async function lacksOf(
+  name: DriverChoice["drivers"][number],
+  choice: DriverChoice,
+  sandbox: SandboxOptions,
+): Promise<string | undefined> {
+  const refusal = refusalOf(name, choice, sandbox);
   if (refusal !== undefined) return refusal;
   const { docker, cgroup } = choice;
   if (name === "process") return undefined;

@@ -57,6 +57,10 @@ while read -r line; do
   esac
 done
 for g in $groups; do kill -s KILL -- "-$g" 2>/dev/null; done
+# Paths are a line each, whatever they hold.
+IFS='
+'
+set -f
 tries=0
 while [ $tries -lt 200 ]; do
   left=""

@@ -128,7 +128,10 @@ export class Supervisor {
 
   /** Ends it and everything that it started. */
   kill(): Promise<void> {
-    this.#killed ??= this.#group.kill();
+    if (this.#killed === undefined) {
+      this.#killed = this.#group.kill();
+      this.#killed.catch(() => {}); // whoever waits for it hears of it
+    }
     return this.#killed;
   }
 
@@ -173,7 +176,13 @@ export class Supervisor {
     this.#statuses = this.#statuses.slice(end + 1);
     // Whoever waited for a program has died (SU4).
     if (this.#turn === undefined) void this.kill();
-    else void this.#clear(this.#turn, status);
+    else {
+      const turn = this.#turn;
+      this.#clear(turn, status).catch((error: Error) => {
+        turn.stdout.end();
+        turn.reject(error);
+      });
+    }
   }
 
   /** SU2, SU3 */

@@ -40,15 +40,19 @@ export class ActionLog {
     return this.#followers.size;
   }
 
-  /** False when the budget is used up. */
+  /** False when the budget is used up, or the disk is full. */
   give(stream: Stream, chunk: Buffer): boolean {
     if (this.#end !== undefined) return true;
     if (!this.#budget.take(chunk.length)) return false;
     if (this.#keptBytes + chunk.length <= inMemoryBytes) this.#entries.push({ event: { output: { [stream]: chunk } } });
     else {
-      this.#file ??= new SpoolFile();
-      this.#entries.push({ stream, at: this.#file.bytes, bytes: chunk.length });
-      this.#file.append(chunk);
+      this.#file ??= SpoolFile.open();
+      const at = this.#file?.bytes ?? 0;
+      if (!this.#file?.append(chunk)) {
+        this.#budget.give(chunk.length);
+        return false;
+      }
+      this.#entries.push({ stream, at, bytes: chunk.length });
     }
     this.#keptBytes += chunk.length;
     this.#write();

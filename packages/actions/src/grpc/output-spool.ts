@@ -3,7 +3,8 @@
  * to a file while it does not, so that neither the action waits for its reader nor the server's memory grows.
  *
  * OS1 events arrive in the order in which they were given, each once, whether they were spilled or not.
- * OS2 what a tenant's clients have not read never exceeds its budget: beyond it `give` says no, and takes nothing.
+ * OS2 what a tenant's clients have not read never exceeds its budget: beyond it, or where the disk is full, `give` says no, and
+ *    takes nothing.
  * OS3 after `end` and its last event, or `discard`, there is no file, and the budget has its bytes back.
  */
 
@@ -63,7 +64,7 @@ export class OutputSpool {
     });
   }
 
-  /** False when the budget is used up (OS2). */
+  /** False when the budget is used up, or the disk is full (OS2). */
   give(stream: Stream, chunk: Buffer): boolean {
     if (this.#isOver) return true;
     if (!this.#isFull && this.#waiting.length === 0) {
@@ -71,8 +72,11 @@ export class OutputSpool {
       return true;
     }
     if (!this.#budget.take(chunk.length)) return false;
-    this.#file ??= new SpoolFile();
-    this.#file.append(chunk);
+    this.#file ??= SpoolFile.open();
+    if (!this.#file?.append(chunk)) {
+      this.#budget.give(chunk.length);
+      return false;
+    }
     this.#waiting.push({ stream, bytes: chunk.length });
     return true;
   }

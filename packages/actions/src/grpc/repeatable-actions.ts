@@ -118,15 +118,18 @@ type CancelledCall = { on(event: "cancelled", listener: () => void): unknown };
 /** Names of tenants and keys hold any character but this. */
 const nameOf = (tenant: string, key: string): string => `${tenant}\0${key}`;
 
-/** Maps arrive in any order. */
-function digestOf(request: object): string {
-  const hash = createHash("sha256");
-  const text = JSON.stringify(request, (_, value: unknown) => {
-    if (value instanceof Uint8Array) return createHash("sha256").update(value).digest("hex");
-    if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
-    return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)));
-  });
-  return hash.update(text).digest("hex");
+const digestOf = (request: object): string =>
+  createHash("sha256")
+    .update(JSON.stringify(digestible(request)))
+    .digest("hex");
+
+/** Maps arrive in any order; of bytes, which may be many megabytes, the digest stands for them. */
+function digestible(value: unknown): unknown {
+  if (value instanceof Uint8Array) return createHash("sha256").update(value).digest("hex");
+  if (Array.isArray(value)) return value.map(digestible);
+  if (value === null || typeof value !== "object") return value;
+  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+  return Object.fromEntries(entries.map(([key, each]) => [key, digestible(each)]));
 }
 
 /** How a repeat that cannot join fails. */

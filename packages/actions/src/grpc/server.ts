@@ -212,7 +212,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           repeatable.makeRoom(tenant, chunk.length);
           if (events!.give(stream, chunk)) return;
           isOverBudget = true;
-          handle.cancel("its client does not read what it prints");
+          handle.cancel("its client does not read what it prints, or the disk is full");
         },
         ...(message.timeout_ms > 0 ? { timeoutMs: message.timeout_ms } : {}),
         ...(message.max_output_bytes > 0 ? { maxOutputBytes: message.max_output_bytes } : {}),
@@ -254,7 +254,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       (error: unknown) => {
         const why = new StatusError(
           grpc.status.RESOURCE_EXHAUSTED,
-          `tenant '${tenant}' has ${budget.limitBytes} bytes of output that its clients have not read, which is its limit; read it, or raise limits.unreadMib`,
+          `there is no room for what the action prints: tenant '${tenant}' has '${budget.usedBytes}' bytes of output that its clients have not read, of ${budget.limitBytes} that it may have, or the service's disk is full; read it, raise limits.unreadMib, or make room in the service's TMPDIR`,
         );
         end(toStatus(isOverBudget ? why : error));
       },

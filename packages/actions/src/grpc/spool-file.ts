@@ -9,21 +9,41 @@ export class SpoolFile {
   bytes = 0;
   readonly #descriptor: number;
 
-  constructor() {
+  private constructor() {
     const path = join(tmpdir(), `treadle-output-${randomUUID()}`);
     this.#descriptor = openSync(path, "wx+", 0o600);
     unlinkSync(path);
   }
 
-  append(chunk: Buffer): void {
-    for (let done = 0; done < chunk.length; )
-      done += writeSync(this.#descriptor, chunk, done, chunk.length - done, this.bytes + done);
-    this.bytes += chunk.length;
+  /** Undefined where there is no room for a file, nor a descriptor: what commands write may fill the same disk. */
+  static open(): SpoolFile | undefined {
+    try {
+      return new SpoolFile();
+    } catch {
+      return undefined;
+    }
   }
 
+  /** False, and nothing is appended, where there is no room. */
+  append(chunk: Buffer): boolean {
+    try {
+      for (let done = 0; done < chunk.length; )
+        done += writeSync(this.#descriptor, chunk, done, chunk.length - done, this.bytes + done);
+    } catch {
+      return false;
+    }
+    this.bytes += chunk.length;
+    return true;
+  }
+
+  /** Of what was appended. */
   read(at: number, bytes: number): Buffer {
     const chunk = Buffer.alloc(bytes);
-    for (let done = 0; done < bytes; ) done += readSync(this.#descriptor, chunk, done, bytes - done, at + done);
+    for (let done = 0; done < bytes; ) {
+      const read = readSync(this.#descriptor, chunk, done, bytes - done, at + done);
+      if (read === 0) throw new Error(`a spool file of '${this.bytes}' bytes has none at '${at + done}'`);
+      done += read;
+    }
     return chunk;
   }
 

@@ -100,10 +100,12 @@ function tokenBucket(window: { limit: number; periodMs: number; burst?: number |
 
 const firstBackoffMs = 1000;
 const longestBackoffMs = 60_000;
+/** Services ask for minutes. What asks for more is asked again then, or one wrong header would stop everybody for good. */
+const longestRetryAfterMs = 600_000;
 
 /**
  * The quota manager (§5.1). Beyond the configured limits it learns: a refusal by the service (status 429) stops all
- * calls until Retry-After, or for a doubling time without it, and halves how many may run at once; every full round
+ * calls until Retry-After (ten minutes at most), or for a doubling time without it, and halves how many may run at once; every full round
  * of successes allows one more, up to the configured number.
  */
 export class QuotaManager implements ResourceManager {
@@ -177,7 +179,7 @@ export class QuotaManager implements ResourceManager {
   /** The service refused a call because there were too many; `retryAfterMs` is what it asked for, if it did. */
   throttled(nowMs: number, retryAfterMs?: number): void {
     const alreadyBlocked = nowMs < this.#blockedUntilMs;
-    const waitMs = retryAfterMs ?? this.#backoffMs;
+    const waitMs = Math.min(retryAfterMs ?? this.#backoffMs, longestRetryAfterMs);
     this.#blockedUntilMs = Math.max(this.#blockedUntilMs, nowMs + waitMs);
     this.#successes = 0;
     // Calls that ran together are refused together: that is one signal, not many.

@@ -203,12 +203,13 @@ export class ActionPool {
 
   /** What each tenant has waiting and running. */
   tenants(): Record<string, { readonly waiting: number; readonly running: number }> {
-    const counts: Record<string, { waiting: number; running: number }> = {};
+    const counts = new Map<string, { waiting: number; running: number }>(); // a tenant may be called '__proto__'
     for (const { tenant, state } of this.#records.values()) {
-      counts[tenant] ??= { waiting: 0, running: 0 };
-      counts[tenant][state === "running" ? "running" : "waiting"]++;
+      const count = counts.get(tenant) ?? { waiting: 0, running: 0 };
+      count[state === "running" ? "running" : "waiting"]++;
+      counts.set(tenant, count);
     }
-    return counts;
+    return Object.fromEntries(counts);
   }
 
   get policy(): Policy {

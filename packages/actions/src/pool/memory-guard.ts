@@ -26,22 +26,28 @@ export function guardMemory(options: MemoryGuardOptions): () => void {
   const { actions, cpu, clock, reserveBytes, availableBytes = availableOfHost } = options;
   let disarm: () => void = () => {};
   let isOver = false;
-  const look = async (): Promise<void> => {
+  const relieve = async (): Promise<void> => {
     const available = availableBytes();
-    if (available < reserveBytes) {
-      const used = await actions.usedBytes();
-      for (const [nodeId, ofNode] of cpu.byNode(used)) {
-        const total = [...ofNode.values()].reduce((sum, bytes) => sum + bytes, 0);
-        for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - available)))
-          await actions.end(
-            trajectory,
-            `node '${nodeId}' ran out of memory, and it used ${ofNode.get(trajectory)} bytes, the most above its reservation; lower overcommit, or reserve more for it`,
-          );
-      }
+    if (available >= reserveBytes) return;
+    const used = await actions.usedBytes();
+    for (const [nodeId, ofNode] of cpu.byNode(used)) {
+      const total = [...ofNode.values()].reduce((sum, bytes) => sum + bytes, 0);
+      for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - available)))
+        await actions.end(
+          trajectory,
+          `node '${nodeId}' ran out of memory, and it used ${ofNode.get(trajectory)} bytes, the most above its reservation; lower overcommit, or reserve more for it`,
+        );
     }
-    if (!isOver) disarm = clock.after(lookMs, () => void look());
   };
-  disarm = clock.after(lookMs, () => void look());
+  // What cannot be ended, or asked, now is so the next time: while memory is short, much fails.
+  const look = (): void => {
+    void relieve()
+      .catch(() => {})
+      .then(() => {
+        if (!isOver) disarm = clock.after(lookMs, look);
+      });
+  };
+  disarm = clock.after(lookMs, look);
   return () => {
     isOver = true;
     disarm();

@@ -19,7 +19,7 @@ import { Reaper } from "../drivers/reaper.ts";
 import type { Grant, ServiceInstance } from "../managers/manager.ts";
 import type { ServiceHost } from "../pool/service-preparation.ts";
 
-/** In `command`, `{port}`, `{dop}` and `{devices}` (as 0,1) are filled in. */
+/** In the arguments of `command`, `{port}`, `{dop}` and `{devices}` (as 0,1) are filled in. */
 export const ModelService = z.strictObject({
   command: z.array(z.string()).min(1),
   environment: z.record(z.string(), z.string()).default({}),
@@ -72,10 +72,14 @@ export class ProcessServices implements ServiceHost {
   readonly #running = new Map<string, Running>();
   readonly #reaper = new Reaper();
 
-  /** Throws a ZodError where a service is invalid. */
+  /** Throws a ZodError where a service is invalid, and `node.forbidden` where this process may not start it (PGR1). */
   constructor(options: ProcessServicesOptions) {
     this.#options = options;
     this.#services = new Map(Object.entries(options.services).map(([name, s]) => [name, ModelService.parse(s)]));
+    for (const [name, { command, environment }] of this.#services) {
+      checkProgram(command[0] as string, `${name}.command`);
+      checkVariables(Object.keys(environment), `${name}.environment`);
+    }
   }
 
   /** Where a restored service answers; throws `service.failed` when it is not running. */
@@ -159,15 +163,14 @@ export class ProcessServices implements ServiceHost {
     const port = await freePort();
     const { start, size } = instance.chunk;
     const devices = Array.from({ length: size }, (_, i) => start + i).join();
-    const [program, ...args] = service.command.map((word) =>
+    const [program, ...words] = service.command;
+    const args = words.map((word) =>
       word
         .replaceAll("{port}", String(port))
         .replaceAll("{dop}", String(instance.dop))
         .replaceAll("{devices}", devices),
     );
-    checkProgram(program!, `${instance.service}.command`); // PGR1
-    checkVariables(Object.keys(service.environment), `${instance.service}.environment`);
-    const child = spawn(program!, args, {
+    const child = spawn(program as string, args, {
       env: { ...process.env, CUDA_VISIBLE_DEVICES: devices, ...service.environment },
       stdio: ["ignore", "ignore", "pipe"],
       detached: true,

@@ -36,6 +36,7 @@ const ways: readonly Way[] = [
 
 const latencyMs = 0.2;
 const prefillRatio = 0.1;
+const contextLength = 8192;
 const sampling = { maxTokens: 4096, temperature: 1, stopTokens: [0], seed: 1 };
 const answer = Int32Array.of(3, 4);
 
@@ -45,7 +46,7 @@ const profileOf = (slots: number) => ({
   prefillSteps: prefillRatio,
   response: { medianTokens: 40, spread: 0.5 },
   vocabSize: 16,
-  contextLength: 8192,
+  contextLength,
 });
 
 /** What a rank keeps from step to step. */
@@ -101,6 +102,8 @@ async function rollOut(
         tool: ({ key }, _, answers) => call(key, answers.length),
         over: () => {},
         isToolStateful: false,
+        contextLength,
+        arrivals: undefined,
         prefillRatio,
         messages: mailboxes.of(rank),
         component: "rollout",

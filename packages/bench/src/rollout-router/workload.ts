@@ -34,7 +34,7 @@ export function drawStep(seed: number, step: number, mostTurns: number): readonl
 function samplesOf(index: number, random: Random, step: number, mostTurns: number): Script[] {
   const fixed = normalFrom(() => random.float());
   const [logTurns, logToolMs] = [Math.log(medianTurns) + logSd.turns * fixed(), Math.log(medianToolMs)];
-  const prompt = { id: `prompt-${index}`, tokens: Int32Array.of(1, 2, 3, 4) };
+  const prompt = { id: `prompt-${index}`, tokens: Int32Array.of(1, 2, 3 + (index % 13), 3 + Math.floor(index / 13)) };
   return Array.from({ length: samples }, (_, sample) => {
     const drawn = random.split(`${step}/${sample}`);
     const normal = normalFrom(() => drawn.float());

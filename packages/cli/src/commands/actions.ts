@@ -25,7 +25,7 @@ export function actionsCommand(): Command {
 
 function serveCommand(): Command {
   return new Command("serve")
-    .description("serves actions over gRPC until SIGTERM, which lets what runs come to its end")
+    .description("serves actions over gRPC until SIGTERM; actions that run then end first")
     .argument("[config.yaml]", "resources, drivers, tenants, limits, TLS; without it this machine's cores, on loopback")
     .option("--listen <address>", "host:port or unix:/path, in place of the file's")
     .action(async (file: string | undefined, flags: { readonly listen?: string }) => {

@@ -31,13 +31,13 @@ export function compareCommand(): Command {
     .argument("<workflow>", "folder of the workflow")
     .option("--config <files...>", "configuration files, one workload each (default: config.yaml of the workflow)", [])
     .option("--steps <count>", "steps measured under each plan", "8")
-    .option("--random <count>", "draws so many workloads instead, as the workflow's draw.ts does, and judges them")
-    .option("--seed <numbers...>", "of what is drawn; so many are drawn of each", ["0"])
+    .option("--random <count>", "draws this many workloads instead, by the workflow's draw.ts, and judges them")
+    .option("--seed <numbers...>", "seeds of the draws; each draws that many workloads", ["0"])
     .option("--parallel <count>", "drawn workloads that are measured at once", "1")
     .option("--repeats <count>", "times that a plan is measured again where other work disturbed it", "0")
     .option("--shrink <tries>", "smaller workloads that are tried where a drawn one misses a limit", "8")
     .option("--results <file>", "keeps what was drawn and measured; what it has is not measured again")
-    .option("--again", "predicts and simulates what --results has by the code as it is now, and measures nothing")
+    .option("--again", "predicts and simulates with the present code what --results has; measures nothing")
     .option("--json", "prints one object on standard output and nothing else there")
     .action(async (workflow: string, flags: CompareFlags) => {
       if (flags.again) return compareAgain(workflow, flags);

@@ -5,6 +5,7 @@ import { openNatsControlPlane } from "@treadle/transport";
 import { type Command, Option } from "commander";
 import type { z } from "zod";
 import { clusterValues } from "../cluster-folder.ts";
+import { trustedRuns } from "./cluster-status.ts";
 import { clusterOption } from "./settings.ts";
 
 /** Those that are given. */
@@ -25,10 +26,10 @@ export function withNatsFlags(command: Command, { needed = true, node = false } 
         "TREADLE_NATS_URL",
       ),
     )
-    .option("--subject-prefix <name>", "the project's own; the same for runs and nodes that belong together")
+    .option("--subject-prefix <name>", "prefix of NATS subjects; equal for the runs and nodes of one project")
     .option("--credentials <file>", "credentials or key of NATS; or TREADLE_NATS_USER and TREADLE_NATS_PASSWORD")
-    .option("--trust <file>", "the keys whose commands and nodes count; needed beyond this machine")
-    .option("--key <file>", "this process's own key, where it is not in the credentials")
+    .option("--trust <file>", "public keys of the runners and nodes that are trusted; required beyond this machine")
+    .option("--key <file>", "this process's own key, if the credentials do not hold it")
     .option("--nats-ca <file>", "authority of the NATS server's certificate")
     .option("--nats-cert <file>", "certificate for the NATS server")
     .option("--nats-key <file>", "its key")
@@ -56,7 +57,7 @@ export function withNatsFlags(command: Command, { needed = true, node = false } 
       } else if (needed && flags.nats === undefined) {
         throw new TreadleError(
           "config.invalid",
-          `'treadle ${used.name()}' asks a NATS server; say where with --cluster <folder> or --nats <address> (TREADLE_CLUSTER, TREADLE_NATS_URL)`,
+          `'treadle ${used.parent?.parent ? `${used.parent.name()} ` : ""}${used.name()}' asks a NATS server; say where with --cluster <folder> or --nats <address> (TREADLE_CLUSTER, TREADLE_NATS_URL)`,
         );
       }
     });
@@ -101,7 +102,7 @@ export async function withControlPlane<T>(flags: NatsFlags, act: (plane: Control
 
 /** The run of that id, or the only one. */
 export function chooseMember(plane: ControlPlane, runId: string | undefined): Member {
-  const runs = plane.members("run");
+  const runs = trustedRuns(plane);
   const chosen = runId === undefined && runs.length === 1 ? runs[0] : runs.find(({ name }) => name === runId);
   if (chosen) return chosen;
   const known = runs.map(({ name }) => `'${name}'`).join(", ") || "none";

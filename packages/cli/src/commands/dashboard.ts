@@ -28,7 +28,7 @@ export function dashboardCommand(): Command {
     .option("--port <number>", `0 is a free one (default: ${usualPort}, or a free one where that is taken)`)
     .option(
       "--host <address>",
-      "where it listens; whoever has the printed address, with its token, may look",
+      "address to listen on; anyone with the printed address and its token may look",
       "127.0.0.1",
     )
     .option("--actions <address>", "of an action service, as 127.0.0.1:50061: also shows what it does")

@@ -1,10 +1,10 @@
-/** How long whatever is ended at once may take to clean up. */
-const lastMs = 10_000;
+/** What is left undone then, whoever comes next finds and mends as after a crash. */
+const lastMs = 1000;
 const interruptedCode = 130;
 
 /**
- * Ctrl-C once stops after the step under way, twice ends at once; SIGTERM is like Ctrl-C. Whatever hangs, the process ends
- * soon after the second signal, and with the third.
+ * Ctrl-C once stops after the step under way, twice ends at once; SIGTERM is like Ctrl-C. Whatever hangs, the process and its
+ * workers end within `lastMs` of the second signal, and at once with the third.
  */
 export async function interruptible<T>(
   act: (signals: { readonly stop: AbortSignal; readonly kill: AbortSignal }) => Promise<T>,

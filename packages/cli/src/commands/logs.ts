@@ -5,7 +5,7 @@ import { TreadleError } from "@treadle/contracts";
 import { readLogLine } from "@treadle/observe";
 import { Command } from "commander";
 import { formatTime, printable } from "../view/text.ts";
-import { chooseRun } from "./project.ts";
+import { chooseRun } from "./choose-run.ts";
 
 const pollMs = 300;
 

@@ -28,16 +28,20 @@ export function profileCommand(): Command {
       "measures what each component of a workflow costs, and keeps it for 'treadle plan' and automatic placement",
     )
     .action(async (workflow: string, flags: MeasureFlags) => {
-      const { profile, path } = await watched(workflow, flags, profileWorkflow);
+      const { profile, path } = await measureProfile(workflow, flags);
       if (flags.json) process.stdout.write(`${JSON.stringify(profile)}\n`);
       else process.stdout.write(`\n${[...describeProfile(profile), "", `kept in ${path}`].join("\n")}\n`);
     });
 }
 
+/** With a line a step on standard error. */
+export const measureProfile = (workflow: string, flags: MeasureFlags): ReturnType<typeof profileWorkflow> =>
+  watched(workflow, flags, profileWorkflow);
+
 export function graphCommand(): Command {
   return withMeasureFlags(new Command("graph"))
     .description("runs one step of a workflow and draws what flows between its components")
-    .option("--profile", "of the kept profile, without running anything")
+    .option("--profile", "draws the graph of the kept profile; runs nothing")
     .option("--svg <file>", "where the drawing goes (default: <workflow>-flow.svg)")
     .action(async (workflow: string, flags: MeasureFlags & { profile?: boolean; svg?: string }) => {
       const name = basename(resolve(workflow));

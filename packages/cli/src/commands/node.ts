@@ -1,18 +1,14 @@
-import { LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, WorkerPermissions } from "@treadle/contracts";
+import { AgentName, LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, WorkerPermissions } from "@treadle/contracts";
 import { nameTaken, openNode, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
-import { natsExposure } from "../nats-probe.ts";
 import { given, type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { findProjectRoot } from "./project.ts";
 import { repeated } from "./settings.ts";
 
 const Flags = z.strictObject({
   nats: NatsConfig,
-  name: z
-    .string()
-    .regex(/^[A-Za-z0-9_-]{1,60}$/, "must be letters, digits, '_' and '-'")
-    .optional(),
+  name: AgentName.optional(),
   links: LinksConfig,
   permissions: WorkerPermissions,
   labels: z.record(z.string(), z.string()),
@@ -73,7 +69,12 @@ export function nodeCommand(): Command {
       repeated,
       [],
     )
-    .option("--allow-flag <flag>", "a flag that runs may give it, as --allow-flag=--expose-gc", repeated, [])
+    .option(
+      "--allow-flag <flag>",
+      "a flag that runs may give to an interpreter, as --allow-flag=--expose-gc",
+      repeated,
+      [],
+    )
     .option(
       "--allow-program <path>",
       "a program that workers' configurations may name here, with arguments of theirs; /bin/sh: tools without isolation",
@@ -82,11 +83,11 @@ export function nodeCommand(): Command {
     )
     .option(
       "--allow-env <name>",
-      "a variable that runs may set for workers here, and for what these start",
+      "a variable that runs may set for workers here and what these start, or have read as a server's key",
       repeated,
       [],
     )
-    .option("--labels <k=v>", "what runs may choose nodes by", collectPairs, {})
+    .option("--labels <k=v>", "labels by which runs choose nodes", collectPairs, {})
     .option("--devices <kind=count>", "devices of its own kind, as robot=2", collectPairs, {})
     .option("--metrics <address>", "serves metrics for Prometheus: 9464 on loopback, 0.0.0.0:9464 for others")
     .option("--metrics-cert <file>", "certificate by which metrics are served over TLS")
@@ -147,8 +148,6 @@ export function nodeCommand(): Command {
         print(
           "no keys are given: every user of this machine can start modules of the project; see 'treadle cluster init'",
         );
-        const exposure = await natsExposure([nats.url].flat().join(","));
-        if (exposure !== undefined) print(exposure);
       }
       const asked = new Promise<"asked">((resolve) => {
         let isAsked = false;

@@ -5,10 +5,12 @@ import { basename, resolve } from "node:path";
 import { type DeviceSpec, type Profile, TreadleError } from "@treadle/contracts";
 import { type PlannedCase, planPage } from "@treadle/dashboard";
 import { type PlanFromProfile, planFromProfile } from "@treadle/planner";
-import { profilePath, readProfile, validateWorkflow } from "@treadle/runtime/runner";
+import { validateWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderPlan } from "../view/plan-text.ts";
 import { describeMismatch } from "../view/profile-match.ts";
+import { knownProfile } from "./known-profile.ts";
+import { measureProfile } from "./measure.ts";
 import { wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { repeated, withSettings } from "./settings.ts";
@@ -42,7 +44,7 @@ export function planCommand(): Command {
     )
     .option(
       "--deadline-ms <number>",
-      "of each search; the best found by then and how far it can be from the best",
+      "ends each search after this long, with the best plan so far and how far it can be from the best",
       "2000",
     )
     .option("--html <file>", "also as a page to look at")
@@ -50,7 +52,14 @@ export function planCommand(): Command {
     .action(async (workflow: string, flags: PlanFlags) => {
       const name = basename(resolve(workflow));
       const projectRoot = findProjectRoot();
-      const profile = readProfile(flags.profile ?? profilePath(projectRoot, workflow), name);
+      const profile = await knownProfile(
+        { workflow, projectRoot, flags },
+        {
+          isTerminal: process.stdin.isTTY === true && process.stdout.isTTY === true,
+          confirm,
+          measure: async () => (await measureProfile(workflow, flags)).profile,
+        },
+      );
       const deadlineMs = positive("--deadline-ms", flags.deadlineMs);
       const cases: PlannedCase[] = [];
       const plans: PlanFromProfile[] = [];
@@ -93,6 +102,15 @@ export function planCommand(): Command {
       process.stdout.write(`${lines.join("\n")}\n`);
       if (flags.html !== undefined) process.stdout.write(`\n${flags.html}: the same as a page\n`);
     });
+}
+
+async function confirm(message: string): Promise<boolean> {
+  const { default: select } = await import("@inquirer/select");
+  const choices = [
+    { value: true, name: "yes" },
+    { value: false, name: "no" },
+  ];
+  return select({ message, choices });
 }
 
 function toJson(profile: Profile, cases: readonly PlannedCase[]): object {

@@ -56,7 +56,7 @@ export function profileActionCommand(): Command {
     )
     .option("--tolerance <share>", "of the cores' time that others may take", "0.1")
     .option("--timeout <seconds>", "of a run", "600")
-    .option("--folder <folder>", "whose files the sandbox gets, where the command runs")
+    .option("--folder <folder>", "its files are in the sandbox, where the command runs")
     .addOption(new Option("--driver <name>", "what runs it").choices(["cgroup", "docker", "process"]).default("cgroup"))
     .option("--image <name>", "of the driver 'docker'")
     .option("--out <file>", "default: .treadle/actions/<kind>.json of the project")

@@ -2,11 +2,14 @@ import { TreadleError } from "@treadle/contracts";
 import { type ReplayUntil, replayRun } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderReplay, renderState } from "../view/replay-text.ts";
-import { chooseRun, findProjectRoot } from "./project.ts";
+import { chooseRun } from "./choose-run.ts";
+import { findProjectRoot } from "./project.ts";
 
 export function replayCommand(): Command {
   return new Command("replay")
-    .description("decides a recorded run once more: proves that it decides the same, or shows its state at an instant")
+    .description(
+      "replays the decisions of a recorded run: proves that they are the same, or shows the state at an instant",
+    )
     .argument("[run]", "id of the run (default: the newest); it must have run with observe.record=true")
     .option("--runs <folder>", "where runs keep their folders")
     .option(

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { writeReport } from "@treadle/dashboard";
 import { Command } from "commander";
-import { chooseRun } from "./project.ts";
+import { chooseRun } from "./choose-run.ts";
 
 export function reportCommand(): Command {
   return new Command("report")

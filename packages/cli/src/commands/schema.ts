@@ -5,7 +5,7 @@ import { configSchema } from "../config-schema.ts";
 export function schemaCommand(): Command {
   return new Command("schema")
     .description(
-      "prints the JSON Schema of a workflow's configuration, which editors complete and check config.yaml by",
+      "prints the JSON Schema of a workflow's configuration, by which editors complete and check config.yaml",
     )
     .argument("<workflow>", "folder of the workflow")
     .action(async (folder: string) => {

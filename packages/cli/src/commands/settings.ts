@@ -15,11 +15,16 @@ export function withSettings(command: Command): Command {
     .addOption(clusterOption())
     .hook("preAction", async (_, used) => {
       const { cluster, set } = used.opts<{ cluster?: string; set: readonly string[] }>();
-      if (cluster === undefined) return;
-      const values = Object.entries(await clusterValues(cluster, { role: "runner" }));
-      const overrides = values.map(([key, value]) => `cluster.nats.${key}=${JSON.stringify(value)}`);
-      used.setOptionValue("set", [...overrides, ...set]); // what is said besides counts for more
+      if (cluster === undefined) return; // nor has a command below, as 'simulate actions', any settings
+      used.setOptionValue("set", [...(await clusterOverrides(cluster)), ...set]); // what is said besides counts for more
     });
+}
+
+/** The servers of a cluster and this runner's key there, as values of a configuration. */
+export async function clusterOverrides(cluster: string | undefined): Promise<string[]> {
+  if (cluster === undefined) return [];
+  const values = Object.entries(await clusterValues(cluster, { role: "runner" }));
+  return values.map(([key, value]) => `cluster.nats.${key}=${JSON.stringify(value)}`);
 }
 
 export function withOverrides(command: Command): Command {

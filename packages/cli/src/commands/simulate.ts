@@ -124,7 +124,7 @@ async function readPlan(path: string, flags: SimulateFlags): Promise<Simulated> 
     const flag = misplaced.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
     throw new TreadleError(
       "problem.invalid",
-      `--${flag} is of no use with '${path}', which says it all; give the workflow's folder to plan anew`,
+      `--${flag} is of no use with '${path}', which says it all; give the workflow's folder instead to make another plan`,
     );
   }
   const invalid = (why: string) =>

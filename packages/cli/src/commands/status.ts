@@ -8,7 +8,9 @@ import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 
 export function statusCommand(): Command {
   return withNatsFlags(new Command("status"), { needed: false })
-    .description("shows what runs: workers, queues, and who waits for whom; at a NATS server also nodes and devices")
+    .description(
+      "shows what runs: workers, queues, and which component waits for which; at a NATS server also nodes and devices",
+    )
     .option("--runs <folder>", "where runs keep their folders; of use without a server")
     .option("--json", "prints one object")
     .action(async ({ nats, runs, json, ...flags }: Flags) => {

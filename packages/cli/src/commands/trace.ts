@@ -4,7 +4,7 @@ import { TreadleError } from "@treadle/contracts";
 import { toHtmlTimeline } from "@treadle/dashboard";
 import { toChromeTrace } from "@treadle/observe";
 import { Command } from "commander";
-import { chooseRun } from "./project.ts";
+import { chooseRun } from "./choose-run.ts";
 
 export function traceCommand(): Command {
   return new Command("trace")

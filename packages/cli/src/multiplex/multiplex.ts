@@ -3,8 +3,8 @@
  *
  * - MR1 whatever becomes of one run, the others go on: this process waits for each, and judges none by another.
  */
-import type { PooledRunMessage, RunEvent, RunSummary } from "@treadle/contracts";
-import { DevicePool, PooledProcess, type PoolLimits, type PoolMemberView } from "@treadle/runtime/runner";
+import type { PooledRunMessage, PoolMemberView, RunEvent, RunSummary } from "@treadle/contracts";
+import { DevicePool, PooledProcess, type PoolLimits } from "@treadle/runtime/runner";
 import type { RunSpec } from "./run-specs.ts";
 
 export type MultiplexOptions = {
@@ -15,7 +15,7 @@ export type MultiplexOptions = {
   readonly script: string;
   readonly onEvent: (run: string, event: RunEvent) => void;
   readonly onNotice: (run: string, text: string) => void;
-  /** told once how to see who has which devices */
+  /** called once, with what tells which run has which devices */
   readonly onPool: (view: () => readonly PoolMemberView[]) => void;
   readonly stop: AbortSignal;
   readonly kill: AbortSignal;

@@ -22,7 +22,7 @@ export function openParentLink(): ParentLink {
       send: (request) => send({ pool: request }),
       onReply: (listener) => process.on("message", (message) => listener(PoolReply.parse(message))),
       onLost: (listener) => {
-        process.once("disconnect", listener);
+        process.once("disconnect", () => listener());
         if (!process.connected) listener();
       },
     },

@@ -1,5 +1,4 @@
 /** How an error is shown to a person: what happened first, where, what it led to, and what to do. */
-
 import { join } from "node:path";
 import { type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";

@@ -1,7 +1,6 @@
 /** One frame of the live view of runs that share devices: who has which, who waits for whom, and for how long. */
-import { describePoolWait } from "@treadle/contracts";
+import { describePoolWait, type PoolMemberView } from "@treadle/contracts";
 import { deviceRange, type RunState } from "@treadle/dashboard/view";
-import type { PoolMemberView } from "@treadle/runtime/runner";
 import pc from "picocolors";
 import type { Frame } from "./live-frame.ts";
 import { bar } from "./plot.ts";

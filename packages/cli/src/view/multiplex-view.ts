@@ -1,7 +1,6 @@
 /** Chooses how runs that share devices are shown: live on a terminal, else plain lines; standard error under `--json`. */
-import type { RunEvent } from "@treadle/contracts";
+import type { PoolMemberView, RunEvent } from "@treadle/contracts";
 import { fold, initialState, type RunState } from "@treadle/dashboard/view";
-import type { PoolMemberView } from "@treadle/runtime/runner";
 import { openLiveView } from "./live.ts";
 import { multiplexFrame } from "./multiplex-frame.ts";
 import { RunLines } from "./run-lines.ts";

@@ -75,7 +75,8 @@ export class PlainLines {
         return [
           ...event.placement.map(({ component, devices, mode, granularity }) => {
             const chunk = granularity === undefined ? "" : `, granularity ${granularity}`;
-            return `plan  ${component.padEnd(12)} ${deviceRange(devices)} (${mode}${chunk})`;
+            const shared = devices.length === 0 ? "without devices" : mode;
+            return `plan  ${component.padEnd(12)} ${deviceRange(devices)} (${shared}${chunk})`;
           }),
           ...event.explanation.map((line) => `plan  ${singleLine(line)}`),
         ];

@@ -49,7 +49,7 @@ const section = (title: string, lines: readonly string[], otherwise: string): st
   ...(lines.length === 0 ? [otherwise] : lines).map((line) => `  ${printable(line)}`),
 ];
 
-function nodeLine({ name, incarnation, info }: ClusterStatus["nodes"][number]): string {
+function nodeLine({ name, incarnation, info, isUntrusted }: ClusterStatus["nodes"][number]): string {
   const kinds = new Map<string, number>();
   for (const { kind, name: model, memoryBytes } of info.devices) {
     const what = model === undefined ? kind : `${kind} (${model}, ${gibibytes(memoryBytes)})`;
@@ -60,6 +60,7 @@ function nodeLine({ name, incarnation, info }: ClusterStatus["nodes"][number]): 
   const labels = Object.entries(info.labels).map(([key, value]) => `${key}=${value}`);
   const parts = [`${info.cpus} cores${numa}`, gibibytes(info.memoryBytes), ...devices, ...labels];
   if (info.isDraining) parts.push("drains");
+  if (isUntrusted) parts.push("not used: no trusted key has announced it");
   return `${name.padEnd(16)} ${parts.join(", ")}; ${workersOf(info)} (incarnation ${incarnation})`;
 }
 

@@ -6,8 +6,8 @@
  *
  * - LW1 it is said only while something of the call waits, nothing computes, and no lock of the call keeps its devices.
  * - LW2 while that is so, it is said again after each answer: one that was on its way counts against what was said before.
- * - LW3 what an answer lets go on goes first: with room, as far as it goes by itself; with items, which may have to be fetched,
- *   until it computes, or for `itemsGraceMs`.
+ * - LW3 after an answer the call goes on first. One that brought room gets as far as it can by itself. One that brought items,
+ *   which may have to be fetched, has until it computes, or `itemsGraceMs`.
  */
 export const itemsGraceMs = 1000;
 
@@ -17,7 +17,7 @@ export type LendStep =
   | { readonly type: "await-change" }
   /** until nothing computes, or something is asked or answered */
   | { readonly type: "await-idle" }
-  /** until what has been answered has gone on by itself; with a limit, or something is asked or answered */
+  /** until the call has gone on by itself; with a limit: for so long, or until something is asked or answered */
   | { readonly type: "let-go-on"; readonly forMs?: number }
   | { readonly type: "say"; readonly numAnswered: number };
 

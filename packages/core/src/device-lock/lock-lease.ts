@@ -1,8 +1,8 @@
 /**
  * The leases under which a run reserves devices that it shares with other runs. A run that shares with nobody needs none.
  *
- * A party asks for a lease of its devices, and leases outlast it: any party may go whose devices are all under leases, whoever
- * asked for these. So a run that has its devices for itself asks for each of them once.
+ * A party asks for a lease of its devices. Leases outlast parties: another one goes as soon as leases cover its devices, whoever
+ * asked for them. So a run that has its devices for itself asks for each of them once.
  *
  * - LL1 no device is reserved without a lease that covers it.
  * - LL2 a lease is released only while none of its devices is held or being prepared, and only when others want it, or when a

@@ -10,7 +10,8 @@
  * - PD2 a device is leased to one run at a time. A run that is being ended keeps its devices until nothing of it is left.
  * - PD3 a request gets all of its devices at once or none, and a run has one request or one lease of a device. What it holds it
  *   gives back whatever it waits for (LL2), so nobody waits for ever.
- * - PD4 tokens grow; a token is current from its grant until its release or until its run is ended, and never again.
+ * - PD4 tokens grow, beyond those of processes that had the pool before; a token is current from its grant until its release or
+ *   until its run is ended, and never again.
  * - PD5 a request waits for holders, for runs beyond their bounds (PD8), and for those requests alone that go before it: of a
  *   larger priority, or that came earlier; after `patienceMs` only for those that came earlier. No later one is granted a
  *   device that it waits for.
@@ -20,15 +21,17 @@
  * - PD8 a resident waits while it has requests and no lease. One that has waited for more than `maxSlowdown` - 1 times as long
  *   as it has not is beyond its bound. Its devices are granted only to runs beyond theirs, those that are so furthest first,
  *   and others that hold them drain at once.
+ * - PD9 all devices of a restored run count as leased to it until it joins again and says which leases it has. It has these
+ *   from then on; one that says what cannot be is ended.
  *
  * So a bound is kept up to what cannot be interrupted: one that has come to its bound waits for as long as a holder takes to
  * drain, and then for nobody within bounds until it is within its own again. Alone it would need 1 / `maxSlowdown` of the
  * time even if it never paused, so bounds can be kept together when these parts add to at most 1, and to less where there
  * are runs without a bound, which have the rest.
  */
-import type { DeviceLease, PoolMember, PoolWait } from "@treadle/contracts";
+import type { DeviceLease, PoolMember, PoolMemberView, PoolWait } from "@treadle/contracts";
 import { canKeepBounds, owedMs, returnsWithinMs } from "./bounds.ts";
-import type { PoolEffect, PoolInput, PoolLimits, PoolMemberView } from "./pool-messages.ts";
+import type { PoolEffect, PoolInput, PoolLimits } from "./pool-messages.ts";
 
 /** Even shares of memory are fractions, so sums of them are compared with this slack. */
 const slackMiB = 1e-6;
@@ -41,6 +44,7 @@ type Held = {
   isWanted: boolean;
   drainsByMs: number;
 };
+type Done = { readonly share: number; readonly atMs: number };
 type Stage = "queued" | "resident" | "ending";
 type Member = {
   readonly run: string;
@@ -48,7 +52,14 @@ type Member = {
   readonly devices: readonly string[];
   readonly joinedMs: number;
   stage: Stage;
+  /** restored, and it has not joined again (PD9) */
+  isUnheard: boolean;
+  /** what it was granted of each device, from its admission on */
+  memoryMiB: Readonly<Record<string, number>> | undefined;
   beatMs: number;
+  /** what it said first, and last, of the part of its steps that it has done */
+  firstDone: Done | undefined;
+  done: Done | undefined;
   admittedMs: number;
   /** one for admission while it is queued, for leases when it is a resident */
   requests: readonly Request[];
@@ -69,12 +80,17 @@ export class DevicePoolState {
   /** memory by device, as who named it first says */
   readonly #devices = new Map<string, number>();
   readonly #members = new Map<string, Member>();
-  #lastToken = 0;
+  /** of processes that had the pool before */
+  readonly #oldToken: number;
+  #lastToken: number;
   #lastOrder = 0;
   #out: PoolEffect[] = [];
 
-  constructor(limits: PoolLimits) {
+  /** `oldToken`: at least as large as all that were granted before. */
+  constructor(limits: PoolLimits, oldToken = 0) {
     this.#limits = limits;
+    this.#oldToken = oldToken;
+    this.#lastToken = oldToken;
   }
 
   /** `nowMs` never goes back. */
@@ -90,7 +106,9 @@ export class DevicePoolState {
 
   /** PD4: those that are current, by run. */
   get leases(): ReadonlyMap<string, readonly DeviceLease[]> {
-    const holding = [...this.#members.values()].filter(({ stage, held }) => stage === "resident" && held.length > 0);
+    const holding = [...this.#members.values()].filter(
+      ({ stage, held, isUnheard }) => stage === "resident" && held.length > 0 && !isUnheard,
+    );
     return new Map(holding.map(({ run, held }) => [run, held.map(({ lease }) => lease)]));
   }
 
@@ -139,17 +157,34 @@ export class DevicePoolState {
 
   #take(input: PoolInput, nowMs: number): void {
     if (input.type === "tick") return;
-    if (input.type === "join") {
-      this.#join(input.run, input.member, nowMs);
+    const member = this.#members.get(input.run);
+    if (input.type === "restore") {
+      if (member === undefined) this.#restore(input, nowMs);
       return;
     }
-    const member = this.#members.get(input.run);
+    if (input.type === "join") {
+      const { run, leases = [] } = input;
+      if (member?.isUnheard && member.stage === "resident") this.#joinAgain(member, leases, nowMs);
+      else if (leases.length > 0 && member === undefined) {
+        const why = `run '${run}' has leases of a pool that is gone, and this one has no record of it`;
+        this.#out.push({ type: "end", run, why }); // PD9
+      } else this.#join(run, input.member, nowMs);
+      return;
+    }
     if (input.type === "gone") this.#members.delete(input.run);
     else if (member === undefined) this.#refuse(input.run, "the run is not in the pool");
     else if (member.stage === "ending") this.#refuse(input.run, "the run is being ended");
-    else if (input.type === "beat") member.beatMs = nowMs;
+    else if (input.type === "beat") this.#beat(member, input.done, nowMs);
+    else if (member.isUnheard) this.#refuse(input.run, "it has to join again first");
     else if (input.type === "release") this.#release(member, input.token);
     else this.#request(member, input.devices, nowMs);
+  }
+
+  #beat(member: Member, done: number | undefined, nowMs: number): void {
+    member.beatMs = nowMs;
+    if (done === undefined) return;
+    member.done = { share: done, atMs: nowMs };
+    member.firstDone ??= member.done;
   }
 
   #join(run: string, traits: PoolMember, nowMs: number): void {
@@ -165,14 +200,51 @@ export class DevicePoolState {
       this.#refuse(run, `${has} of run '${run}' asks for (${traits.memoryPerDeviceMiB}); lower it`);
       return;
     }
-    for (const { id, memoryMiB } of traits.devices) if (!this.#devices.has(id)) this.#devices.set(id, memoryMiB);
-    const devices = traits.devices.map(({ id }) => id);
     this.#members.set(run, {
-      ...{ run, traits, devices, joinedMs: nowMs, beatMs: nowMs, admittedMs: nowMs },
-      stage: "queued",
-      requests: [{ devices, sinceMs: nowMs, order: ++this.#lastOrder }],
-      ...{ held: [], leases: 0, leasedMs: 0, waitedMs: 0, leasedSinceMs: undefined, waitsSinceMs: undefined },
+      ...this.#newMember(run, traits, nowMs),
+      requests: [{ devices: devicesOf(traits), sinceMs: nowMs, order: ++this.#lastOrder }],
     });
+  }
+
+  #newMember(run: string, traits: PoolMember, nowMs: number): Member {
+    for (const { id, memoryMiB } of traits.devices) if (!this.#devices.has(id)) this.#devices.set(id, memoryMiB);
+    return {
+      ...{ run, traits, devices: devicesOf(traits), joinedMs: nowMs, beatMs: nowMs, admittedMs: nowMs },
+      stage: "queued",
+      ...{
+        isUnheard: false,
+        firstDone: undefined,
+        done: undefined,
+        memoryMiB: undefined,
+        requests: [],
+        held: [],
+        leases: 0,
+      },
+      ...{ leasedMs: 0, waitedMs: 0, leasedSinceMs: undefined, waitsSinceMs: undefined },
+    };
+  }
+
+  /** PD9: it has a lease of all of its devices, of no token. */
+  #restore({ run, member, memoryMiB }: Extract<PoolInput, { type: "restore" }>, nowMs: number): void {
+    const held = heldFrom({ token: this.#oldToken, devices: devicesOf(member) }, nowMs, Number.POSITIVE_INFINITY);
+    const restored = { stage: "resident", isUnheard: true, memoryMiB, held: [held] } as const;
+    this.#members.set(run, { ...this.#newMember(run, member, nowMs), ...restored });
+  }
+
+  /** PD9. */
+  #joinAgain(member: Member, leases: readonly DeviceLease[], nowMs: number): void {
+    const devices = leases.flatMap((lease) => lease.devices);
+    const isOwn = devices.every((device) => member.devices.includes(device)) && !hasTwice(devices);
+    const isOld = leases.every(({ token }) => token <= this.#oldToken) && !hasTwice(leases.map(({ token }) => token));
+    const others = this.#holders().filter((holder) => !holder.member.isUnheard);
+    if (!isOwn || !isOld || others.some(({ held }) => overlap(held.lease.devices, devices))) {
+      this.#end(member, `run '${member.run}' says that it has leases of '${devices.join(", ")}', which cannot be`);
+      return;
+    }
+    const turnEndsMs = nowMs + this.#limits.turnMs * member.traits.weight;
+    const held = leases.map((lease) => heldFrom(lease, nowMs, turnEndsMs));
+    Object.assign(member, { isUnheard: false, beatMs: nowMs, held });
+    this.#out.push({ type: "admitted", run: member.run, memoryMiB: member.memoryMiB ?? {} });
   }
 
   /** PD3. */
@@ -221,16 +293,17 @@ export class DevicePoolState {
     for (const { member } of this.#inOrder("queued", nowMs)) {
       const { devices, run } = member;
       if (devices.every((device) => !claimed.has(device) && this.#hasRoom(device, member))) {
-        Object.assign(member, { stage: "resident", admittedMs: nowMs, requests: [] });
         const memoryMiB = Object.fromEntries(devices.map((device) => [device, this.#memoryOf(member, device)]));
+        Object.assign(member, { stage: "resident", admittedMs: nowMs, requests: [], memoryMiB });
         this.#out.push({ type: "admitted", run, memoryMiB });
       } else for (const device of devices) claimed.add(device);
     }
   }
 
-  #hasRoom(device: string, member: Member): boolean {
+  /** `gone`: as it will be without these. */
+  #hasRoom(device: string, member: Member, gone: ReadonlySet<Member> = new Set()): boolean {
     const there = [...this.#members.values()].filter(
-      ({ stage, devices }) => stage !== "queued" && devices.includes(device),
+      (each) => each.stage !== "queued" && each.devices.includes(device) && !gone.has(each),
     );
     const all = [...there, member];
     const sumMiB = all.reduce((sum, each) => sum + this.#memoryOf(each, device), 0);
@@ -238,8 +311,21 @@ export class DevicePoolState {
     return fits && canKeepBounds(all.map(({ traits }) => traits.maxSlowdown));
   }
 
-  #memoryOf({ traits }: Member, device: string): number {
-    return traits.memoryPerDeviceMiB ?? (this.#devices.get(device) as number) / this.#limits.residents;
+  /** When enough of those that are there have ended, if they go on as they have so far. */
+  #roomInMs(member: Member, there: readonly Member[], nowMs: number): number | undefined {
+    const leaving = there.map((each) => ({ each, inMs: leftMs(each, nowMs) })).sort((a, b) => a.inMs - b.inMs);
+    const gone = new Set<Member>();
+    for (const { each, inMs } of leaving) {
+      gone.add(each);
+      if (member.devices.every((device) => this.#hasRoom(device, member, gone)))
+        return Number.isFinite(inMs) ? inMs : undefined;
+    }
+    return undefined;
+  }
+
+  #memoryOf({ traits, memoryMiB }: Member, device: string): number {
+    const granted = memoryMiB?.[device] ?? traits.memoryPerDeviceMiB;
+    return granted ?? (this.#devices.get(device) as number) / this.#limits.residents;
   }
 
   /**
@@ -270,8 +356,7 @@ export class DevicePoolState {
 
   #give({ member, request }: Waiter, nowMs: number): void {
     const lease = { token: ++this.#lastToken, devices: [...request.devices] };
-    const turnEndsMs = nowMs + this.#limits.turnMs * member.traits.weight;
-    const held = { lease, sinceMs: nowMs, turnEndsMs, isWanted: false, drainsByMs: Number.POSITIVE_INFINITY };
+    const held = heldFrom(lease, nowMs, nowMs + this.#limits.turnMs * member.traits.weight);
     member.requests = member.requests.filter((each) => each !== request);
     member.held = [...member.held, held];
     member.leases++;
@@ -283,11 +368,12 @@ export class DevicePoolState {
     for (const waiter of blocked) {
       const inTheWay = this.#holders().filter(({ held }) => overlap(held.lease.devices, waiter.request.devices));
       const isLeaving = ({ member, held }: Holder) =>
-        member.stage === "ending" || held.drainsByMs !== Number.POSITIVE_INFINITY;
+        member.stage === "ending" || member.isUnheard || held.drainsByMs !== Number.POSITIVE_INFINITY;
       const drains = inTheWay.every((holder) => isLeaving(holder) || this.#mustYield(holder, waiter, nowMs));
       for (const holder of inTheWay) {
         const { held, member } = holder;
-        if (member.stage === "ending" || (held.isWanted && (!drains || isLeaving(holder)))) continue;
+        if (member.stage === "ending" || member.isUnheard) continue;
+        if (held.isWanted && (!drains || isLeaving(holder))) continue;
         held.isWanted = true;
         if (drains) held.drainsByMs = nowMs + this.#limits.yieldMs;
         this.#out.push({ type: "wanted", run: member.run, token: held.lease.token, drains });
@@ -349,8 +435,12 @@ export class DevicePoolState {
     const others = [...this.#members.values()].filter((each) => each !== member);
     const on = (devices: readonly string[]) => overlap(devices, request.devices);
     const names = (all: readonly Member[]) => [...new Set(all.map(({ run }) => run))];
-    if (member.stage === "queued")
-      return { type: "room", runs: names(others.filter((each) => each.stage !== "queued" && on(each.devices))) };
+    if (member.stage === "queued") {
+      const there = others.filter((each) => each.stage !== "queued" && on(each.devices));
+      const queue = this.#inOrder("queued", nowMs).filter((each) => on(each.request.devices));
+      const place = queue.findIndex((each) => each.member === member) + 1;
+      return { type: "room", runs: names(there), place, inMs: this.#roomInMs(member, there, nowMs) };
+    }
     const isWithin = !this.#isBeyondBound(member, nowMs);
     const keepers = others.filter((each) => isWithin && this.#isBeyondBound(each, nowMs) && on(each.devices));
     if (keepers.length > 0) return { type: "bounds", runs: names(keepers) };
@@ -368,7 +458,23 @@ export class DevicePoolState {
   }
 }
 
+const devicesOf = ({ devices }: PoolMember): string[] => devices.map(({ id }) => id);
+
+const heldFrom = (lease: DeviceLease, sinceMs: number, turnEndsMs: number): Held => ({
+  ...{ lease, sinceMs, turnEndsMs, isWanted: false, drainsByMs: Number.POSITIVE_INFINITY },
+});
+
+const hasTwice = (all: readonly unknown[]): boolean => new Set(all).size < all.length;
+
 const overlap = (a: readonly string[], b: readonly string[]): boolean => a.some((device) => b.includes(device));
+
+/** Until it has done its steps; infinite where nobody knows. */
+function leftMs({ firstDone, done, stage }: Member, nowMs: number): number {
+  if (stage === "ending") return 0;
+  if (firstDone === undefined || done === undefined || done.share <= firstDone.share) return Number.POSITIVE_INFINITY;
+  const aShareMs = (done.atMs - firstDone.atMs) / (done.share - firstDone.share);
+  return Math.max(0, (1 - done.share) * aShareMs - (nowMs - done.atMs));
+}
 
 /** Milliseconds as a resident in which it waited (PD8). */
 const waitedBy = ({ waitedMs, waitsSinceMs }: Member, nowMs: number): number =>

@@ -1,11 +1,24 @@
 /** What crosses the boundary of the device pool's state machine. */
-import type { DeviceLease, PoolMember, PoolWait } from "@treadle/contracts";
+import type { DeviceLease, PoolMember } from "@treadle/contracts";
 
 export type PoolInput =
-  | { readonly type: "join"; readonly run: string; readonly member: PoolMember }
+  | {
+      readonly type: "join";
+      readonly run: string;
+      readonly member: PoolMember;
+      /** what a restored run has */
+      readonly leases?: readonly DeviceLease[] | undefined;
+    }
+  /** before all others: the run was admitted by a process that had the pool before, with so much memory */
+  | {
+      readonly type: "restore";
+      readonly run: string;
+      readonly member: PoolMember;
+      readonly memoryMiB: Readonly<Record<string, number>>;
+    }
   | { readonly type: "request"; readonly run: string; readonly devices: readonly string[] }
   | { readonly type: "release"; readonly run: string; readonly token: number }
-  | { readonly type: "beat"; readonly run: string }
+  | { readonly type: "beat"; readonly run: string; readonly done?: number | undefined }
   /** nothing of the run is left on any device, whatever ended it */
   | { readonly type: "gone"; readonly run: string }
   /** time has passed */
@@ -20,24 +33,6 @@ export type PoolEffect =
   | { readonly type: "wanted"; readonly run: string; readonly token: number; readonly drains: boolean }
   /** its lease is over: end every process of it, then say `gone` */
   | { readonly type: "end"; readonly run: string; readonly why: string };
-
-/** One run, at one instant. */
-export type PoolMemberView = {
-  readonly run: string;
-  readonly stage: "queued" | "resident" | "ending";
-  readonly maxSlowdown: number | undefined;
-  readonly holds: { readonly devices: readonly string[]; readonly forMs: number; readonly drains: boolean } | undefined;
-  readonly waits: { readonly forMs: number; readonly on: PoolWait } | undefined;
-  /** from joining to its admission */
-  readonly queuedMs: number;
-  /** it had devices */
-  readonly leasedMs: number;
-  /** as a resident it asked for devices, and had none */
-  readonly waitedMs: number;
-  readonly leases: number;
-  /** time as a resident over the part of it in which it did not wait */
-  readonly slowdown: number | undefined;
-};
 
 export type PoolLimits = {
   /** runs that are on one device together, each with memory of its own */

@@ -1,7 +1,7 @@
 /** What a plan leaves as it is of a group's ranks. Pure. */
 import type { RankPlacement } from "@treadle/contracts";
 
-type Placed = { readonly index: number; readonly place: { readonly devices: readonly string[] } };
+type Placed = { readonly index: number; readonly place: Readonly<RankPlacement> };
 
 export function isLaidOutAs(ranks: readonly Placed[], placements: readonly RankPlacement[] = []): boolean {
   return ranks.length === placements.length && ranks.every((rank) => keepsDevices(rank, placements));
@@ -16,5 +16,8 @@ export function stayingRanks<Rank extends Placed>(
   return resizes && restart === "rank" ? ranks.filter((rank) => keepsDevices(rank, placements)) : [];
 }
 
-const keepsDevices = ({ index, place: { devices } }: Placed, placements: readonly RankPlacement[]): boolean =>
-  devices.join() === placements[index]?.devices.join();
+/** Devices are of one node; what has none keeps its node. */
+function keepsDevices({ index, place: { node, devices } }: Placed, placements: readonly RankPlacement[]): boolean {
+  const placed = placements[index];
+  return devices.join() === placed?.devices.join() && (devices.length > 0 || node === placed.node);
+}

@@ -113,9 +113,11 @@ export class RankTable {
     const to = relocate(devices, roomy, (device) => this.#ranksOn(device));
     if (to) return { type: "move", to };
     if (nowMs < rejoinAtMs + startTimeoutMs) return { type: "wait", untilMs: rejoinAtMs + startTimeoutMs };
+    const other =
+      devices.length === 0 ? "no other came" : `no other had devices like ${devices.join(", ")} with room for it`;
     const error = new TreadleError(
       "node.lost",
-      `no node is left for '${rank.worker}': '${node}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) no other had devices like ${devices.join(", ")} with room for it; start a node agent, then 'treadle resume'`,
+      `no node is left for '${rank.worker}': '${node}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) ${other}; start a node agent, then 'treadle resume'`,
       { origin: { worker: rank.worker, node } },
     );
     return { type: "lost", error };

@@ -2,7 +2,8 @@
  * Where a rank goes whose node is gone. Pure.
  *
  * RE1 all devices of a rank are of one node, each of the kind that the lost one was.
- * RE2 the node whose busiest chosen device has the fewest ranks is taken; ties go to the node that comes first.
+ * RE2 the node whose busiest chosen device has the fewest ranks is taken; ties go to the node that comes first, as does a
+ *    rank without devices.
  */
 import type { DeviceSpec } from "@treadle/contracts";
 

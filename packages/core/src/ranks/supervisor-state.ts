@@ -80,10 +80,15 @@ export class SupervisorState {
     this.#busy.delete(worker);
   }
 
+  /** Whatever a worker says shows that it lives. */
+  heard(worker: string, nowMs: number): void {
+    if (this.#lastHeardMs.has(worker)) this.#lastHeardMs.set(worker, nowMs);
+  }
+
   /** `busyMs`: how long the main thread has been computing without a pause. That is progress, up to the limit below. */
   heartbeat(worker: string, busyMs: number, nowMs: number, stack?: string): void {
     if (!this.#lastHeardMs.has(worker)) return;
-    this.#lastHeardMs.set(worker, nowMs);
+    this.heard(worker, nowMs);
     const before = this.#busy.get(worker);
     const isSame = before !== undefined && before.busyMs <= busyMs;
     this.#busy.set(worker, { busyMs, stack, reportAtMs: isSame ? before.reportAtMs : this.#limits.stallMs });

@@ -250,7 +250,7 @@ export class Exchange {
     this.#awaitsRoom(request, open, channel);
   }
 
-  /** Of a put that was not answered at once: who waits for all of a stream gets its share of what is there, to make room. */
+  /** A put may wait for room. Then consumers that wait for all of its stream get their shares of what is there, which makes some. */
   #awaitsRoom(request: number, open: OpenCall, channel: string): void {
     const isFull = this.#requests.has(request);
     if (isFull) for (const end of open.ends) if (end.channel === channel) this.#serveShares(end, true);

@@ -377,6 +377,7 @@ export class RunnerState {
       this.#emit({ type: "reject", request, error: new TreadleError("call.cancelled", message) });
       return;
     }
+    if (from !== undefined) this.#supervisor.heard(from.worker, this.#nowMs);
     try {
       act();
     } catch (error) {
@@ -416,6 +417,7 @@ export class RunnerState {
 
   #returned(input: Extract<RunnerInput, { type: "returned" }>): void {
     const rank = this.#ranks.present(input);
+    if (rank) this.#supervisor.heard(rank.worker, this.#nowMs);
     if (!rank?.pending.delete(input.call)) return; // RK2, RK3
     this.#supervisor.progress(this.#nowMs);
     const settled = this.#calls.returned(input.call, input.savedPath);

@@ -170,7 +170,7 @@ describe("the device pool", () => {
     expect(seen(40)).toEqual([
       ["bounded", "resident", undefined, { forMs: 40, on: { type: "devices", runs: ["b"] } }, undefined],
       ["b", "resident", 40, undefined, 1],
-      ["c", "queued", undefined, { forMs: 40, on: { type: "room", runs: ["bounded", "b"] } }, undefined],
+      ["c", "queued", undefined, { forMs: 40, on: { type: "room", runs: ["bounded", "b"], place: 1 } }, undefined],
     ]);
     release(60, "b");
     ask(60, "b", ["gpu:1"]);

@@ -21,6 +21,8 @@ const limits: fc.Arbitrary<PoolLimits> = fc.record({
 const bounds = fc.array(fc.constantFrom(undefined, undefined, 1, 1.5, 2, 4), { minLength: 5, maxLength: 5 });
 const run = fc.constantFrom(...runs);
 const subset = fc.subarray(devices, { minLength: 1 });
+/** No run is restored here. */
+type Heard = Exclude<PoolInput, { type: "restore" }>;
 type Step = { readonly afterMs: number } & (
   | { readonly do: "join"; readonly run: string; readonly devices: string[]; readonly memoryMiB: number | undefined }
   | { readonly do: "request"; readonly run: string; readonly devices: string[] }
@@ -107,7 +109,7 @@ class Account {
     return !this.#isBeyond(known) && keepers.some((each) => meet(asked.devices, each.devices));
   }
 
-  send(input: PoolInput): void {
+  send(input: Heard): void {
     const passedMs = this.nowMs - this.#accountedMs;
     this.#accountedMs = this.nowMs;
     for (const known of this.known.values()) {
@@ -126,7 +128,7 @@ class Account {
     this.#check();
   }
 
-  #isAllowed(input: PoolInput): boolean {
+  #isAllowed(input: Heard): boolean {
     if (input.type === "tick" || input.type === "gone") return true;
     const known = this.known.get(input.run);
     if (input.type === "join") {
@@ -142,7 +144,7 @@ class Account {
     return isFree && input.devices.every((device) => known.devices.includes(device));
   }
 
-  #note(input: PoolInput): void {
+  #note(input: Heard): void {
     if (input.type === "tick") return;
     const known = this.known.get(input.run) as Known;
     const sinceMs = this.nowMs;

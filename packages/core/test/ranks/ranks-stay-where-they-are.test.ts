@@ -1,19 +1,28 @@
+import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { isLaidOutAs, stayingRanks } from "../../src/ranks/laid-out.ts";
 import { RankTable } from "../../src/ranks/rank-table.ts";
 
 const device = fc.constantFrom("a/cpu:0", "a/cpu:1", "b/cpu:0", "b/cpu:1");
-const places = fc.array(fc.array(device, { minLength: 1, maxLength: 2 }), { maxLength: 5 });
-const ranksOf = (devices: readonly string[][]) => devices.map((each, index) => ({ index, place: { devices: each } }));
-const planOf = (devices: readonly string[][]) =>
-  devices.map((each) => ({ node: each[0]?.split("/")[0] as string, devices: each }));
+const placed = fc
+  .array(device, { minLength: 1, maxLength: 2 })
+  .map((devices) => ({ node: devices[0]?.split("/")[0] as string, devices }));
+const without = fc.constantFrom("a", "b").map((node) => ({ node, devices: [] }));
+const places = fc.array(fc.oneof(placed, without), { maxLength: 5 });
+type Places = readonly { node: string; devices: string[] }[];
+const ranksOf = (all: Places) => all.map((place, index) => ({ index, place }));
+const planOf = (all: Places) => [...all];
 
-test("a rank goes on exactly where the plan gives it the devices that it has", () => {
+const keptOf = (place: Places[number] | undefined) => (place?.devices.length === 0 ? place.node : place?.devices);
+
+test("a rank goes on exactly where the plan gives it the devices that it has, or without any, its node", () => {
   fc.assert(
     fc.property(places, places, (before, after) => {
       const staying = stayingRanks(ranksOf(before), planOf(after), { resizes: true, restart: "rank" });
-      const expected = before.flatMap((each, index) => (each.join() === after[index]?.join() ? [index] : []));
+      const expected = before.flatMap((each, index) =>
+        isDeepStrictEqual(keptOf(each), keptOf(after[index])) ? [index] : [],
+      );
       expect(staying.map(({ index }) => index)).toEqual(expected);
       if (isLaidOutAs(ranksOf(before), planOf(after))) expect(staying).toHaveLength(before.length);
     }),

@@ -74,7 +74,19 @@ test("RS8: a death with what no saved state has ends the run for one that goes o
   expect(world.commits).toEqual([{ steps: [1], state: "state 1" }]);
   world.end(2, world.step(2));
   world.die("actor/1");
-  expect(world.state.failure).toMatchObject({ code: "run.rolled-back", message: expect.stringContaining("'2'") });
+  expect(world.state.failure).toMatchObject({
+    code: "run.rolled-back",
+    message: expect.stringContaining("'2'"),
+    details: { nodeLost: false },
+  });
+});
+
+test("RS8, RB1: whether it was a node that was lost is said with it, as that uses up nothing", () => {
+  const world = new AheadWorld(2);
+  world.end(1, world.step(1));
+  const failure = { code: "node.lost", message: "its power failed" };
+  world.feed({ type: "exited", ...world.id("actor/1"), code: null, signal: null, failure, logTail: [] });
+  expect(world.state.failure).toMatchObject({ code: "run.rolled-back", details: { nodeLost: true } });
 });
 
 test("RS8: a death in the midst of a call, with all before it saved, costs a restart of the group alone", () => {

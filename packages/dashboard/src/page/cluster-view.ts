@@ -27,8 +27,8 @@ export function clusterView(ports: ViewPorts): View {
             ? empty("none", html`start one with <code>treadle node --nats …</code>`)
             : table(
                 ["node", "cores", "memory", "devices", "workers"],
-                nodes.map(({ name, info }) => [
-                  html`<b>${name}</b>${info.isDraining ? " drains" : ""}`,
+                nodes.map(({ name, info, isUntrusted }) => [
+                  html`<b>${name}</b>${isUntrusted ? " no trusted key" : info.isDraining ? " drains" : ""}`,
                   info.cpus,
                   `${(info.memoryBytes / 2 ** 30).toFixed(1)} GiB`,
                   info.devices.length === 0

@@ -359,7 +359,7 @@ function plan(value: Plan | undefined): string {
       String(ranks.length),
       deviceRange(devices),
       nodes.join(" "),
-      partners.length > 0 ? `in turn with ${partners.join(", ")}` : "its own",
+      partners.length > 0 ? `in turn with ${partners.join(", ")}` : devices.length > 0 ? "its own" : "",
     ];
     return `<tr>${cells.map((cell) => `<td>${escapeHtml(cell)}</td>`).join("")}</tr>`;
   });

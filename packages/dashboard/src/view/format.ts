@@ -46,8 +46,9 @@ export function formatTime(atMs: number): string {
   return `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
-/** `cpu:0 cpu:1 cpu:2` → `cpu:0-2` */
+/** `cpu:0 cpu:1 cpu:2` → `cpu:0-2`; without any, `none` */
 export function deviceRange(devices: readonly string[]): string {
+  if (devices.length === 0) return "none";
   const parts: string[] = [];
   for (let i = 0; i < devices.length; ) {
     const [, prefix, number] = /^(.*?)(\d+)$/.exec(devices[i]!) ?? [];

@@ -27,11 +27,8 @@ export function measuredByStep(table: SpanTable): Map<string, MeasuredComponent>
   return new Map(
     [...sums].map(([component, steps]) => {
       const last = [...steps].sort(([a], [b]) => b - a).slice(0, 200);
-      const median = (values: number[]) => values.sort((a, b) => a - b)[values.length >> 1] ?? 0;
-      return [
-        component,
-        { compute: median(last.map(([, sum]) => sum.compute)), wait: median(last.map(([, sum]) => sum.wait)) },
-      ];
+      const of = (category: "compute" | "wait") => middle(last.map(([, sum]) => sum[category])) ?? 0;
+      return [component, { compute: of("compute"), wait: of("wait") }];
     }),
   );
 }
@@ -39,8 +36,12 @@ export function measuredByStep(table: SpanTable): Map<string, MeasuredComponent>
 /** Of the last 20 steps; undefined before the first has ended. */
 export function medianStep(metrics: readonly { readonly [name: string]: number }[]): number | undefined {
   const seconds = metrics.flatMap(({ seconds: each }) => (each !== undefined && Number.isFinite(each) ? [each] : []));
-  const last = seconds.slice(-20).sort((a, b) => a - b);
-  return last[last.length >> 1];
+  return middle(seconds.slice(-20));
+}
+
+/** The upper one of two; undefined of nothing. */
+function middle(values: readonly number[]): number | undefined {
+  return values.toSorted((a, b) => a - b)[values.length >> 1];
 }
 
 const componentOf = (worker: string): string => worker.replace(/\/[^/]*$/, "");

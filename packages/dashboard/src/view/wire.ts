@@ -80,7 +80,13 @@ export const decodeNumber = (_: string, value: unknown): unknown =>
 
 /** Nodes and runs at a NATS server, as `treadle status` has them. */
 export type ClusterStatus = {
-  readonly nodes: readonly { readonly name: string; readonly incarnation: number; readonly info: NodeInfo }[];
+  readonly nodes: readonly {
+    readonly name: string;
+    readonly incarnation: number;
+    readonly info: NodeInfo;
+    /** no trusted key has announced it, so no run uses it */
+    readonly isUntrusted?: boolean;
+  }[];
   readonly runs: readonly {
     readonly runId: string;
     readonly info: RunInfo | undefined;

@@ -22,8 +22,8 @@ import { uniform } from "../random.ts";
  *    whose priority exceeds its own by more than `margin` of its size; it keeps its keys and values.
  * SL8 at most `size + spareCaches` sequences have begun and not ended. Without a spare cache none begins, whatever its
  *    priority, before another ends.
- * SL9 a sequence that joins with what it has chosen elsewhere is read and goes on as it would have there; after a `restart`
- *    it is computed from its prompt, as all are.
+ * SL9 a sequence that joins with what it has chosen elsewhere, and has room for more, is read and goes on as it would have there;
+ *    after a `restart` it is computed from its prompt, as all are.
  */
 export class Slots {
   readonly size: number;
@@ -359,7 +359,7 @@ export class Slots {
   }
 
   #isFull(sequence: Sequence): boolean {
-    return numChosen(sequence) === this.#sampling.maxTokens || lengthOf(sequence) === this.#contextLength;
+    return numChosen(sequence) >= this.#sampling.maxTokens || lengthOf(sequence) >= this.#contextLength;
   }
 }
 

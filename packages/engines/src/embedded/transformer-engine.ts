@@ -16,7 +16,7 @@ import {
   type TokenRows,
   type TrainingEngine,
 } from "../engine.ts";
-import { ModelEngine, resolveSampling } from "../model-engine.ts";
+import { checkBegun, ModelEngine, resolveSampling } from "../model-engine.ts";
 import { checkArrays, checkLoss, checkPrompts, checkRows, predictingTokens, requireValueHead } from "./batches.ts";
 import { Gate } from "./gate.ts";
 import { Generation } from "./generation.ts";
@@ -152,6 +152,7 @@ export class TransformerEngine extends ModelEngine implements GenerationEngine, 
     options.join?.((joining) => {
       if (isOver) return undefined;
       checkPrompts([joining.prompt], {}, this.config.contextLength, this.config.vocabSize);
+      checkBegun(joining, sampling, this.config.contextLength);
       return generation.join(joining);
     });
     try {

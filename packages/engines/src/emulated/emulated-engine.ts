@@ -21,7 +21,15 @@ import type {
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { checkKeys, checkOrder, invalidRequest, ModelEngine, priorityOf, resolveSampling } from "../model-engine.ts";
+import {
+  checkBegun,
+  checkKeys,
+  checkOrder,
+  invalidRequest,
+  ModelEngine,
+  priorityOf,
+  resolveSampling,
+} from "../model-engine.ts";
 import { mix, normal, uniform } from "../random.ts";
 import { Decoder, type DecoderSequence } from "./decoder.ts";
 import type { MemoryTag } from "./device-memory.ts";
@@ -176,6 +184,7 @@ export class EmulatedEngine extends ModelEngine implements GenerationEngine, Tra
     options.join?.((joining) => {
       if (isOver) return undefined;
       this.refuseReleased("generate");
+      checkBegun(joining, sampling, this.profile.contextLength);
       this.#advance();
       this.#decoder.add([begin(joining)]);
       this.#schedule();

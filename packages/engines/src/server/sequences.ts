@@ -171,8 +171,8 @@ export class Sequences {
   }
 
   #wait(sequence: Sequence): void {
+    sequence.priority = this.#priority(sequence.index); // may throw, and then nothing has changed
     sequence.state = "waiting";
-    sequence.priority = this.#priority(sequence.index);
     this.#waiting.add(sequence);
   }
 

@@ -1,4 +1,5 @@
 import { isLoopback, TreadleError } from "@treadle/contracts";
+import { checkVariables } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import { TorchConfig } from "../torch/torch-config.ts";
 
@@ -57,9 +58,10 @@ export function urlOf({ url, allowRemote }: ServerConfig, rank: number): string 
   return own;
 }
 
-/** Throws `config.invalid` where the variable is not set. */
+/** Throws `config.invalid` where the variable is not set, and `node.forbidden` where this process may not read it (PGR1). */
 export function apiKeyOf({ apiKeyVariable }: ServerConfig): string | undefined {
   if (apiKeyVariable === undefined) return undefined;
+  checkVariables([apiKeyVariable], "engine.apiKeyVariable");
   const key = process.env[apiKeyVariable];
   if (key) return key;
   throw new TreadleError(

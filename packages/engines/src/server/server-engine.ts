@@ -286,7 +286,11 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const deliver = (index: number, completion: Completion | undefined) => {
       if (!completion) return;
       completions[index] = completion;
-      onCompletion?.(index, completion);
+      try {
+        onCompletion?.(index, completion);
+      } catch (error) {
+        this.#fail(call, error);
+      }
     };
     const call: Call = { sequences, deliver, extend, losses: new Map(), failure: undefined, wake: () => {} };
     const aborts = this.#aborts;
@@ -317,6 +321,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         }
         if (!sequences.done) await woken;
       }
+      if (call.failure) throw call.failure.error;
       return completions;
     } catch (error) {
       this.#calls.delete(call);
@@ -468,6 +473,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
 
 type Call = {
   readonly sequences: Sequences;
+  /** Never throws: what whoever takes completions throws fails the call. */
   readonly deliver: (index: number, completion: Completion | undefined) => void;
   readonly extend: GenerateOptions["extend"];
   /** how often a completion's connection was lost */

@@ -1,5 +1,4 @@
 /** The calls of `protos/engines/v1`, with deadlines, and errors as Treadle has them. */
-
 import { once } from "node:events";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";

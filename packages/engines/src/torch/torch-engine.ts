@@ -50,6 +50,9 @@ type Described = {
   readonly layout: readonly ParameterShape[];
 };
 
+/** An abort that comes before all prompts are on their way follows them. */
+type Running = { readonly call: GenerateCall; isSent: boolean; isAborted: boolean };
+
 /**
  * A causal Hugging Face model on PyTorch, in a Python process of its own (`python/treadle_torch`).
  *
@@ -64,7 +67,9 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   readonly #process: TorchProcess;
   readonly #client: TorchClient;
   readonly #described: Described;
-  readonly #running = new Set<GenerateCall>();
+  readonly #running = new Set<Running>();
+  readonly ended: Promise<TreadleError>;
+  #isClosed = false;
   #control: Promise<unknown> = Promise.resolve();
   #sequence = 0;
   #policyVersion = 0;
@@ -76,6 +81,11 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     this.#process = process;
     this.#client = client;
     this.#described = described;
+    this.ended = new Promise((resolve) => {
+      void process.ended.then((error) => {
+        if (!this.#isClosed) resolve(error);
+      });
+    });
   }
 
   /** Throws `config.invalid` for what is wrong with the configuration, the interpreter or the model's folder. */
@@ -137,7 +147,10 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   abort(): void {
-    for (const call of this.#running) call.write({ abort: {} });
+    for (const running of this.#running) {
+      running.isAborted = true;
+      if (running.isSent) running.call.write({ abort: {} });
+    }
   }
 
   pause(): Promise<void> {
@@ -257,6 +270,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     // A process that is gone has nothing left to release.
     if (!this.#process.failure) await this.release().catch(() => {});
     this.#client.close();
@@ -271,7 +285,8 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     const call = this.#client.generate();
     const cancel = () => call.cancel();
     signal?.addEventListener("abort", cancel);
-    this.#running.add(call);
+    const running: Running = { call, isSent: false, isAborted: false };
+    this.#running.add(running);
     let failure: { readonly error: unknown } | undefined;
     const failWith = (error: unknown) => {
       failure ??= { error };
@@ -301,14 +316,18 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         call.on("error", reject);
       });
       ended.catch(() => {}); // awaited below
-      await Promise.race([ended, sendPrompts(call, prompts, sampling, options)]);
+      const sent = sendPrompts(call, prompts, sampling, options).then(() => {
+        running.isSent = true;
+        if (running.isAborted) call.write({ abort: {} });
+      });
+      await Promise.race([ended, sent]);
       await ended;
     } catch (error) {
       if (failure) throw failure.error;
       if (signal?.aborted) throw cancelled(signal);
       throw await this.#client.failure("generate", error as ServiceError);
     } finally {
-      this.#running.delete(call);
+      this.#running.delete(running);
       signal?.removeEventListener("abort", cancel);
       call.end();
     }
@@ -345,12 +364,19 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   /** TO1. */
   async #inNextTurn(act: (turn: Turn) => Promise<Message>): Promise<Message> {
     const turn = { epoch: this.#described.epoch, sequence: ++this.#sequence };
+    const isLost = (error: unknown) =>
+      error instanceof TreadleError && error.code === "service.failed" && !this.#process.failure;
     try {
       return await act(turn);
     } catch (error) {
-      const isLost = error instanceof TreadleError && error.code === "service.failed";
-      if (!isLost || this.#process.failure) throw error;
+      if (!isLost(error)) throw error;
+    }
+    try {
       return await act(turn);
+    } catch (error) {
+      // Whether it has taken effect nobody knows: what the process holds is of no version.
+      if (isLost(error)) void this.#process.end();
+      throw error;
     }
   }
 

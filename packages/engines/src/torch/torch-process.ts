@@ -5,7 +5,6 @@
  * TP2 it listens on a socket in a folder that only this user may enter, and answers whoever has its token.
  * TP3 whoever waits for a process that ended is told how it ended, and what it said last.
  */
-
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -42,6 +41,7 @@ export class TorchProcess {
   /** resolves when it has ended, with the error that whoever still needs it gets */
   readonly ended: Promise<TreadleError>;
   #failure: TreadleError | undefined;
+  #isReady = false;
 
   private constructor(python: string, folder: string) {
     this.address = `unix:${join(folder, "engine.sock")}`;
@@ -122,6 +122,7 @@ export class TorchProcess {
       if (first instanceof TreadleError) throw first;
       const said = FirstLine.parse(JSON.parse(String(first[0])));
       if ("code" in said) throw new TreadleError(said.code, said.message);
+      this.#isReady = true;
     } catch (error) {
       await this.end();
       throw error;
@@ -134,7 +135,8 @@ export class TorchProcess {
   /** TP3. */
   #describe(python: string, how: string): TreadleError {
     const said = this.#lines.join("\n");
-    const missing = /No module named '([\w.]+)'/.exec(said)?.[1];
+    // What has been there is; only a warning names it later.
+    const missing = this.#isReady ? undefined : /No module named '([\w.]+)'/.exec(said)?.[1];
     if (missing || how.includes("ENOENT")) {
       const lacks = missing ? `has no module '${missing}'` : "is not there";
       return new TreadleError(

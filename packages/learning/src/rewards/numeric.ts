@@ -53,7 +53,10 @@ function decimal(text: string): string {
   const [, sign = "", whole = "", fraction = "", exponent = "0"] =
     /^([-+]?)(\d*)(?:\.(\d+))?(?:[eE]([-+]?\d+))?$/.exec(text) ?? [];
   const digits = (whole + fraction).replace(/^0+/, "");
-  const significant = digits.replace(/0+$/, "");
+  // Not by an expression: of many zeros that others follow it would take the square of their number.
+  let length = digits.length;
+  while (digits[length - 1] === "0") length--;
+  const significant = digits.slice(0, length);
   if (significant === "") return "0";
   const places = Number(exponent) - fraction.length + (digits.length - significant.length);
   return `${sign === "-" ? "-" : ""}${significant}e${places}`;

@@ -10,6 +10,7 @@ import {
 } from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
 import type { PlacementComponent } from "../placement-input.ts";
+import { isSlot, placementWithout, withoutDevices, withSlots } from "../placement-slots.ts";
 import { brokenWishes, withWishes } from "../placement-wishes.ts";
 import { rankMemory, residentMemory } from "../plan/component-time.ts";
 import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
@@ -17,7 +18,7 @@ import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import type { PlanProblem, Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
-import { fastestOf, nextTrial, type StepTimes } from "../profile/plan-trials.ts";
+import { fastestOf, highestStakes, nextTrial, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
 import { asksPerTurn } from "../profile/step-samples.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
@@ -79,9 +80,11 @@ export type PlanFromProfile = {
  * devices and their memory.
  */
 export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
-  const options: PlanFromProfileOptions = { ...asked, ...withWishes(wantingOf(asked)) };
+  const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(asked))));
+  const options: PlanFromProfileOptions = { ...asked, ...wanted, pinned: explicit };
   const { wishes } = options;
   const { devices, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } = options;
+  const without = new Set(components.flatMap(({ name, deviceKind: kind = "" }) => (isSlot({ kind }) ? [name] : [])));
   const pins = pinsOf(pinned ?? {}, { components, devices, nodeGroups });
   const target = { batch, maxStaleness, components, pins, wishes };
   const question = planProblemOf(profile, { ...target, devices });
@@ -118,16 +121,17 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
       planProblemOf(profile, { ...target, devices: twice(devices) }).problem,
       question.problem,
       best.schedule,
-    ),
+    ).filter((help) => help.components.some((name) => !without.has(name))),
     boundSeconds: Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds,
   };
 }
 
-const wantingOf = ({ components, devices, nodeGroups, wishes }: PlanFromProfileOptions) => ({
+const wantingOf = ({ components, devices, nodeGroups, wishes, pinned }: PlanFromProfileOptions) => ({
   components: [...components],
   devices: [...devices],
   nodeGroups,
   wishes,
+  explicit: pinned,
 });
 
 /** What a run would choose, or try first. */
@@ -135,7 +139,7 @@ function fastest(alternatives: readonly PlannedMode[], tolerance: number | undef
   const [first] = alternatives as readonly [PlannedMode];
   if (tolerance === undefined) return first;
   const plans = alternatives.map(({ stepSeconds, measured }) => ({ predictedSeconds: stepSeconds, times: measured }));
-  const untried = nextTrial(plans, { mostSamples: 0, tolerance });
+  const untried = nextTrial(plans, { mostSamples: 0, tolerance, stakes: highestStakes, stepsATrial: 1 });
   if (untried !== undefined) return alternatives[untried]!;
   const tried = alternatives.flatMap((plan) => (plan.measured ? [{ plan, seconds: plan.measured.seconds }] : []));
   return fastestOf(tried)?.plan ?? first;
@@ -214,7 +218,12 @@ function place(
     mode: realised,
     stepSeconds: Math.max(time, onCores) + serialSeconds,
     schedule,
-    placement,
+    placement: Object.fromEntries(
+      shares.map(({ component, devices: own }) => [
+        component,
+        own.every(isSlot) ? placementWithout(plan.components[component]!.ranks.length) : placement[component]!,
+      ]),
+    ),
     limits: [...shared, ...limitsOf(cost)],
     timeline: planTimeline(cost, shares, serial),
     plan: placed,

@@ -1,5 +1,6 @@
 /** Which devices may be shared by which components: devices of different kinds never are, and pinned ones only as pinned. */
 import { type DeviceSpec, TreadleError } from "@treadle/contracts";
+import { isSlot } from "../placement-slots.ts";
 
 /** Devices that the components named have for themselves, and take turns on if there are several. */
 export type Pin = { readonly components: readonly string[]; readonly devices: readonly DeviceSpec[] };
@@ -11,7 +12,7 @@ export type Pool = {
   /** of the smallest of its devices */
   readonly memoryBytes: number;
   readonly components: readonly string[];
-  /** its components are pinned to all of it */
+  /** its components are pinned to all of it, or the only ones that may have it */
   readonly shared: boolean;
 };
 
@@ -55,7 +56,7 @@ export function poolsOf(
         { details: { components: names, kind } },
       );
     }
-    pools.push(poolOf(kind, free, names, false));
+    pools.push(poolOf(kind, free, names, free.every(isSlot)));
   }
   const isSearched = (pool: Pool): number => (pool.shared ? 0 : 1);
   return pools.sort(

@@ -1,5 +1,6 @@
 /** What a step of a plan takes, whoever made it: its replay by what was measured of its components. Pure. */
 import type { DeviceSpec, Plan, Profile } from "@treadle/contracts";
+import { withSlots } from "../placement-slots.ts";
 import { rankMemory } from "../plan/component-time.ts";
 import type { PlanProblem } from "../plan/problem.ts";
 import { replaySeconds } from "./plan-replay.ts";
@@ -16,7 +17,9 @@ type PredictedWith = Pick<PlanTarget, "devices" | "batch" | "components">;
 export function predictPlan(profile: Profile, plan: Plan, target: PredictedWith): number | undefined {
   const { devices, batch } = target;
   if (plan.maxStaleness > 0) return undefined;
-  const { problem, serialSeconds } = planProblemOf(profile, { ...target, maxStaleness: 0 });
+  const { components } = target;
+  const slotted = components === undefined ? target : { ...target, ...withSlots({ components, devices }) };
+  const { problem, serialSeconds } = planProblemOf(profile, { ...slotted, maxStaleness: 0 });
   const seconds = replayOf(plan, { profile, problem, devices, batch });
   if (seconds === undefined) return undefined;
   return Math.max(seconds, processorBoundSeconds(profile, devices)) + serialSeconds;

@@ -79,6 +79,6 @@ function replayedCall(
 
 /** Devices that count, and how many ranks can compute at the same time on them. */
 function widthOf(layout: ComponentLayout, ranks: readonly (readonly string[])[], { devicesPerRank }: ComponentProfile) {
-  const concurrency = Math.min(ranks.length, layout.devices / ranks[0]!.length);
+  const concurrency = Math.min(ranks.length, layout.devices / Math.max(1, ranks[0]!.length));
   return { devices: usedBy(layout, devicesPerRank), concurrency };
 }

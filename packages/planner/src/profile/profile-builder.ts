@@ -10,7 +10,7 @@ import { sharedOut, takenPerItem } from "./whole-items.ts";
 /** What a component is, whatever it costs. */
 export type ComponentTraits = Pick<
   ComponentProfile,
-  "key" | "gang" | "deviceKind" | "devicesPerRank" | "minDevices" | "maxDevices"
+  "key" | "gang" | "deviceKind" | "devices" | "devicesPerRank" | "minDevices" | "maxDevices"
 >;
 
 export type ProfileHeader = Pick<Profile, "workflow" | "createdAt" | "hardware">;

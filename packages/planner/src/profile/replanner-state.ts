@@ -7,7 +7,7 @@
  *    first layout has shown the flow, only what tells the others apart is.
  * RP2 of the plans that are predicted within `trialTolerance` of the best, one a mode, each is tried, unless it has been
  *    measured already, and by turns again as long as it is not certain which is the fastest, up to `trialRounds` times
- *    each (`plan-trials.ts`). The fastest as measured stays.
+ *    each, and never for more than the run can gain by it (`plan-trials.ts`). The fastest as measured stays.
  * RP3 when steps drift from what the chosen plan took, its components are measured once more. Where they have left their
  *    proportions, the profile is scaled to what they take now, and RP2 decides again. Where all of them changed alike, or
  *    none did, the machine is busier or less so, which makes no other plan the best: the run stays with its plan, and
@@ -28,7 +28,16 @@ import type { PlacementComponent } from "../placement-input.ts";
 import { type ComponentDrift, componentDrifts, disproportion } from "./component-drift.ts";
 import { DriftDetector } from "./drift-detector.ts";
 import { type KnownComponent, knownIn, withKnown } from "./known-components.ts";
-import { certaintyOf, describeCertainty, fastestOf, nextTrial, type StepTimes, standardError } from "./plan-trials.ts";
+import {
+  certaintyOf,
+  describeCertainty,
+  fastestOf,
+  highestStakes,
+  nextTrial,
+  type StepTimes,
+  standardError,
+  type TrialStakes,
+} from "./plan-trials.ts";
 import { type ComponentTraits, ProfileBuilder, type ProfileHeader, type SwapCost } from "./profile-builder.ts";
 import { type Probe, planProbes } from "./profile-probes.ts";
 import { scaleProfile } from "./profile-scale.ts";
@@ -114,6 +123,7 @@ export class ReplannerState {
   readonly #measured = new Map<string, ProfileBuilder>();
   #news: string | undefined;
   #known: ReadonlyMap<string, KnownComponent> = new Map();
+  #stakes: TrialStakes = highestStakes;
 
   constructor(input: ReplannerInput) {
     this.#input = input;
@@ -152,7 +162,8 @@ export class ReplannerState {
   }
 
   /** The first plan. */
-  start(): PlanChange {
+  start(stakes: TrialStakes = highestStakes): PlanChange {
+    this.#stakes = stakes;
     if (this.#profile) return this.#choose(["the profile of an earlier run matches, so nothing is measured again"], []); // RP1
     const { devices, components } = this.#input;
     const [first] = planProbes({ devices, components, graph: undefined });
@@ -162,7 +173,8 @@ export class ReplannerState {
   }
 
   /** A step has ended; answers what changes before the next. */
-  step(seconds: number, calls: readonly ObservedCall[]): PlanChange | undefined {
+  step(seconds: number, calls: readonly ObservedCall[], stakes: TrialStakes = highestStakes): PlanChange | undefined {
+    this.#stakes = stakes;
     this.#numSteps++;
     this.#news = undefined;
     const { warmupSteps, measuredSteps, measuredSeconds } = this.#input.options;
@@ -224,12 +236,20 @@ export class ReplannerState {
 
   /** Undefined where the plan that runs is tried once more. */
   #tryNext(trials: Trial[], last: Trial | undefined, why: readonly string[]): PlanChange | undefined {
-    const { trialRounds, measuredSteps, trialTolerance: tolerance } = this.#input.options;
+    const { trialRounds, warmupSteps, measuredSteps, trialTolerance: tolerance } = this.#input.options;
     const plans = trials.map(({ candidate: { predictedSeconds }, times }) => ({ predictedSeconds, times }));
-    const mostSamples = trialRounds * measuredSteps;
-    const next = nextTrial(plans, { mostSamples, tolerance, last: last && trials.indexOf(last) });
+    const layout = (this.#layout as RunningLayout | undefined)?.name; // none before the first plan
+    const running = trials.findIndex(({ candidate }) => layoutOf(candidate.plan).name === layout);
+    const options = {
+      ...{ mostSamples: trialRounds * measuredSteps, tolerance, running },
+      ...{ stakes: this.#stakes, stepsATrial: warmupSteps + measuredSteps },
+    };
+    const next = nextTrial(plans, options);
     const current = next === undefined ? undefined : (trials[next] as Trial);
-    if (!current) return this.#conclude(trials, why);
+    if (!current) {
+      const isOpen = nextTrial(plans, { ...options, stakes: highestStakes }) !== undefined;
+      return this.#conclude(trials, why, isOpen);
+    }
     this.#phase = { type: "trying", trials, current };
     this.#seconds = [];
     if (current === last) return undefined;
@@ -246,7 +266,8 @@ export class ReplannerState {
     return this.#tryNext(trials, current, []);
   }
 
-  #conclude(trials: readonly Trial[], why: readonly string[]): PlanChange {
+  /** `isOpen`: which one is the fastest is not certain, and not worth finding out. */
+  #conclude(trials: readonly Trial[], why: readonly string[], isOpen: boolean): PlanChange {
     const inOrder = trials.flatMap(({ candidate, times }) => (times ? [{ candidate, ...times }] : []));
     inOrder.sort((a, b) => a.seconds - b.seconds);
     const [best, ...others] = inOrder as [(typeof inOrder)[number], ...typeof inOrder];
@@ -257,7 +278,13 @@ export class ReplannerState {
     const certainty = Math.min(...others.map((each) => certaintyOf(best, each)));
     const certain =
       others.length > 0 ? [`${best.candidate.plan.mode} is the fastest with ${describeCertainty(certainty)}`] : [];
-    return this.#settle(best.candidate.plan, best.seconds, [...why, ...compared, ...certain]);
+    const left = `trying more would cost more than the ${this.#stakes.stepsLeft} steps that are left can gain by it`;
+    return this.#settle(best.candidate.plan, best.seconds, [
+      ...why,
+      ...compared,
+      ...certain,
+      ...(isOpen ? [left] : []),
+    ]);
   }
 
   #settle(plan: Plan, expectedSeconds: number | undefined, why: readonly string[]): PlanChange {

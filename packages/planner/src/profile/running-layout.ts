@@ -1,4 +1,5 @@
 import type { Plan } from "@treadle/contracts";
+import { withoutSlots } from "../placement-slots.ts";
 import type { ComponentLayout } from "./step-samples.ts";
 
 /** How steps run under a plan, as far as their cost depends on it. */
@@ -12,14 +13,16 @@ export type RunningLayout = {
   readonly name: string;
 };
 
-export function layoutOf(plan: Plan): RunningLayout {
+/** What runs without devices counts as one for each rank. */
+export function layoutOf(given: Plan): RunningLayout {
+  const plan = withoutSlots(given);
   const all = new Set<string>();
   const components = new Map<string, ComponentLayout>();
   for (const [component, { ranks }] of Object.entries(plan.components)) {
     const own = new Set(ranks.flatMap((rank) => rank.devices));
     for (const device of own) all.add(device);
     const isOnProcessors = [...own].every((device) => /(^|\/)cpu:/.test(device));
-    components.set(component, { devices: own.size, ranks: ranks.length, isOnProcessors });
+    components.set(component, { devices: own.size || ranks.length, ranks: ranks.length, isOnProcessors });
   }
   const { mode, granularity } = plan;
   return { mode, granularity: granularity.default, devices: all.size, components, name: nameOf(plan) };

@@ -236,6 +236,32 @@ describe("a run that is planned automatically", () => {
     );
   });
 
+  test("tries nothing that the steps left cannot pay for, and says so (RP2, PT3)", () => {
+    const world = {
+      actual: { temporal: 4, spatial: 2, hybrid: 2.1 },
+      predicted: { temporal: 9, spatial: 2, hybrid: 2.05 },
+    };
+    const phases = (stepsLeft: number) => {
+      const state = replanner(world);
+      const stakes = { stepsLeft, changeSeconds: 10 };
+      const changes = [state.start(stakes)];
+      for (let step = 1; step < 100 && changes.at(-1)?.phase !== "chosen"; step++) {
+        const { plan } = changes.at(-1) as PlanChange;
+        const change = state.step(world.actual[plan.mode], callsOf(plan, step), stakes);
+        if (change) changes.push(change);
+      }
+      return changes;
+    };
+    const trials = (changes: PlanChange[]) =>
+      changes.flatMap(({ phase, plan }) => (phase === "trial" ? [plan.mode] : []));
+    const long = phases(10_000);
+    expect(trials(long)).toEqual(expect.arrayContaining(["spatial", "hybrid"]));
+    const short = phases(12);
+    expect(trials(short)).toEqual(["spatial"]);
+    expect(short.at(-1)).toMatchObject({ phase: "chosen", plan: { mode: "spatial" } });
+    expect(short.at(-1)?.why.join("; ")).toContain("cost more than the 12 steps that are left can gain");
+  });
+
   test("does not count the first steps under a plan (RP4)", () => {
     const state = replanner({
       actual: { temporal: 1, spatial: 1, hybrid: 1 },

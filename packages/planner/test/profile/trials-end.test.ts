@@ -1,6 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { certaintyOf, fastestOf, nextTrial, type StepTimes, stepTimes } from "../../src/profile/plan-trials.ts";
+import {
+  certaintyOf,
+  fastestOf,
+  highestStakes,
+  nextTrial,
+  type StepTimes,
+  stepTimes,
+  type TriedPlan,
+} from "../../src/profile/plan-trials.ts";
 
 const times = fc.record({
   seconds: fc.double({ min: 0.1, max: 10, noNaN: true }),
@@ -9,6 +17,7 @@ const times = fc.record({
 });
 const mostSamples = 12;
 const measuredSteps = 3;
+const free = { mostSamples, tolerance: 0.25, stakes: highestStakes, stepsATrial: measuredSteps + 1 };
 
 /** Normal deviates by the sum of twelve uniform ones. */
 const noises = fc.array(
@@ -26,7 +35,7 @@ function race(actual: readonly number[], deviation: number, noise: readonly numb
   for (;;) {
     const tried = seen.map((seconds) => (seconds.length > 0 ? stepTimes(seconds) : undefined));
     const plans = tried.map((times) => ({ predictedSeconds: 1, times }));
-    const next = nextTrial(plans, { mostSamples, tolerance: 0.25, last: visits.at(-1) });
+    const next = nextTrial(plans, { ...free, running: visits.at(-1) });
     if (next === undefined) return { visits, tried: tried as StepTimes[], seen };
     visits.push(next);
     if (left.length === 0) throw new Error("more steps than there may be");
@@ -64,7 +73,7 @@ describe("trials of plans", () => {
       predictedSeconds: 1,
       times: { seconds, deviation: 0.002, samples: 9 },
     }));
-    expect(nextTrial(alike, { mostSamples: 100, tolerance: 0.25 })).toBeUndefined();
+    expect(nextTrial(alike, { ...free, mostSamples: 100 })).toBeUndefined();
   });
 
   test("leave out what was measured to be slow, whatever was predicted of it (PT1)", () => {
@@ -74,12 +83,12 @@ describe("trials of plans", () => {
       { predictedSeconds: 0.166, times: { seconds: 0.43, deviation: 0.35, samples: 3 } },
     ];
     expect(certaintyOf(plans[0]!.times, plans[1]!.times)).toBeLessThan(0.95);
-    expect(nextTrial(plans, { mostSamples, tolerance: 0.25 })).toBeUndefined();
+    expect(nextTrial(plans, free)).toBeUndefined();
     fc.assert(
       fc.property(
         fc.array(fc.record({ predictedSeconds: fc.double({ min: 0.1, max: 10, noNaN: true }), times })),
         (all) => {
-          const next = nextTrial(all, { mostSamples, tolerance: 0.25 });
+          const next = nextTrial(all, free);
           if (next === undefined) return;
           const least = Math.min(...all.map((plan) => plan.times.seconds));
           const { samples, seconds } = all[next]!.times;
@@ -93,10 +102,9 @@ describe("trials of plans", () => {
     const untried = { times: undefined };
     const took = (seconds: number) => ({ times: { seconds, deviation: 0.001, samples: 3 } });
     const slow = { predictedSeconds: 1.4, ...untried };
-    const options = { mostSamples: 12, tolerance: 0.25 };
-    expect(nextTrial([{ predictedSeconds: 1, ...untried }, slow], options)).toBe(0);
-    expect(nextTrial([{ predictedSeconds: 1, ...took(1) }, slow], options)).toBeUndefined();
-    expect(nextTrial([{ predictedSeconds: 1, ...took(1.6) }, slow], options)).toBe(1);
+    expect(nextTrial([{ predictedSeconds: 1, ...untried }, slow], free)).toBe(0);
+    expect(nextTrial([{ predictedSeconds: 1, ...took(1) }, slow], free)).toBeUndefined();
+    expect(nextTrial([{ predictedSeconds: 1, ...took(1.6) }, slow], free)).toBe(1);
   });
 
   test("choose a plan that is hardly slower than the best, whatever the noise does to single steps", () => {
@@ -108,6 +116,78 @@ describe("trials of plans", () => {
         expect(chosen / Math.min(...seconds)).toBeLessThan(Math.exp(4 * 0.05 * Math.sqrt(Math.PI / measuredSteps)));
       }),
     );
+  });
+});
+
+describe("what trials are worth (PT3)", () => {
+  const plan = fc.record({ predictedSeconds: fc.double({ min: 0.5, max: 2, noNaN: true }), times });
+  const stakes = fc.record({
+    stepsLeft: fc.integer({ min: 0, max: 10_000 }),
+    changeSeconds: fc.double({ min: 0, max: 60, noNaN: true }),
+  });
+  const options = { ...free, mostSamples: 1000 };
+
+  test("no more is tried of a run that ends, or where a change costs more than the run can gain", () => {
+    fc.assert(
+      fc.property(fc.array(plan, { minLength: 1, maxLength: 4 }), stakes, (plans, { stepsLeft, changeSeconds }) => {
+        const fastest = Math.min(...plans.map(({ times }) => times.seconds));
+        expect(nextTrial(plans, { ...options, stakes: { stepsLeft: 0, changeSeconds } })).toBeUndefined();
+        // Nothing gains more than all that the fastest plan still takes.
+        const dear = { stepsLeft, changeSeconds: stepsLeft * fastest + 1e-9 };
+        expect(nextTrial(plans, { ...options, stakes: dear })).toBeUndefined();
+      }),
+    );
+  });
+
+  test("what is worth trying in a short run is in a longer one, and where changes are cheaper", () => {
+    fc.assert(
+      fc.property(
+        fc.tuple(plan, plan),
+        stakes,
+        fc.nat(1000),
+        fc.double({ min: 0, max: 1, noNaN: true }),
+        (plans, { stepsLeft, changeSeconds }, more, share) => {
+          if (nextTrial(plans, { ...options, stakes: { stepsLeft, changeSeconds } }) === undefined) return;
+          const better = { stepsLeft: stepsLeft + more, changeSeconds: changeSeconds * share };
+          expect(nextTrial(plans, { ...options, stakes: better })).toBeDefined();
+          expect(nextTrial(plans, options)).toBeDefined();
+        },
+      ),
+    );
+  });
+
+  test("what may be gained is the mean over all distances of what each gains", () => {
+    // The plan that runs has one trial's steps to lose and no change to pay; the other is worth its change up to the gain.
+    const [fast, slow] = [0, 0.05].map((log) => ({ seconds: Math.exp(log), deviation: 0.1, samples: 10 })) as [
+      StepTimes,
+      StepTimes,
+    ];
+    const plans: TriedPlan[] = [fast, slow].map((each) => ({ predictedSeconds: 1, times: each }));
+    const spread = Math.sqrt(2 * (0.1 * Math.sqrt(Math.PI / 20)) ** 2);
+    let [gain, slower] = [0, 0];
+    const width = 1e-3;
+    for (let z = -8 + width / 2; z < 8; z += width) {
+      const share = (Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI)) * width;
+      const distance = 0.05 + spread * z;
+      gain += Math.max(0, -distance) * share;
+      slower += distance > 0 ? share : 0;
+    }
+    const stepsLeft = 1000;
+    const lost = options.stepsATrial * Math.expm1(0.05);
+    const breakEven = (stepsLeft * gain - lost) / (1 + slower);
+    const isTried = (changeSeconds: number) =>
+      nextTrial(plans, { ...options, running: 0, stakes: { stepsLeft, changeSeconds } }) !== undefined;
+    expect(isTried(breakEven * 0.999)).toBe(true);
+    expect(isTried(breakEven * 1.001)).toBe(false);
+  });
+
+  test("a prediction that is little better is not worth a change, one that is much better is", () => {
+    const running = { predictedSeconds: 0.5, times: { seconds: 0.546, deviation: 0.1, samples: 6 } };
+    const predicted = (predictedSeconds: number) => [running, { predictedSeconds, times: undefined }];
+    const short = { ...options, running: 0, stakes: { stepsLeft: 50, changeSeconds: 6 } };
+    expect(nextTrial(predicted(0.5), short)).toBeUndefined();
+    expect(nextTrial(predicted(0.2), short)).toBe(1);
+    expect(nextTrial(predicted(0.5), { ...short, stakes: { stepsLeft: 1000, changeSeconds: 6 } })).toBe(1);
   });
 });
 

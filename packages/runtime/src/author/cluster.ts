@@ -16,6 +16,11 @@ export type LaunchOptions = {
   /** devices that one rank spans, such as a tensor-parallel size */
   readonly devicesPerRank?: number | undefined;
   readonly deviceKind?: string | undefined;
+  /**
+   * its ranks hold no devices, and run beside whatever computes on them: for workers that never lock any, such as judges,
+   * tools, and clients of services. As many ranks as `ranks.fixed` or `ranks.min` says, else one
+   */
+  readonly devices?: "none" | undefined;
   /** what one rank occupies on each of its devices while loaded; refused before launch where it cannot fit */
   readonly memoryPerDeviceMiB?: number | undefined;
   /** relative share of the devices in spatial mode */

@@ -1,6 +1,6 @@
 /** A worker's side of the device lock. The decision is the lock service's; this only asks, counts and returns. */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Cancellation, Peer, WaitTerms } from "@treadle/contracts";
+import { type Cancellation, type Peer, TreadleError, type WaitTerms } from "@treadle/contracts";
 import { LendState } from "@treadle/core";
 import type { Tracer } from "@treadle/observe";
 import { currentCall, requireCall } from "./call/call-context.ts";
@@ -56,7 +56,13 @@ export class DeviceLock {
    * Throws `lock.timeout` with the whole chain of who waits for whom.
    */
   async lock({ lend = "idle" }: LockOptions = {}): Promise<AsyncDisposable> {
-    const { call, signal } = requireCall("a device lock was asked for");
+    const { call, signal, method } = requireCall("a device lock was asked for");
+    if (this.ids.length === 0) {
+      throw new TreadleError(
+        "workflow.invalid",
+        `'${method}' locks devices, but its component runs without any; leave 'devices: "none"' out of its launch, or 'none' out of placement.components, or do not lock`,
+      );
+    }
     let held = this.#held.get(call);
     if (!held) {
       held = this.#acquire(call, signal);

@@ -27,6 +27,8 @@ type Slot = {
 type Waiter = { readonly sinceMs: number; resolve: (value: unknown) => void; reject: (error: Error) => void };
 
 const mailboxLimit = 16;
+/** Of tags that nobody waits under any more; what comes under an older one is long overdue. */
+const endedLimit = 1024;
 const rendezvousLimitMs = 60_000;
 
 export class Messenger {
@@ -37,6 +39,8 @@ export class Messenger {
   readonly #connect: (worker: string) => Promise<Peer>;
   readonly #address: RendezvousAddress;
   readonly #slots = new Map<string, Slot>();
+  /** of those whose waiting was ended: what still comes for them is dropped */
+  readonly #ended = new Set<string>();
   /** collectives that the current call has made */
   readonly #rounds = new Map<string, number>();
 
@@ -81,6 +85,7 @@ export class Messenger {
    */
   recv<T = unknown>(from: string, tag = "", { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
     if (signal) return this.#recvUntil(signal, from, tag) as Promise<T>;
+    this.#ended.delete(keyOf(from, tag));
     const slot = this.#slot(from, tag);
     const ready = slot.queue.shift();
     if (ready) {
@@ -96,7 +101,11 @@ export class Messenger {
       const slot = this.#slot(from, tag);
       for (const message of slot.queue.splice(0)) message.taken();
       for (const waiter of slot.waiting.splice(0)) waiter.reject(signal.reason);
-      this.#slots.delete(`${from}\n${tag}`);
+      const key = keyOf(from, tag);
+      this.#slots.delete(key);
+      this.#ended.add(key);
+      const [oldest] = this.#ended;
+      if (this.#ended.size > endedLimit && oldest !== undefined) this.#ended.delete(oldest);
     };
     if (signal.aborted) {
       end();
@@ -221,6 +230,7 @@ export class Messenger {
 
   /** Called by the host for each message that arrives; the promise settles when the sender may go on. */
   deliver({ from, tag, value }: z.infer<typeof MessageEnvelope>): Promise<void> | undefined {
+    if (this.#ended.has(keyOf(from, tag))) return undefined;
     const slot = this.#slot(from, tag);
     const waiter = slot.waiting.shift();
     if (waiter) {
@@ -258,7 +268,7 @@ export class Messenger {
   }
 
   #slot(from: string, tag: string): Slot {
-    const key = `${from}\n${tag}`;
+    const key = keyOf(from, tag);
     let slot = this.#slots.get(key);
     if (!slot) {
       slot = { from, tag, queue: [], waiting: [] };
@@ -267,6 +277,8 @@ export class Messenger {
     return slot;
   }
 }
+
+const keyOf = (from: string, tag: string): string => `${from}\n${tag}`;
 
 /** Ranks of one group call share its sequence, so a rank that starts a call over meets the others where they are. */
 const groupCall = (): string => currentCall()?.call.split("/")[0] ?? "setup";

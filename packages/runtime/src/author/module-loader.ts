@@ -1,8 +1,8 @@
 /** Loads worker classes and schemas by module, and finds where an object is exported, by identity. */
-
+import { existsSync } from "node:fs";
 import { realpath } from "node:fs/promises";
 import { register as registerHook } from "node:module";
-import { join, sep } from "node:path";
+import { dirname, join, sep } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
@@ -72,13 +72,24 @@ export async function checkCode(module: string, [root, ...others]: readonly [str
     });
   });
   const project = await realpath(root);
-  const isCode = path.startsWith(project + sep) && !path.startsWith(join(project, "runs") + sep);
+  const isCode = path.startsWith(project + sep) && !isOfRun(project, path);
   for (const folder of others) if (path.startsWith((await realpath(folder)) + sep)) return;
   if (isCode) return;
   throw new TreadleError(
     "worker.load-failed",
-    `module '${path}' is outside of the project root '${project}', or in its 'runs'; a node agent runs only the project's code`,
+    `module '${path}' is outside of the project root '${project}', or in a folder of runs; a node agent runs only the project's code`,
   );
+}
+
+/** A run's own folder holds one of these. */
+export const runMarks = ["journal.jsonl", "events.jsonl"];
+
+/** In `runs` of the project, or in a run's folder elsewhere below it. */
+function isOfRun(project: string, path: string): boolean {
+  if (path.startsWith(join(project, "runs") + sep)) return true;
+  for (let folder = dirname(path); folder !== project; folder = dirname(folder))
+    if (runMarks.some((name) => existsSync(join(folder, name)))) return true;
+  return false;
 }
 
 async function findExport(module: string, exportName: string): Promise<unknown> {

@@ -1,3 +1,4 @@
+import type { TreadleError } from "@treadle/contracts";
 import type { Logger, Tracer } from "@treadle/observe";
 import type { DeviceLock } from "./device-lock.ts";
 import type { Messenger } from "./messenger.ts";
@@ -40,6 +41,8 @@ export type WorkerContext<C> = {
   readonly predictors: Predictors;
   /** the step that the call under way belongs to */
   readonly step?: () => number | undefined;
+  /** ends the process with that reason */
+  readonly failProcess: (error: TreadleError) => void;
 };
 
 /** The class of a worker, as `cluster.launch` takes it. */
@@ -53,6 +56,7 @@ export type WorkerClass<W> = {
   readonly replays: readonly string[];
   readonly resizes: boolean;
   checkConfig(config: unknown): void;
+  keepsDevices(config: unknown, numRanks: number): boolean;
 };
 
 /** The configuration that a worker's class takes. */
@@ -96,6 +100,14 @@ export abstract class Worker<C = unknown> {
    * say so before a process starts.
    */
   static checkConfig(_config: unknown): void {}
+
+  /**
+   * Whether its calls lock their devices with `lend: "never"`. No plan then bounds a channel so that it takes turns with others on
+   * them chunk by chunk: it would keep them, and wait for room that nobody could make.
+   */
+  static keepsDevices(_config: unknown, _numRanks: number): boolean {
+    return false;
+  }
 
   readonly config: C;
   readonly component: string;
@@ -173,6 +185,14 @@ export abstract class Worker<C = unknown> {
   async checkpoint(_state: StateWriter): Promise<void> {}
   /** Takes back what `checkpoint` has written: `this.total = Number(await state.text("total"))`. */
   async restore(_state: StateReader): Promise<void> {}
+
+  /**
+   * Ends this process with that reason: for what no call can mend, such as an engine whose own process has died. After an error
+   * that is retryable, the rank starts again as it does after any death, and its calls with it; another one fails the run.
+   */
+  protected failProcess(error: TreadleError): void {
+    this.#context.failProcess(error);
+  }
 
   /** `using _ = this.timer("decode")`: adds the region's time to the call's timers. */
   timer(name: string): Disposable {

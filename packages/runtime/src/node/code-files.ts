@@ -9,18 +9,22 @@ import type { Dirent } from "node:fs";
 import { readdir, readFile, readlink, realpath, stat } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, relative, sep } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { runMarks } from "../author/module-loader.ts";
 import type { TreadleForm } from "./treadle-code.ts";
 
 const codeFile = /\.(ts|mts|cts|tsx|js|mjs|cjs|jsx|json|py|wasm|node|so|proto)$/;
 /** They only say types. */
 const declarations = /\.d\.[mc]?ts$/;
-const lockFiles = new Set(["pnpm-lock.yaml", "yarn.lock", "bun.lock", "uv.lock", "poetry.lock", "requirements.txt"]);
+const lockFiles = new Set([
+  ...["pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb"],
+  ...["uv.lock", "poetry.lock", "requirements.txt"],
+]);
 /** What is installed, as npm, pnpm, yarn and the yarn before it write it into `node_modules`. */
 const installedLocks = [".package-lock.json", ".pnpm/lock.yaml", ".yarn-state.yml", ".yarn-integrity"];
 /** Results: of runs, and of what measures tests. Elsewhere a folder of such a name may hold code. */
 const besideManifest = new Set(["runs", "coverage"]);
 /** The folder that holds one of these is a run's, or what Python has installed on this machine. */
-const ofOneMachine = ["journal.jsonl", "events.jsonl", "pyvenv.cfg"];
+const ofOneMachine = [...runMarks, "pyvenv.cfg"];
 const maxFiles = 50_000;
 
 const isCode = (name: string): boolean => (codeFile.test(name) && !declarations.test(name)) || lockFiles.has(name);

@@ -6,7 +6,7 @@
  */
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
 import { workerVariables } from "@treadle/contracts";
 
 const groupName = (mark: string): string => `treadle-worker-${mark}`;
@@ -41,15 +41,18 @@ export class Descendants {
     }
   }
 
-  /** Sends SIGKILL to all that are left now; their number. */
-  endNow(): number {
-    const found = new Set([...marked(workerVariables.mark, this.#mark), ...grouped(this.#group)]);
-    return endAll(found);
+  /** Sends SIGKILL to all that are left now, before this returns. */
+  endNow(): void {
+    endAll(new Set([...marked(workerVariables.mark, this.#mark), ...grouped(this.#group)]));
   }
 
   /** Resolves when nothing is left, or nothing that SIGKILL ends soon. */
   async end(): Promise<void> {
-    for (let round = 0; round < maxRounds && this.endNow() > 0; round++) await delay(roundMs);
+    for (let round = 0; round < maxRounds; round++) {
+      const found = await markedInTurns(workerVariables.mark, this.#mark);
+      if (endAll(new Set([...found, ...grouped(this.#group)])) === 0) break;
+      await delay(roundMs);
+    }
     removeGroup(this.#group);
   }
 }
@@ -109,7 +112,7 @@ function grouped(group: string | undefined): number[] {
 export async function endMarked(variable: string, value: string): Promise<void> {
   const ended = new Set<number>();
   for (;;) {
-    const found = marked(variable, value);
+    const found = await markedInTurns(variable, value);
     endAll(new Set(found));
     for (const pid of found) ended.add(pid);
     if (found.length === 0 && ![...ended].some(holdsSomething)) return;
@@ -138,17 +141,27 @@ function endAll(found: ReadonlySet<number>): number {
   return found.size;
 }
 
-function marked(variable: string, value: string): number[] {
-  const wanted = `${variable}=${value}\0`;
-  return names("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((name) => {
-      try {
-        return readFileSync(`/proc/${name}/environ`, "latin1").includes(wanted) ? [Number(name)] : [];
-      } catch {
-        return []; // it has ended, or is another user's
-      }
-    });
+/** A machine may have thousands of processes, of which others are served in between. */
+const lookedAtOnce = 64;
+
+async function markedInTurns(variable: string, value: string): Promise<number[]> {
+  const found: number[] = [];
+  for (const pids = processes(); pids.length > 0; await turn())
+    found.push(...pids.splice(0, lookedAtOnce).filter((pid) => hasVariable(pid, variable, value)));
+  return found;
+}
+
+const marked = (variable: string, value: string): number[] =>
+  processes().filter((pid) => hasVariable(pid, variable, value));
+
+const processes = (): number[] => names("/proc").map(Number).filter(Number.isInteger);
+
+function hasVariable(pid: number, variable: string, value: string): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, "latin1").includes(`${variable}=${value}\0`);
+  } catch {
+    return false; // it has ended, or is another user's
+  }
 }
 
 function names(folder: string): string[] {

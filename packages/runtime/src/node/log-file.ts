@@ -3,7 +3,7 @@ import { join } from "node:path";
 
 /** Where the lines of a worker such as `rollout/0` are kept. */
 export function openLogFile(folder: string, worker: string): WriteStream {
-  const file = createWriteStream(join(folder, `${worker.replace("/", "-")}.log`), { flags: "a" });
+  const file = createWriteStream(join(folder, `${worker.replace("/", "-")}.log`), { flags: "a", mode: 0o600 });
   file.on("error", () => {}); // a full disk must not end the run because of its logs
   return file;
 }

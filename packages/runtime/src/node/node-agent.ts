@@ -8,7 +8,6 @@
  * NA3 `exited` settles exactly once for every process started, within moments of its end whoever holds its pipes, with its
  *    last log lines and the failure that it wrote.
  */
-
 import { type ChildProcess, spawn } from "node:child_process";
 import { access, constants } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,7 +1,8 @@
 /** What a node is called when nobody says: the same after each start, and another on each machine, cloned ones included. */
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { hostname, networkInterfaces } from "node:os";
+import { join } from "node:path";
 
 const maxHostLength = 50;
 
@@ -16,7 +17,18 @@ export function machineName(host: string, identity: readonly string[]): string {
 
 /** Clones of a machine share its id and its host name, but no network card's address. */
 export function defaultNodeName(): string {
-  return machineName(hostname(), [...cardAddresses(), machineId()]);
+  return machineName(hostname(), [...(builtInCards() ?? cardAddresses()), machineId()]);
+}
+
+/** Addresses of the machine's own cards, up or not; undefined where none is seen, as in a container or on another system. */
+export function builtInCards(folder = "/sys/class/net"): string[] | undefined {
+  try {
+    const own = readdirSync(folder).filter((name) => existsSync(join(folder, name, "device")));
+    const addresses = own.map((name) => readFileSync(join(folder, name, "address"), "utf8").trim());
+    return addresses.length === 0 ? undefined : addresses;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Of cards that come with the machine, not with what runs on it: bridges of containers, tunnels and pairs have others each time. */

@@ -9,7 +9,8 @@
  * NS3 a worker's exit is reported until its runner has heard it, or is gone.
  * NS4 where the runner is elsewhere, only code that hashes as the runner's is run, at each start, in no other way than this
  *    node's own configuration allows, and nothing outside of the run's own names is touched.
- * NS5 of two agents of one name the older stays, as long as it is heard; where keys are given, only their holders count.
+ * NS5 of two agents of one name the older stays, as long as it is heard; where keys are given, only their holders count, and
+ *    only while they prove that they are there.
  * NS6 beside a run that wants the node for itself no other has workers here.
  */
 import { join } from "node:path";
@@ -122,8 +123,8 @@ export class NodeService {
   async start(onReplaced: () => void = () => {}): Promise<void> {
     const { plane, place } = this.#options;
     using joining = this.#spans.span("join", "call");
-    const isTaken = ({ name, isUntrusted }: Member) => name === this.name && !isUntrusted;
-    if (plane.members("node").some(isTaken)) throw nameTaken(this.name); // NS5
+    const older = plane.members("node").find(({ name, isUntrusted }) => name === this.name && !isUntrusted);
+    if (older !== undefined && (await plane.provesPresence(older))) throw nameTaken(this.name); // NS5
     this.#ends.push(plane.onMember("run", (change) => this.#onRun(change)));
     const announcement = await plane.announce("node", this.name, this.#info([]), answering("node", this.#answers));
     this.#announcement = announcement;
@@ -220,7 +221,10 @@ export class NodeService {
       if (present !== undefined && present.session > session) {
         throw new TreadleError("node.lost", `run '${run}' has a newer runner; this one may start nothing any more`);
       }
-      if (present !== undefined) await this.#closeSessions((each) => each === present);
+      if (present !== undefined) {
+        await this.#closeSessions((each) => each === present);
+        this.#takeAlone(command); // NS6: with the session of the older runner its claim has gone
+      }
       if (this.#sessions.has(run)) continue; // another command was faster
       const opening = this.#makeSession(command);
       this.#sessions.set(run, opening);

@@ -1,5 +1,4 @@
 /** Which Treadle this process, and each worker that it starts, runs: version, form, and where its packages lie. */
-
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { packageFolder } from "@treadle/contracts/package-folder";

@@ -1,16 +1,16 @@
 /**
- * The pool of devices that several runs share, in the process that started them. `DevicePoolState` decides; here are the
- * clock, and the ways to the runs.
+ * The pool of devices that several runs share, in the process that started them, or in one of its own. `DevicePoolState`
+ * decides; here are the clock, and the ways to the runs.
  *
  * - PS1 while this process itself is suspended no time passes for the state: it has heard of nobody, which says nothing of them.
  * - PS2 a run counts as gone, and its devices as free, only when none of its processes is left.
  */
-import type { PoolReply, PoolRequest } from "@treadle/contracts";
-import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits, type PoolMemberView } from "@treadle/core";
+import type { PoolMember, PoolMemberView, PoolReply, PoolRequest } from "@treadle/contracts";
+import { DevicePoolState, type PoolEffect, type PoolInput, type PoolLimits } from "@treadle/core";
 
-export type { PoolLimits, PoolMemberView } from "@treadle/core";
+export type { PoolLimits } from "@treadle/core";
 
-type PooledRun = {
+export type PooledRun = {
   readonly reply: (message: PoolReply) => void;
   /** Ends every process of the run at once; `gone` follows when none is left. */
   readonly end: (why: string) => void;
@@ -36,8 +36,9 @@ export class DevicePool {
   #lookedMs: number;
   #poolMs = 0;
 
-  constructor(limits: PoolLimits, now: () => number = () => performance.now()) {
-    this.#state = new DevicePoolState(limits);
+  /** `oldToken`: at least as large as those of processes that had the pool before. */
+  constructor(limits: PoolLimits, now: () => number = () => performance.now(), oldToken = 0) {
+    this.#state = new DevicePoolState(limits, oldToken);
     this.#now = now;
     this.#lookedMs = now();
     this.#ticker = setInterval(() => {
@@ -48,6 +49,12 @@ export class DevicePool {
 
   add(run: string, pooled: PooledRun): void {
     this.#runs.set(run, pooled);
+  }
+
+  /** A run that another process admitted, which had the pool before: it joins again (PD9). */
+  restore(run: string, pooled: PooledRun, member: PoolMember, memoryMiB: Readonly<Record<string, number>>): void {
+    this.add(run, pooled);
+    this.#feed({ type: "restore", run, member, memoryMiB });
   }
 
   /** What the process of a run says. */

@@ -188,6 +188,7 @@ class WorkerHost {
         write: async (text) => void (await this.#runner.request("predictor.write", { text })),
       },
       step: () => currentCall()?.step,
+      failProcess: (error) => this.#fail(error),
     };
     this.#serveRunner();
     const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);

@@ -124,6 +124,21 @@ describe("send and recv", () => {
   });
 });
 
+test("what comes under a tag whose waiting was ended is dropped and delays no sender, until somebody waits again", async () => {
+  const [a, b] = group(2) as [Messenger, Messenger];
+  const end = new AbortController();
+  const waiting = b.recv("actor/0", "episodes.7", { signal: end.signal });
+  end.abort(new Error("the call is over"));
+  await expect(waiting).rejects.toThrow("the call is over");
+  // More than a mailbox holds.
+  for (let each = 0; each < 40; each++) await a.send("actor/1", each, "episodes.7");
+  await a.send("actor/1", "of another call", "episodes.8");
+  expect(await b.recv("actor/0", "episodes.8")).toBe("of another call");
+  const next = b.recv("actor/0", "episodes.7");
+  await a.send("actor/1", "anew", "episodes.7");
+  expect(await next).toBe("anew");
+});
+
 describe("rendezvous", () => {
   test("RV1: nobody gets a place before the last rank has come; then all get the same", async () => {
     const all = group(3);

@@ -46,6 +46,7 @@ const loaded = [
   "pnpm-lock.yaml",
   "yarn.lock",
   "bun.lock",
+  "bun.lockb",
   "uv.lock",
 ];
 const idle = [
@@ -352,4 +353,21 @@ test("another Treadle, another form of it or another major version of Node is no
     what: expect.stringMatching(/'sources'.*'compiled'/),
     isBearable: false,
   });
+});
+
+test.each([
+  ["pnpm", ".pnpm", "node_modules/.pnpm/lock.yaml"],
+  ["Bun's isolated linker", ".bun", "bun.lock"],
+])("packages that %s links into a store of its own count by its lock file", async (_, store, lock) => {
+  const stored = `node_modules/${store}/zod@4.0.0/node_modules/zod`;
+  await put(`${stored}/index.js`, "export const a = 1;\n");
+  await symlink(`${store}/zod@4.0.0/node_modules/zod`, join(root, "node_modules/zod"));
+  await put(lock, "zod: 4.0.0");
+  const before = await open().current();
+  expect(before.outside).toEqual([]);
+  await put(`${stored}/index.js`, "export const a = 2;\n");
+  expect((await open().current()).hash).toBe(before.hash);
+  await put(lock, "zod: 4.0.1");
+  const after = await open().current();
+  expect(codeDifference(before.files, after.files)).toContain(lock);
 });

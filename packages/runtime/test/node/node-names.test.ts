@@ -1,7 +1,9 @@
-import type { networkInterfaces } from "node:os";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { type networkInterfaces, tmpdir } from "node:os";
+import { join } from "node:path";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { cardAddresses, defaultNodeName, machineName } from "../../src/node/node-name.ts";
+import { builtInCards, cardAddresses, defaultNodeName, machineName } from "../../src/node/node-name.ts";
 
 const legal = /^[A-Za-z0-9_-]{1,60}$/;
 
@@ -36,4 +38,20 @@ test("it follows neither what comes and goes with containers and tunnels, nor ne
     throw new Error("uv_interface_addresses returned Unknown system error 97");
   };
   expect(cardAddresses(forbidden)).toEqual([]);
+});
+
+test("the machine's own cards count whether they are up or not, and nothing that has none behind it", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-cards-"));
+  const add = async (name: string, address: string, isReal: boolean) => {
+    await mkdir(join(folder, name, ...(isReal ? ["device"] : [])), { recursive: true });
+    await writeFile(join(folder, name, "address"), `${address}\n`);
+  };
+  expect(builtInCards(join(folder, "none"))).toBeUndefined();
+  await add("lo", "00:00:00:00:00:00", false);
+  await add("eni1a2b", "02:00:00:00:00:09", false);
+  expect(builtInCards(folder)).toBeUndefined();
+  await add("eth0", "02:00:00:00:00:01", true);
+  await add("wlan0", "02:00:00:00:00:02", true); // without an address of its own now
+  expect(builtInCards(folder)?.sort()).toEqual(["02:00:00:00:00:01", "02:00:00:00:00:02"]);
+  await rm(folder, { recursive: true });
 });

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -190,6 +190,16 @@ test("NS6: beside a run that wants the node for itself no other has workers, whi
   expect(await spawn("run-1", false)).toBe("started");
 });
 
+test("NS6: a newer runner of a run that has the node for itself has it for itself, too", async () => {
+  await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
+  const interpreter = { command: process.execPath, flags: keepsAlive(root) };
+  for (const run of ["run-1", "run-2"]) await announceRun(run);
+  await tell("spawn", await spawnCommand({ interpreter, exclusive: true }));
+  await tell("spawn", await spawnCommand({ interpreter, exclusive: true, session: 2 }, ["a/cpu:0"], 1));
+  const other = tell("spawn", await spawnCommand({ interpreter, run: "run-2" }));
+  await expect(other).rejects.toMatchObject({ code: "node.unavailable", details: { takenBy: "run-1" } });
+});
+
 test("NS2, RU2: when its runner leaves, or a newer one comes, a run's workers end and nothing of them stays", async () => {
   await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
   folders.length = 0;
@@ -209,6 +219,29 @@ test("NS2, RU2: when its runner leaves, or a newer one comes, a run's workers en
   await tell("release", { run: "run-1", session: 2 });
   expect(isAlive(newer.pid)).toBe(false);
   expect(folders).toHaveLength(2);
+  expect(folders.filter((folder) => existsSync(folder))).toEqual([]);
+});
+
+test("NS2, RU2: twenty runs that come and go leave an agent no file, folder, timer or listener more than the first two", async () => {
+  await writeFile(join(root, "preload.cjs"), "process.exit(0);\n");
+  const interpreter = { command: process.execPath, flags: keepsAlive(root) };
+  const held = () => ({
+    files: existsSync("/proc/self/fd") ? readdirSync("/proc/self/fd").length : 0,
+    resources: process.getActiveResourcesInfo().length,
+    listeners: process.listenerCount("exit"),
+  });
+  let before = held();
+  for (let number = 1; number <= 20; number++) {
+    const run = await announceRun(`run-${number}`);
+    await tell("spawn", await spawnCommand({ run: `run-${number}`, interpreter }));
+    await until(() => exits.length === number);
+    await run.withdraw("it is over");
+    await tell("release", { run: `run-${number}`, session: 1 });
+    if (number === 2) before = held();
+  }
+  // Fewer than one a run: the test's own come and go.
+  await until(() => held().files < before.files + 9 && held().resources < before.resources + 9);
+  expect(held().listeners).toBeLessThanOrEqual(before.listeners);
   expect(folders.filter((folder) => existsSync(folder))).toEqual([]);
 });
 

@@ -1,4 +1,5 @@
 /** What the trajectories of a step do, drawn before any policy runs, so that all policies meet the same step. */
+import { normalBelow } from "@treadle/contracts";
 import type { Random } from "@treadle/learning";
 import { normal } from "../durations.ts";
 import type { CodingWorkload } from "./scenario.ts";
@@ -58,12 +59,4 @@ function toolSeconds(workload: CodingWorkload): (deviate: number) => number {
 function meanCutAt(median: number, sigma: number, cut: number): number {
   const z = Math.log(cut / median) / sigma;
   return median * Math.exp(sigma ** 2 / 2) * normalBelow(z - sigma) + cut * (1 - normalBelow(z));
-}
-
-/** The normal distribution function (Abramowitz and Stegun 26.2.17, off by less than 7.5e-8). */
-function normalBelow(z: number): number {
-  const t = 1 / (1 + 0.2316419 * Math.abs(z));
-  const series = t * (0.31938153 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))));
-  const above = (Math.exp((-z * z) / 2) / Math.sqrt(2 * Math.PI)) * series;
-  return z >= 0 ? 1 - above : above;
 }

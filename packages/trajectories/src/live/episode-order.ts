@@ -101,11 +101,14 @@ export class EpisodeOrder {
     return -key;
   }
 
-  /** Tokens that the episode has still to come, by the predictor whose word counts, and by how much that errs in the logarithm. */
+  /**
+   * Tokens that the episode has still to come, by the predictor whose word counts, and by how much that errs in the logarithm.
+   * At least one: an episode that goes on chooses one, and episodes of no length would all be placed at one rank.
+   */
   predicted(id: number): { readonly tokens: number; readonly logSd: number } {
     const episode = this.#running(id);
     const { tokens, tokensLogSd } = this.#predict(id, episode);
-    return { tokens, logSd: tokensLogSd };
+    return { tokens: Math.max(1, tokens), logSd: tokensLogSd };
   }
 
   turnEnded(id: number, turn: z.input<typeof Turn>): void {

@@ -34,6 +34,7 @@ export class MeasuredInterference {
   readonly #seconds: Float64Array;
   readonly #tokens: Float64Array;
   #line: Line = { alone: 1, more: 0 };
+  #hasLine = false;
   #company = 0;
   #sinceSeconds: number | undefined;
 
@@ -94,6 +95,12 @@ export class MeasuredInterference {
     return { type: "affine", slope: more / (alone + more) };
   }
 
+  /** What a token takes while every place is taken; undefined before a turn has taught anything. */
+  get fullTokenSeconds(): number | undefined {
+    const { alone, more } = this.#line;
+    return this.#hasLine ? alone + more * this.#places : undefined;
+  }
+
   #companyOf(level: number): number {
     return Math.min(this.#places, level * this.#width - (this.#width - 1) / 2);
   }
@@ -124,6 +131,8 @@ export class MeasuredInterference {
     const most = seconds / mean;
     const more = variance > 0 ? Math.min(most, Math.max(0, covariance / variance)) : 0;
     const alone = seconds - more * mean;
-    if (alone + more > 0 && Number.isFinite(alone + more)) this.#line = { alone, more };
+    if (!(alone + more > 0 && Number.isFinite(alone + more))) return;
+    this.#line = { alone, more };
+    this.#hasLine = true;
   }
 }

@@ -10,10 +10,10 @@
  * - ER1 an episode has at most one home: it is ordered to run again only after that attempt has left, or its rank is down
  * - ER2 every order to run has a new attempt; what is said of any other attempt changes nothing
  * - ER3 an episode ends once, and only what is over is run no more: whatever ranks die, it waits for a place again
- * - ER4 no rank has more at its engine than its room, beyond those which come back from a tool; none is ordered to a rank
- *   that is down
- * - ER5 where a rank has room, nothing waits that may run there: those that are placed there go first, then, where waiting
- *   episodes are shared, the first of those that wait for other ranks
+ * - ER4 none is ordered to a rank that has no room, as far as is known, but those which come back from a tool, and none to a
+ *   rank that is down
+ * - ER5 where a rank has room, as far as is known, nothing waits that may run there: those that are placed there go first, then,
+ *   where waiting episodes are shared, the first of those that wait for other ranks
  */
 import { nowhere, type PlacementPolicy, type Prediction } from "../rollout/placement.ts";
 import type { WorkerLoads } from "../rollout/worker-loads.ts";
@@ -60,7 +60,8 @@ export class EpisodeRouter {
   readonly #active: number[];
   /** of other batches */
   readonly #others: number[];
-  readonly #waiting = new Set<number>();
+  /** those that go first stand first */
+  readonly #waiting: number[] = [];
   #numOpen: number;
   #numMoves = 0;
 
@@ -98,7 +99,7 @@ export class EpisodeRouter {
 
   /** Episodes that wait for a place. */
   get numWaiting(): number {
-    return this.#waiting.size;
+    return this.#waiting.length;
   }
 
   homeOf(episode: number): number {
@@ -126,8 +127,13 @@ export class EpisodeRouter {
   /** All of a batch at once, so that the highest priorities go first. */
   offerAll(priorities: readonly number[]): readonly RouterOrder[] {
     for (const [episode, priority] of priorities.entries()) {
-      if (this.#of(episode).phase === "absent") this.#wait(episode, priority);
+      const one = this.#of(episode);
+      if (one.phase !== "absent") continue;
+      one.phase = "place";
+      one.priority = priority;
+      this.#waiting.push(episode);
     }
+    this.#waiting.sort((a, b) => this.#before(a, b));
     return this.#dispatch();
   }
 
@@ -165,8 +171,17 @@ export class EpisodeRouter {
     this.#wait(episode, priority);
     const orders = this.#dispatch();
     // It comes back from a tool (ER4): where it is not shared, it takes its turn in the queue of the engine that it goes to.
-    const isStuck = !this.#shares && this.#waiting.has(episode) && this.#isUp[one.target] === true;
-    return isStuck ? [...orders, this.#run(episode, one.target)] : orders;
+    const isStuck = !this.#shares && this.phaseOf(episode) === "place" && this.#isUp[one.target] === true;
+    return isStuck ? [...orders, this.#run(this.#placeOf(episode), one.target)] : orders;
+  }
+
+  /** Its rank has given it up, whatever it was at there: it waits for a place (ER1: that attempt has left). */
+  gaveUp(episode: number, attempt: number, priority = 0): readonly RouterOrder[] {
+    const one = this.#of(episode);
+    if (!this.isCurrent(episode, attempt)) return none; // ER2
+    if (one.phase === "decode") this.#count(one.home, -1);
+    this.#wait(episode, priority);
+    return this.#dispatch();
   }
 
   /** Whether it ended now: of several answers one counts (ER3). */
@@ -182,7 +197,7 @@ export class EpisodeRouter {
     const one = this.#of(episode);
     if (one.phase === "over") return { isFirst: false, orders: none };
     if (one.phase === "decode") this.#count(one.home, -1);
-    this.#waiting.delete(episode);
+    if (one.phase === "place") this.#waiting.splice(this.#placeOf(episode), 1);
     return this.#over(episode);
   }
 
@@ -232,7 +247,18 @@ export class EpisodeRouter {
     const one = this.#of(episode);
     one.phase = "place";
     one.priority = priority;
-    this.#waiting.add(episode);
+    this.#waiting.splice(this.#placeOf(episode), 0, episode);
+  }
+
+  /** Where it stands among those that wait, or would. */
+  #placeOf(episode: number): number {
+    let [from, to] = [0, this.#waiting.length];
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (this.#before(this.#waiting[middle]!, episode) < 0) from = middle + 1;
+      else to = middle;
+    }
+    return from;
   }
 
   #count(rank: number, change: number): void {
@@ -246,33 +272,38 @@ export class EpisodeRouter {
 
   /** ER5 */
   #dispatch(): readonly RouterOrder[] {
-    if (this.#waiting.size === 0) return none;
     const orders: RouterOrder[] = [];
     const isSplit = this.#isUp.includes(false);
-    const sorted =
-      this.#waiting.size === 1 ? [...this.#waiting] : [...this.#waiting].sort((a, b) => this.#before(a, b));
-    for (const episode of sorted) {
+    // Thousands may wait: where each would go is not asked while no rank takes any.
+    let isAnyFree = this.#hasAnyRoom();
+    for (let at = 0; isAnyFree && at < this.#waiting.length; ) {
+      const episode = this.#waiting[at]!;
       const one = this.#of(episode);
       // A home that is down is none.
       const from = one.target !== nowhere && this.#isUp[one.target] ? one.target : nowhere;
       let rank = this.#policy.workerFor(episode, from);
       if (isSplit && !this.#isUp[rank]) rank = this.#leastOfUp();
-      if (rank !== nowhere && this.#hasRoom(rank)) orders.push(this.#run(episode, rank));
+      if (rank !== nowhere && this.#hasRoom(rank)) {
+        orders.push(this.#run(at, rank));
+        isAnyFree = this.#hasAnyRoom();
+      } else at++;
     }
     if (!this.#shares) return orders;
-    for (let rank = 0; rank < this.#isUp.length; rank++) {
-      for (const episode of sorted) {
-        if (!this.#hasRoom(rank)) break;
-        if (this.#waiting.has(episode)) orders.push(this.#run(episode, rank));
-      }
-    }
+    for (let rank = 0; rank < this.#isUp.length; rank++)
+      while (this.#waiting.length > 0 && this.#hasRoom(rank)) orders.push(this.#run(0, rank));
     return orders;
   }
 
-  #run(episode: number, rank: number): RouterOrder {
+  #hasAnyRoom(): boolean {
+    for (let rank = 0; rank < this.#isUp.length; rank++) if (this.#hasRoom(rank)) return true;
+    return false;
+  }
+
+  /** That which stands there among those that wait. */
+  #run(at: number, rank: number): RouterOrder {
+    const [episode] = this.#waiting.splice(at, 1) as [number];
     const one = this.#of(episode);
     if (one.home !== nowhere && one.home !== rank) this.#numMoves++;
-    this.#waiting.delete(episode);
     one.phase = "decode";
     one.home = rank;
     one.attempt++; // ER2

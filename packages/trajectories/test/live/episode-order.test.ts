@@ -5,9 +5,12 @@ import {
   EpisodeOrder,
   type EpisodeOrderOptions,
   EpisodePredictor,
+  livePlacement,
+  modelNames,
   type PredictorRow,
   type PredictorState,
   type RecordedEpisode,
+  WorkerLoads,
   workloadShapes,
 } from "../../src/index.ts";
 import { queueKey } from "../../src/rollout/queue-order.ts";
@@ -119,6 +122,28 @@ test("a long prompt goes first once steps were learned, and later turns are aske
   live.turnEnded(long!, { tokens: 900 });
   expect(live.priority(long!)).toBeLessThan(before);
 });
+
+test.each(modelNames)(
+  "before '%s' has learned anything, placing by its word spreads episodes over all ranks",
+  (predictor) => {
+    const live = order({ predictor });
+    const ids = Array.from({ length: 8 }, (_, each) =>
+      live.begin({ prompt: `${each}`, group: `${each}`, contextTokens: 9 }),
+    );
+    const policy = livePlacement({
+      placement: "predicted",
+      migrate: "never",
+      predictions: ids.map((id) => live.predicted(id).tokens),
+      logSd: 0,
+      own: 0,
+      loads: new WorkerLoads(2),
+      F: { type: "affine", slope: 0.1 },
+      places: 16,
+      beside: () => 0,
+    });
+    expect(policy.groupSizes).toEqual([4, 4]);
+  },
+);
 
 test("'time' counts tools beside tokens, as soon as a token's seconds were measured", () => {
   const live = order({ scheduler: "time" });

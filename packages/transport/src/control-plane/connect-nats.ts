@@ -5,7 +5,6 @@ import {
   type Authenticator,
   connect,
   credsAuthenticator,
-  type Msg,
   type NatsConnection,
   nkeyAuthenticator,
 } from "@nats-io/transport-node";
@@ -44,7 +43,16 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
   });
 }
 
-export type AskMember = (subject: string, data: string, timeoutMs: number) => Promise<Msg>;
+/** `read`: undefined for what somebody else has answered. Resolves with undefined when nobody answers. */
+export type AskMember = (
+  subject: string,
+  data: string,
+  read: (answer: string) => string | undefined,
+  timeoutMs: number,
+) => Promise<string | undefined>;
+
+/** Anybody may say in the server's place that nobody listens: within this time whoever does has answered. */
+const graceMs = 250;
 
 /** Subjects for answers, which nobody can guess, apart from those on which the server answers. */
 export function memberInbox({ credentialsFile }: NatsThreadOptions): () => string {
@@ -53,10 +61,29 @@ export function memberInbox({ credentialsFile }: NatsThreadOptions): () => strin
   return () => `${answers}.${crypto.randomUUID()}`;
 }
 
-/** Asks other members. */
+/** Asks other members, and waits for an answer of theirs. */
 export function memberAsker(connection: NatsConnection, options: NatsThreadOptions): AskMember {
   const inbox = memberInbox(options);
-  return (subject, data, timeout) => connection.request(subject, data, { timeout, noMux: true, reply: inbox() });
+  return (subject, data, read, timeoutMs) =>
+    new Promise((resolve) => {
+      const reply = inbox();
+      const end = (answer?: string) => {
+        clearTimeout(timer);
+        subscription.unsubscribe();
+        resolve(answer);
+      };
+      const subscription = connection.subscribe(reply, {
+        callback: (error, message) => {
+          if (error) return end();
+          const isNobody = message.data.length === 0 && message.headers?.code === 503;
+          if (isNobody) return void setTimeout(end, graceMs);
+          const answer = read(message.string());
+          if (answer !== undefined) end(answer);
+        },
+      });
+      const timer = setTimeout(end, timeoutMs);
+      connection.publish(subject, data, { reply });
+    });
 }
 
 /** Answers arrive below the key's own subject, so that a server can keep them from the holders of other keys. */

@@ -83,6 +83,10 @@ class LocalControlPlane implements ControlPlane {
     return announcement;
   }
 
+  async provesPresence({ kind, name, incarnation }: Member): Promise<boolean> {
+    return this.#hub.present.get(keyOf(kind, name))?.member.incarnation === incarnation;
+  }
+
   members(kind: MemberKind): readonly Member[] {
     return [...this.#hub.present.values()].map(({ member }) => member).filter((member) => member.kind === kind);
   }

@@ -5,9 +5,11 @@ import { z } from "zod";
 import { boundedText, readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import type { Presence } from "./nats-messages.ts";
-import { EntryProof, type Trust } from "./trust.ts";
+import { EntryProof, maxPresenceWords, PresenceProof, type Trust } from "./trust.ts";
 
 const withdrawTimeoutMs = 3000;
+/** Many may ask at once, and a signature takes a millisecond: one answers all who ask within this time. */
+const gatherMs = 20;
 
 const Version = z.int().nonnegative();
 /** Microseconds of the clock until the year 2112. Nobody could be newer than one that is at the end of all numbers. */
@@ -22,11 +24,16 @@ const Beat = z.object({
   incarnation: z.int().positive().max(maxIncarnation),
   version: Version.optional(),
   goodbye: z.string().max(1000).optional(),
+  presence: PresenceProof.optional(),
 });
-const Kind = z.enum(["node", "run"]);
+const Question = z.object({ word: z.uuid() });
+const Kind = z.enum(["node", "run", "pool"]);
 
 export const readEntry = (data: string): z.infer<typeof Entry> | undefined => readJson(Entry, data);
 export const readBeat = (data: string): z.infer<typeof Beat> | undefined => readJson(Beat, data);
+
+/** What somebody asks who wants to know whether a member is there (TR6). */
+export const presenceQuestion = (word: string): string => JSON.stringify({ word } satisfies z.infer<typeof Question>);
 
 /** Whose it is, of a subject that ends so. */
 export function memberIn(subject: string): { readonly kind: MemberKind; readonly name: string } | undefined {
@@ -61,6 +68,7 @@ export class NatsAnnouncement implements Announcement {
   readonly #replacedListeners: (() => void)[] = [];
   #presence: Awaited<ReturnType<NatsConnection["present"]>> | undefined;
   #version = 0;
+  #words: string[] = [];
   #isOver = false;
   #isReplaced = false;
 
@@ -75,6 +83,23 @@ export class NatsAnnouncement implements Announcement {
   async start(): Promise<void> {
     this.#presence = await this.#connection.present(this.#presenceOf(this.#options.body));
     if (this.#isOver) this.#presence.end();
+  }
+
+  /** Somebody asks this member for something. */
+  asked(data: string): void {
+    const { trust, prefix } = this.#options;
+    const question = trust && readJson(Question, data);
+    if (trust === undefined || question === undefined || this.#words.length >= maxPresenceWords) return;
+    if (this.#words.push(question.word) > 1) return;
+    setTimeout(() => {
+      const presence = trust.provePresence(this.key, this.incarnation, this.#words);
+      this.#words = [];
+      if (this.#isOver) return;
+      this.#connection.publish(
+        `${prefix}.beat.${this.key}`,
+        JSON.stringify({ incarnation: this.incarnation, version: this.#version, presence }),
+      );
+    }, gatherMs).unref();
   }
 
   async update(body: unknown): Promise<void> {

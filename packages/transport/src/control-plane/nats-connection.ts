@@ -1,5 +1,4 @@
 /** The main thread's side of the NATS thread: promises and callbacks for its messages. */
-
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
@@ -34,6 +33,19 @@ export function threadEntry(module: `${string}.ts`): URL {
   return new URL(`data:text/javascript,${encodeURIComponent(text)}`);
 }
 
+type Request = {
+  readonly subject: string;
+  readonly data: string;
+  readonly timeoutMs: number;
+  readonly open: (answer: string) => string;
+  /** asked where the server, or whoever speaks in its place, says that nobody listens */
+  readonly isThere?: () => Promise<boolean>;
+};
+
+/** `refused`: what was wrong with an answer that nobody had asked for. */
+const noAnswer = (refused?: unknown): TreadleError =>
+  new TreadleError("call.timeout", "no answer came over the control plane in time", { cause: refused });
+
 export class NatsConnection {
   readonly #thread: Thread;
   readonly #where: string;
@@ -42,6 +54,7 @@ export class NatsConnection {
   readonly #connectionListeners: ((isConnected: boolean) => void)[] = [];
   readonly #exited: Promise<void>;
   #isConnected = false;
+  #listensOn: readonly string[] = [];
   #lastId = 0;
   #closed: Promise<void> | undefined;
   #opened: Waiting | undefined;
@@ -78,6 +91,11 @@ export class NatsConnection {
     return this.#isConnected;
   }
 
+  /** Hosts at which the server takes clients, as it says; of the last one while none is there. */
+  get listensOn(): readonly string[] {
+    return this.#listensOn;
+  }
+
   onConnection(listener: (isConnected: boolean) => void): void {
     this.#connectionListeners.push(listener);
   }
@@ -101,11 +119,12 @@ export class NatsConnection {
   }
 
   /**
-   * The first answer that `open` opens; what it throws on is somebody else's, and told only where no other comes in time.
-   * Rejects with `node.lost` when nobody listens, and `call.timeout`.
+   * The first answer that `open` opens; what it throws on is somebody else's, and the cause of a `call.timeout` where no other
+   * comes. Rejects with `node.lost` when nobody listens, as far as `isThere` does not say otherwise.
    */
-  async request(subject: string, data: string, timeoutMs: number, open: (answer: string) => string): Promise<string> {
+  async request({ subject, data, timeoutMs, open, isThere }: Request): Promise<string> {
     const id = ++this.#lastId;
+    const endMs = performance.now() + timeoutMs;
     let refused: unknown;
     const opened = new Promise<string>((resolve) => {
       this.#messages.set(id, (_, answer) => {
@@ -118,9 +137,15 @@ export class NatsConnection {
     });
     const silent = this.#askAs(id, { type: "request", subject, data, timeoutMs }) as Promise<never>;
     try {
-      return await Promise.race([opened, silent]);
+      return await Promise.race([opened, silent]).catch(async (error: TreadleError) => {
+        if (error.code !== "node.lost" || isThere === undefined) throw error;
+        if (!(await Promise.race([opened.then(() => true), isThere()]))) throw error;
+        const answer = await Promise.race([opened, after(endMs - performance.now())]);
+        if (answer === undefined) throw noAnswer();
+        return answer;
+      });
     } catch (error) {
-      throw refused ?? error;
+      throw error instanceof TreadleError && error.code === "call.timeout" ? noAnswer(refused) : error;
     } finally {
       this.#messages.delete(id);
       silent.catch(() => {});
@@ -228,6 +253,7 @@ export class NatsConnection {
         break;
       case "connection":
         this.#isConnected = message.isConnected;
+        if (message.isConnected) this.#listensOn = message.listensOn;
         this.#opened?.resolve(undefined);
         this.#opened = undefined;
         for (const listener of this.#connectionListeners) listener(message.isConnected);
@@ -249,7 +275,7 @@ export class NatsConnection {
       case "no-responders":
         return new TreadleError("node.lost", "nobody answers there any more");
       case "timeout":
-        return new TreadleError("call.timeout", "no answer came over the control plane in time");
+        return noAnswer();
       case "refused":
         return new TreadleError(
           "control-plane.refused",

@@ -12,6 +12,7 @@
  * CP4 an answer goes where members get answers, or nowhere: nobody has another say on a subject what it may not itself.
  * CP5 where keys are given, an entry that no trusted key has signed hides nobody: it counts only under a name of which nothing
  *    else is known, so that it can be told why its member is not used.
+ * CP6 without keys nobody joins at, and no command acts that came through, a server that says that it listens beyond loopback.
  */
 
 import { setTimeout as delay } from "node:timers/promises";
@@ -31,11 +32,18 @@ import { answerTo, readAnswer } from "./answers.ts";
 import { boundedText, parseBounded, readJson } from "./bounded-json.ts";
 import { mustKeep } from "./elections.ts";
 import { MembershipState } from "./membership-state.ts";
-import { incarnationNow, memberIn, NatsAnnouncement, readBeat, readEntry } from "./nats-announcement.ts";
+import {
+  incarnationNow,
+  memberIn,
+  NatsAnnouncement,
+  presenceQuestion,
+  readBeat,
+  readEntry,
+} from "./nats-announcement.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import { isAnswer } from "./nkey-seed.ts";
 import { checkName, type NatsControlPlaneOptions, openNatsConnection, requireTrust } from "./open-nats-connection.ts";
-import { type Sealer, Trust } from "./trust.ts";
+import { type PresenceProof, type Sealer, Trust } from "./trust.ts";
 
 const maxBeatMs = 1000;
 const beatsALease = 5;
@@ -44,6 +52,10 @@ const tickMs = 250;
 const probeMs = 300;
 /** Who remembers a newer one of a name says so at once. */
 const objectionMs = 100;
+/** Anybody may say in the server's place that nobody listens: a member that is there proves it in this part of a question's time. */
+const gracePart = 0.2;
+const presenceMs = 15_000;
+const askAgainMs = 200;
 const maxEntries = 10_000;
 /** Enough to tell what is wrong with them. */
 const maxUntrusted = 100;
@@ -78,6 +90,8 @@ type HeardEntry = {
   readonly seal: { readonly key: string } | { readonly problem: TreadleError };
 };
 
+type Question = { readonly key: string; readonly incarnation: number; readonly proven: () => void };
+
 const isTrusted = ({ seal }: HeardEntry): boolean => "key" in seal;
 
 class NatsControlPlane implements ControlPlane {
@@ -90,6 +104,8 @@ class NatsControlPlane implements ControlPlane {
   readonly #trust: Trust | undefined;
   /** by kind and name */
   readonly #entries = new Map<string, HeardEntry>();
+  /** whether members are there, by the word that they have to sign */
+  readonly #questions = new Map<string, Question>();
   #ticker: NodeJS.Timeout | undefined;
 
   constructor(connection: NatsConnection, options: NatsPlaneOptions, trust: Trust | undefined) {
@@ -132,7 +148,7 @@ class NatsControlPlane implements ControlPlane {
 
   async announce(kind: MemberKind, name: string, body: unknown, handler: CommandHandler): Promise<Announcement> {
     checkName(kind, name);
-    requireTrust(this.#options.nats);
+    this.#requireTrust();
     const connection = this.#connection;
     const { leaseMs } = this.#options.nats;
     const key = `${kind}.${name}`;
@@ -147,6 +163,9 @@ class NatsControlPlane implements ControlPlane {
         `${this.#prefix}.command.${key}.${incarnation}`, // CP2
         (subject, data, reply) => void this.#answer(kind, handler, subject, data, reply),
       );
+      const stopProving = await connection.subscribe(`${this.#prefix}.ask.${key}`, (_, data) => {
+        for (const each of this.#announced) if (each.key === key && each.incarnation === incarnation) each.asked(data);
+      });
       const announcement = new NatsAnnouncement(connection, {
         prefix: this.#prefix,
         key,
@@ -156,13 +175,14 @@ class NatsControlPlane implements ControlPlane {
         intervalMs: Math.min(maxBeatMs, leaseMs / beatsALease),
         end: async () => {
           this.#announced.delete(announcement);
-          await stopServing();
+          await Promise.all([stopServing(), stopProving()]);
         },
       });
       this.#announced.add(announcement);
       await announcement.start();
       await delay(objectionMs);
-      if (newest < incarnation) {
+      // Who hears an older one said again objects with this very entry.
+      if (newest <= incarnation) {
         await stopListening();
         return announcement;
       }
@@ -173,6 +193,10 @@ class NatsControlPlane implements ControlPlane {
       "control-plane.unreachable",
       `${kind} '${name}' could not be announced: others announce the same name all the time`,
     );
+  }
+
+  #requireTrust(): void {
+    requireTrust(this.#options.nats, this.#connection.listensOn); // CP6
   }
 
   /** The incarnation of the entry by which somebody objects to one that is older; 0 where it is no such entry. */
@@ -195,6 +219,35 @@ class NatsControlPlane implements ControlPlane {
     return this.#state.members(kind);
   }
 
+  async provesPresence({ kind, name, incarnation }: Member, withinMs = presenceMs): Promise<boolean> {
+    if (this.#trust === undefined) return true;
+    const word = crypto.randomUUID();
+    const key = `${kind}.${checkName(kind, name)}`;
+    return new Promise<boolean>((resolve) => {
+      const settle = (isThere: boolean) => {
+        this.#questions.delete(word);
+        clearTimeout(timer);
+        clearInterval(again);
+        resolve(isThere);
+      };
+      const timer = setTimeout(() => settle(false), withinMs);
+      this.#questions.set(word, { key, incarnation, proven: () => settle(true) });
+      const again = setInterval(() => this.#ask(key, presenceQuestion(word)), askAgainMs);
+      this.#ask(key, presenceQuestion(word));
+    });
+  }
+
+  /** TR6. */
+  #present(key: string, incarnation: number, presence: PresenceProof): void {
+    const asked = presence.words.flatMap((word) => this.#questions.get(word) ?? []);
+    const own = asked.filter((each) => each.key === key && each.incarnation === incarnation);
+    const known = this.#entries.get(key);
+    if (own.length === 0 || known?.incarnation !== incarnation || !isTrusted(known)) return;
+    const from = readEntry(known.data)?.proof?.from;
+    if (from === undefined || this.#trust?.isPresent(key, incarnation, from, presence) !== true) return;
+    for (const { proven } of own) proven();
+  }
+
   onMember(kind: MemberKind, listener: (change: MembershipChange) => void): () => void {
     const ofKind = (change: MembershipChange) => {
       if (change.member.kind === kind) listener(change);
@@ -214,12 +267,16 @@ class NatsControlPlane implements ControlPlane {
     const asked = this.#trust?.ask(subject, plain, this.#sealKeyOf(kind, name, incarnation));
     const text = boundedText(asked?.text ?? plain, `'${method}'`);
     const open = asked?.open ?? ((answer: string) => answer);
-    const answer = await this.#connection.request(subject, text, timeoutMs, open).catch((cause: TreadleError) => {
+    const isThere = () => this.provesPresence({ kind, name, incarnation, body: undefined }, timeoutMs * gracePart);
+    const request = { subject, data: text, timeoutMs, open, ...(asked === undefined ? {} : { isThere }) };
+    const answer = await this.#connection.request(request).catch((cause: TreadleError) => {
       if (cause.code === "node.lost") {
         throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
       }
       if (cause.code === "call.timeout") {
-        throw new TreadleError("call.timeout", `${kind} '${name}' did not answer '${method}' within ${timeoutMs} ms`);
+        throw new TreadleError("call.timeout", `${kind} '${name}' did not answer '${method}' within ${timeoutMs} ms`, {
+          cause: cause.cause,
+        });
       }
       throw cause;
     });
@@ -299,6 +356,7 @@ class NatsControlPlane implements ControlPlane {
     };
     const answer = await answerTo(() => {
       if (this.#trust === undefined) {
+        this.#requireTrust(); // another server may be there since
         const { method, body } = readMessage(Command, parseBounded(data));
         return handler(method, body);
       }
@@ -332,7 +390,8 @@ class NatsControlPlane implements ControlPlane {
     const beat = readBeat(data);
     if (member === undefined || beat === undefined) return; // a stranger's
     const { kind, name } = member;
-    const { incarnation, version = 0, goodbye } = beat;
+    const { incarnation, version = 0, goodbye, presence } = beat;
+    if (presence !== undefined) this.#present(`${kind}.${name}`, incarnation, presence);
     const now = performance.now();
     if (goodbye !== undefined) {
       this.#tell(this.#state.goodbye(kind, name, incarnation, goodbye));

@@ -128,4 +128,6 @@ export type FromThread =
       readonly data: string;
       readonly reply?: string | undefined;
     }
-  | { readonly type: "connection"; readonly isConnected: boolean };
+  | { readonly type: "connection"; readonly isConnected: false }
+  /** `listensOn`: hosts at which that server, and others of its cluster, take clients, as it says */
+  | { readonly type: "connection"; readonly isConnected: true; readonly listensOn: readonly string[] };

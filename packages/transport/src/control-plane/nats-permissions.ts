@@ -52,7 +52,8 @@ export function permissionsOf(trusted: TrustedKey, prefix: string): NatsPermissi
     publish: [
       ...both.publish,
       ...[`${prefix}.beat.run.*`, `${prefix}.entry.run.*`],
-      `${prefix}.command.node.*.*`,
+      ...[`${prefix}.beat.pool.*`, `${prefix}.entry.pool.*`],
+      ...[`${prefix}.command.node.*.*`, `${prefix}.command.pool.*.*`],
       ...[`$KV.${prefix}-records.*`, `$KV.${prefix}-journals.>`, `$O.${prefix}-runs.>`],
       "$JS.API.INFO",
       ...[records, journals, runs].flatMap(uses),
@@ -62,6 +63,7 @@ export function permissionsOf(trusted: TrustedKey, prefix: string): NatsPermissi
     subscribe: [
       ...both.subscribe,
       ...[`${prefix}.ask.run.*`, `${prefix}.command.run.*.*`, `${prefix}.topic.>`, `${prefix}.relay.*.open.runner`],
+      ...[`${prefix}.ask.pool.*`, `${prefix}.command.pool.*.*`],
     ],
   };
 }

@@ -30,7 +30,7 @@ import { readJson } from "./bounded-json.ts";
 import { mustKeep, throughElections } from "./elections.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import type { Content, ObjectSource, Vouched } from "./nats-messages.ts";
-import { checkName, type NatsControlPlaneOptions, openNatsConnection } from "./open-nats-connection.ts";
+import { checkName, type NatsControlPlaneOptions, openNatsConnection, requireTrust } from "./open-nats-connection.ts";
 import { RunProof, Trust } from "./trust.ts";
 
 export type NatsRunStoreOptions = NatsControlPlaneOptions & {
@@ -107,13 +107,18 @@ export class NatsRunStore implements RunStore {
     this.#trust = trust;
   }
 
-  /** Connects; takes nothing. Rejects with `control-plane.unreachable`, `control-plane.refused` or `config.invalid`. */
+  /**
+   * Connects; takes nothing. Rejects with `control-plane.unreachable`, `control-plane.refused`, `control-plane.untrusted` or
+   * `config.invalid`.
+   */
   static async open(options: NatsRunStoreOptions): Promise<NatsRunStore> {
     checkName("run", options.runId);
+    requireTrust(options.nats);
     const trust = Trust.of(options.nats);
     const connection = await openNatsConnection(options);
     const store = new NatsRunStore(connection, options, trust);
     try {
+      requireTrust(options.nats, connection.listensOn);
       await mustKeep(() => connection.openBucket(store.#log, options.nats.replicas));
       await mustKeep(() => connection.openObjects(store.#objects, options.nats.replicas));
       return store;
@@ -499,7 +504,7 @@ export class NatsRunStore implements RunStore {
   #lost(what: string): TreadleError {
     return new TreadleError(
       "journal.corrupt",
-      `the NATS servers have lost ${what} of run '${this.#options.runId}'; where its folder still is, 'treadle resume' keeps it anew from there; set cluster.nats.replicas to 3 on three servers`,
+      `the NATS servers have lost ${what} of run '${this.#options.runId}'; where its folder still is, 'treadle resume' stores it again from there; set cluster.nats.replicas to 3 on three servers`,
     );
   }
 }

@@ -56,10 +56,16 @@ async function follow(connection: NatsConnection): Promise<void> {
     if (status.type === "disconnect") send({ type: "connection", isConnected: false });
     if (status.type === "reconnect") {
       for (const member of members.values()) member.say();
-      send({ type: "connection", isConnected: true });
+      sayConnected(connection);
       void refresh(connection);
     }
   }
+}
+
+/** Before any message of that server. */
+function sayConnected({ info }: NatsConnection): void {
+  const others = (info?.connect_urls ?? []).map((address) => address.replace(/:\d+$/, ""));
+  send({ type: "connection", isConnected: true, listensOn: info === undefined ? [] : [info.host, ...others] });
 }
 
 /**
@@ -222,7 +228,7 @@ try {
       (error) => send({ type: "settled", id, failure: failureOf(error) }),
     );
   });
-  send({ type: "connection", isConnected: true });
+  sayConnected(connection);
 } catch (error) {
   const failure = failureOf(error);
   send({

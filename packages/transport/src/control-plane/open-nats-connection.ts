@@ -40,16 +40,24 @@ export function natsOptions(options: NatsControlPlaneOptions): NatsThreadOptions
 
 /**
  * Throws `control-plane.untrusted` where others than processes of this machine may be at the servers, and no keys are given
- * by which to tell whose commands count.
+ * by which to tell whose commands count. `listensOn`: where the server that has answered takes clients; it may be reached on
+ * loopback and listen for everybody.
  */
-export function requireTrust(nats: NatsConfig): void {
+export function requireTrust(nats: NatsConfig, listensOn: readonly string[] = []): void {
   if (nats.trustFile !== undefined) return;
+  const keys =
+    "and without keys its every client could start workers here; set up keys with 'treadle cluster init', then give --cluster or --trust (cluster.nats.trustFile)";
   const away = serversOf(nats).find((server) => !isServerOnLoopback(server));
-  if (away === undefined) return;
-  throw new TreadleError(
-    "control-plane.untrusted",
-    `the NATS server at '${away}' is not on loopback, and without keys its every client could start workers here; set up keys with 'treadle cluster init', then give --cluster or --trust (cluster.nats.trustFile)`,
-  );
+  if (away !== undefined) {
+    throw new TreadleError("control-plane.untrusted", `the NATS server at '${away}' is not on loopback, ${keys}`);
+  }
+  const open = listensOn.find((host) => !isLoopback(host));
+  if (open !== undefined) {
+    throw new TreadleError(
+      "control-plane.untrusted",
+      `the NATS server at '${serversOf(nats).join(", ")}' listens on '${open}', not on loopback alone, ${keys}, or start the server with '-a 127.0.0.1'`,
+    );
+  }
 }
 
 /** `server`: as `nats://host:4222`, or without the scheme. */

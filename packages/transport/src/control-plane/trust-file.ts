@@ -1,10 +1,11 @@
 /** Keys on disk: whose commands count (the trust file), and this process's own. Both are NATS's own form of ed25519 keys. */
-import { readFileSync, statSync } from "node:fs";
+import { readFileSync, type Stats, statSync } from "node:fs";
 import { createUser, fromPublic, fromSeed, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, TreadleError } from "@treadle/contracts";
 import { seedIn } from "./nkey-seed.ts";
 
 const writableByOthers = 0o002;
+const openToOthers = 0o077;
 
 /** With a name it speaks for that node alone. */
 export type TrustedKey = CommandSender & { readonly key: string };
@@ -29,12 +30,25 @@ export function parseTrust(text: string, path: string): TrustedKey[] {
 
 /** Throws `config.invalid`. */
 export function readTrust(path: string): TrustedKey[] {
-  return parseTrust(readSecret(path, "the trust file"), path);
+  const { text, stats } = read(path, "the trust file");
+  if ((stats.mode & writableByOthers) === 0) return parseTrust(text, path);
+  throw new TreadleError(
+    "config.invalid",
+    `the trust file '${path}' can be written by every user of this machine, so it says nothing of whom to trust; 'chmod 600 ${path}', and look at what stands there`,
+  );
 }
 
-/** Throws `config.invalid`. */
+/** Throws `config.invalid`, as ssh does also for a key of this user's that others can read: it is theirs as well. */
 export function readKey(path: string): KeyPair {
-  const seed = seedIn(readSecret(path, "the key"));
+  const { text, stats } = read(path, "the key");
+  // One that is another user's is given to this one by its mode, as those of Kubernetes' secrets.
+  if (stats.uid === process.getuid?.() && (stats.mode & openToOthers) !== 0) {
+    throw new TreadleError(
+      "config.invalid",
+      `the key '${path}' is open to other users of this machine (mode '${(stats.mode & 0o777).toString(8)}'); 'chmod 600 ${path}', and make new keys where others may have read it`,
+    );
+  }
+  const seed = seedIn(text);
   try {
     if (seed !== undefined) return fromSeed(new TextEncoder().encode(seed));
   } catch {
@@ -46,22 +60,14 @@ export function readKey(path: string): KeyPair {
   );
 }
 
-function readSecret(path: string, what: string): string {
-  let text: string;
-  let mode: number;
+function read(path: string, what: string): { readonly text: string; readonly stats: Stats } {
   try {
-    text = readFileSync(path, "utf8");
-    ({ mode } = statSync(path));
+    return { text: readFileSync(path, "utf8"), stats: statSync(path) };
   } catch (cause) {
     throw new TreadleError("config.invalid", `${what} '${path}' cannot be read: ${(cause as Error).message}`, {
       cause,
     });
   }
-  if ((mode & writableByOthers) === 0) return text;
-  throw new TreadleError(
-    "config.invalid",
-    `${what} '${path}' can be written by every user of this machine, so it says nothing of whom to trust; 'chmod 600 ${path}', and look at what stands there`,
-  );
 }
 
 function isPublicKey(key: string): boolean {

@@ -11,6 +11,7 @@
  * TR5 what is kept of a run counts only as a trusted runner's key has signed it, under the run's id: its configuration, the
  *    entries of its log, each in its place after those before it, and its files, each under its name. An older whole of it
  *    counts as well, where nobody has a newer one.
+ * TR6 that a member is there now is proven only by its signature of words that nobody had heard before.
  */
 import type { KeyObject } from "node:crypto";
 import { createCurve, type KeyPair } from "@nats-io/nkeys";
@@ -31,6 +32,11 @@ const Base64 = z.base64();
 /** What a member's entry says of its keys. */
 export const EntryProof = z.object({ from: PublicKey, seal: SealKey, signature: Base64 });
 type EntryProof = z.infer<typeof EntryProof>;
+
+export const maxPresenceWords = 64;
+/** What a member says when it is asked whether it is there. */
+export const PresenceProof = z.object({ words: z.array(z.uuid()).min(1).max(maxPresenceWords), signature: Base64 });
+export type PresenceProof = z.infer<typeof PresenceProof>;
 
 const Sealed = z.object({
   from: PublicKey,
@@ -104,6 +110,16 @@ export class Trust {
     return { from: this.publicKey, seal, signature };
   }
 
+  /** TR6, of this process. `words`: of whoever asks. */
+  provePresence(key: string, incarnation: number, words: readonly string[]): PresenceProof {
+    return { words: [...words], signature: base64(this.#own.sign(presenceText(key, incarnation, words))) };
+  }
+
+  /** TR6. `from`: the key with which the member has signed its entry. */
+  isPresent(key: string, incarnation: number, from: string, { words, signature }: PresenceProof): boolean {
+    return verifies(from, presenceText(key, incarnation, words), signature);
+  }
+
   /** The key by which that member is written to. Throws `control-plane.untrusted`. */
   sealKeyOf(
     key: string,
@@ -113,7 +129,7 @@ export class Trust {
     if (proof === undefined) throw untrusted(`${kind} '${name}' has announced itself without a key; give it --trust`);
     const { from, seal, signature } = proof;
     const known = this.#keys.get(from);
-    const role: CommandSender["role"] = kind === "run" ? "runner" : "node";
+    const role: CommandSender["role"] = kind === "node" ? "node" : "runner";
     if (known?.role !== role || (known.name !== undefined && known.name !== name)) {
       throw untrusted(
         `${kind} '${name}' has announced itself with key '${from}', which is not that of a ${role} there; add '${role} ${from}' to '${this.#file}'`,
@@ -236,6 +252,9 @@ function partsOf(key: string): { kind: string; name: string } {
 
 const entryText = (key: string, incarnation: number, version: number, seal: string, body: unknown): Uint8Array =>
   bytes(JSON.stringify(["treadle entry 2", key, incarnation, version, seal, body ?? null]));
+
+const presenceText = (key: string, incarnation: number, words: readonly string[]): Uint8Array =>
+  bytes(JSON.stringify(["treadle presence 1", key, incarnation, words]));
 
 type CommandHead = { from: string; seal: string; sender: string; sequence: number; box: string };
 const commandText = (subject: string, { from, seal, sender, sequence, box }: CommandHead): Uint8Array =>

@@ -2,6 +2,7 @@
  * Which tunnels a relay opens for others. Pure.
  *
  * TU6 a tunnel is opened only for a holder of the run's token, once, and for each member no more at the same time than its share.
+ * TU7 whether it is open says only a holder of the token; what others answer is passed over.
  */
 import { createHmac, timingSafeEqual } from "node:crypto";
 import type { Opening } from "./relay-target.ts";
@@ -20,6 +21,24 @@ export function proveOpening(token: string, { from, to, tunnel, target }: Asked)
   const text = JSON.stringify(["treadle opening 1", from, to, tunnel, target]);
   return createHmac("sha256", token).update(text).digest("hex");
 }
+
+/** TU7. `word`: what became of the tunnel. */
+export function signAnswer(token: string, tunnel: string, word: string): string {
+  return `${answerProof(token, tunnel, word)} ${word}`;
+}
+
+/** TU7. Undefined for what does not come from a holder of the token. */
+export function readAnswer(token: string, tunnel: string, answer: string): string | undefined {
+  const at = answer.indexOf(" ");
+  const [proof, word] = [Buffer.from(answer.slice(0, Math.max(0, at))), answer.slice(at + 1)];
+  const expected = Buffer.from(answerProof(token, tunnel, word));
+  return proof.length === expected.length && timingSafeEqual(proof, expected) ? word : undefined;
+}
+
+const answerProof = (token: string, tunnel: string, word: string): string =>
+  createHmac("sha256", token)
+    .update(JSON.stringify(["treadle opened 1", tunnel, word]))
+    .digest("hex");
 
 export class Openings {
   readonly #token: string;

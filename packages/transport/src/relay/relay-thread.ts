@@ -5,7 +5,7 @@ import type { NatsConnection } from "@nats-io/transport-node";
 import { type AskMember, connectNats, memberAsker } from "../control-plane/connect-nats.ts";
 import type { NatsThreadOptions } from "../control-plane/nats-messages.ts";
 import { isAnswer } from "../control-plane/nkey-seed.ts";
-import { Openings, proveOpening } from "./openings.ts";
+import { Openings, proveOpening, readAnswer, signAnswer } from "./openings.ts";
 import { type Opening, type RelayTargets, readOpening, readRelayLine, relayTarget } from "./relay-target.ts";
 import { Tunnel } from "./tunnel.ts";
 import { type Side, sealBytes, TunnelSeal } from "./tunnel-seal.ts";
@@ -60,19 +60,23 @@ function serve(connection: NatsConnection): void {
     callback: (error, message) => {
       if (error || message.reply === undefined || !isAnswer(message.reply)) return; // CP4
       const opening = readOpening(message.string());
-      if (opening === undefined) return void message.respond("refused");
+      // TU6. Nothing is signed for who sends again what it has heard: its answer would be another's.
+      if (opening === undefined || !openings.admit(opening)) return void message.respond("refused");
+      const answer = (word: string) => void message.respond(signAnswer(token, opening.tunnel, word)); // TU7
       const target = relayTarget(opening.target, { ports, path });
-      if (target === undefined) return void message.respond("nobody is there");
-      if (!openings.admit(opening)) return void message.respond("refused"); // TU6
+      if (target === undefined) {
+        openings.ended(opening.from);
+        return answer("nobody is there");
+      }
       const socket = dial({ ...target, allowHalfOpen: true, noDelay: true });
       socket.once("close", () => openings.ended(opening.from));
       socket.pause();
-      socket.once("error", () => message.respond("nobody listens there"));
+      socket.once("error", () => answer("nobody listens there"));
       socket.once("connect", () => {
         joinTunnel(connection, opening.tunnel, socket, "b");
         connection.flush().then(
           () => {
-            message.respond("open");
+            answer("open");
             socket.resume();
           },
           () => socket.destroy(),
@@ -93,11 +97,16 @@ async function dialFor(connection: NatsConnection, ask: AskMember, socket: Socke
   try {
     const proof = proveOpening(token, { from: member, to, tunnel: id, target });
     const opening = JSON.stringify({ tunnel: id, target, from: member, proof } satisfies Opening);
-    const answer = await ask(`${subject}.open.${to}`, opening, openTimeoutMs);
-    if (answer.string() === "open") socket.resume();
-    else tunnel.close();
+    const opened = await ask(
+      `${subject}.open.${to}`,
+      opening,
+      (answer) => readAnswer(token, id, answer),
+      openTimeoutMs,
+    );
+    if (opened === "open") socket.resume();
+    else tunnel.close(); // nobody is there, or lets it in: the dialler sees its socket closed
   } catch {
-    tunnel.close(); // nobody is there: the dialler sees its socket closed
+    tunnel.close(); // the connection has ended
   }
 }
 

@@ -2,4 +2,4 @@ export { unpackPackages } from "./debian-packages.ts";
 /** What tests of several packages share. */
 export { freePort, NatsServer, type NatsServerOptions, startNatsServer } from "./nats-server.ts";
 export { openProtocol } from "./open-protocol.ts";
-export { connectStranger } from "./stranger.ts";
+export { connectStranger, nobodyListens } from "./stranger.ts";

@@ -77,7 +77,7 @@ function contract(makeWorld: () => World): void {
     await expect(c.command(old, "where", {}, { timeoutMs })).rejects.toMatchObject({ code: "node.lost" });
   });
 
-  test.each(["node", "run"] as const)(
+  test.each(["node", "run", "pool"] as const)(
     "CP1: a %s that comes back has a higher incarnation than before",
     async (kind) => {
       const [a, b] = [await connect(), await connect()];

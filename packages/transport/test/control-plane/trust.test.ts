@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
@@ -18,7 +18,7 @@ const keys = [
   { role: "node" as const, key: made.evil.publicKey, name: "evil" },
 ];
 const pairOf = (name: keyof typeof made) => {
-  writeFileSync(join(folder, name), made[name].seed);
+  writeFileSync(join(folder, name), made[name].seed, { mode: 0o600 });
   return readKey(join(folder, name));
 };
 const onlyRunners = (text: string, { role }: { role: string }) => {
@@ -93,16 +93,23 @@ test("TR4: a refusal comes from whoever was asked, and for its own question alon
   }
 });
 
-test("a key or a list of keys that every user may write is refused", () => {
-  for (const [name, text, read] of [
-    ["open.nk", made.n.seed, readKey],
-    ["open-trust", `runner ${made.runner.publicKey}\n`, readTrust],
-  ] as const) {
+test("a list of keys that every user may write is refused, and a key of this user's that others may as much as read", () => {
+  const readWith = (name: string, text: string, read: (path: string) => unknown, mode: number): unknown => {
     const path = join(folder, name);
     writeFileSync(path, text);
-    chmodSync(path, 0o644);
-    expect(() => read(path)).not.toThrow();
-    chmodSync(path, 0o666);
-    expect(() => read(path)).toThrow(/can be written by every user/);
-  }
+    chmodSync(path, mode);
+    return read(path);
+  };
+  const trust = `runner ${made.runner.publicKey}\n`;
+  for (const mode of [0o600, 0o644, 0o444]) expect(() => readWith("trust", trust, readTrust, mode)).not.toThrow();
+  expect(() => readWith("trust", trust, readTrust, 0o666)).toThrow(/can be written by every user/);
+  for (const mode of [0o600, 0o400]) expect(() => readWith("n.nk", made.n.seed, readKey, mode)).not.toThrow();
+  for (const mode of [0o640, 0o604, 0o620, 0o666])
+    expect(() => readWith("n.nk", made.n.seed, readKey, mode)).toThrow(/open to other users .*chmod 600/);
+  if (process.getuid?.() !== 0) return; // only root gives files away
+  const given = join(folder, "given.nk");
+  writeFileSync(given, made.n.seed);
+  chownSync(given, 65_534, 65_534); // as in a secret of Kubernetes, which its mode gives to whoever reads it
+  chmodSync(given, 0o440);
+  expect(() => readKey(given)).not.toThrow();
 });

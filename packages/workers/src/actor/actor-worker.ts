@@ -74,10 +74,14 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
    * epochs or minibatches are configured or advantages are scaled over the whole step, `epochs * minibatches` steps over
    * what has been collected. A learning rate given here takes the place of the configured one.
    */
-  async train(
+  train(
     groups: Source<EpisodeGroup>,
     { learningRate = this.config.learningRate }: { readonly learningRate?: number } = {},
   ): Promise<Record<string, number>> {
+    return this.training(() => this.#train(groups, learningRate));
+  }
+
+  async #train(groups: Source<EpisodeGroup>, learningRate: number): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
     await this.dropPartialGradient();
     this.#watch = new MismatchWatch();
@@ -116,7 +120,11 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
   }
 
   /** Supervised steps on demonstrations, for a policy whose right answers would otherwise be too rare for rewards to teach much soon. */
-  async imitate(demonstrations: Source<Demonstration>, options: ImitationOptions): Promise<{ loss: number }> {
+  imitate(demonstrations: Source<Demonstration>, options: ImitationOptions): Promise<{ loss: number }> {
+    return this.training(() => this.#imitate(demonstrations, options));
+  }
+
+  async #imitate(demonstrations: Source<Demonstration>, options: ImitationOptions): Promise<{ loss: number }> {
     await using _ = await this.devices.lock();
     await this.dropPartialGradient();
     const { rows, updates, learningRate } = options;

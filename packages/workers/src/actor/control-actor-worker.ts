@@ -47,7 +47,11 @@ export class ControlActorWorker extends TrainerWorker<ControlActorConfig, ActorC
   }
 
   /** `epochs * minibatches` optimiser steps over the stream, whatever part of it comes to this rank. */
-  async train(trajectories: Source<Trajectory>): Promise<Record<string, number>> {
+  train(trajectories: Source<Trajectory>): Promise<Record<string, number>> {
+    return this.training(() => this.#train(trajectories));
+  }
+
+  async #train(trajectories: Source<Trajectory>): Promise<Record<string, number>> {
     await using _ = await this.devices.lock();
     await this.dropPartialGradient();
     const collected: Trajectory[] = [];

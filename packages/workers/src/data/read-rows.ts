@@ -36,7 +36,7 @@ async function* readJsonLines(path: string, name: string): AsyncGenerator<Row> {
     try {
       text = utf8.decode(line);
     } catch {
-      throw invalid(`${where} is not UTF-8: write the file anew in UTF-8`);
+      throw invalid(`${where} is not UTF-8: save the file as UTF-8`);
     }
     if (text.trim() === "") continue;
     yield { value: parseRow(text, where), where };

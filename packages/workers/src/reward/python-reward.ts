@@ -6,11 +6,10 @@
  *
  * PR1 every call is answered: by the function, by its deadline, or by the end of the process, whose last words it names.
  */
-
 import { type ChildProcess, spawn } from "node:child_process";
 import { realpath } from "node:fs/promises";
 import { availableParallelism } from "node:os";
-import { join, resolve } from "node:path";
+import { join, relative, resolve, sep } from "node:path";
 import { createInterface } from "node:readline";
 import { TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
@@ -151,17 +150,19 @@ class PythonReward implements Reward {
   }
 }
 
-/** PGR1: a file of the project, symbolic links resolved. */
+/** PGR1: a file of the project, symbolic links resolved, where code is compared between nodes: neither hidden nor installed. */
 async function checkFunction(name: string): Promise<void> {
   const rights = programRights();
   if (rights === undefined) return;
   const project = await realpath(rights.project);
   const file = resolve(project, name.slice(0, name.lastIndexOf(":")));
   // What is not there is told by the process that cannot import it.
-  if (isOfProject(await realpath(file).catch(() => file), { project })) return;
+  const real = await realpath(file).catch(() => file);
+  const isInstalled = (part: string) => part.startsWith(".") || part === "site-packages" || part === "node_modules";
+  if (isOfProject(real, { project }) && !relative(project, real).split(sep).some(isInstalled)) return;
   throw forbiddenProgram(
     rights,
-    `names the function '${name}' in 'reward.function'; keep its file below '${project}', outside of 'runs'`,
+    `names the function '${name}' in 'reward.function'; keep its file below '${project}', outside of 'runs', hidden folders and installed packages`,
   );
 }
 

@@ -9,8 +9,9 @@ import {
 import { scoreCompletion } from "@treadle/learning";
 import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { z } from "zod";
-import type { ToolCall, ToolReport } from "../tool/items.ts";
+import { sandboxGone, type ToolCall, type ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
+import { type ToolCaller, ToolSessions } from "../tool/tool-sessions.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
 import type { CallOrder } from "./call-order.ts";
 import type { ToolAnswer } from "./episode-host.ts";
@@ -92,9 +93,9 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     groups: Sink<EpisodeGroup>,
     tool: WorkerGroup<ToolWorker>,
   ): Promise<AgentMetrics> {
-    await using _ = await this.devices.lock();
+    await using _ = await this.lock();
     const { groupSize, temperature } = this.config;
-    const session = await this.#session(tool);
+    const session = await (this.isSharing ? ToolSessions.open(tool, this.#name) : this.#session(tool));
     await using shared = this.share({
       tool: (hosted, completion, answers) => this.#toolCall(session, hosted.name, completion, answers),
       over: ({ name }, answers, hasLeft) => {
@@ -153,14 +154,18 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   }
 
   #session(tool: WorkerGroup<ToolWorker>): Promise<ToolSession> {
-    return ToolSession.open(tool.onRanks(this.rank % tool.size), `${this.component}/${this.rank}`);
+    return ToolSession.open(tool.onRanks(this.rank % tool.size), this.#name);
+  }
+
+  get #name(): string {
+    return `${this.component}/${this.rank}`;
   }
 
   /** Each episode is made as soon as it has ended. */
   async #play(
     rows: readonly Row[],
     temperature: number,
-    session: ToolSession,
+    session: ToolCaller,
     made: (index: number, episode: Promise<Episode>) => void,
     order?: CallOrder,
   ): Promise<void> {
@@ -186,7 +191,10 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
           order?.turnEnded(index, completion);
           const calling = this.#toolCall(session, draft.trajectory, completion, answers);
           if (!calling) return undefined;
-          const { answer, ...outcome } = await calling;
+          const said = await calling;
+          // Its sandbox is this rank's alone.
+          if (said === sandboxGone) throw new Error(`the sandbox of '${draft.trajectory}' is gone`);
+          const { answer, ...outcome } = said;
           order?.toolEnded(index, { ...outcome, observedTokens: answer.length });
           draft.answers = [...answers, [tokens.length, tokens.length + answer.length]];
           draft.policyVersion = completion.policyVersion;
@@ -205,20 +213,21 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
 
   /** The call of the tool that a turn ends with, begun; undefined where the episode is complete. */
   #toolCall(
-    session: ToolSession,
+    session: ToolCaller,
     trajectory: string,
     { tokens }: Completion,
     answers: readonly Span[],
-  ): Promise<ToolAnswer> | undefined {
+  ): Promise<ToolAnswer | typeof sandboxGone> | undefined {
     const { call } = this.config;
     const text = this.#calledText(tokens, answers.at(-1)?.[1] ?? 0);
     if (text === undefined || answers.length === call.maxCalls) return undefined;
-    return this.#ask(session, { trajectory, text });
+    return this.#ask(session, { trajectory, text, goesOn: answers.length > 0 });
   }
 
-  async #ask(session: ToolSession, asked: ToolCall): Promise<ToolAnswer> {
+  async #ask(session: ToolCaller, asked: ToolCall): Promise<ToolAnswer | typeof sandboxGone> {
     const askedMs = performance.now();
-    const { exitCode, output } = await session.call(asked);
+    const { status, exitCode, output } = await session.call(asked);
+    if (status === sandboxGone) return sandboxGone;
     const toolSeconds = (performance.now() - askedMs) / 1000;
     const answer = this.#answerTokens(exitCode === 0 ? output : this.config.call.failure);
     return { answer, toolSeconds, hasToolFailed: exitCode !== 0 };

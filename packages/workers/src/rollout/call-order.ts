@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { Completion, Prompt } from "@treadle/contracts";
 import type { GenerationOrder } from "@treadle/engines";
 import type { EpisodeOrder } from "@treadle/trajectories";
@@ -8,6 +9,14 @@ const displace = { margin: 0.5, minTokens: 8 };
 /** So that places stay taken while most of those that have begun wait for a tool; none beyond the number of episodes. */
 const sparePerPlace = 3;
 
+export type CallOrderOptions = {
+  /** episodes that are computed at once */
+  readonly places: number;
+  readonly step: number;
+  /** what a token takes while every place is taken, where that is measured while episodes run */
+  readonly tokenSeconds?: (() => number | undefined) | undefined;
+};
+
 type Told = { readonly id: number; policyVersion: number | undefined; numTokens: number };
 
 /** The episodes of one call of the engine, as the order of their rank sees them. */
@@ -16,14 +25,17 @@ export class CallOrder {
   readonly #prompts: readonly Prompt[];
   readonly #step: number;
   readonly #told: Told[];
+  readonly #tokenSeconds: () => number | undefined;
   /** of the engine */
   readonly options: GenerationOrder;
 
-  /** `prompts` has one of each episode; as many as there are `places` are computed at once. */
-  constructor(order: EpisodeOrder, prompts: readonly Prompt[], { places, step }: { places: number; step: number }) {
+  /** `prompts` has one of each episode. */
+  constructor(order: EpisodeOrder, prompts: readonly Prompt[], options: CallOrderOptions) {
+    const { places, step, tokenSeconds = () => undefined } = options;
     this.#order = order;
     this.#prompts = prompts;
     this.#step = step;
+    this.#tokenSeconds = tokenSeconds;
     this.#told = prompts.map((_, index) => this.#begin(index));
     this.options = {
       priority: (index) => this.priority(index),
@@ -38,6 +50,8 @@ export class CallOrder {
   }
 
   priority(index: number): number {
+    const tokenSeconds = this.#tokenSeconds();
+    if (tokenSeconds !== undefined) this.#order.tokenSeconds = tokenSeconds;
     return this.#order.priority((this.#told[index] as Told).id);
   }
 
@@ -88,8 +102,15 @@ export class CallOrder {
   }
 
   #begin(index: number): Told {
-    const { id: prompt, tokens } = this.#prompts[index] as Prompt;
-    const id = this.#order.begin({ prompt, group: `${this.#step}/${prompt}`, contextTokens: tokens.length });
+    const { id: occurrence, tokens } = this.#prompts[index] as Prompt;
+    const start = { prompt: historyKey(tokens), group: `${this.#step}/${occurrence}`, contextTokens: tokens.length };
+    const id = this.#order.begin(start);
     return { id, policyVersion: undefined, numTokens: 0 };
   }
 }
+
+/** What a prompt's history is kept by: its tokens, as its id also says in which step it occurs. */
+const historyKey = (tokens: Int32Array): string =>
+  createHash("sha1")
+    .update(new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength))
+    .digest("base64url");

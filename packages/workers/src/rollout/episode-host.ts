@@ -1,6 +1,7 @@
 import type { Completion, Sampling } from "@treadle/contracts";
 import type { GenerateOptions, GenerationEngine, GenerationOrder, JoiningCompletion } from "@treadle/engines";
 import type { CompanyMark, MeasuredInterference } from "@treadle/trajectories";
+import { sandboxGone } from "../tool/items.ts";
 import { FirstFailure } from "./first-failure.ts";
 import type { EpisodeState, Move } from "./rank-messages.ts";
 import { StayTrace, type StayTraceOptions } from "./stay-trace.ts";
@@ -13,12 +14,12 @@ export type HostedEpisode = {
   readonly name: string;
   readonly prompt: Int32Array;
   readonly key: number;
-  /** asked whenever it waits for a place of the engine */
+  /** until its owner says another one */
   readonly priority: () => number;
   readonly state: EpisodeState | undefined;
 };
 
-/** What a tool said to a turn; undefined: the turn called none, and the episode is complete. */
+/** What a tool said to a turn. */
 export type ToolAnswer = { readonly answer: Int32Array; readonly toolSeconds: number; readonly hasToolFailed: boolean };
 
 export type HostEvents = {
@@ -30,19 +31,35 @@ export type HostEvents = {
     hasLeft: boolean,
   ) => void;
   readonly ended: (hosted: HostedEpisode, state: EpisodeState, completion: Completion) => void;
+  /** It goes on here no more, nor from where it was. */
+  readonly lost: (hosted: HostedEpisode) => void;
+  /** An orphan has ended, which whoever has its prompt may have. */
+  readonly orphanEnded: (hosted: HostedEpisode, state: EpisodeState, completion: Completion) => void;
+  /** One that nobody else is told of has begun or ended to be computed. */
+  readonly changed: () => void;
 };
 
 export type EpisodeHostOptions = StayTraceOptions & {
   readonly engine: GenerationEngine;
   readonly sampling: Sampling;
+  /** of the engine */
+  readonly contextLength: number;
   readonly order: Omit<GenerationOrder, "priority">;
-  /** Begins the call of a tool that a turn ends with; undefined where it ends with none. */
+  /**
+   * Who goes first that came first to this rank, or that began last to wait here; default: the highest priority. Owners number
+   * their episodes each for itself.
+   */
+  readonly arrivals: "first" | "latest" | undefined;
+  /**
+   * Begins the call of a tool that a turn ends with; undefined where it ends with none, and the episode is complete. What has lost
+   * its sandbox begins again.
+   */
   readonly tool:
     | ((
         hosted: HostedEpisode,
         completion: Completion,
         answers: EpisodeState["answers"],
-      ) => Promise<ToolAnswer> | undefined)
+      ) => Promise<ToolAnswer | typeof sandboxGone> | undefined)
     | undefined;
   /** the episode goes on here no more: what its tool holds for it is another's, or nobody's */
   readonly over: (hosted: HostedEpisode, answers: EpisodeState["answers"], hasLeft: boolean) => void;
@@ -53,22 +70,39 @@ export type EpisodeHostOptions = StayTraceOptions & {
   readonly now: () => number;
 };
 
+/** When an episode goes on elsewhere, and where. */
+export type Departure = {
+  readonly episode: number;
+  readonly attempt: number;
+  readonly numAnswers: number;
+  readonly move: Move;
+};
+
+/** Which goes first of those that wait. */
+export type Priority = { readonly episode: number; readonly attempt: number; readonly priority: number };
+
 type Row = {
   readonly hosted: HostedEpisode;
   readonly stay: StayTrace;
+  /** asked whenever it begins to wait for a place of the engine */
+  priority: () => number;
+  arrival: number | undefined;
   answers: EpisodeState["answers"];
   at: "decode" | "tool" | "over";
   /** when the turn under way began, and behind how many tokens */
   began: { readonly mark: CompanyMark; readonly numTokens: number };
   move: Move | undefined;
-  /** nobody hears of it any more */
+  /** nobody waits for it any more */
   isForgotten: boolean;
+  /** its owner is gone: it goes on to its end, and its number may be another's */
+  isOrphan: boolean;
 };
 
 /** The episodes of one rank, whoever owns them: one call of its engine, which others join, for as long as there are any. */
 export class EpisodeHost {
   readonly #options: EpisodeHostOptions;
   #rows: Row[] = [];
+  #numArrived = 0;
   #add: ((joining: JoiningCompletion) => number | undefined) | undefined;
   #running: Promise<void> = Promise.resolve();
   readonly #failure = new FirstFailure();
@@ -94,10 +128,10 @@ export class EpisodeHost {
   }
 
   /** Of any owner that `counts`: episodes queued or at decode, and these with those whose tool works. */
-  count(counts: (owner: number) => boolean): { readonly active: number; readonly held: number } {
+  count(counts: (owner: number | undefined) => boolean): { readonly active: number; readonly held: number } {
     let [active, held] = [0, 0];
-    for (const { at, hosted } of this.#rows) {
-      if (at === "over" || !counts(hosted.owner)) continue;
+    for (const { at, hosted, isForgotten, isOrphan } of this.#rows) {
+      if (at === "over" || !counts(isForgotten || isOrphan ? undefined : hosted.owner)) continue;
       held++;
       if (at === "decode") active++;
     }
@@ -109,11 +143,14 @@ export class EpisodeHost {
     const row: Row = {
       hosted,
       stay: new StayTrace(this.#options, hosted),
+      priority: hosted.priority,
+      arrival: undefined,
       answers: hosted.state?.answers ?? [],
       at: "decode",
       began: this.#beginning(hosted.state?.tokens.length ?? 0),
       move: undefined,
       isForgotten: false,
+      isOrphan: false,
     };
     // The engine asks for the priority of the one that joins before it says its index.
     this.#rows.push(row);
@@ -123,17 +160,31 @@ export class EpisodeHost {
     this.#running = this.#generate(hosted).catch(this.#failure.fail);
   }
 
-  leave(owner: number, episode: number, attempt: number, move: Move): void {
-    const row = this.#rows.find(
-      ({ hosted }) => hosted.owner === owner && hosted.episode === episode && hosted.attempt === attempt,
-    );
-    if (row) row.move = move;
+  /** Once the tool has answered that it called behind so many answers; too late, the episode stays, as its owner has heard. */
+  leave(owner: number, { episode, attempt, numAnswers, move }: Departure): void {
+    const row = this.#rowOf(owner, episode, attempt);
+    if (row?.at === "tool" && row.answers.length === numAnswers) row.move = move;
   }
 
-  /** Nobody waits for what this rank runs for that one, or for this episode of it: its next process gives others the same numbers. */
-  forget(owner: number, episode?: number): void {
+  /** What its owner thinks of it now, from when it waits next. */
+  prioritise(owner: number, { episode, attempt, priority }: Priority): void {
+    const row = this.#rowOf(owner, episode, attempt);
+    if (row) row.priority = () => priority;
+  }
+
+  /** Nobody waits for this episode any more. */
+  forget(owner: number, episode: number): void {
     for (const row of this.#rows)
-      if (row.hosted.owner === owner && (episode ?? row.hosted.episode) === row.hosted.episode) row.isForgotten = true;
+      if (!row.isOrphan && row.hosted.owner === owner && row.hosted.episode === episode) row.isForgotten = true;
+  }
+
+  /** The owner is gone; what it has here goes on, as its prompts are somebody's again. */
+  orphan(owner: number): void {
+    for (const row of this.#rows) {
+      if (row.hosted.owner !== owner) continue;
+      row.isOrphan = true;
+      row.move = undefined;
+    }
   }
 
   /** Ends what is left. */
@@ -148,7 +199,7 @@ export class EpisodeHost {
     const { engine, sampling, order, tool } = this.#options;
     const rows = this.#rows;
     const options: GenerateOptions = {
-      order: { ...order, priority: (index) => (rows[index] as Row).hosted.priority() },
+      order: { ...order, priority: (index) => this.#priorityOf(rows[index] as Row) },
       join: (add) => {
         this.#add = add;
         add(joiningOf(first));
@@ -168,13 +219,21 @@ export class EpisodeHost {
     if (!calling) return undefined;
     row.at = "tool";
     this.#turnEnded(row, completion);
-    events.turnEnded(hosted, { tokens, logprobs, answers: row.answers });
-    const { answer, ...outcome } = await calling;
+    if (row.isOrphan) events.changed();
+    else events.turnEnded(hosted, { tokens, logprobs, answers: row.answers });
+    const said = await calling;
     if (row.isForgotten) return undefined;
+    if (said === sandboxGone) {
+      this.#lose(row, completion);
+      return undefined;
+    }
+    const { answer, ...outcome } = said;
     const answers: EpisodeState["answers"] = [...row.answers, [tokens.length, tokens.length + answer.length]];
     const state = { tokens: joined(tokens, answer), logprobs: extended(logprobs, answer.length), answers };
     row.answers = answers;
     row.stay.answered(outcome.toolSeconds);
+    // The engine ends it with `length`, as it would wherever it goes on.
+    if (hosted.prompt.length + state.tokens.length >= this.#options.contextLength) return answer;
     row.at = row.move ? "over" : "decode";
     if (row.move) {
       this.#options.over(hosted, answers, true);
@@ -183,8 +242,18 @@ export class EpisodeHost {
       this.#changed();
       row.began = this.#beginning(state.tokens.length);
     }
-    events.answered(hosted, state, outcome, row.at === "over");
+    if (row.isOrphan) events.changed();
+    else events.answered(hosted, state, outcome, row.at === "over");
     return row.at === "over" ? undefined : answer;
+  }
+
+  /** Its owner begins it again, as the rank that takes an orphan's prompt does. */
+  #lose(row: Row, completion: Completion): void {
+    row.at = "over";
+    row.stay.ended(completion, sandboxGone);
+    this.#options.over(row.hosted, row.answers, false);
+    if (row.isOrphan) this.#options.events.changed();
+    else this.#options.events.lost(row.hosted);
   }
 
   #end(row: Row, completion: Completion): void {
@@ -194,12 +263,30 @@ export class EpisodeHost {
     row.at = "over";
     this.#changed();
     const { tokens, logprobs } = completion;
-    row.stay.ended(completion, row.isForgotten);
+    row.stay.ended(completion, row.isForgotten ? "nobody waits for it" : completion.finishReason);
     // Of an answer that had no room, nothing was appended.
     const answers = row.answers.filter(([from]) => from < tokens.length);
     this.#options.over(row.hosted, row.answers, false);
-    if (row.isForgotten) return;
-    this.#options.events.ended(row.hosted, { tokens, logprobs, answers }, completion);
+    const { events } = this.#options;
+    const state = { tokens, logprobs, answers };
+    if (row.isForgotten) events.changed();
+    else if (row.isOrphan) events.orphanEnded(row.hosted, state, completion);
+    else events.ended(row.hosted, state, completion);
+  }
+
+  /** Of an attempt whose owner lives. */
+  #rowOf(owner: number, episode: number, attempt: number): Row | undefined {
+    return this.#rows.find(
+      ({ hosted, isForgotten, isOrphan }) =>
+        !isForgotten && !isOrphan && hosted.owner === owner && hosted.episode === episode && hosted.attempt === attempt,
+    );
+  }
+
+  #priorityOf(row: Row): number {
+    const { arrivals } = this.#options;
+    if (arrivals === undefined) return row.priority();
+    if (arrivals === "latest" || row.arrival === undefined) row.arrival = this.#numArrived++;
+    return -row.arrival;
   }
 
   /** Of a turn behind so many tokens, right after `changed`. */

@@ -11,7 +11,7 @@ import {
 import type { GenerationEngine } from "@treadle/engines";
 import { builtInRewards, hashString, type Reward, type RewardRegistry, type Tokenizer } from "@treadle/learning";
 import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
-import { EpisodeOrder, MeasuredInterference, PredictorState } from "@treadle/trajectories";
+import { EpisodeOrder, MeasuredInterference, PredictorState, type Scheduler } from "@treadle/trajectories";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
 import { createGenerationEngine, EngineConfig } from "../engine.ts";
@@ -19,7 +19,7 @@ import { EngineWorker } from "../engine-worker.ts";
 import { pythonReward } from "../reward/python-reward.ts";
 import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts";
 import { pullWeights } from "../weights.ts";
-import { CallOrder } from "./call-order.ts";
+import { CallOrder, type CallOrderOptions } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
 import {
   isShared,
@@ -92,6 +92,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     this.prototype.rewards().create(reward);
   }
 
+  static override keepsDevices(config: RolloutConfig, numRanks: number): boolean {
+    return numRanks > 1 && isShared(config);
+  }
+
   constructor(context: WorkerContext<C>) {
     super(context);
     this.tokenizer = openTokenizer(this.config, this.config.model);
@@ -122,31 +126,48 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const places = placesOf(this.config);
     if (!this.#order || places === undefined || prompts.length <= places) return undefined;
     if (schedulerOf(this.config) === "fcfs") return undefined;
-    return this.#callOrder(this.#order, prompts, places);
+    return this.#callOrder(this.#order, prompts, { places });
   }
 
-  #callOrder(order: EpisodeOrder, prompts: readonly Prompt[], places: number): CallOrder {
-    return new CallOrder(order, prompts, { places, step: this.step ?? 0 });
+  #callOrder(order: EpisodeOrder, prompts: readonly Prompt[], options: Omit<CallOrderOptions, "step">): CallOrder {
+    return new CallOrder(order, prompts, { ...options, step: this.step ?? 0 });
+  }
+
+  /**
+   * This rank's devices, for a call in which ranks may share. One that shares keeps them until all are done: what others run here
+   * begins whenever they say, and has to be computed before anybody else has the memory.
+   */
+  protected lock(): Promise<AsyncDisposable> {
+    return this.devices.lock({ lend: this.isSharing ? "never" : "idle" });
+  }
+
+  /** Whether episodes may run at other ranks than those which took their prompts. */
+  protected get isSharing(): boolean {
+    return this.worldSize > 1 && isShared(this.config);
   }
 
   /** This rank's part in the call under way, where ranks share what each of them takes; undefined where each keeps its own. */
   protected share({ tool, over, isToolStateful = false }: SharedTool = {}): SharedCall | undefined {
     const order = this.#order;
     const places = placesOf(this.config);
-    if (!order || places === undefined || !isShared(this.config) || this.worldSize === 1) return undefined;
-    const { displace, spareCaches } = this.#callOrder(order, [], places).options;
+    if (!order || places === undefined || !this.isSharing) return undefined;
+    const { displace, spareCaches } = this.#callOrder(order, [], { places }).options;
     this.#measured ??= new MeasuredInterference(places);
+    const measured = this.#measured;
+    const tokenSeconds = () => measured.fullTokenSeconds;
     const rollout = new SharedRollout({
       ...sharingOf(this.config),
-      measured: this.#measured,
+      measured,
       tracer: this.tracer,
       places,
       engine: this.engine,
       sampling: this.sampling(this.config.temperature),
       order: { displace, spareCaches },
+      arrivals: arrivalsOf(schedulerOf(this.config)),
       tool,
       over: over ?? (() => {}),
       isToolStateful,
+      contextLength: this.config.model.contextLength,
       prefillRatio,
       messages: this.messages,
       component: this.component,
@@ -164,7 +185,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
           const sample = samples[index] as number;
           return { prompt, key: sampleKey(prompt, sample), name: `${this.component}:${prompt.id}/${sample}` };
         });
-        return rollout.play(rows, this.#callOrder(order, prompts, places), ended);
+        return rollout.play(rows, this.#callOrder(order, prompts, { places, tokenSeconds }), ended);
       },
     };
   }
@@ -263,6 +284,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     await pullWeights(this.engine, actor, this);
   }
 }
+
+/** Of orders by when episodes came, or began to wait: of owners' clocks each tells nothing of another's. */
+const arrivalsOf = (scheduler: Scheduler): SharedRolloutOptions["arrivals"] =>
+  scheduler === "fcfs" ? "first" : scheduler === "rr" ? "latest" : undefined;
 
 /** Of a token that is read again after a move, in tokens of decoding. */
 const prefillRatio = 0.1;

@@ -21,8 +21,9 @@ export const RolloutOrderConfig = z.strictObject({
   /** whose predictions order episodes; default: `learned`, which is prompt history wherever learning does no better */
   predictor: z.enum(modelNames).optional(),
   /**
-   * Where the episodes of a rank's prompts begin: `own`, the default: there; `least-load`: at whichever rank of the group has a place first;
-   * `predicted`: in groups by predicted length, the longest with the least company, and what waits goes wherever a place is free
+   * Where the episodes of a rank's prompts begin: `own`, the default: there; `least-load`: at whichever rank of the group has a place first,
+   * as far as it knows; `predicted`: in groups by predicted length, the longest with the least company, and what waits goes wherever a
+   * place is free. Ranks that share episodes, by this or by `migrate`, keep their devices until all are done
    */
   placement: z.enum(livePlacements).optional(),
   /**

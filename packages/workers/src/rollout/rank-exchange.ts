@@ -10,7 +10,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Messenger } from "@treadle/runtime";
-import { Envelope, noLoad, type RankLoad, type RankMessage } from "./rank-messages.ts";
+import { Envelope, type RankLoad, type RankMessage } from "./rank-messages.ts";
 
 type Hello = Extract<RankMessage, { type: "hello" }>;
 
@@ -18,7 +18,7 @@ export type RankEvents = {
   readonly up: (rank: number, hello: Hello) => void;
   readonly down: (rank: number) => void;
   readonly said: (rank: number, message: Exclude<RankMessage, { type: "hello" | "gone" }>) => void;
-  /** what is here that is not that rank's, which is told of it when it changes */
+  /** what is here, as that rank is told when it changes */
   readonly load: (rank: number) => RankLoad;
   readonly failed: (error: unknown) => void;
 };
@@ -35,7 +35,8 @@ type Other = {
   isSending: boolean;
   /** whether the last envelope has arrived */
   lastSent: Promise<boolean>;
-  toldLoad: RankLoad;
+  /** undefined: it is told as soon as it is up */
+  toldLoad: RankLoad | undefined;
 };
 
 export type RankExchangeOptions = {
@@ -79,7 +80,7 @@ export class RankExchange {
         nextSequence: 0,
         isSending: false,
         lastSent: Promise.resolve(false),
-        toldLoad: noLoad,
+        toldLoad: undefined,
       });
     }
   }
@@ -162,9 +163,12 @@ export class RankExchange {
 
   #hasOtherLoad(other: Other): boolean {
     if (!other.isUp) return false;
-    const { active, held, waiting } = this.#options.events.load(other.rank);
     const { toldLoad } = other;
-    return active !== toldLoad.active || held !== toldLoad.held || waiting !== toldLoad.waiting;
+    if (!toldLoad) return true;
+    const { active, held, waiting, yours } = this.#options.events.load(other.rank);
+    return (
+      active !== toldLoad.active || held !== toldLoad.held || waiting !== toldLoad.waiting || yours !== toldLoad.yours
+    );
   }
 
   async #listen(other: Other): Promise<void> {
@@ -213,7 +217,7 @@ export class RankExchange {
     other.out = [{ type: "hello", ...own }];
     if (hello.policyVersion !== own.policyVersion) return;
     other.isUp = true;
-    other.toldLoad = noLoad;
+    other.toldLoad = undefined;
     this.#options.events.up(other.rank, hello);
     this.changed();
   }

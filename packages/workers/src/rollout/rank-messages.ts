@@ -27,18 +27,20 @@ export const KeptEpisode = z.strictObject({
 });
 export type KeptEpisode = z.infer<typeof KeptEpisode>;
 
-/** What a rank has of others than the receiver. */
+/** What a rank has, as it tells another. */
 export const RankLoad = z.strictObject({
-  /** that it computes or has queued */
+  /** of others than the receiver, that it computes or has queued */
   active: z.int().nonnegative(),
   /** these, and those whose tool works */
   held: z.int().nonnegative(),
   /** its own that wait for a place */
   waiting: z.int().nonnegative(),
+  /** of the receiver's that it computes or has queued */
+  yours: z.int().nonnegative(),
 });
 export type RankLoad = z.infer<typeof RankLoad>;
 
-export const noLoad: RankLoad = { active: 0, held: 0, waiting: 0 };
+export const noLoad: RankLoad = { active: 0, held: 0, waiting: 0, yours: 0 };
 
 /** Where an episode shall go on, and what was predicted and known when that was decided. */
 export const Move = z.strictObject({
@@ -70,7 +72,10 @@ export const RankMessage = z.discriminatedUnion("type", [
     priority: z.number(),
     state: EpisodeState.optional(),
   }),
-  z.strictObject({ type: z.literal("leave"), ...attempt, move: Move }),
+  /** once the tool has answered that it called behind so many answers */
+  z.strictObject({ type: z.literal("leave"), ...attempt, numAnswers: z.int().nonnegative(), move: Move }),
+  /** from its owner, after a turn: which goes first when it waits next */
+  z.strictObject({ type: z.literal("priority"), ...attempt, priority: z.number() }),
   /** to the owner: it has called a tool */
   z.strictObject({ type: z.literal("turn"), ...attempt, state: EpisodeState }),
   /** to the owner: the tool has answered, and it goes on, or has left */
@@ -89,6 +94,8 @@ export const RankMessage = z.discriminatedUnion("type", [
     finishReason: FinishReason,
     policyVersion: z.int(),
   }),
+  /** to the owner: what a tool held of it is gone, so it begins again */
+  z.strictObject({ type: z.literal("lost"), ...attempt }),
   z.strictObject({ type: z.literal("load"), load: RankLoad }),
   /** of ranks that died: what the sender ran for them to the end */
   z.strictObject({ type: z.literal("kept"), episodes: z.array(KeptEpisode) }),

@@ -21,7 +21,7 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
     prompts: Source<Prompt>,
     groups: Sink<EpisodeGroup>,
   ): Promise<{ readonly tokens: number } & SharingMetrics & PredictionMetrics> {
-    await using _ = await this.devices.lock();
+    await using _ = await this.lock();
     let tokens = 0;
     await using shared = this.share();
     for await (const batch of prompts.itemBatches()) {

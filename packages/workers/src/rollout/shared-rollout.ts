@@ -5,8 +5,8 @@
  *
  * - SH1 what a finished turn has chosen, and what its tool said, is at the owner before the episode goes on at another rank, so
  *   the death of a rank costs what others own the turn under way alone
- * - SH2 the owner's death costs what it had not delivered and not ended at another rank: its prompts are taken again, and what
- *   the others have run for it to the end is theirs to give
+ * - SH2 the owner's death costs what it had not delivered and what has not ended at another rank: its prompts are taken again,
+ *   and what the others run for it to the end is theirs to give, as long as their calls last
  * - SH3 where an episode runs changes none of its tokens; ranks of other weights share nothing
  */
 import type { Completion, Prompt } from "@treadle/contracts";
@@ -36,7 +36,10 @@ import {
 export type EpisodeRow = { readonly prompt: Prompt; readonly key: number; readonly name: string };
 
 export type SharedRolloutOptions = Pick<LivePlacementOptions, "placement" | "migrate" | "F" | "places"> &
-  Pick<EpisodeHostOptions, "engine" | "sampling" | "order" | "tool" | "over" | "tracer"> &
+  Pick<
+    EpisodeHostOptions,
+    "engine" | "sampling" | "contextLength" | "order" | "arrivals" | "tool" | "over" | "tracer"
+  > &
   Omit<RankExchangeOptions, "hello" | "events"> & {
     /** of this rank over all of its calls; what it has seen enough of goes before `F` */
     readonly measured: MeasuredInterference;
@@ -47,6 +50,9 @@ export type SharedRolloutOptions = Pick<LivePlacementOptions, "placement" | "mig
     /** what a tool has kept of an episode is lost with its rank, so the episode begins again */
     readonly isToolStateful: boolean;
   };
+
+/** What a host tells an episode's owner. */
+type Report = Extract<RankMessage, { type: "turn" | "answered" | "lost" | "ended" }>;
 
 type Batch = {
   readonly base: number;
@@ -67,8 +73,10 @@ export class SharedRollout {
   readonly #isUp: boolean[];
   readonly #isDone: boolean[];
   readonly #places: number[];
-  /** what each rank says that it has of others than this one */
-  readonly #loads: RankLoad[];
+  /** what each rank says that it has; undefined: it has not said yet, or is down */
+  readonly #loads: (RankLoad | undefined)[];
+  /** how many of this rank's may be at each other one until that says again what it has */
+  readonly #quotas: number[];
   #batch: Batch | undefined;
   #base = 0;
   /** SH2: what this rank has run to the end for each that may die, and all that is known of those which died, by name */
@@ -86,7 +94,8 @@ export class SharedRollout {
     this.#isUp = Array.from({ length: worldSize }, (_, other) => other === rank);
     this.#isDone = new Array<boolean>(worldSize).fill(false);
     this.#places = new Array<number>(worldSize).fill(places);
-    this.#loads = new Array<RankLoad>(worldSize).fill(noLoad);
+    this.#loads = new Array<RankLoad | undefined>(worldSize).fill(undefined);
+    this.#quotas = new Array<number>(worldSize).fill(0);
     this.#host = new EpisodeHost({
       ...options,
       now,
@@ -98,6 +107,17 @@ export class SharedRollout {
           this.#keep(hosted, { state, finishReason, policyVersion });
           this.#tell(hosted, { type: "ended", ...attemptOf(hosted), state, finishReason, policyVersion });
         },
+        lost: (hosted) => this.#tell(hosted, { type: "lost", ...attemptOf(hosted) }),
+        orphanEnded: ({ name }, state, { finishReason, policyVersion }) => {
+          // SH2
+          const kept = { name: stemOf(name), state, finishReason, policyVersion };
+          if (finishReason !== "abort") {
+            this.#adopt([kept]);
+            this.#exchange.sayAll({ type: "kept", episodes: [kept] });
+          }
+          this.#loadChanged();
+        },
+        changed: () => this.#loadChanged(),
       },
     });
     this.#host.failed.catch(this.#failure.fail);
@@ -154,7 +174,7 @@ export class SharedRollout {
       numEpisodes: rows.length,
       policy,
       loads,
-      room: (other) => this.#places[other] as number,
+      room: (other) => this.#roomAt(other),
       shares: placement !== "own",
     });
     const empty = rows.map(() => undefined);
@@ -163,7 +183,8 @@ export class SharedRollout {
     this.#base += rows.length;
     for (let other = 0; other < worldSize; other++) {
       if (!this.#isUp[other]) this.#obey(router.down(other));
-      router.others(other, (this.#loads[other] as RankLoad).active);
+      router.others(other, this.#loadOf(other).active);
+      this.#grant(other, rows.length);
     }
     const priorities = rows.map((_, index) => order.priority(index));
     this.#settle([...this.#orphans.values()]);
@@ -204,7 +225,6 @@ export class SharedRollout {
     this.#isUp[rank] = true;
     this.#isDone[rank] = false;
     this.#places[rank] = places;
-    this.#loads[rank] = noLoad;
     if (this.#isDone[this.#options.rank]) this.#exchange.say(rank, { type: "done" });
     if (this.#batch) this.#obey(this.#batch.router.up(rank));
     this.#look();
@@ -212,20 +232,19 @@ export class SharedRollout {
 
   #down(rank: number): void {
     this.#isUp[rank] = false;
-    this.#loads[rank] = noLoad;
-    this.#host.forget(rank);
+    this.#loads[rank] = undefined;
+    this.#quotas[rank] = 0;
+    this.#host.orphan(rank);
     const kept = this.#endedHere.get(rank) ?? [];
     this.#endedHere.delete(rank);
     for (const episode of kept) this.#orphans.set(episode.name, episode);
     if (kept.length > 0) this.#exchange.sayAll({ type: "kept", episodes: kept });
     const batch = this.#batch;
     if (batch) {
-      const { router, order, states, losses } = batch;
+      const { router, order } = batch;
       for (const index of batch.rows.keys()) {
         const isThere = router.homeOf(index) === rank && ["decode", "tool"].includes(router.phaseOf(index));
-        if (!isThere) continue;
-        (losses[index] as number)++;
-        if (this.#options.isToolStateful) states[index] = undefined;
+        if (isThere) this.#loseSandbox(batch, index);
       }
       this.#obey(router.down(rank, (index) => order.priority(index)));
       this.#settle(kept);
@@ -241,12 +260,16 @@ export class SharedRollout {
         return;
       }
       case "leave":
-        this.#host.leave(rank, message.episode, message.attempt, message.move);
+        this.#host.leave(rank, message);
+        return;
+      case "priority":
+        this.#host.prioritise(rank, message);
         return;
       case "load":
         this.#loads[rank] = message.load;
         if (!this.#batch) return;
         this.#batch.router.others(rank, message.load.active);
+        this.#grant(rank, this.#batch.router.numWaiting);
         this.#obey(this.#batch.router.look());
         return;
       case "kept":
@@ -275,26 +298,53 @@ export class SharedRollout {
     const { rank } = this.#options;
     const load = this.#loadBeside(rank);
     this.#exchange.changed();
-    const { active: before } = this.#loads[rank] as RankLoad;
+    const { active: before } = this.#loadOf(rank);
     this.#loads[rank] = load;
     if (before === load.active || !this.#batch) return;
     this.#batch.router.others(rank, load.active);
     this.#obey(this.#batch.router.look());
   }
 
-  /** What this rank has of others than that one. Its own that wait for a place count as its own, wherever they will get it. */
+  #loadOf(rank: number): RankLoad {
+    return this.#loads[rank] ?? noLoad;
+  }
+
+  /** ER4 */
+  #roomAt(rank: number): number {
+    const places = this.#places[rank] as number;
+    if (rank === this.#options.rank) return places;
+    return Math.min(places, (this.#quotas[rank] as number) + this.#loadOf(rank).active);
+  }
+
+  /**
+   * A rank that has just said what it has may be sent this rank's part of what is free there, by how many wait at each, and
+   * one at least. It says so again once they have come, so what nobody else wants is taken soon, and nothing is promised twice.
+   */
+  #grant(rank: number, numWaiting: number): void {
+    const load = this.#loads[rank];
+    const { router } = this.#batch as Batch;
+    if (!load || rank === this.#options.rank) return;
+    const numThere = router.loadOf(rank) - load.active;
+    const numFree = (this.#places[rank] as number) - load.active - numThere;
+    const numElsewhere = this.#loads.reduce((sum, other) => sum + (other?.waiting ?? 0), 0);
+    const part = Math.max(1, Math.floor((numFree * numWaiting) / Math.max(1, numWaiting + numElsewhere)));
+    this.#quotas[rank] = numThere + (numFree > 0 ? part : 0);
+  }
+
+  /** What this rank tells that one. Its own that wait for a place count as its own, wherever they will get it. */
   #loadBeside(other: number): RankLoad {
     const { rank } = this.#options;
     const waiting = other === rank ? 0 : (this.#batch?.router.numWaiting ?? 0);
-    return { ...this.#host.count((owner) => owner !== other), waiting };
+    const { active: yours } = this.#host.count((owner) => owner === other);
+    return { ...this.#host.count((owner) => owner !== other), waiting, yours };
   }
 
   /** Episodes of others at a rank: what their owners wait to place is as likely to come there as to any, where it is shared. */
   #beside(rank: number): number {
-    const { held, waiting } = this.#loads[rank] as RankLoad;
+    const { held, waiting } = this.#loadOf(rank);
     if (this.#options.placement === "own") return held + waiting;
     const numUp = this.#isUp.filter((up) => up).length;
-    return held + this.#loads.reduce((sum, load) => sum + load.waiting, 0) / numUp;
+    return held + this.#loads.reduce((sum, load) => sum + (load?.waiting ?? 0), 0) / numUp;
   }
 
   /** SH2 */
@@ -342,39 +392,38 @@ export class SharedRollout {
   }
 
   /** To an episode's owner, which may be this rank. */
-  #tell(hosted: HostedEpisode, message: Extract<RankMessage, { type: "turn" | "answered" | "ended" }>): void {
+  #tell(hosted: HostedEpisode, message: Report): void {
     if (hosted.owner === this.#options.rank) this.#reported(message);
     else this.#exchange.say(hosted.owner, message);
     this.#loadChanged();
   }
 
   /** SH1 */
-  #reported(message: Extract<RankMessage, { type: "turn" | "answered" | "ended" }>): void {
+  #reported(message: Report): void {
     const batch = this.#batch;
     const index = message.episode - (batch?.base ?? 0);
     // Of an attempt that counted no more, of a batch that is over.
     if (!batch || index < 0 || !batch.router.isCurrent(index, message.attempt)) return;
     const { router, order, states } = batch;
-    const { state, attempt } = message;
-    const completion = {
-      tokens: state.tokens,
-      logprobs: state.logprobs,
-      temperature: this.#options.sampling.temperature,
-      finishReason: "stop" as const,
-      policyVersion: this.#options.engine.policyVersion,
-    };
+    const { attempt } = message;
     switch (message.type) {
       case "turn": {
-        order.turnEnded(index, completion);
+        const { state } = message;
+        order.turnEnded(index, this.#completionOf(state));
         const generatedTokens = state.tokens.length;
         const { tokens: remainingTokens } = order.predicted(index);
         const transferSeconds =
           this.#options.prefillRatio * ((batch.rows[index] as EpisodeRow).prompt.tokens.length + generatedTokens);
         this.#obey(router.turnEnded(index, attempt, { remainingTokens, generatedTokens, transferSeconds }));
+        const { episode } = message;
+        const home = router.homeOf(index);
+        // Here its priority is asked for when it waits next.
+        if (home !== this.#options.rank)
+          this.#exchange.say(home, { type: "priority", episode, attempt, priority: order.priority(index) });
         return;
       }
       case "answered": {
-        const { toolSeconds, hasToolFailed, hasLeft } = message;
+        const { state, toolSeconds, hasToolFailed, hasLeft } = message;
         const [from, to] = state.answers.at(-1) ?? [0, 0];
         // The order knows of a turn that is done again.
         if (state.tokens.length > order.numTokens(index))
@@ -384,17 +433,39 @@ export class SharedRollout {
         else router.goesOn(index, attempt);
         return;
       }
+      case "lost":
+        this.#loseSandbox(batch, index);
+        this.#obey(router.gaveUp(index, attempt, order.priority(index)));
+        return;
       case "ended": {
+        const { state, finishReason, policyVersion } = message;
+        if (finishReason === "abort" && router.homeOf(index) !== this.#options.rank) {
+          // Its host computes no more, which is no end of an episode.
+          this.#loseSandbox(batch, index);
+          this.#obey(router.gaveUp(index, attempt, order.priority(index)));
+          return;
+        }
         const { isFirst, orders } = router.ended(index, attempt);
-        const { finishReason, policyVersion } = message;
         if (isFirst) {
-          order.ended(index, { ...completion, finishReason, policyVersion });
+          order.ended(index, { ...this.#completionOf(state), finishReason, policyVersion });
           this.#deliver(batch, index, state, { finishReason, policyVersion });
         }
         this.#obey(orders);
         if (router.isOver) batch.over();
       }
     }
+  }
+
+  #completionOf({ tokens, logprobs }: EpisodeState): Completion {
+    const { temperature } = this.#options.sampling;
+    const { policyVersion } = this.#options.engine;
+    return { tokens, logprobs, temperature, finishReason: "stop", policyVersion };
+  }
+
+  /** What the tool held of it has ended with its stay there, so what it does next is under another name. */
+  #loseSandbox({ losses, states }: Batch, index: number): void {
+    (losses[index] as number)++;
+    if (this.#options.isToolStateful) states[index] = undefined;
   }
 
   /** What people are told of a move. */
@@ -411,15 +482,16 @@ export class SharedRollout {
       const { episode: index, rank, attempt } = routed;
       const episode = batch.base + index;
       if (routed.type === "leave") {
-        const move = this.#moveOf(batch, index, rank, routed.target);
-        if (rank === own) this.#host.leave(own, episode, attempt, move);
-        else this.#exchange.say(rank, { type: "leave", episode, attempt, move });
+        const numAnswers = batch.states[index]?.answers.length ?? 0;
+        const departure = { episode, attempt, numAnswers, move: this.#moveOf(batch, index, rank, routed.target) };
+        if (rank === own) this.#host.leave(own, departure);
+        else this.#exchange.say(rank, { type: "leave", ...departure });
         continue;
       }
       const { prompt, key, name: stem } = batch.rows[index] as EpisodeRow;
       const state = batch.states[index];
       // What a tool may still hold under another owner's name, or one that was lost, is not this attempt's.
-      const name = nameOf(stem, this.#exchange.nonce, batch.losses[index] as number);
+      const name = nameOf(stem, `${this.#exchange.nonce}.${episode}`, batch.losses[index] as number);
       const { order } = batch;
       const to = { episode, attempt, name, prompt: prompt.tokens, key, state };
       if (rank === own) this.#run({ ...to, owner: own, priority: () => order.priority(index) });

@@ -44,8 +44,8 @@ export class StayTrace {
     this.#complete(tokens.length, { end: `moves to ${component}/${to}`, why }, `${name} ${attempt + 1}`);
   }
 
-  ended({ tokens, finishReason }: Completion, isForgotten: boolean): void {
-    this.#complete(tokens.length, { end: isForgotten ? "its owner is gone" : finishReason });
+  ended({ tokens }: Pick<Completion, "tokens">, how: string): void {
+    this.#complete(tokens.length, { end: how });
   }
 
   #complete(numTokens: number, about: Readonly<Record<string, string>>, flowOut?: string): void {

@@ -1,8 +1,16 @@
 import { z } from "zod";
 
 /** What a policy asks of its tool within one trajectory. */
-export const ToolCall = z.object({ trajectory: z.string(), text: z.string() });
-export type ToolCall = z.infer<typeof ToolCall>;
+export const ToolCall = z.object({
+  trajectory: z.string(),
+  text: z.string(),
+  /** it was answered before: where sandboxes belong to trajectories, there is one that it goes on in */
+  goesOn: z.boolean().default(false),
+});
+export type ToolCall = z.input<typeof ToolCall>;
+
+/** Status of a call that goes on in a sandbox which is here no more, so that nothing was run. */
+export const sandboxGone = "sandbox-gone";
 
 /** What the tool answered; a call that outlived its limits or failed has no exit code of 0. */
 export type ToolResult = {

@@ -10,13 +10,14 @@
  * TW2 a call is answered once, whatever it does; only a pool or driver that fails fails its owner's collecting.
  * TW3 an owner that is not open here, because this process is a new one, is told so with a retryable error: what its
  *    trajectories had left in sandboxes is gone, so they have to begin again.
- * TW4 a trajectory that another owner goes on with is that owner's from its next call, or its end, with its sandbox.
+ * TW4 a trajectory that another owner goes on with is that owner's from its next call, or its end, with its sandbox. Where that has
+ *    ended with the owner before, the call is not run, and says so.
  */
 import { ActionPool, CpuManager, describeHost, openDriver, type ShellAction, ShellActions } from "@treadle/actions";
 import { TreadleError } from "@treadle/contracts";
 import { Worker } from "@treadle/runtime";
 import { z } from "zod";
-import { ToolCall, type ToolReport, type ToolResult } from "./items.ts";
+import { sandboxGone, ToolCall, type ToolReport, type ToolResult } from "./items.ts";
 import type { ToolConfig } from "./tool-config.ts";
 import { ToolStatistics } from "./tool-statistics.ts";
 
@@ -71,14 +72,24 @@ export class ToolWorker extends Worker<ToolConfig> {
       endings: new Set(),
       wake: () => {},
     });
-    return { isStateful: this.config.actions.sandboxes === "trajectory" };
+    return { isStateful: this.#isStateful };
+  }
+
+  get #isStateful(): boolean {
+    return this.config.actions.sandboxes === "trajectory";
   }
 
   /** Starts calls, and ends trajectories that make no more. Answers come from `collect`. */
   async submit(owner: string, calls: readonly ToolCall[], ended: readonly string[]): Promise<void> {
     const state = this.#ownerOf(owner);
-    for (const { trajectory, text } of Calls.parse(calls)) {
+    for (const { trajectory, text, goesOn } of Calls.parse(calls)) {
       if (!this.#adopt(state, trajectory)) {
+        if (goesOn && this.#isStateful) {
+          const output = `the sandbox of '${trajectory}' is gone with the rank that called last; its trajectory begins again`;
+          state.answers.push({ trajectory, status: sandboxGone, exitCode: null, output });
+          state.wake();
+          continue;
+        }
         this.#actions.openTrajectory(trajectory);
         state.trajectories.add(trajectory);
       }

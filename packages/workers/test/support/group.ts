@@ -55,11 +55,16 @@ export class Group {
         const { waiting, queue } = mailbox(numberOf(from), rank);
         if (queue.length > 0) return Promise.resolve(queue.shift());
         return new Promise<unknown>((resolve, reject) => {
-          waiting.push({ resolve, reject });
-          signal?.addEventListener("abort", () => {
+          const end = () => {
             waiting.length = 0;
-            reject(signal.reason);
-          });
+            reject(signal?.reason);
+          };
+          const taken = (value: unknown) => {
+            signal?.removeEventListener("abort", end);
+            resolve(value);
+          };
+          waiting.push({ resolve: taken, reject });
+          signal?.addEventListener("abort", end);
         });
       },
     };

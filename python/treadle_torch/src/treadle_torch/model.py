@@ -80,7 +80,7 @@ def _load(path: str) -> nn.Module:
         raise _config(f"engine.path '{path}' has no weights in safetensors; other formats are not read")
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        return AutoModelForCausalLM.from_pretrained(
+        model, info = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
             local_files_only=True,
@@ -88,12 +88,23 @@ def _load(path: str) -> nn.Module:
             use_safetensors=True,
             dtype=torch.float32,
             attn_implementation="sdpa",
+            output_loading_info=True,
         )
     except Exception as error:
         raise _config(f"the model in engine.path '{path}' cannot be read: {error}") from error
+    # They would be drawn at random.
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise _config(
+            f"the model in engine.path '{path}' lacks '{len(missing)}' of the tensors that its config.json asks for, as '{missing[0]}'; give a folder that has all of them"
+        )
+    return model
 
 
 def _random(options: ModelOptions) -> nn.Module:
+    head = options.width // options.heads
+    if head % 2 == 1:
+        raise _config(f"a head has '{head}' dimensions, model.width over model.heads, and needs an even number of them")
     config = Qwen3Config(
         vocab_size=options.vocab_size,
         hidden_size=options.width,
@@ -101,7 +112,7 @@ def _random(options: ModelOptions) -> nn.Module:
         num_hidden_layers=options.layers,
         num_attention_heads=options.heads,
         num_key_value_heads=options.heads,
-        head_dim=options.width // options.heads,
+        head_dim=head,
         max_position_embeddings=options.context_length,
         tie_word_embeddings=False,
         # matrices of any width begin as those of the embedded engine: deviation one over the square root of the inputs

@@ -11,7 +11,7 @@ const Config = z.strictObject({
   name: z.string(),
   /** a file: what the stages of each step take */
   stages: z.string(),
-  /** a file: who is ready, begins and ends when */
+  /** a file, with a line whenever a run is ready, begins or ends */
   ledger: z.string(),
   /** that begin together */
   runs: z.int().positive(),

@@ -18,7 +18,7 @@ const take = (id) => {
 };
 const acts = {
   open({ id, path }) {
-    files.set(id, { fd: openSync(path, "w"), hash: createHash("sha256") });
+    files.set(id, { fd: openSync(path, "w", 0o600), hash: createHash("sha256") });
   },
   write({ id, bytes }) {
     const { fd, hash } = files.get(id);

@@ -91,7 +91,7 @@ let thread: FileThread | undefined;
 export function folderSink(folder: string): OpenSink {
   return async (name, isLarge) => {
     const path = join(folder, name);
-    await guardDisk(path, () => mkdir(folder, { recursive: true }));
+    await guardDisk(path, () => mkdir(folder, { recursive: true, mode: 0o700 }));
     return isLarge ? largeFile(path) : smallFile(path);
   };
 }
@@ -115,7 +115,7 @@ async function largeFile(path: string): Promise<FileSink> {
 }
 
 async function smallFile(path: string): Promise<FileSink> {
-  const file: FileHandle = await guardDisk(path, () => open(path, "w"));
+  const file: FileHandle = await guardDisk(path, () => open(path, "w", 0o600));
   return withChecksum({
     write: (piece) => guardDisk(path, () => file.appendFile(piece)),
     end: () =>

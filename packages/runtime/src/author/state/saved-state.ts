@@ -47,8 +47,8 @@ export async function completeState(folder: string, manifest: StateManifest): Pr
       }
       if (files.length > 0) await syncFolder(part);
     }
-    await mkdir(beside, { recursive: true });
-    const file = await open(join(beside, manifestName), "w");
+    await mkdir(beside, { recursive: true, mode: 0o700 });
+    const file = await open(join(beside, manifestName), "w", 0o600);
     try {
       await file.appendFile(manifestText(sound));
       await file.datasync();

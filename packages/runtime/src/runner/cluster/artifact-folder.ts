@@ -43,8 +43,8 @@ export class ArtifactFolder {
     this.#sizes.set(name, data.byteLength);
     const path = join(this.#path, name);
     await guardDisk(path, async () => {
-      await mkdir(dirname(path), { recursive: true });
-      await writeFileAtomic(path, Buffer.from(data.buffer, data.byteOffset, data.byteLength));
+      await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+      await writeFileAtomic(path, Buffer.from(data.buffer, data.byteOffset, data.byteLength), { mode: 0o600 });
     });
     const sample = name.startsWith(`${completionFolder}/`) ? sampleOf(data) : undefined;
     if (sample) this.#onSample(sample);

@@ -40,8 +40,8 @@ export class PredictorFolder {
       throw new TreadleError("artifact.refused", message, { origin: { worker } });
     }
     await guardDisk(path, async () => {
-      await mkdir(dirname(path), { recursive: true });
-      await writeFileAtomic(path, text);
+      await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+      await writeFileAtomic(path, text, { mode: 0o600 });
     });
   }
 

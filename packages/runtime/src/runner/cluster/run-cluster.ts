@@ -1,7 +1,6 @@
 import { join } from "node:path";
 import {
   type ChannelRef,
-  describePoolWait,
   type Plan,
   type ReadRunFile,
   type RunFilePart,
@@ -27,9 +26,10 @@ import { RunnerLoop } from "../loop/runner-loop.ts";
 import { openLocalNode } from "../nodes/local-node.ts";
 import type { Nodes } from "../nodes/nodes.ts";
 import { adaptPlan } from "../placement/adapt-plan.ts";
-import { type Component, checkedName, componentName } from "../placement/component.ts";
+import { type Component, checkedName, checkOptions, componentName } from "../placement/component.ts";
 import { elasticOf, type PlacementFacts, type PlannedChange, placementFacts } from "../placement/placement-facts.ts";
 import { planEvent } from "../placement/plan-event.ts";
+import { withoutVainBounds } from "../placement/vain-bounds.ts";
 import { CallDesk } from "./call-desk.ts";
 import { ChannelDesk } from "./channel-desk.ts";
 import type { ClusterOptions } from "./cluster-options.ts";
@@ -126,10 +126,6 @@ export class RunCluster implements Cluster {
       for (const resolve of this.#adopting.splice(0)) resolve();
     });
     loop.on("waiting", ({ who, on, seconds }) => onEvent({ type: "waiting", atMs: Date.now(), who, on, seconds }));
-    options.pool?.onWaits((wait, forMs) => {
-      const on = wait === null ? "other runs" : describePoolWait(wait);
-      onEvent({ type: "waiting", atMs: Date.now(), who: "the run", on, seconds: forMs / 1000 });
-    });
     loop.on("notice", ({ text }) => warn(text));
     loop.on("failed", ({ error }) => {
       if (this.#closing) return;
@@ -185,6 +181,7 @@ export class RunCluster implements Cluster {
       );
     }
     const anyClass = workerClass as unknown as AnyWorkerClass; // what follows uses the common part only
+    checkOptions(name, options);
     checkSaving(name, anyClass);
     anyClass.checkConfig(config);
     const found = locateClass(anyClass, this.#options.workflowModule);
@@ -283,8 +280,7 @@ export class RunCluster implements Cluster {
       plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
       why: [],
     };
-    this.#plan(planned);
-    return planned.plan;
+    return this.#plan(planned).plan;
   }
 
   /** What every component is to `profiles`: all that its times depend on. */
@@ -304,11 +300,11 @@ export class RunCluster implements Cluster {
    */
   async adopt(planned: PlannedChange): Promise<boolean> {
     if (this.loop.state.hasOpenCalls) return false;
-    this.#plan(planned);
+    const carriedOut = this.#plan(planned);
     if (!this.#started) return true;
-    this.#options.onEvent(planEvent(planned));
+    this.#options.onEvent(planEvent(carriedOut));
     const adopted = new Promise<void>((resolve) => this.#adopting.push(resolve));
-    this.loop.feed({ type: "adopt", components: planned.plan.components });
+    this.loop.feed({ type: "adopt", components: carriedOut.plan.components });
     await adopted;
     return true;
   }
@@ -461,9 +457,16 @@ export class RunCluster implements Cluster {
     await this.#fleet.ready();
   }
 
-  #plan(planned: PlannedChange): void {
+  /** What is carried out of it. */
+  #plan(wanted: PlannedChange): PlannedChange {
+    const planned = withoutVainBounds(wanted, (name) => {
+      const component = this.#components.get(name);
+      const numRanks = wanted.plan.components[name]?.ranks.length ?? 0;
+      return component?.workerClass.keepsDevices(component.config, numRanks) === true;
+    });
     this.#planned = planned;
     this.loop.feed({ type: "limit-channels", capacity: planned.plan.capacity ?? {} });
+    return planned;
   }
 
   #group<W>(name: string): WorkerGroup<W> {

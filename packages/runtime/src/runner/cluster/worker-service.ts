@@ -87,8 +87,8 @@ function writePiece(
   { offset, data, isLast }: { readonly offset: number; readonly data: Uint8Array; readonly isLast: boolean },
 ): Promise<void> {
   return guardDisk(path, async () => {
-    if (offset === 0) await mkdir(dirname(path), { recursive: true });
-    const file = await open(path, offset === 0 ? "w" : "a");
+    if (offset === 0) await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    const file = await open(path, offset === 0 ? "w" : "a", 0o600);
     try {
       await file.appendFile(data);
       if (isLast) await file.datasync();

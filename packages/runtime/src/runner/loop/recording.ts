@@ -43,9 +43,9 @@ export class RecordingWriter {
   constructor(options: RecordingOptions) {
     this.#options = options;
     const root = join(options.folder, "recordings");
-    mkdirSync(root, { recursive: true });
+    mkdirSync(root, { recursive: true, mode: 0o700 });
     this.#folder = join(root, String(readdirSync(root).length).padStart(4, "0"));
-    mkdirSync(this.#folder);
+    mkdirSync(this.#folder, { mode: 0o700 });
     this.#segment = this.#begin();
     const { runId, startMs, options: machine } = options.header;
     const header: RecordingHeader = {
@@ -103,7 +103,8 @@ export class RecordingWriter {
   }
 
   #begin(): Segment {
-    const file = createWriteStream(join(this.#folder, `${String(this.#numSegments++).padStart(5, "0")}.jsonl.gz`));
+    const path = join(this.#folder, `${String(this.#numSegments++).padStart(5, "0")}.jsonl.gz`);
+    const file = createWriteStream(path, { mode: 0o600 });
     const gzip = createGzip({ level: constants.Z_BEST_SPEED });
     gzip.pipe(file);
     const closed = finished(file).catch((error: Error) => {
@@ -130,7 +131,8 @@ export class RecordingWriter {
 
 export type Recording = {
   readonly name: string;
-  readonly header: RecordingHeader;
+  /** undefined: its runner was killed before it had written what it decided */
+  readonly header: RecordingHeader | undefined;
   /** How it ends; undefined before it has been read, or when it is cut short. */
   end(): RecordingEnd["end"] | undefined;
   /** Rejects with `recording.invalid` where it is damaged. */
@@ -147,8 +149,9 @@ export async function openRecordings(folder: string): Promise<Recording[]> {
 async function openRecording(folder: string, name: string): Promise<Recording> {
   const segments = (await readdir(folder)).sort();
   const lines = linesOf(segments.map((segment) => join(folder, segment)));
-  const first = await lines.next().catch(() => undefined); // cut before it was whole
-  const value = first === undefined || first.done ? undefined : parseLine(first.value);
+  const first = await lines.next().catch((error: NodeJS.ErrnoException) => ({ done: isCut(error), value: "" }));
+  if (first.done && segments.length <= 1) return { name, header: undefined, end: () => undefined, turns: noTurns };
+  const value = first.done ? undefined : parseLine(first.value);
   const header = RecordingHeader.safeParse(value);
   if (!header.success) {
     const { format } = z.object({ format: z.unknown() }).catch({ format: undefined }).parse(value);
@@ -177,8 +180,7 @@ async function openRecording(folder: string, name: string): Promise<Recording> {
         yield turn.data;
       }
     } catch (error) {
-      // What a killed runner leaves ends in the middle of a block; that it is cut short is said by `end`.
-      if ((error as NodeJS.ErrnoException).code === "Z_BUF_ERROR") return;
+      if (isCut(error as NodeJS.ErrnoException)) return; // which is said by `end`
       if (error instanceof TreadleError) throw error;
       throw new TreadleError("recording.invalid", `recording '${name}' is damaged after input ${read}`, {
         cause: error,
@@ -187,6 +189,11 @@ async function openRecording(folder: string, name: string): Promise<Recording> {
   }
   return { name, header: header.data, end: () => end, turns };
 }
+
+/** What a killed runner leaves ends in the middle of a block. */
+const isCut = ({ code }: NodeJS.ErrnoException): boolean => code === "Z_BUF_ERROR";
+
+async function* noTurns(): AsyncGenerator<RecordedTurn> {}
 
 async function* linesOf(paths: readonly string[]): AsyncGenerator<string> {
   for (const path of paths) {

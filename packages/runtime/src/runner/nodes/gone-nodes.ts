@@ -10,13 +10,14 @@ const timeoutMs = 2000;
 /** True when nobody serves the agent's commands any more; one that does not answer may only be slow. */
 export async function hasGone(plane: ControlPlane, member: Member): Promise<boolean> {
   for (let look = 0; look < looks; look++) {
-    if (look > 0) await delay(betweenLooksMs);
+    const nextMs = performance.now() + betweenLooksMs; // with keys a look takes time itself
     const error = await ask(plane, "node", member, "ping", {}, { timeoutMs }).then(
       () => undefined,
       (cause: unknown) => cause,
     );
     // Cut off itself, this process hears of nobody.
     if (!plane.isConnected || !(error instanceof TreadleError) || error.code !== "node.lost") return false;
+    if (look + 1 < looks) await delay(Math.max(0, nextMs - performance.now()));
   }
   return true;
 }

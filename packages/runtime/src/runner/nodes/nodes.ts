@@ -8,11 +8,13 @@
  * ND2 a node that was lost is used again only after it has said that nothing of this run is left there (L3).
  * ND3 the end of a process counts only from the very process that is its node, and its beats and lines only from holders of
  *    the run's token, as new ones (EV1, EV2).
+ * ND4 that a node is lost, or a worker has not reached its runner, the runner alone says, since neither costs a restart (S2).
  */
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import {
+  AgentName,
   type Announcement,
   answering,
   ask,
@@ -204,7 +206,9 @@ export class Nodes {
    * itself, which it does only when this one was not heard.
    */
   async claim(runId: string, onLost: (error: TreadleError) => void): Promise<void> {
-    if (this.#options.plane.members("run").some(({ name, isUntrusted }) => name === runId && !isUntrusted)) {
+    const { plane } = this.#options;
+    const other = plane.members("run").find(({ name, isUntrusted }) => name === runId && !isUntrusted);
+    if (other !== undefined && (await plane.provesPresence(other))) {
       throw new TreadleError(
         "run.locked",
         `run '${runId}' is in use by another runner; stop that one first with 'treadle stop ${runId}', or start a new run`,
@@ -245,7 +249,7 @@ export class Nodes {
         if (sender !== undefined && !sender.is("node", node)) {
           throw new TreadleError("control-plane.untrusted", `another process than node '${node}' speaks for it`); // ND3
         }
-        return this.#workers.get(keyOf(report.worker, report.incarnation))?.settle(node, report);
+        return this.#workers.get(keyOf(report.worker, report.incarnation))?.reported(node, report);
       },
       status: listener.onStatus,
       read: listener.onRead,
@@ -394,7 +398,10 @@ export class Nodes {
 
   #afterSilence(member: Member, attempt: number, mostAttempts: number): ReturnType<typeof afterSilence> {
     const isTelling = this.#options.plane.isConnected && !this.isLocal; // this process itself is only slow
-    return afterSilence({ attempt, mostAttempts, isTelling, isUsed: this.#membership.uses(member) });
+    const next = afterSilence({ attempt, mostAttempts, isTelling, isUsed: this.#membership.uses(member) });
+    if (next.type === "again" && attempt === 0 && next.attempt > 0)
+      this.#notice(`node '${member.name}' beats, and has not answered: it is asked again`);
+    return next;
   }
 
   #onNode(change: MembershipChange): void {
@@ -406,6 +413,7 @@ export class Nodes {
 
   #factsOf(member: Member): { taken?: string | undefined; isDraining: boolean; unreadable?: string } {
     try {
+      if (!this.isLocal) readMessage(AgentName, member.name);
       const { info } = readNode(member);
       return { taken: this.isLocal ? undefined : this.#whyTaken(info), isDraining: info.isDraining === true };
     } catch (error) {

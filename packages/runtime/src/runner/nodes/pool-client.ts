@@ -2,10 +2,12 @@
  * A run's end of the pool whose devices it shares: joins once, and carries what the run's lock asks for and is granted.
  *
  * Owner of: the leases and requests that the run has now. Leases end with the composition that they were granted to. What it
- * had asked for serves the next one, or goes back at once when it is granted.
+ * had asked for serves the next one, or goes back at once when it is granted. While nobody has the pool the run keeps what it
+ * has, and waits for more; whoever has the pool next is told what that is (PD9).
  */
 import {
   type DeviceLease,
+  type PoolMember,
   type PoolReply,
   type PoolRequest,
   type PoolWait,
@@ -16,16 +18,25 @@ import type { RunnerLoop } from "../loop/runner-loop.ts";
 import { devicesOfThisMachine } from "./local-node.ts";
 
 /** To the process that has the pool. */
-export type PoolLink = {
-  readonly send: (request: PoolRequest) => void;
-  readonly onReply: (listener: (reply: PoolReply) => void) => void;
-  readonly onLost: (listener: () => void) => void;
-};
+export interface PoolLink {
+  /** The run begins. */
+  open?(run: string): void;
+  send(request: PoolRequest): void;
+  onReply(listener: (reply: PoolReply) => void): void;
+  /** Told once when nobody will have the pool any more. */
+  onLost(listener: (cause?: TreadleError) => void): void;
+  /** Told when another process has the pool, which knows nothing of what was sent before. */
+  onAgain?(listener: () => void): void;
+  /** Told now and then for how long nothing has been heard. */
+  onSilence?(listener: (forMs: number) => void): void;
+}
 
 /** What it needs of a composition. */
 type LeasedLoop = Pick<RunnerLoop, "on" | "feed">;
 
 const beatMs = 500;
+/** Silence is told of after the first, and ends a run that waits for the pool after the second. */
+const [longSilenceMs, lastSilenceMs] = [3000, 600_000];
 
 export class PoolClient {
   readonly #link: PoolLink;
@@ -33,10 +44,10 @@ export class PoolClient {
   #admit: (memoryMiB: Readonly<Record<string, number>>) => void = () => {};
   #refuse: (error: TreadleError) => void = () => {};
   readonly #beats: NodeJS.Timeout;
-  #hasJoined = false;
+  #member: PoolMember | undefined;
   #memoryMiB: Readonly<Record<string, number>> | undefined;
   #loop: LeasedLoop | undefined;
-  readonly #tokens = new Set<number>();
+  readonly #leases = new Map<number, DeviceLease>();
   /** asked for and not granted, by this composition or, orphaned, by one before */
   #pending: { readonly devices: readonly string[]; isOrphaned: boolean }[] = [];
   /** overlaps what is orphaned, and is asked for after that */
@@ -44,6 +55,10 @@ export class PoolClient {
   #lost: TreadleError | undefined;
   #onLost: (error: TreadleError) => void = () => {};
   #onWaits: (on: PoolWait | null, forMs: number) => void = () => {};
+  #isSilent = false;
+  /** which part of its steps the run has done, until it is said */
+  #done: number | undefined;
+  #onNotice: (text: string) => void = () => {};
 
   constructor(link: PoolLink) {
     this.#link = link;
@@ -53,25 +68,34 @@ export class PoolClient {
     });
     this.#admission.catch(() => {});
     link.onReply((reply) => this.#replied(reply));
-    link.onLost(() => this.#isLost());
-    this.#beats = setInterval(() => this.#hasJoined && link.send({ type: "beat" }), beatMs);
+    link.onLost((cause) => this.#isLost(cause));
+    link.onAgain?.(() => this.#joinAgain());
+    link.onSilence?.((forMs) => this.#silent(forMs));
+    this.#beats = setInterval(() => this.#beat(), beatMs);
   }
 
-  /** Resolves when the run has its part of every device; rejects with `pool.refused` and `pool.lost`. */
-  async join({ cluster, pool }: RuntimeConfig): Promise<void> {
+  /**
+   * Resolves when the run has its part of every device. Rejects with `pool.refused`, `pool.ended`, `pool.lost`, and
+   * `run.stopped` when `stop` comes first.
+   */
+  async join({ cluster, pool }: RuntimeConfig, runId: string, stop?: AbortSignal): Promise<void> {
     if (cluster.nats !== undefined) {
       const message = "a run that shares the devices of this machine has no node agents; leave out 'cluster.nats'";
       throw new TreadleError("pool.refused", message);
     }
-    if (!this.#hasJoined) {
+    if (this.#member === undefined) {
       const devices = devicesOfThisMachine(cluster).map(({ id, memoryBytes }) => ({
         id,
         memoryMiB: memoryBytes / 2 ** 20,
       }));
-      this.#link.send({ type: "join", member: { ...pool, devices } });
-      this.#hasJoined = true;
+      this.#member = { ...pool, devices };
+      this.#link.open?.(runId);
+      this.#link.send({ type: "join", member: this.#member });
     }
-    this.#memoryMiB = await this.#admission;
+    const stopped = () => this.#refuse(new TreadleError("run.stopped", "the run was stopped while it waited for room"));
+    if (stop?.aborted) stopped();
+    stop?.addEventListener("abort", stopped, { once: true });
+    this.#memoryMiB = await this.#admission.finally(() => stop?.removeEventListener("abort", stopped));
   }
 
   /** The run's part of each device, once it has joined. */
@@ -90,6 +114,16 @@ export class PoolClient {
     this.#onWaits = listener;
   }
 
+  /** Told what the user should know of the pool. */
+  onNotice(listener: (text: string) => void): void {
+    this.#onNotice = listener;
+  }
+
+  /** Which part of its steps the run has done. */
+  progress(done: number): void {
+    this.#done = done;
+  }
+
   /** From now on this is what asks for devices. */
   serve(loop: LeasedLoop): void {
     this.#loop = loop;
@@ -101,13 +135,19 @@ export class PoolClient {
   leave(loop: LeasedLoop): void {
     if (this.#loop !== loop) return;
     this.#loop = undefined;
-    for (const token of [...this.#tokens]) this.#release(token);
+    for (const token of [...this.#leases.keys()]) this.#release(token);
     for (const pending of this.#pending) pending.isOrphaned = true;
     this.#deferred = [];
   }
 
   close(): void {
     clearInterval(this.#beats);
+  }
+
+  #beat(): void {
+    if (this.#member === undefined) return;
+    this.#link.send(this.#done === undefined ? { type: "beat" } : { type: "beat", done: this.#done });
+    this.#done = undefined;
   }
 
   #ask(devices: readonly string[]): void {
@@ -123,7 +163,7 @@ export class PoolClient {
   }
 
   #granted(lease: DeviceLease): void {
-    this.#tokens.add(lease.token);
+    this.#leases.set(lease.token, lease);
     const pending = this.#pending.find(({ devices }) => isSameSet(devices, lease.devices));
     this.#pending = this.#pending.filter((each) => each !== pending);
     if (this.#loop && pending?.isOrphaned === false) this.#loop.feed({ type: "leased", lease });
@@ -134,7 +174,7 @@ export class PoolClient {
   }
 
   #release(token: number): void {
-    this.#tokens.delete(token);
+    this.#leases.delete(token);
     this.#link.send({ type: "release", token });
   }
 
@@ -145,6 +185,9 @@ export class PoolClient {
         return;
       case "refused":
         this.#refuse(new TreadleError("pool.refused", reply.why));
+        return;
+      case "ended":
+        this.#isLost(new TreadleError("pool.ended", `${reply.why}; go on with it by 'treadle resume'`));
         return;
       case "granted":
         this.#granted(reply.lease);
@@ -158,11 +201,39 @@ export class PoolClient {
     }
   }
 
-  #isLost(): void {
-    this.#lost = new TreadleError(
+  /** PD9. What nobody asks for any more is not asked for again. */
+  #joinAgain(): void {
+    if (this.#member === undefined) return;
+    this.#link.send({ type: "join", member: this.#member, leases: [...this.#leases.values()] });
+    this.#pending = this.#pending.filter(({ isOrphaned }) => !isOrphaned);
+    for (const { devices } of this.#pending) this.#link.send({ type: "request", devices: [...devices] });
+    for (const devices of this.#deferred.splice(0)) this.#ask(devices);
+  }
+
+  #silent(forMs: number): void {
+    const isSilent = forMs >= longSilenceMs;
+    if (isSilent !== this.#isSilent) {
+      this.#isSilent = isSilent;
+      this.#onNotice(
+        isSilent
+          ? "the pool does not answer: the run goes on with the devices that it has, and waits for others; start it again with 'treadle pool start'"
+          : "the pool answers again",
+      );
+    }
+    const isAwaited = this.#pending.length > 0 || this.#memoryMiB === undefined;
+    if (forMs < lastSilenceMs || !isAwaited) return;
+    const message = `the pool has not answered for ${lastSilenceMs / 1000} s, and the run waits for devices; go on with it by 'treadle resume'`;
+    this.#isLost(new TreadleError("pool.lost", message));
+  }
+
+  #isLost(
+    cause: TreadleError = new TreadleError(
       "pool.lost",
       "the process that shares devices among this run and others is gone; go on with this one alone by 'treadle resume'",
-    );
+    ),
+  ): void {
+    if (this.#lost) return;
+    this.#lost = cause;
     this.#refuse(this.#lost);
     this.#onLost(this.#lost);
   }

@@ -1,5 +1,5 @@
 /** A worker process as its runner holds it, on whatever node it runs. */
-import type { ErrorRecord, ExitReport } from "@treadle/contracts";
+import type { ErrorCode, ErrorRecord, ExitReport } from "@treadle/contracts";
 
 export type LaunchedWorker = {
   readonly worker: string;
@@ -22,6 +22,9 @@ type RemoteWorkerPorts = {
 
 /** A node may be cut off just now; its processes end by themselves then, without anybody who could say so. */
 const reportMs = 3000;
+
+/** Ends that cost no restart (S2): the runner alone says that a node is lost, or that a worker has not reached it. */
+const uncounted: ReadonlySet<string> = new Set<string>(["node.lost", "runner.unreachable"] satisfies ErrorCode[]);
 
 export class RemoteWorker implements LaunchedWorker {
   readonly worker: string;
@@ -60,6 +63,13 @@ export class RemoteWorker implements LaunchedWorker {
     const report = await this.exited;
     clearTimeout(timer);
     return report;
+  }
+
+  /** As its node says. A process that says of itself what only the runner can tell has crashed all the same (ND4). */
+  reported(node: string, report: ExitReport): void {
+    const { failure } = report;
+    const isCrash = failure !== undefined && uncounted.has(failure.code);
+    this.settle(node, isCrash ? { ...report, failure: { ...failure, code: "worker.died" } } : report);
   }
 
   /** ND1: the first report counts. */

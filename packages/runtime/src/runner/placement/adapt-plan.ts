@@ -8,7 +8,7 @@
  */
 import { type DeviceSpec, type Plan, type RankPlacement, TreadleError } from "@treadle/contracts";
 import { relocate } from "@treadle/core";
-import { resolvePlacement } from "@treadle/planner";
+import { type PlacementInput, resolvePlacement } from "@treadle/planner";
 import type { PlacementFacts, PlannedChange } from "./placement-facts.ts";
 
 type Ranks = readonly RankPlacement[];
@@ -33,6 +33,7 @@ export function adaptPlan({ current, facts, elastic }: AdaptInput): PlannedChang
   return { plan: planned, why: [`adapted to the nodes that are there: ${nodes}`] };
 }
 
+/** Makes room for nobody without devices: those ranks stay (AD2). */
 function resize(current: Plan, stays: Placed, facts: PlacementFacts, elastic: ReadonlySet<string>): Plan {
   const { mode } = current;
   const components = facts.components.map((component) =>
@@ -40,18 +41,24 @@ function resize(current: Plan, stays: Placed, facts: PlacementFacts, elastic: Re
       ? component
       : { ...component, ranks: { fixed: stays[component.name]?.ranks.length ?? 1 } },
   );
-  const anew = { ...facts, mode, components };
-  if (mode === "temporal" || facts.explicit !== undefined) return resolvePlacement(anew);
+  const planned = resizeOnDevices({ ...facts, mode, components }, stays, elastic);
+  const without = components.filter(({ devices }) => devices !== undefined).map(({ name }) => name);
+  const kept = Object.entries(stays).filter(([name]) => without.includes(name));
+  return { ...planned, components: { ...planned.components, ...copyOf(Object.fromEntries(kept)) } };
+}
+
+function resizeOnDevices(anew: PlacementInput, stays: Placed, elastic: ReadonlySet<string>): Plan {
+  const { mode, components, devices } = anew;
+  if (mode === "temporal" || anew.explicit !== undefined) return resolvePlacement(anew);
   try {
-    const held = new Set(
-      components.flatMap(({ name }) => (elastic.has(name) ? [] : devicesOf(stays[name]?.ranks ?? []))),
-    );
-    const free = facts.devices.filter(({ id }) => !held.has(id));
-    const growing = components.filter(({ name }) => elastic.has(name));
+    const placed = components.filter((component) => component.devices === undefined);
+    const held = new Set(placed.flatMap(({ name }) => (elastic.has(name) ? [] : devicesOf(stays[name]?.ranks ?? []))));
+    const free = devices.filter(({ id }) => !held.has(id));
+    const growing = placed.filter(({ name }) => elastic.has(name));
     const { nodeGroups: _, ...others } = anew;
     const grown = resolvePlacement({ ...others, components: growing, devices: free }).components;
     const explicit = Object.fromEntries(
-      components.map(({ name }) => [name, numbersOf((grown[name] ?? stays[name])?.ranks ?? [], facts.devices)]),
+      placed.map(({ name }) => [name, numbersOf((grown[name] ?? stays[name])?.ranks ?? [], devices)]),
     );
     return resolvePlacement({ ...anew, explicit });
   } catch (error) {
@@ -63,7 +70,9 @@ function resize(current: Plan, stays: Placed, facts: PlacementFacts, elastic: Re
 /** AD1, for ranks whose devices are not there any more. */
 function moveAway(components: Placed, devices: readonly DeviceSpec[]): Placed {
   const present = new Set(devices.map(({ id }) => id));
-  const isThere = (rank: RankPlacement) => rank.devices.every((id) => present.has(id));
+  const nodes = new Set(devices.map(({ node }) => node));
+  const isThere = (rank: RankPlacement) =>
+    rank.devices.length === 0 ? nodes.has(rank.node) : rank.devices.every((id) => present.has(id));
   const taken = new Map<string, number>();
   const take = (rank: RankPlacement) => {
     for (const id of rank.devices) taken.set(id, (taken.get(id) ?? 0) + 1);

@@ -4,7 +4,7 @@
  * Owner of: the observations of steps that are not committed yet, and the plan change that waits for the next boundary.
  * What is decided, and why, is `ReplannerState`'s.
  */
-import type { FlowGraph, ObservedCall, Profile, RuntimeConfig } from "@treadle/contracts";
+import { type FlowGraph, median, type ObservedCall, type Profile, type RuntimeConfig } from "@treadle/contracts";
 import {
   type ComponentTraits,
   type KnownComponent,
@@ -12,7 +12,9 @@ import {
   type PlanCandidate,
   planFromProfile,
   ReplannerState,
+  type TrialStakes,
   usableDevices,
+  withSlots,
   withWishes,
 } from "@treadle/planner";
 import type { Component } from "./component.ts";
@@ -28,6 +30,9 @@ import {
 
 /** The best plan found by then is taken; what remains to be gained is in its explanation. */
 const searchDeadlineMs = 2000;
+
+/** What a change of plan is taken to cost until one has been made: processes start in about a second. */
+const firstChangeSeconds = 1;
 
 /** Who hears of what it learns. */
 export type AutoPlacementPorts = {
@@ -65,6 +70,10 @@ export class AutoPlacement implements Placer {
   #next: PlannedChange | undefined;
   #written: Profile | undefined;
   #numSteps = 0;
+  #lastStep = 0;
+  /** what each change of plan has cost */
+  readonly #changes: number[] = [];
+  #change: { readonly beganMs: number; firstStepMs?: number } | undefined;
   /** undefined once what it cost is told */
   #soughtSinceMs: number | undefined;
 
@@ -75,10 +84,12 @@ export class AutoPlacement implements Placer {
 
   /** The first plan, or the first one for other devices. */
   plan(given: PlacementFacts, launched: readonly Component[]): PlannedChange {
-    const facts = withWishes(given);
+    const wanted = withWishes(given);
+    const facts = withSlots(wanted);
     const { workflow, config } = this.#options;
-    const traits = this.#traits(facts, launched);
-    const hardware = describeHardware(facts.devices);
+    const without = new Set(wanted.components.flatMap(({ name, devices }) => (devices === undefined ? [] : [name])));
+    const traits = this.#traits(facts, launched, without);
+    const hardware = describeHardware(wanted.devices);
     const { profile, why } = this.#known(hardware.key, traits, facts);
     const { components, devices, nodeGroups, explicit: pinned } = facts;
     this.#replanner = new ReplannerState({
@@ -99,7 +110,7 @@ export class AutoPlacement implements Placer {
     this.#next = undefined;
     this.#soughtSinceMs = performance.now();
     this.#numSteps = 0;
-    const first = this.#replanner.start();
+    const first = this.#replanner.start(this.#stakes);
     return { ...first, why: [...why, ...first.why] };
   }
 
@@ -107,10 +118,12 @@ export class AutoPlacement implements Placer {
   committed(step: number, seconds: number): void {
     const calls = this.#calls.get(step) ?? [];
     this.#calls.delete(step);
+    this.#lastStep = step;
     // Steps that were begun under a plan that is about to go say nothing of the next one.
     if (this.#next || !this.#replanner) return;
     this.#numSteps++;
-    const next = this.#replanner.step(seconds, calls);
+    this.#notePrice(seconds);
+    const next = this.#replanner.step(seconds, calls, this.#stakes);
     this.#next = next?.phase === "chosen" ? this.#withCost(next) : next;
     if (this.#replanner.news !== undefined) this.#ports.warn(this.#replanner.news);
     this.#keep();
@@ -133,8 +146,28 @@ export class AutoPlacement implements Placer {
     if (!next) return undefined;
     return async () => {
       if (this.#replanner?.wantsSwaps) this.#replanner.swapsMeasured(await target.measureSwaps());
-      if (await target.adopt(next)) this.#next = undefined;
+      const beganMs = performance.now();
+      if (!(await target.adopt(next))) return;
+      this.#next = undefined;
+      this.#change = { beganMs };
     };
+  }
+
+  /** Processes start while the first step under a plan waits for them: it took so much longer than the second, with the change. */
+  #notePrice(seconds: number): void {
+    if (this.#change === undefined) return;
+    const { beganMs, firstStepMs } = this.#change;
+    if (firstStepMs === undefined) {
+      this.#change.firstStepMs = performance.now();
+      return;
+    }
+    this.#changes.push(Math.max(0, (firstStepMs - beganMs) / 1000 - seconds));
+    this.#change = undefined;
+  }
+
+  get #stakes(): TrialStakes {
+    const stepsLeft = Math.max(0, this.#options.config.steps - this.#lastStep);
+    return { stepsLeft, changeSeconds: this.#changes.length > 0 ? median(this.#changes) : firstChangeSeconds };
   }
 
   #propose(profile: Profile, facts: PlacementFacts): PlanCandidate[] {
@@ -198,7 +231,9 @@ export class AutoPlacement implements Placer {
       return { why: [`no profile of '${workflow}' is known`] };
     }
     if (profile.hardware.key !== hardwareKey) {
-      return { why: [`the profile of '${workflow}' was measured on ${profile.hardware.description}: measured anew`] };
+      return {
+        why: [`the profile of '${workflow}' was measured on ${profile.hardware.description}: it is measured again`],
+      };
     }
     const changed = facts.components.filter(({ name }) => {
       const known = profile.components[name];
@@ -206,7 +241,7 @@ export class AutoPlacement implements Placer {
     });
     if (changed.length > 0) {
       const names = changed.map(({ name }) => `'${name}'`).join(", ");
-      return { why: [`${names} changed since the profile of '${workflow}' was made: measured anew`] };
+      return { why: [`${names} changed since the profile of '${workflow}' was made: it is measured again`] };
     }
     // Whole steps are comparable only where the batch is.
     return { profile: profile.graph.batch === config.batch ? profile : { ...profile, steps: [] }, why: [] };
@@ -222,7 +257,12 @@ export class AutoPlacement implements Placer {
     return knownComponents(keptProfiles(projectRoot), { traits, hardwareKey, batch: config.batch });
   }
 
-  #traits(facts: PlacementFacts, components: readonly Component[]): Map<string, ComponentTraits> {
+  /** `without`: those that have no devices. */
+  #traits(
+    facts: PlacementFacts,
+    components: readonly Component[],
+    without: ReadonlySet<string>,
+  ): Map<string, ComponentTraits> {
     const byName = new Map(components.map((component) => [component.name, component]));
     const firstKind = facts.devices[0]?.kind;
     return new Map(
@@ -235,7 +275,11 @@ export class AutoPlacement implements Placer {
         const traits: ComponentTraits = {
           key: componentKey(launched, this.#options.projectRoot),
           ...(launched.workerClass.restart === "group" ? { gang: true } : {}),
-          ...(component.deviceKind ? { deviceKind: component.deviceKind } : {}),
+          ...(without.has(component.name)
+            ? { devices: "none" as const }
+            : component.deviceKind
+              ? { deviceKind: component.deviceKind }
+              : {}),
           devicesPerRank: perRank,
           // Ranks share a device only where there are fewer devices than ranks.
           minDevices: Math.max(perRank, Math.min(fixed * perRank, available)),

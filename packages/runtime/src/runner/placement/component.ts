@@ -34,3 +34,16 @@ export function checkedName(name: string | undefined): string | undefined {
     `a component cannot be called '${name}': letters, digits, '_', '.' and '-' are allowed, 100 at most, with no '.' or '-' in front`,
   );
 }
+
+/** What says how devices are shared out is of no use to what has none. */
+export function checkOptions(name: string, { devices, ...options }: LaunchOptions): void {
+  if (devices === undefined) return;
+  const useless = (["deviceKind", "devicesPerRank", "memoryPerDeviceMiB", "weight", "elastic"] as const).find(
+    (key) => options[key] !== undefined,
+  );
+  if (useless === undefined) return;
+  throw new TreadleError(
+    "workflow.invalid",
+    `'${name}' is launched with devices '${devices}', and with '${useless}', which is about its devices; drop one of the two`,
+  );
+}

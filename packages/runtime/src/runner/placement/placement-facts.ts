@@ -1,7 +1,8 @@
 /** What a plan is made of, besides the mode: what was launched, what was configured, and the devices there are. */
 import { type DeviceSpec, type ObservedCall, type Plan, type RuntimeConfig, TreadleError } from "@treadle/contracts";
-import type { PlacementInput, SwapCost } from "@treadle/planner";
+import { type PlacementInput, type SwapCost, withoutDevices } from "@treadle/planner";
 import type { LaunchOptions } from "../../author/cluster.ts";
+import { Worker } from "../../author/worker.ts";
 import { type LabelledNode, nodeIndices } from "../nodes/node-groups.ts";
 import type { Component } from "./component.ts";
 
@@ -42,12 +43,13 @@ export function placementFacts(
     Object.entries(config.placement.components).map(([key, value]) => [key, String(value)]),
   );
   const { granularity, maxStaleness } = config.flow;
-  return {
+  const facts: PlacementFacts = {
     components: components.map(({ name, options }) => ({
       name,
       ...ranksOf(name, options, config),
       ...(options.devicesPerRank ? { devicesPerRank: options.devicesPerRank } : {}),
       ...(options.deviceKind ? { deviceKind: options.deviceKind } : {}),
+      ...(options.devices ? { devices: options.devices } : {}),
       ...(options.weight ? { weight: options.weight } : {}),
       ...(options.memoryPerDeviceMiB ? { memoryBytesPerDevice: options.memoryPerDeviceMiB * 2 ** 20 } : {}),
     })),
@@ -59,6 +61,25 @@ export function placementFacts(
     maxStaleness,
     wishes: config.placement.wishes,
   };
+  const placed = withoutDevices(facts);
+  for (const { name, devices } of placed.components)
+    if (devices === "none") checkWithoutDevices(components.find((each) => each.name === name) as Component, config);
+  return placed;
+}
+
+/** What loads onto devices would never be loaded, and what follows the nodes does so by their devices. */
+function checkWithoutDevices({ name, workerClass, options }: Component, config: RuntimeConfig): void {
+  const { load, onload, offload } = Worker.prototype;
+  const own = workerClass.prototype as Worker;
+  const loads = own.load !== load || own.onload !== onload || own.offload !== offload;
+  if (!loads && (config.placement.elastic[name] ?? options.elastic) === undefined) return;
+  throw new TreadleError(
+    "placement.invalid",
+    loads
+      ? `component '${name}' cannot run without devices: its class loads onto them (load, onload or offload); give it devices`
+      : `component '${name}' cannot be elastic without devices, which tell how many ranks there is room for; say their number in 'ranks', or as 'none x2' in placement.components`,
+    { details: { component: name } },
+  );
 }
 
 /** What follows the nodes: as launched, or as configured, which goes before. */

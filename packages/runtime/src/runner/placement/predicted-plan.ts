@@ -1,6 +1,6 @@
 /** What the kept profile of a workflow says of the plan that a run has, for people who hold it against what the run takes. */
 import type { FlowGraph, Plan, PlanPrediction, Profile } from "@treadle/contracts";
-import { measuredSeconds, predictPlan } from "@treadle/planner";
+import { layoutOf, measuredSeconds, predictPlan } from "@treadle/planner";
 import type { Component } from "./component.ts";
 import type { PlacementFacts } from "./placement-facts.ts";
 import { componentKey, describeHardware } from "./profile-store.ts";
@@ -26,10 +26,9 @@ export function predictedPlan(
     return known !== undefined && known.key !== componentKey(component, projectRoot);
   };
   if (components.some(isChanged)) return undefined;
-  const seconds = Object.entries(plan.components).flatMap(([name, { ranks }]) => {
+  const seconds = [...layoutOf(plan).components].flatMap(([name, own]) => {
     const known = profile.components[name];
-    const numDevices = new Set(ranks.flatMap((rank) => rank.devices)).size;
-    return known ? [[name, measuredSeconds(known, numDevices, batch, batch, profile.graph.batch)] as const] : [];
+    return known ? [[name, measuredSeconds(known, own.devices, batch, batch, profile.graph.batch)] as const] : [];
   });
   const stepSeconds = stepOf(profile, plan, { components: facts.components, devices, batch });
   return {

@@ -80,7 +80,7 @@ export function keptProfiles(projectRoot: string): Profile[] {
 function invalid(path: string, why: string, cause: unknown): TreadleError {
   return new TreadleError(
     "profile.invalid",
-    `'${path}' is no profile: ${why}; remove it, or make it anew with 'treadle profile'`,
+    `'${path}' is no profile: ${why}; remove it, or replace it with 'treadle profile'`,
     { cause },
   );
 }

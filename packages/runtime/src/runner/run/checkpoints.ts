@@ -40,13 +40,13 @@ export class Checkpoints {
     await this.#removePartial();
     await guardDisk(path, async () => {
       try {
-        await mkdir(beside, { recursive: true });
+        await mkdir(beside, { recursive: true, mode: 0o700 });
         for (const [component, folder] of Object.entries(states)) {
           // Without a second copy on the disk where the file system can share one.
           await cp(folder, join(beside, component), { recursive: true, mode: constants.COPYFILE_FICLONE });
         }
         const note: CheckpointNote = { step, score: score ?? null, components: Object.keys(states) };
-        await writeFileAtomic(join(beside, checkpointNote), JSON.stringify(note));
+        await writeFileAtomic(join(beside, checkpointNote), JSON.stringify(note), { mode: 0o600 });
         await rm(path, { recursive: true, force: true });
         await rename(beside, path);
       } catch (error) {

@@ -120,6 +120,16 @@ function schemaAt(schema: z.ZodType, path: readonly string[]): unknown {
   return current;
 }
 
+/** The paths of all keys that hold no further ones of the schema's own, as `cluster.links.bind`. */
+export function settingsOf(schema: z.ZodType): string[] {
+  const below = (at: unknown, path: readonly string[]): string[] => {
+    const own = unwrap(at);
+    if (!(own instanceof z.ZodObject)) return [path.join(".")];
+    return Object.entries(own.shape).flatMap(([key, inner]) => below(inner, [...path, key]));
+  };
+  return below(schema, []);
+}
+
 function unwrap(schema: unknown): unknown {
   let current = schema;
   while (current instanceof z.ZodDefault || current instanceof z.ZodPrefault || current instanceof z.ZodOptional) {
@@ -128,7 +138,7 @@ function unwrap(schema: unknown): unknown {
   return current;
 }
 
-function valueAt(values: unknown, path: readonly string[]): unknown {
+export function valueAt(values: unknown, path: readonly string[]): unknown {
   let node = values;
   for (const key of path)
     node = isRecord(node) || Array.isArray(node) ? (node as Record<string, unknown>)[key] : undefined;

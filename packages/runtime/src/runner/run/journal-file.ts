@@ -40,8 +40,8 @@ export class JournalFile implements RunLog {
     const bytes = (await readFile(taken).catch(unlessMissing)) ?? Buffer.alloc(0);
     try {
       const { entries, validBytes } = readEntries(bytes.toString("utf8"), path);
-      await guardDisk(path, () => writeFileAtomic(path, bytes.subarray(0, validBytes)));
-      const file = await guardDisk(path, () => open(path, "a"));
+      await guardDisk(path, () => writeFileAtomic(path, bytes.subarray(0, validBytes), { mode: 0o600 }));
+      const file = await guardDisk(path, () => open(path, "a", 0o600));
       await rm(taken, { force: true });
       return new JournalFile(path, file, entries);
     } catch (error) {
@@ -52,7 +52,7 @@ export class JournalFile implements RunLog {
 
   /** A file with these entries, whatever it held before. */
   static async replace(path: string, entries: readonly string[]): Promise<JournalFile> {
-    await guardDisk(path, () => writeFileAtomic(path, entries.map(lineOf).join("")));
+    await guardDisk(path, () => writeFileAtomic(path, entries.map(lineOf).join(""), { mode: 0o600 }));
     return JournalFile.open(path);
   }
 

@@ -5,6 +5,7 @@
  */
 import {
   checkPlatform,
+  describePoolWait,
   type Plan,
   type RunEvent,
   type RunSummary,
@@ -153,7 +154,15 @@ async function openAll(start: RunStart, held: (() => unknown)[]): Promise<Omit<O
   held.push(() => trace?.close());
 
   await nodes?.find();
-  await options.pool?.join(config);
+  options.pool?.onNotice(warn);
+  options.pool?.onWaits((wait, forMs) => {
+    const on = wait === null ? "other runs" : describePoolWait(wait);
+    emit({ type: "waiting", atMs: Date.now(), who: "the run", on, seconds: forMs / 1000 });
+  });
+  watchers.push((event) => {
+    if (event.type === "step-finished") options.pool?.progress(Math.min(1, event.step / config.steps));
+  });
+  await options.pool?.join(config, runId, options.stop);
   const auto =
     config.placement.mode === "auto" && decide === undefined
       ? new AutoPlacement(

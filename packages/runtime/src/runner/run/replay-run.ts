@@ -46,7 +46,7 @@ export type ReplayedRun = {
  */
 export async function replayRun(folder: string, projectRoot: string, until?: ReplayUntil): Promise<ReplayedRun> {
   const opened = await openRecordings(folder);
-  if (opened.length === 0) {
+  if (opened.every(({ header }) => header === undefined)) {
     throw new TreadleError(
       "recording.invalid",
       `nothing is recorded in '${folder}'; set observe.record=true, and run it again`,
@@ -72,6 +72,8 @@ async function replay(
   projectRoot: string,
   until: ReplayUntil | undefined,
 ): Promise<{ replayed: ReplayedRecording; state: ReplayedState | undefined }> {
+  if (header === undefined)
+    return { replayed: { name, inputs: 0, seconds: 0, step: undefined, end: "cut-short" }, state: undefined };
   const machine = new Replay(header);
   let seconds = 0;
   let step: number | undefined;

@@ -57,10 +57,10 @@ export class RunFolder {
   }
 
   async create(): Promise<void> {
-    await guardDisk(this.path, () => mkdir(this.path, { recursive: true }));
+    await guardDisk(this.path, () => mkdir(this.path, { recursive: true, mode: 0o700 }));
     await chmod(this.path, 0o700); // configuration, prompts and weights are nobody else's
     for (const folder of [this.logs, this.checkpoints, this.state]) {
-      await guardDisk(folder, () => mkdir(folder, { recursive: true }));
+      await guardDisk(folder, () => mkdir(folder, { recursive: true, mode: 0o700 }));
     }
   }
 
@@ -96,7 +96,7 @@ export class RunFolder {
   }
 
   async writeJson(path: string, value: unknown): Promise<void> {
-    await guardDisk(path, () => writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`));
+    await guardDisk(path, () => writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`, { mode: 0o600 }));
   }
 
   async readJson(path: string): Promise<unknown> {

@@ -17,7 +17,7 @@ import { NatsConfig, RuntimeConfig, TreadleError, WorkerPermissions } from "@tre
 import { RunProof, Trust } from "@treadle/transport";
 import { z } from "zod";
 import { checkWorkerStart } from "../../node/worker-permissions.ts";
-import { applyOverrides, validateConfig } from "./config.ts";
+import { applyOverrides, settingsOf, validateConfig, valueAt } from "./config.ts";
 import type { RunFolder } from "./run-folder.ts";
 
 const StoredRun = z.object({ workflow: z.string(), config: z.record(z.string(), z.unknown()) });
@@ -26,9 +26,38 @@ type StoredRun = z.infer<typeof StoredRun>;
 const KeptRunFile = StoredRun.extend({ proof: RunProof.optional() });
 
 /** What is looked at before the workflow, whose schema has the rest, is loaded. */
-const { cluster, placement, observe } = RuntimeConfig.shape;
-const Looked = z.looseObject({ cluster, placement, observe });
+const Looked = z.looseObject(RuntimeConfig.shape);
 type Looked = z.infer<typeof Looked>;
+
+const under = (section: string, keys: string): string[] => keys.split(" ").map((key) => `${section}.${key}`);
+
+/** SR4, of each setting that every workflow has. One in none of these lists is as whoever resumes the run says. */
+export const keptSettings = {
+  /** they say how the run goes, and name nothing of a machine */
+  free: [
+    ...["seed", "steps", "batch", "trace"],
+    ...under("cluster", "devices memoryPerDeviceMiB nodeGroups minNodes nodeWaitMs rejoinMs exclusive"),
+    ...under("placement", "mode components elastic"),
+    ...under("placement.wishes", "modes useAllDevices freeDevices maxRanks together apart"),
+    ...under("placement.auto", "warmupSteps measuredSteps measuredSeconds trialRounds trialTolerance"),
+    ...under("placement.auto", "driftThreshold driftWindow"),
+    ...under("flow", "granularity maxStaleness capacity inlineLimitKiB"),
+    ...under("supervision", "maxRestarts restartWindowMs heartbeatTimeoutMs startTimeoutMs callTimeoutMs"),
+    ...under("supervision", "stallMs lockTimeoutMs stopGraceMs"),
+    ...under("checkpoints", "stateEverySteps everySteps keepLast keepBest bestBy"),
+    ...under("pool", "priority weight maxSlowdown memoryPerDeviceMiB"),
+    ...under("observe", "record recordMaxMiB"),
+  ],
+  /** addresses and certificates of the runner's machine, which a trusted runner may name */
+  signed: [
+    ...under("cluster.links", "bind advertise tls.ca tls.cert tls.key"),
+    ...under("observe.metrics", "address tls.cert tls.key tls.ca"),
+    ...under("observe", "otlp.endpoint"),
+  ],
+  own: ["placement.auto.profile"],
+  /** they have rules of their own, here and in SR3 */
+  examined: ["cluster.groups", "cluster.nats", "observe.trackers"],
+};
 
 export type Resumer = {
   /** how it reaches the servers */
@@ -116,24 +145,19 @@ function checkSettings(
   const said = Looked.safeParse(applyOverrides({}, overrides));
   const own = said.success ? said.data : Looked.parse({});
   for (const name of Object.keys(effective.cluster.groups)) checkGroup(runId, name, effective, own);
-  const ofMachine: Record<string, (from: Looked) => unknown> = {
-    "placement.auto.profile": (from) => from.placement.auto.profile,
-    "observe.trackers": ({ observe: { trackers } }) => (isSigned ? trackers.filter(namesFiles) : trackers),
-    ...(isSigned
-      ? {}
-      : {
-          "cluster.links": (from: Looked) => from.cluster.links,
-          "observe.metrics": (from: Looked) => from.observe.metrics,
-          "observe.otlp": (from: Looked) => from.observe.otlp,
-        }),
-  };
-  for (const [path, of] of Object.entries(ofMachine)) {
-    if (isDeepStrictEqual(of(effective), of(own))) continue;
+  const check = (path: string, of: (from: Looked) => unknown): void => {
+    if (isDeepStrictEqual(of(effective), of(own))) return;
     throw new TreadleError(
       "config.invalid",
-      `run '${runId}', as the NATS servers have it, sets '${path}', which names files or addresses of the runner's machine; what is right on this one say with --set ${path}=…`,
+      `run '${runId}', as the NATS servers have it, sets '${path}', which may name files or addresses of the runner's machine; what is right on this one say with --set ${path}=…`,
     );
-  }
+  };
+  const mayBeKept = new Set([...keptSettings.free, ...(isSigned ? keptSettings.signed : [])]);
+  const isExamined = (path: string): boolean =>
+    keptSettings.examined.some((each) => path === each || path.startsWith(`${each}.`));
+  for (const path of settingsOf(RuntimeConfig))
+    if (!mayBeKept.has(path) && !isExamined(path)) check(path, (from) => valueAt(from, path.split(".")));
+  check("observe.trackers", ({ observe: { trackers } }) => (isSigned ? trackers.filter(namesFiles) : trackers));
 }
 
 /** Of the machine that sends to it. */

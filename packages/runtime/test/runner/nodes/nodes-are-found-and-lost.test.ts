@@ -126,6 +126,7 @@ test("nodes of the same code are found; one of other code, or that says nonsense
   nodes = openNodes(wholeWaitMs);
   await announceNode("other", "another hash");
   await announceNode("broken", undefined, { cpus: "many" });
+  await announceNode("runner"); // by which relays would find it in the runner's place
   await expect(nodes.find()).rejects.toMatchObject({
     code: "node.unavailable",
     message: expect.stringContaining("'other' cannot be used"),
@@ -159,6 +160,20 @@ test("ND1: a process ends once: by its own node's report, or with that node, and
     failure: { code: "worker.unresponsive" },
   });
   expect(a.told.map(([method]) => method)).toContain("end");
+});
+
+test("ND4: a process that says that its node is lost, or its runner not reached, has crashed all the same", async () => {
+  await announceNode("a");
+  await nodes.find();
+  await openRun();
+  const run = outside.members("run")[0];
+  for (const [incarnation, code] of (["node.lost", "runner.unreachable"] as const).entries()) {
+    const worker = await nodes.launch("a", { ...request, boot: { ...request.boot, incarnation } });
+    const failure = { code, message: "its own words" };
+    const report = { worker: "maker/0", incarnation, pid: 4711, code: 1, signal: null, failure, logTail: [] };
+    await outside.command(run as never, "exited", { node: "a", report }, { timeoutMs: 30_000 });
+    expect((await worker.exited).failure).toEqual({ code: "worker.died", message: "its own words" });
+  }
 });
 
 test("ND1, ND2: with its node a process is lost, and the node is used again when nothing of the run is left there", async () => {
@@ -353,7 +368,10 @@ test("ND1, ND2: what runs on a node that hangs is lost in the end, and the node 
   try {
     hangs = true;
     worker.end({ code: "worker.unresponsive", message: "no heartbeat" });
-    await pass(40_000);
+    await pass(6000);
+    expect(notices).toContain("node 'a' beats, and has not answered: it is asked again"); // long before it is given up
+    expect(worker.alive).toBe(true);
+    await pass(34_000);
     expect(worker.alive).toBe(false);
     expect(nodes.present.includes("a")).toBe(false);
     expect(notices).toContainEqual(expect.stringContaining("does not answer"));

@@ -126,3 +126,21 @@ test("AD1, AD2, AD3: whatever nodes come and go, counts keep their bounds and no
     { numRuns: 500 },
   );
 });
+
+test("AD1, AD2: ranks without devices leave a node that goes, stay where others grow, and make no room", () => {
+  const components: PlacementFacts["components"] = [
+    { name: "maker", ranks: { min: 1, max: 6 } },
+    { name: "trainer", ranks: { fixed: 2 } },
+    { name: "judge", devices: "none", ranks: { fixed: 2 } },
+  ];
+  const on = (nodes: readonly number[]) => facts(devicesOf(nodes, 4), { components });
+  for (const mode of PlacementMode.options) {
+    const small = planOf(mode, on([0]));
+    const grown = adaptPlan({ current: small, facts: on([0, 1]), elastic })?.plan as Plan;
+    expect(grown.components["judge"]).toEqual(small.components["judge"]);
+    expect(numRanks(grown, "maker")).toBeGreaterThan(numRanks(small, "maker"));
+    const left = adaptPlan({ current: grown, facts: on([1]), elastic })?.plan as Plan;
+    expect(left.components["judge"]?.ranks).toEqual([0, 1].map(() => ({ node: "n1", devices: [] })));
+    expect(adaptPlan({ current: left, facts: on([1]), elastic })).toBeUndefined();
+  }
+});

@@ -136,8 +136,32 @@ describe("what is no recording of this version", () => {
       expect(recording?.end).toBe("cut-short");
       expect(recording?.inputs).toBeLessThan(whole);
     }
-    await truncate(file, 5);
-    await expect(replayRun(folder, folder)).rejects.toEqual(invalid("does not begin with a header"));
+  });
+
+  test("its runner was killed before a line of it was on the disk: it has no input, and the next runner's is replayed", async () => {
+    await record(1);
+    const file = await segment();
+    const bytes = await readFile(file);
+    await expect(replayRun(folder, folder)).resolves.toMatchObject({ recordings: [{ name: "0000" }] });
+    await record(2);
+    const nothing = { name: "0000", inputs: 0, end: "cut-short" };
+    for (const length of [15, 5, 0]) {
+      await writeFile(file, bytes.subarray(0, length));
+      expect((await replayRun(folder, folder)).recordings).toMatchObject([nothing, { name: "0001", step: 2 }]);
+    }
+    await rm(file);
+    expect((await replayRun(folder, folder)).recordings).toMatchObject([nothing, { name: "0001", step: 2 }]);
+    await rm(join(folder, "recordings", "0001"), { recursive: true });
+    await expect(replayRun(folder, folder)).rejects.toEqual(invalid("nothing is recorded"));
+  });
+
+  test("its beginning is none of a recording", async () => {
+    await record(1);
+    const file = await segment();
+    for (const bytes of [gzipSync("{}\n"), gzipSync("no\n"), Buffer.from("no gzip at all")]) {
+      await writeFile(file, bytes);
+      await expect(replayRun(folder, folder)).rejects.toEqual(invalid("does not begin with a header"));
+    }
   });
 
   test("an input was altered, left out, or is none: the first that differs is named", async () => {

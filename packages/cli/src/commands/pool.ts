@@ -1,0 +1,66 @@
+/** `treadle pool`: devices of this machine that runs share, whichever come and go. */
+import { ask, NatsConfig, type PoolStatus, TreadleError } from "@treadle/contracts";
+import { openPool, poolsAt, validateConfig } from "@treadle/runtime/runner";
+import { Command } from "commander";
+import { poolTable } from "../view/pool-table.ts";
+import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
+import { type PoolLimitFlags, poolLimits, withPoolLimits } from "./pool-limits.ts";
+
+const defaultName = "default";
+const timeoutMs = 5000;
+
+type StartFlags = NatsFlags & PoolLimitFlags & { readonly residents: string };
+
+export function poolCommand(): Command {
+  const start = withPoolLimits(withNatsFlags(new Command("start")), { beatLimit: "30" })
+    .description("shares the devices of this machine among runs that are started with --pool, until SIGTERM")
+    .argument("[name]", "how runs call it, where machines have pools at the same servers", defaultName)
+    .option("--residents <count>", "runs that keep memory on a device together; others wait", "2")
+    .action(startPool);
+  const status = withNatsFlags(new Command("status"))
+    .description("shows which run has which devices, which run waits for which, and how much slower each is")
+    .argument("[name]", "of the pool (default: all that are there)")
+    .option("--json", "prints one object")
+    .action(showPools);
+  return new Command("pool")
+    .description("devices of this machine that several runs share, whichever come and go")
+    .addCommand(start)
+    .addCommand(status);
+}
+
+async function startPool(name: string, flags: StartFlags): Promise<void> {
+  const limits = poolLimits(flags);
+  const nats = validateConfig(NatsConfig, natsValues(flags));
+  const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
+  const pool = await openPool({ nats, name, limits, onNotice: print });
+  print(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
+  const asked = new Promise<void>((resolve) => {
+    for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => resolve());
+  });
+  try {
+    await Promise.race([asked, pool.failed]);
+  } finally {
+    await pool.close("it was asked to leave");
+  }
+  print("has left: runs keep the devices that they have, and wait for whoever has the pool next");
+}
+
+async function showPools(asked: string | undefined, flags: NatsFlags & { readonly json?: boolean }): Promise<void> {
+  const found = await withControlPlane(flags, async (plane) => {
+    const all = poolsAt(plane).filter(({ name }) => asked === undefined || name === asked);
+    return Promise.all(
+      all.map(async ({ name, incarnation, info }) => {
+        const member = { kind: "pool", name, incarnation, body: info } as const;
+        const { runs }: PoolStatus = await ask(plane, "pool", member, "status", {}, { timeoutMs });
+        return { name, ...info, runs };
+      }),
+    );
+  });
+  if (asked !== undefined && found.length === 0)
+    throw new TreadleError("pool.lost", `no pool '${asked}' is there; start it with 'treadle pool start ${asked}'`);
+  process.stdout.write(
+    flags.json
+      ? `${JSON.stringify({ pools: found })}\n`
+      : `${found.map(poolTable).join("\n\n") || "no pool is there"}\n`,
+  );
+}

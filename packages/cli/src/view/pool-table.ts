@@ -1,0 +1,25 @@
+/** Runs that share devices in a pool, at one instant, as a table. */
+import { describePoolWait, type PoolInfo, type PoolStatus } from "@treadle/contracts";
+import { deviceRange } from "@treadle/dashboard/view";
+import { markdownTable } from "./markdown-table.ts";
+import { formatSeconds } from "./text.ts";
+
+const columns = ["run", "stage", "has", "waits for", "had devices", "waited", "queued", "leases", "slowdown"];
+const none = "–";
+
+export type ShownPool = PoolInfo & PoolStatus & { readonly name: string };
+
+export function poolTable({ name, host, pid, startedAt, runs }: ShownPool): string {
+  const head = `pool '${name}' of '${host}', process ${pid} since ${startedAt}: `;
+  if (runs.length === 0) return `${head}no runs`;
+  const rows = runs.map(({ run, stage, holds, waits, leasedMs, waitedMs, queuedMs, leases, slowdown }) => [
+    run,
+    stage,
+    holds === undefined ? none : `${deviceRange(holds.devices)} for ${formatSeconds(holds.forMs / 1000)}`,
+    waits === undefined ? none : `${describePoolWait(waits.on)}, ${formatSeconds(waits.forMs / 1000)}`,
+    ...[leasedMs, waitedMs, queuedMs].map((ms) => formatSeconds(ms / 1000)),
+    String(leases),
+    slowdown === undefined ? none : slowdown.toFixed(2),
+  ]);
+  return `${head}${runs.length} runs\n\n${markdownTable(columns, rows)}`;
+}

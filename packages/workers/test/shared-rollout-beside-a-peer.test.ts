@@ -1,0 +1,193 @@
+import type { Completion } from "@treadle/contracts";
+import { EpisodeOrder, type LivePlacement, MeasuredInterference } from "@treadle/trajectories";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { CallOrder } from "../src/rollout/call-order.ts";
+import type { EpisodeState, RankLoad, RankMessage } from "../src/rollout/rank-messages.ts";
+import { type EpisodeRow, SharedRollout, type SharedRolloutOptions } from "../src/rollout/shared-rollout.ts";
+import { completionOf, HandEngine, turns } from "./support/hand-engine.ts";
+import { Peer } from "./support/peer.ts";
+
+let engine: HandEngine;
+let peer: Peer;
+let rollout: SharedRollout;
+let ended: [index: number, completion: Completion][];
+beforeEach(() => {
+  engine = new HandEngine();
+  peer = new Peer();
+  ended = [];
+});
+afterEach(() => rollout.close());
+
+const rowsOf = (count: number): EpisodeRow[] =>
+  Array.from({ length: count }, (_, at) => ({
+    prompt: { id: `p${at}`, tokens: Int32Array.of(1, 2) },
+    key: at,
+    name: `rollout:p${at}/0`,
+  }));
+
+/** Rank 0 of two, with so many places; nothing is predicted, so rows go in their order. */
+function begin(places: number, options: Partial<SharedRolloutOptions> = {}, placement: LivePlacement = "least-load") {
+  rollout = new SharedRollout({
+    placement,
+    migrate: "never",
+    F: { type: "affine", slope: 0.04 },
+    measured: new MeasuredInterference(places),
+    places,
+    engine: engine.asEngine,
+    sampling: { maxTokens: 8, temperature: 1, stopTokens: [0], seed: 1 },
+    contextLength: 64,
+    order: {},
+    arrivals: undefined,
+    tool: undefined,
+    over: () => {},
+    isToolStateful: false,
+    prefillRatio: 0.1,
+    messages: peer.messages,
+    component: "rollout",
+    rank: 0,
+    worldSize: 2,
+    ...options,
+  });
+}
+
+function play(count: number, places: number): Promise<void> {
+  const rows = rowsOf(count);
+  const prompts = rows.map(({ prompt }) => prompt);
+  const order = new EpisodeOrder({ scheduler: "pps", predictor: "constant" });
+  const playing = rollout.play(rows, new CallOrder(order, prompts, { places, step: 1 }), (index, completion) =>
+    ended.push([index, completion]),
+  );
+  playing.catch(() => {}); // a test ends in the midst of it
+  return playing;
+}
+
+const hello = (places: number): RankMessage => ({ type: "hello", policyVersion: 0, places, kept: [] });
+const load = (given: Partial<RankLoad> = {}): RankMessage => ({
+  type: "load",
+  load: { active: 0, held: 0, waiting: 0, yours: 0, ...given },
+});
+const state = (numTokens: number, answers: EpisodeState["answers"] = []): EpisodeState => {
+  const { tokens, logprobs } = completionOf(numTokens);
+  return { tokens, logprobs, answers };
+};
+const run = (episode: number, name = `rollout:q${episode}/0~x.${episode}~0`): RankMessage => ({
+  type: "run",
+  episode,
+  attempt: 1,
+  name,
+  prompt: Int32Array.of(1, 2),
+  key: 7,
+  priority: 0,
+});
+const sent = () => peer.said("run").map(({ episode }) => episode);
+
+test("a place that a dead owner's episode leaves is given to one that waits", async () => {
+  begin(1);
+  await peer.say(hello(1), load(), run(0));
+  expect(engine.joined).toHaveLength(1);
+  void play(1, 1);
+  await turns();
+  expect(sent(), "the peer has room").toEqual([0]);
+  await peer.die();
+  expect(engine.joined, "there is no room yet").toHaveLength(1);
+  engine.end(0);
+  await turns();
+  expect(engine.joined).toHaveLength(2);
+  engine.end(1);
+  expect(ended.map(([index]) => index)).toEqual([0]);
+});
+
+test("SH2: what a dead owner's episode comes to here is everybody's, and settles whoever has its prompt", async () => {
+  begin(2);
+  await peer.say(hello(2), load(), run(0, "rollout:p1/0~x.0~0"));
+  void play(2, 2);
+  await turns();
+  await peer.die();
+  await peer.say(hello(2), load({ active: 2 }));
+  engine.end(0, 5);
+  await turns();
+  expect(peer.said("kept").flatMap(({ episodes }) => episodes.map(({ name }) => name))).toEqual(["rollout:p1/0"]);
+  expect(ended.map(([index, { tokens }]) => [index, tokens.length])).toEqual([[1, 5]]);
+});
+
+test("ER4: nothing is sent to a rank that has not said what it has, nor to one that is full", async () => {
+  begin(2);
+  void play(8, 2);
+  await peer.say(hello(2));
+  expect(sent()).toEqual([]);
+  await peer.say(load({ active: 2, held: 2, waiting: 30 }));
+  expect(sent()).toEqual([]);
+  await peer.say(load({ active: 1, held: 1, waiting: 30 }));
+  expect(sent(), "one place is free").toEqual([2]);
+});
+
+test("ER5: of what is free at another rank, a part by how many wait; all of it once that says that nobody else came", async () => {
+  begin(8);
+  void play(24, 8);
+  await peer.say(hello(8), load({ waiting: 16 }));
+  expect(sent(), "half of those that wait are this rank's").toEqual([8, 9, 10, 11]);
+  await peer.say(load({ yours: 4 }));
+  expect(sent()).toEqual([8, 9, 10, 11, 12, 13, 14, 15]);
+  await peer.say(load({ yours: 8 }));
+  expect(sent(), "it is full").toHaveLength(8);
+});
+
+test("a rank that is told of nothing else tells that others' episodes have come", async () => {
+  begin(4);
+  await peer.say(hello(4), load());
+  expect(peer.said("load").at(-1)?.load).toMatchObject({ active: 0, yours: 0 });
+  await peer.say(run(0), run(1));
+  expect(peer.said("load").at(-1)?.load).toMatchObject({ active: 0, yours: 2 });
+});
+
+test("an episode that another rank was made to abort is no whole one: it goes on elsewhere, from its last turn", async () => {
+  begin(1);
+  void play(2, 1);
+  await peer.say(hello(1), load());
+  expect(sent()).toEqual([1]);
+  const [first] = peer.said("run");
+  const told = { episode: 1, attempt: first!.attempt };
+  await peer.say(
+    { type: "turn", ...told, state: state(4) },
+    { type: "answered", ...told, state: state(6, [[4, 6]]), toolSeconds: 0, hasToolFailed: false, hasLeft: false },
+    load({ active: 1 }),
+  );
+  await peer.say({ type: "ended", ...told, state: state(7, [[4, 6]]), finishReason: "abort", policyVersion: 0 });
+  expect(ended).toEqual([]);
+  engine.end(0);
+  await turns();
+  expect(engine.joined[1]?.begun).toMatchObject({ tokens: new Int32Array(6), numAppended: 2 });
+  engine.end(1, 9);
+  expect(ended.map(([index, { tokens, finishReason }]) => [index, tokens.length, finishReason])).toEqual([
+    [0, 3, "stop"],
+    [1, 9, "stop"],
+  ]);
+});
+
+test("an episode whose sandbox is gone begins again, under another name", async () => {
+  begin(1, { isToolStateful: true });
+  void play(2, 1);
+  await peer.say(hello(1), load());
+  const [first] = peer.said("run");
+  const told = { episode: 1, attempt: first!.attempt };
+  await peer.say(
+    { type: "turn", ...told, state: state(4) },
+    { type: "answered", ...told, state: state(6, [[4, 6]]), toolSeconds: 0, hasToolFailed: false, hasLeft: false },
+    { type: "turn", ...told, state: state(8, [[4, 6]]) },
+    { type: "lost", ...told },
+  );
+  const again = peer.said("run").at(-1);
+  expect(again).toMatchObject({ episode: 1, attempt: first!.attempt + 1 });
+  expect(again?.state).toBeUndefined();
+  expect(again?.name).not.toBe(first?.name);
+});
+
+test("after each turn elsewhere the owner says which goes first when it waits next", async () => {
+  begin(1);
+  void play(2, 1);
+  await peer.say(hello(1), load());
+  const [first] = peer.said("run");
+  const told = { episode: 1, attempt: first!.attempt };
+  await peer.say({ type: "turn", ...told, state: state(4) });
+  expect(peer.said("priority")).toMatchObject([told]);
+});
