@@ -24,7 +24,7 @@ test.each([
   ["reasoning-grpo", 90],
   ["tool-agent", 80], // of seeds that ended at 90 to 100
 ])(
-  "after imitation %s solves at most 35 %% of held-out problems, and rewards teach it the others to %i %%",
+  "after imitation %s solves at most 35 in a hundred held-out problems, and rewards teach it the others to %i in a hundred",
   async (name, percent) => {
     const { evalBefore, evalAtStart, evalAfter } = await train(name);
     expect(evalBefore).toBeLessThanOrEqual(0.05);

@@ -19,14 +19,14 @@ async function runWith(
   overrides: string[],
 ) {
   const events: RunEvent[] = [];
-  const done: string[] = [];
+  const struck: { readonly worker: string; readonly told: string }[] = [];
   const strike = async (step: number) => {
     for (const [signal, worker] of plan[step] ?? []) {
       const waitMs = Math.random() * 120;
       await new Promise((resolve) => setTimeout(resolve, waitMs));
       try {
         process.kill(pidOf(events, worker), signal);
-        done.push(`${signal} ${worker} ${waitMs.toFixed(1)} ms into step ${step}`);
+        struck.push({ worker, told: `${signal} ${worker} ${waitMs.toFixed(1)} ms into step ${step}` });
       } catch {
         // it is starting again just now
       }
@@ -38,9 +38,9 @@ async function runWith(
   };
   try {
     const result = await runWorkflow(ledgerOptions(root, onEvent, overrides));
-    return { result, events, done };
+    return { result, events, struck };
   } catch (error) {
-    throw new Error(`failed after ${done.join("; ")}`, { cause: error });
+    throw new Error(`failed after ${struck.map(({ told }) => told).join("; ")}`, { cause: error });
   }
 }
 
@@ -50,7 +50,7 @@ test.each([
 ] as const)(
   "S2: whichever worker is killed, whenever, every item is trained once (%s, staleness %i)",
   async (mode, maxStaleness) => {
-    const { result, events, done } = await runWith(
+    const { result, events, struck } = await runWith(
       {
         2: [["SIGKILL", "maker/0"]],
         3: [["SIGKILL", "trainer/1"]],
@@ -71,7 +71,7 @@ test.each([
         `payload=${maxStaleness * 20_000 + 50}`,
       ],
     );
-    expect(done.length).toBeGreaterThan(2);
+    expect(struck.length).toBeGreaterThan(2);
     expect(result.summary.steps).toBe(6);
     expect(result.summary.policyVersion).toBe(6);
     expect(result.summary.restarts).toBeGreaterThan(2);
@@ -83,9 +83,16 @@ test.each([
 );
 
 test("S3: a worker that is stopped is declared unresponsive, ended and replaced, and nothing is lost", async () => {
-  const { result, events } = await runWith({ 2: [["SIGSTOP", "maker/1"]], 3: [["SIGSTOP", "trainer/0"]] }, ["steps=4"]);
+  const { result, events, struck } = await runWith({ 2: [["SIGSTOP", "maker/1"]], 3: [["SIGSTOP", "trainer/0"]] }, [
+    "steps=4",
+  ]);
+  expect(struck.length).toBeGreaterThan(0); // the other may be starting again just then
+  const replaced = events.flatMap((event) => (event.type === "worker-restarted" ? [event.worker] : []));
+  for (const { worker } of struck) expect(replaced).toContain(worker);
+  // Those who wait for a stopped one may be starved of processor time for as long, and be the first to be declared.
   const deaths = events.filter((event) => event.type === "worker-died");
-  expect(deaths.map(({ worker }) => worker)).toEqual(expect.arrayContaining(["maker/1", "trainer/0"]));
+  const declared = new Set(deaths.map(({ worker }) => worker.split("/")[0]));
+  for (const { worker } of struck) expect(declared).toContain(worker.split("/")[0]);
   for (const { reason } of deaths) expect(reason).toContain("supervision.heartbeatTimeoutMs");
   const folder = join(root, result.summary.runId);
   await expectWholeLedger(folder, 4, 12);

@@ -94,7 +94,7 @@ async function contend(
 describe("two equal tenants", () => {
   // 300 ms and 10 ms actions had 6.33 and 0.22 core-seconds when a grant was counted and its time was not.
   test.each([1, 3, 10, 30])(
-    "get the same core-seconds within 5 %% when one's actions take %i times as long",
+    "get the same core-seconds within 5 percent when one's actions take %i times as long",
     async (ratio) => {
       const { used } = await contend(
         { long: { seconds: 0.3, cores: 1 }, short: { seconds: 0.3 / ratio, cores: 1 } },
