@@ -8,6 +8,7 @@
 import { type MessageEnvelope, type Peer, TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
 import { currentCall } from "./call/call-context.ts";
+import { Mailbox } from "./mailbox.ts";
 import {
   incomplete,
   openPlace,
@@ -18,17 +19,6 @@ import {
   type RendezvousReply,
 } from "./rendezvous.ts";
 
-type Slot = {
-  readonly from: string;
-  readonly tag: string;
-  readonly queue: { value: unknown; taken: () => void }[];
-  readonly waiting: Waiter[];
-};
-type Waiter = { readonly sinceMs: number; resolve: (value: unknown) => void; reject: (error: Error) => void };
-
-const mailboxLimit = 16;
-/** Of tags that nobody waits under any more; what comes under an older one is long overdue. */
-const endedLimit = 1024;
 const rendezvousLimitMs = 60_000;
 
 export class Messenger {
@@ -38,11 +28,11 @@ export class Messenger {
   #worldSize: number;
   readonly #connect: (worker: string) => Promise<Peer>;
   readonly #address: RendezvousAddress;
-  readonly #slots = new Map<string, Slot>();
-  /** of those whose waiting was ended: what still comes for them is dropped */
-  readonly #ended = new Set<string>();
-  /** collectives that the current call has made */
-  readonly #rounds = new Map<string, number>();
+  /** the host's alone */
+  readonly mailbox = new Mailbox();
+  /** collectives that a call has made; one that starts over counts again, as its fellow ranks do */
+  readonly #rounds = new WeakMap<object, number>();
+  readonly #setup = {};
 
   constructor(
     component: string,
@@ -84,36 +74,18 @@ export class Messenger {
    * aborts: what has come or comes under the tag is dropped then.
    */
   recv<T = unknown>(from: string, tag = "", { signal }: { readonly signal?: AbortSignal } = {}): Promise<T> {
-    if (signal) return this.#recvUntil(signal, from, tag) as Promise<T>;
-    this.#ended.delete(keyOf(from, tag));
-    const slot = this.#slot(from, tag);
-    const ready = slot.queue.shift();
-    if (ready) {
-      ready.taken();
-      return Promise.resolve(ready.value as T);
-    }
-    const sinceMs = performance.now();
-    return new Promise<unknown>((resolve, reject) => slot.waiting.push({ sinceMs, resolve, reject })) as Promise<T>;
+    return (signal ? this.#recvUntil(signal, from, tag) : this.mailbox.next(from, tag)) as Promise<T>;
   }
 
   async #recvUntil(signal: AbortSignal, from: string, tag: string): Promise<unknown> {
-    const end = () => {
-      const slot = this.#slot(from, tag);
-      for (const message of slot.queue.splice(0)) message.taken();
-      for (const waiter of slot.waiting.splice(0)) waiter.reject(signal.reason);
-      const key = keyOf(from, tag);
-      this.#slots.delete(key);
-      this.#ended.add(key);
-      const [oldest] = this.#ended;
-      if (this.#ended.size > endedLimit && oldest !== undefined) this.#ended.delete(oldest);
-    };
+    const end = () => this.mailbox.end(from, tag, signal.reason);
     if (signal.aborted) {
       end();
       throw signal.reason;
     }
     signal.addEventListener("abort", end, { once: true });
     try {
-      return await this.recv(from, tag);
+      return await this.mailbox.next(from, tag);
     } finally {
       signal.removeEventListener("abort", end);
     }
@@ -208,8 +180,8 @@ export class Messenger {
     let end = () => {};
     const over = new Promise<false>((resolve) => {
       end = () => {
-        this.#slot(from, tag).waiting.length = 0;
         resolve(false);
+        this.mailbox.end(from, tag, limit.reason);
       };
     });
     limit.addEventListener("abort", end);
@@ -222,43 +194,26 @@ export class Messenger {
 
   /** The messages that have been waited for longer than so. */
   awaited(longerThanMs: number): { from: string; what: string }[] {
-    const untilMs = performance.now() - longerThanMs;
-    return [...this.#slots.values()]
-      .filter(({ waiting: [first] }) => first !== undefined && first.sinceMs < untilMs)
-      .map(({ from, tag }) => ({ from, what: kindOf(tag) }));
+    return this.mailbox.awaited(longerThanMs).map(({ from, tag }) => ({ from, what: kindOf(tag) }));
   }
 
   /** Called by the host for each message that arrives; the promise settles when the sender may go on. */
-  deliver({ from, tag, value }: z.infer<typeof MessageEnvelope>): Promise<void> | undefined {
-    if (this.#ended.has(keyOf(from, tag))) return undefined;
-    const slot = this.#slot(from, tag);
-    const waiter = slot.waiting.shift();
-    if (waiter) {
-      waiter.resolve(value);
-      return undefined;
-    }
-    if (slot.queue.length < mailboxLimit) {
-      slot.queue.push({ value, taken: () => {} });
-      return undefined;
-    }
-    return new Promise((taken) => slot.queue.push({ value, taken }));
+  deliver(message: z.infer<typeof MessageEnvelope>): Promise<void> | undefined {
+    return this.mailbox.deliver(message);
   }
 
   /** Called by the host when a worker has died. */
   peerDied(worker: string, cause: TreadleError): void {
-    for (const [key, slot] of this.#slots) {
-      if (!key.startsWith(`${worker}\n`)) continue;
-      for (const message of slot.queue.splice(0)) message.taken();
-      for (const waiter of slot.waiting.splice(0)) waiter.reject(cause);
-    }
+    this.mailbox.peerDied(worker, cause);
   }
 
   /** Every rank of a group makes the same collectives in a call, in the same order, so a running number tells them apart. */
   #collectiveTag(kind: string): string {
     const call = groupCall();
-    const round = this.#rounds.get(call) ?? 0;
-    if (round === 0) this.#rounds.clear(); // calls run one after another
-    this.#rounds.set(call, round + 1);
+    const owner = currentCall() ?? this.#setup;
+    const round = this.#rounds.get(owner) ?? 0;
+    if (round === 0) this.mailbox.forget((tag) => isOfEarlier(tag, call));
+    this.#rounds.set(owner, round + 1);
     return `#${kind}.${call}.${round}`;
   }
 
@@ -266,22 +221,16 @@ export class Messenger {
     const all = Array.from({ length: this.#worldSize }, (_, rank) => `${this.#component}/${rank}`);
     return all.filter((name) => name !== this.self);
   }
-
-  #slot(from: string, tag: string): Slot {
-    const key = keyOf(from, tag);
-    let slot = this.#slots.get(key);
-    if (!slot) {
-      slot = { from, tag, queue: [], waiting: [] };
-      this.#slots.set(key, slot);
-    }
-    return slot;
-  }
 }
-
-const keyOf = (from: string, tag: string): string => `${from}\n${tag}`;
 
 /** Ranks of one group call share its sequence, so a rank that starts a call over meets the others where they are. */
 const groupCall = (): string => currentCall()?.call.split("/")[0] ?? "setup";
+
+/** Whether it is a collective's of an earlier call: this rank's part in that is over, however it ended, since calls run in order. */
+function isOfEarlier(tag: string, call: string): boolean {
+  const [, earlier] = tag.startsWith("#") ? tag.split(".") : [];
+  return earlier !== undefined && Number(earlier) < Number(call);
+}
 
 /** A collective by its name, as its rounds differ by nothing that a person would know. */
 function kindOf(tag: string): string {

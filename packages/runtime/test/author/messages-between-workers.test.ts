@@ -1,6 +1,7 @@
 import { type Peer, TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { runInCall } from "../../src/author/call/call-context.ts";
 import { Messenger } from "../../src/author/messenger.ts";
 
 /** Messengers of one group, joined directly: a request is the other side's `deliver`, a few turns later. */
@@ -229,4 +230,78 @@ describe("collectives", () => {
     );
     expect((root as PromiseRejectedResult).status).toBe("rejected");
   });
+
+  test("nothing is kept of collectives and messages that are over, however many there were", async () => {
+    const all = group(3, () => Math.floor(Math.random() * 3));
+    for (let call = 1; call <= 50; call++) {
+      await inCall(all, call, async (each) => {
+        await each.broadcast(call);
+        await each.allReduceSum(Float32Array.of(call));
+        await each.rendezvous();
+        const next = `actor/${(Number(each.self.split("/")[1]) + 1) % 3}`;
+        const before = `actor/${(Number(each.self.split("/")[1]) + 2) % 3}`;
+        await each.send(next, call, each.callTag("ring"));
+        await each.recv(before, each.callTag("ring"));
+      });
+    }
+    expect(all.map(({ mailbox }) => mailbox.size)).toEqual([0, 0, 0]);
+  });
+
+  test("what a call left lying when it failed is dropped at the next one; what runs ahead is not", async () => {
+    const [zero, one] = group(2) as [Messenger, Messenger];
+    await inCall([one], 1, (each) => each.gather("large")); // of a call that fails at the first rank before it gathers
+    await inCall([one], 3, (each) => each.gather("ahead"));
+    expect(zero.mailbox.size).toBe(2);
+    await Promise.all([
+      inCall([zero], 2, (each) => each.broadcast("two")),
+      inCall([one], 2, (each) => each.broadcast(undefined)),
+    ]);
+    expect(zero.mailbox.size).toBe(1);
+    expect(await inCall([zero], 3, (each) => each.gather("own"))).toEqual([["own", "ahead"]]);
+    expect(zero.mailbox.size).toBe(0);
+  });
+
+  test("a rank whose call is made again meets one that has started again", async () => {
+    const joined = (to: () => Messenger) => async () =>
+      ({ request: async (_verb: string, body: MessageOfTest) => to().deliver(body) }) as unknown as Peer;
+    const start = () =>
+      new Messenger(
+        "actor",
+        0,
+        2,
+        joined(() => one),
+      );
+    const one = new Messenger(
+      "actor",
+      1,
+      2,
+      joined(() => zero),
+    );
+    let zero = start();
+    const work = async (each: Messenger) => [await each.gather(each.self), await each.broadcast(each.self)];
+    const dies = inCall([zero], 1, (each) => each.gather(each.self));
+    const waits = inCall([one], 1, work);
+    await dies;
+    one.peerDied("actor/0", died);
+    await expect(waits).rejects.toBe(died);
+    zero = start();
+    expect(await inCall([zero, one], 1, work)).toEqual([
+      [["actor/0", "actor/1"], "actor/0"],
+      [undefined, "actor/0"],
+    ]);
+  });
 });
+
+/** As calls of a group run: each of these has one attempt of the call. */
+function inCall<T>(
+  all: readonly Messenger[],
+  sequence: number,
+  act: (each: Messenger) => Promise<T>,
+): Promise<Awaited<T>[]> {
+  const signal = new AbortController().signal;
+  return Promise.all(
+    all.map((each, rank) =>
+      runInCall({ call: `${sequence}/${rank}`, method: "test", step: 1, signal, timers: {} }, () => act(each)),
+    ),
+  );
+}

@@ -184,16 +184,27 @@ export class SourceClient<T> implements Source<T> {
 
   #streamItem(value: T, delivery: number, done = () => {}): StreamItem<T> {
     let isCommitted = false;
+    let isInFlight = true;
+    const leave = () => {
+      if (isInFlight) done();
+      isInFlight = false;
+    };
     const commit = async <O>(sink?: Sink<O>, ...outputs: readonly O[]): Promise<void> => {
       if (isCommitted) {
         const message = `an item of '${this.name}' was committed twice; put all that was made of it in one commit`;
         throw new TreadleError("workflow.invalid", message);
       }
       isCommitted = true;
-      const request = { channel: this.name, call: this.#call(), deliveries: [delivery] };
-      if (sink && outputs.length > 0) await (sink as SinkClient<O>).commit(request, outputs);
-      else await this.#port.commit?.(request);
-      done();
+      try {
+        const request = { channel: this.name, call: this.#call(), deliveries: [delivery] };
+        if (sink && outputs.length > 0) await (sink as SinkClient<O>).commit(request, outputs);
+        else await this.#port.commit?.(request);
+      } catch (error) {
+        isCommitted = false; // refused whole: it may be committed with other outputs
+        throw error;
+      } finally {
+        leave();
+      }
     };
     return { value, commit };
   }

@@ -39,7 +39,8 @@ export interface StreamItem<T> {
   readonly value: T;
   /**
    * The item is done, and what was made of it is put: both at once, so that a death before brings the item back and one
-   * after leaves its outputs as they are (C6). Resolves when the outputs have room. Throws `workflow.invalid` for an item
+   * after leaves its outputs as they are (C6). Resolves when the outputs have room. Outputs that are refused are put in no part: the
+   * item is in flight no more, and may be committed with others. Throws `workflow.invalid` for an item
    * that has been committed.
    */
   commit(): Promise<void>;

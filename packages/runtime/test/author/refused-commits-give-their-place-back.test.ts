@@ -1,0 +1,67 @@
+import { type CommitRequest, type TakeRequest, TreadleError } from "@treadle/contracts";
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { type HomePort, packItems, SinkClient, SourceClient } from "../../src/author/channel/channel-client.ts";
+
+const refOf = (name: string) => ({
+  $channel: name,
+  role: "source" as const,
+  granularity: 1,
+  schema: { module: "unused", exportName: "unused" },
+});
+
+/** A home with so many numbers, which answers each take with as many as it asks for. */
+function home(numItems: number, refuses: (commit: CommitRequest) => boolean = () => false) {
+  const asked: number[] = [];
+  const committed: number[] = [];
+  let next = 0;
+  const port: HomePort = {
+    put: async () => {},
+    take: async ({ maxItems = 1 }: TakeRequest) => {
+      asked.push(maxItems);
+      const values = Array.from({ length: Math.min(maxItems, numItems - next) }, () => next++);
+      if (values.length === 0) return null;
+      return { blocks: [packItems(values, refOf("in"), z.number())], deliveries: values };
+    },
+    commit: async (commit) => {
+      if (refuses(commit)) throw new TreadleError("call.cancelled", "refused by the home");
+      committed.push(...commit.deliveries);
+    },
+  };
+  const source = new SourceClient<number>(refOf("in"), port, () => "1/0");
+  const sink = new SinkClient<number>(refOf("out"), z.number(), port, () => "1/0");
+  return { source, sink, asked, committed };
+}
+
+test("an item whose outputs are refused gives its place in flight back, so that the stream goes on", async () => {
+  const { source, sink, committed } = home(9);
+  const codes: string[] = [];
+  for await (const item of source.items({ inFlight: 2 })) {
+    const output = item.value % 3 === 0 ? item.value : ("no number" as unknown as number);
+    await item.commit(sink, output).catch(({ code }: TreadleError) => codes.push(code));
+  }
+  expect(committed).toEqual([0, 3, 6]);
+  expect(codes).toEqual(Array(6).fill("channel.invalid-item"));
+});
+
+test("an item whose outputs were refused is committed with others, once", async () => {
+  let isFirst = true;
+  const { source, sink, asked, committed } = home(3, () => {
+    const refuses = isFirst;
+    isFirst = false;
+    return refuses;
+  });
+  for await (const item of source.items({ inFlight: 1 })) {
+    if (item.value === 0) {
+      await expect(item.commit(sink, "bad" as unknown as number)).rejects.toMatchObject({
+        code: "channel.invalid-item",
+      });
+      await expect(item.commit(sink, 1)).rejects.toMatchObject({ code: "call.cancelled" });
+    }
+    await item.commit(sink, 1);
+    await expect(item.commit(sink, 1)).rejects.toMatchObject({ code: "workflow.invalid" });
+    await expect(item.commit()).rejects.toMatchObject({ code: "workflow.invalid" });
+  }
+  expect(committed).toEqual([0, 1, 2]);
+  expect(asked).toEqual([1, 1, 1, 1]); // no place was given back twice
+});
