@@ -25,6 +25,12 @@ export interface Engine {
   readonly kind: string;
   /** The version of the parameters that the next call uses. Starts at 0, grows by one with each optimiser step. */
   readonly policyVersion: number;
+  /**
+   * Tells its weights from all others, those of the same version included: a step that was undone and is made again, in another
+   * order of what came, has other weights under the same version. Undefined where only `exportWeights` tells: after an optimiser step,
+   * a checkpoint, or a load that did not get whole into a server.
+   */
+  readonly weightsId: string | undefined;
   memory(): EngineMemory;
   /**
    * Undefined while nothing is computed and nothing waits to be; otherwise resolves when that is so. Others may have the

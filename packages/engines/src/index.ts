@@ -25,7 +25,7 @@ export type {
   Trainable,
   TrainingEngine,
 } from "./engine.ts";
-export { sealWeights } from "./parameters.ts";
+export { sealWeights, weightsIdOf } from "./parameters.ts";
 export { SglangConfig, VllmConfig } from "./server/server-config.ts";
 export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
 export { TorchConfig } from "./torch/torch-config.ts";

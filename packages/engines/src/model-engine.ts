@@ -11,7 +11,7 @@ import type {
 } from "./engine.ts";
 import { Optimiser } from "./optimiser.ts";
 import { OrderedEngine } from "./ordered-engine.ts";
-import { type ParameterShape, Parameters } from "./parameters.ts";
+import { initialWeightsId, type ParameterShape, Parameters, weightsIdOf } from "./parameters.ts";
 
 export function invalidRequest(message: string): TreadleError {
   return new TreadleError("engine.invalid-request", message);
@@ -82,6 +82,7 @@ export abstract class ModelEngine extends OrderedEngine implements Trainable {
   protected readonly parameters: Parameters;
   protected readonly optimiser: Optimiser;
   #policyVersion = 0;
+  #weightsId: string | undefined = initialWeightsId;
 
   constructor(shapes: readonly ParameterShape[], initial: (shape: ParameterShape, index: number) => Float32Array) {
     super();
@@ -91,6 +92,10 @@ export abstract class ModelEngine extends OrderedEngine implements Trainable {
 
   get policyVersion(): number {
     return this.#policyVersion;
+  }
+
+  get weightsId(): string | undefined {
+    return this.#weightsId;
   }
 
   get numParameters(): number {
@@ -132,6 +137,7 @@ export abstract class ModelEngine extends OrderedEngine implements Trainable {
   load(checkpoint: Uint8Array): Promise<void> {
     return this.exclusively("load", () => {
       this.#policyVersion = decodeCheckpoint(checkpoint, this.parameters, this.optimiser);
+      this.#weightsId = undefined;
     });
   }
 
@@ -142,11 +148,13 @@ export abstract class ModelEngine extends OrderedEngine implements Trainable {
   protected applyStep(step: OptimStep): { readonly gradNorm: number } {
     const result = this.optimiser.step(step);
     this.#policyVersion++;
+    this.#weightsId = undefined;
     return result;
   }
 
   protected applyWeights(weights: Weights): void {
     this.parameters.import(weights);
     this.#policyVersion = weights.policyVersion;
+    this.#weightsId = weightsIdOf(weights);
   }
 }

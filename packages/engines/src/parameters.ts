@@ -14,6 +14,13 @@ export function sealWeights(weights: Omit<Weights, "checksum">): Weights {
   return { ...weights, checksum: hash.digest("hex") };
 }
 
+/** Of a model that nothing has trained, wherever it was made. */
+export const initialWeightsId = "initial";
+
+/** As `Engine.weightsId`, of weights on their way. */
+export const weightsIdOf = ({ policyVersion, checksum }: Pick<Weights, "policyVersion" | "checksum">): string =>
+  policyVersion === 0 ? initialWeightsId : `${policyVersion}/${checksum}`;
+
 export const sizeOf = ({ shape }: Pick<ParameterShape, "shape">): number => shape.reduce((a, b) => a * b, 1);
 
 /** Throws `engine.weights-mismatch` unless every name and shape and the checksum match, and every value is finite. */

@@ -2,7 +2,7 @@
 import type { Completion, Sampling, Weights } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { sealWeights } from "../src/parameters.ts";
+import { sealWeights, weightsIdOf } from "../src/parameters.ts";
 
 /** The vocabulary and the context that a tested model has. */
 export const testedModel = { vocabSize: 7, contextLength: 6 };
@@ -201,6 +201,22 @@ export function describeGeneration(kind: string, lacks: string | undefined, crea
       expectAlike(completions, expected);
       for (const { policyVersion } of completions) expect(policyVersion).toBe(7);
       await engine.loadWeights(versioned(own, 8));
+    });
+
+    test("W3 tells its weights from others of the same version", async () => {
+      const [own, other] = tested.weights;
+      const [wanted, undone] = [versioned(own, 8), versioned(other, 8)];
+      await engine.loadWeights(undone);
+      const id = engine.weightsId;
+      expect(id).toBeDefined();
+      await engine.loadWeights(wanted);
+      expect(engine.policyVersion).toBe(8);
+      expect(engine.weightsId).not.toBe(id);
+      await expect(engine.loadWeights({ ...undone, checksum: "0" })).rejects.toThrow();
+      expect(engine.weightsId).toBe(weightsIdOf(wanted));
+      await engine.loadWeights(undone);
+      expect(engine.weightsId).toBe(id);
+      await engine.loadWeights(wanted);
     });
 
     test("refuses weights that are not whole, or of another model, and stays as it was", async () => {

@@ -1,5 +1,5 @@
 import { TreadleError, type Weights } from "@treadle/contracts";
-import type { Engine, Trainable } from "@treadle/engines";
+import { type Engine, type Trainable, weightsIdOf } from "@treadle/engines";
 import { type StateReader, type StateWriter, Worker } from "@treadle/runtime";
 
 /** Of an engine worker's state. */
@@ -81,8 +81,8 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
     this.published = await this.engine.exportWeights();
   }
 
-  /** The newest weights, or undefined when `knownVersion` is them. */
-  async weights(knownVersion?: number): Promise<Weights | undefined> {
-    return this.published.policyVersion === knownVersion ? undefined : this.published;
+  /** The newest weights, or undefined when these are what the caller's engine has (`Engine.weightsId`). */
+  async weights(known?: string): Promise<Weights | undefined> {
+    return weightsIdOf(this.published) === known ? undefined : this.published;
   }
 }

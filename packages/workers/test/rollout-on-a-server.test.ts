@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { EpisodeGroup, Prompt, Weights } from "@treadle/contracts";
+import { weightsIdOf } from "@treadle/engines";
 import { SglangDouble, TinyModel, tinyWeights, VllmDouble, writeTinyModel } from "@treadle/engines/testing";
 import { checkEpisode, createCharacterTokenizer } from "@treadle/learning";
 import type { WorkerGroup } from "@treadle/runtime";
@@ -28,7 +29,7 @@ function actorWith(newest: () => Weights): WorkerGroup<ActorWorker> {
   const group = {
     size: 1,
     onRanks: () => group,
-    weights: (known: number) => ({ first: async () => (newest().policyVersion === known ? undefined : newest()) }),
+    weights: (known?: string) => ({ first: async () => (weightsIdOf(newest()) === known ? undefined : newest()) }),
   };
   return group as unknown as WorkerGroup<ActorWorker>;
 }

@@ -61,7 +61,7 @@ function play(count: number, places: number): Promise<void> {
   return playing;
 }
 
-const hello = (places: number): RankMessage => ({ type: "hello", policyVersion: 0, places, kept: [] });
+const hello = (places: number): RankMessage => ({ type: "hello", weightsId: "initial", places, kept: [] });
 const load = (given: Partial<RankLoad> = {}): RankMessage => ({
   type: "load",
   load: { active: 0, held: 0, waiting: 0, yours: 0, ...given },
@@ -80,6 +80,15 @@ const run = (episode: number, name = `rollout:q${episode}/0~x.${episode}~0`): Ra
   priority: 0,
 });
 const sent = () => peer.said("run").map(({ episode }) => episode);
+
+test("SH3: ranks whose weights have the same version, but are others, share nothing", async () => {
+  begin(1);
+  await peer.say({ type: "hello", weightsId: "0/other", places: 1, kept: [] }, load(), run(0));
+  expect(engine.joined).toEqual([]);
+  await peer.die();
+  await peer.say(hello(1), load(), run(0));
+  expect(engine.joined).toHaveLength(1);
+});
 
 test("a place that a dead owner's episode leaves is given to one that waits", async () => {
   begin(1);

@@ -10,6 +10,7 @@ import { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { EngineMemory, GenerateOptions, GenerationEngine } from "../engine.ts";
 import { refuseJoining, resolveSampling } from "../model-engine.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
+import { initialWeightsId, weightsIdOf } from "../parameters.ts";
 import { SglangProtocol } from "../sglang/sglang-protocol.ts";
 import { VllmProtocol } from "../vllm/vllm-protocol.ts";
 import { ConnectionLost, HttpClient } from "./http-client.ts";
@@ -155,6 +156,11 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     return this.#weights.loaded?.policyVersion ?? 0;
   }
 
+  get weightsId(): string | undefined {
+    if (this.#weights.poison) return undefined;
+    return this.#weights.loaded?.weightsId ?? initialWeightsId;
+  }
+
   memory(): EngineMemory {
     const loadedBytes = (this.#config.sharedMemoryMiB ?? 0) * mib;
     return { residentBytes: this.#isOnDevices ? loadedBytes : 0, loadedBytes, hostBytes: 0 };
@@ -206,7 +212,12 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
         await rm(`${folder}.partial`, { recursive: true, force: true });
         throw diskError(error, this.#weightsFolder);
       }
-      await this.#weights.load({ folder, policyVersion: weights.policyVersion, digest });
+      await this.#weights.load({
+        folder,
+        policyVersion: weights.policyVersion,
+        weightsId: weightsIdOf(weights),
+        digest,
+      });
     });
   }
 
@@ -253,7 +264,12 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
   /** The first load. What the server says against it, a person must change. */
   async #loadOwn(): Promise<void> {
     try {
-      await this.#weights.load({ folder: this.#model.path, policyVersion: 0, digest: undefined });
+      await this.#weights.load({
+        folder: this.#model.path,
+        policyVersion: 0,
+        weightsId: initialWeightsId,
+        digest: undefined,
+      });
     } catch (error) {
       const { cause } = error as TreadleError;
       const isRefused = cause instanceof TreadleError && (cause.details["status"] || cause.disposition !== "retryable");

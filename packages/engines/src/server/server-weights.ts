@@ -6,6 +6,8 @@ import type { ServerProtocol } from "./server-protocol.ts";
 export type LoadedFolder = {
   readonly folder: string;
   readonly policyVersion: number;
+  /** as `Engine.weightsId` */
+  readonly weightsId: string;
   /** of the file that was written; undefined for the model's own folder */
   readonly digest: string | undefined;
 };
@@ -83,7 +85,7 @@ export class ServerWeights {
   }
 
   /** AS1, AS2. Removes folders that are no longer needed. */
-  async load({ folder, policyVersion, digest }: LoadedFolder): Promise<void> {
+  async load({ folder, policyVersion, weightsId, digest }: LoadedFolder): Promise<void> {
     const { name, ownFolder, updateTimeoutMs } = this.#settings;
     const last = this.#loaded;
     this.#isLoading = true;
@@ -100,7 +102,7 @@ export class ServerWeights {
       const isOther = last?.digest !== undefined && digest !== undefined && last.digest !== digest;
       if (isOther && checksum !== undefined && checksum === last.checksum)
         throw new TreadleError("engine.weights-mismatch", "the server's checksum is that of the weights before");
-      this.#loaded = { folder, policyVersion, label, digest, checksum };
+      this.#loaded = { folder, policyVersion, weightsId, label, digest, checksum };
       this.#poison = undefined;
       this.#mustReload = false;
     } catch (error) {

@@ -24,7 +24,14 @@ import type {
 import { refuseJoining, resolveSampling } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
-import { checkWeights, type ParameterShape, sealWeights, sizeOf } from "../parameters.ts";
+import {
+  checkWeights,
+  initialWeightsId,
+  type ParameterShape,
+  sealWeights,
+  sizeOf,
+  weightsIdOf,
+} from "../parameters.ts";
 import { type GenerateCall, type Message, TorchClient, type Turn, write } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
 import { TorchProcess } from "./torch-process.ts";
@@ -73,6 +80,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   #control: Promise<unknown> = Promise.resolve();
   #sequence = 0;
   #policyVersion = 0;
+  #weightsId: string | undefined = initialWeightsId;
   #memory: EngineMemory = { residentBytes: 0, loadedBytes: 0, hostBytes: 0 };
 
   private constructor(config: TransformerConfig, process: TorchProcess, client: TorchClient, described: Described) {
@@ -120,6 +128,10 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
 
   get policyVersion(): number {
     return this.#policyVersion;
+  }
+
+  get weightsId(): string | undefined {
+    return this.#weightsId;
   }
 
   /** of the Python process */
@@ -209,6 +221,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       };
       const reply = await this.#inNextTurn((turn) => this.#client.unary("OptimStep", { ...request, turn }));
       this.#policyVersion = reply["policy_version"] as number;
+      this.#weightsId = undefined;
       return { gradNorm: reply["grad_norm"] as number };
     });
   }
@@ -246,6 +259,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       checkWeights(this.#described.layout, weights);
       const bytes = Buffer.concat(weights.parameters.map(({ data }) => bytesOf(data)));
       await this.#write("weights", bytes, weights.policyVersion);
+      this.#weightsId = weightsIdOf(weights);
     });
   }
 
@@ -254,7 +268,10 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   }
 
   load(checkpoint: Uint8Array): Promise<void> {
-    return this.exclusively("load", () => this.#write("checkpoint", checkpoint));
+    return this.exclusively("load", async () => {
+      await this.#write("checkpoint", checkpoint);
+      this.#weightsId = undefined;
+    });
   }
 
   override async release(): Promise<void> {

@@ -262,7 +262,7 @@ describe("collectives", () => {
   });
 
   test("a rank whose call is made again meets one that has started again", async () => {
-    const joined = (to: () => Messenger) => async () =>
+    const joined = (to: () => Messenger) => async (): Promise<Peer> =>
       ({ request: async (_verb: string, body: MessageOfTest) => to().deliver(body) }) as unknown as Peer;
     const start = () =>
       new Messenger(
@@ -277,7 +277,7 @@ describe("collectives", () => {
       2,
       joined(() => zero),
     );
-    let zero = start();
+    let zero: Messenger = start();
     const work = async (each: Messenger) => [await each.gather(each.self), await each.broadcast(each.self)];
     const dies = inCall([zero], 1, (each) => each.gather(each.self));
     const waits = inCall([one], 1, work);

@@ -20,7 +20,7 @@ export class ControlRolloutWorker extends EngineWorker<{ model: ActorCriticConfi
   async pullWeights(actor: WorkerGroup<ControlActorWorker>): Promise<void> {
     const weights = await actor
       .onRanks(this.rank % actor.size)
-      .weights(this.engine.policyVersion)
+      .weights(this.engine.weightsId)
       .first();
     if (!weights) return;
     // An actor that was starting again may have needed the devices to load.

@@ -215,7 +215,7 @@ export class RankExchange {
     const own = this.#options.hello();
     // An earlier process may have had the first one.
     other.out = [{ type: "hello", ...own }];
-    if (hello.policyVersion !== own.policyVersion) return;
+    if (hello.weightsId === undefined || hello.weightsId !== own.weightsId) return;
     other.isUp = true;
     other.toldLoad = undefined;
     this.#options.events.up(other.rank, hello);

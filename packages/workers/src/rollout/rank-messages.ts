@@ -56,7 +56,8 @@ export const RankMessage = z.discriminatedUnion("type", [
   /** the first word of a rank in a call; one of other weights shares nothing */
   z.strictObject({
     type: z.literal("hello"),
-    policyVersion: z.int(),
+    /** as `Engine.weightsId` */
+    weightsId: z.string().optional(),
     places: z.int().positive(),
     /** what is known to have ended, of ranks that died */
     kept: z.array(KeptEpisode),

@@ -123,7 +123,7 @@ export class SharedRollout {
     this.#host.failed.catch(this.#failure.fail);
     this.#exchange = new RankExchange({
       ...options,
-      hello: () => ({ policyVersion: engine.policyVersion, places, kept: [...this.#orphans.values()] }),
+      hello: () => ({ weightsId: engine.weightsId, places, kept: [...this.#orphans.values()] }),
       events: {
         up: (other, { places: room, kept }) => {
           this.#adopt(kept);

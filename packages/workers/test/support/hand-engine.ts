@@ -5,6 +5,7 @@ import type { GenerateOptions, GenerationEngine, JoiningCompletion } from "@trea
 export class HandEngine {
   readonly kind = "embedded";
   readonly policyVersion = 0;
+  readonly weightsId = "initial";
   readonly joined: JoiningCompletion[] = [];
   /** as it was asked for when each joined, and since */
   readonly firstPriorities: (number | undefined)[] = [];

@@ -1,0 +1,127 @@
+import { ActorCriticConfig, ActorCriticEngine, type GenerationEngine } from "@treadle/engines";
+import type { Source, StateReader, StateWriter, WorkerGroup } from "@treadle/runtime";
+import { expect, test } from "vitest";
+import type { ActorWorker } from "../src/actor/actor-worker.ts";
+import { ControlActorConfig, ControlActorWorker } from "../src/actor/control-actor-worker.ts";
+import { ControlRolloutWorker } from "../src/rollout/control-rollout-worker.ts";
+import type { Trajectory } from "../src/simulator/items.ts";
+import { pullWeights } from "../src/weights.ts";
+import { contextOf } from "./support/context.ts";
+
+const model = ActorCriticConfig.parse({ observationSize: 1, actionSize: 1, hidden: [4], microBatchRows: 8 });
+const config = ControlActorConfig.parse({
+  model,
+  epochs: 1,
+  minibatches: 1,
+  learningRate: 0.01,
+  maxGradNorm: 1,
+  discount: 0.9,
+  lambda: 0.9,
+  clip: 0.2,
+  valueCoefficient: 0.5,
+  entropyCoefficient: 0,
+});
+
+const trajectories = (reward: number): Source<Trajectory> => {
+  const trajectory: Trajectory = {
+    environment: 0,
+    policyVersion: 0,
+    observations: Float32Array.of(0, 1, 2, 3),
+    actions: Float32Array.of(0.1, -0.2, 0.3, 0.1),
+    logprobs: new Float32Array(4).fill(-0.5),
+    values: new Float32Array(4),
+    rewards: Float32Array.of(reward, 0, 0, 1),
+    terminated: new Uint8Array(4),
+    truncated: new Uint8Array(4),
+    finalValues: new Float32Array(4),
+    lastValue: 0.5,
+  };
+  return {
+    async *batches() {
+      yield [trajectory];
+    },
+  } as unknown as Source<Trajectory>;
+};
+
+/** One rank, called directly; says how often it sent weights. */
+function groupOf(worker: Pick<ControlActorWorker, "weights">) {
+  const sent: number[] = [];
+  const group = {
+    size: 1,
+    onRanks: () => group,
+    weights: (known?: string) => ({
+      first: async () => {
+        const weights = await worker.weights(known);
+        if (weights) sent.push(weights.policyVersion);
+        return weights;
+      },
+    }),
+  };
+  return { group: group as unknown as WorkerGroup<ControlActorWorker> & WorkerGroup<ActorWorker>, sent };
+}
+
+class Acting extends ControlRolloutWorker {
+  get acts(): ActorCriticEngine {
+    return this.engine;
+  }
+}
+
+test("W3 a step that was undone and is made again gives other weights under its version, which are pulled", async () => {
+  const start = async () => {
+    const actor = new ControlActorWorker(contextOf(config, "actor"));
+    await actor.setup();
+    return actor;
+  };
+  const before = await start();
+  const files = new Map<string, Uint8Array>();
+  await before.checkpoint({
+    write: (name: string, data: Uint8Array) => files.set(name, data),
+  } as unknown as StateWriter);
+  await before.train(trajectories(5));
+
+  const rollout = new Acting(contextOf({ model }, "rollout"));
+  await rollout.setup();
+  const early = groupOf(before);
+  await rollout.pullWeights(early.group);
+  await rollout.pullWeights(early.group);
+  expect(early.sent).toEqual([1]);
+
+  // The actor dies before its state is saved, and its call is made again in another process.
+  const after = await start();
+  await after.restore({ bytes: async (name: string) => files.get(name) } as unknown as StateReader);
+  await after.train(trajectories(-3));
+  const [undone, newest] = [await before.weights(), await after.weights()];
+  expect(newest?.policyVersion).toBe(undone?.policyVersion);
+  expect(newest?.parameters).not.toEqual(undone?.parameters);
+
+  const late = groupOf(after);
+  await rollout.pullWeights(late.group);
+  await rollout.pullWeights(late.group);
+  expect(late.sent).toEqual([1]);
+  expect(rollout.acts.exportWeights()).toEqual(newest);
+});
+
+test("W3 weights that nobody has trained are not sent to an engine that begins with them", async () => {
+  const actor = new ControlActorWorker(contextOf(config, "actor"));
+  await actor.setup();
+  const rollout = new Acting(contextOf({ model }, "rollout"));
+  await rollout.setup();
+  const { group, sent } = groupOf(actor);
+  await rollout.pullWeights(group);
+  expect(sent).toEqual([]);
+});
+
+test("W3 an engine that says it has other weights than it was given is refused", async () => {
+  const engine = await ActorCriticEngine.create(model);
+  const weights = { ...engine.exportWeights(), policyVersion: 3 };
+  const liar = {
+    policyVersion: 3,
+    weightsId: "3/other",
+    pause: async () => {},
+    resume: () => {},
+    loadWeights: async () => {},
+  } as unknown as GenerationEngine;
+  const { group } = groupOf({ weights: async () => weights });
+  const worker = contextOf({}, "rollout");
+  await expect(pullWeights(liar, group, worker)).rejects.toMatchObject({ code: "engine.weights-mismatch" });
+});
