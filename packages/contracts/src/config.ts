@@ -123,6 +123,8 @@ export const ClusterConfig = z.strictObject({
   nodeWaitMs: z.number().positive().default(15_000),
   /** ranks of a lost node wait so long for it to come back before they are moved to others */
   rejoinMs: z.number().nonnegative().default(3_000),
+  /** such ranks wait so long for room on another node before the run ends, to be resumed; a cluster whose machines come and go wants more */
+  placeWaitMs: z.number().nonnegative().default(120_000),
   /** takes only node agents where no other run has workers, and keeps others from them while it has its own there */
   exclusive: z.boolean().default(false),
   /** how the runner is reached by workers on other nodes */

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { ErrorRecordShape } from "./events.ts";
 
 /** Raised whenever what is recorded, or what is decided, is written differently. */
-export const recordingFormat = 1;
+export const recordingFormat = 2;
 
 const nonNegative = z.number().nonnegative();
 
@@ -24,6 +24,7 @@ export const RecordingHeader = z.strictObject({
       startTimeoutMs: nonNegative,
     }),
     rejoinMs: nonNegative,
+    placeWaitMs: nonNegative,
     maxStaleness: nonNegative,
     runsAhead: z.boolean().optional(),
   }),

@@ -85,7 +85,7 @@ export class VirtualRunner {
     this.#options = options;
     const { queue, components, channels, memory, capacityOf, maxStaleness } = options;
     const isLeased = options.onLease !== undefined;
-    this.#state = new RunnerState({ supervision, rejoinMs: 0, maxStaleness, isLeased }, queue.nowMs);
+    this.#state = new RunnerState({ supervision, rejoinMs: 0, placeWaitMs: 0, maxStaleness, isLeased }, queue.nowMs);
     for (const name of channels) this.feed({ type: "define-channel", name, capacity: capacityOf(name), pick: "fifo" });
     const places = [...memory].map(
       ([id, memoryBytes], index): DeviceSpec => ({ id, index, node, kind: "virtual", memoryBytes }),

@@ -29,6 +29,7 @@ export const configMeanings: Readonly<Record<string, string>> = {
   "cluster.minNodes": "waits until so many node agents are there",
   "cluster.nodeWaitMs": "how long it waits for them",
   "cluster.rejoinMs": "ranks of a lost node wait so long for it to come back before they are moved to others",
+  "cluster.placeWaitMs": "such ranks wait so long for room on another node before the run ends, to be resumed; a cluster whose machines come and go wants more",
   "cluster.exclusive": "takes only node agents where no other run has workers, and keeps others from them while it has its own there",
   "cluster.links": "how the runner is reached by workers on other nodes",
   "cluster.links.bind": "address to listen on",

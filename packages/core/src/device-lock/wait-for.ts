@@ -43,6 +43,25 @@ export function waitChain(worker: string, edges: readonly WaitEdge[]): WaitChain
   return { path, cycle: undefined };
 }
 
+/** Who cannot go on before one of these does something, by whatever others. */
+export function waitersFor(workers: readonly string[], edges: readonly WaitEdge[]): Set<string> {
+  const waiters = new Map<string, string[]>();
+  for (const { waiter, waitsFor } of edges) {
+    const known = waiters.get(waitsFor);
+    if (known) known.push(waiter);
+    else waiters.set(waitsFor, [waiter]);
+  }
+  const found = new Set<string>();
+  for (const next = [...workers]; next.length > 0; ) {
+    for (const waiter of waiters.get(next.pop() as string) ?? []) {
+      if (found.has(waiter)) continue;
+      found.add(waiter);
+      next.push(waiter);
+    }
+  }
+  return found;
+}
+
 /** `'episodes' from 'rollout/0', which waits for …`, for whatever follows "waits for". */
 export function describeChain({ path, cycle }: WaitChain): string {
   const text = path.map(describeEdge).join(", which waits for ");

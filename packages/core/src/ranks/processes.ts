@@ -4,7 +4,7 @@
  * Owner of: no state but how many have been started again; each rank has its own (`rank-state.ts`).
  */
 import { type ErrorRecord, type RankPlacement, toErrorRecord } from "@treadle/contracts";
-import { describeChain, waitChain } from "../device-lock/wait-for.ts";
+import { describeChain, waitChain, waitersFor } from "../device-lock/wait-for.ts";
 import type { CallBook } from "../runner/call-book.ts";
 import type { Exchange, LoadOutcome } from "../runner/exchange.ts";
 import type { Emit, RunnerInput } from "../runner/runner-messages.ts";
@@ -287,13 +287,17 @@ export class Processes {
     return `: it waits for ${describeChain(chain)}${end}`;
   }
 
-  /** Ends, with the reason, what has been starting for too long. */
+  /** Ends, with the reason, what has been starting for too long. The time in which a rank that it waits for has no place does not count (RT1). */
   endLateStarts(): void {
     const { startTimeoutMs } = this.#ports;
+    const placing = this.#ranks.all.filter(({ phase }) => phase === "placing").map(({ worker }) => worker);
+    const held = placing.length === 0 ? new Set() : waitersFor(placing, this.#ranks.messageWaits);
     for (const rank of this.#ranks.all) {
-      const { phase, sinceMs, worker } = rank;
+      const { phase, worker } = rank;
       const isComing = phase === "starting" || phase === "setting-up" || phase === "loading" || phase === "replaying";
-      if (!isComing || sinceMs === undefined || this.#nowMs - sinceMs < startTimeoutMs) continue;
+      if (!isComing || rank.sinceMs === undefined) continue;
+      if (held.has(worker)) rank.sinceMs = this.#nowMs;
+      if (this.#nowMs - rank.sinceMs < startTimeoutMs) continue;
       rank.sinceMs = undefined; // ended once, not at every tick until it is reaped
       const within = `within supervision.startTimeoutMs (${startTimeoutMs} ms)`;
       const verdict =

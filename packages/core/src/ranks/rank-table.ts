@@ -3,8 +3,8 @@
  *
  * Owner of: every `RankState`, what the classes of components say of them, and the nodes that are there.
  *
- * - RT1 a rank whose node is gone waits `rejoinMs` for it, then moves to one that has room; none within the start's limit
- *   fails the run.
+ * - RT1 a rank whose node is gone waits `rejoinMs` for it, then moves to one that has room; none within `placeWaitMs` more fails
+ *   the run.
  * - RT2 the incarnations of a name only grow, also over plans that ended its rank meanwhile.
  */
 import { type DeviceSpec, type RankPlacement, TreadleError } from "@treadle/contracts";
@@ -14,7 +14,7 @@ import { isLaidOutAs, stayingRanks } from "./laid-out.ts";
 import { RankState } from "./rank-state.ts";
 import { type Place, relocate } from "./relocate.ts";
 
-export type RankLimits = { readonly rejoinMs: number; readonly startTimeoutMs: number };
+export type RankLimits = { readonly rejoinMs: number; readonly placeWaitMs: number };
 
 type Component = ComponentTraits & { ranks: readonly RankState[]; pastIncarnation: number };
 export type Layout = Readonly<Record<string, { readonly ranks: readonly RankPlacement[] }>>;
@@ -106,18 +106,18 @@ export class RankTable {
   seek(rank: RankState, nowMs: number): Seek {
     const { node, devices } = rank.place;
     if (this.isThere(node)) return { type: "here" };
-    const { rejoinMs, startTimeoutMs } = this.#limits;
+    const { rejoinMs, placeWaitMs } = this.#limits;
     const rejoinAtMs = (rank.sinceMs ?? nowMs) + rejoinMs;
     if (nowMs < rejoinAtMs) return { type: "wait", untilMs: rejoinAtMs };
     const roomy = this.#places.filter((device) => this.isThere(device.node) && this.#hasRoom(rank, device));
     const to = relocate(devices, roomy, (device) => this.#ranksOn(device));
     if (to) return { type: "move", to };
-    if (nowMs < rejoinAtMs + startTimeoutMs) return { type: "wait", untilMs: rejoinAtMs + startTimeoutMs };
+    if (nowMs < rejoinAtMs + placeWaitMs) return { type: "wait", untilMs: rejoinAtMs + placeWaitMs };
     const other =
       devices.length === 0 ? "no other came" : `no other had devices like ${devices.join(", ")} with room for it`;
     const error = new TreadleError(
       "node.lost",
-      `no node is left for '${rank.worker}': '${node}' is gone, and within supervision.startTimeoutMs (${startTimeoutMs} ms) ${other}; start a node agent, then 'treadle resume'`,
+      `no node is left for '${rank.worker}': '${node}' is gone, and within cluster.placeWaitMs (${placeWaitMs} ms) ${other}; start a node agent, then 'treadle resume', or raise that limit`,
       { origin: { worker: rank.worker, node } },
     );
     return { type: "lost", error };

@@ -33,6 +33,8 @@ export type RunnerOptions = {
   readonly supervision: SupervisionLimits & { readonly lockTimeoutMs: number; readonly startTimeoutMs: number };
   /** how long ranks of a lost node wait for it */
   readonly rejoinMs: number;
+  /** how long they wait then for room on another one */
+  readonly placeWaitMs: number;
   readonly maxStaleness: number;
   /** states are saved beside the steps that follow, and not after each */
   readonly runsAhead?: boolean | undefined;
@@ -101,7 +103,7 @@ export class RunnerState {
     this.#supervisor = new SupervisorState(options.supervision, nowMs);
     this.#runsAhead = options.runsAhead === true;
     this.#order = new StepOrder({ maxStaleness: options.maxStaleness, runsAhead: this.#runsAhead, nowMs });
-    this.#ranks = new RankTable({ rejoinMs: options.rejoinMs, startTimeoutMs: options.supervision.startTimeoutMs });
+    this.#ranks = new RankTable(options);
     this.#exchange = new Exchange({
       lockTimeoutMs: options.supervision.lockTimeoutMs,
       isLeased: options.isLeased === true,

@@ -42,7 +42,7 @@ test("RT2: a name never gets an incarnation again, however often it restarts and
   const plan = fc.record({ size: fc.nat(3), deaths: fc.array(fc.nat(3), { maxLength: 4 }), stays: fc.boolean() });
   fc.assert(
     fc.property(fc.array(plan, { maxLength: 8 }), (plans) => {
-      const table = new RankTable({ rejoinMs: 0, startTimeoutMs: 0 });
+      const table = new RankTable({ rejoinMs: 0, placeWaitMs: 0 });
       const traits = { component: "a", restart: "rank", resizes: true, replays: [] } as const;
       table.addComponent(traits);
       const last = new Map<string, number>();

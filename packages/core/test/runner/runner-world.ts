@@ -13,6 +13,7 @@ export const limits: RunnerOptions = {
     startTimeoutMs: 1000,
   },
   rejoinMs: 100,
+  placeWaitMs: 1000,
   maxStaleness: 0,
 };
 

@@ -75,14 +75,14 @@ export class RunCluster implements Cluster {
     const { supervision, cluster, flow, observe } = config;
     // S4: what a killed runner of this run and its workers left; before the workflow puts anything
     if (!options.dryRun) removeSegments(this.#runPrefix);
-    const { rejoinMs } = cluster;
+    const { rejoinMs, placeWaitMs } = cluster;
     const warn = (line: string) => onEvent({ type: "log", atMs: Date.now(), worker: "runner", line, level: "warn" });
     const { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs } = supervision;
     const limits = { maxRestarts, restartWindowMs, heartbeatTimeoutMs, stallMs, lockTimeoutMs, startTimeoutMs };
     const { stateEverySteps } = config.checkpoints;
     const runsAhead = stateEverySteps > 1;
     const machine = {
-      ...{ supervision: limits, rejoinMs, maxStaleness: flow.maxStaleness },
+      ...{ supervision: limits, rejoinMs, placeWaitMs, maxStaleness: flow.maxStaleness },
       ...(runsAhead ? { runsAhead } : {}),
       ...(options.pool ? { isLeased: true } : {}),
     };

@@ -42,6 +42,8 @@ export type LoopOptions = {
 const tickMs = 500;
 const lateMs = 1500;
 const readingMs = 1500;
+/** Node takes a longer one for none. */
+const longestTimerMs = 2 ** 31 - 1;
 
 export class RunnerLoop {
   readonly state: RunnerState;
@@ -133,7 +135,7 @@ export class RunnerLoop {
         this.#wake = undefined;
         this.#tick();
       },
-      Math.max(0, atMs - this.#now()) + 1,
+      Math.min(Math.max(0, atMs - this.#now()) + 1, longestTimerMs),
     );
     this.#wake = { atMs, timer };
   }

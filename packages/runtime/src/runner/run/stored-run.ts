@@ -36,7 +36,7 @@ export const keptSettings = {
   /** they say how the run goes, and name nothing of a machine */
   free: [
     ...["seed", "steps", "batch", "trace"],
-    ...under("cluster", "devices memoryPerDeviceMiB nodeGroups minNodes nodeWaitMs rejoinMs exclusive"),
+    ...under("cluster", "devices memoryPerDeviceMiB nodeGroups minNodes nodeWaitMs rejoinMs placeWaitMs exclusive"),
     ...under("placement", "mode components elastic"),
     ...under("placement.wishes", "modes useAllDevices freeDevices maxRanks together apart"),
     ...under("placement.auto", "warmupSteps measuredSteps measuredSeconds trialRounds trialTolerance"),

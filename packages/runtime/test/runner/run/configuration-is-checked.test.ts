@@ -165,3 +165,14 @@ test("a key that the named member of a union lacks is refused with those that it
   );
   expect(messageFor({ name: "grpo", dualclip: 1 })).toContain("did you mean 'algorithm.dualClip'?");
 });
+
+test("how long ranks wait for a place is a limit of its own, and one that is none is refused", () => {
+  expect(validateConfig(schema, { model })).toMatchObject({ cluster: { placeWaitMs: 120_000 } });
+  for (const placeWaitMs of [0, 86_400_000])
+    expect(validateConfig(schema, { model, cluster: { placeWaitMs } })).toMatchObject({ cluster: { placeWaitMs } });
+  for (const placeWaitMs of [-1, Number.NaN, Number.POSITIVE_INFINITY, "2m", null])
+    expect(problemsOf({ model, cluster: { placeWaitMs } })[0]).toMatch(/^cluster\.placeWaitMs: .*'.*'$/);
+  expect(problemsOf({ model, cluster: { placeWaitMS: 1 } })).toEqual([
+    "cluster.placeWaitMS: unknown key; did you mean 'cluster.placeWaitMs'?",
+  ]);
+});

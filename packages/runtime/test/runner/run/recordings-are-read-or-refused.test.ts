@@ -24,6 +24,7 @@ const options = {
     startTimeoutMs: 1e6,
   },
   rejoinMs: 1,
+  placeWaitMs: 1,
   maxStaleness: 0,
 };
 const invalid = (message: string) =>

@@ -45,7 +45,7 @@ function world(maxStaleness: number, totalSteps: number, journalFails = (_step: 
       },
     } as unknown as Journal,
     totalSteps,
-    loop: new RunnerLoop({ supervision, rejoinMs: 1, maxStaleness }, { now: () => ++nowMs }),
+    loop: new RunnerLoop({ supervision, rejoinMs: 1, placeWaitMs: 1, maxStaleness }, { now: () => ++nowMs }),
     states: () => ({}),
     enter: (step) => entered.push(step),
     onStarted: (step) => events.push(`start ${step}`),
