@@ -109,7 +109,10 @@ const subject = "treadle.command.node.a.1";
 const runnerKey = makeKey();
 /** Two processes with one runner's key, which both trust, and what one asks of the other's command. */
 const newTrust = () =>
-  new Trust([{ role: "runner", key: runnerKey.publicKey }], readKey(fileOf(runnerKey.seed, "runner.nk")), "trust");
+  new Trust([{ role: "runner", key: runnerKey.publicKey }], readKey(fileOf(runnerKey.seed, "runner.nk")), {
+    file: "trust",
+    prefix: "treadle",
+  });
 const asker = newTrust();
 const member = newTrust();
 const memberKey = member.prove("run.r", { incarnation: 1, version: 0, body: {} }).seal;
@@ -312,12 +315,16 @@ export const textRows: readonly Row<string>[] = [
   {
     name: "opening of a relay",
     sound: fc.tuple(fc.uuid(), fc.stringMatching(/^[a-z-]{1,8}$/)).map(([tunnel, target]) => {
-      const proof = proveOpening(relayToken, { from: "b", to: "a", tunnel, target });
+      const proof = proveOpening(relayToken, { subject: "treadle.relay.r", from: "b", to: "a", tunnel, target });
       return JSON.stringify({ tunnel, target, from: "b", proof });
     }),
     decode: (text) => {
       const opening = readOpening(text);
-      if (opening) new Openings(relayToken, "a", { maxTotal: 1, maxFrom: 1, maxSeen: 1 }).admit(opening);
+      if (opening)
+        new Openings(
+          { token: relayToken, subject: "treadle.relay.r", member: "a" },
+          { maxTotal: 1, maxFrom: 1, maxSeen: 1 },
+        ).admit(opening);
       const targets = { ports: { depot: { host: "127.0.0.1", port: 1 } }, path: "/run/treadle/relay" };
       const found = opening && relayTarget(opening.target, targets);
       if (found && "path" in found && dirname(found.path) !== "/run/treadle") throw new Error(`it left: ${found.path}`);

@@ -256,16 +256,21 @@ test("TU5: without the run's token a tunnel's bytes are neither read nor changed
 const answerSubject = () => `_INBOX.answer.${crypto.randomUUID()}`;
 
 test("TU6: of one member no more tunnels are open at once than its share, each once, and none for who has no token", () => {
-  const openings = new Openings(token, "right", { maxTotal: 5, maxFrom: 3, maxSeen: 100 });
-  const openingOf = (from: string, secret = token, to = "right") => {
+  const openings = new Openings(
+    { token, subject: "treadle.relay.r", member: "right" },
+    { maxTotal: 5, maxFrom: 3, maxSeen: 100 },
+  );
+  const openingOf = (from: string, secret = token, to = "right", subject = "treadle.relay.r") => {
     const asked = { from, tunnel: crypto.randomUUID(), target: "s" };
-    return { ...asked, proof: proveOpening(secret, { ...asked, to }) };
+    return { ...asked, proof: proveOpening(secret, { ...asked, to, subject }) };
   };
   const first = openingOf("left");
   expect(openings.admit(first)).toBe(true);
   expect(openings.admit(first)).toBe(false);
   expect(openings.admit(openingOf("left", "a token that is of another run"))).toBe(false);
   expect(openings.admit(openingOf("left", token, "another"))).toBe(false);
+  for (const subject of ["other.relay.r", "treadle.relay.s"])
+    expect(openings.admit(openingOf("left", token, "right", subject))).toBe(false);
   expect(openings.admit({ ...openingOf("left"), from: "other" })).toBe(false);
   expect([1, 2, 3].map(() => openings.admit(openingOf("left")))).toEqual([true, true, false]);
   expect([1, 2, 3].map(() => openings.admit(openingOf("other")))).toEqual([true, true, false]); // of all

@@ -12,6 +12,7 @@
  *    entries of its log, each in its place after those before it, and its files, each under its name. An older whole of it
  *    counts as well, where nobody has a newer one.
  * TR6 that a member is there now is proven only by its signature of words that nobody had heard before.
+ * TR7 whatever is signed names the subject prefix under which it was said, and counts under no other: one key may serve several.
  */
 import type { KeyObject } from "node:crypto";
 import { createCurve, type KeyPair } from "@nats-io/nkeys";
@@ -76,18 +77,24 @@ export class Trust {
   /** by key, so that nobody has another's forgotten */
   readonly #seen = new Map<string, SeenCommands>();
   readonly #file: string;
+  readonly #prefix: string;
   readonly #maxSenders: number;
   #sequence = 0;
 
-  constructor(keys: readonly TrustedKey[], own: KeyPair, file: string, maxSenders = defaultMaxSenders) {
+  constructor(
+    keys: readonly TrustedKey[],
+    own: KeyPair,
+    { file, prefix, maxSenders = defaultMaxSenders }: TrustOptions,
+  ) {
     this.#maxSenders = maxSenders;
     this.#keys = new Map(keys.map((each) => [each.key, each]));
     this.#own = own;
     this.#file = file;
+    this.#prefix = prefix;
   }
 
   /** Undefined where none is configured. Throws `config.invalid`. */
-  static of({ trustFile, keyFile, credentialsFile }: TrustConfig): Trust | undefined {
+  static of({ trustFile, keyFile, credentialsFile, subjectPrefix }: TrustConfig): Trust | undefined {
     if (trustFile === undefined) return undefined;
     const path = keyFile ?? credentialsFile;
     if (path === undefined) {
@@ -96,7 +103,7 @@ export class Trust {
         `trust in the keys of '${trustFile}' needs a key of one's own; give cluster.nats.credentialsFile (--credentials), or cluster.nats.keyFile (--key)`,
       );
     }
-    return new Trust(readTrust(trustFile), readKey(path), trustFile);
+    return new Trust(readTrust(trustFile), readKey(path), { file: trustFile, prefix: subjectPrefix });
   }
 
   get publicKey(): string {
@@ -106,18 +113,21 @@ export class Trust {
   /** For an entry of this process. */
   prove(key: string, { incarnation, version, body }: SignedEntry): EntryProof {
     const seal = this.#curve.getPublicKey();
-    const signature = base64(this.#own.sign(entryText(key, incarnation, version, seal, body)));
+    const signature = base64(this.#own.sign(entryText(this.#prefix, key, incarnation, version, seal, body)));
     return { from: this.publicKey, seal, signature };
   }
 
   /** TR6, of this process. `words`: of whoever asks. */
   provePresence(key: string, incarnation: number, words: readonly string[]): PresenceProof {
-    return { words: [...words], signature: base64(this.#own.sign(presenceText(key, incarnation, words))) };
+    return {
+      words: [...words],
+      signature: base64(this.#own.sign(presenceText(this.#prefix, key, incarnation, words))),
+    };
   }
 
   /** TR6. `from`: the key with which the member has signed its entry. */
   isPresent(key: string, incarnation: number, from: string, { words, signature }: PresenceProof): boolean {
-    return verifies(from, presenceText(key, incarnation, words), signature);
+    return verifies(from, presenceText(this.#prefix, key, incarnation, words), signature);
   }
 
   /** The key by which that member is written to. Throws `control-plane.untrusted`. */
@@ -135,7 +145,7 @@ export class Trust {
         `${kind} '${name}' has announced itself with key '${from}', which is not that of a ${role} there; add '${role} ${from}' to '${this.#file}'`,
       );
     }
-    if (!verifies(from, entryText(key, incarnation, version, seal, body), signature)) {
+    if (!verifies(from, entryText(this.#prefix, key, incarnation, version, seal, body), signature)) {
       throw untrusted(`what ${kind} '${name}' says of itself is not signed by its key '${from}'`);
     }
     return seal;
@@ -214,7 +224,7 @@ export class Trust {
 
   /** For what is kept of a run where others may write. */
   proveRun(runId: string, body: unknown): RunProof {
-    return { from: this.publicKey, signature: base64(this.#own.sign(runText(runId, body))) };
+    return { from: this.publicKey, signature: base64(this.#own.sign(runText(this.#prefix, runId, body))) };
   }
 
   /** TR5. `part`: which of the run, in words. Throws `control-plane.untrusted`. */
@@ -228,7 +238,7 @@ export class Trust {
         `${kept} is signed with key '${from}', which '${this.#file}' does not name as that of a runner; if that is your runner, add 'runner ${from}' there, or forget the run with 'treadle runs --forget ${runId}'`,
       );
     }
-    if (!verifies(from, runText(runId, body), signature)) {
+    if (!verifies(from, runText(this.#prefix, runId, body), signature)) {
       throw untrusted(`${kept} is not what key '${from}' has signed; ${remedy}`);
     }
   }
@@ -240,7 +250,15 @@ export class Trust {
   }
 }
 
-type TrustConfig = Pick<NatsConfig, "trustFile" | "keyFile" | "credentialsFile">;
+type TrustConfig = Pick<NatsConfig, "trustFile" | "keyFile" | "credentialsFile" | "subjectPrefix">;
+export type TrustOptions = {
+  /** that names the keys, for whoever mends it */
+  readonly file: string;
+  /** of all subjects (TR7) */
+  readonly prefix: string;
+  /** whose commands are remembered, of each key */
+  readonly maxSenders?: number;
+};
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const base64 = (data: Uint8Array): string => Buffer.from(data).toString("base64");
@@ -250,18 +268,19 @@ function partsOf(key: string): { kind: string; name: string } {
   return { kind: key.slice(0, at), name: key.slice(at + 1) };
 }
 
-const entryText = (key: string, incarnation: number, version: number, seal: string, body: unknown): Uint8Array =>
-  bytes(JSON.stringify(["treadle entry 2", key, incarnation, version, seal, body ?? null]));
+const entryText = (prefix: string, key: string, incarnation: number, version: number, seal: string, body: unknown) =>
+  bytes(JSON.stringify(["treadle entry 3", prefix, key, incarnation, version, seal, body ?? null]));
 
-const presenceText = (key: string, incarnation: number, words: readonly string[]): Uint8Array =>
-  bytes(JSON.stringify(["treadle presence 1", key, incarnation, words]));
+const presenceText = (prefix: string, key: string, incarnation: number, words: readonly string[]): Uint8Array =>
+  bytes(JSON.stringify(["treadle presence 2", prefix, key, incarnation, words]));
 
 type CommandHead = { from: string; seal: string; sender: string; sequence: number; box: string };
+/** The subject begins with the prefix (TR7). */
 const commandText = (subject: string, { from, seal, sender, sequence, box }: CommandHead): Uint8Array =>
   bytes(JSON.stringify(["treadle command 1", subject, from, seal, sender, sequence, box]));
 
-const runText = (runId: string, body: unknown): Uint8Array =>
-  bytes(JSON.stringify(["treadle kept run 1", runId, body]));
+const runText = (prefix: string, runId: string, body: unknown): Uint8Array =>
+  bytes(JSON.stringify(["treadle kept run 2", prefix, runId, body]));
 
 /** Of trusted keys only, which are few. */
 const publicKeys = new Map<string, KeyObject>();

@@ -1,7 +1,8 @@
 /**
  * Which tunnels a relay opens for others. Pure.
  *
- * TU6 a tunnel is opened only for a holder of the run's token, once, and for each member no more at the same time than its share.
+ * TU6 a tunnel is opened only for a holder of the run's token, who asked for it under these very subjects, once, and for each
+ *    member no more at the same time than its share.
  * TU7 whether it is open says only a holder of the token; what others answer is passed over.
  */
 import { createHmac, timingSafeEqual } from "node:crypto";
@@ -14,11 +15,11 @@ export type OpeningLimits = {
   readonly maxSeen: number;
 };
 
-/** What `from` asks of `to`. */
-type Asked = Omit<Opening, "proof"> & { readonly to: string };
+/** What `from` asks of `to`. `subject`: below which they talk, which names prefix and run. */
+type Asked = Omit<Opening, "proof"> & { readonly to: string; readonly subject: string };
 
-export function proveOpening(token: string, { from, to, tunnel, target }: Asked): string {
-  const text = JSON.stringify(["treadle opening 1", from, to, tunnel, target]);
+export function proveOpening(token: string, { subject, from, to, tunnel, target }: Asked): string {
+  const text = JSON.stringify(["treadle opening 2", subject, from, to, tunnel, target]);
   return createHmac("sha256", token).update(text).digest("hex");
 }
 
@@ -40,8 +41,11 @@ const answerProof = (token: string, tunnel: string, word: string): string =>
     .update(JSON.stringify(["treadle opened 1", tunnel, word]))
     .digest("hex");
 
+type OpeningsOf = { readonly token: string } & Pick<Asked, "subject"> & { readonly member: string };
+
 export class Openings {
   readonly #token: string;
+  readonly #subject: string;
   readonly #member: string;
   readonly #limits: OpeningLimits;
   readonly #numFrom = new Map<string, number>();
@@ -49,15 +53,16 @@ export class Openings {
   #total = 0;
 
   /** `member`: the one that is asked. */
-  constructor(token: string, member: string, limits: OpeningLimits) {
+  constructor({ token, subject, member }: OpeningsOf, limits: OpeningLimits) {
     this.#token = token;
+    this.#subject = subject;
     this.#member = member;
     this.#limits = limits;
   }
 
   /** Whether it is to be opened; then `ended` follows. */
   admit({ proof, ...asked }: Opening): boolean {
-    const expected = proveOpening(this.#token, { ...asked, to: this.#member });
+    const expected = proveOpening(this.#token, { ...asked, subject: this.#subject, to: this.#member });
     if (!timingSafeEqual(Buffer.from(proof, "hex"), Buffer.from(expected, "hex"))) return false;
     const { tunnel, from } = asked;
     const num = this.#numFrom.get(from) ?? 0;

@@ -22,7 +22,7 @@ const { nats, subject, member, token, path, ports } = workerData as RelayThreadO
 const port = parentPort as NonNullable<typeof parentPort>;
 
 /** Of one member: of a node with many workers, each of which reaches each here. */
-const openings = new Openings(token, member, { maxTotal: 4096, maxFrom: 1024, maxSeen: 65_536 });
+const openings = new Openings({ token, subject, member }, { maxTotal: 4096, maxFrom: 1024, maxSeen: 65_536 });
 const maxDialled = 4096;
 const openTimeoutMs = 4000;
 const maxLineBytes = 256;
@@ -95,7 +95,7 @@ async function dialFor(connection: NatsConnection, ask: AskMember, socket: Socke
   const id = crypto.randomUUID();
   const tunnel = joinTunnel(connection, id, socket, "a");
   try {
-    const proof = proveOpening(token, { from: member, to, tunnel: id, target });
+    const proof = proveOpening(token, { subject, from: member, to, tunnel: id, target });
     const opening = JSON.stringify({ tunnel: id, target, from: member, proof } satisfies Opening);
     const opened = await ask(
       `${subject}.open.${to}`,

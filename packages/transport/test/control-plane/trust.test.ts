@@ -17,6 +17,7 @@ const keys = [
   { role: "node" as const, key: made.n.publicKey, name: "n" },
   { role: "node" as const, key: made.evil.publicKey, name: "evil" },
 ];
+const options = { file: "t", prefix: "treadle" };
 const pairOf = (name: keyof typeof made) => {
   writeFileSync(join(folder, name), made[name].seed, { mode: 0o600 });
   return readKey(join(folder, name));
@@ -28,8 +29,8 @@ const onlyRunners = (text: string, { role }: { role: string }) => {
 
 test("TR2: however many senders other keys have, a command that was heard acts no second time", () => {
   const maxSenders = 5;
-  const runner = new Trust(keys, pairOf("runner"), "t");
-  const node = new Trust(keys, pairOf("n"), "t", maxSenders);
+  const runner = new Trust(keys, pairOf("runner"), options);
+  const node = new Trust(keys, pairOf("n"), { ...options, maxSenders });
   const seal = runner.sealKeyOf("node.n", { ...entry, proof: node.prove("node.n", entry) });
   const captured = runner.ask(subject, "release", seal).text;
   expect(node.receive(subject, captured, onlyRunners).value).toBe("release");
@@ -38,7 +39,7 @@ test("TR2: however many senders other keys have, a command that was heard acts n
   for (const name of ["evil", "other"] as const) {
     const pair = pairOf(name);
     for (let i = 0; i <= maxSenders; i++) {
-      const { text } = new Trust(keys, pair, "t").ask(subject, "release", seal);
+      const { text } = new Trust(keys, pair, options).ask(subject, "release", seal);
       if (name === "evil") expect(() => node.receive(subject, text, onlyRunners)).toThrow(/not a runner/);
       else expect(node.receive(subject, text, onlyRunners).value).toBe("release");
     }
@@ -47,24 +48,24 @@ test("TR2: however many senders other keys have, a command that was heard acts n
 });
 
 test("TR2: who may not ask for something is not remembered for it", () => {
-  const runner = new Trust(keys, pairOf("runner"), "t");
-  const node = new Trust(keys, pairOf("n"), "t");
+  const runner = new Trust(keys, pairOf("runner"), options);
+  const node = new Trust(keys, pairOf("n"), options);
   const seal = runner.sealKeyOf("node.n", { ...entry, proof: node.prove("node.n", entry) });
-  const { text } = new Trust(keys, pairOf("evil"), "t").ask(subject, "release", seal);
+  const { text } = new Trust(keys, pairOf("evil"), options).ask(subject, "release", seal);
   for (let i = 0; i < 2; i++) expect(() => node.receive(subject, text, onlyRunners)).toThrow(/not a runner/);
 });
 
 test("TR1: an entry is signed with its version: an older one is no newer for saying so", () => {
-  const node = new Trust(keys, pairOf("n"), "t");
-  const runner = new Trust(keys, pairOf("runner"), "t");
+  const node = new Trust(keys, pairOf("n"), options);
+  const runner = new Trust(keys, pairOf("runner"), options);
   const proof = node.prove("node.n", entry);
   expect(() => runner.sealKeyOf("node.n", { ...entry, proof })).not.toThrow();
   expect(() => runner.sealKeyOf("node.n", { ...entry, version: 1, proof })).toThrow(/not signed by its key/);
 });
 
 test("TR4: a refusal comes from whoever was asked, and for its own question alone, however that is sent again", () => {
-  const runner = new Trust(keys, pairOf("runner"), "t");
-  const node = new Trust(keys, pairOf("n"), "t");
+  const runner = new Trust(keys, pairOf("runner"), options);
+  const node = new Trust(keys, pairOf("n"), options);
   const seal = runner.sealKeyOf("node.n", { ...entry, proof: node.prove("node.n", entry) });
   /** What a node with these keys says to this command. */
   const said = (member: Trust, text: string): string => {
@@ -76,11 +77,11 @@ test("TR4: a refusal comes from whoever was asked, and for its own question alon
     ).toThrow();
     return words;
   };
-  const strange = new Trust([], pairOf("n"), "t"); // trusts nobody
+  const strange = new Trust([], pairOf("n"), options); // trusts nobody
   const its = runner.sealKeyOf("node.n", { ...entry, proof: strange.prove("node.n", entry) });
   const refused = runner.ask(subject, "release", its);
   expect(refused.open(said(strange, refused.text))).toBe("refused");
-  const other = new Trust(keys, pairOf("other"), "t").ask(subject, "release", its);
+  const other = new Trust(keys, pairOf("other"), options).ask(subject, "release", its);
   expect(() => refused.open(said(strange, other.text))).toThrow();
 
   const asked = runner.ask(subject, "release", seal);
@@ -112,4 +113,22 @@ test("a list of keys that every user may write is refused, and a key of this use
   chownSync(given, 65_534, 65_534); // as in a secret of Kubernetes, which its mode gives to whoever reads it
   chmodSync(given, 0o440);
   expect(() => readKey(given)).not.toThrow();
+});
+
+test("TR7: what was signed under one prefix counts under no other, whoever signed it", () => {
+  const elsewhere = { ...options, prefix: "other" };
+  const [here, there] = [new Trust(keys, pairOf("n"), options), new Trust(keys, pairOf("runner"), elsewhere)];
+  const proof = here.prove("node.n", entry);
+  expect(() => there.sealKeyOf("node.n", { ...entry, proof })).toThrow(/not signed by its key/);
+  const words = [crypto.randomUUID()];
+  const presence = here.provePresence("node.n", entry.incarnation, words);
+  expect(there.isPresent("node.n", entry.incarnation, proof.from, presence)).toBe(false);
+  const runner = new Trust(keys, pairOf("runner"), options);
+  const kept = { workflow: "w" };
+  expect(() => runner.checkRun("run-1", kept, runner.proveRun("run-1", kept))).not.toThrow();
+  expect(() => there.checkRun("run-1", kept, runner.proveRun("run-1", kept))).toThrow(/is not what key/);
+  const its = new Trust(keys, pairOf("n"), elsewhere);
+  const seal = its.prove("node.n", entry).seal;
+  const { text } = runner.ask(subject, "release", seal);
+  expect(() => its.receive(subject.replace("treadle.", "other."), text, onlyRunners)).toThrow(/not signed/);
 });
