@@ -1,9 +1,12 @@
 import { spawn } from "node:child_process";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DockerDriver, dockerDriverLacks } from "../src/docker.ts";
 import { ActionPool, CommandActions, CpuManager, describeHost, ProcessDriver, type Sandbox } from "../src/index.ts";
+import { ActionServiceConfig, openActionService } from "../src/serve.ts";
+import { connectActions } from "./support/client.ts";
 import { startDockerEngine, type TestEngine } from "./support/docker-engine.ts";
 import { describeDriver } from "./support/driver-contract.ts";
 import { describeForgeries } from "./support/forgery-contract.ts";
@@ -120,7 +123,11 @@ describe.skipIf(missing !== undefined)(
       });
       await made.start();
       await made.wait();
-      await made.commit({ repo: "treadle-test", tag: "testbed" });
+      await made.commit({
+        repo: "treadle-test",
+        tag: "testbed",
+        changes: 'ENV PATH="/testbed/bin:/bin"\nENV GREETING="hello = all"',
+      });
       await made.remove({ force: true });
       const { socket } = engine;
       const own = new DockerDriver({ image: engine.image, images: ["treadle-test:*"], socket });
@@ -139,12 +146,19 @@ describe.skipIf(missing !== undefined)(
       expect(await run("root", 'pwd; id -u; cat file; echo "$ANSWER" > written; cat written')).toBe(
         "/testbed\n0\nmade\n42",
       );
+      // As the image has it, where the trajectory says nothing else.
+      expect(await run("root", 'echo "$PATH $GREETING"')).toBe("/testbed/bin:/bin hello = all");
       actions.openTrajectory("tester", { container: { ...container, user: "tester" } });
       expect(await run("tester", "id -u; cat file; touch written 2>/dev/null || echo refused")).toBe(
         "1234\nmade\nrefused",
       );
       for (const [name, bad, message] of [
         ["nobody", { user: "no-such-user" }, /user 'no-such-user' cannot be used in image 'treadle-test:busybox'/],
+        [
+          "lost",
+          { workingFolder: "/no/such" },
+          /working folder '\/no\/such' cannot be used in image 'treadle-test:busybox' by user '65534:65534': .*; name one/,
+        ],
         ["absent", { image: "treadle-test:absent" }, /has no image 'treadle-test:absent'; fetch it with 'docker pull/],
         [
           "foreign",
@@ -165,6 +179,52 @@ describe.skipIf(missing !== undefined)(
       for (let i = 0; i < 100 && (await containers()).length > before - 2; i++)
         await new Promise((resolve) => setTimeout(resolve, 50));
       expect((await containers()).length).toBe(before - 2);
+    });
+
+    test("image, user, working folder and environment of a trajectory are asked for over gRPC", async () => {
+      const config = ActionServiceConfig.parse({
+        listen: "127.0.0.1:0",
+        drivers: ["docker"],
+        docker: { image: engine.image, images: ["treadle-test:*"], socket: engine.socket },
+      });
+      const service = await openActionService(config, ".");
+      const { call, submit, close } = connectActions(service.address);
+      const open = { image: engine.image, user: "0:0", working_folder: "/etc", environment: { ANSWER: "42" } };
+      await call("OpenTrajectory", { trajectory: "t", ...open });
+      const run = submit({
+        trajectory: "t",
+        command: ["sh", "-c", 'pwd; id -u; echo "$ANSWER"; cat passwd | head -c 4'],
+      });
+      expect(await run.ended).toBeUndefined();
+      const printed = run.events.filter(({ event }) => event === "output").map(({ output }) => output!.stdout);
+      expect(Buffer.concat(printed).toString()).toBe("/etc\n0\n42\nroot");
+      await call("OpenTrajectory", { trajectory: "foreign", image: "other:image" });
+      expect(await submit({ trajectory: "foreign", command: ["true"] }).ended).toMatchObject({
+        details: expect.stringMatching(/image 'other:image' is not allowed here/),
+      });
+      close();
+      await service.close();
+    });
+
+    test("CA2 a pull ends when nobody waits for it, and nothing is left of it", async () => {
+      // A registry that accepts, and says nothing.
+      const sockets = new Set<Socket>();
+      const registry = createServer((socket) => {
+        sockets.add(socket);
+        socket.on("error", () => {}).once("close", () => sockets.delete(socket));
+        socket.resume();
+      });
+      await new Promise<void>((resolve) => registry.listen(0, "127.0.0.1", () => resolve()));
+      const image = `localhost:${(registry.address() as AddressInfo).port}/slow:latest`;
+      const own = new DockerDriver({ image: engine.image, images: [image], pull: "missing", socket: engine.socket });
+      const gone = new AbortController();
+      const opening = own.open({ container: { image } }, gone.signal).catch((error: Error) => error.message);
+      while (sockets.size === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+      gone.abort(new Error("its caller went away"));
+      expect(await opening).toBe("its caller went away");
+      expect(await eventually(() => sockets.size === 0)).toBe(true);
+      await own.close();
+      registry.close();
     });
 
     test("an image that the engine lacks is named, with the remedy", async () => {

@@ -2,7 +2,7 @@ import { ManualClock, settle } from "@treadle/contracts/testing";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { FairShares } from "../src/decide/fair-shares.ts";
-import { ActionPool, CpuManager, QuotaManager } from "../src/index.ts";
+import { ActionPool, CpuManager, GpuManager, QuotaManager } from "../src/index.ts";
 
 const capacities = new Map([
   ["cpu", 8],
@@ -46,12 +46,49 @@ describe("shares", () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 8 }), { minLength: 1, maxLength: 5 }), (units) => {
         const shares = new FairShares(capacities);
-        for (const [i, count] of units.entries()) shares.change(`t${i}`, "cpu", count, 0);
+        for (const [i, count] of units.entries()) {
+          shares.begins("action", { tenant: `t${i}`, share: 0, expectedSeconds: 0 }, 0);
+          shares.change(`t${i}`, "cpu", count, 0);
+        }
         shares.waits("late", 1, 10_000);
         expect(shares.levelOf("late", 10_000)).toBeCloseTo((Math.min(...units) / 8) * 10, 9);
       }),
     );
   });
+});
+
+test("FS2 a trajectory that is kept open saves nothing up", () => {
+  const shares = new FairShares(capacities);
+  shares.hold("idle", "memory", 0.001, 0);
+  shares.begins("action", { tenant: "busy", share: 1, expectedSeconds: 0 }, 0);
+  shares.change("busy", "cpu", 8, 0);
+  shares.waits("idle", 1, 3_600_000);
+  expect(shares.serviceOf("idle", 3_600_000)).toBeCloseTo(3600, 9);
+});
+
+test("FS2 what one was served while it was alone is no debt to those who come when it is away", () => {
+  const shares = new FairShares(capacities);
+  const runs = (tenant: string, fromMs: number, untilMs: number): void => {
+    shares.waits(tenant, 1, fromMs);
+    shares.waits(tenant, -1, fromMs);
+    shares.change(tenant, "cpu", 8, fromMs);
+    shares.change(tenant, "cpu", -8, untilMs);
+  };
+  runs("first", 0, 3_600_000);
+  runs("second", 3_600_000, 3_601_000);
+  for (const tenant of ["first", "second"]) shares.waits(tenant, 1, 3_601_000);
+  const debt = shares.serviceOf("first", 3_601_000) - shares.serviceOf("second", 3_601_000);
+  expect(Math.abs(debt)).toBeLessThanOrEqual(1);
+});
+
+test("FS1 a part of a rate is held for the rate's period, however short the call was", () => {
+  const shares = new FairShares(capacities);
+  shares.spend("t", "rate", 0.25, 60_000, 0);
+  expect(shares.levelOf("t", 0)).toBeCloseTo(15, 9);
+  shares.spend("t", "rate", 0.25, 30_000, 0);
+  expect(shares.serviceOf("t", 10_000)).toBeCloseTo(5, 9);
+  expect(shares.serviceOf("t", 600_000)).toBeCloseTo(0.5 * 30 + 0.25 * 30, 9);
+  expect(shares.levelOf("t", 600_000)).toBeCloseTo(22.5, 9);
 });
 
 type Load = { readonly seconds: number; readonly cores: number; readonly search?: number };
@@ -121,6 +158,117 @@ describe("two equal tenants", () => {
     expect(service.quota! / service.cores!).toBeGreaterThan(0.9);
     expect(service.quota! / service.cores!).toBeLessThan(1.1);
   });
+});
+
+/** What two tenants contend for, each with amounts of its own. `whole` of them exist; `forSeconds`, where it is a rate. */
+const contended = {
+  cores: { whole: 4, amounts: [0.5, 1, 1.5, 2], cost: (amount: number) => ({ cpu: amount }), held: Math.ceil },
+  memory: { whole: 8, amounts: [1, 2, 3], cost: () => ({}) },
+  calls: { whole: 4, amounts: [0.5, 1, 2], cost: (amount: number) => ({ search: amount }) },
+  rate: { whole: 10, amounts: [0.5, 1, 2], cost: (amount: number) => ({ api: amount }), forSeconds: 5 },
+  bucket: { whole: 10, amounts: [0.25, 1, 2], cost: (amount: number) => ({ tokens: amount }), forSeconds: 5 },
+  devices: { whole: 8, amounts: [0.5, 1, 2], cost: (amount: number) => ({ gpu: amount }), held: Math.ceil },
+  intervals: {
+    whole: 8,
+    amounts: [2, 3],
+    cost: (amount: number) => ({ gpu: amount }),
+    held: (n: number) => (n === 3 ? 4 : n),
+  },
+} as const;
+
+/** Share-seconds of what both contend for, as what they were given says, not what the pool thinks. */
+async function shareOut(
+  what: keyof typeof contended,
+  loads: Readonly<Record<string, { readonly amount: number; readonly seconds: number }>>,
+  forSeconds: number,
+) {
+  const contest: { whole: number; cost(amount: number): object; held?(n: number): number; forSeconds?: number } =
+    contended[what];
+  const clock = new ManualClock();
+  const nodes = [{ id: "n", numa: [[0, 1, 2, 3]], memoryBytes: 8 * 2 ** 20 }];
+  const managers = [
+    new CpuManager({ nodes }),
+    new QuotaManager("search", { concurrency: 4 }),
+    new QuotaManager("api", { windows: [{ type: "sliding", limit: 10, periodMs: 5000 }] }),
+    new QuotaManager("tokens", { windows: [{ type: "bucket", limit: 10, periodMs: 5000, burst: 4 }] }),
+    new GpuManager({ nodes: 1, devicesPerNode: 8, memoryBytesPerDevice: 1, services: {} }),
+  ];
+  const pool = new ActionPool({ managers, clock });
+  const used = new Map(Object.keys(loads).map((tenant) => [tenant, 0]));
+  let made = 0;
+  let isOver = false;
+  const again = (tenant: string): void => {
+    if (isOver) return;
+    const { amount, seconds } = loads[tenant]!;
+    const trajectory = `${tenant}/${made++}`;
+    if (what === "memory") pool.openTrajectory(trajectory, { tenant, memoryBytes: amount * 2 ** 20 });
+    const spec = { kind: "k", tenant, cost: contest.cost(amount), ...(what === "memory" && { trajectory }) };
+    const { result } = pool.submit(spec, async () => {
+      const share = (contest.held?.(amount) ?? amount) / contest.whole;
+      used.set(tenant, used.get(tenant)! + share * (contest.forSeconds ?? seconds));
+      await clock.sleep(seconds * 1000);
+    });
+    const next = async (): Promise<void> => {
+      if (what === "memory") await pool.closeTrajectory(trajectory);
+      again(tenant);
+    };
+    result.then(next, () => {});
+  };
+  // More than ever run at once, so that both always wait.
+  const outstanding = contest.forSeconds === undefined ? 20 : 60;
+  for (const tenant of Object.keys(loads)) for (let i = 0; i < outstanding; i++) again(tenant);
+  await settle();
+  await clock.advance(forSeconds * 1000);
+  isOver = true;
+  const closing = pool.close();
+  await clock.advance(60_000);
+  await closing;
+  return [...used.values()] as [number, number];
+}
+
+describe.each(Object.keys(contended) as (keyof typeof contended)[])("two equal tenants that contend for %s", (what) => {
+  test("end within 5 %% of each other, whatever they ask for at once and for how long", async () => {
+    const amount = fc.constantFrom(...contended[what].amounts);
+    await fc.assert(
+      fc.asyncProperty(amount, amount, fc.integer({ min: 1, max: 30 }), async (long, short, ratio) => {
+        const loads = { long: { amount: long, seconds: 0.2 * ratio }, short: { amount: short, seconds: 0.2 } };
+        const [a, b] = await shareOut(what, loads, 30 + 8 * ratio);
+        expect(Math.abs(a - b) / Math.max(a, b), `${a} and ${b}`).toBeLessThan(0.05);
+      }),
+      { numRuns: 3, examples: [[contended[what].amounts[0], contended[what].amounts.at(-1)!, 30]] },
+    );
+  });
+});
+
+test("FQ2 of what two tenants submit at once, each gets half in the first decision", async () => {
+  const clock = new ManualClock();
+  const nodes = [{ id: "n", numa: [[0, 1, 2, 3]], memoryBytes: 2 ** 30 }];
+  const pool = new ActionPool({ managers: [new CpuManager({ nodes })], clock });
+  for (const tenant of ["a", "b"])
+    for (let i = 0; i < 8; i++) pool.submit({ kind: "k", tenant, cost: { cpu: 1 } }, () => clock.sleep(1000));
+  await settle();
+  expect(pool.tenants()).toEqual({ a: { waiting: 6, running: 2 }, b: { waiting: 6, running: 2 } });
+  const closing = pool.close();
+  await clock.advance(2000);
+  await closing;
+});
+
+test("a part of a core is a core, and a part of a call is a part of a call", async () => {
+  const clock = new ManualClock();
+  const nodes = [{ id: "n", numa: [[0, 1]], memoryBytes: 2 ** 30 }];
+  const pool = new ActionPool({
+    managers: [new CpuManager({ nodes }), new QuotaManager("search", { concurrency: 1 })],
+    clock,
+  });
+  const run = (cost: object) => pool.submit({ kind: "k", cost }, () => clock.sleep(1000));
+  const cores = [run({ cpu: 0.5 }), run({ cpu: 0.5 }), run({ cpu: 0.5 })];
+  const calls = [run({ search: 0.5 }), run({ search: 0.25 }), run({ search: 0.25 }), run({ search: 0.25 })];
+  await settle();
+  expect(cores.map(({ allocation }) => allocation?.cpu?.units)).toEqual([1, 1, undefined]);
+  expect(calls.map(({ allocation }) => allocation?.search?.units)).toEqual([0.5, 0.25, 0.25, undefined]);
+  const closing = pool.close();
+  await clock.advance(2000);
+  await closing;
 });
 
 test("a tenant sees its own kinds, and learns from its own durations", async () => {

@@ -11,6 +11,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver, QuotaManager } from "../src/index.ts";
 import { type ActionServerOptions, serveActions } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
+import { eventually, processesWith } from "./support/processes.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -97,6 +98,27 @@ describe("the actions service", () => {
     });
     while (pool.numRunning > 0) await new Promise((resolve) => setTimeout(resolve, 20));
     expect(await call("Cancel", { action: "named" })).toEqual({ found: false });
+  });
+
+  test("GS2 CA2 what prepares a sandbox ends with the call that needs it, and its cores come back", async () => {
+    const { server, pool } = await serve();
+    const { call, submit } = connect(server.port);
+    await call("OpenTrajectory", { trajectory: "t", prepare: [{ words: ["sleep", "71.6"] }] });
+    const isPreparing = () => eventually(() => processesWith("71.6").length > 0);
+    const left = submit({ trajectory: "t", command: ["true"] });
+    expect(await isPreparing()).toBe(true);
+    left.stream.cancel();
+    expect(await eventually(() => processesWith("71.6").length === 0 && pool.numRunning === 0)).toBe(true);
+    const late = submit({ trajectory: "t", command: ["true"] }, { deadline: Date.now() + 3000 });
+    expect(await isPreparing()).toBe(true);
+    expect(await late.ended).toMatchObject({ code: grpc.status.DEADLINE_EXCEEDED });
+    expect(await eventually(() => processesWith("71.6").length === 0 && pool.numRunning === 0)).toBe(true);
+    const other = connect(server.port);
+    const write = other.call("WriteFile", { trajectory: "t", path: "file", data: Buffer.alloc(1) }).catch(() => {});
+    expect(await isPreparing()).toBe(true);
+    other.close();
+    expect(await eventually(() => processesWith("71.6").length === 0)).toBe(true);
+    await write;
   });
 
   test("bad requests name the field and what was allowed", async () => {
@@ -228,15 +250,15 @@ describe("the actions service", () => {
 
   test("GS5 a trajectory that nobody uses is closed, and what it reserved comes back; one with an action is not", async () => {
     // Memory for one at a time.
-    const { server, pool } = await serve({ limits: { memoryBytes: 2 ** 30, idleMs: 500 } });
+    const { server, pool } = await serve({ limits: { memoryBytes: 2 ** 30, idleMs: 2000 } });
     const { call, submit } = connect(server.port);
     await call("OpenTrajectory", { trajectory: "left" });
-    expect(await submit({ trajectory: "left", command: ["sleep", "1.5"] }).ended).toBeUndefined();
+    expect(await submit({ trajectory: "left", command: ["sleep", "6"] }).ended).toBeUndefined();
     await call("OpenTrajectory", { trajectory: "next" });
     expect(await submit({ trajectory: "next", command: ["true"] }).ended).toBeUndefined();
     expect(await submit({ trajectory: "left", command: ["true"] }).ended).toMatchObject({
       code: grpc.status.NOT_FOUND,
-      details: expect.stringMatching(/again when nobody has used it for 0.5 s/),
+      details: expect.stringMatching(/again when nobody has used it for 2 s/),
     });
     expect(pool.numWaiting).toBe(0);
   });
@@ -258,6 +280,61 @@ describe("the actions service", () => {
     expect(await b!.call("Cancel", { action: "x" })).toEqual({ found: false });
     expect(await a!.call("Cancel", { action: "x" })).toEqual({ found: true });
     expect(await run.ended).toMatchObject({ code: grpc.status.CANCELLED });
+  });
+
+  test("GS1 names are a tenant's own: another's trajectory of the same name is neither met nor told of", async () => {
+    const { server } = await serve({
+      tokens: new Map([
+        ["t-a", "a"],
+        ["t-b", "b"],
+      ]),
+    });
+    const [a, b] = ["t-a", "t-b"].map((token) => connect(server.port, undefined, token)) as [
+      ReturnType<typeof connect>,
+      ReturnType<typeof connect>,
+    ];
+    for (const client of [a, b])
+      expect(await client.call("OpenTrajectory", { trajectory: "same", idempotency_key: "key" })).toMatchObject({
+        trajectory: "same",
+      });
+    await expect(a.call("OpenTrajectory", { trajectory: "same" })).rejects.toMatchObject({
+      details: expect.stringMatching(/open already/),
+    });
+    await a.call("WriteFile", { trajectory: "same", path: "file", data: Buffer.from("secret") });
+    const look = b.submit({ trajectory: "same", command: ["ls"], action: "x", idempotency_key: "look" });
+    expect(await look.ended).toBeUndefined();
+    expect(look.events.filter((event) => event.event === "output")).toEqual([]);
+    const run = a.submit({ trajectory: "same", command: ["sleep", "72.6"], action: "x", idempotency_key: "look" });
+    await run.until("started");
+    expect(await b.call("Cancel", { action: "x" })).toEqual({ found: false });
+    await b.call("CloseTrajectory", { trajectory: "same" });
+    expect(await b.call("GetStatistics", {})).toMatchObject({
+      trajectories: 0,
+      running: 0,
+      started: [{ tenant: "b" }],
+    });
+    expect(await a.call("GetStatistics", {})).toMatchObject({
+      trajectories: 1,
+      running: 1,
+      started: [{ tenant: "a" }],
+    });
+    expect((await a.call("ReadFile", { trajectory: "same", path: "file" })).data).toEqual(Buffer.from("secret"));
+    await a.call("CloseTrajectory", { trajectory: "same" });
+    expect(await run.ended).toMatchObject({ code: grpc.status.CANCELLED });
+  });
+
+  test("a command whose cost names no cores is granted one, as every command runs on cores", async () => {
+    const { server } = await serve({ commandResources: ["cpu"] });
+    const { call, submit } = connect(server.port);
+    const { trajectory } = await call("OpenTrajectory", {});
+    for (const cost of [{}, { search: { fixed: 1 } }, { cpu: { fixed: 0 } }, { cpu: { fixed: 0.5 } }]) {
+      const run = submit({ trajectory, command: ["true"], cost });
+      expect(await run.ended).toBeUndefined();
+      expect(run.events.find(({ event }) => event === "started")!.started).toMatchObject({
+        cores: [0],
+        allocation: { cpu: 1 },
+      });
+    }
   });
 
   const openssl = ((): boolean => {

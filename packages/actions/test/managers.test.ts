@@ -47,7 +47,7 @@ describe("quota manager", () => {
       const quota = windowOf(type);
       for (let i = 0; i < 3; i++) quota.acquire("search", request(`a${i}`), 1, 10 * i);
       const wait = quota.nextChangeMs(20)!;
-      expect(quota.pools(20 + wait - 2).get("search")!.free).toBe(0);
+      expect(quota.pools(20 + wait - 2).get("search")!.free).toBeLessThan(1);
       expect(quota.pools(20 + wait).get("search")!.free).toBeGreaterThan(0);
     },
   );

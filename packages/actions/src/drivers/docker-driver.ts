@@ -65,7 +65,7 @@ export class DockerDriver implements SandboxDriver {
     this.#ready.catch(() => {});
   }
 
-  async open(options: SandboxOptions = {}): Promise<Sandbox> {
+  async open(options: SandboxOptions = {}, signal: AbortSignal = new AbortController().signal): Promise<Sandbox> {
     const { cores } = await this.#ready;
     const labels = { "treadle.session": this.#session, "treadle.host": hostname() };
     const sandbox = new ContainerSandbox(this.#engine, this.#options, options, cores, () =>
@@ -73,7 +73,7 @@ export class DockerDriver implements SandboxDriver {
     );
     this.#sandboxes.add(sandbox);
     try {
-      await sandbox.start(labels);
+      await sandbox.start(labels, signal);
     } catch (error) {
       await sandbox.close();
       throw error;
@@ -116,6 +116,7 @@ class ContainerSandbox extends OpenSandbox {
   #keeping: Duplex | undefined;
   #group: ContainerGroup | undefined;
   #cores!: ContainerCores;
+  #imageEnvironment: Readonly<Record<string, string>> = {};
   #hasDied = false;
   #execs = 0;
 
@@ -137,10 +138,14 @@ class ContainerSandbox extends OpenSandbox {
     return this.#container?.id ?? "";
   }
 
-  async start(labels: Record<string, string>): Promise<void> {
+  /** `signal` ends a pull at once, and all else after the call of the engine that is under way. */
+  async start(labels: Record<string, string>, signal: AbortSignal): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
     const engine = this.#engine;
-    const image = await allowedImage(engine, this.#driver, this.#options.container?.image);
+    const image = await allowedImage(engine, this.#driver, this.#options.container?.image, signal);
+    signal.throwIfAborted();
+    this.#imageEnvironment = await environmentOf(engine, image);
+    signal.throwIfAborted();
     const container = await engine.call(
       "create",
       engine.docker.createContainer({
@@ -166,6 +171,7 @@ class ContainerSandbox extends OpenSandbox {
       }),
     );
     this.#container = container;
+    signal.throwIfAborted();
     const attached = { stream: true, stdin: true, stdout: true, stderr: true, hijack: true };
     const keeping = (await engine.call("attach", container.attach(attached))) as Duplex;
     this.#keeping = keeping;
@@ -188,25 +194,45 @@ class ContainerSandbox extends OpenSandbox {
     this.#cores = new ContainerCores(this.#group, async (list) => {
       await engine.call("update", container.update({ CpusetCpus: list }));
     });
+    signal.throwIfAborted();
     if (this.#options.container?.user !== undefined) await this.#proveUser(image);
+    signal.throwIfAborted();
+    if (this.#options.container?.workingFolder !== undefined) await this.#proveFolder(image);
+    signal.throwIfAborted();
   }
 
   /** So that one that the image lacks is told before anything is run. */
   async #proveUser(image: string): Promise<void> {
     const user = this.#user;
-    const proof = this.#engine.exec(this.#container!, { Cmd: ["/bin/sh", "-c", ":"], User: user, WorkingDir: "/" });
-    await proof
-      .then(async ({ stdin, exited }) => {
-        stdin.end();
-        if ((await exited) !== 0) throw new Error("a shell does not start as it");
-      })
-      .catch((cause: Error) => {
-        throw new TreadleError(
-          "sandbox.unavailable",
-          `user '${user}' cannot be used in image '${image}': ${cause.message}; name one of its /etc/passwd, or give a number`,
-          { cause },
-        );
-      });
+    await this.#prove(
+      "/",
+      `user '${user}' cannot be used in image '${image}'`,
+      "name one of its /etc/passwd, or give a number",
+    );
+  }
+
+  /** Nor one that is no folder there, or that its user may not enter. */
+  async #proveFolder(image: string): Promise<void> {
+    const folder = this.#workingFolder;
+    const what = `working folder '${folder}' cannot be used in image '${image}' by user '${this.#user}'`;
+    await this.#prove(folder, what, "name one that is there and that the user may enter, or leave it out");
+  }
+
+  async #prove(folder: string, what: string, remedy: string): Promise<void> {
+    const say = (why: string): string => `${what}: ${why}; ${remedy}`;
+    const proof = this.#engine.exec(this.#container!, {
+      Cmd: ["/bin/sh", "-c", 'cd -- "$1"', "sh", folder],
+      User: this.#user,
+      WorkingDir: "/",
+    });
+    const { stdin, stderr, exited } = await proof.catch((cause: Error) => {
+      throw new TreadleError("sandbox.unavailable", say(cause.message), { cause });
+    });
+    stdin.end();
+    const line = firstLine(stderr, startTimeoutMs);
+    if ((await exited) === 0) return;
+    const why = (await line.catch(() => "")) || "a shell does not start there";
+    throw new TreadleError("sandbox.unavailable", say(why));
   }
 
   get #user(): string {
@@ -238,7 +264,7 @@ class ContainerSandbox extends OpenSandbox {
     const memoryKills = this.#group?.outOfMemoryKills() ?? 0;
     let started: Started | undefined;
     try {
-      const variables = { ...baseEnvironment, ...request.environment };
+      const variables = { ...baseEnvironment, ...this.#imageEnvironment, ...request.environment };
       const command = await this.#start(variables, request.command);
       started = command;
       const running: RunningCommand = {
@@ -391,6 +417,7 @@ async function allowedImage(
   { docker }: DockerEngine,
   { image: own, images, pull }: z.infer<typeof DockerOptions>,
   asked: string = own,
+  signal: AbortSignal,
 ): Promise<string> {
   const allowed = [own, ...images];
   if (!allowed.some((one) => one === asked || (one.endsWith("*") && asked.startsWith(one.slice(0, -1)))))
@@ -415,15 +442,42 @@ async function allowedImage(
       `the Docker engine has no image '${asked}'; fetch it with 'docker pull ${asked}', or set docker.pull: missing`,
     );
   try {
-    const progress = (await docker.pull(asked)) as NodeJS.ReadableStream;
-    await new Promise<void>((resolve, reject) => {
-      docker.modem.followProgress(progress, (error) => (error ? reject(error) : resolve()));
-    });
+    // An engine ends a pull whose connection has ended.
+    const progress = (await docker.pull(asked, { abortSignal: signal })) as NodeJS.ReadableStream & Destroyable;
+    const cancel = (): void => void progress.destroy(signal.reason);
+    signal.addEventListener("abort", cancel, { once: true });
+    try {
+      await new Promise<void>((resolve, reject) => {
+        progress.once("error", reject);
+        progress.once("close", () => reject(new Error("the engine ended the connection")));
+        docker.modem.followProgress(progress, (error, told: readonly { error?: string }[]) => {
+          // What fails on the way is told in what is said of the progress.
+          const failure = error ?? told.find((one) => one.error !== undefined)?.error;
+          if (failure == null) resolve();
+          else reject(typeof failure === "string" ? new Error(failure) : failure);
+        });
+      });
+    } finally {
+      signal.removeEventListener("abort", cancel);
+    }
     return asked;
   } catch (cause) {
+    signal.throwIfAborted();
     const why = (cause as Error).message.trim();
     throw new TreadleError("sandbox.unavailable", `image '${asked}' could not be pulled: ${why}`, { cause });
   }
+}
+
+type Destroyable = { destroy(error?: Error): unknown };
+
+/** What the image says of every process in it, such as a PATH. */
+async function environmentOf(engine: DockerEngine, image: string): Promise<Record<string, string>> {
+  const { Config } = await engine.call("inspect image", engine.docker.getImage(image).inspect());
+  const variables = (Config?.Env ?? []).map((line) => {
+    const at = line.indexOf("=");
+    return at < 1 ? undefined : ([line.slice(0, at), line.slice(at + 1)] as const);
+  });
+  return Object.fromEntries(variables.filter((one) => one !== undefined));
 }
 
 function isAlive(pid: number): boolean {

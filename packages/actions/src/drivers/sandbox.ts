@@ -6,8 +6,8 @@ export interface SandboxDriver {
   readonly name: string;
   /** in words, what separates a command from the host and from other sandboxes */
   readonly isolation: string;
-  /** Throws `sandbox.failed`. */
-  open(options?: SandboxOptions): Promise<Sandbox>;
+  /** Throws `sandbox.failed`, and what `signal` was aborted with: nothing is left of a sandbox that was begun. */
+  open(options?: SandboxOptions, signal?: AbortSignal): Promise<Sandbox>;
   /** Ends every sandbox and leaves nothing behind. */
   close(): Promise<void>;
 }

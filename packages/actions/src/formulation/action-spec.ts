@@ -2,6 +2,8 @@ import { z } from "zod";
 import { Elasticity } from "./elasticity.ts";
 
 const name = z.string().min(1).max(200);
+/** a name, with that of its tenant before it */
+const identity = z.string().min(1).max(1000);
 /** The most units that a range or a set may name; a range is held as all its numbers. */
 const mostUnits = 65_535;
 const units = z.int().positive().max(mostUnits);
@@ -40,7 +42,7 @@ export const Retries = z.strictObject({
 export const ActionSpec = z
   .strictObject({
     /** unique among the actions that are queued or run; made up when absent */
-    id: name.optional(),
+    id: identity.optional(),
     /** what statistics and duration history are kept by, such as `pytest` or `search` */
     kind: name,
     cost: z.record(name, Amount),
@@ -50,7 +52,7 @@ export const ActionSpec = z
     /** what a GPU action needs loaded */
     service: name.optional(),
     /** actions of one trajectory run where its state is */
-    trajectory: name.optional(),
+    trajectory: identity.optional(),
     task: name.default("default"),
     tenant: name.default("default"),
     /** higher goes first; equal priorities are first come, first served */

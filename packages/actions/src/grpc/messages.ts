@@ -35,9 +35,11 @@ const elasticity = z
   });
 
 const idempotencyKey = z.string().max(200);
+/** chosen by the client; empty where the server may choose */
+const name = z.string().max(200);
 
 export const SubmitMessage = z.object({
-  trajectory: z.string().min(1),
+  trajectory: name.min(1),
   kind: z.string(),
   cost: z.record(z.string(), amount),
   key: z.string(),
@@ -51,7 +53,7 @@ export const SubmitMessage = z.object({
   stdin: z.instanceof(Uint8Array),
   timeout_ms: z.number().nonnegative().max(longestTimerMs),
   max_output_bytes: z.number().max(maxMessageBytes),
-  action: z.string(),
+  action: name,
   idempotency_key: idempotencyKey,
 });
 export type SubmitMessage = z.infer<typeof SubmitMessage>;
@@ -64,7 +66,7 @@ export const AcquireMessage = SubmitMessage.pick({
   duration_seconds: true,
   priority: true,
   deadline_ms: true,
-}).extend({ tenant: z.string(), service: z.string(), lease: z.string() });
+}).extend({ tenant: z.string(), service: z.string(), lease: name });
 export const ReleaseMessage = z.object({
   lease: z.string().min(1),
   http_status: z.number(),
@@ -92,7 +94,7 @@ export function specOf(message: AskingMessage, tenant: string, id: string, retri
 }
 
 export const OpenTrajectoryMessage = z.object({
-  trajectory: z.string(),
+  trajectory: name,
   tenant: z.string(),
   memory_bytes: z.number(),
   max_processes: z.number().max(mostProcesses),

@@ -1,7 +1,8 @@
 /**
  * The gRPC door to `CommandActions` (`protos/actions/v1`).
  *
- * GS1 a tenant sees and touches its own trajectories and actions only; where tokens are given, a tenant is its token.
+ * GS1 where tokens are given, a tenant is its token: it sees and touches its own trajectories and actions only, and names are
+ *    its own, so that it neither meets nor learns those of others. Without tokens everybody is trusted with everything.
  * GS2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled; one with an idempotency key,
  *    when nobody repeats the call in time (`RepeatableActions`).
  * GS3 after `close` no call is open and no trajectory is left.
@@ -92,7 +93,7 @@ export type ActionServer = {
 
 type Owned = { readonly tenant: string };
 /** `calls` use it now; when there are none, none has since `lastMs` */
-type OwnedTrajectory = Owned & { readonly idempotencyKey: string; calls: number; lastMs: number };
+type OwnedTrajectory = Owned & { readonly id: string; readonly idempotencyKey: string; calls: number; lastMs: number };
 type Call = grpc.ServerUnaryCall<unknown, unknown> | grpc.ServerWritableStream<unknown, unknown>;
 
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
@@ -145,11 +146,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       );
     return tenant;
   };
-  /** GS1 */
+  /** GS1: what it is called behind this door. */
+  const idOf = (tenant: string | undefined, trajectory: string): string =>
+    tokens === undefined ? trajectory : ownName(tenant!, trajectory);
   const ownTrajectory = (call: Call, trajectory: string): OwnedTrajectory => {
-    const tenant = tenantOf(call);
-    const owned = trajectories.get(trajectory);
-    if (owned === undefined || (tenant !== undefined && owned.tenant !== tenant))
+    const owned = trajectories.get(idOf(tenantOf(call), trajectory));
+    if (owned === undefined)
       throw new StatusError(
         grpc.status.NOT_FOUND,
         `trajectory '${trajectory}' is not open; open it first${
@@ -169,10 +171,10 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }
   };
   const closeIdle = (idleMs: number): void => {
-    for (const [trajectory, { calls, lastMs }] of trajectories) {
+    for (const { id, calls, lastMs } of trajectories.values()) {
       if (calls > 0 || performance.now() - lastMs < idleMs) continue;
-      trajectories.delete(trajectory);
-      void actions.closeTrajectory(trajectory).catch(() => {});
+      trajectories.delete(id);
+      void actions.closeTrajectory(id).catch(() => {});
     }
   };
   const sweep =
@@ -194,14 +196,18 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     admit("actions", tenant, running.values());
     // Ids of one tenant must not meet those of another.
     const name = message.action === "" ? randomUUID() : message.action;
-    const id = `${tenant}/${name}`;
+    const id = ownName(tenant, name);
     const [program, ...args] = message.command as [string, ...string[]];
+    const spec = specOf(message, tenant, id, message.retries);
+    // A command runs on cores: what names none is granted, and charged, one.
+    const unnamed = (options.commandResources ?? []).filter((resource) => !spec.cost[resource]);
+    const cores = Object.fromEntries(unnamed.map((resource) => [resource, 1]));
     const budget = unreadOf(tenant);
     let isOverBudget = false;
     let events: ActionEvents | undefined;
     const handle = actions.submit(
-      message.trajectory,
-      specOf(message, tenant, id, message.retries),
+      owned.id,
+      { ...spec, cost: { ...spec.cost, ...cores } },
       {
         command: [program, ...args],
         environment: message.environment,
@@ -281,7 +287,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         );
     const name = message.lease === "" ? randomUUID() : message.lease;
     // Commands of the tenant may have the same names.
-    const key = `${tenant}/lease/${name}`;
+    const key = ownName(tenant, `lease/${name}`);
     const spec = { ...specOf(message, tenant, key), ...(service === "" ? {} : { service }) };
     const handle = leases.acquire(spec, ({ allocation, why }) => {
       const units = Object.fromEntries(Object.entries(allocation).map(([resource, grant]) => [resource, grant.units]));
@@ -315,8 +321,9 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const tenant = tenantOf(call) ?? (message.tenant || "default");
       const { idempotency_key: idempotencyKey } = message;
       const trajectory = message.trajectory || idempotencyKey || randomUUID();
+      const id = idOf(tenant, trajectory);
       const reply = { trajectory, repeat_seconds: repeatMs / 1000 };
-      const open = trajectories.get(trajectory);
+      const open = trajectories.get(id);
       if (open?.tenant === tenant && idempotencyKey !== "" && open.idempotencyKey === idempotencyKey) return reply;
       admit("trajectories", tenant, trajectories.values());
       if (message.network && options.network !== "host")
@@ -324,7 +331,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           grpc.status.PERMISSION_DENIED,
           "network: this server gives sandboxes none; leave it out, or set network: host in the server's configuration",
         );
-      actions.openTrajectory(trajectory, {
+      actions.openTrajectory(id, {
         tenant,
         network: message.network,
         prepare: message.prepare.map(({ words }) => words as [string, ...string[]]),
@@ -338,7 +345,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         memoryBytes: memoryOf(message.memory_bytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
-      trajectories.set(trajectory, { tenant, idempotencyKey, calls: 0, lastMs: performance.now() });
+      trajectories.set(id, { id, tenant, idempotencyKey, calls: 0, lastMs: performance.now() });
       return reply;
     }),
     Submit: (call: grpc.ServerWritableStream<unknown, unknown>) => {
@@ -360,7 +367,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const keys =
         tenant === undefined
           ? [...running.keys()].filter((key) => key.endsWith(`/lease/${lease}`))
-          : [`${tenant}/lease/${lease}`];
+          : [ownName(tenant, `lease/${lease}`)];
       if (keys.some((key) => leases.release(key, { httpStatus, retryAfter }))) return {};
       throw new StatusError(
         grpc.status.NOT_FOUND,
@@ -373,22 +380,23 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const keys =
         tenant === undefined
           ? [...running.keys()].filter((k) => k.slice(k.indexOf("/") + 1) === action)
-          : [`${tenant}/${action}`];
+          : [ownName(tenant, action)];
       const found = keys.map((k) => running.get(k)).filter((r) => r !== undefined);
       for (const { handle } of found) handle.cancel();
       return { found: found.length > 0 };
     }),
     WriteFile: unary(WriteFileMessage, ({ trajectory, path, data }, call) => {
-      return using(ownTrajectory(call, trajectory), actions.writeFile(trajectory, path, data));
+      const owned = ownTrajectory(call, trajectory);
+      return using(owned, actions.writeFile(owned.id, path, data, goneOf(call)));
     }),
     ReadFile: unary(ReadFileMessage, async ({ trajectory, path }, call) => {
       const owned = ownTrajectory(call, trajectory);
-      return { data: await using(owned, actions.readFile(trajectory, path, maxMessageBytes / 2)) };
+      return { data: await using(owned, actions.readFile(owned.id, path, maxMessageBytes / 2, goneOf(call))) };
     }),
     CloseTrajectory: unary(TrajectoryMessage, async ({ trajectory }, call) => {
-      ownTrajectory(call, trajectory);
-      trajectories.delete(trajectory);
-      await actions.closeTrajectory(trajectory);
+      const { id } = ownTrajectory(call, trajectory);
+      trajectories.delete(id);
+      await actions.closeTrajectory(id);
     }),
     GetStatistics: unary(OpenTrajectoryMessage.partial(), (_, call) => {
       const tenant = tenantOf(call);
@@ -539,6 +547,18 @@ class SpooledCall extends OutputSpool implements ActionEvents {
     }
   }
 }
+
+/** Aborts when the client ends the call, it is late, or its connection is lost. */
+function goneOf(call: Call): AbortSignal {
+  const gone = new AbortController();
+  const abort = (): void => gone.abort(new TreadleError("action.cancelled", "its caller went away"));
+  if (call.cancelled) abort();
+  else call.once("cancelled", abort);
+  return gone.signal;
+}
+
+/** No other tenant's is the same. */
+const ownName = (tenant: string, name: string): string => `${encodeURIComponent(tenant)}/${name}`;
 
 class StatusError extends Error {
   readonly status: grpc.status;

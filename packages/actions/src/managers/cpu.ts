@@ -45,6 +45,7 @@ type Node = {
 export class CpuManager implements ResourceManager {
   readonly resource: string;
   readonly capacity: number;
+  readonly grantsWholeUnits = true;
   readonly #nodes: readonly Node[];
   readonly #overcommit: number;
   readonly #defaultBytes: number;
@@ -93,7 +94,7 @@ export class CpuManager implements ResourceManager {
 
   reservedShare(trajectory: string): number {
     const home = this.#trajectories.get(trajectory);
-    if (home?.node === undefined) return 0;
+    if (home === undefined) return 0;
     return home.bytes / this.#nodes.reduce((sum, node) => sum + this.#reservable(node), 0);
   }
 
@@ -118,9 +119,8 @@ export class CpuManager implements ResourceManager {
 
   acquire(pool: string, request: ResourceRequest, units: number): Grant | undefined {
     const node = this.#nodes.find((n) => this.#poolOf(n) === pool);
-    const count = Math.ceil(units);
-    if (node === undefined || node.free.size < count) return undefined;
-    const cores = pickCores(node, count);
+    if (node === undefined || node.free.size < units) return undefined;
+    const cores = pickCores(node, units);
     for (const core of cores) node.free.delete(core);
     this.#held.set(request.actionId, { node, cores });
     const numaNodes = [...new Set(cores.map((core) => node.numaOf.get(core)!))].sort((a, b) => a - b);

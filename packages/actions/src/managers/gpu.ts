@@ -39,6 +39,7 @@ type Held = {
 export class GpuManager implements ResourceManager {
   readonly resource: string;
   readonly capacity: number;
+  readonly grantsWholeUnits = true;
   readonly #memoryBytes: number;
   readonly #largest: number;
   readonly #services: ReadonlyMap<string, readonly z.infer<typeof Variant>[]>;

@@ -37,6 +37,8 @@ export type DeviceGrant = {
   readonly neededBytes: number;
 };
 
+export type Spending = { readonly share: number; readonly forMs: number };
+
 /**
  * One resource type. A manager divides it into pools that are scheduled apart (the nodes of a CPU cluster), says what
  * each has free, and turns a number of units into particular ones. Pure state: time comes in as `nowMs`.
@@ -48,6 +50,10 @@ export interface ResourceManager {
   readonly resource: string;
   /** the most units one action can ever get */
   readonly capacity: number;
+  /** units that may be held at once, all together; what is free at the beginning when absent */
+  readonly mostHeld?: number | undefined;
+  /** What it grants cannot be divided: who asks for a part of a unit gets, and is charged, a whole one. */
+  readonly grantsWholeUnits?: boolean | undefined;
   /** the pool that serves the action; undefined when none can at the moment, whatever becomes free in a pool */
   bind(request: ResourceRequest, nowMs: number): string | undefined;
   /** the pool that a trajectory is tied to already */
@@ -59,11 +65,16 @@ export interface ResourceManager {
   openTrajectory?(trajectory: string, memoryBytes?: number): void;
   /** why the action will never get its least units where its trajectory is or could be, in words */
   whyNever?(request: ResourceRequest): string | undefined;
-  /** of what may be reserved in all, what is for the trajectory since it has a place */
+  /** of what may be reserved in all, the part that the trajectory takes from its first action, when it gets a home, to its end */
   reservedShare?(trajectory: string): number;
+  /** what so many units use up of rates, whatever is released: of all that may begin in a period, which part, and that period */
+  spends?(units: number): readonly Spending[];
   endTrajectory(trajectory: string): void;
-  /** ms until something becomes free without a release; undefined when only a release can do it */
-  nextChangeMs(nowMs: number): number | undefined;
+  /**
+   * Ms until something becomes free without a release, where it comes bit by bit until there are `units`; undefined when only a
+   * release can do it.
+   */
+  nextChangeMs(nowMs: number, units?: number): number | undefined;
   /** seconds that an action needs on top of its execution, at this number of units, as things stand */
   preparationSeconds?(request: ResourceRequest, units: number): number;
   /** the service answered, or refused because of too many calls */

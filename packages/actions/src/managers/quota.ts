@@ -1,5 +1,5 @@
 import { z } from "zod";
-import type { Grant, ResourceManager, ResourceRequest } from "./manager.ts";
+import type { Grant, ResourceManager, ResourceRequest, Spending } from "./manager.ts";
 
 const limit = z.number().positive();
 const periodMs = z.number().positive();
@@ -26,8 +26,8 @@ export type Quota = z.input<typeof Quota>;
 interface WindowState {
   free(nowMs: number): number;
   use(units: number, nowMs: number): void;
-  /** when at least one more unit is free, in ms from now */
-  nextMs(nowMs: number): number;
+  /** when more is free, in ms from now: so many units, or one more whole one where there are so many already */
+  nextMs(nowMs: number, units: number): number;
 }
 
 function fixedWindow({ limit, periodMs }: { limit: number; periodMs: number }): WindowState {
@@ -91,9 +91,10 @@ function tokenBucket(window: { limit: number; periodMs: number; burst?: number |
       refill(nowMs);
       tokens -= units;
     },
-    nextMs(nowMs) {
+    nextMs(nowMs, units) {
       refill(nowMs);
-      return Math.max(1, ((Math.floor(tokens + 1e-6) + 1 - tokens) * periodMs) / limit);
+      const wanted = units > tokens + 1e-6 ? Math.min(units, burst) : Math.floor(tokens + 1e-6) + 1;
+      return Math.max(1, ((wanted - tokens) * periodMs) / limit);
     },
   };
 }
@@ -111,6 +112,9 @@ const longestRetryAfterMs = 600_000;
 export class QuotaManager implements ResourceManager {
   readonly resource: string;
   readonly capacity: number;
+  /** Where only rates are limited, a call that runs takes nothing from anybody. */
+  readonly mostHeld: number;
+  readonly #limits: readonly QuotaWindow[];
   readonly #windows: readonly WindowState[];
   readonly #concurrency: number;
   readonly #running = new Map<string, number>();
@@ -125,12 +129,15 @@ export class QuotaManager implements ResourceManager {
     const { concurrency, windows } = Quota.parse(quota);
     this.resource = resource;
     this.#concurrency = concurrency ?? Number.POSITIVE_INFINITY;
+    this.mostHeld = this.#concurrency;
     this.#learned = this.#concurrency;
+    this.#limits = windows;
     this.#windows = windows.map((w) =>
       w.type === "fixed" ? fixedWindow(w) : w.type === "sliding" ? slidingWindow(w) : tokenBucket(w),
     );
-    this.capacity = Math.floor(
-      Math.min(this.#concurrency, ...windows.map((w) => (w.type === "bucket" ? (w.burst ?? w.limit) : w.limit))),
+    this.capacity = Math.min(
+      this.#concurrency,
+      ...windows.map((w) => (w.type === "bucket" ? (w.burst ?? w.limit) : w.limit)),
     );
   }
 
@@ -166,6 +173,10 @@ export class QuotaManager implements ResourceManager {
 
   endTrajectory(): void {}
 
+  spends(units: number): readonly Spending[] {
+    return this.#limits.map(({ limit, periodMs }) => ({ share: units / limit, forMs: periodMs }));
+  }
+
   /** The service answered. */
   succeeded(): void {
     this.#backoffMs = firstBackoffMs;
@@ -188,9 +199,9 @@ export class QuotaManager implements ResourceManager {
     this.#learned = Math.max(1, Math.floor(Math.min(this.#learned, Math.max(1, this.#inUse)) / 2));
   }
 
-  nextChangeMs(nowMs: number): number | undefined {
+  nextChangeMs(nowMs: number, units = 1): number | undefined {
     if (nowMs < this.#blockedUntilMs) return this.#blockedUntilMs - nowMs;
-    const waits = this.#windows.filter((w) => w.free(nowMs) < this.capacity).map((w) => w.nextMs(nowMs));
+    const waits = this.#windows.filter((w) => w.free(nowMs) < this.capacity).map((w) => w.nextMs(nowMs, units));
     return waits.length === 0 ? undefined : Math.min(...waits);
   }
 
@@ -198,7 +209,7 @@ export class QuotaManager implements ResourceManager {
     if (nowMs < this.#blockedUntilMs) return 0;
     let free = this.#learned - this.#inUse;
     for (const window of this.#windows) free = Math.min(free, window.free(nowMs));
-    return Math.max(0, Math.floor(free));
+    return Math.max(0, free);
   }
 }
 

@@ -22,6 +22,7 @@ import { DurationHistory } from "../formulation/duration-history.ts";
 import type { Grant, ResourceManager } from "../managers/manager.ts";
 import type { ActionContext, ActionHandle, ActionRecord } from "./action-record.ts";
 import { ActionStatistics, type KindStatistics } from "./action-statistics.ts";
+import { Charging, heldUnits, unknownSeconds } from "./charging.ts";
 import { FairQueue } from "./fair-queue.ts";
 import { PoolBinding, requestOf } from "./pool-binding.ts";
 import { ResourceUsage, type UsageReport } from "./resource-usage.ts";
@@ -54,8 +55,6 @@ export type TrajectoryOptions = {
 const window = 4096;
 const longestBackoffMs = 60_000;
 const keptStarts = 32;
-/** of an action of which nothing is known yet */
-const unknownSeconds = 1;
 
 export class ActionPool {
   readonly #managers: ReadonlyMap<string, ResourceManager>;
@@ -63,12 +62,11 @@ export class ActionPool {
   readonly #decide: DecideOptions;
   readonly #history: DurationHistory;
   readonly #shares: FairShares;
+  readonly #charging: Charging;
   readonly #queue: FairQueue<ActionRecord>;
   readonly #records = new Map<string, ActionRecord>();
   readonly #running = new Set<ActionRecord>();
   readonly #trajectories = new Map<string, TrajectoryOptions>();
-  /** what open trajectories have reserved of each resource, as shares charged to their tenants */
-  readonly #reserved = new Map<string, ReadonlyMap<string, number>>();
   readonly #statistics = new ActionStatistics();
   readonly #usage: ResourceUsage;
   readonly #starts: StartedAction[] = [];
@@ -88,9 +86,10 @@ export class ActionPool {
     const capacities = [...this.#managers].map(([resource, manager]) => {
       let all = 0;
       for (const { free } of manager.pools(nowMs).values()) all += free;
-      return [resource, all] as const;
+      return [resource, manager.mostHeld ?? all] as const;
     });
     this.#shares = new FairShares(new Map(capacities), options.tenantWeights);
+    this.#charging = new Charging(this.#managers, this.#shares);
     this.#queue = new FairQueue(this.#shares);
     this.#priorityLevelMs = options.priorityLevelMs ?? 60_000;
     this.#prepare = options.prepare;
@@ -115,10 +114,7 @@ export class ActionPool {
     const options = this.#trajectories.get(trajectory);
     this.#trajectories.delete(trajectory);
     for (const manager of this.#managers.values()) manager.endTrajectory(trajectory);
-    const tenant = options?.tenant ?? "default";
-    for (const [resource, share] of this.#reserved.get(trajectory) ?? [])
-      this.#shares.change(tenant, resource, -share, this.#clock.now());
-    this.#reserved.delete(trajectory);
+    this.#charging.gaveBack(trajectory, this.#clock.now());
     await options?.onClose?.();
     this.#wake();
   }
@@ -134,8 +130,11 @@ export class ActionPool {
     });
     // A caller that only cancels need not listen.
     result.catch(() => {});
-    const { trajectory, deadlineMs, tenant } = record.spec;
+    const { trajectory, deadlineMs, tenant, duration, kind } = record.spec;
     if (trajectory !== undefined) this.openTrajectory(trajectory, { tenant });
+    record.share = this.#charging.shareOf(record.spec);
+    const expected = typeof duration === "number" ? duration : this.#history.estimate(kind, tenant);
+    record.demand = this.#charging.demandOf(record.spec, record.share, expected);
     const why = this.#whyNever(record);
     if (why !== undefined) throw why;
     if (deadlineMs !== undefined) {
@@ -232,7 +231,7 @@ export class ActionPool {
       const problems = parsed.error.issues.map((i) => `${i.path.join(".") || "action"}: ${i.message}`);
       throw new TreadleError("action.invalid", problems.join("; "), { details: { problems } });
     }
-    const spec = parsed.data;
+    const spec = { ...parsed.data, cost: this.#wholeWhereNotDivided(parsed.data.cost) };
     const id = spec.id ?? `${spec.kind}/${this.#made++}`;
     if (this.#records.has(id))
       throw new TreadleError(
@@ -255,14 +254,13 @@ export class ActionPool {
         );
     }
     const now = this.#clock.now();
-    const least = Object.entries(spec.cost).map(([resource, amount]) => [resource, leastUnits(amount)] as const);
     return {
       id,
       spec,
       execute,
       tenant: spec.tenant,
       rank: now - spec.priority * this.#priorityLevelMs,
-      share: this.#shares.shareOf(least),
+      share: 0,
       demand: 0,
       submittedMs: now,
       abort: new AbortController(),
@@ -281,6 +279,14 @@ export class ActionPool {
     };
   }
 
+  #wholeWhereNotDivided(cost: ActionSpec["cost"]): ActionSpec["cost"] {
+    const amounts = Object.entries(cost).map(([resource, amount]) => {
+      const isWhole = typeof amount !== "number" || this.#managers.get(resource)?.grantsWholeUnits !== true;
+      return [resource, isWhole ? amount : Math.ceil(amount)] as const;
+    });
+    return Object.fromEntries(amounts);
+  }
+
   #wake(): void {
     if (this.#decisionDue) return;
     this.#decisionDue = true;
@@ -296,15 +302,17 @@ export class ActionPool {
     this.#disarmWake = undefined;
     let nextMs = Number.POSITIVE_INFINITY;
     let now = this.#clock.now();
+    let wanted: ReadonlyMap<string, number> = new Map();
     for (let started = true; started && this.#queue.size > 0; ) {
       let againInSeconds: number | undefined;
       now = this.#clock.now();
-      ({ started, againInSeconds } = this.#startSome(now));
+      ({ started, againInSeconds, wanted } = this.#startSome(now));
       nextMs = (againInSeconds ?? Number.POSITIVE_INFINITY) * 1000;
     }
     if (this.#queue.size === 0) return;
     // As of the decision: what has become free since would be no change any more, and nobody would look again.
-    for (const manager of this.#managers.values()) nextMs = Math.min(nextMs, manager.nextChangeMs(now) ?? nextMs);
+    for (const [resource, manager] of this.#managers)
+      nextMs = Math.min(nextMs, manager.nextChangeMs(now, wanted.get(resource)) ?? nextMs);
     // Quotas free units by time alone, and patience ends with it (PL4); everything else wakes the pool itself.
     if (Number.isFinite(nextMs))
       this.#disarmWake = this.#clock.after(
@@ -314,28 +322,38 @@ export class ActionPool {
       );
   }
 
-  #startSome(now: number): { started: boolean; againInSeconds?: number | undefined } {
+  /** `wanted`: of each resource, the least that anybody waits for */
+  #startSome(now: number): {
+    started: boolean;
+    againInSeconds?: number | undefined;
+    wanted: ReadonlyMap<string, number>;
+  } {
+    const wanted = new Map<string, number>();
     const records: ActionRecord[] = [];
     const waiting: QueuedAction[] = [];
-    const binding = new PoolBinding(this.#managers, this.#history, now);
+    const statesMemory = (trajectory: string): boolean => this.#trajectories.get(trajectory)?.memoryBytes !== undefined;
+    const binding = new PoolBinding(this.#managers, this.#history, statesMemory, now);
     const impossible: [ActionRecord, TreadleError][] = [];
     const homes = new Set<string>();
     for (const record of this.#queue.order(window, now)) {
       const queued = binding.bind(record);
+      if (record.spec.trajectory !== undefined) homes.add(record.spec.trajectory);
       if (queued === undefined) continue;
       const why = this.#whyNever(record);
       if (why !== undefined) {
         impossible.push([record, why]);
         continue;
       }
-      if (record.spec.trajectory !== undefined) homes.add(record.spec.trajectory);
-      record.demand = record.share * (queued.seconds ?? unknownSeconds);
+      record.demand = this.#charging.demandOf(record.spec, record.share, queued.seconds);
+      for (const [resource, amount] of Object.entries(record.spec.cost))
+        wanted.set(resource, Math.min(wanted.get(resource) ?? Number.POSITIVE_INFINITY, leastUnits(amount)));
       records.push(record);
       waiting.push({ ...queued, waitedSeconds: (now - record.submittedMs) / 1000 });
     }
     for (const [record, why] of impossible) this.#stop(record, why);
-    this.#chargeReservations(homes, now);
-    if (waiting.length === 0) return { started: false };
+    for (const trajectory of homes)
+      this.#charging.reserves(trajectory, this.#trajectories.get(trajectory)?.tenant ?? "default", now);
+    if (waiting.length === 0) return { started: false, wanted };
     const states = this.#resourceStates(now);
     const { selected, candidates, againInSeconds } = decide(waiting, states, this.#decide);
     const view: DecisionView = {
@@ -351,7 +369,7 @@ export class ActionPool {
     // Largest first: managers that cut intervals rely on it (MG2).
     for (const { id, allocation, seconds } of [...selected].sort((a, b) => most(b.allocation) - most(a.allocation)))
       started = this.#start(byId.get(id)!, allocation, seconds, view, now) || started;
-    return { started, againInSeconds };
+    return { started, againInSeconds, wanted };
   }
 
   /** Where its trajectory is or could be it will never fit, or its service does not run on as much as it asks for. */
@@ -371,22 +389,6 @@ export class ActionPool {
       }
     }
     return undefined;
-  }
-
-  /** Of trajectories that went to a node since the last time. */
-  #chargeReservations(trajectories: Iterable<string>, now: number): void {
-    for (const trajectory of trajectories) {
-      if (this.#reserved.has(trajectory)) continue;
-      const tenant = this.#trajectories.get(trajectory)?.tenant ?? "default";
-      const shares = new Map<string, number>();
-      for (const [resource, manager] of this.#managers) {
-        const share = manager.reservedShare?.(trajectory) ?? 0;
-        if (share > 0) shares.set(`memory of ${resource}`, share);
-      }
-      if (shares.size === 0) continue;
-      this.#reserved.set(trajectory, shares);
-      for (const [resource, share] of shares) this.#shares.change(tenant, resource, share, now);
-    }
   }
 
   /** By resource, in all its pools. */
@@ -447,12 +449,8 @@ export class ActionPool {
     record.endedMs = undefined;
     record.expectedSeconds = seconds;
     const units = Object.fromEntries(Object.values(grants).map((grant) => [grant.resource, grant.units]));
-    for (const [resource, held] of Object.entries(units)) {
-      this.#usage.change(resource, held, now);
-      this.#shares.change(record.tenant, resource, held, now);
-    }
-    const claim = { share: this.#shares.shareOf(Object.entries(units)), expectedSeconds: seconds ?? unknownSeconds };
-    this.#shares.begins(record.id, { tenant: record.tenant, ...claim }, now);
+    for (const grant of Object.values(grants)) this.#usage.change(grant.resource, heldUnits(grant), now);
+    this.#charging.began(record, Object.values(grants), seconds, now);
     const start = describeStart(record, view, units, now);
     this.#starts.push(start);
     if (this.#starts.length > keptStarts) this.#starts.shift();
@@ -485,6 +483,8 @@ export class ActionPool {
     let outcome: { ok: true; value: unknown } | { ok: false; error: unknown };
     try {
       for (const grant of Object.values(allocation)) await this.#prepare?.(grant, context);
+      // What was cancelled meanwhile does not begin: it would wait for a signal that has been.
+      context.signal.throwIfAborted();
       record.startedMs = this.#clock.now();
       outcome = { ok: true, value: await record.execute(context) };
     } catch (error) {
@@ -492,12 +492,11 @@ export class ActionPool {
     }
     record.endedMs = this.#clock.now();
     this.#running.delete(record);
-    for (const [resource, { units }] of Object.entries(allocation)) {
+    for (const [resource, grant] of Object.entries(allocation)) {
       this.#managers.get(resource)!.release(record.id, record.endedMs);
-      this.#usage.change(resource, -units, record.endedMs);
-      this.#shares.change(record.tenant, resource, -units, record.endedMs);
+      this.#usage.change(resource, -heldUnits(grant), record.endedMs);
     }
-    this.#shares.ends(record.id, record.tenant);
+    this.#charging.ended(record, Object.values(allocation), record.endedMs);
     this.#wake();
     if (record.state === "settled") return;
     if (outcome.ok) this.#succeed(record, allocation, outcome.value, isCut, isRefused);

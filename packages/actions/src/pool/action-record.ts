@@ -42,9 +42,9 @@ export type ActionState = "waiting" | "backoff" | "running" | "settled";
 
 /** One action from submission to settlement; owned by the pool. */
 export type ActionRecord = Omit<QueueEntry, "demand"> & {
-  /** dominant share of its least units */
-  readonly share: number;
-  /** that, times the seconds that are expected of it */
+  /** dominant share of its least units, or of what its trajectory will reserve with it */
+  share: number;
+  /** share-seconds that are expected of it */
   demand: number;
   readonly id: string;
   readonly spec: ActionSpec;

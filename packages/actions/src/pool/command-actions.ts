@@ -6,6 +6,8 @@
  *
  * CA1 what an action finds is what those before it left: a trajectory whose sandbox died with their files ends with
  *    `sandbox.lost`, unless it was declared restorable. A sandbox in which nothing had run is replaced.
+ * CA2 a sandbox is prepared (an image pulled, commands run) while somebody waits for it: when the last of them was cancelled,
+ *    was late or went away, that ends, and what was made of it is removed. The next action begins again.
  */
 import { TreadleError } from "@treadle/contracts";
 import {
@@ -32,9 +34,19 @@ export type EnvironmentOptions = SandboxOptions & {
   readonly isRestorable?: boolean | undefined;
 };
 
+/** A sandbox from when it is asked for. */
+type Opening = {
+  readonly sandbox: Promise<Sandbox>;
+  readonly abort: AbortController;
+  /** when it is there */
+  opened: Sandbox | undefined;
+  /** for it to be there */
+  numWaiting: number;
+};
+
 type Environment = {
   readonly options: EnvironmentOptions;
-  sandbox: Promise<Sandbox> | undefined;
+  opening: Opening | undefined;
   /** something was run or written in its sandbox */
   hasState: boolean;
   lost: TreadleError | undefined;
@@ -58,13 +70,12 @@ export class CommandActions {
       );
     for (const command of [["true"] as const, ...(options.prepare ?? [])])
       refuseUnspeakable({ command, environment: options.environment });
-    const environment: Environment = { options, sandbox: undefined, hasState: false, lost: undefined };
+    const environment: Environment = { options, opening: undefined, hasState: false, lost: undefined };
     this.pool.openTrajectory(trajectory, {
       tenant: options.tenant,
       memoryBytes: options.memoryBytes,
       onClose: async () => {
-        // A sandbox that did not start has nothing to close.
-        await (await environment.sandbox?.catch(() => undefined))?.close();
+        await endOf(environment.opening, new TreadleError("action.cancelled", `trajectory '${trajectory}' was closed`));
       },
     });
     this.#environments.set(trajectory, environment);
@@ -90,7 +101,8 @@ export class CommandActions {
         `TREADLE_UNITS_${resource.toUpperCase().replaceAll(/[^A-Z0-9]/g, "_")}`,
         String(grant.units),
       ]);
-      const result = await this.#within(trajectory, (sandbox) => {
+      const signal = request.signal === undefined ? context.signal : AbortSignal.any([request.signal, context.signal]);
+      const inSandbox = (sandbox: Sandbox): Promise<ExecResult> => {
         context.begin();
         const parallel = typeof spec["key"] === "string" ? context.allocation[spec["key"]]?.units : undefined;
         const { command } = request;
@@ -99,27 +111,29 @@ export class CommandActions {
           command: parallel === undefined ? command : fillTemplate(command, parallel),
           environment: { ...Object.fromEntries(units), ...options.environment, ...request.environment },
           ...(cores.length > 0 ? { cores } : {}),
-          signal: request.signal === undefined ? context.signal : AbortSignal.any([request.signal, context.signal]),
+          signal,
         });
-      });
+      };
+      const result = await this.#within(trajectory, inSandbox, { cores, signal });
       if (isCutShort(result)) context.wasCut();
       return result;
     });
   }
 
-  writeFile(trajectory: string, path: string, data: string | Uint8Array): Promise<void> {
-    return this.#within(trajectory, (sandbox) => sandbox.writeFile(path, data));
+  /** `signal` ends the preparation of a sandbox that nobody else waits for. */
+  writeFile(trajectory: string, path: string, data: string | Uint8Array, signal?: AbortSignal): Promise<void> {
+    return this.#within(trajectory, (sandbox) => sandbox.writeFile(path, data), { signal });
   }
 
-  readFile(trajectory: string, path: string, maxBytes?: number): Promise<Buffer> {
-    return this.#within(trajectory, (sandbox) => sandbox.readFile(path, maxBytes));
+  readFile(trajectory: string, path: string, maxBytes?: number, signal?: AbortSignal): Promise<Buffer> {
+    return this.#within(trajectory, (sandbox) => sandbox.readFile(path, maxBytes), { signal });
   }
 
   /** Of each open trajectory that has a sandbox whose driver can tell. */
-  async usedBytes(): Promise<Map<string, number>> {
+  usedBytes(): Map<string, number> {
     const used = new Map<string, number>();
-    for (const [trajectory, { sandbox }] of this.#environments) {
-      const bytes = (await sandbox?.catch(() => undefined))?.usedBytes();
+    for (const [trajectory, { opening }] of this.#environments) {
+      const bytes = opening?.opened?.usedBytes();
       if (bytes !== undefined) used.set(trajectory, bytes);
     }
     return used;
@@ -154,14 +168,15 @@ export class CommandActions {
     return environment;
   }
 
-  async #within<Result>(trajectory: string, run: (sandbox: Sandbox) => Promise<Result>): Promise<Result> {
+  async #within<Result>(
+    trajectory: string,
+    run: (sandbox: Sandbox) => Promise<Result>,
+    { cores, signal }: { readonly cores?: readonly number[] | undefined; readonly signal?: AbortSignal | undefined },
+  ): Promise<Result> {
     const environment = this.#environmentOf(trajectory);
-    environment.sandbox ??= this.#open(environment);
-    const opening = environment.sandbox;
-    const sandbox = await opening.catch((error: unknown) => {
-      if (environment.sandbox === opening) environment.sandbox = undefined;
-      throw error;
-    });
+    environment.opening ??= this.#open(environment, cores);
+    const { opening } = environment;
+    const sandbox = opening.opened ?? (await this.#opened(environment, opening, signal));
     if (sandbox.loss === undefined) {
       // Until one has ended, an attempt in a new sandbox finds what this one did.
       try {
@@ -178,15 +193,15 @@ export class CommandActions {
       }
     }
     // Closed meanwhile, or told already by another action.
-    if (this.#environmentOf(trajectory).sandbox === opening)
+    if (this.#environmentOf(trajectory).opening === opening)
       await this.#lose(trajectory, environment, sandbox.loss ?? "it was closed");
     throw environment.lost ?? retryable(trajectory, sandbox.loss ?? "it was closed");
   }
 
   /** CA1 */
   async #lose(trajectory: string, environment: Environment, cause: string): Promise<void> {
-    const { sandbox, options, hasState } = environment;
-    environment.sandbox = undefined;
+    const { opening, options, hasState } = environment;
+    environment.opening = undefined;
     if (hasState && options.isRestorable !== true) {
       environment.lost = new TreadleError(
         "sandbox.lost",
@@ -197,24 +212,86 @@ export class CommandActions {
       void this.pool.closeTrajectory(trajectory, environment.lost);
     }
     environment.hasState = false;
-    await (await sandbox?.catch(() => undefined))?.close();
+    await endOf(opening, new TreadleError("sandbox.failed", `trajectory '${trajectory}' lost its sandbox: ${cause}`));
   }
 
-  async #open({ options }: Environment): Promise<Sandbox> {
-    const { prepare = [], environment = {}, memoryBytes, maxProcesses, network, container } = options;
-    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container });
-    for (const command of prepare) {
-      const { status, exitCode, stderr } = await sandbox.exec({ command, environment });
-      if (exitCode === 0) continue;
-      await sandbox.close();
-      const why = status === "exited" ? `exited with ${exitCode}: ${stderr.toString().trim().slice(-500)}` : status;
-      throw new TreadleError(
-        "sandbox.failed",
-        `'${command.join(" ").slice(0, 100)}', which prepares a sandbox, ${why}`,
-      );
-    }
-    return sandbox;
+  #open(environment: Environment, cores: readonly number[] | undefined): Opening {
+    const { options } = environment;
+    const abort = new AbortController();
+    const sandbox = this.#prepared(options, cores, abort.signal);
+    const opening: Opening = { sandbox, abort, opened: undefined, numWaiting: 0 };
+    sandbox.then(
+      (ready) => {
+        opening.opened = ready;
+      },
+      () => {
+        if (environment.opening === opening) environment.opening = undefined;
+      },
+    );
+    return opening;
   }
+
+  /** CA2. Who leaves while others wait leaves at once; the last one, when nothing is left of what was begun. */
+  async #opened(environment: Environment, opening: Opening, signal: AbortSignal | undefined): Promise<Sandbox> {
+    let isWaiting = true;
+    const stopWaiting = (): void => {
+      if (isWaiting) opening.numWaiting--;
+      isWaiting = false;
+    };
+    let leave = (): void => {};
+    const left = new Promise<never>((_, reject) => {
+      leave = () => {
+        stopWaiting();
+        if (opening.numWaiting > 0) return reject(signal?.reason);
+        if (environment.opening === opening) environment.opening = undefined;
+        opening.abort.abort(signal?.reason);
+      };
+    });
+    opening.numWaiting++;
+    if (signal?.aborted) leave();
+    signal?.addEventListener("abort", leave, { once: true });
+    try {
+      const sandbox = await Promise.race([opening.sandbox, left]);
+      if (!opening.abort.signal.aborted) return sandbox;
+      // It was ready just when the last one left.
+      await sandbox.close();
+      throw opening.abort.signal.reason;
+    } finally {
+      stopWaiting();
+      signal?.removeEventListener("abort", leave);
+    }
+  }
+
+  /** Its commands run on the cores of the action that needs it, where one does. */
+  async #prepared(options: EnvironmentOptions, cores: readonly number[] = [], signal: AbortSignal): Promise<Sandbox> {
+    const { prepare = [], environment = {}, memoryBytes, maxProcesses, network, container } = options;
+    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container }, signal);
+    try {
+      for (const command of prepare) {
+        signal.throwIfAborted();
+        const on = cores.length > 0 ? { cores } : {};
+        const { status, exitCode, stderr } = await sandbox.exec({ command, environment, signal, ...on });
+        if (exitCode === 0) continue;
+        signal.throwIfAborted();
+        const why = status === "exited" ? `exited with ${exitCode}: ${stderr.toString().trim().slice(-500)}` : status;
+        throw new TreadleError(
+          "sandbox.failed",
+          `'${command.join(" ").slice(0, 100)}', which prepares a sandbox, ${why}`,
+        );
+      }
+      signal.throwIfAborted();
+      return sandbox;
+    } catch (error) {
+      await sandbox.close();
+      throw error;
+    }
+  }
+}
+
+/** Whether it is there or not, nothing is left of it. */
+async function endOf(opening: Opening | undefined, why: TreadleError): Promise<void> {
+  opening?.abort.abort(why);
+  await (await opening?.sandbox.catch(() => undefined))?.close();
 }
 
 /** Whether a command ended as one does whose sandbox dies. */

@@ -5,7 +5,7 @@ export type QueueEntry = {
   readonly tenant: string;
   /** the time at which it counts as submitted: each level of priority moves it earlier */
   readonly rank: number;
-  /** dominant share times seconds that it is expected to take */
+  /** seconds of all of its dominant resource that it is expected to take */
   readonly demand: number;
 };
 

@@ -29,7 +29,7 @@ export function guardMemory(options: MemoryGuardOptions): () => void {
   const relieve = async (): Promise<void> => {
     const available = availableBytes();
     if (available >= reserveBytes) return;
-    const used = await actions.usedBytes();
+    const used = actions.usedBytes();
     for (const [nodeId, ofNode] of cpu.byNode(used)) {
       const total = [...ofNode.values()].reduce((sum, bytes) => sum + bytes, 0);
       for (const trajectory of cpu.outOfMemory(nodeId, ofNode, total - (reserveBytes - available)))

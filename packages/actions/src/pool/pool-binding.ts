@@ -14,15 +14,22 @@ const noticeableChange = 0.05;
 export class PoolBinding {
   readonly #managers: ReadonlyMap<string, ResourceManager>;
   readonly #history: DurationHistory;
+  readonly #statesMemory: (trajectory: string) => boolean;
   readonly #nowMs: number;
   /** resources in which an earlier action found no pool: first come, first served among those who look for one, too */
   readonly #full = new Set<string>();
   /** where actions without a trajectory go, by resource and least units */
   readonly #homeless = new Map<string, string | undefined>();
 
-  constructor(managers: ReadonlyMap<string, ResourceManager>, history: DurationHistory, nowMs: number) {
+  constructor(
+    managers: ReadonlyMap<string, ResourceManager>,
+    history: DurationHistory,
+    statesMemory: (trajectory: string) => boolean,
+    nowMs: number,
+  ) {
     this.#managers = managers;
     this.#history = history;
+    this.#statesMemory = statesMemory;
     this.#nowMs = nowMs;
   }
 
@@ -40,6 +47,7 @@ export class PoolBinding {
       poolOf.set(resource, pool);
       pools += `${pool}\n`;
     }
+    if (!this.#hasMemory(record)) return undefined;
     if (record.bound?.base === base && record.bound.pools === pools) return record.bound.queued;
     const { elastic } = base;
     const queued: QueuedAction = {
@@ -49,6 +57,18 @@ export class PoolBinding {
     };
     record.bound = { base, pools, queued };
     return queued;
+  }
+
+  /** What a trajectory stated is reserved at its first action, also of one whose cost names nothing there. */
+  #hasMemory(record: ActionRecord): boolean {
+    const { trajectory } = record.spec;
+    if (trajectory === undefined || !this.#statesMemory(trajectory)) return true;
+    for (const [resource, { reservedShare }] of this.#managers) {
+      if (reservedShare === undefined || this.#poolFor(record, resource, 0) !== undefined) continue;
+      this.#full.add(resource);
+      return false;
+    }
+    return true;
   }
 
   #poolFor(record: ActionRecord, resource: string, units: number): string | undefined {
