@@ -27,6 +27,7 @@ const setManifest = async (path: string, change: (manifest: Manifest) => void): 
 describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () => {
   let root: string;
   let project: string;
+  const tarballs: Record<string, string> = {};
   const run = (...args: string[]) => execute("npx", args, { cwd: project, maxBuffer: 2 ** 24 });
 
   beforeAll(async () => {
@@ -40,7 +41,6 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
         recursive: true,
         filter: (path) => !path.includes("/node_modules"),
       });
-    const tarballs: Record<string, string> = {};
     for (const folder of await readdir(join(checkout, "packages"))) {
       const path = join(checkout, "packages", folder);
       const { name, private: isPrivate } = await readManifest(join(path, "package.json"));
@@ -85,6 +85,61 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
     expect(said).toMatch(/127\.0\.0\.1:\d{2,}/);
     server.kill("SIGTERM");
     await ended;
+  });
+
+  describe("of another package manager", () => {
+    const bun = `@oven/bun-${process.platform}-${process.arch === "arm64" ? "aarch64" : process.arch}`;
+    const tool = (path: string): string => join(root, "tools/node_modules", path);
+
+    beforeAll(async () => {
+      const tools = ["pnpm@10", "@yarnpkg/cli-dist@4", `${bun}@1`];
+      await execute("npm", ["install", "--prefix", join(root, "tools"), "--no-audit", "--no-fund", ...tools]);
+    }, 600_000);
+
+    /** A project by `init` as this one would have it, with the packages that were packed. */
+    const projectOf = async (name: string, change: (manifest: Manifest) => void): Promise<string> => {
+      const folder = join(root, `by ${name}`);
+      const env = { ...process.env, npm_config_user_agent: `${name}/4.0.0` };
+      await execute(process.execPath, [command, "init", folder, "--template", "own", "--no-install"], { env });
+      await setManifest(join(folder, "package.json"), (manifest) => {
+        manifest.dependencies["treadle"] = tarballs["treadle"] as string;
+        change(manifest);
+      });
+      return folder;
+    };
+    const within = (cwd: string, file: string, ...args: string[]) => execute(file, args, { cwd, maxBuffer: 2 ** 24 });
+    const training = ["treadle", "run", "workflows/bandit", "--plain", "--set", "steps=3"];
+    // Not every build of the newest one for other systems is published, which Yarn takes for an error.
+    const resolutions = () => ({ ...tarballs, "msgpackr-extract": "3.0.4" });
+
+    test("learns, installed by pnpm, where nothing is found that is not declared", { timeout: 600_000 }, async () => {
+      const folder = await projectOf("pnpm", (manifest) => Object.assign(manifest, { pnpm: { overrides: tarballs } }));
+      await within(folder, process.execPath, tool("pnpm/bin/pnpm.cjs"), "install");
+      const { stdout } = await within(folder, process.execPath, tool("pnpm/bin/pnpm.cjs"), "exec", ...training);
+      expect(stdout).toContain("finished 3 steps");
+    });
+
+    test("learns, installed by Bun", { timeout: 600_000 }, async () => {
+      const folder = await projectOf("bun", (manifest) => Object.assign(manifest, { overrides: tarballs }));
+      await within(folder, tool(`${bun}/bin/bun`), "install");
+      const { stdout } = await within(folder, tool(`${bun}/bin/bun`), "x", ...training);
+      expect(stdout).toContain("finished 3 steps");
+    });
+
+    test("learns, installed by Yarn, and is told what to write under Plug'n'Play", { timeout: 600_000 }, async () => {
+      const yarn = tool("@yarnpkg/cli-dist/bin/yarn.js");
+      const folder = await projectOf("yarn", (manifest) => Object.assign(manifest, { resolutions: resolutions() }));
+      await within(folder, process.execPath, yarn, "install", "--no-immutable");
+      const { stdout } = await within(folder, process.execPath, yarn, ...training);
+      expect(stdout).toContain("finished 3 steps");
+      await writeFile(join(folder, ".yarnrc.yml"), "nodeLinker: pnp\n");
+      await within(folder, process.execPath, yarn, "install", "--no-immutable");
+      const refused = within(folder, process.execPath, yarn, ...training);
+      await expect(refused).rejects.toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining("nodeLinker: node-modules"),
+      });
+    });
   });
 
   test("gets a project by 'npm create', too", async () => {

@@ -61,8 +61,9 @@ test("without shared memory and control groups a run trains every item once, tho
 
 describe("Windows", () => {
   test("is refused with the reason and the way around; other systems are not", () => {
-    for (const platform of ["linux", "darwin", "freebsd"]) expect(() => checkPlatform(platform)).not.toThrow();
-    expect(() => checkPlatform("win32")).toThrow(
+    for (const platform of ["linux", "darwin", "freebsd"])
+      expect(() => checkPlatform({ platform, versions: {} })).not.toThrow();
+    expect(() => checkPlatform({ platform: "win32", versions: {} })).toThrow(
       expect.objectContaining({ code: "platform.unsupported", message: expect.stringMatching(/group.*owner.*WSL 2/) }),
     );
   });

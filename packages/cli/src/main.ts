@@ -13,7 +13,7 @@ const [first, second] = process.argv.slice(2).filter((word) => !word.startsWith(
 const program = await createProgram(first === "help" ? second : first);
 
 try {
-  checkPlatform(process.platform);
+  checkPlatform(process);
   await program.parseAsync();
 } catch (error) {
   process.exitCode = exitCodeOf(error);

@@ -132,7 +132,10 @@ export const errorCatalogue = {
     disposition: "misuse",
     meaning: "a placement expression does not parse or names unknown components",
   },
-  "platform.unsupported": { disposition: "misuse", meaning: "the operating system lacks what Treadle is built on" },
+  "platform.unsupported": {
+    disposition: "misuse",
+    meaning: "the operating system, or the way in which packages are installed, lacks what Treadle is built on",
+  },
   "pool.ended": {
     disposition: "fatal",
     meaning: "the pool has ended a run which did not yield its devices, or gave no sign of life",

@@ -19,8 +19,8 @@ export function initCommand(): Command {
       process.umask(0o022); // a project is no secret, as what runs write is
       const root = resolve(folder);
       const template = flags.template ?? (await ask(command));
-      await write(root, await projectFiles(root, template));
       const manager = packageManager();
+      await write(root, { ...(await projectFiles(root, template)), ...filesOf[manager] });
       if (flags.install) await install(manager, root);
       const { workflow, about } = templates[template];
       const steps = [
@@ -57,13 +57,21 @@ async function write(root: string, files: Readonly<Record<string, string>>): Pro
   }
 }
 
+const managers = ["npm", "pnpm", "yarn", "bun"] as const;
+type PackageManager = (typeof managers)[number];
+
+/** What a package manager needs beside the project: Yarn would keep packages in archives, and take a project below another's for a part of it. */
+const filesOf: Readonly<Partial<Record<PackageManager, Readonly<Record<string, string>>>>> = {
+  yarn: { ".yarnrc.yml": "nodeLinker: node-modules\n", "yarn.lock": "" },
+};
+
 /** The one that started this, as they say in their user agent. */
-function packageManager(): string {
-  const name = /^(npm|pnpm|yarn|bun)\//.exec(process.env["npm_config_user_agent"] ?? "")?.[1];
-  return name ?? "npm";
+function packageManager(): PackageManager {
+  const [name] = (process.env["npm_config_user_agent"] ?? "").split("/");
+  return managers.find((each) => each === name) ?? "npm";
 }
 
-async function install(manager: string, root: string): Promise<void> {
+async function install(manager: PackageManager, root: string): Promise<void> {
   const child = spawn(manager, ["install"], { cwd: root, stdio: "inherit" });
   const code = await new Promise<number | null>((done, fail) => {
     child.on("error", fail);

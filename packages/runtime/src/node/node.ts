@@ -61,7 +61,7 @@ const lastSpansMs = 5000;
 
 /** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid`, `metrics.unavailable`, `node.name-taken` or `platform.unsupported`. */
 export async function openNode(options: NodeOptions): Promise<Node> {
-  checkPlatform(process.platform);
+  checkPlatform(process);
   const { nats, links, permissions, labels = {}, devices = {}, cutOffMs, onNotice } = options;
   const name = options.name ?? defaultNodeName();
   await removeDeadSocketFolders();

@@ -103,7 +103,7 @@ export type OpenedRun = RunStart & {
 };
 
 export async function openRun(start: RunStart): Promise<OpenedRun> {
-  checkPlatform(process.platform);
+  checkPlatform(process);
   const startedMs = performance.now();
   const held: (() => unknown)[] = [];
   const close = () => closeAll(held.splice(0).reverse());
