@@ -18,7 +18,7 @@ async function launch(config: Partial<EmulatedConfig>) {
   const device = join(world.folder, "gpu-0");
   const all = { device, deviceBytes: 100 * MiB, residentBytes: 80 * MiB, ...config };
   const one = (name: string) => world.cluster.launch(EmulatedWorker, all, { name, ranks: { fixed: 1 } });
-  return { rollout: await one("rollout"), actor: await one("actor") };
+  return { rollout: await one("rollout"), actor: await one("actor"), one };
 }
 
 test("L1, L4: two workers of which one fits load one after the other, and then take turns", async () => {
@@ -40,6 +40,31 @@ test("L4: two that fit together load once, and stay once their sizes are known",
   }
   const swaps = [await rollout.work().first(), await actor.work().first()];
   expect(swaps.sort()).toEqual([["load"], ["load", "offload", "onload"]]); // one left for the other, whose size nobody knew
+});
+
+test("L4: what offloaded workers keep on the device counts for whoever loads next", async () => {
+  const { rollout, actor, one } = await launch({ residentBytes: 30 * MiB, residualBytes: 20 * MiB });
+  const small = await one("small");
+  // Any two of them fit beside each other, and a third one fits beside what they keep only when both are gone.
+  for (let round = 0; round < 2; round++) for (const each of [rollout, actor, small]) await each.work();
+  expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
+});
+
+test("LW3: a call that prepares items before its engine decodes them keeps its devices meanwhile", async () => {
+  const { rollout, actor, one } = await launch({});
+  const feeder = await one("feeder");
+  const prompts = world.cluster.channel("prompts", Numbers);
+  await Promise.all([rollout.work(), actor.work()]);
+  const feeding = feeder.putSlowly(prompts.sink, 4);
+  const decoding = rollout.prepareAndDecode(prompts.source);
+  let isOver = false;
+  const decoded = decoding.first().finally(() => {
+    isOver = true;
+  });
+  while (!isOver) await actor.work();
+  await feeding;
+  expect(await decoded).toBe(4);
+  expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
 });
 
 /** Shipped workers on emulated engines, of which one fits on the device, which both share. */

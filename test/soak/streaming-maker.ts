@@ -17,6 +17,8 @@ export type StreamingPorts = {
 };
 
 const maxInFlight = 3;
+/** less than a call that was given items has before its devices are lent */
+const fetchMs = 200;
 const [lockTag, takeTag, releaseTag, firstCommitTag] = [0, 1, 2, 3];
 
 export class StreamingMaker {
@@ -28,6 +30,9 @@ export class StreamingMaker {
   #numInFlight = 0;
   #numDecoding = 0;
   #lastTag = firstCommitTag;
+  /** lets of going on, of which the last one counts */
+  #numLets = 0;
+  #isGoingOn = false;
 
   constructor(ports: StreamingPorts) {
     this.#ports = ports;
@@ -47,24 +52,34 @@ export class StreamingMaker {
     this.#isTaking = false;
     const items = answer.type === "batch" ? answer.items : [];
     this.#hasEnded = answer.type !== "batch";
-    this.#lending.answered(this.#hasEnded ? "room" : "items", true);
-    for (const { payload, delivery } of items) this.#decode(payload as string, delivery);
+    this.#lending.answered(this.#hasEnded ? "room" : "items", true, items.length);
+    this.#isGoingOn = false;
+    for (const [at, { payload, delivery }] of items.entries()) {
+      this.#numInFlight++;
+      // Some are fetched first, while others are asked for.
+      if ((delivery + at) % 2 === 0) this.#decode(payload as string, delivery);
+      else this.#ports.after(() => this.#decode(payload as string, delivery), fetchMs);
+    }
     this.#goOn();
   }
 
   #committed(): void {
     this.#lending.answered("room", true);
+    this.#isGoingOn = false;
     this.#numInFlight--;
     this.#goOn();
   }
 
   #decode(prompt: string, delivery: number): void {
-    this.#numInFlight++;
     if (this.#numDecoding++ === 0) this.#ports.computes();
+    this.#isGoingOn = false;
+    this.#lend();
     this.#ports.after(() => {
       if (--this.#numDecoding === 0) this.#ports.computesNoMore();
+      if (this.#lending.committed(1)) this.#isGoingOn = false;
+      const terms = this.#terms;
       this.#lending.asked();
-      this.#ports.ask(++this.#lastTag, { op: "commit", delivery, items: [prompt], terms: this.#terms });
+      this.#ports.ask(++this.#lastTag, { op: "commit", delivery, items: [prompt], terms });
       this.#lend();
     });
   }
@@ -72,13 +87,14 @@ export class StreamingMaker {
   #take(): void {
     if (this.#isTaking || this.#hasEnded || this.#numInFlight >= maxInFlight) return;
     this.#isTaking = true;
+    const terms = this.#terms;
     this.#lending.asked();
     const max = maxInFlight - this.#numInFlight;
-    this.#ports.ask(takeTag, { op: "take", channel: "prompts", max, streams: true, terms: this.#terms });
+    this.#ports.ask(takeTag, { op: "take", channel: "prompts", max, streams: true, terms });
   }
 
   get #terms(): WaitTerms {
-    return this.#numDecoding > 0 ? { keeps: true } : { numAnswered: this.#lending.numAnswered };
+    return this.#lending.terms({ keeps: false, computes: this.#numDecoding > 0 });
   }
 
   #goOn(): void {
@@ -88,13 +104,23 @@ export class StreamingMaker {
   }
 
   #lend(): void {
-    for (;;) {
+    while (!this.#isGoingOn) {
       const step = this.#lending.next({ keeps: false, computes: this.#numDecoding > 0 });
       if (step.type === "say") this.#ports.ask(0, { op: "lend", numAnswered: step.numAnswered });
       else {
-        if (step.type === "let-go-on") this.#ports.after(() => this.#lend(), step.forMs ?? 0);
+        if (step.type === "let-go-on") this.#letGoOn(step.forMs ?? 0);
         return;
       }
     }
+  }
+
+  #letGoOn(forMs: number): void {
+    this.#isGoingOn = true;
+    const number = ++this.#numLets;
+    this.#ports.after(() => {
+      if (number !== this.#numLets) return;
+      this.#isGoingOn = false;
+      this.#lend();
+    }, forMs);
   }
 }

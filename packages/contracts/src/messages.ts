@@ -173,6 +173,8 @@ export const ReadyMessage = z.object({
 /** What a worker has waited for longer than a moment, of others: all of it, each time that it changes. */
 export const AwaitsMessage = z.object({ messages: z.array(z.object({ from: z.string(), what: z.string() })) });
 export const OnloadReply = z.object({ memoryBytes: z.number().nonnegative() });
+/** What stays on each of its devices all the same. */
+export const OffloadReply = z.object({ residualBytes: z.number().nonnegative() });
 /** Between two workers; `tag` tells streams of messages apart. */
 export const MessageEnvelope = z.object({ from: z.string(), tag: z.string(), value: z.unknown() });
 export const PeerDiedMessage = z.object({ worker: z.string() });

@@ -41,6 +41,7 @@ import {
   LockReply,
   LockRequest,
   MessageEnvelope,
+  OffloadReply,
   OnloadReply,
   OpenStateReply,
   PeerDiedMessage,
@@ -113,9 +114,9 @@ export const runProtocol = {
   offload: {
     from: ["runner"],
     to: "worker",
-    means: "give the memory of the devices back, which another one needs",
+    means: "give the memory of the devices back, which another one needs; what stays there counts for the next grant",
     request: empty,
-    reply: done,
+    reply: OffloadReply,
   },
   resize: {
     from: ["runner"],

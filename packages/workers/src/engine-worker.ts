@@ -27,6 +27,9 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   override memoryBytes(): number {
     return this.engine.memory().loadedBytes;
   }
+  override residualBytes(): number {
+    return this.engine.memory().residentBytes;
+  }
   override async load(): Promise<void> {
     await this.engine.restore();
   }

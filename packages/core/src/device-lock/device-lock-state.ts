@@ -15,7 +15,8 @@
  *   others off its devices, so nobody starves.
  * - L3 Every grant carries a token higher than all before. Death, release and loan revoke it; a revoked token is refused.
  * - L4 A grant follows the `onloaded` of its worker. Residents are offloaded only when the next holder does not fit
- *   beside them: least recently used first, and none whose memory is not needed.
+ *   beside them: least recently used first, and none whose memory is not needed. What an offload leaves on the devices, such
+ *   as contexts and buffers, counts until its process ends.
  * - L5 Locks nest per call: one token, as many releases as grants. A wait longer than its limit is refused with the chain of
  *   who waits for whom (`wait-for.ts`).
  */
@@ -210,10 +211,12 @@ export class DeviceLockState {
     return this.#schedule.swapEnded(worker.devices);
   }
 
-  offloaded(input: { readonly worker: string }): LockEffect[] {
+  /** `residualBytes`: what stays on each of its devices; nothing when absent. */
+  offloaded(input: { readonly worker: string; readonly residualBytes?: number | undefined }): LockEffect[] {
     const worker = this.#residency.get(input.worker);
     if (worker?.residency !== "offloading") return [];
     worker.residency = "unloaded";
+    worker.residualBytes = input.residualBytes ?? 0;
     return this.#schedule.swapEnded(worker.devices);
   }
 
@@ -242,7 +245,10 @@ export class DeviceLockState {
       if (member) this.#members.drop(member);
     }
     const worker = this.#residency.get(input.worker);
-    if (worker) worker.residency = "unloaded";
+    if (worker) {
+      worker.residency = "unloaded";
+      worker.residualBytes = 0;
+    }
     return this.#schedule.prepareAll([]);
   }
 

@@ -3,7 +3,7 @@ import { TreadleError } from "@treadle/contracts";
 import type { CallOrder } from "./call-order.ts";
 import type { LockSnapshot } from "./lock-messages.ts";
 import type { Member, Party } from "./lock-party.ts";
-import type { ResidencyTable, WorkerState } from "./residency.ts";
+import type { Excess, ResidencyTable, WorkerState } from "./residency.ts";
 import { describeChain, type WaitEdge, waitChain } from "./wait-for.ts";
 
 /** The edges of everybody who has asked and has no grant yet; holders of the devices come first. */
@@ -84,14 +84,16 @@ export function staleToken(token: number): TreadleError {
 
 export function outOfMemory(
   workers: readonly WorkerState[],
-  { device, needsBytes, capacityBytes }: { device: string; needsBytes: number; capacityBytes: number },
+  { device, needsBytes, capacityBytes, left, leftBytes }: Excess,
 ): TreadleError {
   const names = workers.map((worker) => `'${worker.worker}'`).join(" and ");
-  const excessBytes = needsBytes - capacityBytes;
+  const excessBytes = needsBytes + leftBytes - capacityBytes;
+  const keepers = left.map(({ worker, residualBytes }) => `'${worker}' keeps ${residualBytes} while it is offloaded`);
+  const beside = keepers.length > 0 ? ` and where ${keepers.join(" and ")}` : "";
   return new TreadleError(
     "device.out-of-memory",
-    `${names} need ${needsBytes} bytes on device '${device}', which has ${capacityBytes}: ${excessBytes} too many; use a larger device, more of them, or a smaller model`,
-    { details: { device, needsBytes, capacityBytes, excessBytes } },
+    `${names} need ${needsBytes} bytes on device '${device}', which has ${capacityBytes}${beside}: ${excessBytes} too many; use a larger device, more of them, or a smaller model`,
+    { details: { device, needsBytes, leftBytes, capacityBytes, excessBytes } },
   );
 }
 

@@ -1,6 +1,6 @@
 /**
- * Who is loaded on which device, and whom to offload so that somebody else fits (L1, L4). One whose memory nobody knows yet
- * loads while nobody else is loaded on its devices.
+ * Who is loaded on which device, and whom to offload so that somebody else fits (L1, L4). What stays of an offloaded worker counts,
+ * as it was measured then. One whose memory nobody knows yet loads while nobody else is loaded on its devices.
  */
 import type { DeviceInput, Residency, WorkerInput } from "./lock-messages.ts";
 
@@ -9,6 +9,8 @@ export type WorkerState = {
   readonly devices: readonly string[];
   /** undefined until its first load is over: until then it may need all of each device */
   residentBytes: number | undefined;
+  /** what its last offload has left on each device, such as contexts and buffers; part of `residentBytes` while it is loaded */
+  residualBytes: number;
   residency: Residency;
   /** Rises with every use: the smallest is the least recently used. */
   lastUse: number;
@@ -20,6 +22,15 @@ export type Room =
   | { readonly fits: true }
   /** `offload` is what must go; when empty, offloads that are under way make the room. */
   | { readonly fits: false; readonly offload: readonly WorkerState[] };
+
+export type Excess = {
+  readonly device: string;
+  readonly needsBytes: number;
+  readonly capacityBytes: number;
+  /** others of which something stays there */
+  readonly left: readonly WorkerState[];
+  readonly leftBytes: number;
+};
 
 export class ResidencyTable {
   readonly #devices = new Map<string, DeviceState>();
@@ -35,6 +46,7 @@ export class ResidencyTable {
       worker: input.worker,
       devices: [...new Set(input.devices)],
       residentBytes: input.residentBytes,
+      residualBytes: 0,
       residency: input.loaded ? "loaded" : "unloaded",
       lastUse: 0,
     };
@@ -75,12 +87,14 @@ export class ResidencyTable {
     }));
   }
 
-  /** The device on which these workers together can never fit, and by how much. */
-  excess(workers: readonly WorkerState[]): { device: string; needsBytes: number; capacityBytes: number } | undefined {
+  /** The device on which these workers together can never fit beside what others leave there, and by how much. */
+  excess(workers: readonly WorkerState[]): Excess | undefined {
     for (const device of devicesOf(workers)) {
-      const { capacityBytes } = this.#devices.get(device) as DeviceState;
+      const { capacityBytes, workers: all } = this.#devices.get(device) as DeviceState;
       const needsBytes = sumBytes(workers.filter((worker) => worker.devices.includes(device)));
-      if (needsBytes > capacityBytes) return { device, needsBytes, capacityBytes };
+      const left = [...all].filter((worker) => worker.residualBytes > 0 && !workers.includes(worker));
+      const leftBytes = left.reduce((sum, { residualBytes }) => sum + residualBytes, 0);
+      if (needsBytes + leftBytes > capacityBytes) return { device, needsBytes, capacityBytes, left, leftBytes };
     }
     return undefined;
   }
@@ -104,9 +118,11 @@ export class ResidencyTable {
       let leavingBytes = 0;
       for (const worker of workers) {
         if (incoming.includes(worker)) continue;
-        if (worker.residency === "offloading") leavingBytes += worker.residentBytes ?? 0;
+        // One that may need all of the device has nobody beside it; what has stayed is nobody's to give.
+        if (!isUnknown) stayingBytes += worker.residualBytes;
+        if (worker.residency === "offloading") leavingBytes += movableBytes(worker);
         else if (worker.residency === "loaded") {
-          stayingBytes += worker.residentBytes ?? 0;
+          stayingBytes += movableBytes(worker);
           residents.add(worker);
         }
       }
@@ -116,7 +132,7 @@ export class ResidencyTable {
     const excessOf = (device: string): number => staying.get(device) ?? Number.NEGATIVE_INFINITY;
     const shift = (worker: WorkerState, sign: 1 | -1): void => {
       for (const device of worker.devices) {
-        if (staying.has(device)) staying.set(device, excessOf(device) + sign * (worker.residentBytes ?? 0));
+        if (staying.has(device)) staying.set(device, excessOf(device) + sign * movableBytes(worker));
       }
     };
     const chosen: WorkerState[] = [];
@@ -138,7 +154,9 @@ export class ResidencyTable {
 
   #usedBytes(device: string): number {
     const { workers } = this.#devices.get(device) as DeviceState;
-    return sumBytes([...workers].filter((worker) => worker.residency !== "unloaded"));
+    return [...workers].reduce((sum, worker) => {
+      return sum + worker.residualBytes + (worker.residency === "unloaded" ? 0 : movableBytes(worker));
+    }, 0);
   }
 }
 
@@ -146,6 +164,11 @@ export function devicesOf(workers: readonly WorkerState[]): string[] {
   return workers.length === 1
     ? [...(workers[0] as WorkerState).devices]
     : [...new Set(workers.flatMap((worker) => worker.devices))];
+}
+
+/** What an offload gives back, as far as it is known. */
+function movableBytes({ residentBytes = 0, residualBytes }: WorkerState): number {
+  return Math.max(0, residentBytes - residualBytes);
 }
 
 function sumBytes(workers: readonly WorkerState[]): number {

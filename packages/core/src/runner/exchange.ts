@@ -391,8 +391,8 @@ export class Exchange {
     this.#applyLock(this.#lock.onloaded({ worker }));
   }
 
-  offloaded(worker: string): void {
-    this.#applyLock(this.#lock.offloaded({ worker }));
+  offloaded(worker: string, residualBytes = 0): void {
+    this.#applyLock(this.#lock.offloaded({ worker, residualBytes }));
   }
 
   /** Where the worker went away meanwhile its death is what counts: it frees the memory, and whoever waits goes on. */

@@ -126,7 +126,7 @@ export type RunnerInput =
   | { readonly type: "lease-wanted"; readonly token: number; readonly drains: boolean }
   | { readonly type: "read"; readonly worker: string; readonly segments: readonly string[] }
   // Processes.
-  | ({ readonly type: "launched" | "connected" | "resized" | "offloaded" } & Incarnation)
+  | ({ readonly type: "launched" | "connected" | "resized" } & Incarnation)
   | ({ readonly type: "beat"; readonly busyMs: number; readonly stack?: string | undefined } & Incarnation)
   /** it is set up; with `loads` it is loaded, under its lock, before it is ready for calls */
   | ({ readonly type: "ready"; readonly memoryBytes: number; readonly loads?: boolean | undefined } & Incarnation)
@@ -151,6 +151,8 @@ export type RunnerInput =
       readonly logTail: readonly string[];
     } & Incarnation)
   | ({ readonly type: "onloaded"; readonly memoryBytes: number } & Incarnation)
+  /** `residualBytes` stay on each of its devices; none when absent */
+  | ({ readonly type: "offloaded"; readonly residualBytes?: number | undefined } & Incarnation)
   | ({ readonly type: "swap-failed"; readonly swap: "onload" | "offload"; readonly error: unknown } & Incarnation)
   // The run.
   | { readonly type: "restore"; readonly states: Readonly<Record<string, string>> }

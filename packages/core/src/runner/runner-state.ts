@@ -360,7 +360,7 @@ export class RunnerState {
         this.#exchange.onloaded(rank.worker, input.memoryBytes);
         return;
       case "offloaded":
-        this.#exchange.offloaded(rank.worker);
+        this.#exchange.offloaded(rank.worker, input.residualBytes);
         return;
       case "swap-failed":
         this.#exchange.swapFailed(rank.worker, input.swap, input.error);

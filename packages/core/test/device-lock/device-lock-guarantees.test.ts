@@ -70,6 +70,63 @@ describe("L1 exclusive devices", () => {
   });
 });
 
+describe("L4 what an offload leaves", () => {
+  const residual = (lock: DeviceLockState, effects: readonly LockEffect[], bytes: Record<string, number>): string[] => {
+    const trace: string[] = [];
+    const queue = [...effects];
+    for (let effect = queue.shift(); effect; effect = queue.shift()) {
+      trace.push(...lines([effect]));
+      if (effect.type === "offload")
+        queue.push(...lock.offloaded({ worker: effect.worker, residualBytes: bytes[effect.worker] }));
+      if (effect.type === "onload") queue.push(...lock.onloaded({ worker: effect.worker }));
+    }
+    return trace;
+  };
+  const use = (lock: DeviceLockState, worker: string, bytes: Record<string, number>): string[] => {
+    const trace = residual(lock, lock.acquire({ request: worker, call: worker, nowMs: 0 }), bytes);
+    const granted = trace.find((line) => line.startsWith("grant"));
+    if (granted !== undefined) trace.push(...lines(lock.release({ token: Number(granted.split(" ")[2]) })));
+    return trace;
+  };
+  const opened = (workers: Record<string, [string[], number]>): DeviceLockState => {
+    const lock = lockOf(workers);
+    for (const [at, worker] of Object.keys(workers).entries()) open(lock, worker, at + 1);
+    return lock;
+  };
+
+  test("counts beside whoever is loaded next", () => {
+    const lock = opened({ a: [["0"], 60], b: [["0"], 60], c: [["0"], 20] });
+    use(lock, "a", {});
+    expect(use(lock, "b", { a: 30 })).toEqual(["offload a", "onload b", "grant b 2"]);
+    expect(lock.snapshot().devices).toMatchObject([{ usedBytes: 90 }]);
+    expect(use(lock, "c", { b: 0 })).toEqual(["offload b", "onload c", "grant c 3"]);
+    expect(lock.snapshot().devices).toMatchObject([{ usedBytes: 50 }]);
+  });
+
+  test("is part of what the worker needs itself, and is gone with its process", () => {
+    const lock = opened({ a: [["0"], 60], b: [["0"], 80] });
+    use(lock, "a", {});
+    use(lock, "b", { a: 20 });
+    expect(use(lock, "a", { b: 40 })).toEqual(["offload b", "onload a", "grant a 3"]);
+    lock.workerDied({ worker: "a" });
+    lock.addWorker({ worker: "a", devices: ["0"], residentBytes: 60 });
+    expect(lock.snapshot().devices).toMatchObject([{ usedBytes: 40 }]);
+  });
+
+  test("refuses at once who does not fit beside it, and says whose it is", () => {
+    const lock = opened({ a: [["0"], 60], b: [["0"], 80] });
+    use(lock, "a", {});
+    const refused = lock.acquire({ request: 1, call: "b", nowMs: 0 });
+    expect(lines(refused)).toEqual(["offload a"]);
+    const [refusal] = lock.offloaded({ worker: "a", residualBytes: 30 });
+    expect(refusal).toMatchObject({ type: "refuse", call: "b", error: { code: "device.out-of-memory" } });
+    expect((refusal as Extract<LockEffect, { type: "refuse" }>).error.message).toBe(
+      "'b' need 80 bytes on device '0', which has 100 and where 'a' keeps 30 while it is offloaded: 10 too many; use a larger device, more of them, or a smaller model",
+    );
+    expect(lines(lock.acquire({ request: 2, call: "a", nowMs: 0 }))).toEqual(["onload a"]);
+  });
+});
+
 describe("L2 producers before consumers", () => {
   test("a consumer that asks first waits until its producer has acquired and released", () => {
     const lock = lockOf({ rollout: [["0"], 10], actor: [["0"], 10] });

@@ -11,6 +11,9 @@ type WorkerModel = {
   readonly name: string;
   readonly devices: readonly string[];
   bytes: number;
+  /** what an offload leaves, and what one has left */
+  readonly residual: number;
+  left: number;
   inMemory: "no" | "coming" | "yes" | "going";
   isDead: boolean;
 };
@@ -39,12 +42,14 @@ class RandomLock {
   #lastRequest = 0;
   #lastToken = 0;
 
-  constructor(specs: readonly { devices: readonly number[]; bytes: number }[], useGangs: boolean) {
-    this.workers = specs.map(({ devices, bytes }, i) => {
+  constructor(specs: readonly { devices: readonly number[]; bytes: number; residual: number }[], useGangs: boolean) {
+    this.workers = specs.map(({ devices, bytes, residual }, i) => {
       return {
         name: `w${i}`,
         devices: [...new Set(devices.map((d) => `d${d}`))],
         bytes,
+        residual: Math.min(residual, bytes),
+        left: 0,
         inMemory: "no",
         isDead: false,
       };
@@ -149,7 +154,8 @@ class RandomLock {
     if (kind === "onload") worker.inMemory = succeeds ? "yes" : "no";
     else worker.inMemory = succeeds ? "no" : "yes";
     expect(before).toBe(kind === "onload" ? "coming" : "going");
-    const input = { worker: worker.name, error: new Error("no room") };
+    if (kind === "offload" && succeeds) worker.left = worker.residual;
+    const input = { worker: worker.name, residualBytes: worker.residual, error: new Error("no room") };
     if (kind === "onload") this.#apply(succeeds ? this.lock.onloaded(input) : this.lock.onloadFailed(input));
     else this.#apply(succeeds ? this.lock.offloaded(input) : this.lock.offloadFailed(input));
   }
@@ -161,6 +167,7 @@ class RandomLock {
       return;
     }
     worker.inMemory = "no";
+    worker.left = 0;
     for (let i = this.swaps.length - 1; i >= 0; i--) if (this.swaps[i]?.worker === worker) this.swaps.splice(i, 1);
     for (const call of this.calls) {
       if (call.worker !== worker) continue;
@@ -215,7 +222,7 @@ class RandomLock {
     for (const device of ["d0", "d1", "d2"]) {
       let bytes = 0;
       for (const worker of this.workers)
-        if (worker.inMemory !== "no" && worker.devices.includes(device)) bytes += worker.bytes;
+        if (worker.devices.includes(device)) bytes += worker.inMemory === "no" ? worker.left : worker.bytes;
       if (bytes > capacityBytes) throw new Error(`L1: the memory of ${device} overflows`);
     }
     for (const { oldToken, token } of this.calls) {
@@ -244,7 +251,11 @@ class RandomLock {
 
 test("any order of requests, loans, deaths, failed swaps and timeouts keeps L1, L3 and L4, and nobody waits for ever", () => {
   const workers = fc.array(
-    fc.record({ devices: fc.array(fc.nat(2), { minLength: 1, maxLength: 3 }), bytes: fc.integer({ min: 5, max: 95 }) }),
+    fc.record({
+      devices: fc.array(fc.nat(2), { minLength: 1, maxLength: 3 }),
+      bytes: fc.integer({ min: 5, max: 95 }),
+      residual: fc.oneof(fc.constant(0), fc.nat(30)),
+    }),
     { minLength: 2, maxLength: 6 },
   );
   const script = fc.array(fc.tuple(fc.nat(99), fc.nat(1000)), { minLength: 5, maxLength: 120 });

@@ -5,6 +5,12 @@ import { LendState } from "@treadle/core";
 import type { Tracer } from "@treadle/observe";
 import { currentCall, requireCall } from "./call/call-context.ts";
 
+/** How often a call that was given items is looked at, for engines that do not say when they begin. */
+const lookMs = 5;
+
+/** Items of streams: those that an answer gives to be worked on, and those that a request is done with. */
+export type ItemsOf<T> = { readonly given?: (reply: T) => number; readonly committed?: number };
+
 type Held = { readonly token: number; count: number; numKept: number };
 
 /** What a call waits for in `take` and `put`, and who is told when that changes. */
@@ -28,7 +34,8 @@ class Waits {
 export type LockOptions = {
   /**
    * What a call does with its devices while it waits in `take` or `put`. `idle`: others may have them once the worker's
-   * engine computes nothing (`Worker.idle`); the wait ends when they are back. `never`: it keeps them; a call that waits for
+   * engine computes nothing (`Worker.idle`), and what the call was given has had time to set it to work; the wait ends when they
+   * are back. A call whose engine may begin later than that, as after a tool has answered, says `never`. `never`: it keeps them; a call that waits for
    * what another one can only make on these devices then fails with `lock.timeout`. Of nested locks the strictest counts.
    */
   readonly lend?: "idle" | "never" | undefined;
@@ -93,24 +100,33 @@ export class DeviceLock {
    * Makes a request that may wait, for items or for room, and says with it whether the call keeps its devices meanwhile. A call
    * may wait in several places: while it does in any, and computes nothing, others have the devices.
    */
-  async waiting<T>(call: string, on: "take" | "put", ask: (terms: WaitTerms) => Promise<T>): Promise<T> {
+  async waiting<T>(
+    call: string,
+    on: "take" | "put",
+    ask: (terms: WaitTerms) => Promise<T>,
+    { given, committed = 0 }: ItemsOf<T> = {},
+  ): Promise<T> {
     const waits = this.#waitsOf(call);
     const asked = this.#held.get(call);
     const held = asked && (await asked.catch(() => undefined));
     const lends = held?.numKept === 0;
     const computes = lends && this.#idle() !== undefined;
-    const keeps = computes || (held !== undefined && !lends);
-    const answer = ask(keeps ? { keeps } : lends ? { numAnswered: waits.lending.numAnswered } : {});
+    if (committed > 0 && waits.lending.committed(committed)) waits.change();
+    const terms = held === undefined ? {} : waits.lending.terms({ keeps: !lends, computes });
+    const answer = ask(terms);
     if (lends) waits.lending.asked();
-    if (computes) this.#watch(call, waits);
+    if (computes) waits.change();
+    if (lends && terms.keeps) this.#watch(call, waits);
     let hasItems = false;
+    let numGiven = 0;
     try {
       const reply = await answer;
       hasItems = on === "take" && reply !== null;
+      numGiven = given?.(reply) ?? 0;
       return reply;
     } finally {
       // Before whoever asked goes on.
-      waits.lending.answered(hasItems ? "items" : "room", lends);
+      waits.lending.answered(hasItems ? "items" : "room", lends, numGiven);
       waits.change();
       if (waits.lending.isWaiting) this.#watch(call, waits);
     }
@@ -138,9 +154,20 @@ export class DeviceLock {
       else if (step.type === "await-idle") await Promise.race([busy, changed]);
       else if (step.type === "say") this.#say(call, step.numAnswered);
       else if (step.forMs === undefined) await turns();
-      else await Promise.race([delay(step.forMs, undefined, { ref: false }), changed]);
+      else await this.#untilComputing(step.forMs, changed);
     }
     waits.isWatched = false;
+  }
+
+  /** Or for so long, or until something is answered. */
+  async #untilComputing(forMs: number, changed: Promise<void>): Promise<void> {
+    const untilMs = performance.now() + forMs;
+    let hasChanged = false;
+    const change = changed.then(() => {
+      hasChanged = true;
+    });
+    while (!hasChanged && this.#idle() === undefined && performance.now() < untilMs)
+      await Promise.race([delay(lookMs, undefined, { ref: false }), change]);
   }
 
   #say(call: string, numAnswered: number): void {
@@ -172,6 +199,7 @@ export class DeviceLock {
     using _ = this.#tracer.span("device lock", "lock-wait");
     using _wait = currentCall()?.meter?.lockWait();
     const { token } = await this.#runner.request("lock.acquire", { call }, { signal });
+    this.#waits.get(call)?.lending.granted();
     return { token, count: 1, numKept: 0 };
   }
 

@@ -181,6 +181,10 @@ export abstract class Worker<C = unknown> {
   memoryBytes(): number {
     return 0;
   }
+  /** Bytes that stay on each of its devices once `offload` has returned, such as contexts and buffers: nobody else is given them. */
+  residualBytes(): number {
+    return 0;
+  }
   /** Writes what a restart needs; nothing when there is nothing: `state.write("total", String(this.total))`. */
   async checkpoint(_state: StateWriter): Promise<void> {}
   /** Takes back what `checkpoint` has written: `this.total = Number(await state.text("total"))`. */

@@ -279,6 +279,7 @@ class WorkerHost {
       const startedMs = performance.now();
       await this.#worker.offload();
       this.#swaps.offloadMs = Math.max(this.#swaps.offloadMs, performance.now() - startedMs);
+      return { residualBytes: this.#worker.residualBytes() };
     });
     this.#runner.handle("peer-died", ({ worker }) => {
       this.#links.delete(worker);
@@ -394,12 +395,18 @@ class WorkerHost {
             this.#runner.request("channel.put", { ...put, ...terms }, { signal }),
           ),
         take: (take) =>
-          this.#devices.waiting(take.call, "take", (terms) =>
-            this.#runner.request("channel.take", { ...take, ...terms }, { signal }),
+          this.#devices.waiting(
+            take.call,
+            "take",
+            (terms) => this.#runner.request("channel.take", { ...take, ...terms }, { signal }),
+            { given: (reply) => reply?.deliveries?.length ?? 0 },
           ),
         commit: (commit) =>
-          this.#devices.waiting(commit.call, "put", (terms) =>
-            this.#runner.request("channel.commit", { ...commit, ...terms }, { signal }),
+          this.#devices.waiting(
+            commit.call,
+            "put",
+            (terms) => this.#runner.request("channel.commit", { ...commit, ...terms }, { signal }),
+            { committed: commit.deliveries.length },
           ),
         payloads: this.#payloads,
         isRemote: true,

@@ -297,8 +297,8 @@ export class Fleet {
   async #offload({ worker, incarnation }: Incarnation): Promise<void> {
     const { loop } = this.#ports;
     try {
-      await this.#running(worker).request("offload", {}, this.#callLimit);
-      loop.feed({ type: "offloaded", worker, incarnation });
+      const { residualBytes } = await this.#running(worker).request("offload", {}, this.#callLimit);
+      loop.feed({ type: "offloaded", worker, incarnation, residualBytes });
     } catch (error) {
       loop.feed({ type: "swap-failed", worker, incarnation, swap: "offload", error });
     }
