@@ -75,7 +75,13 @@ export class SimulatedRunner {
     this.#membership = cluster.newMembership(this.nowMs);
     const supervision = { ...cluster.limits, lockTimeoutMs: 1e9, startTimeoutMs: 60_000 };
     const leased = cluster.sharing ? { isLeased: true } : {};
-    const options = { supervision, rejoinMs, placeWaitMs: 60_000, maxStaleness: scenario.overlapsSteps ? 1 : 0, ...leased };
+    const options = {
+      supervision,
+      rejoinMs,
+      placeWaitMs: 60_000,
+      maxStaleness: scenario.overlapsSteps ? 1 : 0,
+      ...leased,
+    };
     this.#state = new RunnerState(options, this.nowMs);
     const startedAt = new Date(0).toISOString();
     this.#header = { format: recordingFormat, runId: `run-${incarnation}`, startedAt, startMs: this.nowMs, options };

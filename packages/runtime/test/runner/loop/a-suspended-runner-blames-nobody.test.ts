@@ -12,7 +12,10 @@ beforeEach(() => {
   skippedMs = 0;
   ended.length = 0;
   const supervision = SupervisionConfig.parse({ heartbeatTimeoutMs: 3000 });
-  loop = new RunnerLoop({ supervision, rejoinMs: 0, placeWaitMs: 0, maxStaleness: 0 }, { now: () => performance.now() + skippedMs });
+  loop = new RunnerLoop(
+    { supervision, rejoinMs: 0, placeWaitMs: 0, maxStaleness: 0 },
+    { now: () => performance.now() + skippedMs },
+  );
   loop.on("end-process", (effect) => ended.push(effect.worker));
   loop.feed({ type: "add-component", component: "maker", restart: "rank", resizes: false, replays: [] });
   const place = { node: "a", devices: ["a/cpu:0"] };
