@@ -6,6 +6,8 @@ export type { PickFunction, PickItem, PickTake, PolicyName, UserPolicy } from ".
 export { LendState } from "./device-lock/lend-state.ts";
 export { DevicePoolState } from "./device-pool/device-pool-state.ts";
 export type { PoolEffect, PoolInput, PoolLimits } from "./device-pool/pool-messages.ts";
+export { answerPatienceMs } from "./membership/awaited-nodes.ts";
+export { type Heard, type InquiryVerdict, NodeInquiry } from "./membership/node-inquiry.ts";
 export {
   afterSilence,
   type MembershipInput,

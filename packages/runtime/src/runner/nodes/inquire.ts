@@ -1,23 +1,43 @@
-/** Whether a node's agent has ended, asked when something of it ended without a word: long before its lease is over. */
-import { setTimeout as delay } from "node:timers/promises";
+/** Whether a node's agent is there, asked when it keeps something waiting or something of it ended without a word: long before its lease is over. */
 import { ask, type ControlPlane, type Member, TreadleError } from "@treadle/contracts";
+import { answerPatienceMs, type Heard, type InquiryVerdict, NodeInquiry } from "@treadle/core";
 
+const lookMs = 1000;
 /** An agent that has just lost its server serves nobody for a moment, and finds another one within about half a second. */
-const looks = 3;
 const betweenLooksMs = 350;
-const timeoutMs = 2000;
 
-/** True when nobody serves the agent's commands any more; one that does not answer may only be slow. */
-export async function hasGone(plane: ControlPlane, member: Member): Promise<boolean> {
-  for (let look = 0; look < looks; look++) {
-    const nextMs = performance.now() + betweenLooksMs; // with keys a look takes time itself
-    const error = await ask(plane, "node", member, "ping", {}, { timeoutMs }).then(
-      () => undefined,
-      (cause: unknown) => cause,
-    );
-    // Cut off itself, this process hears of nobody.
-    if (!plane.isConnected || !(error instanceof TreadleError) || error.code !== "node.lost") return false;
-    if (look + 1 < looks) await delay(Math.max(0, nextMs - performance.now()));
+/** `isWanted`: false once nobody needs to know. The answer to any question counts, however late it is. */
+export async function inquire(plane: ControlPlane, member: Member, isWanted: () => boolean): Promise<InquiryVerdict> {
+  const inquiry = new NodeInquiry(Math.ceil(answerPatienceMs / lookMs));
+  let hear: (heard: Heard) => void = () => {};
+  let hasAnswered = false;
+  for (;;) {
+    const beganMs = performance.now();
+    const heard = await new Promise<Heard>((resolve) => {
+      hear = resolve;
+      const timer = setTimeout(() => resolve("nothing"), lookMs);
+      const heardOf = (what: Heard) => {
+        clearTimeout(timer);
+        hasAnswered ||= what === "answer";
+        hear(hasAnswered ? "answer" : what);
+      };
+      ask(plane, "node", member, "ping", {}, { timeoutMs: answerPatienceMs }).then(
+        () => heardOf("answer"),
+        (error: unknown) => heardOf(heardBy(error)),
+      );
+    });
+    const tookMs = performance.now() - beganMs;
+    if (!plane.isConnected || !isWanted()) return "unknown"; // cut off itself, this process hears of nobody
+    const verdict = inquiry.looked(heard, tookMs < 2 * lookMs);
+    if (verdict !== "look again") return verdict;
+    if (heard === "nobody") await pause(betweenLooksMs - tookMs); // with keys a look takes time itself
   }
-  return true;
 }
+
+/** A refusal is an answer. */
+function heardBy(error: unknown): Heard {
+  const code = error instanceof TreadleError ? error.code : undefined;
+  return code === "node.lost" ? "nobody" : code === "call.timeout" ? "nothing" : "answer";
+}
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)));

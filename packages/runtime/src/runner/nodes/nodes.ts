@@ -28,6 +28,7 @@ import {
   type MembershipChange,
   NodeInfo,
   type ReadRunFile,
+  type ReplyOf,
   type RequestOf,
   type RunFilePart,
   type RunInfo,
@@ -43,7 +44,7 @@ import { type Code, ProjectCode } from "../../node/code-hash.ts";
 import { EventChecker } from "../../node/event-proof.ts";
 import { nodeDifference } from "./code-of-nodes.ts";
 import { type NodeDevices, shareOutDevices } from "./devices.ts";
-import { hasGone } from "./gone-nodes.ts";
+import { inquire } from "./inquire.ts";
 import { type LabelledNode, type NodeLaunch, nodeLaunch } from "./node-groups.ts";
 import { exitOf, type LaunchedWorker, RemoteWorker } from "./remote-worker.ts";
 import { KeptRecord } from "./run-record.ts";
@@ -78,6 +79,8 @@ type OpenRun = { readonly runId: string; readonly segmentPrefix: string; readonl
  * that beats and has not answered in all of that time hangs.
  */
 const commandTimeoutMs = 5000;
+/** Whether a node is there at all is asked apart, with a shorter patience: a start may take long, and a word does not. */
+const doubtMs = 1000;
 const mostTells = 6;
 const spawnTimeoutMs = 5000;
 const mostSpawns = 8;
@@ -312,14 +315,27 @@ export class Nodes {
     return worker;
   }
 
-  /** Something on this node has ended without a word: so may have its agent, and with it all that runs there. */
+  /** Something on this node has ended without a word, or is waited for: its agent may have ended, and with it all that runs there, or hang. */
   async doubt(node: string): Promise<void> {
     const member = this.#membership.used.get(node);
     if (member === undefined || this.isLocal || this.#doubted.has(node) || this.#closed !== undefined) return;
     this.#doubted.add(node);
-    const gone = await hasGone(this.#options.plane, member);
+    const isWanted = () => this.#membership.uses(member) && this.#closed === undefined;
+    const verdict = await inquire(this.#options.plane, member, isWanted);
     this.#doubted.delete(node);
-    if (gone) this.#giveUp(member, "its agent has ended");
+    if (verdict === "gone") this.#giveUp(member, "its agent has ended");
+    else if (verdict === "hangs") this.#giveUp(member);
+  }
+
+  /** One that is slow to be answered casts doubt on its node. */
+  #command<V extends "spawn" | "end" | "stop">(
+    member: Member,
+    verb: V,
+    body: RequestOf<Commands["node"], V>,
+    timeoutMs: number,
+  ): Promise<ReplyOf<Commands["node"], V>> {
+    const timer = setTimeout(() => void this.doubt(member.name), doubtMs);
+    return ask(this.#options.plane, "node", member, verb, body, { timeoutMs }).finally(() => clearTimeout(timer));
   }
 
   /** Ends every process, leaves, and disconnects. */
@@ -347,7 +363,7 @@ export class Nodes {
   }
 
   async #spawn(member: Member, request: LaunchRequest): Promise<number | undefined> {
-    const { plane, projectRoot, cluster } = this.#options;
+    const { projectRoot, cluster } = this.#options;
     const run = this.#run as OpenRun;
     const body: SpawnCommand = {
       ...request,
@@ -360,7 +376,7 @@ export class Nodes {
     };
     for (let attempt = 0; ; ) {
       try {
-        const reply = await ask(plane, "node", member, "spawn", body, { timeoutMs: spawnTimeoutMs });
+        const reply = await this.#command(member, "spawn", body, spawnTimeoutMs);
         const { pid, depot } = reply;
         if (depot && this.#membership.used.get(member.name) === member) this.#depots.set(member.name, depot);
         return pid;
@@ -384,14 +400,12 @@ export class Nodes {
     const run = { run: this.#run.runId, session: this.#announcement?.incarnation ?? 0 };
     const command = { ...run, ...body } as RequestOf<Commands["node"], V>;
     const tell = (attempt: number): void => {
-      ask(this.#options.plane, "node", member, verb, command, { timeoutMs: commandTimeoutMs }).catch(
-        (error: unknown) => {
-          if (error instanceof TreadleError && error.code !== "call.timeout") return;
-          const next = this.#afterSilence(member, attempt, mostTells);
-          if (next.type === "again") tell(next.attempt);
-          else if (next.type === "hangs") this.#giveUp(member);
-        },
-      );
+      this.#command(member, verb, command, commandTimeoutMs).catch((error: unknown) => {
+        if (error instanceof TreadleError && error.code !== "call.timeout") return;
+        const next = this.#afterSilence(member, attempt, mostTells);
+        if (next.type === "again") tell(next.attempt);
+        else if (next.type === "hangs") this.#giveUp(member);
+      });
     };
     tell(0);
   }
