@@ -19,6 +19,8 @@ const Entry = z.object({
   version: Version,
   body: z.unknown(),
   proof: EntryProof.optional(),
+  /** where there is no proof, which has one */
+  identity: z.uuid().optional(),
 });
 const Beat = z.object({
   incarnation: z.int().positive().max(maxIncarnation),
@@ -31,6 +33,9 @@ const Kind = z.enum(["node", "run", "pool"]);
 
 export const readEntry = (data: string): z.infer<typeof Entry> | undefined => readJson(Entry, data);
 export const readBeat = (data: string): z.infer<typeof Beat> | undefined => readJson(Beat, data);
+
+/** What tells two processes apart that say the same of themselves. */
+export const identityOf = ({ proof, identity }: z.infer<typeof Entry>): string => proof?.seal ?? identity ?? "";
 
 /** What somebody asks who wants to know whether a member is there (TR6). */
 export const presenceQuestion = (word: string): string => JSON.stringify({ word } satisfies z.infer<typeof Question>);
@@ -55,6 +60,7 @@ export type AnnouncementOptions = {
   readonly incarnation: number;
   readonly body: unknown;
   readonly trust: Trust | undefined;
+  readonly identity: string;
   readonly intervalMs: number;
   /** stops answering commands */
   readonly end: () => Promise<void>;
@@ -123,6 +129,10 @@ export class NatsAnnouncement implements Announcement {
     else this.#replacedListeners.push(listener);
   }
 
+  get isReplaced(): boolean {
+    return this.#isReplaced;
+  }
+
   replaced(): void {
     if (this.#isOver) return;
     this.#isReplaced = true;
@@ -137,9 +147,9 @@ export class NatsAnnouncement implements Announcement {
   }
 
   #presenceOf(body: unknown): Presence {
-    const { prefix, key, incarnation, trust, intervalMs } = this.#options;
+    const { prefix, key, incarnation, trust, identity, intervalMs } = this.#options;
     const version = this.#version;
-    const proof = trust === undefined ? {} : { proof: trust.prove(key, { incarnation, version, body }) };
+    const proof = trust === undefined ? { identity } : { proof: trust.prove(key, { incarnation, version, body }) };
     const entry = boundedText(JSON.stringify({ incarnation, version, body, ...proof }), `what '${key}' says of itself`);
     return {
       beat: { subject: `${prefix}.beat.${key}`, data: JSON.stringify({ incarnation, version }) },

@@ -6,7 +6,8 @@
  * asked. Beats name the entry's incarnation and version, and whoever hears of one that it lacks asks for it.
  *
  * CP1 of two announcements under one name the later has the higher incarnation: it is above the clock's and above every one
- *    that a member remembers, who tells it. Entries of older ones than who is there count nowhere.
+ *    that a member remembers, who tells it. Entries of older ones than who is there count nowhere. Which of several stays that
+ *    begin at the same time says `name-contest.ts`.
  * CP2 commands are addressed to an incarnation, so one that is no more never acts on them.
  * CP3 where keys are given, no command passes in the clear, and none acts that a trusted key has not signed (`trust.ts`).
  * CP4 an answer goes where members get answers, or nowhere: nobody has another say on a subject what it may not itself.
@@ -32,7 +33,9 @@ import { answerTo, readAnswer } from "./answers.ts";
 import { boundedText, parseBounded, readJson } from "./bounded-json.ts";
 import { mustKeep } from "./elections.ts";
 import { MembershipState } from "./membership-state.ts";
+import { type Claim, isAbove, settleName } from "./name-contest.ts";
 import {
+  identityOf,
   incarnationNow,
   memberIn,
   NatsAnnouncement,
@@ -52,6 +55,8 @@ const tickMs = 250;
 const probeMs = 300;
 /** Who remembers a newer one of a name says so at once. */
 const objectionMs = 100;
+/** How long a rival for a name has to prove that it is there. */
+const rivalMs = 2000;
 /** Anybody may say in the server's place that nobody listens: a member that is there proves it in this part of a question's time. */
 const gracePart = 0.2;
 const presenceMs = 15_000;
@@ -102,6 +107,8 @@ class NatsControlPlane implements ControlPlane {
   readonly #memberListeners = new Set<(change: MembershipChange) => void>();
   readonly #announced = new Set<NatsAnnouncement>();
   readonly #trust: Trust | undefined;
+  /** what tells this process from others that announce the same name at the same instant */
+  readonly #identity: string;
   /** by kind and name */
   readonly #entries = new Map<string, HeardEntry>();
   /** whether members are there, by the word that they have to sign */
@@ -110,6 +117,7 @@ class NatsControlPlane implements ControlPlane {
 
   constructor(connection: NatsConnection, options: NatsPlaneOptions, trust: Trust | undefined) {
     this.#trust = trust;
+    this.#identity = trust?.sealKey ?? crypto.randomUUID();
     this.#connection = connection;
     this.#options = options;
     this.#prefix = options.nats.subjectPrefix;
@@ -172,6 +180,7 @@ class NatsControlPlane implements ControlPlane {
         incarnation,
         body,
         trust: this.#trust,
+        identity: this.#identity,
         intervalMs: Math.min(maxBeatMs, leaseMs / beatsALease),
         end: async () => {
           this.#announced.delete(announcement);
@@ -181,18 +190,35 @@ class NatsControlPlane implements ControlPlane {
       this.#announced.add(announcement);
       await announcement.start();
       await delay(objectionMs);
-      // Who hears an older one said again objects with this very entry.
-      if (newest <= incarnation) {
-        await stopListening();
-        return announcement;
+      const heard = this.#entries.get(key);
+      if (heard !== undefined && isTrusted(heard)) newest = Math.max(newest, heard.incarnation);
+      const decision = settleName({
+        own: { incarnation, identity: this.#identity },
+        newest, // who hears an older one said again objects with this very entry
+        isBeaten: announcement.isReplaced,
+        isRivalThere: newest > incarnation && (await this.#isRivalThere(kind, name, incarnation)),
+      });
+      if (decision.type === "rise") {
+        await announcement.withdraw("it begins again above one that it did not know");
+        continue;
       }
-      await announcement.withdraw("it begins again above one that it did not know");
+      await stopListening();
+      if (decision.type === "give way") announcement.replaced();
+      return announcement;
     }
     await stopListening();
     throw new TreadleError(
       "control-plane.unreachable",
       `${kind} '${name}' could not be announced: others announce the same name all the time`,
     );
+  }
+
+  /** One that has announced itself above this incarnation, and is no recording of who was there before. */
+  async #isRivalThere(kind: MemberKind, name: string, incarnation: number): Promise<boolean> {
+    const rival = this.#state
+      .members(kind)
+      .find((member) => member.name === name && member.incarnation > incarnation && member.isUntrusted !== true);
+    return rival !== undefined && (await this.provesPresence(rival, rivalMs));
   }
 
   #requireTrust(): void {
@@ -419,9 +445,12 @@ class NatsControlPlane implements ControlPlane {
       this.#tell(this.#state.disown(kind, name, "another one is there, whose key is trusted")); // CP5
     } else if (known !== undefined && known.incarnation > incarnation) this.#ask(key, known.data); // CP1
     if (this.#state.isOutdated(kind, name, incarnation, version)) return;
+    const claim: Claim = { incarnation, identity: identityOf(entry) };
     for (const announcement of [...this.#announced]) {
-      const isOlder = announcement.key === key && announcement.incarnation < incarnation;
-      if (isOlder && isTrusted(heard)) announcement.replaced();
+      if (announcement.key !== key || !isTrusted(heard)) continue;
+      const own: Claim = { incarnation: announcement.incarnation, identity: this.#identity };
+      if (isAbove(claim, own)) announcement.replaced();
+      else if (claim.incarnation === own.incarnation && isAbove(own, claim)) this.#ask(key, ""); // says its own entry again
     }
     this.#entries.delete(key);
     this.#entries.set(key, heard); // the one that was heard last is forgotten last

@@ -106,6 +106,11 @@ export class Trust {
     return new Trust(readTrust(trustFile), readKey(path), { file: trustFile, prefix: subjectPrefix });
   }
 
+  /** By which this process, and no other, is written to. */
+  get sealKey(): string {
+    return this.#curve.getPublicKey();
+  }
+
   get publicKey(): string {
     return this.#own.getPublicKey();
   }
