@@ -1,14 +1,17 @@
 /**
  * The configuration that a worker fetches from whoever commands it, before an agent that allows nothing: no program, variable
- * or file of its choosing is started, set or imported.
+ * or file of its choosing is started, set or imported, and no server of its choosing is told what the agent's user knows.
  */
 import { existsSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type ExitReport, type Member, runProtocol } from "@treadle/contracts";
+import { tinyWeights, writeTinyModel } from "@treadle/engines/testing";
 import { createPeer, localControlPlanes, openEndpoint } from "@treadle/transport";
-import { expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
 import { startNodeService } from "../support/node-service.ts";
 import { projectRoot } from "../support/project.ts";
@@ -62,7 +65,15 @@ const attacks: readonly Attack[] = [
   ],
 ];
 
-test.each(attacks)("PGR1: %s", async (_, module, exportName, config) => {
+type Sent = { readonly failure: ExitReport["failure"]; readonly mark: string };
+
+/** What becomes of a worker with this configuration under an agent that allows nothing; `mark`: where `evil` would leave a trace. */
+async function startUnderAgent(
+  module: string,
+  exportName: string,
+  config: (evil: string) => object,
+  judge: (sent: Sent) => void,
+): Promise<void> {
   const root = await mkdtemp(join(tmpdir(), "treadle-h-"));
   const mark = join(root, "was-run");
   const evil = join(root, "evil.sh");
@@ -95,13 +106,89 @@ test.each(attacks)("PGR1: %s", async (_, module, exportName, config) => {
   try {
     await plane.command(plane.members("node")[0] as Member, "spawn", command, { timeoutMs: 120_000 });
     const { failure } = await ended;
-    expect(failure?.message).toMatch(/'a' (does not start a worker whose configuration|does not allow)|'\/bin\/sh'/);
-    expect(["node.forbidden", "sandbox.unavailable"]).toContain(failure?.cause?.code);
-    expect(existsSync(mark)).toBe(false);
+    judge({ failure, mark });
   } finally {
     await runner.close();
     await service.close("over");
     await plane.close();
     await rm(root, { recursive: true, force: true });
   }
+}
+
+test.each(attacks)("PGR1: %s", (_, module, exportName, config) =>
+  startUnderAgent(module, exportName, config, ({ failure, mark }) => {
+    expect(failure?.message).toMatch(/'a' (does not start a worker whose configuration|does not allow)|'\/bin\/sh'/);
+    expect(["node.forbidden", "sandbox.unavailable"]).toContain(failure?.cause?.code);
+    expect(existsSync(mark)).toBe(false);
+  }),
+);
+
+describe("PGR1: an HTTP server that the configuration chooses", () => {
+  const secret = "what the agent's user alone may know";
+  const heard: string[] = [];
+  const server = createServer((request, response) => {
+    let text = `${request.method} ${request.url} ${JSON.stringify(request.headers)}`;
+    request.on("data", (bytes) => {
+      text += bytes;
+    });
+    request.on("end", () => {
+      heard.push(text);
+      response.writeHead(404).end();
+    });
+  });
+  let model: string;
+  let url: string;
+  beforeAll(async () => {
+    model = await mkdtemp(join(tmpdir(), "treadle-tiny-"));
+    const options = { ...sizes, vocabSize: 8 };
+    await writeTinyModel(model, options, tinyWeights(options, 1));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    vi.stubEnv("HOSTILE_TEST_KEY", secret);
+    vi.stubEnv("TREADLE_NATS_PASSWORD", secret);
+  });
+  afterAll(async () => {
+    vi.unstubAllEnvs();
+    await new Promise((resolve) => server.close(resolve));
+    await rm(model, { recursive: true, force: true });
+  });
+  const ask = (engine: object, judge: (sent: Sent) => void) =>
+    startUnderAgent(
+      "rollout/rollout-worker.ts",
+      "RolloutWorker",
+      () => ({
+        ...{ ...rollout, model: { ...sizes, vocabSize: 8 }, reward: { name: "exact" } },
+        engine: { kind: "vllm", url, model, ...engine },
+      }),
+      judge,
+    );
+
+  test(
+    "is asked, and told nothing that the agent's user has",
+    () =>
+      ask({}, ({ failure }) => {
+        expect(heard.length, failure?.message).toBeGreaterThan(0);
+        expect(heard.join("\n")).not.toContain(secret);
+        expect(heard.join("\n").toLowerCase()).not.toContain("authorization");
+        expect(failure?.message).toContain("vLLM"); // it is none, which is what ends the worker
+      }),
+    240_000,
+  );
+
+  test("is not even asked where a variable of the agent's user is to go with it", () => {
+    heard.length = 0;
+    return ask({ apiKeyVariable: "HOSTILE_TEST_KEY" }, ({ failure }) => {
+      expect(failure?.cause?.code ?? failure?.code).toBe("node.forbidden");
+      expect(heard).toEqual([]);
+    });
+  }, 240_000);
+
+  test(
+    "is not asked beyond this machine unless the configuration says so",
+    () =>
+      ask({ url: "http://192.0.2.1:9" }, ({ failure }) => {
+        expect(failure?.message).toContain("engine.allowRemote");
+      }),
+    240_000,
+  );
 });

@@ -7,10 +7,12 @@ import { mkdtemp, rm } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import tls from "node:tls";
 import { type Link, TreadleError } from "@treadle/contracts";
 import { type Endpoint, type EndpointOptions, openEndpoint } from "@treadle/transport";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { dialRunner } from "../../packages/runtime/src/worker/dial-runner.ts";
 import { makeCertificates } from "../../packages/transport/test/support/certificates.ts";
 import { until } from "../support/cluster.ts";
 
@@ -115,6 +117,38 @@ describe.each(["plain", "encrypted"] as const)("at a %s link", (kind) => {
     await until(() => numClosed >= numIdle + 1 - mayWait, "the oldest to give way");
     expect(numClosed).toBe(numIdle + 1 - mayWait);
   });
+
+  test("EP2: bursts of hundreds, each in one moment, keep no worker of a starting run out, however long they go on", async () => {
+    const [burst, everyMs, lastMs, numWorkers] = [200, 200, 10_000, 16];
+    const { links, address, port } = await runner(options);
+    let numBursts = 0;
+    let opened: net.Socket[] = [];
+    const strike = () => {
+      numBursts++;
+      for (const socket of opened) socket.destroy();
+      opened = Array.from({ length: burst }, () => net.connect(port, "127.0.0.1").on("error", () => {}));
+    };
+    const bursts = setInterval(strike, everyMs);
+    toClose.push(() => {
+      clearInterval(bursts);
+      for (const socket of opened) socket.destroy();
+    });
+    const endsMs = performance.now() + lastMs;
+    const joined = Array.from({ length: numWorkers }, async (_, index) => {
+      const endpoint = await open(`maker/${index}`, options);
+      await delay((index * lastMs) / numWorkers);
+      strike(); // in the very moment in which it dials; it dials again where it is sent away
+      await dialRunner(endpoint, [address]);
+    });
+    await Promise.all(joined); // while bursts go on
+    const ended: string[] = [];
+    for (const link of links) link.onClose(() => ended.push(link.remote));
+    expect(new Set(links.map(({ remote }) => remote)).size).toBe(numWorkers);
+    await delay(Math.max(0, endsMs - performance.now()));
+    expect(ended).toEqual([]); // and whoever is in stays
+    expect(numBursts).toBeGreaterThan(numWorkers);
+    clearInterval(bursts);
+  }, 120_000);
 
   test("what was heard of a worker that joined lets nobody else join, and does not have the token in it", async () => {
     const { links, port } = await runner(options);
