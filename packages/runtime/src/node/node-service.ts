@@ -9,7 +9,8 @@
  * NS3 a worker's exit is reported until its runner has heard it, or is gone.
  * NS4 where the runner is elsewhere, only code that hashes as the runner's is run, at each start, in no other way than this
  *    node's own configuration allows, and nothing outside of the run's own names is touched.
- * NS5 of two agents of one name the older stays, as long as it is heard; where keys are given, only their holders count, and
+ * NS5 of two agents of one name the older stays, as long as it is heard, and of several that start before they hear one another
+ *    one (NC1); where keys are given, only their holders count, and
  *    only while they prove that they are there.
  * NS6 beside a run that wants the node for itself no other has workers here.
  */

@@ -76,7 +76,7 @@ type OpenRun = { readonly runId: string; readonly segmentPrefix: string; readonl
 
 /**
  * What was said while a network was cut has gone, and asking again does nothing twice: so it is asked again soon, and a node
- * that beats and has not answered in all of that time hangs.
+ * that says that it is there and has not done it in all of that time hangs as well.
  */
 const commandTimeoutMs = 5000;
 /** Whether a node is there at all is asked apart, with a shorter patience: a start may take long, and a word does not. */
