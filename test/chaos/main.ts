@@ -1,13 +1,15 @@
 /**
  * `npm run chaos -- --minutes 30 --seed N [--workflow ledger]`: random kills, suspensions and partitions of a run over
  * three node agents and three NATS servers. The seed draws what is struck and for how long; when it hits is up to the
- * machine. Ends with 1 when something was lost, came twice, stuck
- * or stayed, or a runner gave up.
+ * machine. Ends with 1 when something was lost, came twice, stuck or stayed, when a runner gave up, and on a quiet machine when
+ * recoveries or pauses took longer than is wanted.
  */
+import { availableParallelism, loadavg } from "node:os";
 import { parseArgs } from "node:util";
 import { z } from "zod";
 import { chaos } from "./chaos.ts";
 import { type Subject, subjects } from "./chaos-cluster.ts";
+import { verdictOn } from "./verdict.ts";
 
 const { values } = parseArgs({
   options: {
@@ -29,13 +31,16 @@ const interrupted = new AbortController();
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.once(signal, () => interrupted.abort(new Error("interrupted; what was started is ended")));
 }
+const loadBefore = loadavg()[0] as number;
 try {
   const report = await chaos({ minutes, seed, workflow, log, signal: interrupted.signal });
   console.log(JSON.stringify(report, undefined, 2));
   if (report.gaveUp.length > 0)
     throw new Error(`the run was ended, and had to be resumed: ${report.gaveUp.join("; ")}`);
   console.error(`${report.prompts} prompts were put, and each was trained once; nothing is left`);
-  process.exit(0);
+  const verdict = verdictOn({ ...report, loadBefore, processors: availableParallelism() });
+  console.error(verdict.text);
+  process.exit(verdict.type === "exceeded" ? 1 : 0);
 } catch (error) {
   console.error(`--seed ${seed}:`, error);
   process.exit(1);
