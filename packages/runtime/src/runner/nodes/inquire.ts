@@ -3,23 +3,26 @@ import { ask, type ControlPlane, type Member, TreadleError } from "@treadle/cont
 import { answerPatienceMs, type Heard, type InquiryVerdict, NodeInquiry } from "@treadle/core";
 
 const lookMs = 1000;
+/** A look that ends later than this after its time was one of a process that is starved or was stopped, as the agent may be. */
+const lateMs = 250;
 /** An agent that has just lost its server serves nobody for a moment, and finds another one within about half a second. */
 const betweenLooksMs = 350;
 
 /** `isWanted`: false once nobody needs to know. The answer to any question counts, however late it is. */
 export async function inquire(plane: ControlPlane, member: Member, isWanted: () => boolean): Promise<InquiryVerdict> {
   const inquiry = new NodeInquiry(Math.ceil(answerPatienceMs / lookMs));
-  let hear: (heard: Heard) => void = () => {};
+  let hear: (heard: Heard) => void = () => {}; // of the look that goes on
   let hasAnswered = false;
   for (;;) {
     const beganMs = performance.now();
     const heard = await new Promise<Heard>((resolve) => {
       hear = resolve;
-      const timer = setTimeout(() => resolve("nothing"), lookMs);
+      const timer = setTimeout(() => resolve(hasAnswered ? "answer" : "nothing"), lookMs);
       const heardOf = (what: Heard) => {
         clearTimeout(timer);
         hasAnswered ||= what === "answer";
-        hear(hasAnswered ? "answer" : what);
+        if (hasAnswered) hear("answer");
+        else resolve(what);
       };
       ask(plane, "node", member, "ping", {}, { timeoutMs: answerPatienceMs }).then(
         () => heardOf("answer"),
@@ -28,7 +31,7 @@ export async function inquire(plane: ControlPlane, member: Member, isWanted: () 
     });
     const tookMs = performance.now() - beganMs;
     if (!plane.isConnected || !isWanted()) return "unknown"; // cut off itself, this process hears of nobody
-    const verdict = inquiry.looked(heard, tookMs < 2 * lookMs);
+    const verdict = inquiry.looked(heard, tookMs < lookMs + lateMs);
     if (verdict !== "look again") return verdict;
     if (heard === "nobody") await pause(betweenLooksMs - tookMs); // with keys a look takes time itself
   }
