@@ -127,20 +127,24 @@ export type PoolMemberView = z.infer<typeof PoolMemberView>;
 /** The process of a run: `mark` is in the environment of all that it starts, and in the name of a file that it holds open. */
 export const RunProcess = z.strictObject({
   /** which sees the process by that id */
-  machine: z.string().min(1).max(200),
+  machine: z.string().min(1).max(300),
   pid: z.int().positive(),
+  /** clock ticks from the machine's start to the process's: another process of the same id has another */
+  startedTicks: z.int().nonnegative(),
   mark: z.uuid(),
 });
 export type RunProcess = z.infer<typeof RunProcess>;
 
 /** What a pool that outlives runs says of itself. */
 export const PoolInfo = z.object({
-  machine: z.string().max(200),
+  machine: z.string().max(300),
   host: z.string().max(300),
   pid: z.int(),
   startedAt: z.string().max(100),
-  /** how many processes have had the pool, this one counted: what a later one says counts for more */
+  /** grows from one process that has the pool to the next: what a later one says counts for more */
   epoch: z.int().positive(),
+  /** of this process alone */
+  id: z.uuid(),
 });
 export type PoolInfo = z.infer<typeof PoolInfo>;
 
@@ -155,8 +159,9 @@ const exchanged = <T extends z.ZodType>(item: T) => ({
 export const PoolTalk = z.strictObject({
   run: RunName,
   process: RunProcess,
-  /** the newest that the run knows of */
-  epoch: z.int().nonnegative(),
+  /** the epoch and the id of the process of the pool that the run follows */
+  epoch: z.int().positive(),
+  pool: z.uuid(),
   /** answered when there is something to say, or in a while; else at once */
   waits: z.boolean(),
   ...exchanged(PoolRequest),

@@ -1,4 +1,5 @@
 /** `treadle pool`: devices of this machine that runs share, whichever come and go. */
+import { hostname } from "node:os";
 import { ask, NatsConfig, type PoolStatus, TreadleError } from "@treadle/contracts";
 import { openPool, poolsAt, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
@@ -6,7 +7,11 @@ import { poolTable } from "../view/pool-table.ts";
 import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
 import { type PoolLimitFlags, poolLimits, withPoolLimits } from "./pool-limits.ts";
 
-const defaultName = "default";
+/** Pools of two machines are two. */
+const defaultName =
+  hostname()
+    .replaceAll(/[^A-Za-z0-9_-]/g, "-")
+    .slice(0, 80) || "default";
 const timeoutMs = 5000;
 
 type StartFlags = NatsFlags & PoolLimitFlags & { readonly residents: string };
@@ -14,7 +19,7 @@ type StartFlags = NatsFlags & PoolLimitFlags & { readonly residents: string };
 export function poolCommand(): Command {
   const start = withPoolLimits(withNatsFlags(new Command("start")), { beatLimit: "30" })
     .description("shares the devices of this machine among runs that are started with --pool, until SIGTERM")
-    .argument("[name]", "how runs call it, where machines have pools at the same servers", defaultName)
+    .argument("[name]", "how runs call it (default: as the machine is called)")
     .option("--residents <count>", "runs that keep memory on a device together; others wait", "2")
     .action(startPool);
   const status = withNatsFlags(new Command("status"))
@@ -28,7 +33,7 @@ export function poolCommand(): Command {
     .addCommand(status);
 }
 
-async function startPool(name: string, flags: StartFlags): Promise<void> {
+async function startPool(name: string = defaultName, flags: StartFlags): Promise<void> {
   const limits = poolLimits(flags);
   const nats = validateConfig(NatsConfig, natsValues(flags));
   const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);

@@ -1,11 +1,11 @@
 import { readFile } from "node:fs/promises";
 import { NatsConfig, RunSummary, TreadleError } from "@treadle/contracts";
-import { keptRuns, listRunIds, RunFolder, validateConfig } from "@treadle/runtime/runner";
+import { keptRuns, listRunIds, poolsAt, RunFolder, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import pc from "picocolors";
 import { renderAccuracy } from "../view/summary.ts";
 import { singleLine } from "../view/text.ts";
-import { type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
+import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
 
 type Flags = Partial<NatsFlags> & { runs?: string; json?: boolean; kept?: boolean; forget?: string };
@@ -40,10 +40,22 @@ async function atServers({ nats: address, ...flags }: Flags): Promise<void> {
     throw new TreadleError("config.invalid", "'--kept' and '--forget' ask a NATS server; give it with --nats nats://…");
   }
   const nats = validateConfig(NatsConfig, natsValues({ ...flags, nats: address }));
+  if (flags.forget?.startsWith("pool-")) await refusePresentPool(flags.forget, { ...flags, nats: address });
   const kept = await keptRuns(nats, flags.forget);
   if (flags.json) process.stdout.write(`${JSON.stringify(kept)}\n`);
   else if (kept.length === 0) process.stdout.write("no runs are kept there\n");
   for (const runId of flags.json ? [] : kept) process.stdout.write(`${singleLine(runId)}\n`);
+}
+
+/** The record of a pool is all that a later process knows of its runs. */
+async function refusePresentPool(record: string, flags: NatsFlags): Promise<void> {
+  const present = await withControlPlane(flags, async (plane) =>
+    poolsAt(plane).find(({ name }) => record === `pool-${name}`),
+  );
+  if (present === undefined) return;
+  const { name, info } = present;
+  const message = `pool '${name}' of '${info.host}' is there, by process '${info.pid}': end its runs, then it, before '--forget ${record}'`;
+  throw new TreadleError("pool.taken", message);
 }
 
 export function renderRun(runId: string, summary: RunSummary | undefined, colours = pc.createColors()): string {

@@ -399,8 +399,7 @@ export const commandManifests: readonly CommandManifest[] = [
         "arguments": [
           {
             "term": "[name]",
-            "description": "how runs call it, where machines have pools at the same servers",
-            "default": "default"
+            "description": "how runs call it (default: as the machine is called)"
           }
         ],
         "options": [

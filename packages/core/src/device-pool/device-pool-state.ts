@@ -172,6 +172,7 @@ export class DevicePoolState {
       return;
     }
     if (input.type === "gone") this.#members.delete(input.run);
+    else if (input.type === "end") this.#endAsked(input, member);
     else if (member === undefined) this.#refuse(input.run, "the run is not in the pool");
     else if (member.stage === "ending") this.#refuse(input.run, "the run is being ended");
     else if (input.type === "beat") this.#beat(member, input.done, nowMs);
@@ -181,6 +182,7 @@ export class DevicePoolState {
   }
 
   #beat(member: Member, done: number | undefined, nowMs: number): void {
+    if (member.isUnheard) return; // it has still to join again (PD9)
     member.beatMs = nowMs;
     if (done === undefined) return;
     member.done = { share: done, atMs: nowMs };
@@ -278,6 +280,11 @@ export class DevicePoolState {
       else if (held.some(({ drainsByMs }) => nowMs >= drainsByMs))
         this.#end(member, `run '${run}' was told to yield its devices, and has not within ${yieldMs} ms`);
     }
+  }
+
+  #endAsked({ run, why }: Extract<PoolInput, { type: "end" }>, member: Member | undefined): void {
+    if (member === undefined) this.#out.push({ type: "end", run, why });
+    else if (member.stage !== "ending") this.#end(member, why);
   }
 
   /** PD2: it keeps its memory and its devices until it is gone. */

@@ -19,6 +19,8 @@ export type PoolInput =
   | { readonly type: "request"; readonly run: string; readonly devices: readonly string[] }
   | { readonly type: "release"; readonly run: string; readonly token: number }
   | { readonly type: "beat"; readonly run: string; readonly done?: number | undefined }
+  /** whoever has the pool ends the run, for a reason of its own */
+  | { readonly type: "end"; readonly run: string; readonly why: string }
   /** nothing of the run is left on any device, whatever ended it */
   | { readonly type: "gone"; readonly run: string }
   /** time has passed */

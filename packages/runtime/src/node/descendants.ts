@@ -43,14 +43,14 @@ export class Descendants {
 
   /** Sends SIGKILL to all that are left now, before this returns. */
   endNow(): void {
-    endAll(new Set([...marked(workerVariables.mark, this.#mark), ...grouped(this.#group)]));
+    endAll(new Set([...markedNow(workerVariables.mark, this.#mark), ...grouped(this.#group)]));
   }
 
   /** Resolves when nothing is left, or nothing that SIGKILL ends soon. */
   async end(): Promise<void> {
     for (let round = 0; round < maxRounds; round++) {
       const found = await markedInTurns(workerVariables.mark, this.#mark);
-      if (endAll(new Set([...found, ...grouped(this.#group)])) === 0) break;
+      if (endAll(new Set([...(found ?? []), ...grouped(this.#group)])) === 0 && found !== undefined) break;
       await delay(roundMs);
     }
     removeGroup(this.#group);
@@ -106,16 +106,16 @@ function grouped(group: string | undefined): number[] {
 }
 
 /**
- * Ends all processes whose environment has that variable, and resolves when none of them runs or holds anything. Finds none on
- * other systems than Linux.
+ * Ends all processes whose environment has that variable, and resolves when none of them runs or holds anything: it waits while
+ * the system does not say, as when there are no file descriptors left. Finds none on other systems than Linux.
  */
 export async function endMarked(variable: string, value: string): Promise<void> {
   const ended = new Set<number>();
   for (;;) {
     const found = await markedInTurns(variable, value);
     endAll(new Set(found));
-    for (const pid of found) ended.add(pid);
-    if (found.length === 0 && ![...ended].some(holdsSomething)) return;
+    for (const pid of found ?? []) ended.add(pid);
+    if (found?.length === 0 && ![...ended].some(holdsSomething)) return;
     await delay(roundMs);
   }
 }
@@ -125,8 +125,8 @@ function holdsSomething(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
     return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
-  } catch {
-    return false;
+  } catch (error) {
+    return !isAbsent(error);
   }
 }
 
@@ -144,25 +144,51 @@ function endAll(found: ReadonlySet<number>): number {
 /** A machine may have thousands of processes, of which others are served in between. */
 const lookedAtOnce = 64;
 
-async function markedInTurns(variable: string, value: string): Promise<number[]> {
-  const found: number[] = [];
-  for (const pids = processes(); pids.length > 0; await turn())
-    found.push(...pids.splice(0, lookedAtOnce).filter((pid) => hasVariable(pid, variable, value)));
-  return found;
+/** Undefined when the system does not say. */
+async function markedInTurns(variable: string, value: string): Promise<number[] | undefined> {
+  try {
+    const found: number[] = [];
+    for (const pids = processes(); pids.length > 0; await turn())
+      found.push(...pids.splice(0, lookedAtOnce).filter((pid) => hasVariable(pid, variable, value)));
+    return found;
+  } catch {
+    return undefined;
+  }
 }
 
-const marked = (variable: string, value: string): number[] =>
-  processes().filter((pid) => hasVariable(pid, variable, value));
+/** As far as the system says. */
+function markedNow(variable: string, value: string): number[] {
+  try {
+    return processes().filter((pid) => hasVariable(pid, variable, value));
+  } catch {
+    return [];
+  }
+}
 
-const processes = (): number[] => names("/proc").map(Number).filter(Number.isInteger);
+/** Throws when the system does not say; there are none where it has no `/proc`. */
+function processes(): number[] {
+  try {
+    return readdirSync("/proc").map(Number).filter(Number.isInteger);
+  } catch (error) {
+    if (isAbsent(error)) return [];
+    throw error;
+  }
+}
 
+/** Throws when the system does not say. */
 function hasVariable(pid: number, variable: string, value: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/environ`, "latin1").includes(`${variable}=${value}\0`);
-  } catch {
-    return false; // it has ended, or is another user's
+  } catch (error) {
+    if (isAbsent(error) || isForbidden(error)) return false; // it has ended, or is another user's
+    throw error;
   }
 }
+
+const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? "";
+/** What was asked of a process that there is not. */
+export const isAbsent = (error: unknown): boolean => ["ENOENT", "ESRCH"].includes(codeOf(error));
+export const isForbidden = (error: unknown): boolean => ["EACCES", "EPERM"].includes(codeOf(error));
 
 function names(folder: string): string[] {
   try {

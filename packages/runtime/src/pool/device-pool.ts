@@ -62,6 +62,11 @@ export class DevicePool {
     if (this.#runs.has(run)) this.#feed({ ...request, run });
   }
 
+  /** Has it ended, with its devices kept until it is gone. */
+  end(run: string, why: string): void {
+    this.#feed({ type: "end", run, why });
+  }
+
   /** PS2. Says what it was until now; nothing of one that never joined. */
   gone(run: string): PoolTally {
     const tally = this.view().find((each) => each.run === run) ?? none;

@@ -38,7 +38,7 @@ export class PlanePoolLink implements PoolLink {
   #run = "";
   #exchange: Said = new Exchange();
   /** of the process that it follows (PS4) */
-  #epoch = 0;
+  #followed = { epoch: 0, id: "" };
   #saying = false;
   #isClosed = false;
   #heardMs = performance.now();
@@ -108,14 +108,17 @@ export class PlanePoolLink implements PoolLink {
     const { plane, name, process } = this.#options;
     const exchange = this.#exchange;
     const member = { kind: "pool", name, incarnation: pool.incarnation, body: pool.info } as const;
-    const talk = { run: this.#run, process, epoch: this.#epoch, waits, ...exchange.message() };
+    const { epoch, id } = this.#followed;
+    const talk = { run: this.#run, process, epoch, pool: id, waits, ...exchange.message() };
+    const isFollowed = () => pool.info.id === this.#followed.id;
     try {
       const told = await ask(plane, "pool", member, "talk", talk, { timeoutMs });
-      if (pool.info.epoch === this.#epoch) this.#hear(exchange, told);
+      if (isFollowed()) this.#hear(exchange, told);
       return true;
     } catch (error) {
       const cause = error as TreadleError;
-      if (!this.#isClosed && pool.info.epoch === this.#epoch && isFinal(cause)) {
+      // Who ends a run has the pool, by its log, whichever the run follows.
+      if (!this.#isClosed && (cause.code === "pool.ended" || (isFollowed() && isFinal(cause)))) {
         this.#isClosed = true;
         this.#onLost(cause);
       }
@@ -125,10 +128,13 @@ export class PlanePoolLink implements PoolLink {
 
   /** The process that has the pool. To one that had it before a later one that this run knows of, it is only said so (PS4). */
   #follow(): PresentPool | undefined {
-    const pool = poolsAt(this.#options.plane).find(({ name }) => name === this.#options.name);
-    if (pool && pool.info.epoch > this.#epoch) {
-      const isAgain = this.#epoch > 0;
-      this.#epoch = pool.info.epoch;
+    const { plane, name, process } = this.#options;
+    const all = poolsAt(plane).filter((each) => each.name === name);
+    // One of another machine is asked by who has followed none, and refuses it.
+    const pool = all.find(({ info }) => info.machine === process.machine || this.#followed.epoch === 0);
+    if (pool && pool.info.epoch > this.#followed.epoch) {
+      const isAgain = this.#followed.epoch > 0;
+      this.#followed = pool.info;
       if (isAgain) {
         this.#exchange = new Exchange(); // it knows nothing but what it is told from here on
         this.#onAgain();

@@ -1,4 +1,10 @@
-/** What a pool that outlives runs keeps of itself: by which process after the first it is had, and which runs it has admitted. */
+/**
+ * What a pool that outlives runs keeps of itself: which processes have had it, one after the other, and which runs it has
+ * admitted.
+ *
+ * The epoch of a process is the time of its opening, in seconds, or one more than the last epoch of the record where that is
+ * larger. So it is larger than those before it also where the record has lost them, as long as clocks go on.
+ */
 import { PoolMember, type RunLog, RunName, RunProcess, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 
@@ -13,7 +19,13 @@ export type Admitted = z.infer<typeof Admitted>;
 
 const PoolEntry = z.discriminatedUnion("type", [
   /** a process has the pool from here on */
-  z.strictObject({ type: z.literal("opened"), host: z.string(), pid: z.int(), at: z.string() }),
+  z.strictObject({
+    type: z.literal("opened"),
+    host: z.string(),
+    pid: z.int(),
+    at: z.iso.datetime(),
+    epoch: z.int().positive(),
+  }),
   Admitted,
   /** it is about to be ended */
   z.strictObject({ type: z.literal("ends"), run: RunName, why: z.string() }),
@@ -21,35 +33,51 @@ const PoolEntry = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("gone"), run: RunName }),
 ]);
 type PoolEntry = z.infer<typeof PoolEntry>;
-type Opened = Omit<Extract<PoolEntry, { type: "opened" }>, "type">;
+type Opened = Omit<Extract<PoolEntry, { type: "opened" }>, "type" | "epoch">;
 
 export class PoolLog {
   readonly #log: RunLog;
   readonly #pool: string;
   /** by run, those of which something may be left */
   readonly admitted: ReadonlyMap<string, Admitted>;
-  /** how many processes have had the pool */
+  /** of those, why the pool has decided to end them */
+  readonly ends: ReadonlyMap<string, string>;
+  /** of this process */
   readonly epoch: number;
   #last: Promise<unknown> = Promise.resolve();
 
-  private constructor(log: RunLog, pool: string, before: readonly PoolEntry[]) {
+  private constructor(log: RunLog, pool: string, before: readonly PoolEntry[], nowMs: number) {
     this.#log = log;
     this.#pool = pool;
-    const admitted = new Map<string, Admitted>();
+    const [admitted, ends] = [new Map<string, Admitted>(), new Map<string, string>()];
+    let epoch = 0;
     for (const entry of before) {
-      if (entry.type === "admitted") admitted.set(entry.run, entry);
-      else if (entry.type === "gone") admitted.delete(entry.run);
+      if (entry.type === "opened") epoch = Math.max(epoch, entry.epoch);
+      else if (entry.type === "ends") ends.set(entry.run, entry.why);
+      else {
+        ends.delete(entry.run);
+        if (entry.type === "admitted") admitted.set(entry.run, entry);
+        else admitted.delete(entry.run);
+      }
     }
-    this.admitted = admitted;
-    this.epoch = before.filter(({ type }) => type === "opened").length;
+    [this.admitted, this.ends] = [admitted, ends];
+    this.epoch = Math.max(epoch + 1, Math.floor(nowMs / 1000));
   }
 
-  /** `log` has been taken. Rejects with `journal.corrupt`, and as `append` does. */
-  static async open(log: RunLog, pool: string, opened: Opened): Promise<PoolLog> {
+  /**
+   * `log` has been taken; `mayBeOurs` says what keeps this process from having those that it has admitted. Rejects with
+   * `journal.corrupt`, with what `mayBeOurs` throws, which leaves the record as it was, and as `append` does.
+   */
+  static async open(
+    log: RunLog,
+    pool: string,
+    opened: Opened,
+    mayBeOurs: (admitted: Admitted) => void = () => {},
+  ): Promise<PoolLog> {
     const before = log.entries.map((entry, number) => read(entry, number, pool));
-    const entry: PoolEntry = { type: "opened", ...opened };
-    const opening = new PoolLog(log, pool, [...before, entry]);
-    await opening.append(entry);
+    const opening = new PoolLog(log, pool, before, Date.parse(opened.at));
+    for (const admitted of opening.admitted.values()) mayBeOurs(admitted);
+    await opening.append({ type: "opened", ...opened, epoch: opening.epoch });
     return opening;
   }
 

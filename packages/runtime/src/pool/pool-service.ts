@@ -7,8 +7,12 @@
  * - PS3 of several processes that have opened the pool's log, only the last admits runs and ends them: it does so when the log
  *   says so.
  * - PS4 a run hears nothing from a process that had the pool before one that it knows of; such a process ends as soon as it
- *   hears of the later one. A later one counts all devices of every run that is in the log as leased until that run has joined
- *   it (PD9), so what it grants no earlier one has granted to anybody, nor will.
+ *   hears of the later one, and the log says that there is one. A later one counts all devices of every run that is in the log
+ *   as leased until that run has joined it (PD9), so what it grants no earlier one has granted to anybody, nor will.
+ * - PS6 a run that the log does not know, since it has been lost or in part, is ended when it has leases, or follows a process
+ *   of which the log knows nothing. Processes that were there at the opening and that the log does not know may be such runs:
+ *   nobody is admitted until each has said that it has no leases, or has gone.
+ * - PS7 what the log says of runs of another machine, container or user is left alone: the pool does not open.
  */
 import { hostname } from "node:os";
 import {
@@ -27,11 +31,19 @@ import {
 } from "@treadle/contracts";
 import { DevicePool, type PooledRun, type PoolLimits } from "./device-pool.ts";
 import { Exchange } from "./exchange.ts";
-import { PoolLog } from "./pool-log.ts";
+import { type Admitted, PoolLog } from "./pool-log.ts";
+import { hasStartedAgain, type ProcessLook } from "./run-process.ts";
+
+type Marked = readonly Pick<RunProcess, "pid" | "mark">[];
 
 /** How the processes of runs are seen and ended. */
 export type RunProcesses = {
-  isThere(process: RunProcess): boolean;
+  /** It is there, and is the one that it says. */
+  proves(process: RunProcess): boolean;
+  /** Of one that has proved it. */
+  look(process: RunProcess): ProcessLook;
+  /** All that have asked for a mark. */
+  all(): Marked;
   /** Resolves when nothing of it is left. */
   end(process: RunProcess): Promise<void>;
 };
@@ -48,8 +60,8 @@ export type PoolServiceOptions = {
   readonly onNotice: (text: string) => void;
 };
 
-/** Tokens that one process grants, at most: enough for a thousand a second in a month. */
-const tokensAnEpoch = 2 ** 32;
+/** Tokens that one process grants, at most, in each second of its life: epochs are seconds. All stay below 2^53 until 2242. */
+const tokensAnEpoch = 2 ** 20;
 const maxRuns = 1000;
 /** How long a run's question is held when there is nothing to say. */
 const holdMs = 1000;
@@ -65,8 +77,10 @@ class Session {
   member: PoolMember | undefined;
   /** it is in the log */
   isAdmitted = false;
-  /** the pool has decided to end it */
-  isEnding = false;
+  /** what it says is not heard yet (PS6) */
+  isHeldBack = false;
+  /** since the pool has decided to end it; resolves when it has been told so */
+  ending: Promise<void> | undefined;
   gone: Promise<void> | undefined;
   #answer: () => void = () => {};
 
@@ -76,7 +90,7 @@ class Session {
 
   /** It has joined, so that its sign of life counts. */
   get isIn(): boolean {
-    return !this.isEnding && (this.isAdmitted || this.member !== undefined);
+    return this.ending === undefined && !this.isHeldBack && (this.isAdmitted || this.member !== undefined);
   }
 
   say(reply: PoolReply): void {
@@ -101,6 +115,11 @@ export class PoolService {
   readonly #log: PoolLog;
   readonly #pool: DevicePool;
   readonly #sessions = new Map<string, Session>();
+  readonly #id: string;
+  /** those that the log does not know, by their marks (PS6) */
+  readonly #strangers: Map<string, Marked[number]>;
+  /** what runs that want to join have said meanwhile */
+  readonly #heldBack: (() => void)[] = [];
   readonly #watch: NodeJS.Timeout;
   #announcement: Announcement | undefined;
   /** since when nothing can be heard, and for how long it was so before */
@@ -111,9 +130,10 @@ export class PoolService {
   /** rejects when this process has the pool no more: with `pool.taken` and `pool.lost` */
   readonly failed: Promise<never>;
 
-  private constructor(options: PoolServiceOptions, log: PoolLog) {
+  private constructor(options: PoolServiceOptions, log: PoolLog, id: string, marked: Marked) {
     this.#options = options;
     this.#log = log;
+    this.#id = id;
     this.failed = new Promise((_, reject) => {
       this.#fail = (error) => {
         this.#failure ??= error;
@@ -123,11 +143,11 @@ export class PoolService {
     this.failed.catch(() => {});
     const now = () => (this.#deafSinceMs ?? performance.now()) - this.#deafMs;
     this.#pool = new DevicePool(options.limits, now, log.epoch * tokensAnEpoch);
-    for (const { run, process, member, memoryMiB } of log.admitted.values()) {
-      const session = this.#open(run, process);
-      session.isAdmitted = true;
-      this.#pool.restore(run, this.#pooled(run, session), member, memoryMiB); // PS4
-    }
+    const known = [...log.admitted.values()].map(({ process }) => process.mark);
+    const strangers = marked.filter(({ mark }) => !known.includes(mark));
+    this.#strangers = new Map(strangers.map((each) => [each.mark, each]));
+    for (const admitted of log.admitted.values()) this.#restore(admitted);
+    if (strangers.length > 0) this.#tellOfStrangers();
     options.plane.onConnection((isConnected) => this.#hears(isConnected));
     this.#watch = setInterval(() => this.#lookAfter(), lookMs);
   }
@@ -138,14 +158,21 @@ export class PoolService {
     const host = hostname();
     const startedAt = new Date().toISOString();
     const opened = { host, pid: process.pid, at: startedAt };
-    const log = await PoolLog.open(options.log, name, opened).catch(async (error) => {
+    const mayBeOurs = (admitted: Admitted) => refuseOthers(admitted, machine, name);
+    let marked: Marked;
+    let log: PoolLog;
+    try {
+      marked = options.processes.all();
+      log = await PoolLog.open(options.log, name, opened, mayBeOurs);
+    } catch (error) {
       await options.log.close();
       await plane.close();
       throw error;
-    });
-    const service = new PoolService(options, log);
+    }
+    const id = crypto.randomUUID();
+    const service = new PoolService(options, log, id, marked);
     try {
-      const info: PoolInfo = { machine, host, pid: process.pid, startedAt, epoch: log.epoch };
+      const info: PoolInfo = { machine, host, pid: process.pid, startedAt, epoch: log.epoch, id };
       const handlers = { talk: (talk: PoolTalk) => service.#talk(talk), status: () => service.#status() };
       const announcement = await plane.announce("pool", name, info, answering("pool", handlers));
       service.#announcement = announcement;
@@ -175,18 +202,46 @@ export class PoolService {
   }
 
   async #talk(talk: PoolTalk) {
-    if (talk.epoch > this.epoch) this.#superseded(); // PS4
     if (this.#failure) throw this.#failure;
     const session = await this.#sessionOf(talk);
+    if (talk.pool !== this.#id) await this.#judgeStray(talk, session);
     const { run, waits } = talk;
     if (session.isIn) this.#pool.received(run, { type: "beat" });
-    for (const request of session.exchange.receive(talk)) {
-      if (request.type === "join") session.member = request.member;
-      this.#pool.received(run, request);
-    }
+    for (const request of session.exchange.receive(talk)) this.#receive(run, session, request);
     if (waits && !session.exchange.isOpen) await session.hold();
     if (this.#failure) throw this.#failure;
     return session.exchange.message();
+  }
+
+  /** PS4, PS6. Rejects. */
+  async #judgeStray({ run, epoch }: PoolTalk, session: Session): Promise<never> {
+    const { name } = this.#options;
+    if (epoch < this.epoch) throw new TreadleError("pool.lost", `pool '${name}' has been opened again since`);
+    const why = `run '${run}' follows a process of pool '${name}' of which there is no record any more`;
+    this.#pool.end(run, why);
+    await Promise.race([session.ending, this.failed]); // by the log, this is the last that has the pool
+    throw new TreadleError("pool.ended", why);
+  }
+
+  #receive(run: string, session: Session, request: PoolRequest): void {
+    if (request.type === "join") {
+      session.member = request.member;
+      if ((request.leases ?? []).length === 0) this.#strangers.delete(session.process.mark); // PS6
+    }
+    const hear = () => {
+      session.isHeldBack = false;
+      if (this.#sessions.get(run) === session) this.#pool.received(run, request);
+    };
+    const isStranger = this.#strangers.has(session.process.mark); // it is ended
+    session.isHeldBack = this.#strangers.size > 0 && !session.isAdmitted && !isStranger;
+    if (session.isHeldBack) this.#heldBack.push(hear);
+    else hear();
+    this.#admitHeldBack();
+  }
+
+  #admitHeldBack(): void {
+    if (this.#strangers.size > 0) return;
+    for (const hear of this.#heldBack.splice(0)) hear();
   }
 
   async #sessionOf({ run, process }: PoolTalk): Promise<Session> {
@@ -198,7 +253,7 @@ export class PoolService {
       );
     let present = this.#sessions.get(run);
     if (present && present.process.mark !== process.mark) {
-      if (processes.isThere(present.process))
+      if (processes.look(present.process) !== "gone")
         throw refused(`run '${run}' is in pool '${name}', by process '${present.process.pid}'; wait for its end`);
       await this.#leave(run, present);
       present = this.#sessions.get(run); // or another one was faster
@@ -206,13 +261,30 @@ export class PoolService {
     if (present?.process.mark === process.mark) return present;
     if (present)
       throw refused(`run '${run}' is in pool '${name}', by process '${present.process.pid}'; wait for its end`);
-    if (!processes.isThere(process))
+    if (!processes.proves(process))
       throw refused(`pool '${name}' cannot see process '${process.pid}' of run '${run}'; start both as the same user`);
     if (this.#sessions.size >= maxRuns)
       throw refused(`pool '${name}' has '${maxRuns}' runs, as many as it may; wait for the end of one`);
     const session = this.#open(run, process);
     this.#pool.add(run, this.#pooled(run, session));
     return session;
+  }
+
+  /** PS4. */
+  #restore({ run, process, member, memoryMiB }: Admitted): void {
+    const session = this.#open(run, process);
+    session.isAdmitted = true;
+    this.#pool.restore(run, this.#pooled(run, session), member, memoryMiB);
+    const why = this.#log.ends.get(run);
+    if (process.machine !== this.#options.machine)
+      session.gone = this.#forget(run, session); // of before the machine started again
+    else if (why !== undefined) this.#pool.end(run, why);
+  }
+
+  #tellOfStrangers(): void {
+    const pids = [...this.#strangers.values()].map(({ pid }) => `'${pid}'`).join(", ");
+    const message = `the record knows nothing of these processes of runs, which may have devices: ${pids}; no run is admitted until each has said what it has, or has ended`;
+    this.#options.onNotice(message);
   }
 
   #open(run: string, process: RunProcess): Session {
@@ -228,7 +300,9 @@ export class PoolService {
         else session.say(reply);
         if (reply.type === "refused" && !session.isAdmitted) session.member = undefined;
       },
-      end: (why) => void this.#end(run, session, why),
+      end: (why) => {
+        session.ending ??= this.#end(run, session, why);
+      },
     };
   }
 
@@ -244,11 +318,17 @@ export class PoolService {
 
   /** PS3. */
   async #end(run: string, session: Session, why: string): Promise<void> {
-    session.isEnding = true;
-    this.#options.onNotice(`ends run '${run}': ${why}`);
     await this.#record({ type: "ends", run, why });
+    this.#options.onNotice(`ends run '${run}': ${why}`);
     session.say({ type: "ended", why });
-    setTimeout(() => void (this.#failure ?? this.#leave(run, session)), graceMs);
+    setTimeout(() => void this.#kill(run, session, why), graceMs);
+  }
+
+  /** PS3: this process may have been suspended meanwhile, and another one have the pool. */
+  async #kill(run: string, session: Session, why: string): Promise<void> {
+    if (this.#failure || session.gone) return;
+    await this.#record({ type: "ends", run, why });
+    await this.#leave(run, session);
   }
 
   /** PS2. */
@@ -259,7 +339,13 @@ export class PoolService {
 
   async #clear(run: string, session: Session): Promise<void> {
     await this.#options.processes.end(session.process);
+    await this.#forget(run, session);
+  }
+
+  async #forget(run: string, session: Session): Promise<void> {
     this.#sessions.delete(run);
+    this.#strangers.delete(session.process.mark);
+    this.#admitHeldBack();
     const { leasedMs, waitedMs } = this.#pool.gone(run);
     if (!session.isAdmitted) return;
     const seconds = (ms: number) => `${Math.round(ms / 1000)} s`;
@@ -281,8 +367,21 @@ export class PoolService {
 
   #lookAfter(): void {
     if (this.#failure) return;
-    for (const [run, session] of this.#sessions)
-      if (!this.#options.processes.isThere(session.process)) void this.#leave(run, session);
+    const { look } = this.#options.processes;
+    for (const [run, session] of this.#sessions) if (look(session.process) === "gone") void this.#leave(run, session);
+    if (this.#strangers.size > 0) this.#forgetStrangers();
+  }
+
+  /** Those that are not there any more. */
+  #forgetStrangers(): void {
+    let marks: Set<string>;
+    try {
+      marks = new Set(this.#options.processes.all().map(({ mark }) => mark));
+    } catch {
+      return; // the system does not say
+    }
+    for (const mark of this.#strangers.keys()) if (!marks.has(mark)) this.#strangers.delete(mark);
+    this.#admitHeldBack();
   }
 
   /** While nothing can be heard no time passes: silence says nothing then. */
@@ -299,4 +398,12 @@ export class PoolService {
     const message = `another process has pool '${this.#options.name}' now; runs follow that one`;
     this.#fail(new TreadleError("pool.taken", message));
   }
+}
+
+/** PS7. */
+function refuseOthers({ run, process }: Admitted, machine: string, name: string): void {
+  if (process.machine === machine || hasStartedAgain(machine, process.machine)) return;
+  const of = process.machine.split("/")[0];
+  const message = `pool '${name}' has run '${run}' of another machine, container or user, '${of}'; give this one a name of its own, as 'treadle pool start ${name}-2', or, when no run of that one is left, remove its record with 'treadle runs --nats … --forget pool-${name}'`;
+  throw new TreadleError("pool.taken", message);
 }

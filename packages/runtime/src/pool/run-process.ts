@@ -11,19 +11,39 @@ import { hostname, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { pooledRunVariable, type RunProcess, TreadleError } from "@treadle/contracts";
-import { endMarked } from "../node/descendants.ts";
+import { endMarked, isAbsent, isForbidden } from "../node/descendants.ts";
 
 const lookMs = 50;
 
-/** Where processes see one another by their ids: a machine, or a container of one. */
+/**
+ * Where processes see one another by their ids, and may end one another: a user of a machine, or of a container of one. Its
+ * parts are the host, what stays when that starts again, what does not, and the user.
+ */
 export function thisMachine(): string {
   try {
     const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
-    return `${hostname().slice(0, 100)}/${boot}/${readlinkSync("/proc/self/ns/pid")}`;
+    const host = hostname().replaceAll("/", "-").slice(0, 100);
+    return `${host}/${machineId()}/${boot}/${readlinkSync("/proc/self/ns/pid")}/${process.getuid?.() ?? 0}`;
   } catch (cause) {
     const message = `a pool that outlives runs needs the /proc of Linux, which '${process.platform}' lacks; share devices by 'treadle multiplex'`;
     throw new TreadleError("platform.unsupported", message, { cause });
   }
+}
+
+/** Empty where the system has none, as in most containers. */
+function machineId(): string {
+  try {
+    return readFileSync("/etc/machine-id", "utf8").trim().slice(0, 64);
+  } catch {
+    return "";
+  }
+}
+
+/** One is the other, started again since: nothing is left of what it had. */
+export function hasStartedAgain(machine: string, then: string): boolean {
+  const [host, id, boot] = machine.split("/");
+  const [hostThen, idThen, bootThen] = then.split("/");
+  return host === hostThen && id !== "" && id === idThen && boot !== bootThen;
 }
 
 /** From now on this process, and all that it starts, can be found and ended as one run. */
@@ -34,22 +54,50 @@ export function markThisProcess(): RunProcess {
   openSync(file, "wx", 0o600); // until the process ends
   unlinkSync(file);
   process.env[pooledRunVariable] = mark;
-  return { machine, pid: process.pid, mark };
+  const startedTicks = statOf(process.pid)?.startedTicks ?? 0;
+  return { machine, pid: process.pid, startedTicks, mark };
 }
 
+/** What can be said of a process; unknown where the system does not tell, as when there are no file descriptors left. */
+export type ProcessLook = "there" | "gone" | "unknown";
+
 export const runProcesses = {
-  isThere({ pid, mark }: RunProcess): boolean {
+  /** It is there, and it is the one that asked to be known by that mark. */
+  proves({ pid, mark }: Pick<RunProcess, "pid" | "mark">): boolean {
     try {
-      return readdirSync(`/proc/${pid}/fd`).some((fd) => linkOf(`/proc/${pid}/fd/${fd}`).includes(fileOf(mark)));
+      return marksOf(pid).includes(mark);
     } catch {
       return false; // it has ended, or is another user's
     }
   },
 
+  /** Of one that has proved that it is. */
+  look({ pid, startedTicks }: RunProcess): ProcessLook {
+    try {
+      const stat = statOf(pid);
+      return stat?.startedTicks === startedTicks && !stat.hasEnded ? "there" : "gone";
+    } catch {
+      return "unknown";
+    }
+  },
+
+  /** All that have asked for a mark and that this user may see. Throws where `/proc` cannot be read. */
+  all(): Pick<RunProcess, "pid" | "mark">[] {
+    const pids = readdirSync("/proc").map(Number).filter(Number.isInteger);
+    return pids.flatMap((pid) => {
+      try {
+        return marksOf(pid).map((mark) => ({ pid, mark }));
+      } catch (error) {
+        if (isAbsent(error) || isForbidden(error)) return [];
+        throw error;
+      }
+    });
+  },
+
   /** Resolves when nothing of it is left. */
   async end(run: RunProcess): Promise<void> {
-    while (runProcesses.isThere(run)) {
-      kill(run.pid);
+    for (let look = runProcesses.look(run); look !== "gone"; look = runProcesses.look(run)) {
+      if (look === "there") kill(run.pid);
       await delay(lookMs);
     }
     await endMarked(pooledRunVariable, run.mark);
@@ -64,12 +112,31 @@ function kill(pid: number): void {
   }
 }
 
-const fileOf = (mark: string): string => `treadle-pooled-${mark}`;
+const filePrefix = "treadle-pooled-";
+const fileOf = (mark: string): string => `${filePrefix}${mark}`;
+const markPattern = new RegExp(`/${filePrefix}([0-9a-f-]{36})(?: \\(deleted\\))?$`);
+
+function marksOf(pid: number): string[] {
+  const files = readdirSync(`/proc/${pid}/fd`).map((fd) => linkOf(`/proc/${pid}/fd/${fd}`));
+  return files.flatMap((file) => markPattern.exec(file)?.[1] ?? []);
+}
 
 function linkOf(path: string): string {
   try {
     return readlinkSync(path);
   } catch {
     return ""; // it has just been closed
+  }
+}
+
+/** Undefined when there is no such process; throws when the system does not say. */
+function statOf(pid: number): { readonly hasEnded: boolean; readonly startedTicks: number } | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return { hasEnded: /^[ZX]/.test(fields[0] ?? ""), startedTicks: Number(fields[19]) };
+  } catch (error) {
+    if (isAbsent(error)) return undefined;
+    throw error;
   }
 }
