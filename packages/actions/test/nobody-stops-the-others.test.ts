@@ -79,7 +79,7 @@ test("a trajectory that cannot be ended keeps nobody from looking again", async 
   const actions = {
     usedBytes: () => {
       looks++;
-      return Promise.reject(new Error("the group is gone"));
+      throw new Error("the group is gone");
     },
   };
   const stop = guardMemory({ actions: actions as never, cpu, clock, reserveBytes: 10, availableBytes: () => 1 });
