@@ -8,7 +8,10 @@ const lateMs = 250;
 /** An agent that has just lost its server serves nobody for a moment, and finds another one within about half a second. */
 const betweenLooksMs = 350;
 
-/** `isWanted`: false once nobody needs to know. The answer to any question counts, however late it is. */
+/**
+ * `isWanted`: false once nobody needs to know. What any question hears counts, however late: with keys, that nobody is there takes
+ * about as long to prove as a look takes.
+ */
 export async function inquire(plane: ControlPlane, member: Member, isWanted: () => boolean): Promise<InquiryVerdict> {
   const inquiry = new NodeInquiry(Math.ceil(answerPatienceMs / lookMs));
   let hear: (heard: Heard) => void = () => {}; // of the look that goes on
@@ -21,8 +24,8 @@ export async function inquire(plane: ControlPlane, member: Member, isWanted: () 
       const heardOf = (what: Heard) => {
         clearTimeout(timer);
         hasAnswered ||= what === "answer";
-        if (hasAnswered) hear("answer");
-        else resolve(what);
+        if (what === "nothing") resolve(what);
+        else hear(what);
       };
       ask(plane, "node", member, "ping", {}, { timeoutMs: answerPatienceMs }).then(
         () => heardOf("answer"),

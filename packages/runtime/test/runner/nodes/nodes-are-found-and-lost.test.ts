@@ -408,6 +408,26 @@ test("MB4: the answer to any question counts, however late it comes", async () =
   }
 });
 
+test("MB4: an agent is gone when nobody serves it, though each look is over before that is known", async () => {
+  const member = { kind: "node", name: "a", incarnation: 1, body: info } as const;
+  for (const provenAfterMs of [0, 400, 990, 1025, 1900, 3100]) {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+    try {
+      const command = () =>
+        new Promise((_, reject) => setTimeout(() => reject(new TreadleError("node.lost", "no")), provenAfterMs));
+      const plane = { isConnected: true, command } as Partial<ControlPlane> as ControlPlane;
+      let verdict: string | undefined;
+      void inquire(plane, member, () => true).then((said) => {
+        verdict = said;
+      });
+      await pass(1100 + 2 * Math.max(provenAfterMs, 400));
+      expect(verdict, `proven after ${provenAfterMs} ms`).toBe("gone");
+    } finally {
+      vi.useRealTimers();
+    }
+  }
+});
+
 test("ND1, ND2: what runs on a node that hangs is lost in the end, and the node is used again when it answers", async () => {
   let hangs = false;
   await announceHanging("a", () => !hangs);
