@@ -442,7 +442,7 @@ async function allowedImage(
       `the Docker engine has no image '${asked}'; fetch it with 'docker pull ${asked}', or set docker.pull: missing`,
     );
   try {
-    // An engine ends a pull whose connection has ended.
+    // This side stops waiting at once; the engine may take its time to end a pull whose connection has ended.
     const progress = (await docker.pull(asked, { abortSignal: signal })) as NodeJS.ReadableStream & Destroyable;
     const cancel = (): void => void progress.destroy(signal.reason);
     signal.addEventListener("abort", cancel, { once: true });
