@@ -1,4 +1,5 @@
-import { readFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { makeCertificates } from "../../packages/transport/test/support/certificates.ts";
@@ -43,6 +44,19 @@ test("S2: one of two node agents is killed: that is noticed at once, its workers
   expect(run.lines().filter((line) => line.includes("moves from node 'b' to 'a'")).length).toBeGreaterThan(0);
   expect(run.lines()).toContainEqual(expect.stringContaining("node 'b' is lost: its agent has ended"));
   await expectDone(run, 6);
+}, 480_000);
+
+test("S2: all nodes are gone when the workflow makes its first call: it begins when one is back", async () => {
+  const a = await world.startNode("a");
+  const begin = join(world.root, "begin");
+  const run = world.startRun(["steps=3", `beginsWith=${begin}`]);
+  await until(() => existsSync(`${begin}.awaited`), "the workflow to be about to call", 120_000);
+  await a.kill();
+  await run.line("node 'a' is lost");
+  await writeFile(begin, "");
+  await run.event("plan");
+  await world.startNode("a");
+  await expectDone(run, 3);
 }, 480_000);
 
 test("S2: an agent that is killed and started again is used again: its ranks come back to it", async () => {

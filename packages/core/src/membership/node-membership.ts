@@ -123,15 +123,17 @@ export class NodeMembership<N extends NodeId> {
     return this.#revision;
   }
 
-  /** Whether a run that wants so many nodes begins. */
+  /** Whether a run that wants so many nodes begins. Nodes that drain are there to be left. */
   awaits(minNodes: number, deadlineMs: number, nowMs: number): AwaitDecision {
     const asked = [...this.#asked.values()].map(({ node, sinceMs }) => ({ node: node.name, sinceMs }));
-    return awaitNodes({ minNodes, numUsable: this.#used.size, asked, deadlineMs }, nowMs);
+    const numUsable = [...this.#used.values()].filter((node) => !this.#factsOf(node).isDraining).length;
+    return awaitNodes({ minNodes, numUsable, asked, deadlineMs }, nowMs);
   }
 
-  /** Why a node that is there is not used. */
+  /** Why a run does not begin on a node that is there. */
   whyNot(node: NodeId): string {
     if (this.#asked.has(keyOf(node))) return `'${node.name}' does not answer`;
+    if (this.uses(node)) return `'${node.name}' drains`;
     return `'${node.name}' cannot be used: ${this.#refused.get(keyOf(node))?.why ?? "it has just come"}`;
   }
 

@@ -25,6 +25,16 @@ function used(of = node()): NodeMembership<Node> {
 }
 
 describe("a node that is there", () => {
+  test("does not count for a run that is to begin while it drains", () => {
+    const membership = used(node({ drains: true }));
+    expect(membership.awaits(1, 100, 0)).toEqual({ type: "wait", untilMs: 100 });
+    expect(membership.awaits(1, 100, 100)).toEqual({ type: "fail" });
+    expect(membership.whyNot(node({ drains: true }))).toBe("'a' drains");
+    membership.handle({ type: "there", node: node({ name: "b" }) }, 0);
+    membership.handle({ type: "answered", node: node({ name: "b" }), answer: canBeUsed, isThere: true }, 0);
+    expect(membership.awaits(1, 100, 0)).toEqual({ type: "go", without: [] });
+  });
+
   test("is used once it has answered, and not before (MB1)", () => {
     const membership = new NodeMembership<Node>(factsOf);
     expect(membership.handle({ type: "there", node: node() }, 0)).toMatchObject([{ type: "ask", afterMs: 0 }]);

@@ -12,6 +12,8 @@ import type { NatsThreadOptions } from "./nats-messages.ts";
 import { answersOf, inboxOf, seedIn } from "./nkey-seed.ts";
 
 const connectTimeoutMs = 5000;
+/** One that hears and cannot answer, as behind a network that is cut one way, keeps nobody from the others for longer. */
+const connectToOneOfSeveralMs = 2500;
 /** A server that does not answer so many pings is taken for gone; half-open connections are noticed by that alone. */
 const maxPingOut = 2;
 
@@ -21,7 +23,7 @@ export function connectNats(options: NatsThreadOptions): Promise<NatsConnection>
   return connect({
     servers: [...servers],
     name,
-    timeout: connectTimeoutMs,
+    timeout: servers.length > 1 ? connectToOneOfSeveralMs : connectTimeoutMs,
     maxReconnectAttempts: -1,
     reconnectTimeWait: 250,
     reconnectJitter: 100,

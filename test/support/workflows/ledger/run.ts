@@ -1,4 +1,7 @@
 /** Every task of the dataset is made once and trained once, whatever dies. */
+import { existsSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
 import { workflow } from "@treadle/runtime";
 import { z } from "zod";
 import { MakerWorker, Result, Task, TrainerWorker } from "../../workers/ledger.ts";
@@ -9,6 +12,8 @@ const Config = z.strictObject({
   ranks: z.int(),
   /** tasks that are done once, before the steps, in two halves */
   first: z.int(),
+  /** a file that must be there before anything is called; another, with `.awaited` behind its name, says that it is awaited */
+  beginsWith: z.string().optional(),
 });
 
 /** what the work before the steps reports */
@@ -25,6 +30,10 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   const trainer = cluster.launch(TrainerWorker, own, options);
   const tasks = cluster.channel("tasks", Task);
   const results = cluster.channel("results", Result);
+  if (config.beginsWith !== undefined) {
+    await writeFile(`${config.beginsWith}.awaited`, "");
+    while (!existsSync(config.beginsWith)) await delay(20);
+  }
   if (config.first > 0) {
     await once("first", async () => {
       const all = tasksOf(0, config.first);

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import {
   type ChannelRef,
+  type DeviceSpec,
   type Plan,
   type ReadRunFile,
   type RunFilePart,
@@ -60,6 +61,7 @@ export class RunCluster implements Cluster {
   readonly #stateTag = crypto.randomUUID().slice(0, 8);
   readonly #recording: RecordingWriter | undefined;
   #planned: PlannedChange | undefined;
+  #placedOn: PlacementFacts["devices"] = [];
   #started: Promise<void> | undefined;
   /** those that wait for the change of plan */
   readonly #adopting: (() => void)[] = [];
@@ -276,6 +278,7 @@ export class RunCluster implements Cluster {
     }
     const { mode } = config.placement;
     const facts = this.placementFacts;
+    this.#placedOn = facts.devices;
     const planned = this.#options.placer?.plan(facts, this.components) ?? {
       plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
       why: [],
@@ -290,7 +293,10 @@ export class RunCluster implements Cluster {
 
   /** What a plan is made of. */
   get placementFacts(): PlacementFacts {
-    const devices = this.#nodes.devices();
+    return this.#factsOn(this.#nodes.devicesToPlaceOn());
+  }
+
+  #factsOn(devices: readonly DeviceSpec[]): PlacementFacts {
     return placementFacts(this.components, this.#options.config, devices, this.#nodes.labelled(devices));
   }
 
@@ -324,7 +330,7 @@ export class RunCluster implements Cluster {
     const current = this.#currentPlan();
     if (!current) return undefined;
     const elastic = elasticOf(this.components, this.#options.config);
-    return adaptPlan({ current, facts: this.placementFacts, elastic });
+    return adaptPlan({ current, facts: this.#factsOn(this.#nodes.devices()), elastic });
   }
 
   /** With the places that ranks have gone to since; undefined before the start. */
@@ -368,7 +374,9 @@ export class RunCluster implements Cluster {
       this.#options.onEvent(planEvent(this.#planned as PlannedChange));
       this.loop.start();
       // Calls have somewhere to wait from here on; nodes are there once the run is announced to them.
-      this.loop.feed({ type: "nodes", present: [], places: this.#nodes.places() });
+      // Some that were there when it was placed may be gone by now: what is placed on them moves.
+      const places = new Map([...this.#placedOn, ...this.#nodes.places()].map((device) => [device.id, device]));
+      this.loop.feed({ type: "nodes", present: [], places: [...places.values()] });
       this.loop.feed({ type: "lay-out", components: plan.components });
       this.#started = this.#open();
       this.#started.catch((error) => this.abort(error));

@@ -98,6 +98,7 @@ export class Nodes {
   readonly #depots = new Map<string, readonly string[]>();
   readonly #neighbours = new Neighbours();
   readonly #doubted = new Set<string>();
+  #lastDevices: readonly DeviceSpec[] = [];
   readonly #waiting = new Set<() => void>();
   readonly #ends: (() => void)[] = [];
   #code: Promise<Code> | undefined;
@@ -141,6 +142,7 @@ export class Nodes {
       for (const node of plane.members("node")) this.#decide({ type: "there", node });
       const decision = this.#membership.awaits(minNodes, deadlineMs, performance.now());
       if (decision.type === "go") {
+        this.devicesToPlaceOn(); // a node may be gone before anybody asks
         for (const node of decision.without)
           this.#notice(`begins without node '${node}', which is there and has not answered`);
         return;
@@ -148,11 +150,12 @@ export class Nodes {
       if (decision.type === "fail") break;
       await this.#change(Math.min(decision.untilMs - performance.now(), 500));
     }
-    const others = plane.members("node").filter(({ name }) => !this.#membership.used.has(name));
+    const staying = new Set(this.#staying.map(({ name }) => name));
+    const others = plane.members("node").filter(({ name }) => !staying.has(name));
     const why = others.map((member) => this.#membership.whyNot(member)).join(", ");
     throw new TreadleError(
       "node.unavailable",
-      `'${this.#membership.used.size}' node agents are ready within ${cluster.nodeWaitMs} ms, cluster.minNodes is ${cluster.minNodes}${why && `; ${why}`}; start more with 'treadle node --nats …' in a checkout of the same code`,
+      `'${staying.size}' node agents are ready within ${cluster.nodeWaitMs} ms, cluster.minNodes is ${cluster.minNodes}${why && `; ${why}`}; start more with 'treadle node --nats …' in a checkout of the same code`,
     );
   }
 
@@ -164,6 +167,13 @@ export class Nodes {
   /** The devices of the nodes that are there and stay. */
   devices(): readonly DeviceSpec[] {
     return this.#options.ownNode?.devices ?? this.#devices.of(this.#staying);
+  }
+
+  /** The same; while no node is there those that were there last, since what is placed there moves to the next one that comes. */
+  devicesToPlaceOn(): readonly DeviceSpec[] {
+    const present = this.devices();
+    if (present.length > 0) this.#lastDevices = present;
+    return this.#lastDevices;
   }
 
   get #staying() {

@@ -137,6 +137,17 @@ test("nodes of the same code are found; one of other code, or that says nonsense
   expect(nodes.devices().map(({ id }) => id)).toEqual(["a/cpu:0", "a/cpu:1", "a/cpu:2", "a/cpu:3"]);
 });
 
+test("nodes that go away before anything is placed are placed on all the same, since others may come", async () => {
+  const a = await announceNode("a");
+  await nodes.find();
+  await a.announcement.withdraw("it is preempted");
+  expect(nodes.devices()).toEqual([]);
+  expect(nodes.devicesToPlaceOn().map(({ id }) => id)).toEqual(["a/cpu:0", "a/cpu:1", "a/cpu:2", "a/cpu:3"]);
+  await announceNode("b");
+  await nodes.find();
+  expect(nodes.places().map(({ node }) => node)).toEqual(["b"]);
+});
+
 test("ND1: a process ends once: by its own node's report, or with that node, and not by a stranger's word", async () => {
   const a = await announceNode("a");
   await announceNode("b");
