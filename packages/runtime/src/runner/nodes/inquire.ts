@@ -25,7 +25,7 @@ export async function inquire(plane: ControlPlane, member: Member, isWanted: () 
         clearTimeout(timer);
         hasAnswered ||= what === "answer";
         if (what === "nothing") resolve(what);
-        else hear(what);
+        else hear(hasAnswered ? "answer" : what);
       };
       ask(plane, "node", member, "ping", {}, { timeoutMs: answerPatienceMs }).then(
         () => heardOf("answer"),
