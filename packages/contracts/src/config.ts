@@ -3,6 +3,15 @@ import { z } from "zod";
 import { PoolConfig } from "./device-pool.ts";
 import { Granularity, PlacementMode, PlacementWishes } from "./plan.ts";
 
+/** Timers of Node go to 24.8 days, and act at once beyond; some wait a little longer than what is configured. */
+export const longestWaitMs = 2_000_000_000;
+
+/** of a process that is started: what an operating system takes */
+export const EnvironmentVariables = z.record(
+  z.string().regex(/^[^=\0]+$/, "must be the name of a variable"),
+  z.string().regex(/^[^\0]*$/, "must not hold the character NUL, which ends a text for the operating system"),
+);
+
 const GranularitySetting = z.union([z.literal("auto"), Granularity]);
 
 /** How to reach a NATS server. Secrets come from files and the environment only: this is written into the run's folder. */
@@ -32,7 +41,7 @@ export const NatsConfig = z.strictObject({
     })
     .optional(),
   /** a node or runner that is silent for longer is taken for gone, as far as this process is concerned */
-  leaseMs: z.number().min(500).default(5000),
+  leaseMs: z.number().max(longestWaitMs).min(500).default(5000),
   /** servers that keep what must survive: 3 in a cluster of three */
   replicas: z.int().min(1).max(5).default(1),
   /**
@@ -41,7 +50,7 @@ export const NatsConfig = z.strictObject({
    */
   durableRuns: z.boolean().default(false),
   /** such a run waits so long for servers that are away, at the end of a step, before it ends to be resumed later */
-  outageMs: z.number().positive().default(60_000),
+  outageMs: z.number().max(longestWaitMs).positive().default(60_000),
 });
 export type NatsConfig = z.infer<typeof NatsConfig>;
 
@@ -98,7 +107,7 @@ export const NodeGroupConfig = z.strictObject({
   /** nodes with all of these labels; without it, those that `nodeGroups` lists under the same name */
   labels: z.record(z.string(), z.string()).optional(),
   /** environment of the worker processes there; node agents must allow each. No place for secrets: nodes have their own */
-  env: z.record(z.string(), z.string()).default({}),
+  env: EnvironmentVariables.default({}),
   /** another Node, or another build of it, or the same with other flags; every node agent of the group must allow it */
   interpreter: Interpreter.optional(),
 });
@@ -120,11 +129,11 @@ export const ClusterConfig = z.strictObject({
   /** waits until so many node agents are there */
   minNodes: z.int().positive().default(1),
   /** how long it waits for them */
-  nodeWaitMs: z.number().positive().default(15_000),
+  nodeWaitMs: z.number().max(longestWaitMs).positive().default(15_000),
   /** ranks of a lost node wait so long for it to come back before they are moved to others */
-  rejoinMs: z.number().nonnegative().default(3_000),
+  rejoinMs: z.number().max(longestWaitMs).nonnegative().default(3_000),
   /** such ranks wait so long for room on another node before the run ends, to be resumed; a cluster whose machines come and go wants more */
-  placeWaitMs: z.number().nonnegative().default(120_000),
+  placeWaitMs: z.number().max(longestWaitMs).nonnegative().default(120_000),
   /** takes only node agents where no other run has workers, and keeps others from them while it has its own there */
   exclusive: z.boolean().default(false),
   /** how the runner is reached by workers on other nodes */
@@ -187,19 +196,19 @@ export const SupervisionConfig = z.strictObject({
   /** a component that crashes more often than this within the window, without a whole step in between, fails the run; lost nodes do not count */
   maxRestarts: z.int().nonnegative().default(3),
   /** the window in which crashes are counted */
-  restartWindowMs: z.number().positive().default(600_000),
+  restartWindowMs: z.number().max(longestWaitMs).positive().default(600_000),
   /** a worker silent for longer is taken for dead and ended */
-  heartbeatTimeoutMs: z.number().positive().default(20_000),
+  heartbeatTimeoutMs: z.number().max(longestWaitMs).positive().default(20_000),
   /** a process that is not ready for calls within this time counts as dead */
-  startTimeoutMs: z.number().positive().default(120_000),
+  startTimeoutMs: z.number().max(longestWaitMs).positive().default(120_000),
   /** a call of a worker method that takes longer fails the run */
-  callTimeoutMs: z.number().positive().default(3_600_000),
+  callTimeoutMs: z.number().max(longestWaitMs).positive().default(3_600_000),
   /** nothing moved anywhere for this long: the wait-for graph is printed; after five times as long the run fails */
-  stallMs: z.number().positive().default(60_000),
+  stallMs: z.number().max(longestWaitMs).positive().default(60_000),
   /** a device lock wait longer than this fails with the wait-for chain */
-  lockTimeoutMs: z.number().positive().default(1_800_000),
+  lockTimeoutMs: z.number().max(longestWaitMs).positive().default(1_800_000),
   /** from SIGTERM to SIGKILL */
-  stopGraceMs: z.number().positive().default(5_000),
+  stopGraceMs: z.number().max(longestWaitMs).positive().default(5_000),
 });
 
 export const CheckpointsConfig = z.strictObject({

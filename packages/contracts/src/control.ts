@@ -1,6 +1,6 @@
 /** What runners, node agents and the command line say over the control plane: the bodies and answers of protocol.ts. */
 import { z } from "zod";
-import { Interpreter } from "./config.ts";
+import { EnvironmentVariables, Interpreter, longestWaitMs } from "./config.ts";
 import { ErrorRecordShape } from "./events.ts";
 import { WorkerBoot } from "./messages.ts";
 import { ModulePath, NodeName, RunName, SegmentPrefix, WorkerName } from "./names.ts";
@@ -84,7 +84,7 @@ export const SpawnCommand = z.object({
   projectRoot: z.string(),
   codeHash: z.string(),
   /** of what is here and in `interpreter`, the node allows what its own configuration names */
-  env: z.record(z.string(), z.string()),
+  env: EnvironmentVariables,
   memoryLimitMiB: z.number().positive().optional(),
   /** only where no other run has workers, and no other run while this one has */
   exclusive: z.boolean().optional(),
@@ -100,7 +100,7 @@ export const SpawnReply = z.object({
 export type SpawnReply = z.infer<typeof SpawnReply>;
 
 export const EndCommand = z.object({ ...OneProcess, verdict: ErrorRecordShape.optional() });
-export const StopCommand = z.object({ ...OneProcess, graceMs: z.number().nonnegative() });
+export const StopCommand = z.object({ ...OneProcess, graceMs: z.number().nonnegative().max(longestWaitMs) });
 /** Ends every process of the run there. */
 export const ReleaseCommand = z.object(RunSession);
 

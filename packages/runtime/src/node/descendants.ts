@@ -9,7 +9,9 @@ import { join } from "node:path";
 import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
 import { workerVariables } from "@treadle/contracts";
 
-const groupName = (mark: string): string => `treadle-worker-${mark}`;
+/** With the number of the process that made it, which alone may find it empty and in use: a worker is about to enter. */
+const groupName = (mark: string): string => `treadle-worker-${process.pid}-${mark}`;
+const madeBy = (name: string): number | undefined => Number(/^treadle-worker-(\d+)-/.exec(name)?.[1]) || undefined;
 /** A process may start others while it is looked for. */
 const maxRounds = 10;
 const roundMs = 50;
@@ -61,7 +63,18 @@ export class Descendants {
 export function removeEmptyGroups(): void {
   const own = ownGroup();
   if (own === undefined) return;
-  for (const name of names(own)) if (name.startsWith(groupName(""))) removeGroup(join(own, name));
+  for (const name of names(own)) {
+    const maker = madeBy(name);
+    if (maker !== undefined && maker !== process.pid && !isThere(maker)) removeGroup(join(own, name));
+  }
+}
+
+function isThere(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return !isAbsent(error);
+  }
 }
 
 function makeGroup(parent: string | undefined, mark: string): string | undefined {

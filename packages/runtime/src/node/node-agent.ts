@@ -8,10 +8,9 @@
  * NA3 `exited` settles exactly once for every process started, within moments of its end whoever holds its pipes, with its
  *    last log lines and the failure that it wrote.
  */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { access, constants } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
@@ -19,10 +18,11 @@ import { packageFolder } from "@treadle/contracts/package-folder";
 import { type ProgramRights, programRightsVariable } from "@treadle/contracts/program-rights";
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
+import { eachLine } from "./bounded-lines.ts";
 import { Descendants, removeEmptyGroups } from "./descendants.ts";
 import { openLogFile } from "./log-file.ts";
 import { isCompiled } from "./treadle-code.ts";
-import { failureMark, type Heartbeat, parseFailure, parseHeartbeat } from "./worker-lines.ts";
+import { type Heartbeat, maxFailureLineLength, parseFailure, parseHeartbeat } from "./worker-lines.ts";
 
 export type SpawnRequest = {
   readonly boot: WorkerBoot;
@@ -67,12 +67,13 @@ export class WorkerProcess {
     const tail = new LogTail({ lines: 30, maxLineLength: 400 });
     const logFile = logs === undefined ? undefined : openLogFile(logs, this.worker);
     for (const stream of [child.stdout, child.stderr]) {
-      eachLine(stream, (line) => {
-        const failure = parseFailure(line);
+      eachLine(stream, maxFailureLineLength, (whole) => {
+        const failure = parseFailure(whole);
         if (failure) {
           this.#verdict ??= failure;
           return;
         }
+        const line = whole.slice(0, maxLineLength);
         if (line.trim() === "") return;
         logFile?.write(`${line}\n`);
         const { level, message } = parseLogLine(line, stream === child.stderr ? "warn" : "info");
@@ -80,7 +81,9 @@ export class WorkerProcess {
         listener.onLog(this.worker, level, message);
       });
     }
-    eachLine(child.stdio[3] as Readable, (line) => {
+    // A process that could not be given its pipes has none, and no list of them.
+    const [, , , beats] = (child.stdio as typeof child.stdio | undefined) ?? [];
+    eachLine(beats as Readable | undefined, maxFailureLineLength, (line) => {
       const heartbeat = parseHeartbeat(line);
       if (!heartbeat) return;
       const usedMiB = heartbeat.rssBytes / 2 ** 20;
@@ -109,7 +112,7 @@ export class WorkerProcess {
         await descendants.end();
         await Promise.race([closed, delay(lastLinesMs, undefined, { ref: false })]);
         settle(code, signal); // NA3
-        for (const stream of child.stdio) stream?.destroy();
+        for (const stream of child.stdio ?? []) stream?.destroy();
       });
       child.once("error", (cause) => void descendants.end().then(() => settle(null, null, cause)));
     });
@@ -182,20 +185,29 @@ export class NodeAgent {
 
   async spawn(request: SpawnRequest): Promise<WorkerProcess> {
     await checkCode(request.boot.module, [this.#projectRoot]); // NA2
-    if (this.#isClosed) throw new TreadleError("node.lost", `node '${this.name}' is leaving; it starts no worker`);
     const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] } } = request;
     await this.#checkInterpreter(interpreter);
+    if (this.#isClosed) throw new TreadleError("node.lost", `node '${this.name}' is leaving; it starts no worker`);
     const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
     const flags = [...interpreter.flags, ...heap, ...loaderFlags];
     const descendants = new Descendants();
     const rights = this.#rights && { [programRightsVariable]: JSON.stringify(this.#rights) }; // PGR1
     const own = { TREADLE_DEVICES: boot.devices.join(","), ...rights, ...descendants.environment };
-    const child = spawn(interpreter.command, [...flags, hostEntry.path], {
+    const child = startProcess(interpreter.command, [...flags, hostEntry.path], {
       detached: true, // NA1: leader of its own process group
       stdio: ["pipe", "pipe", "pipe", "pipe"],
       env: { ...withoutSecrets(process.env), ...request.env, ...own },
       cwd: this.#projectRoot,
     });
+    if (child instanceof Error) {
+      await descendants.end();
+      const isTooLong = (child as NodeJS.ErrnoException).code === "E2BIG";
+      throw new TreadleError(
+        isTooLong ? "worker.load-failed" : "worker.died",
+        `node '${this.name}' cannot start a worker: ${child.message}${isTooLong ? "; its environment is longer than the operating system takes: put less in it" : ""}`,
+        { cause: child },
+      );
+    }
     const started = new WorkerProcess(child, descendants, request, this.#logs, this.#listener);
     this.#processes.add(started);
     void started.exited.then(() => this.#processes.delete(started));
@@ -230,18 +242,18 @@ const hostEntry = {
 };
 const loaderFlags = isCompiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
 
+/** What the operating system refuses at once is thrown by `spawn`, and all else said by the child. */
+function startProcess(command: string, args: readonly string[], options: SpawnOptions): ChildProcess | Error {
+  try {
+    return spawn(command, args, options);
+  } catch (error) {
+    return error as Error;
+  }
+}
+
 /** Workers run a user's code, which has no business with the control plane, nor with who may look. */
 function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   return Object.fromEntries(
     Object.entries(env).filter(([name]) => !/^TREADLE_(NATS_|METRICS_TOKEN$|DASHBOARD_TOKEN$)/.test(name)),
-  );
-}
-
-function eachLine(stream: Readable | null, onLine: (line: string) => void): void {
-  if (!stream) return;
-  stream.on("error", () => {});
-  const lines = createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY });
-  lines.on("line", (line) =>
-    onLine(line.length > maxLineLength && !line.startsWith(failureMark) ? line.slice(0, maxLineLength) : line),
   );
 }

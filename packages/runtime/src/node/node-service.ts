@@ -38,6 +38,7 @@ import { inertNodeSpans, type NodeRegistry, type NodeSpans, type Span } from "@t
 import type { Relay, RelayOptions } from "@treadle/transport";
 import { type Code, codeDifference, ProjectCode } from "./code-hash.ts";
 import { EventProver } from "./event-proof.ts";
+import { reportUntilHeard } from "./exit-report.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { localPorts } from "./relay-addresses.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
@@ -81,10 +82,8 @@ const tickMs = 500;
 /** A runner announces itself before it asks for anything; one that is not seen within this time is gone. */
 const unseenMs = 15_000;
 const reportTimeoutMs = 3000;
-const retryMs = 300;
 /** Paths and hashes of so many take less than half of what a message may. */
 const filesAPage = 2000;
-const maxReportAttempts = 30;
 
 export class NodeService {
   readonly name: string;
@@ -159,7 +158,7 @@ export class NodeService {
     using draining = this.#spans.span("drain", "call", { attributes: { limitMs } });
     const deadlineMs = performance.now() + limitMs;
     for (;;) {
-      const sessions = (await Promise.all(this.#sessions.values()).catch(() => [])) as RunSession[];
+      const sessions = await this.#openSessions();
       const numWorkers = sessions.reduce((sum, { workers }) => sum + workers.length, 0);
       draining.set({ workersLeft: numWorkers });
       if (numWorkers === 0) return true;
@@ -207,6 +206,8 @@ export class NodeService {
     const isOpen = this.#sessions.has(command.run);
     const session = await this.#openSession(command);
     if (isOpen && this.#options.place.kind === "machine") await this.#checkCode(command); // NS4
+    // In one turn, since a session frees what is held when it closes, and nobody would after that.
+    session.checkOpen();
     this.#hold(command);
     const started = await session.spawn(command);
     this.#announceSoon();
@@ -216,8 +217,8 @@ export class NodeService {
   async #openSession(command: SpawnCommand): Promise<RunSession> {
     const { run, session } = command;
     for (;;) {
-      if (this.#isClosing) throw new TreadleError("node.lost", `node '${this.name}' is leaving the cluster`);
       const present = await this.#sessions.get(run);
+      if (this.#isClosing) throw new TreadleError("node.lost", `node '${this.name}' is leaving the cluster`);
       if (present?.session === session) return present;
       if (present !== undefined && present.session > session) {
         throw new TreadleError("node.lost", `run '${run}' has a newer runner; this one may start nothing any more`);
@@ -258,8 +259,11 @@ export class NodeService {
     // The runner made the one that it shares, and removes it.
     const folder = isHome
       ? { path: place.socketFolder(), close: async () => {} }
-      : await place.openFolder(segmentPrefix);
-    return new RunSession({
+      : await place.openFolder(segmentPrefix).catch(async (error: unknown) => {
+          await depot?.close();
+          throw error;
+        });
+    const opened: RunSession = new RunSession({
       run,
       session,
       node: this.name,
@@ -277,14 +281,16 @@ export class NodeService {
         const how = report.failure !== undefined ? "failure" : report.signal !== null ? "signal" : "exit";
         this.#options.observer?.exited(run, report.worker, how);
         this.#announceSoon();
-        void this.#reportExit(run, session, report);
+        void this.#reportExit(opened, report);
       },
       onBeats: (event) => {
         for (const beat of event.beats) this.#options.observer?.beat(run, beat);
         publishTo(plane, "heartbeats", run, beats.prove(event));
       },
       onLog: (event) => publishTo(plane, "log", run, lines.prove(event)),
+      onNotice: (text) => this.#notice(text),
     });
+    return opened;
   }
 
   /** Not where links are encrypted: what is relayed shows no certificate. Nobody waits for it until somebody needs it. */
@@ -404,6 +410,12 @@ export class NodeService {
     );
   }
 
+  /** Without those that could not be opened. */
+  async #openSessions(): Promise<RunSession[]> {
+    const opened = await Promise.allSettled(this.#sessions.values());
+    return opened.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  }
+
   #onRun(change: MembershipChange): void {
     if (change.type !== "left") return;
     const { name, incarnation } = change.member;
@@ -420,25 +432,23 @@ export class NodeService {
   }
 
   /** NS3. */
-  async #reportExit(run: string, session: number, report: ExitReport): Promise<void> {
+  #reportExit(of: RunSession, report: ExitReport): Promise<void> {
     const { plane } = this.#options;
+    const { run, session } = of;
     const runner: Member = { kind: "run", name: run, incarnation: session, body: undefined };
-    for (let attempt = 0; attempt < maxReportAttempts; attempt++) {
-      try {
-        await ask(plane, "run", runner, "exited", { node: this.name, report }, { timeoutMs: reportTimeoutMs });
-        return;
-      } catch {
-        if (this.#isClosing) return; // leaving says the same
-        await delay(retryMs * Math.min(10, attempt + 1));
-      }
-    }
+    const isThere = () => plane.members("run").some(({ name, incarnation }) => name === run && incarnation === session);
+    return reportUntilHeard({
+      send: () => ask(plane, "run", runner, "exited", { node: this.name, report }, { timeoutMs: reportTimeoutMs }),
+      isOver: () => this.#isClosing || (of.isClosed && !isThere()), // leaving says the same
+      pause: (ms) => delay(ms),
+    });
   }
 
   #announceSoon(): void {
     if (this.#updating !== undefined || this.#isClosing) return;
     this.#updating = setTimeout(async () => {
       this.#updating = undefined;
-      const sessions = (await Promise.all(this.#sessions.values()).catch(() => [])) as RunSession[];
+      const sessions = await this.#openSessions();
       await this.#announcement?.update(this.#info(sessions)).catch(() => {}); // the next one tries again
     }, updateDelayMs);
     this.#updating.unref();

@@ -60,6 +60,7 @@ export type SessionOptions = {
   readonly onExit: (report: ExitReport) => void;
   readonly onBeats: (event: Omit<HeartbeatsEvent, "proof">) => void;
   readonly onLog: (event: Omit<LogEvent, "proof">) => void;
+  readonly onNotice: (text: string) => void;
 };
 
 export class RunSession {
@@ -107,9 +108,18 @@ export class RunSession {
     return [...this.#processes.keys()].map((key) => key.slice(0, key.indexOf("#")));
   }
 
+  get isClosed(): boolean {
+    return this.#closed !== undefined;
+  }
+
+  /** Throws `node.lost`. */
+  checkOpen(): void {
+    if (this.isClosed) throw new TreadleError("node.lost", `node '${this.#options.node}' has ended run '${this.run}'`);
+  }
+
   /** Rejects with `worker.load-failed` when the module is not below the project's root. */
   async spawn(command: SpawnCommand): Promise<z.infer<typeof SpawnReply>> {
-    if (this.#closed) throw new TreadleError("node.lost", `node '${this.#options.node}' has ended run '${this.run}'`);
+    this.checkOpen();
     const { component, rank, incarnation } = command.boot;
     const worker = `${component}/${rank}`;
     const key = keyOf(worker, incarnation);
@@ -159,10 +169,11 @@ export class RunSession {
       await this.#agent.close();
       for (const timer of this.#timers) clearInterval(timer);
       this.#sendLines();
-      await this.#options.depot?.close();
-      await this.#options.relay?.close();
-      if (this.#options.links !== undefined) removeSegments(this.#options.segmentPrefix);
-      await this.#options.folder.close();
+      const { depot, relay, links, folder, segmentPrefix, onNotice } = this.#options;
+      // A disk that is full, or a folder that somebody took away, keeps nothing else open.
+      for (const each of [depot, relay, folder])
+        await each?.close().catch((error: Error) => onNotice(`what run '${run}' had here stays: ${error.message}`));
+      if (links !== undefined) removeSegments(segmentPrefix);
     })();
     return this.#closed;
   }

@@ -1,5 +1,5 @@
 /** What a worker process writes for its agent, a line each; a user's code may write the like by chance. */
-import { type ErrorRecord, ErrorRecordShape, maxStackLength } from "@treadle/contracts";
+import { type ErrorRecord, ErrorRecordShape, maxStackLength, toErrorRecord } from "@treadle/contracts";
 import { z } from "zod";
 
 const Heartbeat = z.object({
@@ -11,19 +11,39 @@ export type Heartbeat = z.infer<typeof Heartbeat>;
 
 export const failureMark = "#treadle-failure ";
 
-/** Longer failures would not fit into a message of the control plane, and the runner would never hear of the end. */
+/** Longer or deeper failures would not fit into a message of the control plane, and the runner would never hear of the end. */
 const maxFailureLength = 128 * 1024;
+const maxFailureDepth = 100;
 const maxMessageLength = 10_000;
+export const maxFailureLineLength = failureMark.length + maxFailureLength;
+
+/** The line by which a process says why it ends. */
+export function failureLine(error: unknown): string {
+  const record = toErrorRecord(error);
+  const whole = isDeeper(record, maxFailureDepth) ? undefined : JSON.stringify(record);
+  const text = whole !== undefined && whole.length <= maxFailureLength ? whole : JSON.stringify(withoutDetails(record));
+  return `${failureMark}${text}`;
+}
 
 /** What the process says of its own end; a line that only looks like it is an ordinary one. */
 export function parseFailure(line: string): ErrorRecord | undefined {
-  if (!line.startsWith(failureMark)) return undefined;
+  if (!line.startsWith(failureMark) || line.length > maxFailureLineLength) return undefined;
   const record = parseLine(ErrorRecordShape, line.slice(failureMark.length));
-  if (record === undefined || line.length <= maxFailureLength) return record;
-  return { code: record.code.slice(0, 100), message: record.message.slice(0, maxMessageLength) };
+  return record !== undefined && isDeeper(record, maxFailureDepth) ? withoutDetails(record) : record;
 }
 
 export const parseHeartbeat = (line: string): Heartbeat | undefined => parseLine(Heartbeat, line);
+
+const withoutDetails = ({ code, message }: ErrorRecord): ErrorRecord => ({
+  code: code.slice(0, 100),
+  message: message.slice(0, maxMessageLength),
+});
+
+/** Also of what names itself. */
+function isDeeper(value: unknown, levels: number): boolean {
+  if (value === null || typeof value !== "object") return false;
+  return levels === 0 || Object.values(value).some((each) => isDeeper(each, levels - 1));
+}
 
 function parseLine<T>(schema: z.ZodType<T>, text: string): T | undefined {
   try {

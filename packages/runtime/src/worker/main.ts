@@ -1,6 +1,7 @@
 /** Entry of every worker process: reads what it is to be from standard input, then hosts it. */
 import { text } from "node:stream/consumers";
-import { toErrorRecord, WorkerBoot } from "@treadle/contracts";
+import { WorkerBoot } from "@treadle/contracts";
+import { failureLine } from "../node/worker-lines.ts";
 import { hostWorker } from "./worker-host.ts";
 
 // Ctrl-C in a terminal reaches the whole foreground; ending workers is the runner's business.
@@ -12,5 +13,5 @@ try {
   process.exit(0);
 } catch (error) {
   // The node agent reads the last line that begins with this mark as the cause of the exit.
-  process.stderr.write(`\n#treadle-failure ${JSON.stringify(toErrorRecord(error))}\n`, () => process.exit(1));
+  process.stderr.write(`\n${failureLine(error)}\n`, () => process.exit(1));
 }

@@ -1,7 +1,8 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { existsSync, mkdirSync } from "node:fs";
 import { expect, test, vi } from "vitest";
-import { Descendants } from "../../src/node/descendants.ts";
+import { Descendants, removeEmptyGroups } from "../../src/node/descendants.ts";
 
 /** A process that starts another in a session of its own and ends; the other's number. */
 async function leave(descendants: Descendants, keepsEnvironment: boolean): Promise<number> {
@@ -48,4 +49,19 @@ test.for(ways)("NA1: what left its session is found by $by, and nothing else is 
   expect(isAlive(other)).toBe(true);
   await others.end();
   await vi.waitUntil(() => !isAlive(other), { timeout: 20_000 });
+});
+
+test("a group that no process has entered yet stays as long as its agent does, and goes with it", async ({ skip }) => {
+  const made = new Descendants();
+  const group = made.environment["TREADLE_WORKER_GROUP"];
+  if (group === undefined) return skip("this process may make no control group");
+  const ended = spawn(process.execPath, ["--version"], { stdio: "ignore" });
+  await once(ended, "exit");
+  const left = group.replace(`-${process.pid}-`, `-${ended.pid}-`);
+  mkdirSync(left);
+  removeEmptyGroups();
+  expect(existsSync(group)).toBe(true);
+  expect(existsSync(left)).toBe(false);
+  await made.end();
+  expect(existsSync(group)).toBe(false);
 });

@@ -14,6 +14,7 @@ import {
 import { localControlPlanes } from "@treadle/transport";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ProjectCode } from "../../src/node/code-hash.ts";
+import { Descendants } from "../../src/node/descendants.ts";
 import { NodeService } from "../../src/node/node-service.ts";
 import { openSocketFolder } from "../../src/node/socket-folder.ts";
 import { codeVersions } from "../../src/node/treadle-code.ts";
@@ -243,6 +244,40 @@ test("NS2, RU2: twenty runs that come and go leave an agent no file, folder, tim
   await until(() => held().files < before.files + 9 && held().resources < before.resources + 9);
   expect(held().listeners).toBeLessThanOrEqual(before.listeners);
   expect(folders.filter((folder) => existsSync(folder))).toEqual([]);
+});
+
+test("NS1: a start that is under way while its run leaves holds no device", async () => {
+  // So many files that looking at them takes longer than ending the run.
+  await mkdir(join(root, "many"));
+  await Promise.all(
+    Array.from({ length: 2000 }, (_, i) => writeFile(join(root, `many/${i}.ts`), `export const x = ${i};\n`)),
+  );
+  for (const run of ["run-1", "run-2"]) await announceRun(run);
+  await tell("spawn", await spawnCommand());
+  await until(() => exits.length > 0);
+  const late = tell("spawn", await spawnCommand({}, ["a/cuda:0"], 1)).catch((error: TreadleError) => error.code);
+  await tell("release", { run: "run-1", session: 1 });
+  expect(await late).toBe("node.lost");
+  await expect(tell("spawn", await spawnCommand({ run: "run-2" }, ["a/cuda:0"]))).resolves.toBeDefined();
+});
+
+test("NS4: a variable that no process can have is refused, and one that is too long for the system leaves nothing", async () => {
+  await announceRun("run-1");
+  const nul = await spawnCommand({ env: { OMP_NUM_THREADS: "1\0" } });
+  await expect(tell("spawn", nul)).rejects.toMatchObject({
+    code: "link.protocol",
+    message: expect.stringContaining("must not hold the character NUL"),
+  });
+  const long = await spawnCommand({ env: { OMP_NUM_THREADS: "1".repeat(500_000) } });
+  await expect(tell("spawn", long)).rejects.toMatchObject({
+    code: "worker.load-failed",
+    message: expect.stringContaining("longer than the operating system takes"),
+  });
+  const parent = new Descendants().environment["TREADLE_WORKER_GROUP"];
+  const groups = parent === undefined ? [] : readdirSync(join(parent, ".."));
+  expect(groups.filter((name) => name.startsWith(`treadle-worker-${process.pid}-`))).toHaveLength(
+    parent === undefined ? 0 : 1,
+  );
 });
 
 test("NS4: code that changes while a run is there is started no more, and is named", async () => {

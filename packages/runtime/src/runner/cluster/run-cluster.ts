@@ -277,13 +277,26 @@ export class RunCluster implements Cluster {
       );
     }
     const { mode } = config.placement;
-    const facts = this.placementFacts;
-    this.#placedOn = facts.devices;
-    const planned = this.#options.placer?.plan(facts, this.components) ?? {
-      plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
-      why: [],
+    const placeOn = (devices: readonly DeviceSpec[]): Plan => {
+      const facts = this.#factsOn(devices);
+      const planned = this.#options.placer?.plan(facts, this.components) ?? {
+        plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
+        why: [],
+      };
+      this.#placedOn = facts.devices;
+      return this.#plan(planned).plan;
     };
-    return this.#plan(planned).plan;
+    const [present, before] = this.#nodes.devicesToPlaceOn();
+    try {
+      return placeOn(present);
+    } catch (error) {
+      if (before === undefined) throw error;
+      try {
+        return placeOn(before); // a whole group of nodes may have gone
+      } catch {
+        throw error;
+      }
+    }
   }
 
   /** What every component is to `profiles`: all that its times depend on. */
@@ -293,7 +306,7 @@ export class RunCluster implements Cluster {
 
   /** What a plan is made of. */
   get placementFacts(): PlacementFacts {
-    return this.#factsOn(this.#nodes.devicesToPlaceOn());
+    return this.#factsOn(this.#nodes.devicesToPlaceOn()[0]);
   }
 
   #factsOn(devices: readonly DeviceSpec[]): PlacementFacts {

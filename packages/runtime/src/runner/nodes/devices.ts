@@ -29,7 +29,7 @@ export function localDevices(config: RuntimeConfig["cluster"], node: string): De
 export type NodeDevices = {
   /** The devices of these nodes; a node that comes back has the ones that it had. */
   of(nodes: readonly { readonly name: string; readonly info: NodeInfo }[]): DeviceSpec[];
-  /** The same, with at least one CPU device on each node. */
+  /** The same, with CPU devices on each node: where a number was shared out before it came, as many as gone nodes had, or one. */
   withSpares(nodes: readonly { readonly name: string; readonly info: NodeInfo }[]): DeviceSpec[];
 };
 
@@ -75,7 +75,10 @@ export function shareOutDevices(config: RuntimeConfig["cluster"]): NodeDevices {
   return {
     of: list,
     withSpares: (nodes) => {
-      for (const { name } of nodes) if ((slots.get(name) ?? 0) === 0 && slots.size > 0) slots.set(name, 1);
+      const present = new Set(nodes.map(({ name }) => name));
+      const numGone = [...slots].reduce((sum, [name, count]) => sum + (present.has(name) ? 0 : count), 0);
+      for (const { name } of nodes)
+        if ((slots.get(name) ?? 0) === 0 && slots.size > 0) slots.set(name, Math.max(1, numGone));
       return list(nodes);
     },
   };

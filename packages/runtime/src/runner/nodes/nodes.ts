@@ -45,7 +45,7 @@ import { EventChecker } from "../../node/event-proof.ts";
 import { nodeDifference } from "./code-of-nodes.ts";
 import { type NodeDevices, shareOutDevices } from "./devices.ts";
 import { inquire } from "./inquire.ts";
-import { type LabelledNode, type NodeLaunch, nodeLaunch } from "./node-groups.ts";
+import { type LabelledNode, type NodeLaunch, type NumberedNodes, nodeLaunch } from "./node-groups.ts";
 import { exitOf, type LaunchedWorker, RemoteWorker } from "./remote-worker.ts";
 import { KeptRecord } from "./run-record.ts";
 import { Neighbours, whyTaken } from "./shared-nodes.ts";
@@ -82,6 +82,8 @@ const commandTimeoutMs = 5000;
 /** Whether a node is there at all is asked apart, with a shorter patience: a start may take long, and a word does not. */
 const doubtMs = 1000;
 const mostTells = 6;
+/** Until an agent that nobody reaches is told again. */
+const nobodyMs = 500;
 const spawnTimeoutMs = 5000;
 const mostSpawns = 8;
 const releaseTimeoutMs = 15_000;
@@ -98,7 +100,10 @@ export class Nodes {
   readonly #depots = new Map<string, readonly string[]>();
   readonly #neighbours = new Neighbours();
   readonly #doubted = new Set<string>();
-  #lastDevices: readonly DeviceSpec[] = [];
+  /** those that something was ever placed on, also when they are gone */
+  readonly #known = new Map<string, LabelledNode>();
+  /** when the run began */
+  #found: readonly DeviceSpec[] = [];
   readonly #waiting = new Set<() => void>();
   readonly #ends: (() => void)[] = [];
   #code: Promise<Code> | undefined;
@@ -142,7 +147,8 @@ export class Nodes {
       for (const node of plane.members("node")) this.#decide({ type: "there", node });
       const decision = this.#membership.awaits(minNodes, deadlineMs, performance.now());
       if (decision.type === "go") {
-        this.devicesToPlaceOn(); // a node may be gone before anybody asks
+        this.#found = this.devices();
+        this.labelled(this.#found); // a node may be gone before anybody asks
         for (const node of decision.without)
           this.#notice(`begins without node '${node}', which is there and has not answered`);
         return;
@@ -169,11 +175,12 @@ export class Nodes {
     return this.#options.ownNode?.devices ?? this.#devices.of(this.#staying);
   }
 
-  /** The same; while no node is there those that were there last, since what is placed there moves to the next one that comes. */
-  devicesToPlaceOn(): readonly DeviceSpec[] {
+  /** The same, and after them those that it began with: what is placed on nodes that have gone moves to others. */
+  devicesToPlaceOn(): readonly [readonly DeviceSpec[], ...(readonly DeviceSpec[])[]] {
     const present = this.devices();
-    if (present.length > 0) this.#lastDevices = present;
-    return this.#lastDevices;
+    if (present.length === 0) return [this.#found];
+    const ids = new Set(present.map(({ id }) => id));
+    return this.#found.every(({ id }) => ids.has(id)) ? [present] : [present, this.#found];
   }
 
   get #staying() {
@@ -186,18 +193,24 @@ export class Nodes {
   }
 
   /** The nodes of these devices, in their order. */
-  labelled(devices: readonly DeviceSpec[] = this.devices()): LabelledNode[] {
-    return [...new Set(devices.map(({ node }) => node))].map((node) => this.#labelled(node));
+  labelled(devices: readonly DeviceSpec[]): NumberedNodes {
+    const nodes = [...new Set(devices.map(({ node }) => node))].map((node) => this.#labelled(node));
+    return { nodes, numKnown: this.#known.size };
   }
 
   /** How worker processes are started on a node. */
   launchOf(node: string): NodeLaunch {
-    return nodeLaunch(this.#options.cluster, this.labelled(), this.#labelled(node));
+    return nodeLaunch(this.#options.cluster, this.#labelled(node));
   }
 
+  /** As it said last: what is placed on nodes that have gone is placed by what they were. */
   #labelled(name: string): LabelledNode {
+    const before = this.#known.get(name);
     const member = this.#membership.used.get(name);
-    return { name, labels: member === undefined ? {} : readNode(member).info.labels };
+    const labels = member === undefined ? (before?.labels ?? {}) : readNode(member).info.labels;
+    const node = { name, labels, number: before?.number ?? this.#known.size };
+    this.#known.set(name, node);
+    return node;
   }
 
   get present(): string[] {
@@ -410,8 +423,16 @@ export class Nodes {
     const run = { run: this.#run.runId, session: this.#announcement?.incarnation ?? 0 };
     const command = { ...run, ...body } as RequestOf<Commands["node"], V>;
     const tell = (attempt: number): void => {
-      this.#command(member, verb, command, commandTimeoutMs).catch((error: unknown) => {
-        if (error instanceof TreadleError && error.code !== "call.timeout") return;
+      this.#command(member, verb, command, commandTimeoutMs).catch(async (error: Error) => {
+        if (this.#closed !== undefined) return;
+        const code = error instanceof TreadleError ? error.code : undefined;
+        if (code === "node.lost") {
+          void this.doubt(node); // which finds out whether it has gone, or is only looking for another server
+          await delay(nobodyMs, undefined, { ref: false });
+          if (this.#membership.uses(member) && this.#closed === undefined) tell(attempt);
+          return;
+        }
+        if (code !== "call.timeout") return this.#giveUp(member, `it does not do what it is told: ${error.message}`);
         const next = this.#afterSilence(member, attempt, mostTells);
         if (next.type === "again") tell(next.attempt);
         else if (next.type === "hangs") this.#giveUp(member);

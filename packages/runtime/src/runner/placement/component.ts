@@ -1,5 +1,5 @@
 /** What `cluster.launch` was asked for. */
-import { ComponentName, TreadleError } from "@treadle/contracts";
+import { ComponentName, EnvironmentVariables, problemsOf, TreadleError } from "@treadle/contracts";
 import type { LaunchOptions } from "../../author/cluster.ts";
 import type { AnyWorkerClass } from "../../author/worker.ts";
 
@@ -37,6 +37,13 @@ export function checkedName(name: string | undefined): string | undefined {
 
 /** What says how devices are shared out is of no use to what has none. */
 export function checkOptions(name: string, { devices, ...options }: LaunchOptions): void {
+  const environment = EnvironmentVariables.safeParse(options.env ?? {});
+  if (!environment.success) {
+    throw new TreadleError(
+      "workflow.invalid",
+      `'${name}' is launched with an environment that no process can have: ${problemsOf(environment.error)}`,
+    );
+  }
   if (devices === undefined) return;
   const useless = (["deviceKind", "devicesPerRank", "memoryPerDeviceMiB", "weight", "elastic"] as const).find(
     (key) => options[key] !== undefined,

@@ -3,7 +3,7 @@ import { type DeviceSpec, type ObservedCall, type Plan, type RuntimeConfig, Trea
 import { type PlacementInput, type SwapCost, withoutDevices } from "@treadle/planner";
 import type { LaunchOptions } from "../../author/cluster.ts";
 import { Worker } from "../../author/worker.ts";
-import { type LabelledNode, nodeIndices } from "../nodes/node-groups.ts";
+import { type NumberedNodes, nodeIndices } from "../nodes/node-groups.ts";
 import type { Component } from "./component.ts";
 
 export type PlacementFacts = Omit<PlacementInput, "mode">;
@@ -35,7 +35,7 @@ export function placementFacts(
   components: readonly Component[],
   config: RuntimeConfig,
   devices: readonly DeviceSpec[],
-  nodes: readonly LabelledNode[],
+  nodes: NumberedNodes,
 ): PlacementFacts {
   elasticOf(components, config); // names that are none are told at once
   const nodeGroups = nodeIndices(config.cluster, nodes);

@@ -1,4 +1,4 @@
-import { ClusterConfig } from "@treadle/contracts";
+import { ClusterConfig, type NodeInfo } from "@treadle/contracts";
 import { expect, test } from "vitest";
 import { visibleDevices } from "../../../src/node/machine-devices.ts";
 import { localDevices, shareOutDevices } from "../../../src/runner/nodes/devices.ts";
@@ -36,4 +36,15 @@ test("auto gives accelerators first and a CPU device a core beside them; a numbe
       .map(({ id }) => id);
   expect(idsWith("auto")).toEqual(["a/cuda:0", "a/cpu:0", "a/cpu:1", "b/cpu:0", "b/cpu:1", "b/cpu:2"]);
   expect(idsWith(3)).toEqual(["a/cpu:0", "a/cpu:1", "b/cpu:0"]);
+});
+
+test("a node that comes in the place of another has as many slots as that one; beside all of them one", () => {
+  const info = { cpus: 8, memoryBytes: 2 ** 30, labels: {}, platform: "linux", workers: {}, devices: [] };
+  const node = (name: string) => ({ name, info });
+  const [a, b, c, d] = [node("a"), node("b"), node("c"), node("d")];
+  const cluster = shareOutDevices(ClusterConfig.parse({ devices: 6 }));
+  const slots = (nodes: { name: string; info: NodeInfo }[]) => cluster.withSpares(nodes).map(({ id }) => id);
+  expect(slots([a, b])).toHaveLength(6);
+  expect(slots([a, b, d]).filter((id) => id.startsWith("d/"))).toEqual(["d/cpu:0"]);
+  expect(slots([b, c]).filter((id) => id.startsWith("c/"))).toEqual(["c/cpu:0", "c/cpu:1", "c/cpu:2", "c/cpu:3"]);
 });

@@ -59,6 +59,8 @@ type FakeNode = {
   readonly told: [method: string, body: unknown][];
   /** why it starts nothing */
   refuse: { readonly takenBy: string } | { readonly otherCode: true } | undefined;
+  /** what becomes of commands to end a process */
+  fail: TreadleError | undefined;
 };
 
 /** A node that does nothing but remember what it was told. */
@@ -79,9 +81,10 @@ async function announceNode(
     }
     if (method === "spawn" && node.refuse)
       throw new TreadleError("node.unavailable", "taken", { details: node.refuse });
+    if (method === "end" && node.fail) throw node.fail;
     return method === "spawn" ? { pid: 4711 } : undefined;
   });
-  const node: FakeNode = { announcement, told, refuse: undefined };
+  const node: FakeNode = { announcement, told, refuse: undefined, fail: undefined };
   return node;
 }
 
@@ -142,10 +145,25 @@ test("nodes that go away before anything is placed are placed on all the same, s
   await nodes.find();
   await a.announcement.withdraw("it is preempted");
   expect(nodes.devices()).toEqual([]);
-  expect(nodes.devicesToPlaceOn().map(({ id }) => id)).toEqual(["a/cpu:0", "a/cpu:1", "a/cpu:2", "a/cpu:3"]);
+  const [devices] = nodes.devicesToPlaceOn();
+  expect(devices.map(({ id }) => id)).toEqual(["a/cpu:0", "a/cpu:1", "a/cpu:2", "a/cpu:3"]);
   await announceNode("b");
   await nodes.find();
-  expect(nodes.places().map(({ node }) => node)).toEqual(["b"]);
+  expect(nodes.places().map(({ id }) => id)).toEqual(["b/cpu:0", "b/cpu:1", "b/cpu:2", "b/cpu:3"]);
+});
+
+test("a node is what it was while it is away: its labels and its number place what was to run there", async () => {
+  const [a] = [await announceNode("a", undefined, { ...info, labels: { pool: "h200" } }), await announceNode("b")];
+  await vi.waitFor(() => expect(nodes.present).toHaveLength(2));
+  await nodes.find();
+  await a.announcement.withdraw("it is preempted");
+  const [present, before] = nodes.devicesToPlaceOn();
+  expect(new Set(present.map(({ node }) => node))).toEqual(new Set(["b"]));
+  expect(nodes.labelled(before as typeof present).nodes).toEqual([
+    { name: "a", number: 0, labels: { pool: "h200" } },
+    { name: "b", number: 1, labels: {} },
+  ]);
+  expect(nodes.labelled(present)).toEqual({ nodes: [{ name: "b", number: 1, labels: {} }], numKnown: 2 });
 });
 
 test("ND1: a process ends once: by its own node's report, or with that node, and not by a stranger's word", async () => {
@@ -171,6 +189,25 @@ test("ND1: a process ends once: by its own node's report, or with that node, and
     failure: { code: "worker.unresponsive" },
   });
   expect(a.told.map(([method]) => method)).toContain("end");
+});
+
+test("ND1: an end that nobody took, since the agent was about to find another server, is told again; one that is refused costs the node", async () => {
+  const a = await announceNode("a");
+  await nodes.find();
+  await openRun();
+  const worker = await nodes.launch("a", request);
+  a.fail = new TreadleError("node.lost", "node 'a' is not there any more");
+  worker.end();
+  const numEnds = () => a.told.filter(([method]) => method === "end").length;
+  await vi.waitFor(() => expect(numEnds()).toBe(2), { timeout: 10_000 });
+  a.fail = undefined;
+  await vi.waitFor(() => expect(numEnds()).toBeGreaterThan(2), { timeout: 10_000 });
+  expect(worker.alive).toBe(true); // until it is reported
+  a.fail = new TreadleError("control-plane.untrusted", "the runner's key is not known");
+  worker.end();
+  expect(await worker.exited).toMatchObject({
+    failure: { code: "node.lost", message: expect.stringContaining("the runner's key is not known") },
+  });
 });
 
 test("ND4: a process that says that its node is lost, or its runner not reached, has crashed all the same", async () => {
