@@ -46,3 +46,19 @@ test("S2: an hour on machines that are taken away every half minute, and given b
   expect(steps, told).toBeGreaterThan(1000);
   expect(longestPauseMs, told).toBeLessThan(30_000);
 }, 240_000);
+
+test("S2: nodes lost again and again within one step, more often than a worker may crash, end no run", () => {
+  const seed = 1 + Number(process.env.TREADLE_SEED);
+  // A step that rests longer than machines last: nothing is forgiven by progress in between.
+  const cluster = new SimulatedCluster(seed, { ...scenario, restMs: 120_000 }, limits);
+  const random = randomOf(seed);
+  let numLost = 0;
+  for (let atMs = 5000; atMs < hourMs; atMs += 5000 + 20_000 * random()) {
+    cluster.inject({ kind: "kill-agent", atMs, durationMs: 2000 + 5000 * random(), target: Math.floor(3 * random()) });
+    numLost++;
+  }
+  while (cluster.network.nowMs < hourMs) expect(cluster.network.step()).toBe(true);
+  const told = `seed ${seed}: ${numLost} nodes lost, ${cluster.journal.length} steps`;
+  expect(numLost, told).toBeGreaterThan(200);
+  expect(cluster.journal.length, told).toBeGreaterThan(10);
+}, 240_000);
