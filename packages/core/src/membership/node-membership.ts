@@ -58,13 +58,18 @@ const longestAnswerMs = 60_000;
 const absentMs = 500;
 /** Longer than a node takes to say of itself what has changed. */
 const yieldMs = 1000;
+/** Until one that cannot be used is asked again: somebody may bring its code up to date. Twice as long each time. */
+const firstRefusalMs = 5000;
+const longestRefusalMs = 60_000;
 
 export class NodeMembership<N extends NodeId> {
   readonly #factsOf: (node: N) => NodeFacts;
   readonly #used = new Map<string, N>();
   readonly #asked = new Map<string, { readonly node: N; readonly sinceMs: number; readonly timeoutMs: number }>();
-  /** as long as they are what they are; `isTaken`: until other runs are gone from there */
+  /** `isTaken`: until other runs are gone from there */
   readonly #refused = new Map<string, { readonly why: string; readonly isTaken: boolean }>();
+  /** why nodes that are asked again could not be used before, and how long that was left at that */
+  readonly #held = new Map<string, { readonly why: string; readonly forMs: number }>();
   #revision = 0;
   #out: MembershipEffect<N>[] = [];
 
@@ -78,7 +83,7 @@ export class NodeMembership<N extends NodeId> {
     const { node } = input;
     switch (input.type) {
       case "there":
-        if (input.isNew) this.#refused.delete(keyOf(node));
+        if (input.isNew) this.#forget(node);
         this.#consider(node, nowMs);
         break;
       case "changed":
@@ -87,6 +92,7 @@ export class NodeMembership<N extends NodeId> {
       case "left":
         this.#asked.delete(keyOf(node));
         this.#lose(node, input.reason);
+        this.#forget(node);
         break;
       case "given-up":
         this.#lose(node, input.reason);
@@ -96,7 +102,7 @@ export class NodeMembership<N extends NodeId> {
         if (input.isTaken) this.#yield(node, input.why);
         else {
           this.#lose(node, input.why);
-          this.#refuse(node, input.why, false);
+          this.#hold(node, input.why);
         }
         break;
       case "look-again":
@@ -132,9 +138,10 @@ export class NodeMembership<N extends NodeId> {
 
   /** Why a run does not begin on a node that is there. */
   whyNot(node: NodeId): string {
-    if (this.#asked.has(keyOf(node))) return `'${node.name}' does not answer`;
+    const why = this.#held.get(keyOf(node))?.why ?? this.#refused.get(keyOf(node))?.why;
+    if (why === undefined && this.#asked.has(keyOf(node))) return `'${node.name}' does not answer`;
     if (this.uses(node)) return `'${node.name}' drains`;
-    return `'${node.name}' cannot be used: ${this.#refused.get(keyOf(node))?.why ?? "it has just come"}`;
+    return `'${node.name}' cannot be used: ${why ?? "it has just come"}`;
   }
 
   /** MB2. */
@@ -163,11 +170,12 @@ export class NodeMembership<N extends NodeId> {
       return;
     }
     this.#asked.delete(key);
-    if (answer.type === "cannot-be-used") this.#refuse(node, answer.why, false);
+    if (answer.type === "cannot-be-used") this.#hold(node, answer.why);
     else if (answer.type === "can-be-used" && isThere) {
       const before = this.#used.get(node.name);
       if (before !== undefined) this.#lose(before, "another one has its name"); // MB3
       this.#used.set(node.name, node);
+      this.#held.delete(key);
       this.#revision++;
       this.#out.push({ type: "used", node });
     }
@@ -205,6 +213,22 @@ export class NodeMembership<N extends NodeId> {
     this.#notice(`node '${node.name}' is not used: ${why}`);
   }
 
+  /** For a while; what it says again is not news. */
+  #hold(node: N, why: string): void {
+    const key = keyOf(node);
+    const before = this.#held.get(key);
+    const forMs = before === undefined ? firstRefusalMs : Math.min(2 * before.forMs, longestRefusalMs);
+    this.#held.set(key, { why, forMs });
+    if (before?.why === why) this.#refused.set(key, { why, isTaken: false });
+    else this.#refuse(node, why, false);
+    this.#out.push({ type: "wake", node, afterMs: forMs });
+  }
+
+  #forget(node: N): void {
+    this.#refused.delete(keyOf(node));
+    this.#held.delete(keyOf(node));
+  }
+
   /** To another run, until that one is gone from there. */
   #yield(node: N, why: string): void {
     this.#lose(node, why);
@@ -213,7 +237,8 @@ export class NodeMembership<N extends NodeId> {
   }
 
   #lookAgain(node: N, nowMs: number): void {
-    if (!this.#refused.get(keyOf(node))?.isTaken || this.#factsOf(node).taken !== undefined) return;
+    const { taken, unreadable } = this.#factsOf(node);
+    if (!this.#refused.has(keyOf(node)) || taken !== undefined || unreadable !== undefined) return;
     this.#refused.delete(keyOf(node));
     this.#consider(node, nowMs);
   }

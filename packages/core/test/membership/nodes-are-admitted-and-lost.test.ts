@@ -59,16 +59,24 @@ describe("a node that is there", () => {
     expect(membership.whyNot(node())).toBe("'a' does not answer");
   });
 
-  test("is refused with the reason, and asked again only when it has come again", () => {
+  test("is refused with the reason, said once, and asked again, less often each time, or when it has come again", () => {
     const membership = new NodeMembership<Node>(factsOf);
+    const other: NodeAnswer = { type: "cannot-be-used", why: "other code" };
+    const answered = () => membership.handle({ type: "answered", node: node(), answer: other, isThere: true }, 0);
     membership.handle({ type: "there", node: node() }, 0);
-    membership.handle(
-      { type: "answered", node: node(), answer: { type: "cannot-be-used", why: "other code" }, isThere: true },
-      0,
-    );
-    expect(membership.handle({ type: "there", node: node() }, 0)).toEqual([]);
-    expect(membership.whyNot(node())).toBe("'a' cannot be used: other code");
+    const waits: number[] = [];
+    for (let time = 0; time < 6; time++) {
+      const effects = answered();
+      expect(noticesOf(effects)).toEqual(time === 0 ? ["node 'a' is not used: other code"] : []);
+      waits.push(...effects.flatMap((effect) => (effect.type === "wake" ? effect.afterMs : [])));
+      expect(membership.handle({ type: "there", node: node() }, 0)).toEqual([]);
+      expect(membership.whyNot(node())).toBe("'a' cannot be used: other code");
+      expect(membership.handle({ type: "look-again", node: node() }, 0)).toMatchObject([{ type: "ask" }]);
+    }
+    expect(waits).toEqual([5000, 10_000, 20_000, 40_000, 60_000, 60_000]);
+    answered();
     expect(membership.handle({ type: "there", node: node(), isNew: true }, 0)).toMatchObject([{ type: "ask" }]);
+    expect(noticesOf(answered())).toHaveLength(1);
   });
 
   test("which another run has is asked when that run has gone", () => {
