@@ -59,6 +59,19 @@ test("S2: all nodes are gone when the workflow makes its first call: it begins w
   await expectDone(run, 3);
 }, 480_000);
 
+test("S2: a whole group of nodes is gone when the workflow makes its first call: what was to run there moves", async () => {
+  const gpu = ["--labels", "pool=gpu"];
+  const [a] = await Promise.all([world.startNode("a", gpu), world.startNode("b")]);
+  const begin = join(world.root, "begin");
+  const groups = ["cluster.groups.big.labels.pool=gpu", "placement.components={ maker: group(big).all, trainer: 2-3 }"];
+  const run = world.startRun(["steps=3", "cluster.minNodes=2", "cluster.rejoinMs=0", ...groups, `beginsWith=${begin}`]);
+  await until(() => existsSync(`${begin}.awaited`), "the workflow to be about to call", 120_000);
+  await a.kill();
+  await run.line("node 'a' is lost");
+  await writeFile(begin, "");
+  await expectDone(run, 3);
+}, 480_000);
+
 test("S2: an agent that is killed and started again is used again: its ranks come back to it", async () => {
   const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
   const run = world.startRun(["steps=5", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=60000"]);

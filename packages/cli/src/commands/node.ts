@@ -1,4 +1,12 @@
-import { AgentName, LinksConfig, MetricsConfig, NatsConfig, OtlpConfig, WorkerPermissions } from "@treadle/contracts";
+import {
+  AgentName,
+  LinksConfig,
+  longestWaitMs,
+  MetricsConfig,
+  NatsConfig,
+  OtlpConfig,
+  WorkerPermissions,
+} from "@treadle/contracts";
 import { nameTaken, openNode, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
@@ -18,8 +26,14 @@ const Flags = z.strictObject({
   ),
   metrics: MetricsConfig.optional(),
   otlp: OtlpConfig.optional(),
-  limitSeconds: z.coerce.number().positive(),
-  drainSeconds: z.coerce.number().nonnegative(),
+  limitSeconds: z.coerce
+    .number()
+    .positive()
+    .max(longestWaitMs / 1000),
+  drainSeconds: z.coerce
+    .number()
+    .nonnegative()
+    .max(longestWaitMs / 1000),
 });
 
 type RawFlags = NatsFlags & {

@@ -291,11 +291,7 @@ export class RunCluster implements Cluster {
       return placeOn(present);
     } catch (error) {
       if (before === undefined) throw error;
-      try {
-        return placeOn(before); // a whole group of nodes may have gone
-      } catch {
-        throw error;
-      }
+      return placeOn(before); // a whole group of nodes may have gone
     }
   }
 
