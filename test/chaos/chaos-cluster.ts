@@ -7,6 +7,7 @@ import { isAlive } from "../support/cluster.ts";
 import { expectWholeLearningLedger } from "../support/learning-ledger.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
+import { Absences } from "./absences.ts";
 import { ClusterNetwork, type Place } from "./cluster-network.ts";
 import { NatsCluster } from "./nats-cluster.ts";
 
@@ -15,6 +16,8 @@ const replicas = "3";
 /** A node that is cut off ends its workers after so many seconds. */
 const limitSeconds = "6";
 export const batch = 12;
+/** How long an agent hangs that is struck so. */
+export const hangMs = 12_000;
 
 /** What is struck. `embedded`: a policy that learns on the embedded engine; `ledger`: items that only wait. */
 export const subjects = {
@@ -29,6 +32,7 @@ export class ChaosCluster implements AsyncDisposable {
   readonly random: () => number;
   readonly subject: Subject;
   readonly agents: (NodeProcess | undefined)[] = [];
+  readonly absences = new Absences(numPlaces);
   runner: RunProcess | undefined;
   runId: string | undefined;
   /** of all runners, in order */
@@ -66,7 +70,10 @@ export class ChaosCluster implements AsyncDisposable {
     const loopback = { host: "127.0.0.1", inside: [] };
     const places = typeof network === "string" ? Array.from({ length: numPlaces }, () => loopback) : network.places;
     const world = await NodesWorld.over(await NatsCluster.start(places));
-    world.environment = { NODE_OPTIONS: `--import=${fileURLToPath(new URL("on-signal.mjs", import.meta.url))}` };
+    world.environment = {
+      NODE_OPTIONS: `--import=${fileURLToPath(new URL("on-signal.mjs", import.meta.url))}`,
+      CHAOS_HANG_MS: String(hangMs),
+    };
     const joined = typeof network === "string" ? undefined : network;
     const cluster = new ChaosCluster(world, joined, places, random, subject, log);
     // The servers elect who keeps what before they keep anything.

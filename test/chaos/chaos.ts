@@ -33,8 +33,8 @@ export type ChaosReport = {
   readonly gaveUp: readonly string[];
   /** the longest time without a finished step */
   readonly longestPauseSeconds: number;
-  /** the same, less the time for which a strike kept the runner dead or suspended, when there is nobody to go on */
-  readonly longestPauseWithRunnerSeconds: number;
+  /** the same, less the time for which strikes kept the runner, every node, or most servers away, when nobody can go on */
+  readonly longestOwnPauseSeconds: number;
   /** of workers: seconds from the last sign of life until the successor went on, and where they went */
   readonly recovery: Readonly<Record<"median" | "p90" | "longest", number>> & {
     readonly num: number;
@@ -75,19 +75,19 @@ export async function chaos({
   let movedMs = performance.now();
   let lastSteps = cluster.steps;
   let awayMs = 0;
-  let longestWithRunnerMs = 0;
+  let longestOwnMs = 0;
   let lookedMs = movedMs;
   let wrong: string[] = [];
   const watch = () => {
     const { steps } = cluster;
     const nowMs = performance.now();
     const pauseMs = nowMs - movedMs;
-    if ([...ongoing].some((what) => what.startsWith("runner "))) awayMs += nowMs - lookedMs;
+    if (cluster.absences.isStandstill) awayMs += nowMs - lookedMs;
     lookedMs = nowMs;
     longestPauseMs = Math.max(longestPauseMs, pauseMs);
-    longestWithRunnerMs = Math.max(longestWithRunnerMs, pauseMs - awayMs);
+    longestOwnMs = Math.max(longestOwnMs, pauseMs - awayMs);
     if (steps > lastSteps) {
-      const seconds = `${((pauseMs - awayMs) / 1000).toFixed(1)} s without one${awayMs > 0 ? ` and ${(awayMs / 1000).toFixed(1)} s without a runner` : ""}`;
+      const seconds = `${((pauseMs - awayMs) / 1000).toFixed(1)} s without one${awayMs > 0 ? ` and ${(awayMs / 1000).toFixed(1)} s in which nobody could make one` : ""}`;
       if (pauseMs - awayMs > longPauseMs) {
         log(`${lastSteps} steps: ${seconds}: ${wrong.join(", ")}`);
         if (pauseMs - awayMs > veryLongPauseMs) for (const line of cluster.saidSince(pauseMs)) log(`    ${line}`);
@@ -148,7 +148,7 @@ export async function chaos({
     runnersStarted: cluster.runners.length,
     gaveUp: cluster.gaveUp,
     longestPauseSeconds: Math.round(longestPauseMs / 1000),
-    longestPauseWithRunnerSeconds: Math.round(longestWithRunnerMs / 1000),
+    longestOwnPauseSeconds: Math.round(longestOwnMs / 1000),
     recovery,
   };
 }

@@ -1,5 +1,7 @@
 /** Everything that can be done to a running cluster, each with its end; drawn at random. */
-import type { ChaosCluster } from "./chaos-cluster.ts";
+
+import type { Part } from "./absences.ts";
+import { type ChaosCluster, hangMs } from "./chaos-cluster.ts";
 import { flood } from "./flood.ts";
 
 export const disasters = {
@@ -15,8 +17,9 @@ export const disasters = {
     weight: 2,
     strike: async (cluster: ChaosCluster) => {
       const place = cluster.somePlace();
+      const back = cluster.absences.begin([`node ${place}`]);
       await cluster.agents[place]?.kill();
-      return () => cluster.startAgent(place);
+      return () => cluster.startAgent(place).then(back);
     },
   },
   "nodes lost": {
@@ -24,46 +27,70 @@ export const disasters = {
     strike: async (cluster: ChaosCluster) => {
       const kept = cluster.somePlace();
       const places = [...cluster.agents.keys()].filter((place) => place !== kept);
+      const back = cluster.absences.begin(places.map((place): Part => `node ${place}`));
       await Promise.all(places.map((place) => cluster.agents[place]?.kill()));
-      return () => Promise.all(places.map((place) => cluster.startAgent(place)));
+      return () => Promise.all(places.map((place) => cluster.startAgent(place))).then(back);
     },
   },
   "agent suspended": {
     weight: 2,
-    strike: ({ agents, somePlace }: ChaosCluster) => {
-      const child = agents[somePlace()]?.child;
+    strike: ({ agents, somePlace, absences }: ChaosCluster) => {
+      const place = somePlace();
+      const child = agents[place]?.child;
+      const back = absences.begin([`node ${place}`]);
       child?.kill("SIGSTOP");
-      return async () => void child?.kill("SIGCONT");
+      return async () => {
+        child?.kill("SIGCONT");
+        back();
+      };
     },
   },
   "NATS server killed": {
     weight: 2,
-    strike: async ({ nats, somePlace }: ChaosCluster) => {
-      const server = nats.servers[somePlace()];
+    strike: async ({ nats, somePlace, absences }: ChaosCluster) => {
+      const place = somePlace();
+      const server = nats.servers[place];
+      const back = absences.begin([`server ${place}`]);
       await server?.stop("SIGKILL");
-      return async () => server?.start();
+      return async () => {
+        await server?.start();
+        back();
+      };
     },
   },
   "NATS server suspended": {
     weight: 1,
-    strike: ({ nats, somePlace }: ChaosCluster) => {
-      const server = nats.servers[somePlace()];
+    strike: ({ nats, somePlace, absences }: ChaosCluster) => {
+      const place = somePlace();
+      const server = nats.servers[place];
+      const back = absences.begin([`server ${place}`]);
       server?.signal("SIGSTOP");
-      return async () => server?.signal("SIGCONT");
+      return async () => {
+        server?.signal("SIGCONT");
+        back();
+      };
     },
   },
   "runner killed": {
     weight: 1,
     strike: async (cluster: ChaosCluster) => {
+      const back = cluster.absences.begin(["runner"]);
       await cluster.killRunner();
-      return () => cluster.resume();
+      return async () => {
+        cluster.resume();
+        back();
+      };
     },
   },
   "runner suspended": {
     weight: 1,
-    strike: ({ runner }: ChaosCluster) => {
+    strike: ({ runner, absences }: ChaosCluster) => {
+      const back = absences.begin(["runner"]);
       runner?.child.kill("SIGSTOP");
-      return async () => void runner?.child.kill("SIGCONT");
+      return async () => {
+        runner?.child.kill("SIGCONT");
+        back();
+      };
     },
   },
   "door flooded": {
@@ -80,8 +107,10 @@ export const disasters = {
   },
   "agent hung": {
     weight: 1,
-    strike: async ({ agents, somePlace }: ChaosCluster) => {
-      agents[somePlace()]?.child.kill("SIGUSR2");
+    strike: async ({ agents, somePlace, absences }: ChaosCluster) => {
+      const place = somePlace();
+      agents[place]?.child.kill("SIGUSR2");
+      setTimeout(absences.begin([`node ${place}`]), hangMs).unref();
       return async () => {};
     },
   },
@@ -124,11 +153,13 @@ async function signalOne(pids: readonly number[], random: () => number, signal: 
   };
 }
 
-async function cut({ network, somePlace }: ChaosCluster, ways: readonly ("to" | "from")[]) {
+async function cut({ network, somePlace, absences }: ChaosCluster, ways: readonly ("to" | "from")[]) {
   const place = somePlace();
+  const back = absences.begin([`node ${place}`, `server ${place}`]);
   for (const way of ways) await network?.cut(place, way);
   return async () => {
     for (const way of ways) await network?.mend(place, way);
+    back();
   };
 }
 

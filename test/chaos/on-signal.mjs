@@ -6,9 +6,9 @@ import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { isMainThread } from "node:worker_threads";
 
-const hangMs = 12_000;
+const hangMs = Number(process.env.CHAOS_HANG_MS);
 const lookMs = 100;
-/** Where it is given, an agent hangs until there is a file of this name. */
+/** Where it is given, an agent hangs until there is a file of this name, and not for a time. */
 const until = process.env.CHAOS_HANG_UNTIL;
 const never = new Int32Array(new SharedArrayBuffer(4));
 

@@ -13,7 +13,7 @@ const fewestRecoveries = 10;
 
 export type Measured = {
   readonly recovery: Pick<ChaosReport["recovery"], "num" | "median">;
-  readonly longestPauseWithRunnerSeconds: number;
+  readonly longestOwnPauseSeconds: number;
   /** of the last minute before it began */
   readonly loadBefore: number;
   readonly processors: number;
@@ -21,10 +21,10 @@ export type Measured = {
 
 export type Verdict = { readonly type: "kept" | "exceeded" | "not judged"; readonly text: string };
 
-export function verdictOn({ recovery, longestPauseWithRunnerSeconds, loadBefore, processors }: Measured): Verdict {
+export function verdictOn({ recovery, longestOwnPauseSeconds, loadBefore, processors }: Measured): Verdict {
   const figures = [
     figure("median recovery of a worker", recovery.median, wanted.medianRecoverySeconds),
-    figure("longest time without a step", longestPauseWithRunnerSeconds, wanted.longestPauseSeconds),
+    figure("longest time without a step", longestOwnPauseSeconds, wanted.longestPauseSeconds),
   ];
   const text = figures.map((each) => each.text).join("; ");
   const load = loadBefore / processors;
