@@ -2,15 +2,16 @@
  * Whoever may publish commands asks a node agent for more than modules of its project. What each attack would leave behind
  * is looked for, besides the refusal.
  */
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { type ControlPlane, commands, type Member, TreadleError, WorkerPermissions } from "@treadle/contracts";
 import { localControlPlanes } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ProjectCode } from "../../packages/runtime/src/node/code-hash.ts";
+import { Descendants } from "../../packages/runtime/src/node/descendants.ts";
 import type { NodeService } from "../../packages/runtime/src/node/node-service.ts";
 import { checkWorkerStart } from "../../packages/runtime/src/node/worker-permissions.ts";
 import { arbitraryOf } from "../fuzz/arbitrary-of.ts";
@@ -150,6 +151,47 @@ describe("whatever a command says", () => {
     expect(await plane.command(node as Member, "ping", {}, { timeoutMs: 60_000 })).toBeNull();
     expect(existsSync(mark())).toBe(false);
   });
+});
+
+test("whatever a command for a run that is there says of a worker, one is started or refused, and nothing of it stays", async () => {
+  const project = join(root, "project");
+  const [node] = plane.members("node");
+  const { boot } = spawnCommand(project, await codeHash(project)) as { boot: { token: string } };
+  const name = fc.constantFrom("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "UV_THREADPOOL_SIZE");
+  const value = fc.oneof(fc.string({ unit: "binary" }), fc.constantFrom("", "1\0", "1\n2", "é".repeat(90_000)));
+  // All but what agents compare: that is drawn above.
+  const drawn = fc.record({ sound: arbitraryOf(commands.node.spawn.request), env: fc.dictionary(name, value) });
+  let next = 0;
+  const answers = new Map<string, number>();
+  await fc.assert(
+    fc.asyncProperty(drawn, async ({ sound, env }) => {
+      const given = sound as { boot: object; memoryLimitMiB?: number };
+      const own = {
+        ...boot,
+        ...given.boot,
+        runId: "run-1",
+        component: "maker",
+        token: boot.token,
+        incarnation: next++,
+        devices: [],
+      };
+      const memory = given.memoryLimitMiB === undefined ? {} : { memoryLimitMiB: given.memoryLimitMiB };
+      const command = spawnCommand(project, await codeHash(project), { over: { env, ...memory }, boot: own });
+      const code = await plane.command(node as Member, "spawn", command, { timeoutMs: 60_000 }).then(
+        () => "started",
+        (error: TreadleError) => error.code,
+      );
+      expect(["started", ...refusals]).toContain(code);
+      answers.set(code, (answers.get(code) ?? 0) + 1);
+    }),
+    { numRuns: Math.ceil(numRuns / 2) },
+  );
+  expect([...answers.keys()]).toContain("started");
+  await plane.command(node as Member, "release", { run: "run-1", session: 1 }, { timeoutMs: 60_000 });
+  const group = new Descendants().environment["TREADLE_WORKER_GROUP"];
+  const groups = group === undefined ? [] : readdirSync(dirname(group));
+  const left = groups.filter((each) => each.startsWith(`treadle-worker-${process.pid}-`));
+  expect(left).toEqual(group === undefined ? [] : [basename(group)]);
 });
 
 describe("NA4: what an agent allows", () => {
