@@ -85,9 +85,15 @@ function fileOf(content: Uint8Array | string, name = "file"): string {
 
 const identity = { name: "a", runId: "r", memory: "", segmentPrefix: "" };
 const nonce = "0".repeat(64);
-const steps = fc.constantFrom(
-  { step: "hello", version: 1, ...identity, nonce },
-  { step: "answer", version: 1, ...identity, nonce, proof: nonce },
+const runToken = "token token token";
+const shake = (role: "dialler" | "acceptor") => new Handshake(role, identity, runToken);
+const bytesOf = (step: unknown): Uint8Array => Buffer.from(JSON.stringify(step));
+const soundHello = shake("dialler").hello();
+const steps = fc.constantFrom<object>(
+  soundHello,
+  { ...soundHello, proof: nonce },
+  { ...soundHello, version: 1 },
+  { ...soundHello, step: "answer" },
   { step: "proof", proof: nonce },
   { step: "welcome" },
   { step: "refusal", reason: "no" },
@@ -191,11 +197,18 @@ export const byteRows: readonly Row<Uint8Array>[] = [
     decode: (bytes) => readMessageHead(bytes, 0, bytes.length, 1000),
     refuses: ["link.protocol"],
   },
-  ...(["dialler", "acceptor"] as const).map((role) => ({
-    name: `handshake as ${role}`,
-    sound: steps.map((step) => Buffer.from(JSON.stringify(step))),
+  ...(
+    [
+      ["dialler", undefined],
+      ["acceptor", undefined],
+      ["acceptor", soundHello], // as far as somebody gets with what it has heard
+    ] as const
+  ).map(([role, before]) => ({
+    name: `handshake as ${role}${before ? ", after a hello" : ""}`,
+    sound: steps.map(bytesOf),
     decode: (bytes: Uint8Array) => {
-      const handshake = new Handshake(role, identity, "token token token");
+      const handshake = shake(role);
+      if (before && handshake.receive(bytesOf(before)).next !== "wait") throw new Error("the hello is not sound");
       for (let i = 0; i < 2; i++) {
         const { next } = handshake.receive(bytes);
         if (next === "done") throw new Error("garbage was admitted");

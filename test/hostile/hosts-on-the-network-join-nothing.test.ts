@@ -13,6 +13,8 @@ import { type Link, TreadleError } from "@treadle/contracts";
 import { type Endpoint, type EndpointOptions, openEndpoint } from "@treadle/transport";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { dialRunner } from "../../packages/runtime/src/worker/dial-runner.ts";
+import { frameKind, headBytes, writeHead } from "../../packages/transport/src/link/frame.ts";
+import { Handshake } from "../../packages/transport/src/link/handshake.ts";
 import { makeCertificates } from "../../packages/transport/test/support/certificates.ts";
 import { until } from "../support/cluster.ts";
 
@@ -69,6 +71,36 @@ async function listener(port: number, change = (bytes: Buffer): Buffer => bytes)
 
 const scheme = (kind: "plain" | "encrypted"): string => (kind === "plain" ? "tcp" : "tls");
 const closed = (socket: net.Socket): Promise<void> => new Promise((resolve) => socket.once("close", () => resolve()));
+
+/** A hello in the form that the protocol wants it, by one who knows all of the run but its token. */
+function forgedHello(index: number): Buffer {
+  const self = { name: `maker/${index}`, runId: identity.runId, memory: "", segmentPrefix: "" };
+  const body = Buffer.from(JSON.stringify(new Handshake("dialler", self, "another token, long enough").hello()));
+  const head = Buffer.alloc(headBytes);
+  writeHead(head, body.length, frameKind.hello, 0);
+  return Buffer.concat([head, body]);
+}
+
+/** So many connections that say this and then wait; who is sent away comes again at once. */
+function crowd(port: number, size: number, wordsOf: (index: number) => Buffer) {
+  const sockets = new Map<number, net.Socket>();
+  const counts = { dialled: 0 };
+  let isOver = false;
+  const dial = (index: number) => {
+    if (isOver) return;
+    counts.dialled++;
+    const socket = net.connect(port, "127.0.0.1", () => socket.write(wordsOf(index)));
+    socket.on("error", () => {}).once("close", () => setImmediate(() => dial(index)));
+    socket.resume();
+    sockets.set(index, socket);
+  };
+  for (let i = 0; i < size; i++) dial(i);
+  toClose.push(() => {
+    isOver = true;
+    for (const socket of sockets.values()) socket.destroy();
+  });
+  return counts;
+}
 
 async function exchange(link: Link, other: Link): Promise<void> {
   const arrived = new Promise((resolve) => other.onMessage(resolve));
@@ -149,6 +181,32 @@ describe.each(["plain", "encrypted"] as const)("at a %s link", (kind) => {
     expect(numBursts).toBeGreaterThan(numWorkers);
     clearInterval(bursts);
   }, 120_000);
+
+  test.each([
+    ["forge", false],
+    ["say again what they have heard", true],
+  ])(
+    "HO2, HO3, HK3: hundreds that %s hellos keep none of the workers of a starting run out",
+    async (_, replays) => {
+      const [numStrangers, numWorkers] = [300, 8];
+      const { links, refusals, address, port } = await runner(options);
+      const wire = await listener(port);
+      if (replays) {
+        const heard = await open("heard", options);
+        await heard.connect([`${scheme(kind)}:127.0.0.1:${wire.port}`], { expect: "runner" });
+      }
+      const said = wire.heard.asked[0];
+      const strangers = crowd(port, numStrangers, (index) => said ?? forgedHello(index));
+      await until(() => strangers.dialled > numStrangers, "the first to be sent away");
+      const makers = await Promise.all(Array.from({ length: numWorkers }, (_, i) => open(`maker/${i}`, options)));
+      await Promise.all(makers.map((maker) => dialRunner(maker, [address])));
+      const joined = new Set(links.map(({ remote }) => remote));
+      for (const maker of makers) expect(joined).toContain(maker.name);
+      expect(refusals.join()).not.toContain("maker/"); // what a stranger says of itself
+      expect(refusals.length).toBeLessThan(10);
+    },
+    120_000,
+  );
 
   test("what was heard of a worker that joined lets nobody else join, and does not have the token in it", async () => {
     const { links, port } = await runner(options);

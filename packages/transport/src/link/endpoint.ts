@@ -96,7 +96,7 @@ const defaultHandshakeTimeoutMs = 5000;
 const relayStartMs = 10_000;
 const relayRetryMs = 50;
 const defaultPoolBytes = 2 * 1024 ** 3;
-const halfOpenLimits = { maxTotal: 256, maxPerSource: 128 };
+const halfOpenLimits = { maxTotal: 256, maxPerSource: 128, maxSeen: 16_384 };
 const scratchBytes = 64 * 1024;
 
 type Way =
@@ -283,7 +283,7 @@ class SocketEndpoint implements Endpoint {
   /** EP2. */
   #admit(socket: net.Socket, from: string | undefined): void {
     const evicted = this.#halfOpen.admit(socket, sourceOf(from));
-    const what = "it said nothing, or too little, while many others asked";
+    const what = "it did not show the run's token while many others asked";
     evicted?.destroy(new TreadleError("link.refused", what));
   }
 
@@ -403,11 +403,15 @@ class SocketEndpoint implements Endpoint {
       const settle = (result: SocketLink | Error) => {
         clearTimeout(timer);
         this.#handshaking.delete(socket);
-        this.#halfOpen.settle(socket);
         socket.off("error", onError).off("close", onClose).off("end", onClose);
-        if (result instanceof SocketLink) return resolve(result);
+        if (result instanceof SocketLink) {
+          this.#halfOpen.settle(socket);
+          return resolve(result);
+        }
         reader.stop();
-        socket.on("error", () => {});
+        if (socket.destroyed) this.#halfOpen.settle(socket);
+        this.#halfOpen.refused(socket);
+        socket.on("error", () => {}).once("close", () => this.#halfOpen.settle(socket));
         socket.end();
         // The refusal just written has this long to arrive.
         setTimeout(() => socket.destroy(), 200).unref();
@@ -435,7 +439,7 @@ class SocketEndpoint implements Endpoint {
       socket.on("error", onError).on("close", onClose).on("end", onClose);
       reader.handler = handshakeFrames((body) => {
         const outcome = handshake.receive(body);
-        if (outcome.next === "wait") this.#halfOpen.spoke(socket);
+        if (outcome.next === "wait" && outcome.vouched) this.#halfOpen.vouched(socket, outcome.vouched);
         if (outcome.send) writeStep(socket, outcome.send);
         if (outcome.next === "refuse") settle(outcome.error);
         if (outcome.next === "done") settle(this.#link(wire, outcome.remote)); // EP1

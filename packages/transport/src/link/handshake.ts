@@ -1,13 +1,18 @@
 /**
  * What two processes tell each other before a link exists, and how each proves that it knows the run's token.
  *
- *   dialler  → hello      version, name, run, nonce, host
- *   acceptor → hello      the same, and a proof over both nonces
- *   dialler  → proof
+ *   dialler  → hello      version, name, run, nonce, host, and a proof over these
+ *   acceptor → answer     the same, and a proof over these and the hello's nonce
+ *   dialler  → proof      over both nonces
  *   acceptor → welcome    or, at any point, a refusal with its reason
+ *
+ * The hello's proof may be one that somebody has heard and sends again, so it makes no link: it says only that a holder of
+ * the token has once said it, which `half-open.ts` counts once. Each proof is an HMAC with the token as its key, over its
+ * purpose and the version first, so none serves for another.
  *
  * HK1 the token itself never travels; each side checks the other's proof in constant time.
  * HK2 nothing but these four frames, of at most 4 KiB each, is read before both proofs hold.
+ * HK3 who dials without the token is refused at its hello, and learns the protocol's version and nothing else: no name, no run.
  */
 
 import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
@@ -15,12 +20,12 @@ import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { protocolError } from "../protocol-error.ts";
 
-export const protocolVersion = 1;
+export const protocolVersion = 2;
 export const maxHelloBytes = 4096;
 
 const Nonce = z.string().regex(/^[0-9a-f]{64}$/);
 const Identity = {
-  version: z.number().int(),
+  version: z.literal(protocolVersion),
   name: z.string().min(1).max(200),
   runId: z.string().min(1).max(200),
   nonce: Nonce,
@@ -30,7 +35,9 @@ const Identity = {
   segmentPrefix: z.string().regex(/^$|^[A-Za-z0-9_][A-Za-z0-9_.-]{7,200}$/),
 };
 
-const Hello = z.object({ step: z.literal("hello"), ...Identity });
+/** Versions differ in what follows, so nothing else of it is read. */
+const OtherVersion = z.object({ step: z.enum(["hello", "answer"]), version: z.number().int() });
+const Hello = z.object({ step: z.literal("hello"), ...Identity, proof: Nonce });
 const Answer = z.object({ step: z.literal("answer"), ...Identity, proof: Nonce });
 const Proof = z.object({ step: z.literal("proof"), proof: Nonce });
 const Welcome = z.object({ step: z.literal("welcome") });
@@ -38,13 +45,17 @@ const Refusal = z.object({ step: z.literal("refusal"), reason: z.string().max(10
 const Step = z.discriminatedUnion("step", [Hello, Answer, Proof, Welcome, Refusal]);
 
 type Step = z.infer<typeof Step>;
-export type Introduction = Pick<z.infer<typeof Hello>, "name" | "runId" | "memory" | "segmentPrefix">;
+type Hello = z.infer<typeof Hello>;
+type Answer = z.infer<typeof Answer>;
+type Identity = Omit<Hello, "step" | "proof">;
+export type Introduction = Pick<Hello, "name" | "runId" | "memory" | "segmentPrefix">;
 
 export type HandshakeRole = "dialler" | "acceptor";
 
 /** What to do after a step from the other side. */
 export type HandshakeOutcome =
-  | { readonly next: "wait"; readonly send?: Step }
+  /** `vouched`: the nonce of a hello that a holder of the token has said, now or before */
+  | { readonly next: "wait"; readonly send: Step; readonly vouched?: string }
   | { readonly next: "done"; readonly send?: Step; readonly remote: Introduction }
   | { readonly next: "refuse"; readonly send?: Step; readonly error: TreadleError };
 
@@ -55,7 +66,7 @@ export class Handshake {
   readonly #token: string;
   readonly #expectedName: string | undefined;
   readonly #nonce = randomBytes(32).toString("hex");
-  #remote: z.infer<typeof Hello> | z.infer<typeof Answer> | undefined;
+  #remote: Hello | Answer | undefined;
 
   constructor(role: HandshakeRole, self: Introduction, token: string, expectedName?: string) {
     this.#role = role;
@@ -66,12 +77,20 @@ export class Handshake {
 
   /** The dialler's first step. */
   hello(): Step {
-    return { step: "hello", ...this.#identity() };
+    const identity = this.#identity();
+    return { step: "hello", ...identity, proof: this.#mac("hello", ...wordsOf(identity)) };
   }
 
   receive(body: Uint8Array): HandshakeOutcome {
-    const step = parseStep(body);
+    const step = readStep(body);
     if (step === undefined) return refuse(protocolError("a handshake step is not well formed"));
+    if (typeof step === "number") {
+      return refuse(
+        unauthorized(
+          `the ${this.#role === "acceptor" ? "dialler" : "acceptor"} speaks protocol version '${step}', the ${this.#role} speaks ${protocolVersion}; run one version of Treadle on every machine`,
+        ),
+      );
+    }
     if (step.step === "refusal") {
       return { next: "refuse", error: unauthorized(`the other process refused: ${step.reason}`) };
     }
@@ -80,11 +99,13 @@ export class Handshake {
 
   #receiveAsDialler(step: Step): HandshakeOutcome {
     if (step.step === "answer" && this.#remote === undefined) {
+      if (!isEqual(step.proof, this.#mac("answer", this.#nonce, ...wordsOf(step)))) {
+        return refuse(this.#wrongToken(), withoutToken);
+      }
       const problem = this.#problemWith(step);
       if (problem) return refuse(problem);
       this.#remote = step;
-      if (!this.#proves(step.proof, "acceptor", this.#nonce, step.nonce)) return refuse(this.#wrongToken(step.name));
-      return { next: "wait", send: { step: "proof", proof: this.#prove("dialler", this.#nonce, step.nonce) } };
+      return { next: "wait", send: { step: "proof", proof: this.#mac("proof", this.#nonce, step.nonce) } };
     }
     if (step.step === "welcome" && this.#remote !== undefined) return { next: "done", remote: this.#remote };
     return refuse(protocolError(`the handshake step '${step.step}' is out of place`));
@@ -92,31 +113,30 @@ export class Handshake {
 
   #receiveAsAcceptor(step: Step): HandshakeOutcome {
     if (step.step === "hello" && this.#remote === undefined) {
+      if (!isEqual(step.proof, this.#mac("hello", ...wordsOf(step)))) return refuse(this.#wrongToken(), withoutToken); // HK3
       const problem = this.#problemWith(step);
       if (problem) return refuse(problem);
       this.#remote = step;
-      const proof = this.#prove("acceptor", step.nonce, this.#nonce);
-      return { next: "wait", send: { step: "answer", ...this.#identity(), proof } };
+      const identity = this.#identity();
+      const proof = this.#mac("answer", step.nonce, ...wordsOf(identity));
+      return { next: "wait", send: { step: "answer", ...identity, proof }, vouched: step.nonce };
     }
     if (step.step === "proof" && this.#remote !== undefined) {
       const remote = this.#remote;
-      if (!this.#proves(step.proof, "dialler", remote.nonce, this.#nonce)) return refuse(this.#wrongToken(remote.name));
+      if (!isEqual(step.proof, this.#mac("proof", remote.nonce, this.#nonce))) {
+        return refuse(this.#wrongToken(), withoutToken);
+      }
       return { next: "done", send: { step: "welcome" }, remote };
     }
     return refuse(protocolError(`the handshake step '${step.step}' is out of place`));
   }
 
-  #identity() {
+  #identity(): Identity {
     const { name, runId, memory, segmentPrefix } = this.#self;
     return { version: protocolVersion, name, runId, memory, segmentPrefix, nonce: this.#nonce };
   }
 
-  #problemWith(remote: z.infer<typeof Hello> | z.infer<typeof Answer>): TreadleError | undefined {
-    if (remote.version !== protocolVersion) {
-      return unauthorized(
-        `'${remote.name}' speaks protocol version '${remote.version}', '${this.#self.name}' speaks ${protocolVersion}; run one version of Treadle on every machine`,
-      );
-    }
+  #problemWith(remote: Hello | Answer): TreadleError | undefined {
     if (remote.runId !== this.#self.runId) {
       return unauthorized(
         `'${remote.name}' belongs to run '${remote.runId}', '${this.#self.name}' to '${this.#self.runId}'; a process of an old run may still listen at this address`,
@@ -130,32 +150,46 @@ export class Handshake {
     return undefined;
   }
 
-  #wrongToken(name: string): TreadleError {
-    return unauthorized(
-      `'${name}' does not hold the token of run '${this.#self.runId}'; start it with the run's token`,
-    );
+  /** Without the name that it says it has: that is a stranger's text. */
+  #wrongToken(): TreadleError {
+    return unauthorized(`it does not hold the token of run '${this.#self.runId}'; start it with the run's token`);
   }
 
-  #prove(role: HandshakeRole, diallerNonce: string, acceptorNonce: string): string {
-    return createHmac("sha256", this.#token).update(`${role}|${diallerNonce}|${acceptorNonce}`).digest("hex");
-  }
-
-  #proves(proof: string, role: HandshakeRole, diallerNonce: string, acceptorNonce: string): boolean {
-    const expected = this.#prove(role, diallerNonce, acceptorNonce);
-    return timingSafeEqual(Buffer.from(proof, "hex"), Buffer.from(expected, "hex")); // HK1
+  #mac(purpose: "hello" | "answer" | "proof", ...words: readonly string[]): string {
+    const text = JSON.stringify([`treadle ${purpose} ${protocolVersion}`, ...words]);
+    return createHmac("sha256", this.#token).update(text).digest("hex");
   }
 }
 
-function parseStep(body: Uint8Array): Step | undefined {
+const wordsOf = ({ name, runId, nonce, memory, segmentPrefix }: Identity): string[] => [
+  name,
+  runId,
+  nonce,
+  memory,
+  segmentPrefix,
+];
+
+/** HK1. */
+const isEqual = (proof: string, expected: string): boolean =>
+  timingSafeEqual(Buffer.from(proof, "hex"), Buffer.from(expected, "hex"));
+
+/** A number is the version that the other side speaks instead of this one. */
+function readStep(body: Uint8Array): Step | number | undefined {
   try {
-    return Step.parse(JSON.parse(Buffer.from(body).toString("utf8")));
+    const json: unknown = JSON.parse(Buffer.from(body).toString("utf8"));
+    const other = OtherVersion.safeParse(json).data?.version;
+    return other === undefined || other === protocolVersion ? Step.parse(json) : other;
   } catch {
     return undefined;
   }
 }
 
-function refuse(error: TreadleError): HandshakeOutcome {
-  return { next: "refuse", error, send: { step: "refusal", reason: error.message.slice(0, 1000) } };
+/** HK3: all that is said to whom nothing may be said. */
+const withoutToken =
+  "one of the two does not hold the token of the other; start both with the run's token, or look the address up again";
+
+function refuse(error: TreadleError, said = error.message): HandshakeOutcome {
+  return { next: "refuse", error, send: { step: "refusal", reason: said.slice(0, 1000) } };
 }
 
 function unauthorized(what: string): TreadleError {
