@@ -12,7 +12,7 @@ import tls from "node:tls";
 import { type Link, TreadleError } from "@treadle/contracts";
 import { type Endpoint, type EndpointOptions, openEndpoint } from "@treadle/transport";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { dialRunner } from "../../packages/runtime/src/worker/dial-runner.ts";
+import { dialRunner } from "../../packages/runtime/src/author/dial.ts";
 import { frameKind, headBytes, writeHead } from "../../packages/transport/src/link/frame.ts";
 import { Handshake } from "../../packages/transport/src/link/handshake.ts";
 import { makeCertificates } from "../../packages/transport/test/support/certificates.ts";

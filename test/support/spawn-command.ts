@@ -22,6 +22,7 @@ export function spawnCommand(project: string, codeHash: string, { over = {}, boo
       module: "",
       exportName: "MakerWorker",
       runnerAddresses: ["tcp:127.0.0.1:1"],
+      startTimeoutMs: 120_000,
       token: "a token of enough characters",
       seed: 0,
       trace: false,

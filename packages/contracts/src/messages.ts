@@ -40,6 +40,8 @@ export const WorkerBoot = z.object({
   /** for whoever watches the run from outside: spans get ids, and counters of the process are recorded */
   spanIds: z.boolean().optional(),
   counters: z.boolean().optional(),
+  /** as long it dials a worker that answers nobody */
+  startTimeoutMs: z.number().positive(),
   /** a main thread that computes for longer than this without a pause has its stack sampled */
   stallMs: z.number().positive().optional(),
   /** set when the runner is on another node: no file and no memory is shared with it */

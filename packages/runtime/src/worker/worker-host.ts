@@ -1,7 +1,7 @@
 /**
  * The worker process: loads one worker class, connects to the runner, and runs the calls that arrive.
  *
- * Owner of: the worker instance, its call queue, its links to other workers.
+ * Owner of: the worker instance, its call queue. Its links to other workers are `peer-links.ts`'s.
  * Crossing its boundary: the runner's link (calls in; channels, locks, telemetry out), links of other workers
  * (calls and messages), the heartbeat pipe.
  *
@@ -40,6 +40,7 @@ import type { Payloads } from "../author/channel/channel-client.ts";
 import { DistantPayloads } from "../author/channel/distant-payloads.ts";
 import { keptPrefix } from "../author/channel/kept-prefix.ts";
 import { DeviceLock } from "../author/device-lock.ts";
+import { dialRunner } from "../author/dial.ts";
 import { type ArgumentPorts, decodeArguments, holdReferences, passChannels } from "../author/group/call-arguments.ts";
 import { Messenger } from "../author/messenger.ts";
 import { checkCode, loadWorkerClass, packagesRoot } from "../author/module-loader.ts";
@@ -47,7 +48,7 @@ import { folderSink, PartWriter } from "../author/state/part-writer.ts";
 import { openState, partBeside } from "../author/state/saved-state.ts";
 import { folderSource, viewState } from "../author/state/state-view.ts";
 import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "../author/worker.ts";
-import { dialRunner } from "./dial-runner.ts";
+import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
 import { startWatchdog } from "./watchdog.ts";
 
@@ -105,9 +106,7 @@ class WorkerHost {
   readonly #log: Logger;
   readonly #tracer: Tracer;
   readonly #messages: Messenger;
-  readonly #links = new Map<string, Promise<Peer>>();
-  /** workers that may be called: those with a link that were ready since */
-  readonly #callable = new Set<string>();
+  readonly #links: PeerLinks;
   readonly #ready: Promise<void>;
   #isReady!: () => void;
   readonly #payloads: Payloads;
@@ -136,11 +135,17 @@ class WorkerHost {
     this.#endpoint = endpoint;
     this.#log = log;
     this.#tracer = tracer;
+    this.#links = new PeerLinks({
+      endpoint,
+      resolve: (request) => runner.request("resolve", request),
+      accept: (peer) => this.accept(peer),
+      startTimeoutMs: boot.startTimeoutMs,
+    });
     const listen = boot.remote?.bind ?? "127.0.0.1";
     const address = { listen, host: boot.remote?.advertise ?? listen };
     const connect = (worker: string) => {
       currentCall()?.meter?.contacted(worker);
-      return this.#connect(worker);
+      return this.#links.connect(worker);
     };
     this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, connect, address);
     const { component, rank, incarnation, segmentPrefix } = boot;
@@ -282,8 +287,7 @@ class WorkerHost {
       return { residualBytes: this.#worker.residualBytes() };
     });
     this.#runner.handle("peer-died", ({ worker }) => {
-      this.#links.delete(worker);
-      this.#callable.delete(worker);
+      this.#links.died(worker);
       this.#messages.peerDied(
         worker,
         new TreadleError("worker.died", `worker '${worker}' died while '${this.#name}' waited for a message from it`, {
@@ -524,42 +528,9 @@ class WorkerHost {
     };
   }
 
-  /** Connects on first use, with the address that the runner's registry has for the worker's present incarnation. */
-  #connect(worker: string): Promise<Peer> {
-    let peer = this.#links.get(worker);
-    if (!peer) {
-      peer = this.#dial(worker);
-      this.#links.set(worker, peer);
-      peer.catch(() => this.#links.delete(worker));
-    }
-    return peer;
-  }
-
-  async #dial(worker: string): Promise<Peer> {
-    const { addresses } = await this.#runner.request("resolve", { worker });
-    const link = await this.#endpoint.connect(addresses).catch((cause: TreadleError) => {
-      if (cause.code !== "link.refused") throw cause;
-      throw new TreadleError("link.refused", `worker '${worker}' cannot be reached: ${cause.message}`, {
-        cause,
-        origin: { worker },
-      });
-    });
-    link.onClose(() => {
-      this.#links.delete(worker);
-      this.#callable.delete(worker);
-    });
-    const peer = createPeer(link, runProtocol);
-    this.accept(peer);
-    return peer;
-  }
-
   async #callPeer(worker: string, method: string, args: readonly unknown[]): Promise<unknown> {
     using span = this.#tracer.span(`${worker}.${method}`, "transfer");
-    if (!this.#callable.has(worker)) {
-      await this.#runner.request("resolve", { worker, ready: true });
-      this.#callable.add(worker);
-    }
-    const peer = await this.#connect(worker);
+    const peer = await this.#links.callable(worker);
     const context = currentCall();
     context?.meter?.contacted(worker, method);
     const call = `${this.#name}>${context?.call ?? "-"}`;
@@ -571,7 +542,7 @@ class WorkerHost {
   #distantPayloads(): DistantPayloads {
     return new DistantPayloads({
       node: this.#boot.node,
-      connect: (addresses) => this.#endpoint.connect(addresses),
+      endpoint: this.#endpoint,
       depots: (channel) => this.#runner.request("depots", { channel }),
       letGo: (segment) => this.#letGo(segment),
       signal: () => currentCall()?.signal,

@@ -9,7 +9,7 @@ const sizeBytes = encodeItem("x").byteLength;
 function setUp(nodes: Readonly<Record<string, readonly string[] | "gone">>) {
   const asked: string[] = [];
   const letGo: string[] = [];
-  const connect = async ([node = ""]: readonly string[]): Promise<Link> => {
+  const connect = async ([node = ""]: string | readonly string[]): Promise<Link> => {
     asked.push(node);
     const held = nodes[node];
     if (held === undefined || held === "gone") throw new Error(`nobody answers at '${node}'`);
@@ -21,7 +21,12 @@ function setUp(nodes: Readonly<Record<string, readonly string[] | "gone">>) {
     return near;
   };
   const depots = async () => Object.keys(nodes).map((node) => ({ node, addresses: [node], consumes: false }));
-  const distant = new DistantPayloads({ node: "here", connect, depots, letGo: (segment) => letGo.push(segment) });
+  const distant = new DistantPayloads({
+    node: "here",
+    endpoint: { connect },
+    depots,
+    letGo: (segment) => letGo.push(segment),
+  });
   const reader = { read: (segment: string) => `${segment} of here` } as unknown as PayloadReader;
   const read = async (...kept: KeptItem[]) => {
     const readKept = await distant.locate("items", kept, reader);

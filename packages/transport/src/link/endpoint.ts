@@ -80,7 +80,8 @@ export interface Endpoint {
   readonly addresses: readonly Address[];
   /**
    * Dials the first address that answers. `expect` is the name that must answer.
-   * Rejects with `link.refused`, `link.unauthorized`, `link.protocol`, `call.cancelled`.
+   * Rejects with `link.refused`, `link.unauthorized`, `link.protocol`, `call.cancelled`. The detail `isTurnedAway` says that
+   * somebody listens there who let it in and then closed, as one does whom many others ask.
    */
   connect(
     addresses: Address | readonly Address[],
@@ -398,6 +399,8 @@ class SocketEndpoint implements Endpoint {
     const handshake = new Handshake(role, self, token, expect);
     const timeoutMs = this.#handshakeTimeoutMs;
     const where = address === undefined ? "a dialling process" : `'${address}'`;
+    // Of a relay it says nothing: it closes also where nobody is there.
+    const turnedAway = address?.startsWith("relay:") ? {} : { details: { isTurnedAway: true } };
     this.#handshaking.add(socket);
     return new Promise((resolve, reject) => {
       const settle = (result: SocketLink | Error) => {
@@ -421,11 +424,14 @@ class SocketEndpoint implements Endpoint {
         settle(
           cause instanceof TreadleError
             ? cause
-            : new TreadleError("link.refused", `no process answers at ${where}: ${cause.message}`, { cause }),
+            : new TreadleError("link.refused", `no process answers at ${where}: ${cause.message}`, {
+                cause,
+                ...(isReset(cause) ? turnedAway : {}),
+              }),
         );
       };
       const onClose = () =>
-        settle(new TreadleError("link.refused", `${where} closed the connection during the handshake`));
+        settle(new TreadleError("link.refused", `${where} closed the connection during the handshake`, turnedAway));
       const timer = setTimeout(
         () =>
           settle(
@@ -545,6 +551,9 @@ function writeStep(socket: net.Socket, step: object): void {
   frame.set(body, headBytes);
   socket.write(frame);
 }
+
+const isReset = (cause: unknown): boolean =>
+  ["ECONNRESET", "EPIPE"].includes((cause as NodeJS.ErrnoException | undefined)?.code ?? "");
 
 const isAbsent = (cause: unknown): boolean =>
   ["ENOENT", "ECONNREFUSED"].includes((cause as NodeJS.ErrnoException | undefined)?.code ?? "");

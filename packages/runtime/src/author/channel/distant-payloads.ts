@@ -5,25 +5,25 @@
  *
  * DP1 before the home learns of an item, its bytes lie on two nodes: the producer's and another one, of a consumer if
  *    there is one. Either may be lost, and the item is delivered all the same; without a second node it is no kept item.
- * DP2 a consumer reads the bytes on its own node where they are there, else it asks one node after the other.
+ * DP2 a consumer reads the bytes on its own node where they are there, else it asks one node after the other. An item counts
+ *    as lost once nobody listens where it lies: nodes that are there, and crowded by others, are asked until a transfer's end.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import {
   type Cancellation,
   type DepotsReply,
   type KeptCopy,
   type KeptItem,
-  type Link,
   type Peer,
   runProtocol,
   TreadleError,
 } from "@treadle/contracts";
-import { createPeer, decodeItem, type PayloadReader, type PayloadStore } from "@treadle/transport";
+import { createPeer, decodeItem, type Endpoint, type PayloadReader, type PayloadStore } from "@treadle/transport";
+import { isTurnedAway, untilAnswered } from "../dial.ts";
 
 export type DistantPayloadsPorts = {
   /** the node of this process */
   readonly node: string;
-  readonly connect: (addresses: readonly string[]) => Promise<Link>;
+  readonly endpoint: Pick<Endpoint, "connect">;
   /** what the runner knows now of the depots of other nodes */
   readonly depots: (channel: string) => Promise<DepotsReply>;
   /** the bytes of an item are not needed here any more */
@@ -38,8 +38,7 @@ export type ReadKept = (item: { readonly segment: string; readonly sizeBytes: nu
 /** A node that takes longer to move an item is as good as gone. */
 const transferTimeoutMs = 120_000;
 /** All that know an item are asked so often before it counts as lost. */
-const maxRounds = 4;
-const firstPauseMs = 100;
+const maxRounds = 6;
 
 export class DistantPayloads {
   readonly #ports: DistantPayloadsPorts;
@@ -97,7 +96,8 @@ export class DistantPayloads {
   /** Says that copies are not needed any more; a node that cannot be told is gone, with all that it kept. */
   free(depot: { readonly addresses: readonly string[] }, copies: readonly Pick<KeptCopy, "segment">[]): void {
     const segments = copies.map(({ segment }) => segment);
-    this.#connect(depot.addresses).then(
+    const patience = { isWorthAgain: isTurnedAway, timeoutMs: transferTimeoutMs };
+    untilAnswered(() => this.#connect(depot.addresses), patience).then(
       (peer) => peer.notify("payload.free", { segments }),
       () => {},
     );
@@ -112,22 +112,30 @@ export class DistantPayloads {
     return { ...item, node: this.#ports.node, copy: { node, segment } };
   }
 
-  async #fetch(channel: string, item: KeptItem): Promise<Uint8Array> {
+  /** DP2. */
+  #fetch(channel: string, item: KeptItem): Promise<Uint8Array> {
+    const isWorthAgain = (error: unknown, numTries: number) =>
+      error instanceof TreadleError && error.code === "node.lost" && (numTries < maxRounds || isTurnedAway(error));
+    return untilAnswered(() => this.#fetchOnce(channel, item), { isWorthAgain, timeoutMs: transferTimeoutMs });
+  }
+
+  /** Rejects with `node.lost` where no place gave it, because of one that is there and crowded if one is. */
+  async #fetchOnce(channel: string, item: KeptItem): Promise<Uint8Array> {
+    const signal = this.#ports.signal?.();
+    if (signal?.aborted)
+      throw new TreadleError("call.cancelled", "nobody waits for the item", { cause: signal.reason });
+    const depots = await this.#ports.depots(channel);
     let cause: unknown;
-    for (let round = 0; round < maxRounds; round++) {
-      if (round > 0) await delay(firstPauseMs * 4 ** (round - 1));
-      const depots = await this.#ports.depots(channel);
-      for (const { node, segment } of placesOf(item)) {
-        const depot = depots.find((each) => each.node === node);
-        if (!depot) continue;
-        try {
-          const peer = await this.#connect(depot.addresses);
-          const request = { segment, sizeBytes: item.sizeBytes };
-          return await peer.request("payload.read", request, this.#limits());
-        } catch (error) {
-          if (error instanceof TreadleError && error.disposition === "cancelled") throw error;
-          cause = error;
-        }
+    for (const { node, segment } of placesOf(item)) {
+      const depot = depots.find((each) => each.node === node);
+      if (!depot) continue;
+      try {
+        const peer = await this.#connect(depot.addresses);
+        const request = { segment, sizeBytes: item.sizeBytes };
+        return await peer.request("payload.read", request, this.#limits());
+      } catch (error) {
+        if (error instanceof TreadleError && error.disposition === "cancelled") throw error;
+        if (!isTurnedAway(cause)) cause = error;
       }
     }
     const nodes = placesOf(item).map(({ node }) => `'${node}'`);
@@ -146,7 +154,7 @@ export class DistantPayloads {
     const key = addresses.join(" ");
     let peer = this.#peers.get(key);
     if (!peer) {
-      peer = this.#ports.connect(addresses).then((link) => {
+      peer = this.#ports.endpoint.connect(addresses).then((link) => {
         link.onClose(() => this.#peers.delete(key));
         return createPeer(link, runProtocol);
       });

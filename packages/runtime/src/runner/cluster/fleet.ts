@@ -230,6 +230,7 @@ export class Fleet {
         token: links.token,
         seed: config.seed,
         trace: config.trace || telemetry !== undefined,
+        startTimeoutMs: config.supervision.startTimeoutMs,
         stallMs: config.supervision.stallMs,
         ...telemetry,
       },

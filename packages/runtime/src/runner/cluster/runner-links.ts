@@ -65,9 +65,9 @@ export class RunnerLinks {
     await this.#options.sockets.close();
   }
 
-  connect(addresses: readonly string[]): Promise<Link> {
+  connect(...asked: Parameters<Endpoint["connect"]>): Promise<Link> {
     if (!this.#endpoint) throw new TreadleError("link.closed", "the runner has no endpoint yet");
-    return this.#endpoint.connect(addresses);
+    return this.#endpoint.connect(...asked);
   }
 
   /** The runner's own addresses, as a process on `node` reaches them. */

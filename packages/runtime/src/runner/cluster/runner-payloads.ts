@@ -38,7 +38,7 @@ export class RunnerPayloads {
       : {
           distant: new DistantPayloads({
             node: nodes.home,
-            connect: (addresses) => links.connect(addresses),
+            endpoint: links,
             depots: async (channel) => fleet.depots(channel, nodes.home),
             letGo: onRead,
           }),

@@ -114,6 +114,7 @@ const request: LaunchRequest = {
     module: "file:///project/worker.ts",
     exportName: "MakerWorker",
     runnerAddresses: [],
+    startTimeoutMs: 120_000,
     token: "a token of enough characters",
     seed: 0,
     trace: false,
