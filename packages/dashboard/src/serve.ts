@@ -5,6 +5,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { serve } from "@hono/node-server";
 import { TreadleError } from "@treadle/contracts";
+import { boundConnections } from "@treadle/observe";
 import { RunLibrary } from "./data/run-library.ts";
 import { type RemoteRuns, RunMirror } from "./data/run-mirror.ts";
 import { accessTo } from "./server/access.ts";
@@ -66,7 +67,7 @@ export async function serveDashboard({
     const opened = serve({ fetch: app.fetch, hostname: host, port }, () => resolve(opened)) as Server;
     opened.requestTimeout = requestTimeoutMs;
     opened.headersTimeout = requestTimeoutMs;
-    opened.maxConnections = maxConnections;
+    boundConnections(opened, maxConnections);
     opened.once("error", (cause: NodeJS.ErrnoException) => {
       const why = cause.code === "EADDRINUSE" ? "something else listens there already" : cause.message;
       const remedy = "give another port with --port, or 0 for a free one";

@@ -1,5 +1,6 @@
 import { appendFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, request } from "node:http";
+import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -48,6 +49,28 @@ const sent = (path: string, headers: Record<string, string> = {}, method = "GET"
   });
 
 describe("who may look", () => {
+  it("HC1: whoever asks, however many connections others hold that ask nothing; a page that is open stays open", async () => {
+    const mayBeOpen = 128;
+    const { port } = new URL(dashboard.url);
+    const watching = new AbortController();
+    const page = (await live(watching.signal)).body!.getReader();
+    await page.read();
+    const idle: Socket[] = [];
+    try {
+      while (idle.length < mayBeOpen + 20) {
+        const socket = connect(Number(port), "127.0.0.1");
+        idle.push(socket.on("error", () => {}).resume());
+        await new Promise((resolve) => socket.once("connect", resolve));
+      }
+      expect((await raw("/api/runs", { connection: "close" })).status).toBe(200);
+      appendFileSync(join(root, runId, "metrics.jsonl"), "{}\n");
+      expect((await page.read()).done).toBe(false);
+    } finally {
+      watching.abort();
+      for (const socket of idle) socket.destroy();
+    }
+  }, 60_000);
+
   it("AC2: on loopback: by this machine's own names, and to read only", async () => {
     expect((await raw("/")).status).toBe(200);
     expect((await raw("/", { host: "evil.example:4800" })).status).toBe(421);

@@ -1,6 +1,7 @@
 export { type ActivityReport, reportActivity } from "./activity-report.ts";
 export { toChromeTrace } from "./chrome-trace.ts";
 export { EventWriter, parseEventLine } from "./event-file.ts";
+export { boundConnections } from "./http-connections.ts";
 export { Lanes } from "./lanes.ts";
 export { LineTail, type TailedLine } from "./line-tail.ts";
 export { createLogger, type Logger, type LogLevel, LogTail, openWorkerLog, parseLogLine, readLogLine } from "./logs.ts";

@@ -2,13 +2,15 @@
  * Serves one exposition over HTTP, on loopback unless told otherwise.
  *
  * MV1 nothing but `GET /metrics` is answered, and with a token or client certificates only to who has them.
- * MV2 a peer that is slow, silent or one of many holds no more than its connection, and that not for long.
+ * MV2 a peer that is slow, silent or one of many holds no more than its connection, and that not for long, nor in another's
+ *    place (HC1).
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import type { RequestListener, Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { type MetricsConfig, TreadleError } from "@treadle/contracts";
+import { boundConnections } from "./http-connections.ts";
 import type { Exposition } from "./registry.ts";
 
 export type MetricsServer = {
@@ -41,7 +43,7 @@ export async function serveMetrics(
   const server = config.tls
     ? (await import("node:https")).createServer({ ...(await readTls(config.tls)), ...limits }, answer)
     : (await import("node:http")).createServer(limits, answer);
-  server.maxConnections = maxConnections;
+  boundConnections(server, maxConnections); // MV2
   await listen(server, host, port);
   server.unref();
   const { port: taken } = server.address() as AddressInfo;

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { request } from "node:http";
 import { request as secureRequest } from "node:https";
-import { connect } from "node:net";
+import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import parse from "parse-prometheus-text-format";
@@ -18,14 +18,32 @@ import {
 } from "../src/index.ts";
 
 const servers: MetricsServer[] = [];
+const folders: string[] = [];
+const strangers: Socket[] = [];
 afterEach(async () => {
+  for (const socket of strangers.splice(0)) socket.destroy();
   for (const server of servers.splice(0)) await server.close();
+  for (const folder of folders.splice(0)) await rm(folder, { recursive: true });
 });
 
 async function serve(...args: Parameters<typeof serveMetrics>): Promise<MetricsServer> {
   const server = await serveMetrics(...args);
   servers.push(server);
   return server;
+}
+
+/** Where files of certificates with these names are, each of which is its own authority. */
+async function selfSigned(...names: string[]): Promise<(file: string) => string> {
+  const folder = await mkdtemp(join(tmpdir(), "treadle-metrics-"));
+  folders.push(folder);
+  const at = (file: string) => join(folder, file);
+  for (const name of names) {
+    const files = ["-keyout", at(`${name}.key`), "-out", at(`${name}.pem`)];
+    const subject = ["-subj", `/CN=${name}`, "-addext", "subjectAltName=IP:127.0.0.1"];
+    const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+    execFileSync("openssl", ["req", "-x509", ...key, ...subject, ...files], { stdio: "ignore" });
+  }
+  return at;
 }
 
 const familyOf = (text: string, name: string) => {
@@ -153,16 +171,7 @@ it("says which address cannot be had, and why", async () => {
 });
 
 it("MV1: with an authority only clients that have its certificate read", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "treadle-metrics-"));
-  const at = (name: string) => join(folder, name);
-  const make = (name: string) => {
-    const files = ["-keyout", at(`${name}.key`), "-out", at(`${name}.pem`)];
-    const subject = ["-subj", `/CN=${name}`, "-addext", "subjectAltName=IP:127.0.0.1"];
-    const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
-    execFileSync("openssl", ["req", "-x509", ...key, ...subject, ...files], { stdio: "ignore" });
-  };
-  for (const name of ["ours", "other"]) make(name);
-  // Each certificate is its own authority.
+  const at = await selfSigned("ours", "other");
   const tls = { ca: at("ours.pem"), cert: at("ours.pem"), key: at("ours.key") };
   const { url } = await serve(await createRunRegistry({ runId: "r" }), { address: 0, tls }, {});
   const ca = await readFile(tls.ca);
@@ -176,31 +185,53 @@ it("MV1: with an authority only clients that have its certificate read", async (
     });
   };
   expect([await status(), await status("other"), await status("ours")]).toEqual(["refused", "refused", 200]);
-  await rm(folder, { recursive: true });
 });
 
-it("MV2: a peer that says nothing, or only a part, is let go of soon, and beyond their number nobody is let in", async () => {
+/** Says a part of a request, or nothing, and waits. */
+async function loiter(port: string, text: string) {
+  const socket = connect(Number(port), "127.0.0.1");
+  strangers.push(socket);
+  const state = { isOpen: true };
+  const ended = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  void ended.then(() => {
+    state.isOpen = false;
+  });
+  socket.on("error", () => {}).resume();
+  await new Promise((resolve) => socket.once("connect", resolve));
+  socket.write(text);
+  return { ended, state };
+}
+const parts = ["", "GET /met", "GET /metrics HTTP/1.1\r\nHost: a\r\n"];
+
+it("MV2: a peer that says nothing, or only a part, is let go of soon", async () => {
   const limits = { requestTimeoutMs: 600, maxConnections: 3 };
   const { url } = await serve(await createRunRegistry({ runId: "r" }), { address: 0 }, {}, limits);
-  const { port } = new URL(url);
-  const openOne = async (text: string) => {
-    const socket = connect(Number(port), "127.0.0.1");
-    const ended = new Promise((resolve) => socket.once("close", resolve));
-    socket.on("error", () => {}).resume();
-    await new Promise((resolve) => socket.once("connect", resolve));
-    socket.write(text);
-    return { ended };
-  };
-  const slow: Awaited<ReturnType<typeof openOne>>[] = [];
-  for (const text of ["", "GET /met", "GET /metrics HTTP/1.1\r\nHost: a\r\n"]) slow.push(await openOne(text));
-  const isRefused = fetch(url).then(
-    () => false,
-    () => true,
-  );
-  expect(await isRefused).toBe(true);
+  const slow = await Promise.all(parts.map((text) => loiter(new URL(url).port, text)));
   await Promise.all(slow.map(({ ended }) => ended));
   expect((await fetch(url)).status).toBe(200);
 });
+
+it.each(["plain", "encrypted"])(
+  "MV2, HC1: however many such peers there are, a scraper is let in, and the oldest go (%s)",
+  async (kind) => {
+    const limits = { requestTimeoutMs: 60_000, maxConnections: 3 };
+    const at = await selfSigned("ours");
+    const tls = kind === "plain" ? undefined : { cert: at("ours.pem"), key: at("ours.key") };
+    const { url } = await serve(await createRunRegistry({ runId: "r" }), { address: 0, tls }, {}, limits);
+    const { port } = new URL(url);
+    const slow: Awaited<ReturnType<typeof loiter>>[] = [];
+    for (const text of [...(tls ? ["", "", ""] : parts), "", "", ""]) slow.push(await loiter(port, text));
+    const status = await new Promise((resolve, reject) => {
+      const ask = kind === "plain" ? request : secureRequest;
+      ask(url, { agent: false, rejectUnauthorized: false }, (response) => resolve(response.resume().statusCode))
+        .on("error", reject)
+        .end();
+    });
+    expect(status).toBe(200);
+    await Promise.all(slow.slice(0, 4).map(({ ended }) => ended));
+    expect(slow.map(({ state }) => state.isOpen)).toEqual([false, false, false, false, true, true]);
+  },
+);
 
 it("closes while a scraper holds its connection open", async () => {
   const registry = await createRunRegistry({ runId: "r" });
