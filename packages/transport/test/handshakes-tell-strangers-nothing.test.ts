@@ -53,6 +53,13 @@ test("HK1: an answer counts for the hello that it answers, and with the words th
   refusalOf(dialler().receive(bytes(answerTo(dialler()))));
 });
 
+test("what a stranger gives as its reason is a line of the log at most", () => {
+  const refusalFor = (reason: string) => refusalOf(acceptor().receive(bytes({ step: "refusal", reason }))).error;
+  expect(refusalFor("the name is another's")).toContain("the name is another's");
+  expect(refusalFor("no\n2026-01-01 the run has failed")).not.toContain("failed");
+  expect(refusalFor("\u001b[2Jcleared")).not.toContain("cleared");
+});
+
 test("an older process learns which versions meet, and not whose run it has met", () => {
   const { proof: _, ...older } = dialler().hello() as { proof: string };
   const { said } = refusalOf(acceptor().receive(bytes({ ...older, version: 1 })));

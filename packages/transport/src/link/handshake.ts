@@ -24,6 +24,11 @@ export const protocolVersion = 2;
 export const maxHelloBytes = 4096;
 
 const Nonce = z.string().regex(/^[0-9a-f]{64}$/);
+/** It is written into the log of who reads it, and may be a stranger's. */
+const PrintedText = z
+  .string()
+  .max(1000)
+  .regex(/^\P{C}*$/u);
 const Identity = {
   version: z.literal(protocolVersion),
   name: z.string().min(1).max(200),
@@ -41,7 +46,7 @@ const Hello = z.object({ step: z.literal("hello"), ...Identity, proof: Nonce });
 const Answer = z.object({ step: z.literal("answer"), ...Identity, proof: Nonce });
 const Proof = z.object({ step: z.literal("proof"), proof: Nonce });
 const Welcome = z.object({ step: z.literal("welcome") });
-const Refusal = z.object({ step: z.literal("refusal"), reason: z.string().max(1000) });
+const Refusal = z.object({ step: z.literal("refusal"), reason: PrintedText });
 const Step = z.discriminatedUnion("step", [Hello, Answer, Proof, Welcome, Refusal]);
 
 type Step = z.infer<typeof Step>;
