@@ -40,7 +40,7 @@ export const WorkerBoot = z.object({
   /** for whoever watches the run from outside: spans get ids, and counters of the process are recorded */
   spanIds: z.boolean().optional(),
   counters: z.boolean().optional(),
-  /** as long it dials a worker that answers nobody */
+  /** for how long it dials a worker that is there and lets nobody in */
   startTimeoutMs: z.number().positive(),
   /** a main thread that computes for longer than this without a pause has its stack sampled */
   stallMs: z.number().positive().optional(),
