@@ -2,7 +2,8 @@
  * The gRPC door to `CommandActions` (`protos/actions/v1`).
  *
  * GS1 where tokens are given, a tenant is its token: it sees and touches its own trajectories and actions only, and names are
- *    its own, so that it neither meets nor learns those of others. Without tokens everybody is trusted with everything.
+ *    its own, so that it neither meets nor learns those of others. Without tokens whoever may call is trusted with everything:
+ *    on loopback and at a unix socket the user of this process, and root (LD1).
  * GS2 an action whose call ended, by the client, its deadline or a lost connection, is cancelled; one with an idempotency key,
  *    when nobody repeats the call in time (`RepeatableActions`).
  * GS3 after `close` no call is open and no trajectory is left.
@@ -19,6 +20,7 @@ import type { z } from "zod";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
 import { Leases } from "./leases.ts";
+import { listen } from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
@@ -44,6 +46,8 @@ export type ActionServerOptions = {
     | undefined;
   /** tenant by token, sent as `authorization: Bearer <token>`; without it clients name their tenant themselves */
   readonly tokens?: ReadonlyMap<string, string> | undefined;
+  /** without tokens: serves whoever connects, not its own user alone */
+  readonly insecure?: boolean | undefined;
   readonly limits?: ActionServerLimits | undefined;
   /** of the pool's, those that only commands get */
   readonly commandResources?: readonly string[] | undefined;
@@ -84,6 +88,8 @@ export type ActionServerLimits = {
 
 export type ActionServer = {
   readonly port: number;
+  /** what whoever started it should know of who can call */
+  readonly warning: string | undefined;
   /** of output that the tenant's clients have not read */
   unreadBytes(tenant: string): number;
   /** Refuses what is new, and waits for what is queued and runs; resolves with how many that still are after `timeoutMs`. */
@@ -109,7 +115,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }
     return budget;
   };
-  const { tokens, tls, limits = {} } = options;
+  const { tokens, limits = {} } = options;
   const repeatMs = limits.repeatMs ?? defaultRepeatMs;
   const repeatable = new RepeatableActions(repeatMs);
   const beganMs = performance.now();
@@ -455,30 +461,18 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }),
   };
 
-  const server = new grpc.Server({
-    // A client whose connection died without a word is found, and its actions end (GS2).
-    "grpc.keepalive_time_ms": options.keepaliveMs ?? defaultKeepaliveMs,
-    "grpc.keepalive_timeout_ms": Math.min(options.keepaliveMs ?? defaultKeepaliveMs, 10_000),
-    "grpc.max_receive_message_length": maxMessageBytes,
-    "grpc.max_send_message_length": maxMessageBytes,
-  });
-  server.addService(serviceDefinition(), implementation);
-  const credentials =
-    tls === undefined
-      ? grpc.ServerCredentials.createInsecure()
-      : grpc.ServerCredentials.createSsl(
-          tls.clientAuthority ?? null,
-          [{ private_key: tls.key, cert_chain: tls.certificate }],
-          tls.clientAuthority !== undefined,
-        );
-  const port = await new Promise<number>((resolve, reject) => {
-    server.bindAsync(options.address, credentials, (error, bound) => (error === null ? resolve(bound) : reject(error)));
-  }).catch((cause: Error) => {
-    throw new TreadleError(
-      "config.invalid",
-      `nothing can listen at '${options.address}': ${cause.message}; give a free port of this machine, or port 0 for any`,
-      { cause },
-    );
+  let server!: grpc.Server;
+  const listening = await listen(options, (guard) => {
+    server = new grpc.Server({
+      // A client whose connection died without a word is found, and its actions end (GS2).
+      "grpc.keepalive_time_ms": options.keepaliveMs ?? defaultKeepaliveMs,
+      "grpc.keepalive_timeout_ms": Math.min(options.keepaliveMs ?? defaultKeepaliveMs, 10_000),
+      "grpc.max_receive_message_length": maxMessageBytes,
+      "grpc.max_send_message_length": maxMessageBytes,
+      interceptors: [guard],
+    });
+    server.addService(serviceDefinition(), implementation);
+    return server;
   });
   const drain = async (timeoutMs: number): Promise<number> => {
     isDraining = true;
@@ -493,6 +487,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     trajectories.clear();
     await Promise.all(open.map((t) => actions.closeTrajectory(t)));
     repeatable.close();
+    listening.stop();
     await new Promise<void>((resolve) => {
       // Calls that wait for nothing more end by themselves; the others are cut after a moment.
       const cut = setTimeout(() => server.forceShutdown(), 1000);
@@ -501,10 +496,12 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         resolve();
       });
     });
+    await listening.close();
   };
   let closing: Promise<void> | undefined;
   return {
-    port,
+    port: listening.port,
+    warning: listening.warning,
     unreadBytes: (tenant) => unread.get(tenant)?.usedBytes ?? 0,
     drain,
     close() {

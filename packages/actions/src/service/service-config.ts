@@ -119,7 +119,7 @@ export const ActionServiceConfig = z
         clientAuthority: z.string().min(1).optional(),
       })
       .optional(),
-    /** accepts other machines without TLS and tokens, for networks that nobody else is in */
+    /** accepts other machines and other users of this one without TLS and tokens, where nobody else is */
     insecure: z.boolean().default(false),
   })
   .superRefine((config, context) => {

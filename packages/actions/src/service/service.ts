@@ -26,6 +26,8 @@ export type ActionService = {
   readonly address: string;
   readonly driver: string;
   readonly isolation: string;
+  /** what whoever started it should know of who can call */
+  readonly warning: string | undefined;
   /** of each resource, what one action can get at most */
   readonly capacities: Readonly<Record<string, number>>;
   readonly drain: ActionServer["drain"];
@@ -73,6 +75,7 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     address: listen,
     tls: certificates && { ...certificates, clientAuthority: certificates.clientAuthority || undefined },
     tokens: tokens.size > 0 ? tokens : undefined,
+    insecure: config.insecure,
     network: config.network,
     commandResources: managers.filter((manager) => manager instanceof CpuManager).map(({ resource }) => resource),
     services: devices && {
@@ -102,6 +105,7 @@ export async function openActionService(config: ActionServiceConfig, folder: str
     address: listen.startsWith("unix:") ? listen : listen.replace(/:\d+$/, `:${server.port}`),
     driver: driver.name,
     isolation: driver.isolation,
+    warning: server.warning,
     capacities: Object.fromEntries(managers.map(({ resource, capacity }) => [resource, capacity])),
     drain: server.drain,
     async close() {

@@ -40,6 +40,7 @@ function serveCommand(): Command {
       const capacities = Object.entries(service.capacities).map(([name, units]) => `${units} ${name}`);
       print(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
       print(`driver '${service.driver}', isolation: ${service.isolation}`);
+      if (service.warning !== undefined) print(service.warning);
       await asked.first;
       print(`takes nothing new; waits ${config.drainSeconds} s at most for what is under way`);
       const left = await Promise.race([service.drain(config.drainSeconds * 1000), asked.second]);

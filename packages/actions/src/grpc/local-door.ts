@@ -1,0 +1,137 @@
+/**
+ * The listeners of an action service that has no secret: sockets on loopback, whose callers are told apart by their user.
+ *
+ * Owns the listeners, and which connection is whose. It hands connections to `inject`, and answers of a call's peer whether it
+ * may go on.
+ *
+ * LD1 a call is answered only on a connection that a socket of this process's user, or of root, has made; on any other, and on
+ *    one of which the tables say nothing, each call ends with the reason and the remedy.
+ * LD2 where the system has no such tables, callers are not told apart, and `warning` says so.
+ */
+import { lookup } from "node:dns/promises";
+import { createServer, type Server, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { type Endpoint, ownerOf, readSocketTables } from "./socket-owner.ts";
+
+/** A connection that has just been made may not be in the tables yet. */
+const looks = 5;
+const lookMs = 10;
+
+/** Such addresses do not exist on this machine, so nobody dials them. */
+const absent = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT"]);
+
+const remedy = "give tenants a tokenFile, listen at unix:/path, or set insecure: true, which trusts everybody";
+
+export type LocalDoor = {
+  readonly port: number;
+  readonly warning: string | undefined;
+  /** why nothing is done for a call of that peer, `address:port`; undefined where it may go on */
+  refusalOf(peer: string): string | undefined;
+  /** Nothing more comes in; who is in may stay. */
+  stop(): void;
+  /** Ends what is left, too. */
+  close(): Promise<void>;
+};
+
+export async function openLocalDoor(options: {
+  readonly host: string;
+  readonly port: number;
+  readonly inject: (connection: Socket) => void;
+  readonly readTables?: () => Promise<string | undefined>;
+}): Promise<LocalDoor> {
+  const { host, port, inject, readTables = readSocketTables } = options;
+  const warning =
+    (await readTables()) === undefined
+      ? `this system does not say whose a connection is: every user of this machine may call; ${remedy}`
+      : undefined;
+  /** Those that were handed on. A peer that is not among them may not call (LD1). */
+  const peers = new Map<string, { readonly socket: Socket; readonly refusal: string | undefined }>();
+  const open = new Set<Socket>();
+  let isStopped = false;
+
+  const accept = async (socket: Socket): Promise<void> => {
+    const { remoteAddress = "", remotePort = 0, localAddress = "", localPort = 0 } = socket;
+    const peer = `${remoteAddress}:${remotePort}`;
+    socket.on("error", () => {}); // whoever has dialled went away
+    open.add(socket);
+    socket.once("close", () => {
+      open.delete(socket);
+      if (peers.get(peer)?.socket === socket) peers.delete(peer);
+    });
+    const their: Endpoint = { address: remoteAddress, port: remotePort };
+    const our: Endpoint = { address: localAddress, port: localPort };
+    const refusal = warning === undefined ? await refusalFor(their, our, readTables) : undefined;
+    if (isStopped) socket.destroy();
+    if (socket.destroyed) return;
+    peers.set(peer, { socket, refusal });
+    inject(socket);
+  };
+
+  const servers: Server[] = [];
+  let closed: Promise<unknown> = Promise.resolve();
+  const stop = (): void => {
+    if (isStopped) return;
+    isStopped = true;
+    closed = Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  };
+  const close = async (): Promise<void> => {
+    stop();
+    for (const socket of open) socket.destroy();
+    await closed;
+  };
+  let bound = port;
+  let failure: unknown;
+  for (const { address } of await lookup(host.replace(/^\[|\]$/g, ""), { all: true })) {
+    const server = createServer((socket) => void accept(socket));
+    try {
+      bound = await listenAt(server, address, bound);
+      servers.push(server);
+    } catch (error) {
+      failure = error;
+      if (absent.has(String((error as NodeJS.ErrnoException).code))) continue;
+      await close();
+      throw error;
+    }
+  }
+  if (servers.length === 0) throw failure;
+  return {
+    port: bound,
+    warning,
+    refusalOf(peer) {
+      const known = peers.get(peer);
+      return known === undefined ? unknownCaller : known.refusal;
+    },
+    stop,
+    close,
+  };
+}
+
+const unknownCaller = `this server has no tokens and serves its own user alone, and cannot tell whose this connection is; ${remedy}`;
+
+/** LD1 */
+async function refusalFor(
+  their: Endpoint,
+  our: Endpoint,
+  readTables: () => Promise<string | undefined>,
+): Promise<string | undefined> {
+  const self = process.geteuid?.();
+  for (let look = 1; look <= looks; look++) {
+    const uid = ownerOf((await readTables()) ?? "", their, our);
+    if (uid === self || uid === 0) return undefined;
+    if (uid !== undefined)
+      return `user '${uid}' may not call: this server has no tokens and serves user '${self}' and root alone; ${remedy}`;
+    if (look < looks) await delay(lookMs);
+  }
+  return unknownCaller;
+}
+
+function listenAt(server: Server, host: string, port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen({ host, port }, () => {
+      server.off("error", reject);
+      const address = server.address();
+      resolve(typeof address === "object" && address !== null ? address.port : port);
+    });
+  });
+}

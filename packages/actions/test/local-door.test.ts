@@ -1,0 +1,170 @@
+/** Who may call an action service that has no tokens: its own user, and root. */
+import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { connect, createServer, type Socket } from "node:net";
+import { endianness, tmpdir } from "node:os";
+import { join } from "node:path";
+import { systemClock } from "@treadle/transport";
+import fc from "fast-check";
+import { afterEach, describe, expect, test } from "vitest";
+import { openLocalDoor } from "../src/grpc/local-door.ts";
+import { ownerOf } from "../src/grpc/socket-owner.ts";
+import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
+import { type ActionServerOptions, serveActions } from "../src/serve.ts";
+import { callAsUser } from "./support/call-as-user.ts";
+import { connectActions } from "./support/client.ts";
+
+const nobody = 65_534;
+const isLinux = process.platform === "linux";
+const isRootOnLinux = isLinux && process.getuid?.() === 0;
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+async function serve(options: Partial<ActionServerOptions> = {}) {
+  const cpu = new CpuManager({
+    nodes: [{ id: "local", numa: [[0]], memoryBytes: 2 ** 30 }],
+    trajectoryMemoryBytes: 2 ** 20,
+  });
+  const actions = new CommandActions(new ActionPool({ managers: [cpu], clock: systemClock }), new ProcessDriver());
+  const server = await serveActions(actions, { address: "127.0.0.1:0", ...options });
+  cleanups.push(async () => {
+    await server.close();
+    await actions.close();
+  });
+  return server;
+}
+
+describe("an action service without tokens", () => {
+  test.skipIf(!isRootOnLinux).each(["127.0.0.1", "localhost", "[::1]"])(
+    "LD1 at %s (as root on Linux) refuses another user's calls, with the user and the remedy, and serves its own",
+    async (host) => {
+      const { port, warning } = await serve({ address: `${host}:0` });
+      expect(warning).toBeUndefined();
+      expect(await callAsUser(nobody, `${host}:${port}`)).toMatch(
+        /^7 user '65534' may not call: this server has no tokens and serves user '0' and root alone; give tenants a tokenFile/,
+      );
+      expect(await callAsUser(0, `${host}:${port}`)).toBe("0 OK");
+    },
+  );
+
+  test.skipIf(!isRootOnLinux)(
+    "lets another user call with a token, and with 'insecure' (as root on Linux)",
+    async () => {
+      const insecure = await serve({ insecure: true });
+      expect(await callAsUser(nobody, `127.0.0.1:${insecure.port}`)).toBe("0 OK");
+      const { port } = await serve({ tokens: new Map([["secret", "team"]]) });
+      expect(await callAsUser(nobody, `127.0.0.1:${port}`, { token: "secret" })).toBe("0 OK");
+      expect(await callAsUser(nobody, `127.0.0.1:${port}`)).toMatch(/^16 a known token is needed/);
+    },
+  );
+
+  test("makes its unix socket its owner's alone", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "treadle-door-"));
+    cleanups.push(() => rmSync(folder, { recursive: true }));
+    await serve({ address: `unix:${folder}/socket` });
+    expect(statSync(join(folder, "socket")).mode & 0o777).toBe(0o600);
+    const client = connectActions(`unix:${folder}/socket`);
+    cleanups.push(client.close);
+    expect(await client.call("OpenTrajectory", { trajectory: "t" })).toMatchObject({ trajectory: "t" });
+  });
+
+  test("says what is wrong with an address that is taken", async () => {
+    const { port } = await serve();
+    await expect(serve({ address: `127.0.0.1:${port}` })).rejects.toThrow(
+      `nothing can listen at '127.0.0.1:${port}': listen EADDRINUSE`,
+    );
+  });
+
+  test("closes while clients are connected that say nothing", async () => {
+    const server = await serve();
+    const mute = connect(server.port, "127.0.0.1");
+    await new Promise((resolve) => mute.once("connect", resolve));
+    const ended = new Promise((resolve) => mute.once("close", resolve));
+    mute.on("error", () => {}).resume();
+    await server.close();
+    await ended;
+  });
+});
+
+describe("the local door", () => {
+  async function doorOf(readTables: () => Promise<string | undefined>) {
+    const injected: Socket[] = [];
+    let tell = (): void => {};
+    const some = new Promise<void>((resolve) => {
+      tell = resolve;
+    });
+    const inject = (socket: Socket): void => {
+      injected.push(socket);
+      tell();
+    };
+    const door = await openLocalDoor({ host: "127.0.0.1", port: 0, inject, readTables });
+    cleanups.push(door.close);
+    const client = connect(door.port, "127.0.0.1");
+    cleanups.push(() => client.destroy());
+    await some;
+    return { door, peer: `127.0.0.1:${client.localPort}` };
+  }
+
+  test("LD1 refuses a connection of which the tables say nothing, and one that it does not know", async () => {
+    const { door, peer } = await doorOf(async () => "a header\n");
+    expect(door.refusalOf(peer)).toMatch(
+      /cannot tell whose this connection is; give tenants a tokenFile, listen at unix/,
+    );
+    expect(door.refusalOf("127.0.0.1:1")).toBe(door.refusalOf(peer));
+  });
+
+  test("LD2 where the system has no tables, it says so, and lets callers in", async () => {
+    const { door, peer } = await doorOf(async () => undefined);
+    expect(door.warning).toMatch(/every user of this machine may call; give tenants a tokenFile/);
+    expect(door.refusalOf(peer)).toBeUndefined();
+  });
+});
+
+describe("the owner of a connection", () => {
+  const row = (local: string, remote: string, state: string, uid: number, inode: number): string =>
+    `   1: ${local} ${remote} ${state} 00000000:00000000 00:00000000 00000000  ${uid}        0 ${inode} 1 0 20 4 30 10 -1`;
+  const their = { address: "127.0.0.1", port: 0x9c40 };
+  const our = { address: "127.0.0.1", port: 0xc38d };
+  const little = endianness() === "LE";
+  const [from, to] = little ? ["0100007F:9C40", "0100007F:C38D"] : ["7F000001:9C40", "7F000001:C38D"];
+
+  test("is that of the established socket that dialled, and of no other row", () => {
+    const other = row(to, from, "01", 0, 11);
+    const tables = (own: string) => `  sl  local_address rem_address\n${other}\n${own}\n`;
+    expect(ownerOf(tables(row(from, to, "01", 1000, 12)), their, our)).toBe(1000);
+    // A socket that was closed has no owner, and its row says 0.
+    expect(ownerOf(tables(row(from, to, "06", 0, 0)), their, our)).toBeUndefined();
+    expect(ownerOf(tables(row(from, to, "01", 0, 0)), their, our)).toBeUndefined();
+    expect(ownerOf(tables(""), their, our)).toBeUndefined();
+  });
+
+  test("is found where a client of IPv6 has dialled IPv4", () => {
+    const prefix = `${"0".repeat(16)}${little ? "FFFF0000" : "0000FFFF"}`;
+    expect(ownerOf(row(`${prefix}${from}`, `${prefix}${to}`, "01", 7, 12), their, our)).toBe(7);
+  });
+
+  test("is undefined for whatever a table holds", () => {
+    fc.assert(fc.property(fc.string(), (text) => ownerOf(text, their, our) === undefined));
+  });
+
+  test.skipIf(!isLinux)("is this process's for sockets of its own, of both families (on Linux)", async () => {
+    const { readSocketTables } = await import("../src/grpc/socket-owner.ts");
+    for (const host of ["127.0.0.1", "::1"]) {
+      const listener = createServer();
+      const canListen = await new Promise<boolean>((resolve) => {
+        listener.once("error", () => resolve(false)).listen(0, host, () => resolve(true));
+      });
+      if (!canListen) continue;
+      const { port } = listener.address() as { port: number };
+      const client = connect(port, host);
+      await new Promise((resolve) => client.once("connect", resolve));
+      const tables = (await readSocketTables()) ?? "";
+      const at = { address: host, port: client.localPort ?? 0 };
+      expect(ownerOf(tables, at, { address: host, port })).toBe(process.geteuid?.());
+      client.destroy();
+      listener.close();
+    }
+  });
+});
