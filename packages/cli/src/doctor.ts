@@ -13,7 +13,7 @@ import { isServerOnLoopback } from "@treadle/transport";
 import pc from "picocolors";
 import { clusterValues } from "./cluster-folder.ts";
 import { type NatsInfo, natsInfo, natsProblem, readOnTheWay } from "./nats-probe.ts";
-import { padCells, wrap } from "./view/text.ts";
+import { padCells, printableLines, singleLine, wrap } from "./view/text.ts";
 
 export type Finding = {
   readonly name: string;
@@ -354,9 +354,12 @@ function size(bytes: number): string {
 export function renderDoctor(findings: readonly Finding[], options: { colour: boolean; columns?: number }): string {
   const c = pc.createColors(options.colour);
   const columns = Math.max(60, Math.min(options.columns ?? process.stdout.columns ?? 100, 110));
-  const nameWidth = Math.max(...findings.map(({ name }) => name.length)) + 2;
+  const nameWidth = Math.max(...findings.map(({ name }) => singleLine(name).length)) + 2;
   const lines: string[] = [];
-  for (const { name, status, need, found, purpose, remedy } of findings) {
+  for (const { status, need, purpose, ...said } of findings) {
+    // Servers and programs have worded some of it.
+    const [name, found] = [singleLine(said.name), printableLines(said.found)];
+    const remedy = said.remedy === undefined ? undefined : printableLines(said.remedy);
     const mark =
       status === "ok"
         ? c.green("✓")
@@ -388,7 +391,7 @@ function verdict(
   slower: readonly Finding[],
   c: ReturnType<typeof pc.createColors>,
 ): string {
-  const names = (findings: readonly Finding[]) => findings.map(({ name }) => name).join(", ");
+  const names = (findings: readonly Finding[]) => findings.map(({ name }) => singleLine(name)).join(", ");
   if (blocking.length > 0) return c.red(`nothing can run here before this is mended: ${names(blocking)}`);
   if (slower.length > 0) return c.yellow(`embedded workflows run here; slower than they could for: ${names(slower)}`);
   return c.green("embedded workflows run here at full speed");

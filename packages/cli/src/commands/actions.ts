@@ -11,6 +11,7 @@ import { readConfigFile, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
 import { actionLines, renderActionFrame } from "../view/action-frame.ts";
+import { printClockLine } from "../view/clock-line.ts";
 import { openLiveView } from "../view/live.ts";
 import { readFlagFile } from "./flag-file.ts";
 import { profileActionCommand } from "./profile-action.ts";
@@ -33,20 +34,20 @@ function serveCommand(): Command {
       const given =
         flags.listen === undefined || typeof values !== "object" ? values : { ...values, listen: flags.listen };
       const config = validateConfig(ActionServiceConfig, given);
-      const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
       // Asked for from here on: a signal while it opens must not leave a sandbox driver behind.
       const asked = signalled();
       const service = await openActionService(config, file === undefined ? process.cwd() : dirname(resolve(file)));
       const capacities = Object.entries(service.capacities).map(([name, units]) => `${units} ${name}`);
-      print(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
-      print(`driver '${service.driver}', isolation: ${service.isolation}`);
-      if (service.warning !== undefined) print(service.warning);
+      printClockLine(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
+      printClockLine(`driver '${service.driver}', isolation: ${service.isolation}`);
+      if (service.warning !== undefined) printClockLine(service.warning);
       await asked.first;
-      print(`takes nothing new; waits ${config.drainSeconds} s at most for what is under way`);
+      printClockLine(`takes nothing new; waits ${config.drainSeconds} s at most for what is under way`);
       const left = await Promise.race([service.drain(config.drainSeconds * 1000), asked.second]);
-      if (left !== 0) print(left === "again" ? "was asked again: ends at once" : `cancels ${left} that have not ended`);
+      if (left !== 0)
+        printClockLine(left === "again" ? "was asked again: ends at once" : `cancels ${left} that have not ended`);
       await service.close();
-      print("has ended; nothing is left");
+      printClockLine("has ended; nothing is left");
     });
 }
 

@@ -52,7 +52,7 @@ export function personLine(worker: string, line: string): string {
   const { atMs, level, text } = readLogLine(line);
   const when = atMs === undefined ? "" : formatTime(atMs);
   const how = level === undefined || level === "info" ? "" : `${printable(level)}  `;
-  return `${when.padEnd(8)}  ${worker.padEnd(14)} ${how}${printable(text)}`;
+  return `${when.padEnd(8)}  ${printable(worker).padEnd(14)} ${how}${printable(text)}`;
 }
 
 export const jsonLine = (worker: string, line: string): string => JSON.stringify({ worker, ...readLogLine(line) });

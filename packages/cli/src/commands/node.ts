@@ -10,6 +10,7 @@ import {
 import { nameTaken, openNode, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { z } from "zod";
+import { printClockLine } from "../view/clock-line.ts";
 import { given, type NatsFlags, natsValues, withNatsFlags } from "./control-plane.ts";
 import { findProjectRoot } from "./project.ts";
 import { repeated } from "./settings.ts";
@@ -141,7 +142,6 @@ export function nodeCommand(): Command {
           limitSeconds: raw.limit,
           drainSeconds: raw.drain,
         });
-      const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
       const node = await openNode({
         nats,
         name,
@@ -153,13 +153,13 @@ export function nodeCommand(): Command {
         metrics,
         otlp,
         cutOffMs: limitSeconds * 1000,
-        onNotice: print,
+        onNotice: printClockLine,
       });
-      print(
+      printClockLine(
         `node '${node.name}' is ready for runs at ${[nats.url].flat().join(", ")} (incarnation ${node.incarnation})`,
       );
       if (nats.trustFile === undefined) {
-        print(
+        printClockLine(
           "no keys are given: every user of this machine can start modules of the project; see 'treadle cluster init'",
         );
       }
@@ -173,11 +173,11 @@ export function nodeCommand(): Command {
         for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, onSignal);
       });
       if ((await Promise.race([asked, node.replaced])) === "asked") {
-        print("drains: its runs move on between two steps");
+        printClockLine("drains: its runs move on between two steps");
         const isEmpty = await node.drain(drainSeconds * 1000);
-        print(isEmpty ? "leaves" : "leaves: what its workers were doing is done again elsewhere");
+        printClockLine(isEmpty ? "leaves" : "leaves: what its workers were doing is done again elsewhere");
         await node.close("it was asked to leave");
-        print("has left");
+        printClockLine("has left");
         return;
       }
       await node.close("it was replaced");

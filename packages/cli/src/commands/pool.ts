@@ -3,6 +3,7 @@ import { hostname } from "node:os";
 import { ask, NatsConfig, type PoolStatus, TreadleError } from "@treadle/contracts";
 import { openPool, poolsAt, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
+import { printClockLine } from "../view/clock-line.ts";
 import { poolTable } from "../view/pool-table.ts";
 import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
 import { type PoolLimitFlags, poolLimits, withPoolLimits } from "./pool-limits.ts";
@@ -36,9 +37,8 @@ export function poolCommand(): Command {
 async function startPool(name: string = defaultName, flags: StartFlags): Promise<void> {
   const limits = poolLimits(flags);
   const nats = validateConfig(NatsConfig, natsValues(flags));
-  const print = (text: string) => process.stdout.write(`${new Date().toISOString().slice(11, 19)} ${text}\n`);
-  const pool = await openPool({ nats, name, limits, onNotice: print });
-  print(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
+  const pool = await openPool({ nats, name, limits, onNotice: printClockLine });
+  printClockLine(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
   const asked = new Promise<void>((resolve) => {
     for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => resolve());
   });
@@ -47,7 +47,7 @@ async function startPool(name: string = defaultName, flags: StartFlags): Promise
   } finally {
     await pool.close("it was asked to leave");
   }
-  print("has left: runs keep the devices that they have, and wait for whoever has the pool next");
+  printClockLine("has left: runs keep the devices that they have, and wait for whoever has the pool next");
 }
 
 async function showPools(asked: string | undefined, flags: NatsFlags & { readonly json?: boolean }): Promise<void> {

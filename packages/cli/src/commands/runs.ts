@@ -58,9 +58,10 @@ async function refusePresentPool(record: string, flags: NatsFlags): Promise<void
   throw new TreadleError("pool.taken", message);
 }
 
-export function renderRun(runId: string, summary: RunSummary | undefined, colours = pc.createColors()): string {
+export function renderRun(run: string, summary: RunSummary | undefined, colours = pc.createColors()): string {
+  const runId = singleLine(run);
   if (summary === undefined) return `${runId}  unfinished; go on with 'treadle resume ${runId}'`;
   const { mode, steps, seconds } = summary;
   const accuracy = renderAccuracy(summary, colours) ?? "not measured";
-  return `${runId}  ${mode}, ${steps} steps, ${seconds.toFixed(0)} s, accuracy ${accuracy}`;
+  return `${runId}  ${singleLine(mode)}, ${steps} steps, ${seconds.toFixed(0)} s, accuracy ${accuracy}`;
 }

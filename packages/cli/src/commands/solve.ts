@@ -5,6 +5,7 @@ import { problems as multiplexer } from "@treadle/multiplexer";
 import { problems as planner } from "@treadle/planner";
 import { problems as trajectories } from "@treadle/trajectories";
 import { Command, Option } from "commander";
+import { singleLine } from "../view/text.ts";
 import { realNumber } from "./number-flags.ts";
 
 const problems: Readonly<Record<string, Problem>> = { ...planner, ...trajectories, ...actions, ...multiplexer };
@@ -37,7 +38,7 @@ export function solveCommand(): Command {
         process.stdout.write(`${JSON.stringify(answer)}\n`);
       } catch (error) {
         if (!(error instanceof TreadleError) || error.disposition !== "misuse") throw error;
-        process.stderr.write(`${error.message}\n`);
+        process.stderr.write(`${singleLine(error.message)}\n`);
         process.exitCode = 2;
       }
     });

@@ -1,5 +1,6 @@
 import { ask } from "@treadle/contracts";
 import { Command } from "commander";
+import { singleLine } from "../view/text.ts";
 import { chooseMember, type NatsFlags, withControlPlane, withNatsFlags } from "./control-plane.ts";
 
 const timeoutMs = 10_000;
@@ -12,9 +13,8 @@ export function stopCommand(): Command {
       withControlPlane(flags, async (plane) => {
         const run = chooseMember(plane, runId);
         await ask(plane, "run", run, "stop", {}, { timeoutMs });
-        process.stdout.write(
-          `run '${run.name}' ends after the step under way; go on with 'treadle resume ${run.name}'\n`,
-        );
+        const name = singleLine(run.name);
+        process.stdout.write(`run '${name}' ends after the step under way; go on with 'treadle resume ${name}'\n`);
       }),
     );
 }

@@ -23,7 +23,7 @@ export function renderActionFrame(address: string, statistics: ServiceStatistics
   const c = pc.createColors(frame.colour);
   const { started } = statistics;
   const lines = [
-    `${c.bold(c.magenta("treadle"))}  ${c.bold("actions")} at ${address}  ${c.cyan(statistics.policy)}  ${c.dim(`up ${formatClock(statistics.uptimeSeconds)}`)}${statistics.draining ? c.yellow("  ends soon") : ""}`,
+    `${c.bold(c.magenta("treadle"))}  ${c.bold("actions")} at ${address}  ${c.cyan(singleLine(statistics.policy))}  ${c.dim(`up ${formatClock(statistics.uptimeSeconds)}`)}${statistics.draining ? c.yellow("  ends soon") : ""}`,
     load(statistics),
     "",
     c.dim(cells(kindHeader)),
@@ -93,5 +93,5 @@ function decision(start: ServiceStatistics["started"][number], dim: (text: strin
     ([resource, amount]) => `${formatCount(amount)} ${singleLine(resource)}`,
   );
   const expected = start.expectedSeconds === null ? "" : `, ${formatSeconds(start.expectedSeconds)} expected`;
-  return `${dim(padCells(`${formatClock(start.secondsAgo)} ago`, 10))}${padCells(fit(singleLine(start.kind), 18), 18)} ${units.join(", ")} after ${formatSeconds(start.waitedSeconds)}${expected}  ${dim(start.why)}`;
+  return `${dim(padCells(`${formatClock(start.secondsAgo)} ago`, 10))}${padCells(fit(singleLine(start.kind), 18), 18)} ${units.join(", ")} after ${formatSeconds(start.waitedSeconds)}${expected}  ${dim(singleLine(start.why))}`;
 }

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import pc from "picocolors";
-import { printable, singleLine, wrap } from "./text.ts";
+import { printableLines, singleLine, wrap } from "./text.ts";
 
 export type ErrorView = { readonly verbose: boolean; readonly colour: boolean; readonly columns?: number };
 
@@ -84,8 +84,6 @@ function messageOf(error: unknown): string {
   const message = !(error instanceof Error) ? String(error) : error.message === "" ? error.name : error.message;
   return printableLines(message);
 }
-
-const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
 
 /**
  * By the catalogue's wording the remedy is what follows the last semicolon. Not of messages that others have worded, nor of

@@ -3,6 +3,7 @@ import type { PoolMemberView, RunEvent } from "@treadle/contracts";
 import { fold, initialState, type RunState } from "@treadle/dashboard/view";
 import { openLiveView } from "./live.ts";
 import { multiplexFrame } from "./multiplex-frame.ts";
+import { printableEvent } from "./printable-event.ts";
 import { RunLines } from "./run-lines.ts";
 import { isLiveTerminal } from "./start-view.ts";
 
@@ -41,7 +42,7 @@ export function startMultiplexView(
   const live = openLiveView(stream, (frame) => multiplexFrame({ states, pool: look(), recent, startedMs }, frame));
   return {
     onEvent: (run, event) => {
-      states.set(run, fold(states.get(run) ?? initialState, event));
+      states.set(run, fold(states.get(run) ?? initialState, printableEvent(event)));
       lines.event(run, event);
       live.update();
     },

@@ -2,14 +2,17 @@
 import { describePoolWait, type PoolInfo, type PoolStatus } from "@treadle/contracts";
 import { deviceRange } from "@treadle/dashboard/view";
 import { markdownTable } from "./markdown-table.ts";
-import { formatSeconds } from "./text.ts";
+import { formatSeconds, printableLines } from "./text.ts";
 
 const columns = ["run", "stage", "has", "waits for", "had devices", "waited", "queued", "leases", "slowdown"];
 const none = "–";
 
 export type ShownPool = PoolInfo & PoolStatus & { readonly name: string };
 
-export function poolTable({ name, host, pid, startedAt, runs }: ShownPool): string {
+/** What it says comes from afar. */
+export const poolTable = (pool: ShownPool): string => printableLines(tableOf(pool));
+
+function tableOf({ name, host, pid, startedAt, runs }: ShownPool): string {
   const head = `pool '${name}' of '${host}', process ${pid} since ${startedAt}: `;
   if (runs.length === 0) return `${head}no runs`;
   const rows = runs.map(({ run, stage, holds, waits, leasedMs, waitedMs, queuedMs, leases, slowdown }) => [

@@ -2,7 +2,8 @@
 import type { RunEvent } from "@treadle/contracts";
 import { fold, initialState, type RunState } from "@treadle/dashboard/view";
 import { PlainLines } from "./plain.ts";
-import { padCells } from "./text.ts";
+import { printableEvent } from "./printable-event.ts";
+import { padCells, printable } from "./text.ts";
 
 export class RunLines {
   readonly #print: (line: string) => void;
@@ -15,14 +16,15 @@ export class RunLines {
     this.#runs = new Map(runs.map((run) => [run, { state: initialState, lines: new PlainLines() }]));
   }
 
-  event(run: string, event: RunEvent): void {
+  event(run: string, said: RunEvent): void {
     const known = this.#runs.get(run);
     if (!known) return;
+    const event = printableEvent(said);
     known.state = fold(known.state, event);
     for (const line of known.lines.lines(event, known.state)) this.notice(run, line);
   }
 
   notice(run: string, text: string): void {
-    this.#print(`${padCells(run, this.#columns)}  ${text}`);
+    this.#print(`${padCells(run, this.#columns)}  ${printable(text)}`);
   }
 }

@@ -4,6 +4,7 @@ import { fold, initialState, type RunState } from "@treadle/dashboard/view";
 import { openLiveView } from "./live.ts";
 import { renderFrame } from "./live-frame.ts";
 import { PlainLines } from "./plain.ts";
+import { printableEvent } from "./printable-event.ts";
 
 export interface View {
   readonly onEvent: (event: RunEvent) => void;
@@ -26,7 +27,8 @@ export function startView(options: { json: boolean; plain: boolean }): View {
     ? openLiveView(stream, (frame) => renderFrame(state, frame))
     : undefined;
   const plain = live ? undefined : new PlainLines();
-  const onEvent = (event: RunEvent) => {
+  const onEvent = (said: RunEvent) => {
+    const event = printableEvent(said);
     state = fold(state, event);
     live?.update();
     for (const line of plain?.lines(event, state) ?? []) stream.write(`${line}\n`);

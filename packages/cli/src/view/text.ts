@@ -21,6 +21,9 @@ export function printable(line: string): string {
   return stripVTControlCharacters(line).replaceAll("\t", "  ").replace(controlCharacters, "");
 }
 
+/** The same of several lines. */
+export const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
+
 /** One line without anything that moves a terminal's cursor or changes its colours. */
 export function singleLine(text: string): string {
   return stripVTControlCharacters(text).replace(/\s+/g, " ").replace(controlCharacters, "").trim();
