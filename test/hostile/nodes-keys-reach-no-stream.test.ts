@@ -198,7 +198,10 @@ test("NP5, NP6: no request of JetStream passes, whoever is to get its answer, an
     all.filter(({ config: { name } }) => name !== "KV_treadle-records");
   expect(others(await streams())).toEqual(others(before));
   expect(others(before).map(({ config: { name } }) => name)).toEqual(["KV_treadle-journals", "OBJ_treadle-runs"]);
-  expect(Object.fromEntries(await runner.kept())).toEqual({ "run-1": { state: "running" }, after: {} });
+  expect(Object.fromEntries(await runner.kept())).toEqual({
+    "run-1": { value: { state: "running" } },
+    after: { value: {} },
+  });
 }, 120_000);
 
 test("NP6: what is kept of runs it neither reads nor hears", async () => {

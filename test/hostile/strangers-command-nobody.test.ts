@@ -10,6 +10,8 @@ import { makeKey, NatsRunStore, openNatsControlPlane, parseTrust } from "@treadl
 import { connectStranger, type NatsServer, startNatsServer } from "@treadle/transport/testing";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { addNode, clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
+import { readCluster, remoteRuns } from "../../packages/cli/src/commands/cluster-status.ts";
+import { renderStatus } from "../../packages/cli/src/view/status.ts";
 import { until } from "../support/cluster.ts";
 
 const secret = "a token that nobody else may read";
@@ -279,6 +281,30 @@ describe("in an account that everybody shares", () => {
     expect(runner.members("node").find(({ name }) => name === "a")).toEqual(a);
     expect(changes).toEqual([]);
     stop();
+  });
+
+  test("TR5: how a run ended is what its runner has signed; another's word is shown as unsigned, and hides none", async () => {
+    const info = { host: "h", pid: 1, startedAt: "2026-01-01T00:00:00Z" };
+    const record = (runId: string, state: string) => ({ ...info, runId, workflow: "w", state, step: 3 });
+    await runner.keep("ours", record("ours", "finished"));
+    const forger = await openNatsControlPlane({ nats: NatsConfig.parse({ url: server.url }), name: "forger" });
+    open.push(forger);
+    const proof = { from: makeKey().publicKey, signature: "AAAA" };
+    for (let i = 0; i < 9; i++) await forger.keep(`theirs-${i}`, record(`theirs-${i}`, "failed"));
+    await forger.keep("signed-by-nobody", { value: record("signed-by-nobody", "failed"), proof });
+    await other.keep("of-another-cluster", record("of-another-cluster", "failed"));
+    const { ended } = await readCluster(runner);
+    expect(ended.filter(({ isUntrusted }) => !isUntrusted).map(({ runId }) => runId)).toEqual(["ours"]);
+    expect(ended).toHaveLength(12);
+    const shown = renderStatus({ nodes: [], runs: [], ended });
+    expect(shown).toMatch(/\nended\n {2}ours: finished, step 3\nended, unsigned: anybody at the server may say so\n/);
+    const listed = await remoteRuns(runner).list();
+    expect(listed).toEqual([{ runId: "ours", state: "finished" }]);
+    // Its own word under another name, or over that of a run, is unsigned, too.
+    await forger.keep("ours", record("ours", "failed"));
+    expect((await readCluster(runner)).ended.find(({ runId }) => runId === "ours")).toMatchObject({
+      isUntrusted: true,
+    });
   });
 
   test("CP5: what is not signed changes nothing of who is there, and hides nobody who comes, however new it calls itself", async () => {

@@ -165,6 +165,7 @@ export type {
   CommandHandler,
   CommandSender,
   ControlPlane,
+  KeptValue,
   Link,
   Member,
   MemberKind,

@@ -127,6 +127,13 @@ export interface Announcement {
   onReplaced(listener: () => void): void;
 }
 
+/** What is kept under a name. */
+export type KeptValue = {
+  readonly value: unknown;
+  /** where keys are given: no trusted runner has signed it under that name, so anybody may have written it */
+  readonly isUntrusted?: true;
+};
+
 /**
  * Membership, commands, events and records of a cluster. Everything that passes is JSON, and the receiver's own copy.
  *
@@ -161,7 +168,7 @@ export interface ControlPlane {
   subscribe(topic: string, listener: (body: unknown) => void): () => void;
   /** Keeps a value under a name; it survives everything that is connected. */
   keep(name: string, value: unknown): Promise<void>;
-  kept(): Promise<ReadonlyMap<string, unknown>>;
+  kept(): Promise<ReadonlyMap<string, KeptValue>>;
   /** Withdraws whatever was announced here, and disconnects. */
   close(): Promise<void>;
 }

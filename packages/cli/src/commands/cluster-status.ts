@@ -19,11 +19,17 @@ export async function readCluster(plane: ControlPlane): Promise<ClusterStatus> {
       return { runId: member.name, info, status, problem };
     }),
   );
-  const records = [...(await plane.kept()).values()].flatMap((value) => RunRecord.safeParse(value).data ?? []);
-  const ended = records
+  const ended = (await keptRecords(plane))
     .filter(({ runId }) => !runs.some((run) => run.runId === runId))
     .toSorted((a, b) => a.startedAt.localeCompare(b.startedAt));
   return { nodes, runs, ended };
+}
+
+async function keptRecords(plane: ControlPlane): Promise<ClusterStatus["ended"]> {
+  return [...(await plane.kept()).values()].flatMap(({ value, isUntrusted }) => {
+    const record = RunRecord.safeParse(value);
+    return record.success ? [{ ...record.data, ...(isUntrusted ? { isUntrusted } : {}) }] : [];
+  });
 }
 
 /** Where keys are given, without those that no trusted key has announced. */
@@ -36,9 +42,10 @@ export function remoteRuns(plane: ControlPlane): RemoteRuns {
     async list() {
       const running = trustedRuns(plane).map(({ name }) => ({ runId: name, state: "running" as const }));
       const known = new Set(running.map(({ runId }) => runId));
-      const kept = [...(await plane.kept()).values()].flatMap((value) => RunRecord.safeParse(value).data ?? []);
       // A record of a runner that has gone without a word still says that it runs.
-      const ended = kept.filter(({ runId, state }) => !known.has(runId) && state !== "running");
+      const ended = (await keptRecords(plane)).filter(
+        ({ runId, state, isUntrusted }) => !isUntrusted && !known.has(runId) && state !== "running",
+      );
       return [...ended.map(({ runId, state }) => ({ runId, state })), ...running];
     },
     async read(runId, asked) {

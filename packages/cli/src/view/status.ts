@@ -6,10 +6,16 @@ import { printable } from "./text.ts";
 const maxEnded = 5;
 
 export function renderStatus({ nodes, runs, ended }: ClusterStatus): string {
+  const trusted = ended.filter(({ isUntrusted }) => !isUntrusted);
+  const untrusted = ended.filter(({ isUntrusted }) => isUntrusted);
   return [
     ...section("nodes", nodes.map(nodeLine), "none; start one with 'treadle node'"),
     ...section("runs", runs.flatMap(runLines), "none under way"),
-    ...(ended.length === 0 ? [] : section("ended", ended.slice(-maxEnded).map(endedLine), "")),
+    ...(trusted.length === 0 ? [] : section("ended", trusted.slice(-maxEnded).map(endedLine), "")),
+    // Apart: however many there are, they hide none that is signed.
+    ...(untrusted.length === 0
+      ? []
+      : section("ended, unsigned: anybody at the server may say so", untrusted.slice(-maxEnded).map(endedLine), "")),
     "",
   ].join("\n");
 }

@@ -94,8 +94,8 @@ export type ClusterStatus = {
     readonly status: RunStatus | undefined;
     readonly problem: string | undefined;
   }[];
-  /** oldest first */
-  readonly ended: readonly RunRecord[];
+  /** oldest first; `isUntrusted`: keys are given, and no trusted runner has signed it */
+  readonly ended: readonly (RunRecord & { readonly isUntrusted?: true })[];
 };
 
 /** What an action service does, as `treadle actions top` has it: means in seconds by kind, units by resource, the last grants. */

@@ -6,6 +6,7 @@ import {
   type Announcement,
   type CommandHandler,
   type ControlPlane,
+  type KeptValue,
   type Member,
   type MemberKind,
   type MembershipChange,
@@ -140,8 +141,8 @@ class LocalControlPlane implements ControlPlane {
     this.#hub.kept.set(name, JSON.stringify(value));
   }
 
-  async kept(): Promise<ReadonlyMap<string, unknown>> {
-    return new Map([...this.#hub.kept].map(([name, text]) => [name, JSON.parse(text) as unknown]));
+  async kept(): Promise<ReadonlyMap<string, KeptValue>> {
+    return new Map([...this.#hub.kept].map(([name, text]) => [name, { value: JSON.parse(text) as unknown }]));
   }
 
   async close(): Promise<void> {

@@ -21,6 +21,7 @@ import {
   type Announcement,
   type CommandHandler,
   type ControlPlane,
+  type KeptValue,
   type Member,
   type MemberKind,
   type MembershipChange,
@@ -46,7 +47,7 @@ import {
 import type { NatsConnection } from "./nats-connection.ts";
 import { isAnswer } from "./nkey-seed.ts";
 import { checkName, type NatsControlPlaneOptions, openNatsConnection, requireTrust } from "./open-nats-connection.ts";
-import { type PresenceProof, type Sealer, Trust } from "./trust.ts";
+import { type PresenceProof, RunProof, type Sealer, Trust } from "./trust.ts";
 
 const maxBeatMs = 1000;
 const beatsALease = 5;
@@ -67,6 +68,10 @@ const maxUntrusted = 100;
 const announceAttempts = 10;
 
 const Command = z.object({ method: z.string(), body: z.unknown() });
+/** As a runner with a key keeps it; without keys it is the value alone. */
+const SignedRecord = z.object({ value: z.unknown(), proof: RunProof });
+/** Nothing else that is signed of a run looks like it. */
+const recorded = (record: unknown) => ({ record });
 
 export type NatsPlaneOptions = NatsControlPlaneOptions & {
   /** false for nodes, whose keys ask nothing of JetStream: `keep` and `kept` are refused then */
@@ -338,21 +343,35 @@ class NatsControlPlane implements ControlPlane {
 
   async keep(name: string, value: unknown): Promise<void> {
     this.#requireRecords();
+    const proof = this.#trust?.proveRun(name, recorded(value));
+    const kept: unknown = proof === undefined ? value : ({ value, proof } satisfies z.input<typeof SignedRecord>);
     await this.#connection.put(
       this.#records,
       checkName("record", name),
-      boundedText(JSON.stringify(value), `'${name}'`),
+      boundedText(JSON.stringify(kept), `'${name}'`),
     );
   }
 
-  async kept(): Promise<ReadonlyMap<string, unknown>> {
+  async kept(): Promise<ReadonlyMap<string, KeptValue>> {
     this.#requireRecords();
-    const found = new Map<string, unknown>();
+    const found = new Map<string, KeptValue>();
     for (const { key, data } of await this.#connection.list(this.#records)) {
-      const value = readJson(z.unknown(), data);
-      if (value !== undefined) found.set(key, value);
+      const kept = readJson(z.unknown(), data);
+      if (kept !== undefined) found.set(key, this.#readKept(key, kept));
     }
     return found;
+  }
+
+  /** TR5 */
+  #readKept(name: string, kept: unknown): KeptValue {
+    const { value, proof } = SignedRecord.safeParse(kept).data ?? { value: kept, proof: undefined };
+    if (this.#trust === undefined) return { value };
+    try {
+      this.#trust.checkRun(name, recorded(value), proof, "the record");
+      return { value };
+    } catch {
+      return { value, isUntrusted: true };
+    }
   }
 
   #requireRecords(): void {

@@ -9,8 +9,8 @@
  * TR3 what a command and its answer say, a run's token among it, only the member and the sender can read.
  * TR4 an answer counts only from the member that was asked; what others answer is passed over.
  * TR5 what is kept of a run counts only as a trusted runner's key has signed it, under the run's id: its configuration, the
- *    entries of its log, each in its place after those before it, and its files, each under its name. An older whole of it
- *    counts as well, where nobody has a newer one.
+ *    entries of its log, each in its place after those before it, its files, each under its name, and the record of how it
+ *    goes. An older whole of it, and an older record, count as well, where nobody has a newer one.
  * TR6 that a member is there now is proven only by its signature of words that nobody had heard before.
  * TR7 whatever is signed names the subject prefix under which it was said, and counts under no other: one key may serve several.
  */

@@ -169,8 +169,8 @@ function contract(makeWorld: () => World): void {
     await a.close();
     const b = await connect();
     expect(Object.fromEntries(await b.kept())).toEqual({
-      "run-1": { state: "finished" },
-      "run-2": { state: "failed" },
+      "run-1": { value: { state: "finished" } },
+      "run-2": { value: { state: "failed" } },
     });
   });
 }

@@ -315,7 +315,7 @@ test("of another run on its nodes a run says so once, and the last step of one t
   expect(notices.filter((text) => text.includes("run 'other'"))).toEqual([
     expect.stringMatching(/^node 'a' also runs 1 workers of run 'other'.*cluster.exclusive/),
   ]);
-  const kept = async () => (await outside.kept()).get("run-1");
+  const kept = async () => (await outside.kept()).get("run-1")?.value;
   expect(await kept()).toMatchObject({ state: "running", step: 6 });
   for (const step of [7, 8, 9]) nodes.record.committed(step);
   await expect.poll(kept, { timeout: 30_000 }).toMatchObject({ state: "running", step: 9 });
