@@ -1,5 +1,6 @@
-import { execFile, execFileSync } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -152,4 +153,25 @@ limits: { trajectories: 1, actions: 2, maxTrajectoryMemoryMib: 600 }\n`,
     expect(failed.stderr.replace(/\s+/g, " ")).toContain(message);
     expect(failed.stderr).not.toContain("    at ");
   });
+});
+
+test("a second signal ends a service that something keeps from opening", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-mute-"));
+  cleanups.push(() => rmSync(folder, { recursive: true }));
+  /** An engine that never answers. */
+  const engine = createServer((socket) => void socket.on("error", () => {}).resume());
+  cleanups.push(() => engine.close());
+  const isAsked = new Promise((resolve) => engine.once("connection", resolve));
+  await new Promise<void>((resolve) => engine.listen(join(folder, "socket"), resolve));
+  const config = join(folder, "config.yaml");
+  writeFileSync(config, `drivers: [docker]\ndocker: { image: any, socket: "unix://${folder}/socket" }\n`);
+  const child = spawn(process.execPath, [treadle, "actions", "serve", config], { stdio: "ignore" });
+  cleanups.push(() => child.kill("SIGKILL"));
+  const ended = new Promise((resolve) => child.once("close", resolve));
+  await isAsked;
+  child.kill("SIGTERM");
+  await new Promise((resolve) => setTimeout(resolve, 200)); // signals that come together are one
+  child.kill("SIGTERM");
+  const late = new Promise((resolve) => setTimeout(resolve, 8000, "still there"));
+  expect(await Promise.race([ended, late])).toBe(130);
 });

@@ -14,6 +14,7 @@ import { actionLines, renderActionFrame } from "../view/action-frame.ts";
 import { printClockLine } from "../view/clock-line.ts";
 import { openLiveView } from "../view/live.ts";
 import { readFlagFile } from "./flag-file.ts";
+import { aborted, interruptible } from "./interruptible.ts";
 import { profileActionCommand } from "./profile-action.ts";
 
 export function actionsCommand(): Command {
@@ -34,37 +35,23 @@ function serveCommand(): Command {
       const given =
         flags.listen === undefined || typeof values !== "object" ? values : { ...values, listen: flags.listen };
       const config = validateConfig(ActionServiceConfig, given);
+      const folder = file === undefined ? process.cwd() : dirname(resolve(file));
       // Asked for from here on: a signal while it opens must not leave a sandbox driver behind.
-      const asked = signalled();
-      const service = await openActionService(config, file === undefined ? process.cwd() : dirname(resolve(file)));
-      const capacities = Object.entries(service.capacities).map(([name, units]) => `${units} ${name}`);
-      printClockLine(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
-      printClockLine(`driver '${service.driver}', isolation: ${service.isolation}`);
-      if (service.warning !== undefined) printClockLine(service.warning);
-      await asked.first;
-      printClockLine(`takes nothing new; waits ${config.drainSeconds} s at most for what is under way`);
-      const left = await Promise.race([service.drain(config.drainSeconds * 1000), asked.second]);
-      if (left !== 0)
-        printClockLine(left === "again" ? "was asked again: ends at once" : `cancels ${left} that have not ended`);
-      await service.close();
-      printClockLine("has ended; nothing is left");
+      await interruptible(async ({ stop, kill }) => {
+        const service = await openActionService(config, folder);
+        const capacities = Object.entries(service.capacities).map(([name, units]) => `${units} ${name}`);
+        printClockLine(`actions are served at ${service.address}, to an action at most ${capacities.join(", ")}`);
+        if (service.warning !== undefined) printClockLine(service.warning);
+        printClockLine(`driver '${service.driver}', isolation: ${service.isolation}`);
+        await aborted(stop);
+        printClockLine(`takes nothing new; waits ${config.drainSeconds} s at most for what is under way`);
+        const left = await Promise.race([service.drain(config.drainSeconds * 1000), aborted(kill)]);
+        if (left !== 0)
+          printClockLine(left === undefined ? "was asked again: ends at once" : `cancels ${left} that have not ended`);
+        await service.close();
+        printClockLine("has ended; nothing is left");
+      });
     });
-}
-
-/** SIGTERM and SIGINT: the first drains, the second ends at once. */
-function signalled(): { readonly first: Promise<void>; readonly second: Promise<"again"> } {
-  let onFirst = (): void => {};
-  let onSecond = (): void => {};
-  const first = new Promise<void>((resolve) => {
-    onFirst = resolve;
-  });
-  const second = new Promise<"again">((resolve) => {
-    onSecond = () => resolve("again");
-  });
-  let count = 0;
-  for (const signal of ["SIGTERM", "SIGINT"] as const)
-    process.on(signal, () => (count++ === 0 ? onFirst() : onSecond()));
-  return { first, second };
 }
 
 const Looks = z.strictObject({

@@ -2,6 +2,13 @@
 const lastMs = 1000;
 const interruptedCode = 130;
 
+/** Resolves when the signal is, or has been, given. */
+export const aborted = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener("abort", () => resolve(), { once: true });
+  });
+
 /**
  * Ctrl-C once stops after the step under way, twice ends at once; SIGTERM is like Ctrl-C. Whatever hangs, the process and its
  * workers end within `lastMs` of the second signal, and at once with the third.

@@ -6,6 +6,7 @@ import { Command } from "commander";
 import { printClockLine } from "../view/clock-line.ts";
 import { poolTable } from "../view/pool-table.ts";
 import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
+import { aborted, interruptible } from "./interruptible.ts";
 import { type PoolLimitFlags, poolLimits, withPoolLimits } from "./pool-limits.ts";
 
 /** Pools of two machines are two. */
@@ -37,16 +38,15 @@ export function poolCommand(): Command {
 async function startPool(name: string = defaultName, flags: StartFlags): Promise<void> {
   const limits = poolLimits(flags);
   const nats = validateConfig(NatsConfig, natsValues(flags));
-  const pool = await openPool({ nats, name, limits, onNotice: printClockLine });
-  printClockLine(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
-  const asked = new Promise<void>((resolve) => {
-    for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => resolve());
+  await interruptible(async ({ stop }) => {
+    const pool = await openPool({ nats, name, limits, onNotice: printClockLine });
+    printClockLine(`pool '${name}' is ready for runs at ${[nats.url].flat().join(", ")} (epoch ${pool.epoch})`);
+    try {
+      await Promise.race([aborted(stop), pool.failed]);
+    } finally {
+      await pool.close("it was asked to leave");
+    }
   });
-  try {
-    await Promise.race([asked, pool.failed]);
-  } finally {
-    await pool.close("it was asked to leave");
-  }
   printClockLine("has left: runs keep the devices that they have, and wait for whoever has the pool next");
 }
 
