@@ -7,7 +7,8 @@
  * CA1 what an action finds is what those before it left: a trajectory whose sandbox died with their files ends with
  *    `sandbox.lost`, unless it was declared restorable. A sandbox in which nothing had run is replaced.
  * CA2 a sandbox is prepared (an image pulled, commands run) while somebody waits for it: when the last of them was cancelled,
- *    was late or went away, that ends, and what was made of it is removed. The next action begins again.
+ *    was late or went away, its commands end, nobody waits for the pull any more, which the engine ends in its own time, and
+ *    what was made of the sandbox is removed. The next action begins again.
  */
 import { TreadleError } from "@treadle/contracts";
 import {
