@@ -4,7 +4,7 @@ import { createUser, fromPublic, fromSeed, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, TreadleError } from "@treadle/contracts";
 import { seedIn } from "./nkey-seed.ts";
 
-const writableByOthers = 0o002;
+const writableByOthers = 0o022;
 const openToOthers = 0o077;
 
 /** With a name it speaks for that node alone. */
@@ -28,14 +28,23 @@ export function parseTrust(text: string, path: string): TrustedKey[] {
   });
 }
 
-/** Throws `config.invalid`. */
+/** Throws `config.invalid`, also for a file that others than this user and root can change: it says nothing of whom to trust. */
 export function readTrust(path: string): TrustedKey[] {
   const { text, stats } = read(path, "the trust file");
-  if ((stats.mode & writableByOthers) === 0) return parseTrust(text, path);
-  throw new TreadleError(
-    "config.invalid",
-    `the trust file '${path}' can be written by every user of this machine, so it says nothing of whom to trust; 'chmod 600 ${path}', and look at what stands there`,
-  );
+  const self = process.getuid?.();
+  if (self !== undefined && stats.uid !== self && stats.uid !== 0) {
+    throw new TreadleError(
+      "config.invalid",
+      `the trust file '${path}' is user '${stats.uid}'s, who can change it; it must be user '${self}'s or root's: 'chown ${self} ${path}', and look at what stands there`,
+    );
+  }
+  if ((stats.mode & writableByOthers) !== 0) {
+    throw new TreadleError(
+      "config.invalid",
+      `the trust file '${path}' can be written by others than its owner (mode '${(stats.mode & 0o777).toString(8)}'); 'chmod go-w ${path}', and look at what stands there`,
+    );
+  }
+  return parseTrust(text, path);
 }
 
 /** Throws `config.invalid`, as ssh does also for a key of this user's that others can read: it is theirs as well. */

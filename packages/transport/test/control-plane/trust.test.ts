@@ -94,7 +94,7 @@ test("TR4: a refusal comes from whoever was asked, and for its own question alon
   }
 });
 
-test("a list of keys that every user may write is refused, and a key of this user's that others may as much as read", () => {
+test("a list of keys that others may write is refused, or that is another user's, and a key of this user's that others may as much as read", () => {
   const readWith = (name: string, text: string, read: (path: string) => unknown, mode: number): unknown => {
     const path = join(folder, name);
     writeFileSync(path, text);
@@ -103,11 +103,19 @@ test("a list of keys that every user may write is refused, and a key of this use
   };
   const trust = `runner ${made.runner.publicKey}\n`;
   for (const mode of [0o600, 0o644, 0o444]) expect(() => readWith("trust", trust, readTrust, mode)).not.toThrow();
-  expect(() => readWith("trust", trust, readTrust, 0o666)).toThrow(/can be written by every user/);
+  for (const mode of [0o620, 0o602, 0o664, 0o666])
+    expect(() => readWith("trust", trust, readTrust, mode)).toThrow(
+      new RegExp(`can be written by others than its owner \\(mode '${mode.toString(8)}'\\).*chmod go-w`),
+    );
   for (const mode of [0o600, 0o400]) expect(() => readWith("n.nk", made.n.seed, readKey, mode)).not.toThrow();
   for (const mode of [0o640, 0o604, 0o620, 0o666])
     expect(() => readWith("n.nk", made.n.seed, readKey, mode)).toThrow(/open to other users .*chmod 600/);
   if (process.getuid?.() !== 0) return; // only root gives files away
+  const others = join(folder, "others");
+  writeFileSync(others, trust);
+  chownSync(others, 65_534, 65_534);
+  chmodSync(others, 0o644);
+  expect(() => readTrust(others)).toThrow(/is user '65534's, .*it must be user '0's or root's.*chown 0/);
   const given = join(folder, "given.nk");
   writeFileSync(given, made.n.seed);
   chownSync(given, 65_534, 65_534); // as in a secret of Kubernetes, which its mode gives to whoever reads it
