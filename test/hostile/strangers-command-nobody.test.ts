@@ -89,6 +89,13 @@ describe("at servers that 'treadle cluster init' has configured", () => {
     await close();
   });
 
+  test("the server bounds what its clients take of it", async () => {
+    expect(stranger.info).toMatchObject({ max_payload: 2 ** 20 });
+    const config = await readFile(`${folder}/nats.conf`, "utf8");
+    expect(config).toMatch(/^max_connections: 8192$/m);
+    expect(config).toMatch(/^max_subscriptions: 65536$/m);
+  });
+
   test("a client without credentials, or with a key that is not listed, is not admitted", async () => {
     await expect(connectStranger(server.url)).rejects.toThrow(/authorization/i);
     const seed = new TextEncoder().encode(makeKey().seed);

@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { ServerSetup, serverConfigs } from "@treadle/transport";
 import { expect, test } from "vitest";
 import { parse } from "yaml";
 import { z } from "zod";
@@ -31,6 +32,19 @@ test("the compose file names only volumes that it declares and files that exist"
     const context = resolve(projectRoot, "deploy/docker", build.context);
     expect(existsSync(join(context, build.dockerfile)), build.dockerfile).toBe(true);
   }
+});
+
+test("the servers of Kubernetes bear as much of their clients as those that 'treadle cluster init' configures", () => {
+  const setup = ServerSetup.parse({ servers: ["127.0.0.1:4222"] });
+  const [written = ""] = serverConfigs(setup, "accounts.conf");
+  const limits = Object.fromEntries(
+    [...written.matchAll(/^(max_\w+): (\d+)$/gm)].map(([, name = "", value]) => [name, Number(value)]),
+  );
+  expect(limits).toEqual({ max_connections: 8192, max_payload: 1_048_576, max_subscriptions: 65_536 });
+  const { config } = z
+    .looseObject({ config: z.looseObject({ merge: z.looseObject({}) }) })
+    .parse(parse(read("deploy/kubernetes/nats-values.yaml")));
+  expect(config.merge).toMatchObject(limits);
 });
 
 test("the shipped unit does not restart an agent whose name is another's", () => {

@@ -24,6 +24,13 @@ export const ServerSetup = z.strictObject({
 });
 export type ServerSetup = z.infer<typeof ServerSetup>;
 
+/**
+ * What a server bears of its clients, so that one that floods it takes nothing from the others. A machine has a handful of
+ * connections, its agent's and its runners'; workers have none. Messages end below 900,000 bytes (`boundedText`). The number of
+ * subscriptions is that of one connection: relays have one a tunnel.
+ */
+const limits = { max_connections: 8192, max_payload: 2 ** 20, max_subscriptions: 65_536 };
+
 /** Servers of one cluster reach one another on ports above those of clients by so many. */
 const routesAbove = 2000;
 
@@ -57,6 +64,7 @@ export function serverConfigs(setup: ServerSetup, accounts: string): string[] {
       // Connections that are cut in half, and servers that are cut off, are noticed in seconds.
       ping_interval: "2s",
       ping_max: 2,
+      ...limits,
       ...(tls === undefined ? {} : { tls: tlsOf(tls) }),
       ...(servers.length === 1
         ? {}
