@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { LinksConfig } from "@treadle/contracts";
 import { ServerSetup, serverConfigs } from "@treadle/transport";
 import { expect, test } from "vitest";
 import { parse } from "yaml";
@@ -45,6 +46,36 @@ test("the servers of Kubernetes bear as much of their clients as those that 'tre
     .looseObject({ config: z.looseObject({ merge: z.looseObject({}) }) })
     .parse(parse(read("deploy/kubernetes/nats-values.yaml")));
   expect(config.merge).toMatchObject(limits);
+});
+
+/** As `links` of the configuration has it, of the settings and flags in a text. */
+const linksIn = (text: string): unknown => ({
+  tls: Object.fromEntries(
+    [...text.matchAll(/(?:--link-|links\.tls\.)(ca|cert|key)[= ]([^\s',}]+)/g)].map(([, name = "", file]) => [
+      name,
+      file,
+    ]),
+  ),
+});
+
+test("every deployment between machines says how its links are encrypted, by keys that the configuration has", () => {
+  for (const name of ["docker", "kubernetes", "systemd", "slurm", "local"]) {
+    const text = read(`deploy/${name}/README.md`);
+    for (const said of ["--link-ca", "--link-cert", "--link-key", "cluster.links.tls"])
+      expect(text.replaceAll("\\.", "."), name).toContain(said);
+    expect(text, name).toContain("(../../docs/guides/many-machines.md#encrypt-links)");
+  }
+  const kubernetes = read("deploy/kubernetes/README.md").replaceAll("\\.", ".");
+  const { node, runner } = z
+    .object({ services: z.record(z.string(), z.looseObject({ environment: z.record(z.string(), z.string()) })) })
+    .parse(parse(read("deploy/docker/links-tls.yaml"))).services;
+  const flags = [node?.environment["NODE_FLAGS"] ?? "", runner?.environment["RUN_FLAGS"] ?? ""];
+  const files = (at: string) => ({ ca: `${at}/ca.crt`, cert: `${at}/link.crt`, key: `${at}/link.key` });
+  for (const text of flags) expect(LinksConfig.parse(linksIn(text)).tls).toEqual(files("/keys/links"));
+  for (const text of [kubernetes.replace(/links\.tls\.\w+=\S+/g, ""), kubernetes.replace(/--link-\w+=[^,}]+/g, "")])
+    expect(LinksConfig.parse(linksIn(text)).tls).toEqual(files("/etc/treadle"));
+  const compose = read("deploy/docker/compose.yaml");
+  for (const variable of ["$$NODE_FLAGS", "$$RUN_FLAGS"]) expect(compose).toContain(variable);
 });
 
 test("the shipped unit does not restart an agent whose name is another's", () => {
