@@ -6,7 +6,7 @@ import { printable } from "./text.ts";
 export const printableEvent = (event: RunEvent): RunEvent => printableValue(event) as RunEvent;
 
 function printableValue(value: unknown): unknown {
-  if (typeof value === "string") return printable(value.replaceAll("\n", " "));
+  if (typeof value === "string") return printable(value);
   if (Array.isArray(value)) return value.map(printableValue);
   if (typeof value !== "object" || value === null) return value;
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [printable(key), printableValue(each)]));

@@ -18,7 +18,7 @@ const controlCharacters = /[\u0000-\u001f\u007f-\u009f]/g;
 
 /** A line as it was meant to be read: nothing in it moves a cursor, changes colours or writes into a clipboard. */
 export function printable(line: string): string {
-  return stripVTControlCharacters(line).replaceAll("\t", "  ").replace(controlCharacters, "");
+  return stripVTControlCharacters(line).replaceAll("\t", "  ").replaceAll("\n", " ").replace(controlCharacters, "");
 }
 
 /** The same of several lines. */
