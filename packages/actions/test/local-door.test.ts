@@ -77,6 +77,15 @@ describe("an action service without tokens", () => {
     );
   });
 
+  test.each(["0.0.0.0:0", "localhost:1:2", "unix-abstract:any"])(
+    "does not listen at '%s', where others are",
+    async (address) => {
+      await expect(serve({ address })).rejects.toThrow(
+        /nothing can listen at .*: other machines may reach it: give tokens/,
+      );
+    },
+  );
+
   test("closes while clients are connected that say nothing", async () => {
     const server = await serve();
     const mute = connect(server.port, "127.0.0.1");

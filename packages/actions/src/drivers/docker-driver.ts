@@ -138,7 +138,10 @@ class ContainerSandbox extends OpenSandbox {
     return this.#container?.id ?? "";
   }
 
-  /** `signal` ends the wait for a pull at once (the engine may go on with it), and all else after the call of the engine that is under way. */
+  /**
+   * `signal` ends the wait for a pull at once (the engine may go on with it), and all else after the call of the engine that is
+   * under way.
+   */
   async start(labels: Record<string, string>, signal: AbortSignal): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
     const engine = this.#engine;

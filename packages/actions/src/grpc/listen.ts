@@ -47,10 +47,16 @@ export async function listen(
       });
       return door;
     }
+    const socket = /^unix:(?:\/\/)?(.+)$/.exec(address)?.[1];
+    if (isAnybody && socket === undefined)
+      throw new Error(
+        "other machines may reach it: give tokens, listen at 127.0.0.1:<port> or unix:/path, or set insecure: true",
+      );
     const bound = await new Promise<number>((resolve, reject) => {
       server.bindAsync(address, credentials, (error, port) => (error === null ? resolve(port) : reject(error)));
     });
-    if (isAnybody && address.startsWith("unix:")) await chmod(address.replace(/^unix:(\/\/)?/, ""), ownersAlone); // whatever the umask leaves to others
+    // Whatever the umask leaves to others.
+    if (isAnybody && socket !== undefined) await chmod(socket, ownersAlone);
     return { port: bound, warning: undefined, stop: () => {}, close: async () => {} };
   } catch (cause) {
     const { message } = cause as Error;
