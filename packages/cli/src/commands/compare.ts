@@ -6,6 +6,7 @@ import { Command } from "commander";
 import { type ComparedWorkload, compareWorkload } from "../comparison/compared-workload.ts";
 import { compareDrawn, type DrawnResult, judgeResultsAgain } from "../comparison/drawn-workloads.ts";
 import { compareTable, drawnTable, predictionTable, summariseComparison } from "../view/compare-table.ts";
+import { printableLines } from "../view/text.ts";
 import { interruptible } from "./interruptible.ts";
 import { wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
@@ -76,7 +77,7 @@ async function* compareAll(workflow: string, flags: CompareFlags, signals: Signa
   for (const configFile of flags.config.length > 0 ? flags.config : [undefined]) {
     const name = configFile ? basename(configFile).replace(/\.ya?ml$/, "") : basename(workflow);
     const workload = await compareWorkload(name, { ...options, configFile });
-    if (!flags.json) process.stderr.write(`${summariseComparison(workload)}\n`);
+    if (!flags.json) process.stderr.write(`${printableLines(summariseComparison(workload))}\n`);
     yield workload;
   }
 }
@@ -92,7 +93,7 @@ async function compareAgain(workflow: string, flags: CompareFlags): Promise<void
   await interruptible((signals) =>
     judgeResultsAgain({ ...optionsOf(workflow, flags, signals), resultsFile }, (result) => results.push(result)),
   );
-  process.stdout.write(`${flags.json ? JSON.stringify(results) : drawnTable(results)}\n`);
+  process.stdout.write(`${flags.json ? JSON.stringify(results) : printableLines(drawnTable(results))}\n`);
 }
 
 async function compareRandom(workflow: string, flags: CompareFlags, random: string): Promise<void> {
@@ -118,13 +119,14 @@ async function compareRandom(workflow: string, flags: CompareFlags, random: stri
           results.push(result);
           const { compared, failure, seed, index } = result;
           process.stderr.write(
-            `${compared ? summariseComparison(compared) : `${seed}-${index} did not run: ${failure}`}\n`,
+            `${printableLines(compared ? summariseComparison(compared) : `${seed}-${index} did not run: ${failure}`)}\n`,
           );
         },
       ),
     );
   } finally {
     results.sort((a, b) => seeds.indexOf(a.seed) - seeds.indexOf(b.seed) || a.index - b.index);
-    if (results.length > 0) process.stdout.write(`${flags.json ? JSON.stringify(results) : drawnTable(results)}\n`);
+    if (results.length > 0)
+      process.stdout.write(`${flags.json ? JSON.stringify(results) : printableLines(drawnTable(results))}\n`);
   }
 }

@@ -9,6 +9,7 @@ import { Command } from "commander";
 import { describeFlow } from "../view/flow-text.ts";
 import { createMeasuringLines } from "../view/measuring.ts";
 import { describeProfile } from "../view/profile-table.ts";
+import { printableLines } from "../view/text.ts";
 import { interruptible } from "./interruptible.ts";
 import { findProjectRoot } from "./project.ts";
 import { withSettings } from "./settings.ts";
@@ -30,7 +31,8 @@ export function profileCommand(): Command {
     .action(async (workflow: string, flags: MeasureFlags) => {
       const { profile, path } = await measureProfile(workflow, flags);
       if (flags.json) process.stdout.write(`${JSON.stringify(profile)}\n`);
-      else process.stdout.write(`\n${[...describeProfile(profile), "", `kept in ${path}`].join("\n")}\n`);
+      else
+        process.stdout.write(`\n${printableLines([...describeProfile(profile), "", `kept in ${path}`].join("\n"))}\n`);
     });
 }
 
@@ -54,7 +56,7 @@ export function graphCommand(): Command {
       }
       const file = flags.svg ?? `${name}-flow.svg`;
       writeFileSync(file, drawFlow(graph, name));
-      process.stdout.write(`\n${[...describeFlow(graph), "", `drawn in ${file}`].join("\n")}\n`);
+      process.stdout.write(`\n${printableLines([...describeFlow(graph), "", `drawn in ${file}`].join("\n"))}\n`);
     });
 }
 

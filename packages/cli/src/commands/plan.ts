@@ -9,6 +9,7 @@ import { validateWorkflow } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderPlan } from "../view/plan-text.ts";
 import { describeMismatch } from "../view/profile-match.ts";
+import { singleLine } from "../view/text.ts";
 import { knownProfile } from "./known-profile.ts";
 import { measureProfile } from "./measure.ts";
 import { wholeNumber } from "./number-flags.ts";
@@ -91,7 +92,7 @@ export function planCommand(): Command {
         },
       });
       const mismatch = describeMismatch(profile, keys);
-      if (mismatch !== undefined) process.stderr.write(`! ${mismatch}\n`);
+      if (mismatch !== undefined) process.stderr.write(`! ${singleLine(mismatch)}\n`);
       if (flags.html !== undefined) writeFileSync(flags.html, planPage(name, cases));
       if (flags.json) {
         process.stdout.write(`${JSON.stringify(toJson(profile, cases))}\n`);

@@ -11,6 +11,7 @@ import { Command, Option } from "commander";
 import { z } from "zod";
 import { describeMismatch } from "../view/profile-match.ts";
 import { simulationTable } from "../view/simulation-table.ts";
+import { singleLine } from "../view/text.ts";
 import { realNumber, wholeNumber } from "./number-flags.ts";
 import { findProjectRoot } from "./project.ts";
 import { withSettings } from "./settings.ts";
@@ -114,7 +115,7 @@ async function planWorkflow(folder: string, flags: SimulateFlags): Promise<Simul
     },
   });
   const mismatch = describeMismatch(profile, keys);
-  if (mismatch !== undefined) process.stderr.write(`! ${mismatch}\n`);
+  if (mismatch !== undefined) process.stderr.write(`! ${singleLine(mismatch)}\n`);
   return { profile, ...(planned ?? planVirtualCluster(profile, options)) };
 }
 
