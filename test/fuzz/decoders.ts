@@ -33,7 +33,7 @@ import {
 } from "../../packages/runtime/src/author/group/call-arguments.ts";
 import { checkCode, packagesRoot } from "../../packages/runtime/src/author/module-loader.ts";
 import { manifestText, openState } from "../../packages/runtime/src/author/state/saved-state.ts";
-import { parseFailure, parseHeartbeat } from "../../packages/runtime/src/node/worker-lines.ts";
+import { parseFailure, parseHeartbeat } from "../../packages/runtime/src/author/worker-lines.ts";
 import { Checkpoints } from "../../packages/runtime/src/runner/run/checkpoints.ts";
 import { Journal, readRecords } from "../../packages/runtime/src/runner/run/journal.ts";
 import {

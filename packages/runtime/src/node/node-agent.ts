@@ -18,11 +18,11 @@ import { packageFolder } from "@treadle/contracts/package-folder";
 import { type ProgramRights, programRightsVariable } from "@treadle/contracts/program-rights";
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
+import { type Heartbeat, maxFailureLineLength, parseFailure, parseHeartbeat } from "../author/worker-lines.ts";
 import { eachLine } from "./bounded-lines.ts";
 import { Descendants, removeEmptyGroups } from "./descendants.ts";
 import { openLogFile } from "./log-file.ts";
 import { isCompiled } from "./treadle-code.ts";
-import { type Heartbeat, maxFailureLineLength, parseFailure, parseHeartbeat } from "./worker-lines.ts";
 
 export type SpawnRequest = {
   readonly boot: WorkerBoot;

@@ -1,7 +1,7 @@
 /** Entry of every worker process: reads what it is to be from standard input, then hosts it. */
 import { text } from "node:stream/consumers";
 import { WorkerBoot } from "@treadle/contracts";
-import { failureLine } from "../node/worker-lines.ts";
+import { failureLine } from "../author/worker-lines.ts";
 import { hostWorker } from "./worker-host.ts";
 
 // Ctrl-C in a terminal reaches the whole foreground; ending workers is the runner's business.

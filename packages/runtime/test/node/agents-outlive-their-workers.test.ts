@@ -7,9 +7,9 @@ import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import { failureLine, parseFailure } from "../../src/author/worker-lines.ts";
 import { eachLine } from "../../src/node/bounded-lines.ts";
 import { reportUntilHeard } from "../../src/node/exit-report.ts";
-import { failureLine, parseFailure } from "../../src/node/worker-lines.ts";
 
 async function linesOf(chunks: Iterable<Uint8Array>, maxLength: number): Promise<string[]> {
   const lines: string[] = [];
