@@ -74,6 +74,8 @@ export const ProfileSample = z.strictObject({
   spread: z.number().nonnegative(),
   accepted: count,
   rejected: z.int().nonnegative(),
+  /** how many times as long its busiest rank took for its items as ranks took for as many on average; of a whole batch on several ranks */
+  unevenness: z.number().min(1).optional(),
   /** others used the processors meanwhile and no sample was free of it: the seconds are what it would have taken alone */
   contended: z.boolean(),
   /** processor seconds for each of these seconds: about 1 of what computes here, less of what waits, 0 on other devices */

@@ -55,8 +55,12 @@ export class Durations implements BatchTimes {
    * Lognormal around 1. One draw a component and step, since that is what a profile's spread is: how the time of the
    * rank that was busy longest differs between steps. Where the lengths of items rule, they are what differs.
    */
-  #factor({ name, numDevices, profile, lengthSpread }: ComponentModel, step: number, items: number): number {
-    if (lengthSpread > 0) return 1;
+  #factor(
+    { name, numDevices, profile, lengthSpread, itemSpread }: ComponentModel,
+    step: number,
+    items: number,
+  ): number {
+    if (lengthSpread > 0 || itemSpread > 0) return 1;
     const { spread } = nearestSample(profile.samples, numDevices, items);
     if (spread === 0) return 1;
     const key = `${name} ${step}`;
@@ -75,7 +79,8 @@ export class Durations implements BatchTimes {
    */
   #stretch({ component, step, items, devices, ordinals, itemsPerStep, batch }: BatchWork, seconds: number): number {
     const { name, lengthSpread } = component;
-    if (lengthSpread === 0 || ordinals.length === 0) return 1;
+    if (ordinals.length === 0) return 1;
+    if (lengthSpread === 0) return this.#unevenness(component, step, ordinals, items >= batch);
     const key = `${name} ${step} ${itemsPerStep}`;
     let lengths = this.#lengths.get(key);
     if (lengths === undefined) {
@@ -95,6 +100,25 @@ export class Durations implements BatchTimes {
     const ofLongest = isTold ? longestSeconds(component.profile, { devices, items, isWhole }) : seconds;
     const share = Math.min(1, ofLongest / Math.max(1e-12, seconds));
     return 1 - share + (share * longest) / expected;
+  }
+
+  /** How long a rank takes beside others with as many items. What was measured of a whole batch is what the busiest took. */
+  #unevenness(
+    { name, itemSpread, concurrency }: ComponentModel,
+    step: number,
+    ordinals: readonly number[],
+    isWhole: boolean,
+  ): number {
+    if (itemSpread === 0) return 1;
+    const spread = itemSpread / Math.sqrt(ordinals.length);
+    const deviate = normal(
+      this.#random
+        .split("ranks")
+        .split(name)
+        .split(step)
+        .split(ordinals[0] as number),
+    );
+    return Math.exp(spread * deviate) / (isWhole ? medianLongest(concurrency, spread) : Math.exp(spread ** 2 / 2));
   }
 
   #expectedLongest(count: number, spread: number): number {

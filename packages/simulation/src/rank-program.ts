@@ -180,14 +180,14 @@ function batchMs(
   batch: { readonly length: number } | readonly SimulatedItem[],
 ): number {
   const { batch: perStep } = model;
-  const { concurrency, numDevices, lengthSpread, profile, ranks } = component;
+  const { concurrency, numDevices, profile, ranks } = component;
   const { items, devices } = pointOf(profile, {
     share: batch.length / Math.max(1, flow.items),
     itemsPerStep: Math.max(1, flow.items),
     ranks: ranks.length,
     ...{ concurrency, devices: numDevices, batch: perStep },
   });
-  const ordinals = Array.isArray(batch) && lengthSpread > 0 ? batch.map((item) => item.ordinal) : [];
+  const ordinals = Array.isArray(batch) ? batch.map((item) => item.ordinal) : [];
   const of = { component, step, items, devices, ordinals, itemsPerStep: flow.items, batch: perStep };
   // What is taken from several channels is worked on at once: each of them has its part of the time.
   const parts = Math.max(1, method.takes.length);

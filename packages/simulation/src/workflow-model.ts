@@ -1,6 +1,6 @@
 /** A plan, a flow graph and a profile made ready to run: who has which ranks, takes and puts how much, in which order. */
 import { type ComponentProfile, type Granularity, type Plan, type Profile, TreadleError } from "@treadle/contracts";
-import { type ComponentLayout, layoutOf, usedBy } from "@treadle/planner";
+import { type ComponentLayout, layoutOf, medianLongest, usedBy } from "@treadle/planner";
 
 /** What a method moves over one channel in a step, over all ranks of its component. */
 export type Flow = { readonly channel: string; readonly items: number };
@@ -36,8 +36,10 @@ export type ComponentModel = {
   readonly concurrency: number;
   /** its ranks get their devices together, and a call ends on all of them at once */
   readonly isGang: boolean;
-  /** of what an item takes, as the standard deviation of its logarithm, as far as the longest rules; 0 where sums do */
+  /** of what an item takes, as the standard deviation of its logarithm, where the longest of a batch rules */
   readonly lengthSpread: number;
+  /** the same where sums do, as of ranks of one item: by how much ranks differ that have as many */
+  readonly itemSpread: number;
   readonly serialMs: number;
   readonly methods: readonly MethodModel[];
 };
@@ -94,7 +96,8 @@ export function modelWorkflow(
         layout.devices / Math.max(1, (ranks[0] as { devices: string[] }).devices.length),
       ),
       isGang: traits[name]?.gang ?? measured.gang ?? false,
-      lengthSpread: traits[name]?.lengthSpread ?? rulingSpread(measured, graph.batch),
+      lengthSpread: traits[name]?.lengthSpread ?? (measured.fit?.longest ? (measured.lengthSpread ?? 0) : 0),
+      itemSpread: itemSpread(measured, layout.devices),
       serialMs: measured.serialSeconds * 1000,
       methods: methodsOf(name, profile),
     };
@@ -133,15 +136,19 @@ function checkNames(plan: Plan, { graph, components, workflow }: Profile, descri
 }
 
 /**
- * How far unequal items rule the time. A fit may tell the longest item's part from the rest. Without one: where the longest does, the time of a step varies with it, by a known part of the
- * items' spread (the largest of n normals has about 1.28 / √(2 ln n) of their deviation); less variation than that says
- * that sums rule, in which long and short ones make up for each other.
+ * By how much ranks differ, from the sample of a whole batch that is nearest: of lognormal ranks the busiest is beyond the mean
+ * of all by a known part of their spread. A rank's items are a sum, in which long and short ones make up for each other.
  */
-function rulingSpread({ lengthSpread = 0, samples, fit }: ComponentProfile, batch: number): number {
-  if (fit?.longest !== undefined) return lengthSpread;
-  const measured = Math.max(...samples.map(({ spread }) => spread)) / 0.6745;
-  const ofLongest = 1.28 / Math.sqrt(2 * Math.log(Math.max(3, batch)));
-  return Math.min(lengthSpread, measured / ofLongest);
+function itemSpread({ samples, devicesPerRank }: ComponentProfile, devices: number): number {
+  const [nearest] = samples
+    .filter(({ unevenness }) => unevenness !== undefined)
+    .toSorted((a, b) => Math.abs(Math.log2(a.devices / devices)) - Math.abs(Math.log2(b.devices / devices)));
+  if (nearest?.unevenness === undefined) return 0;
+  const ranks = nearest.devices / devicesPerRank;
+  const largest = Math.log(medianLongest(ranks, 1));
+  // The median of the largest over the mean of all is exp(spread · largest - spread² / 2).
+  const spread = largest - Math.sqrt(Math.max(0, largest ** 2 - 2 * Math.log(nearest.unevenness)));
+  return spread * Math.sqrt((nearest.wholeItems ?? nearest.items) / ranks);
 }
 
 function methodsOf(component: string, { graph }: Profile): MethodModel[] {

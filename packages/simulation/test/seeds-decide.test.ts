@@ -1,4 +1,7 @@
+import { type ComponentProfile, median } from "@treadle/contracts";
+import { createRandom } from "@treadle/learning";
 import { expect, test } from "vitest";
+import { normal } from "../src/durations.ts";
 import { simulate } from "../src/index.ts";
 import { chainProfile, placed } from "./hand-made.ts";
 
@@ -50,16 +53,23 @@ test("long tails leave ranks idle while the one with the longest item goes on, a
   expect(tailed.stepSeconds.p95).toBeGreaterThan(tailed.stepSeconds.p50 * 1.5);
 });
 
-test("unequal items rule only as far as the time of steps was seen to vary", () => {
-  const withLengths = (lengthSpread: number, spread: number) => {
-    const only = chainProfile([{ name: "rollout", perItem: 1, spread }], 64);
-    const { rollout } = only.components as { rollout: NonNullable<(typeof only.components)[string]> };
-    return { ...only, components: { rollout: { ...rollout, lengthSpread } } };
-  };
-  const idleShare = (profile: ReturnType<typeof withLengths>) =>
-    simulate({ profile, plan: placed(profile, "temporal", 8), steps: 50, seed: 1 }).components.rollout?.shares.idle ??
-    0;
-  expect(idleShare(withLengths(1, 0))).toBeLessThan(0.01);
-  expect(idleShare(withLengths(1, 0.3))).toBeGreaterThan(0.3);
-  expect(idleShare(withLengths(0, 0.3))).toBeLessThan(0.01);
+test("ranks that were measured to differ differ, around the busiest one as it was measured", () => {
+  const numRanks = 8;
+  for (const spread of [0, 0.1, 0.3, 0.6]) {
+    const random = createRandom(`ranks that differ by ${spread}`);
+    const steps = Array.from({ length: 2001 }, () =>
+      Array.from({ length: numRanks }, () => Math.exp(spread * normal(random))),
+    );
+    const mean = (ranks: readonly number[]) => ranks.reduce((sum, each) => sum + each, 0) / ranks.length;
+    const unevenness = median(steps.map((ranks) => Math.max(...ranks) / mean(ranks)));
+    const only = chainProfile([{ name: "rollout", perItem: 1 }], 64);
+    const { rollout } = only.components as { rollout: ComponentProfile };
+    const samples = rollout.samples.map((sample) => ({ ...sample, devices: numRanks, seconds: 8, unevenness }));
+    const profile = { ...only, components: { rollout: { ...rollout, samples } } };
+    const plan = placed(profile, "temporal", numRanks);
+    const { stepSeconds, components } = simulate({ profile, plan, steps: 400, seed: 1 });
+    expect(stepSeconds.p50).toBeGreaterThan(8 * 0.95);
+    expect(stepSeconds.p50).toBeLessThan(8 * 1.05);
+    expect(components["rollout"]?.shares.compute).toBeCloseTo(1 / unevenness, 1);
+  }
 });

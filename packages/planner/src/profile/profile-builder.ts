@@ -162,6 +162,7 @@ function profileOf(
       const { median: seconds, spread, accepted, rejected } = robustMedian(used.map((sample) => sample.seconds));
       const contended = free.length === 0;
       const processorShare = median(used.map((sample) => sample.processorShare));
+      const uneven = used.flatMap((sample) => sample.unevenness ?? []);
       const wholeItems = perItem > 0 ? sharedOut({ devices, items }, traits.devicesPerRank, perItem).items : items;
       return {
         devices,
@@ -173,6 +174,7 @@ function profileOf(
         rejected: rejected + measured.length - used.length,
         contended,
         processorShare,
+        ...(uneven.length > 0 ? { unevenness: median(uneven) } : {}),
       };
     })
     .toSorted((a, b) => a.devices - b.devices || a.items - b.items);

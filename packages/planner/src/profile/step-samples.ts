@@ -17,6 +17,8 @@ export type StepSample = {
   readonly seconds: number;
   /** processor seconds for each of these seconds; 0 for what runs on other devices */
   readonly processorShare: number;
+  /** as in the profile */
+  readonly unevenness?: number | undefined;
   /** others had the processors for a good part of it: the seconds are what it would have taken alone */
   readonly isContended: boolean;
 };
@@ -104,7 +106,8 @@ export function costsOfStep(
     const askingMs = isInCycle ? turnsMs(flowing) : asks.reduce((sum, ms) => sum + ms, 0);
     if (asks.length > 0) askSeconds.set(component, (isInCycle ? Math.min(...asks) : askingMs / asks.length) / 1000);
     // That slots may share cores is for the plan to count.
-    samples.push({ ...common, items, seconds: (seconds + askingMs / 1000) * ofTime });
+    const unevenness = isInCycle || chunk ? undefined : unevennessOf(flowing);
+    samples.push({ ...common, items, seconds: (seconds + askingMs / 1000) * ofTime, unevenness });
   }
   return {
     samples,
@@ -135,6 +138,22 @@ function busiest(calls: readonly ObservedCall[]): number {
   const byRank = new Map<number, number>();
   for (const { rank, busyMs } of calls) byRank.set(rank, (byRank.get(rank) ?? 0) + busyMs);
   return Math.max(0, ...byRank.values());
+}
+
+/** Of ranks with any items: undefined where fewer than two have them. */
+function unevennessOf(calls: readonly ObservedCall[]): number | undefined {
+  const byRank = new Map<number, { busyMs: number; items: number }>();
+  for (const { rank, busyMs, channels } of calls) {
+    const isTaking = channels.some(({ role }) => role === "source");
+    const items = channels.reduce((sum, each) => sum + (!isTaking || each.role === "source" ? each.items : 0), 0);
+    const known = byRank.get(rank) ?? { busyMs: 0, items: 0 };
+    byRank.set(rank, { busyMs: known.busyMs + busyMs, items: known.items + items });
+  }
+  const ranks = [...byRank.values()].filter(({ items, busyMs }) => items > 0 && busyMs > 0);
+  const [most] = ranks.toSorted((a, b) => b.busyMs - a.busyMs);
+  if (most === undefined || ranks.length < 2) return undefined;
+  const all = ranks.reduce((sum, { busyMs, items }) => ({ busyMs: sum.busyMs + busyMs, items: sum.items + items }));
+  return Math.max(1, (most.busyMs / most.items) * (all.items / all.busyMs));
 }
 
 /**

@@ -34,6 +34,38 @@ describe("a profile", () => {
     expect(components["rollout"]?.samples).toMatchObject([{ devices: 2, items: 8, seconds: 0.14 }]);
   });
 
+  test("knows by how much ranks differ that have as many items, and nothing of a single one or of chunks", () => {
+    const unevennessOf = (ranks: readonly (readonly [busyMs: number, items: number])[]) => {
+      const calls = ranks.map(([busyMs, items], rank) =>
+        observed(
+          { component: "rollout", rank, busyMs },
+          { takes: [{ channel: "prompts", items }], puts: [{ channel: "episodes", items: 3 * items }] },
+        ),
+      );
+      const { components } = profileOf([{ layout: layout(ranks.length, ranks.length), seconds: 1, calls }]);
+      return components["rollout"]?.samples[0]?.unevenness;
+    };
+    expect(
+      unevennessOf([
+        [100, 4],
+        [140, 4],
+      ]),
+    ).toBeCloseTo(140 / 120, 9);
+    expect(
+      unevennessOf([
+        [100, 4],
+        [50, 2],
+      ]),
+    ).toBe(1);
+    expect(
+      unevennessOf([
+        [100, 4],
+        [0, 0],
+      ]),
+    ).toBeUndefined();
+    expect(unevennessOf([[100, 8]])).toBeUndefined();
+  });
+
   test("takes one chunk over all ranks where it was handled in chunks, with its share of what is done once", () => {
     const call = observed(
       { component: "rollout", busyMs: 100 },
