@@ -1,8 +1,9 @@
 /**
  * Whatever a worker process starts, also what has left its process group: ended when the worker has ended.
  *
- * Known by a control group of version 2 where this process may make one, which no process leaves; elsewhere by a variable of
- * the environment, which is inherited. A process that both left the group and cleared its environment is not found.
+ * Known by a control group of version 2 where this process may make one, with the groups below it, and on Linux by a variable of
+ * the environment, which is inherited. A process that cleared its environment and moved to a group outside, which takes the rights
+ * of this process, is not found.
  */
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -91,6 +92,7 @@ function makeGroup(parent: string | undefined, mark: string): string | undefined
 function removeGroup(group: string | undefined): void {
   if (group === undefined) return;
   try {
+    for (const below of groupsBelow(group)) rmdirSync(below);
     rmdirSync(group);
   } catch {
     // it has processes, which are not reaped yet: whoever starts next removes it
@@ -108,13 +110,26 @@ function ownGroup(): string | undefined {
   }
 }
 
+/** In it, and in those that its processes have made below. */
 function grouped(group: string | undefined): number[] {
   if (group === undefined) return [];
+  return [group, ...groupsBelow(group)].flatMap((each) => {
+    try {
+      const pids = readFileSync(join(each, "cgroup.procs"), "utf8").split("\n");
+      return pids.map(Number).filter((pid) => pid > 0);
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** The deepest first. */
+function groupsBelow(group: string): string[] {
   try {
-    const pids = readFileSync(join(group, "cgroup.procs"), "utf8").split("\n");
-    return pids.map(Number).filter((pid) => pid > 0);
+    const folders = readdirSync(group, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    return folders.flatMap(({ name }) => [...groupsBelow(join(group, name)), join(group, name)]);
   } catch {
-    return [];
+    return []; // removed meanwhile
   }
 }
 

@@ -4,7 +4,8 @@
  * Owner of: the node agent of that runner, the folder of sockets, the names of shared memory, the beats and lines that
  * wait to be sent.
  *
- * RU1 a command that arrives twice acts once: processes are known by worker and incarnation.
+ * RU1 a command that arrives twice acts once, also when its process has ended: processes are known by worker and incarnation,
+ *    and one that was told to end before it was started is not started.
  * RU2 when the session has closed, no process, socket and shared memory of it is left here (S4).
  */
 import { join } from "node:path";
@@ -70,6 +71,8 @@ export class RunSession {
   readonly #options: SessionOptions;
   readonly #agent: NodeAgent;
   readonly #processes = new Map<string, Promise<WorkerProcess>>();
+  /** by worker the newest that has ended, or was told to before it was started */
+  readonly #ended = new Map<string, { readonly incarnation: number; readonly pid: number | undefined }>();
   readonly #spans: WorkerSpans;
   readonly #beats = new Map<string, HeartbeatsEvent["beats"][number]>();
   #lines: LogEvent["lines"] = [];
@@ -124,6 +127,11 @@ export class RunSession {
     const worker = `${component}/${rank}`;
     const key = keyOf(worker, incarnation);
     let process = this.#processes.get(key); // RU1
+    const ended = this.#ended.get(worker);
+    if (process === undefined && ended !== undefined && ended.incarnation >= incarnation) {
+      if (ended.incarnation === incarnation && ended.pid !== undefined) return this.#reply(ended.pid);
+      throw new TreadleError("worker.died", `worker '${worker}' was told to end before it had started`);
+    }
     if (process === undefined) {
       this.#spans.starting(worker, incarnation);
       process = this.#agent.spawn({
@@ -141,23 +149,38 @@ export class RunSession {
         },
       );
     }
-    const { pid } = await process;
+    return this.#reply((await process).pid);
+  }
+
+  #reply(pid: number | undefined): z.infer<typeof SpawnReply> {
     const { depot } = this.#options;
     return { ...(pid === undefined ? {} : { pid }), ...(depot ? { depot: [...depot.addresses] } : {}) };
   }
 
   async end({ worker, incarnation, verdict }: z.infer<typeof EndCommand>): Promise<void> {
-    const process = await this.#processes.get(keyOf(worker, incarnation));
+    const process = await this.#processOf(worker, incarnation);
     if (process === undefined) return;
     this.#spans.ending(worker, incarnation, "end", verdict?.message);
     process.end(verdict);
   }
 
   async stop({ worker, incarnation, graceMs }: z.infer<typeof StopCommand>): Promise<void> {
-    const process = await this.#processes.get(keyOf(worker, incarnation));
+    const process = await this.#processOf(worker, incarnation);
     if (process === undefined) return;
     this.#spans.ending(worker, incarnation, "stop");
     void process.stop(graceMs);
+  }
+
+  /** RU1 */
+  async #processOf(worker: string, incarnation: number): Promise<WorkerProcess | undefined> {
+    const process = await this.#processes.get(keyOf(worker, incarnation));
+    if (process === undefined) this.#hasEnded(worker, incarnation, undefined);
+    return process;
+  }
+
+  #hasEnded(worker: string, incarnation: number, pid: number | undefined): void {
+    const known = this.#ended.get(worker)?.incarnation ?? -1;
+    if (incarnation > known) this.#ended.set(worker, { incarnation, pid });
   }
 
   /** RU2. */
@@ -194,6 +217,7 @@ export class RunSession {
 
   #exited(key: string, report: ExitReport): void {
     this.#processes.delete(key);
+    this.#hasEnded(report.worker, report.incarnation, report.pid);
     this.#beats.delete(key);
     this.#spans.exited(report);
     if (report.pid !== undefined) removeSegments(`${this.#options.segmentPrefix}${report.pid}-`); // S4

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { expect, test, vi } from "vitest";
 import { Descendants, removeEmptyGroups } from "../../src/node/descendants.ts";
 
@@ -64,4 +64,33 @@ test("a group that no process has entered yet stays as long as its agent does, a
   expect(existsSync(left)).toBe(false);
   await made.end();
   expect(existsSync(group)).toBe(false);
+});
+
+test("NA1: what moved to a control group of its own below the worker's is ended, and that group removed", async ({
+  skip,
+}) => {
+  const descendants = new Descendants();
+  const group = descendants.environment["TREADLE_WORKER_GROUP"];
+  if (group === undefined) return skip("this process may make no control group");
+  const below = `${group}/one/two`;
+  const moves = `mkdir -p ${below}; sh -c 'echo $$ > ${below}/cgroup.procs; exec setsid env -i sleep 600' <&- >&- 2>&- & echo $!`;
+  const child = spawn("sh", ["-c", `read go; ${moves}`], { stdio: ["pipe", "pipe", "ignore"] });
+  descendants.adopt(child.pid as number);
+  child.stdin.end("go\n");
+  let output = "";
+  child.stdout.on("data", (bytes) => {
+    output += bytes;
+  });
+  await once(child, "close");
+  const pid = Number(output);
+  await vi.waitUntil(() => readFileSync(`${below}/cgroup.procs`, "utf8").trim() !== "", { timeout: 20_000 });
+  await descendants.end();
+  await vi.waitUntil(() => !isAlive(pid), { timeout: 20_000 }); // whoever adopted it has reaped it
+  await vi.waitUntil(
+    () => {
+      void descendants.end();
+      return !existsSync(group);
+    },
+    { timeout: 20_000 },
+  );
 });

@@ -132,6 +132,21 @@ test("RU1, NS3: a start that is asked for twice starts one process, and its end 
   ]);
 });
 
+test("RU1: a start that is asked for again after its process has ended starts none, nor does one that was told to end before", async () => {
+  await announceRun("run-1");
+  const command = await spawnCommand();
+  const first = await tell("spawn", command);
+  await until(() => exits.length > 0);
+  expect(await tell("spawn", command)).toEqual(first);
+  await tell("end", { run: "run-1", session: 1, worker: "maker/0", incarnation: 1 });
+  const late = await spawnCommand({}, ["a/cpu:0"], 1);
+  await expect(tell("spawn", late)).rejects.toMatchObject({ code: "worker.died" });
+  await expect(tell("spawn", command)).rejects.toMatchObject({ code: "worker.died" });
+  const next = (await tell("spawn", await spawnCommand({}, ["a/cpu:0"], 2))) as { pid: number };
+  await until(() => exits.length > 1);
+  expect(exits).toMatchObject([{ incarnation: 0 }, { incarnation: 2, pid: next.pid }]);
+});
+
 test("NS1: an accelerator is held by one run at a time, and free again when that run has left", async () => {
   const run = await announceRun("run-1");
   await announceRun("run-2");
