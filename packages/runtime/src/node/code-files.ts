@@ -112,10 +112,19 @@ export class CodeSearch {
 
   /** What a package manager has put into this `node_modules`, and the packages that lie elsewhere. */
   async #installed(tree: Tree, folder: string): Promise<void> {
-    for (const lock of installedLocks) {
-      const path = join(folder, lock);
-      if ((await stat(path).catch(() => undefined))?.isFile() !== true) continue;
-      this.#add(pathIn(tree, path), { kind: "installed", file: path, folder: pathIn(tree, dirname(folder)) });
+    const isFile = async (path: string) => (await stat(join(folder, path)).catch(() => undefined))?.isFile() === true;
+    const add = (path: string) => {
+      const file = join(folder, path);
+      this.#add(pathIn(tree, file), { kind: "installed", file, folder: pathIn(tree, dirname(folder)) });
+    };
+    const locks: string[] = [];
+    for (const lock of installedLocks) if (await isFile(lock)) locks.push(lock);
+    for (const lock of locks) add(lock);
+    if (locks.length === 0) {
+      for (const name of await packagesIn(folder)) {
+        const manifest = join(name, "package.json");
+        if (await isFile(manifest)) add(manifest);
+      }
     }
     for (const name of await linkedPackages(folder)) {
       const real = await realpath(join(folder, name)).catch(() => undefined);
@@ -175,19 +184,24 @@ const pathIn = ({ root, label }: Tree, path: string): string =>
     .join("/")
     .replaceAll(sep, "/");
 
-async function linkedPackages(folder: string): Promise<string[]> {
-  const links = async (at: string): Promise<string[]> => {
+const linkedPackages = (folder: string): Promise<string[]> => packagesBy(folder, (entry) => entry.isSymbolicLink());
+
+const packagesIn = (folder: string): Promise<string[]> =>
+  packagesBy(folder, (entry) => entry.isDirectory() && !/^[.@]/.test(entry.name));
+
+async function packagesBy(folder: string, isWanted: (entry: Dirent) => boolean): Promise<string[]> {
+  const look = async (at: string): Promise<string[]> => {
     const entries = await readdir(join(folder, at), { withFileTypes: true }).catch((): Dirent[] => []);
     const found = await Promise.all(
       entries.map(async (entry) => {
         const path = join(at, entry.name);
-        if (entry.isSymbolicLink()) return [path];
-        return at === "" && entry.isDirectory() && entry.name.startsWith("@") ? links(path) : [];
+        if (isWanted(entry)) return [path];
+        return at === "" && entry.isDirectory() && entry.name.startsWith("@") ? look(path) : [];
       }),
     );
     return found.flat();
   };
-  return links("");
+  return look("");
 }
 
 /** Whether a package's sources are loaded where Treadle runs from its own, by the condition `source` of its exports. */

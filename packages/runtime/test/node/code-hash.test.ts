@@ -371,3 +371,18 @@ test.each([
   const after = await open().current();
   expect(codeDifference(before.files, after.files)).toContain(lock);
 });
+
+test("packages of which no manager has left a file there, as Bun, count by their manifests' versions", async () => {
+  const install = (name: string, version: string, more = {}) =>
+    put(`node_modules/${name}/package.json`, JSON.stringify({ name, version, ...more }));
+  await put("bun.lock", "the same on both");
+  await install("zod", "4.0.0");
+  await install("@scope/one", "1.0.0");
+  await install("@esbuild/linux-x64", "1.0.0", { os: ["linux"], cpu: ["x64"] });
+  const before = await open().current();
+  await install("@esbuild/linux-x64", "2.0.0", { os: ["linux"], cpu: ["x64"] });
+  expect((await open().current()).hash).toBe(before.hash);
+  await install("@scope/one", "1.0.10");
+  const after = await open().current();
+  expect(codeDifference(before.files, after.files)).toContain("node_modules/@scope/one");
+});
