@@ -3,11 +3,12 @@ import { mkdtempSync, rmSync, statSync } from "node:fs";
 import { connect, createServer, type Socket } from "node:net";
 import { endianness, tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { systemClock } from "@treadle/transport";
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import { openLocalDoor } from "../src/grpc/local-door.ts";
-import { ownerOf } from "../src/grpc/socket-owner.ts";
+import { ownersIn } from "../src/grpc/socket-owner.ts";
 import { ActionPool, CommandActions, CpuManager, ProcessDriver } from "../src/index.ts";
 import { type ActionServerOptions, serveActions } from "../src/serve.ts";
 import { callAsUser } from "./support/call-as-user.ts";
@@ -124,6 +125,40 @@ describe("the local door", () => {
     expect(door.refusalOf("127.0.0.1:1")).toBe(door.refusalOf(peer));
   });
 
+  test("LD1 keeps few connections of others, none of them for long, and looks once for all that come at a time", async () => {
+    let numReadings = 0;
+    const readTables = async () => {
+      numReadings++;
+      await delay(20); // as many as have come by its end are told by the next
+      return "a header\n";
+    };
+    const injected = new Set<Socket>();
+    let mostOpen = 0;
+    const inject = (socket: Socket): void => {
+      injected.add(socket);
+      socket.once("close", () => injected.delete(socket));
+      mostOpen = Math.max(mostOpen, [...injected].filter(({ destroyed }) => !destroyed).length);
+    };
+    const door = await openLocalDoor({ host: "127.0.0.1", port: 0, inject, readTables });
+    cleanups.push(door.close);
+    const clients = Array.from({ length: 200 }, () => connect(door.port, "127.0.0.1"));
+    cleanups.push(() => clients.map((client) => client.destroy()));
+    await Promise.all(
+      clients.map(
+        (client) =>
+          new Promise((resolve) =>
+            client
+              .on("error", () => {})
+              .once("close", resolve)
+              .resume(),
+          ),
+      ),
+    );
+    expect(mostOpen).toBeGreaterThan(0);
+    expect(mostOpen).toBeLessThanOrEqual(32);
+    expect(numReadings).toBeLessThan(200);
+  });
+
   test("LD2 where the system has no tables, it says so, and lets callers in", async () => {
     const { door, peer } = await doorOf(async () => undefined);
     expect(door.warning).toMatch(/every user of this machine may call; give tenants a tokenFile/);
@@ -142,20 +177,20 @@ describe("the owner of a connection", () => {
   test("is that of the established socket that dialled, and of no other row", () => {
     const other = row(to, from, "01", 0, 11);
     const tables = (own: string) => `  sl  local_address rem_address\n${other}\n${own}\n`;
-    expect(ownerOf(tables(row(from, to, "01", 1000, 12)), their, our)).toBe(1000);
+    expect(ownersIn(tables(row(from, to, "01", 1000, 12)))(their, our)).toBe(1000);
     // A socket that was closed has no owner, and its row says 0.
-    expect(ownerOf(tables(row(from, to, "06", 0, 0)), their, our)).toBeUndefined();
-    expect(ownerOf(tables(row(from, to, "01", 0, 0)), their, our)).toBeUndefined();
-    expect(ownerOf(tables(""), their, our)).toBeUndefined();
+    expect(ownersIn(tables(row(from, to, "06", 0, 0)))(their, our)).toBeUndefined();
+    expect(ownersIn(tables(row(from, to, "01", 0, 0)))(their, our)).toBeUndefined();
+    expect(ownersIn(tables(""))(their, our)).toBeUndefined();
   });
 
   test("is found where a client of IPv6 has dialled IPv4", () => {
     const prefix = `${"0".repeat(16)}${little ? "FFFF0000" : "0000FFFF"}`;
-    expect(ownerOf(row(`${prefix}${from}`, `${prefix}${to}`, "01", 7, 12), their, our)).toBe(7);
+    expect(ownersIn(row(`${prefix}${from}`, `${prefix}${to}`, "01", 7, 12))(their, our)).toBe(7);
   });
 
   test("is undefined for whatever a table holds", () => {
-    fc.assert(fc.property(fc.string(), (text) => ownerOf(text, their, our) === undefined));
+    fc.assert(fc.property(fc.string(), (text) => ownersIn(text)(their, our) === undefined));
   });
 
   test.skipIf(!isLinux)("is this process's for sockets of its own, of both families (on Linux)", async () => {
@@ -171,7 +206,7 @@ describe("the owner of a connection", () => {
       await new Promise((resolve) => client.once("connect", resolve));
       const tables = (await readSocketTables()) ?? "";
       const at = { address: host, port: client.localPort ?? 0 };
-      expect(ownerOf(tables, at, { address: host, port })).toBe(process.geteuid?.());
+      expect(ownersIn(tables)(at, { address: host, port })).toBe(process.geteuid?.());
       client.destroy();
       listener.close();
     }

@@ -6,16 +6,20 @@
  *
  * LD1 a call is answered only on a connection that a socket of this process's user, or of root, has made; on any other, and on
  *    one of which the tables say nothing, each call ends with the reason and the remedy.
+ *    Others' connections end soon, and are few, so that nobody keeps its owner out.
  * LD2 where the system has no such tables, callers are not told apart, and `warning` says so.
  */
 import { lookup } from "node:dns/promises";
 import { createServer, type Server, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
-import { type Endpoint, ownerOf, readSocketTables } from "./socket-owner.ts";
+import { type Endpoint, type Owners, ownersIn, readSocketTables } from "./socket-owner.ts";
 
 /** A connection that has just been made may not be in the tables yet. */
 const looks = 5;
 const lookMs = 10;
+/** Of those that may not call: time enough to be told why. */
+const mostRefused = 32;
+const refusedMs = 2000;
 
 /** Such addresses do not exist on this machine, so nobody dials them. */
 const absent = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT"]);
@@ -47,6 +51,9 @@ export async function openLocalDoor(options: {
   /** Those that were handed on. A peer that is not among them may not call (LD1). */
   const peers = new Map<string, { readonly socket: Socket; readonly refusal: string | undefined }>();
   const open = new Set<Socket>();
+  /** oldest first */
+  const refused = new Set<Socket>();
+  const readOwners = shared(async () => ownersIn((await readTables()) ?? ""));
   let isStopped = false;
 
   const accept = async (socket: Socket): Promise<void> => {
@@ -56,13 +63,23 @@ export async function openLocalDoor(options: {
     open.add(socket);
     socket.once("close", () => {
       open.delete(socket);
+      refused.delete(socket);
       if (peers.get(peer)?.socket === socket) peers.delete(peer);
     });
     const their: Endpoint = { address: remoteAddress, port: remotePort };
     const our: Endpoint = { address: localAddress, port: localPort };
-    const refusal = warning === undefined ? await refusalFor(their, our, readTables) : undefined;
+    const refusal = warning === undefined ? await refusalFor(their, our, readOwners) : undefined;
     if (isStopped) socket.destroy();
     if (socket.destroyed) return;
+    if (refusal !== undefined) {
+      const [oldest] = refused;
+      if (oldest !== undefined && refused.size >= mostRefused) {
+        refused.delete(oldest);
+        oldest.destroy();
+      }
+      refused.add(socket);
+      setTimeout(() => socket.destroy(), refusedMs).unref();
+    }
     peers.set(peer, { socket, refusal });
     inject(socket);
   };
@@ -112,17 +129,32 @@ const unknownCaller = `this server has no tokens and serves its own user alone, 
 async function refusalFor(
   their: Endpoint,
   our: Endpoint,
-  readTables: () => Promise<string | undefined>,
+  readOwners: () => Promise<Owners>,
 ): Promise<string | undefined> {
   const self = process.geteuid?.();
   for (let look = 1; look <= looks; look++) {
-    const uid = ownerOf((await readTables()) ?? "", their, our);
+    const uid = (await readOwners())(their, our);
     if (uid === self || uid === 0) return undefined;
     if (uid !== undefined)
       return `user '${uid}' may not call: this server has no tokens and serves user '${self}' and root alone; ${remedy}`;
     if (look < looks) await delay(lookMs);
   }
   return unknownCaller;
+}
+
+/** Whoever comes while something is read is told by the next reading, all by the same, which begins after they have come. */
+function shared<T>(read: () => Promise<T>): () => Promise<T> {
+  let current: Promise<unknown> = Promise.resolve();
+  let next: Promise<T> | undefined;
+  return () => {
+    next ??= current.then(() => {
+      next = undefined;
+      const reading = read();
+      current = reading.catch(() => {});
+      return reading;
+    });
+    return next;
+  };
 }
 
 function listenAt(server: Server, host: string, port: number): Promise<number> {

@@ -14,18 +14,19 @@ export async function readSocketTables(): Promise<string | undefined> {
   return read.every((text) => text === undefined) ? undefined : read.join("\n");
 }
 
-/**
- * The user whose socket at `own` is connected to `other`; undefined where no row says so. What is closed already belongs to
- * nobody: its row names user 0 and inode 0.
- */
-export function ownerOf(tables: string, own: Endpoint, other: Endpoint): number | undefined {
-  const ends = [hexadecimal, mapped].map((of) => [of(own), of(other)]);
+/** The user whose socket at `own` is connected to `other`; undefined where no row says so. */
+export type Owners = (own: Endpoint, other: Endpoint) => number | undefined;
+
+/** What is closed already belongs to nobody: its row names user 0 and inode 0. */
+export function ownersIn(tables: string): Owners {
+  const users = new Map<string, number>();
   for (const row of tables.split("\n")) {
     const [, local, remote, state, , , , uid, , inode] = row.trim().split(/\s+/);
     if (state !== established || inode === undefined || !(Number(inode) > 0)) continue;
-    if (ends.some(([from, to]) => from === local && to === remote)) return Number(uid);
+    users.set(`${local} ${remote}`, Number(uid));
   }
-  return undefined;
+  return (own, other) =>
+    users.get(`${hexadecimal(own)} ${hexadecimal(other)}`) ?? users.get(`${mapped(own)} ${mapped(other)}`);
 }
 
 function hexadecimal({ address, port }: Endpoint): string {
