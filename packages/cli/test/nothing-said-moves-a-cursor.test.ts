@@ -12,9 +12,9 @@ import { printableEvent } from "../src/view/printable-event.ts";
 import { RunLines } from "../src/view/run-lines.ts";
 
 /** Clears the screen, writes into the clipboard, and, on terminals that know C1, goes on without an escape. */
-const evil = "a\u001b[2J\u001b]52;c;ZXZpbA==\u0007\u009b2Jb";
+const evil = "a\u001b[2J\u001b]52;c;ZXZpbA==\u0007\u009b2J\u202eb";
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
-const moves = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/;
+const moves = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e]/;
 
 const events: RunEvent[] = [
   { type: "run-started", atMs: 1, runId: evil, workflow: evil, mode: evil, steps: 3, folder: evil },

@@ -143,7 +143,7 @@ export {
   WritePredictorRequest,
   workerVariables,
 } from "./messages.ts";
-export { AgentName, ComponentName, RunName } from "./names.ts";
+export { AgentName, AgentNameOfHost, ComponentName, RunName } from "./names.ts";
 export { nearestOf } from "./nearest.ts";
 export { normalBelow } from "./normal.ts";
 export {

@@ -25,6 +25,11 @@ export const AgentName = z
   .string()
   .regex(/^[A-Za-z0-9_-]{1,60}$/, "must be letters, digits, '_' and '-', 60 at most")
   .refine((name) => name !== "runner", "must not be 'runner', by which relays find a run's own process");
+/** The same from a machine's name, as `ip-10-0-0-1.ec2.internal`: a node's is one word of a subject. */
+export const AgentNameOfHost = z
+  .string()
+  .transform((name) => name.replaceAll(".", "-").slice(0, 60))
+  .pipe(AgentName);
 /** What the names of a run's shared memory begin with; what begins so is removed at the run's end. */
 export const SegmentPrefix = z
   .string()

@@ -1,5 +1,5 @@
 import {
-  AgentName,
+  AgentNameOfHost,
   LinksConfig,
   longestWaitMs,
   MetricsConfig,
@@ -17,7 +17,7 @@ import { repeated } from "./settings.ts";
 
 const Flags = z.strictObject({
   nats: NatsConfig,
-  name: AgentName.optional(),
+  name: AgentNameOfHost.optional(),
   links: LinksConfig,
   permissions: WorkerPermissions,
   labels: z.record(z.string(), z.string()),
@@ -72,7 +72,10 @@ const collectPairs = (value: string, previous: Readonly<Record<string, string>>)
 export function nodeCommand(): Command {
   return withNatsFlags(new Command("node"), { node: true })
     .description("offers this machine to runs that use the same NATS server, until SIGTERM")
-    .option("--name <name>", "how runs call this node (default: the machine's, made unique)")
+    .option(
+      "--name <name>",
+      "how runs call this node, each '.' of it as '-' (default: the machine's name, made unique)",
+    )
     .option("--bind <address>", "where its workers listen for other nodes (default: 127.0.0.1)")
     .option("--advertise <address>", "where other nodes dial them, if that is another")
     .option("--link-ca <file>", "authority of every machine's certificate: links are encrypted")

@@ -800,7 +800,7 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--name <name>",
-        "description": "how runs call this node (default: the machine's, made unique)"
+        "description": "how runs call this node, each '.' of it as '-' (default: the machine's name, made unique)"
       },
       {
         "flags": "--bind <address>",

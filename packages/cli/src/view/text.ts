@@ -15,10 +15,16 @@ export {
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: removing them is the point
 const controlCharacters = /[\u0000-\u001f\u007f-\u009f]/g;
+/** They show what follows in another order, break lines, or show nothing; joiners are left, of which words and emoji are made. */
+const deceptive = /[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu;
 
 /** A line as it was meant to be read: nothing in it moves a cursor, changes colours or writes into a clipboard. */
 export function printable(line: string): string {
-  return stripVTControlCharacters(line).replaceAll("\t", "  ").replaceAll("\n", " ").replace(controlCharacters, "");
+  return stripVTControlCharacters(line)
+    .replaceAll("\t", "  ")
+    .replaceAll("\n", " ")
+    .replace(controlCharacters, "")
+    .replace(deceptive, "");
 }
 
 /** The same of several lines. */
@@ -26,7 +32,11 @@ export const printableLines = (text: string): string => text.split("\n").map(pri
 
 /** One line without anything that moves a terminal's cursor or changes its colours. */
 export function singleLine(text: string): string {
-  return stripVTControlCharacters(text).replace(/\s+/g, " ").replace(controlCharacters, "").trim();
+  return stripVTControlCharacters(text)
+    .replace(/\s+/g, " ")
+    .replace(controlCharacters, "")
+    .replace(deceptive, "")
+    .trim();
 }
 
 /** Cuts to `columns` cells, colours included; `…` says that something is missing. */

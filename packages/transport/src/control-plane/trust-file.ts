@@ -1,5 +1,5 @@
 /** Keys on disk: whose commands count (the trust file), and this process's own. Both are NATS's own form of ed25519 keys. */
-import { readFileSync, type Stats, statSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from "node:fs";
 import { createUser, fromPublic, fromSeed, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, TreadleError } from "@treadle/contracts";
 import { seedIn } from "./nkey-seed.ts";
@@ -69,9 +69,17 @@ export function readKey(path: string): KeyPair {
   );
 }
 
+/** The very file that is looked at is read, whatever takes its name meanwhile; a pipe, which may wait for its writer, is none. */
 function read(path: string, what: string): { readonly text: string; readonly stats: Stats } {
   try {
-    return { text: readFileSync(path, "utf8"), stats: statSync(path) };
+    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const stats = fstatSync(file);
+      if (!stats.isFile()) throw new Error("it is no file");
+      return { text: readFileSync(file, "utf8"), stats };
+    } finally {
+      closeSync(file);
+    }
   } catch (cause) {
     throw new TreadleError("config.invalid", `${what} '${path}' cannot be read: ${(cause as Error).message}`, {
       cause,

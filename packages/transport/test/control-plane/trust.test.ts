@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -110,6 +111,9 @@ test("a list of keys that others may write is refused, or that is another user's
   for (const mode of [0o600, 0o400]) expect(() => readWith("n.nk", made.n.seed, readKey, mode)).not.toThrow();
   for (const mode of [0o640, 0o604, 0o620, 0o666])
     expect(() => readWith("n.nk", made.n.seed, readKey, mode)).toThrow(/open to other users .*chmod 600/);
+  const pipe = join(folder, "pipe"); // whose writer could wait until the file is in its place again
+  execFileSync("sh", ["-c", 'mkfifo "$1"', "sh", pipe]);
+  for (const readIt of [readTrust, readKey]) expect(() => readIt(pipe)).toThrow(/cannot be read: it is no file/);
   if (process.getuid?.() !== 0) return; // only root gives files away
   const others = join(folder, "others");
   writeFileSync(others, trust);
