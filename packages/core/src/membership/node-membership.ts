@@ -61,6 +61,7 @@ const yieldMs = 1000;
 /** Until one that cannot be used is asked again: somebody may bring its code up to date. Twice as long each time. */
 const firstRefusalMs = 5000;
 const longestRefusalMs = 60_000;
+const wokenPart = 0.9;
 
 export class NodeMembership<N extends NodeId> {
   readonly #factsOf: (node: N) => NodeFacts;
@@ -69,7 +70,7 @@ export class NodeMembership<N extends NodeId> {
   /** `isTaken`: until other runs are gone from there */
   readonly #refused = new Map<string, { readonly why: string; readonly isTaken: boolean }>();
   /** why nodes that are asked again could not be used before, and how long that was left at that */
-  readonly #held = new Map<string, { readonly why: string; readonly forMs: number }>();
+  readonly #held = new Map<string, { readonly why: string; readonly forMs: number; readonly sinceMs: number }>();
   #revision = 0;
   #out: MembershipEffect<N>[] = [];
 
@@ -102,14 +103,14 @@ export class NodeMembership<N extends NodeId> {
         if (input.isTaken) this.#yield(node, input.why);
         else {
           this.#lose(node, input.why);
-          this.#hold(node, input.why);
+          this.#hold(node, input.why, nowMs);
         }
         break;
       case "look-again":
         this.#lookAgain(node, nowMs);
         break;
       case "answered":
-        this.#answered(node, input.answer, input.isThere);
+        this.#answered(node, input.answer, input.isThere, nowMs);
         break;
     }
     return this.#out;
@@ -157,7 +158,7 @@ export class NodeMembership<N extends NodeId> {
     }
   }
 
-  #answered(node: N, answer: NodeAnswer, isThere: boolean): void {
+  #answered(node: N, answer: NodeAnswer, isThere: boolean, nowMs: number): void {
     const key = keyOf(node);
     const asked = this.#asked.get(key);
     if (asked === undefined) return; // MB1
@@ -170,7 +171,7 @@ export class NodeMembership<N extends NodeId> {
       return;
     }
     this.#asked.delete(key);
-    if (answer.type === "cannot-be-used") this.#hold(node, answer.why);
+    if (answer.type === "cannot-be-used") this.#hold(node, answer.why, nowMs);
     else if (answer.type === "can-be-used" && isThere) {
       const before = this.#used.get(node.name);
       if (before !== undefined) this.#lose(before, "another one has its name"); // MB3
@@ -214,11 +215,11 @@ export class NodeMembership<N extends NodeId> {
   }
 
   /** For a while; what it says again is not news. */
-  #hold(node: N, why: string): void {
+  #hold(node: N, why: string, nowMs: number): void {
     const key = keyOf(node);
     const before = this.#held.get(key);
     const forMs = before === undefined ? firstRefusalMs : Math.min(2 * before.forMs, longestRefusalMs);
-    this.#held.set(key, { why, forMs });
+    this.#held.set(key, { why, forMs, sinceMs: nowMs });
     if (before?.why === why) this.#refused.set(key, { why, isTaken: false });
     else this.#refuse(node, why, false);
     this.#out.push({ type: "wake", node, afterMs: forMs });
@@ -238,7 +239,11 @@ export class NodeMembership<N extends NodeId> {
 
   #lookAgain(node: N, nowMs: number): void {
     const { taken, unreadable } = this.#factsOf(node);
-    if (!this.#refused.has(keyOf(node)) || taken !== undefined || unreadable !== undefined) return;
+    const refused = this.#refused.get(keyOf(node));
+    if (refused === undefined || taken !== undefined || unreadable !== undefined) return;
+    const held = this.#held.get(keyOf(node));
+    // Not by a wake of an earlier time, nor by what else it says of itself; timers may be a little early.
+    if (!refused.isTaken && held !== undefined && nowMs < held.sinceMs + wokenPart * held.forMs) return;
     this.#refused.delete(keyOf(node));
     this.#consider(node, nowMs);
   }

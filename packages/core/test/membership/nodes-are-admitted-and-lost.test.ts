@@ -62,16 +62,20 @@ describe("a node that is there", () => {
   test("is refused with the reason, said once, and asked again, less often each time, or when it has come again", () => {
     const membership = new NodeMembership<Node>(factsOf);
     const other: NodeAnswer = { type: "cannot-be-used", why: "other code" };
-    const answered = () => membership.handle({ type: "answered", node: node(), answer: other, isThere: true }, 0);
+    let nowMs = 0;
+    const answered = () => membership.handle({ type: "answered", node: node(), answer: other, isThere: true }, nowMs);
     membership.handle({ type: "there", node: node() }, 0);
     const waits: number[] = [];
     for (let time = 0; time < 6; time++) {
       const effects = answered();
       expect(noticesOf(effects)).toEqual(time === 0 ? ["node 'a' is not used: other code"] : []);
       waits.push(...effects.flatMap((effect) => (effect.type === "wake" ? effect.afterMs : [])));
-      expect(membership.handle({ type: "there", node: node() }, 0)).toEqual([]);
+      expect(membership.handle({ type: "there", node: node() }, nowMs)).toEqual([]);
+      expect(membership.handle({ type: "changed", node: node(), hasWorkers: false }, nowMs)).toEqual([]);
+      expect(membership.handle({ type: "look-again", node: node() }, nowMs)).toEqual([]); // of an earlier time
       expect(membership.whyNot(node())).toBe("'a' cannot be used: other code");
-      expect(membership.handle({ type: "look-again", node: node() }, 0)).toMatchObject([{ type: "ask" }]);
+      nowMs += waits.at(-1) as number;
+      expect(membership.handle({ type: "look-again", node: node() }, nowMs)).toMatchObject([{ type: "ask" }]);
     }
     expect(waits).toEqual([5000, 10_000, 20_000, 40_000, 60_000, 60_000]);
     answered();
