@@ -14,4 +14,5 @@ test("S2, S4, J1: a cluster that is struck at random for a moment trains every p
     throw new Error(said.join("\n"), { cause: error });
   });
   expect(report.steps, said.join("\n")).toBeGreaterThan(3);
+  expect(Object.values(report.strikes).some((times) => times > 0)).toBe(true);
 }, 960_000);

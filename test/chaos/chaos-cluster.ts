@@ -99,12 +99,18 @@ export class ChaosCluster implements AsyncDisposable {
     this.agents[place] = await this.#startAgent(place);
   }
 
-  /** Another agent of a name: refused while the one of that place is heard; else that one ends as soon as it is heard again. */
-  async startNamesake(place: number): Promise<void> {
-    const namesake = await this.#startAgent(place).catch(() => undefined);
-    if (namesake === undefined) return;
-    this.#log(`a namesake took the place of agent 'n${place}', which was not heard`);
-    this.agents[place] = namesake;
+  /**
+   * Another agent of a name: refused while the one of that place is heard; else that one ends as soon as it is heard again.
+   * Resolves with whether there was one, which no server may have let in.
+   */
+  async startNamesake(place: number): Promise<boolean> {
+    try {
+      this.agents[place] = await this.#startAgent(place);
+      this.#log(`a namesake took the place of agent 'n${place}', which was not heard`);
+      return true;
+    } catch (error) {
+      return (error as Error).message.includes("is in the cluster already");
+    }
   }
 
   async #startAgent(place: number): Promise<NodeProcess> {
@@ -230,5 +236,5 @@ export class ChaosCluster implements AsyncDisposable {
   }
 }
 
-const isRunning = (process: NodeProcess | RunProcess | undefined): boolean =>
+export const isRunning = (process: NodeProcess | RunProcess | undefined): boolean =>
   process !== undefined && process.child.exitCode === null && process.child.signalCode === null;

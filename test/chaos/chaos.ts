@@ -10,7 +10,7 @@ import { randomOf } from "../soak/virtual-network.ts";
 import { segmentsOf } from "../support/cluster.ts";
 import { startTreadle } from "../support/treadle.ts";
 import { batch, ChaosCluster, type Subject } from "./chaos-cluster.ts";
-import { type Disaster, disasters, drawDisaster, type Strike } from "./disasters.ts";
+import { type Disaster, disasters, drawDisaster, possibleDisasters, type Strike } from "./disasters.ts";
 
 export type ChaosOptions = {
   readonly minutes: number;
@@ -26,6 +26,7 @@ export type ChaosOptions = {
 export type ChaosReport = {
   readonly steps: number;
   readonly prompts: number;
+  /** by each kind that was possible */
   readonly strikes: Readonly<Partial<Record<Disaster, number>>>;
   readonly workersReplaced: number;
   readonly runnersStarted: number;
@@ -67,7 +68,8 @@ export async function chaos({
   cluster.resume();
   await within(restMs, "two steps to begin with", () => cluster.steps >= 2, signal);
 
-  const strikes: Partial<Record<Disaster, number>> = {};
+  const possible = possibleDisasters(cluster.network !== undefined);
+  const strikes = Object.fromEntries(possible.map((kind) => [kind, 0])) as Partial<Record<Disaster, number>>;
   const endings = new Set<Promise<void>>();
   const ongoing = new Set<string>();
   const calm = new AbortController();
@@ -106,7 +108,7 @@ export async function chaos({
       await delay(300 + random() * pauseMs);
       // On a slow machine what was struck takes long to start again, and would never get on.
       if (endings.size >= maxAtOnce || performance.now() - movedMs > patienceMs) continue;
-      const kind = drawDisaster(random, cluster.network !== undefined);
+      const kind = drawDisaster(random, possible);
       const lastsMs = 200 + random() ** 2 * Math.min(longestMs, minutes * 30_000);
       const end = await (disasters[kind].strike as Strike)(cluster);
       if (end === undefined) continue;

@@ -1,7 +1,7 @@
 /** Everything that can be done to a running cluster, each with its end; drawn at random. */
 
 import type { Part } from "./absences.ts";
-import { type ChaosCluster, hangMs } from "./chaos-cluster.ts";
+import { type ChaosCluster, hangMs, isRunning } from "./chaos-cluster.ts";
 import { flood } from "./flood.ts";
 
 export const disasters = {
@@ -36,11 +36,12 @@ export const disasters = {
     weight: 2,
     strike: ({ agents, somePlace, absences }: ChaosCluster) => {
       const place = somePlace();
-      const child = agents[place]?.child;
+      const agent = agents[place];
+      if (agent === undefined || !isRunning(agent)) return undefined;
       const back = absences.begin([`node ${place}`]);
-      child?.kill("SIGSTOP");
+      agent.child.kill("SIGSTOP");
       return async () => {
-        child?.kill("SIGCONT");
+        agent.child.kill("SIGCONT");
         back();
       };
     },
@@ -85,10 +86,11 @@ export const disasters = {
   "runner suspended": {
     weight: 1,
     strike: ({ runner, absences }: ChaosCluster) => {
+      if (runner === undefined || !isRunning(runner)) return undefined;
       const back = absences.begin(["runner"]);
-      runner?.child.kill("SIGSTOP");
+      runner.child.kill("SIGSTOP");
       return async () => {
-        runner?.child.kill("SIGCONT");
+        runner.child.kill("SIGCONT");
         back();
       };
     },
@@ -109,8 +111,12 @@ export const disasters = {
     weight: 1,
     strike: async ({ agents, somePlace, absences }: ChaosCluster) => {
       const place = somePlace();
-      agents[place]?.child.kill("SIGUSR2");
-      setTimeout(absences.begin([`node ${place}`]), hangMs).unref();
+      const agent = agents[place];
+      if (agent === undefined || !isRunning(agent)) return undefined;
+      agent.child.kill("SIGUSR2");
+      const back = absences.begin([`node ${place}`]);
+      setTimeout(back, hangMs).unref();
+      agent.child.once("exit", back); // whoever takes its place does not hang
       return async () => {};
     },
   },
@@ -118,8 +124,7 @@ export const disasters = {
     weight: 1,
     strike: async (cluster: ChaosCluster) => {
       const place = cluster.somePlace();
-      await cluster.startNamesake(place);
-      return () => cluster.startAgent(place);
+      return (await cluster.startNamesake(place)) ? () => cluster.startAgent(place) : undefined;
     },
   },
   "network cut": { weight: 2, needsNetwork: true, strike: (cluster: ChaosCluster) => cut(cluster, ["to", "from"]) },
@@ -163,11 +168,13 @@ async function cut({ network, somePlace, absences }: ChaosCluster, ways: readonl
   };
 }
 
-/** Only kinds that are possible here. */
-export function drawDisaster(random: () => number, hasNetwork: boolean): Disaster {
-  const possible = (Object.keys(disasters) as Disaster[]).filter(
-    (kind) => hasNetwork || !("needsNetwork" in disasters[kind]),
-  );
+/** Those for which there is what it takes. */
+export function possibleDisasters(hasNetwork: boolean): Disaster[] {
+  const all = Object.keys(disasters) as Disaster[];
+  return all.filter((kind) => hasNetwork || !("needsNetwork" in disasters[kind]));
+}
+
+export function drawDisaster(random: () => number, possible: readonly Disaster[]): Disaster {
   const weights = possible.flatMap((kind) => new Array<Disaster>(disasters[kind].weight).fill(kind));
   return weights[Math.floor(random() * weights.length)] as Disaster;
 }

@@ -21,6 +21,8 @@ const { values } = parseArgs({
 const workflow = z.enum(Object.keys(subjects) as [Subject, ...Subject[]]).parse(values.workflow);
 const seed = Number(values.seed ?? Date.now() % 1e6);
 const minutes = Number(values.minutes);
+/** In so many minutes everything is drawn that can be. */
+const longMinutes = 15;
 const beganMs = performance.now();
 const log = (text: string) => {
   const seconds = Math.round((performance.now() - beganMs) / 1000);
@@ -37,6 +39,9 @@ try {
   console.log(JSON.stringify(report, undefined, 2));
   if (report.gaveUp.length > 0)
     throw new Error(`the run was ended, and had to be resumed: ${report.gaveUp.join("; ")}`);
+  const never = Object.entries(report.strikes).flatMap(([kind, times]) => (times === 0 ? [kind] : []));
+  if (minutes >= longMinutes && never.length > 0)
+    throw new Error(`it was not struck by ${never.join(", ")}, so it proves nothing of them; take another seed`);
   console.error(`${report.prompts} prompts were put, and each was trained once; nothing is left`);
   const verdict = verdictOn({ ...report, loadBefore, processors: availableParallelism() });
   console.error(verdict.text);

@@ -49,21 +49,23 @@ const attacks: readonly Attack[] = [
       ...{ devices: 1, memoryMiBPerDevice: 8, memory: "main", path: "/score", timeoutMs: 1000, alphabet: "abc" },
     }),
   ],
+  ["commands without isolation", "tool/tool-worker.ts", "ToolWorker", (evil) => tool(evil, { drivers: ["process"] })],
+  ["commands with a network", "tool/tool-worker.ts", "ToolWorker", (evil) => tool(evil, { network: true })],
   [
-    "commands without isolation",
+    "commands in another's containers",
     "tool/tool-worker.ts",
     "ToolWorker",
-    (evil) => ({
-      name: "tool",
-      program: evil,
-      cores: 1,
-      actions: {
-        ...{ scheduling: "action", policy: "unit-aware", cores: "all", sandboxes: "slot", timeoutMs: 2000 },
-        ...{ maxOutputBytes: 4096, memoryMiB: 64, maxProcesses: 32, network: false, drivers: ["process"] },
-      },
-    }),
+    (evil) => tool(evil, { drivers: ["docker"], docker: { image: "any", socket: "/run/another.sock" } }),
   ],
 ];
+
+function tool(program: string, over: object): object {
+  const actions = {
+    ...{ scheduling: "action", policy: "unit-aware", cores: "all", sandboxes: "slot", timeoutMs: 2000 },
+    ...{ maxOutputBytes: 4096, memoryMiB: 64, maxProcesses: 32, network: false, drivers: ["cgroup"] },
+  };
+  return { name: "tool", program, cores: 1, actions: { ...actions, ...over } };
+}
 
 type Sent = { readonly failure: ExitReport["failure"]; readonly mark: string };
 
@@ -117,7 +119,9 @@ async function startUnderAgent(
 
 test.each(attacks)("PGR1: %s", (_, module, exportName, config) =>
   startUnderAgent(module, exportName, config, ({ failure, mark }) => {
-    expect(failure?.message).toMatch(/'a' (does not start a worker whose configuration|does not allow)|'\/bin\/sh'/);
+    expect(failure?.message).toMatch(
+      /'a' (does not start a worker whose configuration|does not allow)|'\/bin\/sh'|may not set '[a-z.]+' on node 'a'/,
+    );
     expect(["node.forbidden", "sandbox.unavailable"]).toContain(failure?.cause?.code);
     expect(existsSync(mark)).toBe(false);
   }),
