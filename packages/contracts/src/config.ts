@@ -120,7 +120,7 @@ export const ClusterConfig = z.strictObject({
   devices: z.union([z.literal("auto"), z.int().positive().max(65536)]).default("auto"),
   /** memory of one CPU device; default: the machine's memory shared out evenly */
   memoryPerDeviceMiB: z.number().positive().optional(),
-  /** nodes by their number, in the order of their names */
+  /** nodes by their number, in the order of their names when the run begins; each keeps its own when others go */
   nodeGroups: z.record(z.string(), z.array(z.int().nonnegative())).default({}),
   /** nodes by their labels, with an environment and an interpreter of their own */
   groups: z.record(z.string(), NodeGroupConfig).default({}),

@@ -5,7 +5,7 @@ export const configMeanings: Readonly<Record<string, string>> = {
   "batch": "items, such as prompts, that one step puts; the workflow reads it and the plan chunks it",
   "cluster.devices": "`auto`: every accelerator found, and one CPU device a core beside them, for components whose `deviceKind` is `cpu`; those that name no kind take the accelerators where there are any. A number: that many CPU devices, and nothing else.",
   "cluster.memoryPerDeviceMiB": "memory of one CPU device; default: the machine's memory shared out evenly",
-  "cluster.nodeGroups": "nodes by their number, in the order of their names",
+  "cluster.nodeGroups": "nodes by their number, in the order of their names when the run begins; each keeps its own when others go",
   "cluster.groups": "nodes by their labels, with an environment and an interpreter of their own",
   "cluster.groups.<name>.labels": "nodes with all of these labels; without it, those that `nodeGroups` lists under the same name",
   "cluster.groups.<name>.env": "environment of the worker processes there; node agents must allow each. No place for secrets: nodes have their own",
