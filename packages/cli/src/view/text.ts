@@ -20,23 +20,17 @@ const deceptive = /[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]|[\
 
 /** A line as it was meant to be read: nothing in it moves a cursor, changes colours or writes into a clipboard. */
 export function printable(line: string): string {
-  return stripVTControlCharacters(line)
-    .replaceAll("\t", "  ")
-    .replaceAll("\n", " ")
-    .replace(controlCharacters, "")
-    .replace(deceptive, "");
+  return shown(stripVTControlCharacters(line).replaceAll("\t", "  ").replaceAll("\n", " "));
 }
+
+const shown = (text: string): string => text.replace(controlCharacters, "").replace(deceptive, "");
 
 /** The same of several lines. */
 export const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
 
 /** One line without anything that moves a terminal's cursor or changes its colours. */
 export function singleLine(text: string): string {
-  return stripVTControlCharacters(text)
-    .replace(/\s+/g, " ")
-    .replace(controlCharacters, "")
-    .replace(deceptive, "")
-    .trim();
+  return shown(stripVTControlCharacters(text).replace(/\s+/g, " ")).trim();
 }
 
 /** Cuts to `columns` cells, colours included; `…` says that something is missing. */

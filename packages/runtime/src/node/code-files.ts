@@ -112,20 +112,11 @@ export class CodeSearch {
 
   /** What a package manager has put into this `node_modules`, and the packages that lie elsewhere. */
   async #installed(tree: Tree, folder: string): Promise<void> {
-    const isFile = async (path: string) => (await stat(join(folder, path)).catch(() => undefined))?.isFile() === true;
-    const add = (path: string) => {
-      const file = join(folder, path);
+    const locks = await filesAmong(installedLocks.map((lock) => join(folder, lock)));
+    const manifests = async () =>
+      filesAmong((await packagesIn(folder)).map((name) => join(folder, name, "package.json")));
+    for (const file of locks.length > 0 ? locks : await manifests())
       this.#add(pathIn(tree, file), { kind: "installed", file, folder: pathIn(tree, dirname(folder)) });
-    };
-    const locks: string[] = [];
-    for (const lock of installedLocks) if (await isFile(lock)) locks.push(lock);
-    for (const lock of locks) add(lock);
-    if (locks.length === 0) {
-      for (const name of await packagesIn(folder)) {
-        const manifest = join(name, "package.json");
-        if (await isFile(manifest)) add(manifest);
-      }
-    }
     for (const name of await linkedPackages(folder)) {
       const real = await realpath(join(folder, name)).catch(() => undefined);
       if (real === undefined || isInstalled(real)) continue;
@@ -183,6 +174,12 @@ const pathIn = ({ root, label }: Tree, path: string): string =>
     .filter((part) => part !== "")
     .join("/")
     .replaceAll(sep, "/");
+
+async function filesAmong(paths: readonly string[]): Promise<string[]> {
+  const found: string[] = [];
+  for (const path of paths) if ((await stat(path).catch(() => undefined))?.isFile() === true) found.push(path);
+  return found;
+}
 
 const linkedPackages = (folder: string): Promise<string[]> => packagesBy(folder, (entry) => entry.isSymbolicLink());
 

@@ -5,9 +5,12 @@ import { expect, test, vi } from "vitest";
 import { Descendants, removeEmptyGroups } from "../../src/node/descendants.ts";
 
 /** A process that starts another in a session of its own and ends; the other's number. */
-async function leave(descendants: Descendants, keepsEnvironment: boolean): Promise<number> {
-  const clear = keepsEnvironment ? "" : "env -i";
-  const child = spawn("sh", ["-c", `read go; setsid ${clear} sleep 600 <&- >&- 2>&- & echo $!`], {
+const leave = (descendants: Descendants, keepsEnvironment: boolean): Promise<number> =>
+  startAndEnd(descendants, `setsid ${keepsEnvironment ? "" : "env -i"} sleep 600`);
+
+/** The number of what a worker has started by this command when it has ended. */
+async function startAndEnd(descendants: Descendants, command: string): Promise<number> {
+  const child = spawn("sh", ["-c", `read go; ${command} <&- >&- 2>&- & echo $!`], {
     env: { ...process.env, ...descendants.environment },
     stdio: ["pipe", "pipe", "ignore"],
   });
@@ -73,16 +76,9 @@ test("NA1: what moved to a control group of its own below the worker's is ended,
   const group = descendants.environment["TREADLE_WORKER_GROUP"];
   if (group === undefined) return skip("this process may make no control group");
   const below = `${group}/one/two`;
-  const moves = `mkdir -p ${below}; sh -c 'echo $$ > ${below}/cgroup.procs; exec setsid env -i sleep 600' <&- >&- 2>&- & echo $!`;
-  const child = spawn("sh", ["-c", `read go; ${moves}`], { stdio: ["pipe", "pipe", "ignore"] });
-  descendants.adopt(child.pid as number);
-  child.stdin.end("go\n");
-  let output = "";
-  child.stdout.on("data", (bytes) => {
-    output += bytes;
-  });
-  await once(child, "close");
-  const pid = Number(output);
+  mkdirSync(below, { recursive: true });
+  const move = `sh -c 'echo $$ > ${below}/cgroup.procs; exec setsid env -i sleep 600'`;
+  const pid = await startAndEnd(descendants, move);
   await vi.waitUntil(() => readFileSync(`${below}/cgroup.procs`, "utf8").trim() !== "", { timeout: 20_000 });
   await descendants.end();
   await vi.waitUntil(() => !isAlive(pid), { timeout: 20_000 }); // whoever adopted it has reaped it
