@@ -1,8 +1,8 @@
 /** Everything that can be done to a running cluster, each with its end; drawn at random. */
 
+import { flood } from "../support/flood.ts";
 import type { Part } from "./absences.ts";
 import { type ChaosCluster, hangMs, isRunning } from "./chaos-cluster.ts";
-import { flood } from "./flood.ts";
 
 export const disasters = {
   "worker killed": {

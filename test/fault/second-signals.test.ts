@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { isAlive, until } from "../support/cluster.ts";
 import { pidsOf } from "../support/ledger.ts";
@@ -23,4 +24,18 @@ test("S4: a second signal ends an agent from which a run cannot move away, with 
   agent.child.kill("SIGTERM");
   expect(await ended).toEqual([130, null]);
   await until(() => !pids.some(isAlive), "the worker to end");
+}, 300_000);
+
+test("S4: a second signal ends a run at once, also while a process that a dead worker started holds its output", async () => {
+  const onSignal = fileURLToPath(new URL("../chaos/on-signal.mjs", import.meta.url));
+  world.environment = { NODE_OPTIONS: `--import=${onSignal}` };
+  await world.startNode("a");
+  const run = world.startRun(["steps=100000", "pauseMs=50", "supervision.maxRestarts=0"]);
+  await run.event("step-finished", ({ step }) => step === 2);
+  const started = pidsOf(run.events);
+  process.kill(started[0] as number, "SIGUSR2"); // it starts a process in a session of its own, and dies
+  for (let i = 0; i < 2; i++) run.child.kill("SIGTERM");
+  const code = await run.exited;
+  expect(code).not.toBe(0);
+  await until(() => !pidsOf(run.events).some(isAlive), "the workers to end");
 }, 300_000);

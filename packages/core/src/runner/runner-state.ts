@@ -21,9 +21,8 @@ import type { RankState } from "../ranks/rank-state.ts";
 import { RankTable } from "../ranks/rank-table.ts";
 import { type SupervisionLimits, SupervisorState } from "../ranks/supervisor-state.ts";
 import type { Standstill } from "../standstill.ts";
-import { SavedStates } from "../steps/saved-states.ts";
-import { StepOrder } from "../steps/step-order.ts";
-import { CallBook, type GroupCall, type Settled } from "./call-book.ts";
+import { StepCommits } from "../steps/step-commits.ts";
+import { CallBook, type Settled } from "./call-book.ts";
 import { Exchange } from "./exchange.ts";
 import { PlanChange } from "./plan-change.ts";
 import type { RunnerEffect, RunnerInput } from "./runner-messages.ts";
@@ -41,8 +40,6 @@ export type RunnerOptions = {
   /** its devices are shared with other runs, and used under leases of a pool alone */
   readonly isLeased?: boolean | undefined;
 };
-
-type Durable = Extract<RunnerInput, { type: "durable" }>;
 
 /** What a process does, which counts only while it is the present one of its rank. */
 type ProcessInput = Extract<
@@ -79,13 +76,7 @@ export class RunnerState {
   readonly #supervisor: SupervisorState;
   readonly #processes: Processes;
   readonly #stillness: Stillness;
-  readonly #states = new SavedStates();
-  readonly #order: StepOrder;
-  readonly #runsAhead: boolean;
-  /** states that were on the disk before all ranks of their call had replied */
-  readonly #early = new Map<number, Durable>();
-  /** steps that have ended, in order, whose commit is not due yet */
-  readonly #uncommitted: { readonly step: number; readonly seconds: number }[] = [];
+  readonly #commits: StepCommits;
   #change: PlanChange | undefined;
   #out: RunnerEffect[] = [];
   /** ranks with calls that are to be sent again */
@@ -101,8 +92,15 @@ export class RunnerState {
   constructor(options: RunnerOptions, nowMs: number) {
     this.#nowMs = nowMs;
     this.#supervisor = new SupervisorState(options.supervision, nowMs);
-    this.#runsAhead = options.runsAhead === true;
-    this.#order = new StepOrder({ maxStaleness: options.maxStaleness, runsAhead: this.#runsAhead, nowMs });
+    this.#commits = new StepCommits({
+      maxStaleness: options.maxStaleness,
+      runsAhead: options.runsAhead === true,
+      nowMs,
+      emit: (effect) => this.#emit(effect),
+      onEnded: (step) => this.#stillness.sayUntaken(step, streamOf(step)),
+      isOpen: (call) => this.#calls.isOpen(call),
+      isPresent: (input) => this.#ranks.present(input) !== undefined,
+    });
     this.#ranks = new RankTable(options);
     this.#exchange = new Exchange({
       lockTimeoutMs: options.supervision.lockTimeoutMs,
@@ -141,6 +139,7 @@ export class RunnerState {
     this.#nowMs = nowMs;
     this.#exchange.nowMs = nowMs;
     this.#processes.nowMs = nowMs;
+    this.#commits.nowMs = nowMs;
     this.#out = [];
     this.#dispatch(input);
     this.#processes.settleLoads();
@@ -186,15 +185,15 @@ export class RunnerState {
   }
   /** The step that must be committed before this one begins; undefined when none is in the way (W2). */
   blockerOf(step: number): number | undefined {
-    return this.#order.blockerOf(step);
+    return this.#commits.blockerOf(step);
   }
   /** The newest saved state of a component. */
   newestState(component: string): string | undefined {
-    return this.#states.newest(component);
+    return this.#commits.newest(component);
   }
   /** Components with what no saved state has. */
   get unsaved(): readonly string[] {
-    return this.#states.unsaved;
+    return this.#commits.unsaved;
   }
   /** The highest number that a call has had, replays included. */
   get lastSequence(): number {
@@ -202,7 +201,7 @@ export class RunnerState {
   }
   /** The newest state of every component. */
   get newestStates(): Readonly<Record<string, string>> {
-    return Object.fromEntries(this.#states.asOf());
+    return this.#commits.newestStates;
   }
   /** Who waits for whom (S3). */
   standstill(): Standstill {
@@ -296,24 +295,22 @@ export class RunnerState {
         this.#exchange.closeCall(input.call, input.outcome);
         return;
       case "begin-step":
-        this.#order.begin(input.step, this.#nowMs);
+        this.#commits.begin(input.step);
         return;
       case "begin-work":
-        this.#order.callBegan(input.step);
+        this.#commits.callBegan(input.step);
         return;
       case "end-work":
-        this.#order.callEnded(input.step);
-        this.#commitSteps();
+        this.#commits.callEnded(input.step);
         return;
       case "end-body":
-        this.#order.bodyEnded(input.step);
-        this.#commitSteps();
+        this.#commits.bodyEnded(input.step);
         return;
       case "committed":
-        this.#supervisor.stepFinished(this.#order.committed(input.step));
+        this.#supervisor.stepFinished(this.#commits.committed(input.step));
         return;
       case "restore":
-        for (const [component, path] of Object.entries(input.states)) this.#states.save(component, path, undefined);
+        this.#commits.restore(input.states);
         return;
       case "fail":
         this.#fail(input.error);
@@ -346,7 +343,7 @@ export class RunnerState {
         this.#processes.replayed(rank, input.call, input.failure);
         return;
       case "durable":
-        this.#durable(input);
+        this.#commits.durable(input);
         return;
       case "resized":
         this.#change?.resized(rank.worker);
@@ -466,11 +463,9 @@ export class RunnerState {
     } of settled) {
       if (failure === undefined) {
         this.#exchange.closeCall(call, { ok: true });
-        if (savedPath !== undefined) {
-          this.#states.save(group.component, savedPath, group.step);
-          this.#emit({ type: "saved", path: savedPath });
-        }
-        if (group.changes && index === 0) this.#changed(group);
+        const { component, step, sequence } = group;
+        if (savedPath !== undefined) this.#commits.saved(component, savedPath, step);
+        if (group.changes && index === 0) this.#commits.changed(component, step, sequence);
         this.#emit({ type: "settle", call });
       } else {
         // The record is what consumers in other processes can be told.
@@ -480,25 +475,6 @@ export class RunnerState {
       }
     }
     if (settled.length > 0) this.#goOnChanging();
-  }
-
-  #changed({ component, step, sequence }: GroupCall): void {
-    this.#states.changed(component, step, sequence);
-    const early = this.#early.get(sequence);
-    this.#early.delete(sequence);
-    if (early !== undefined && this.#ranks.present(early)) this.#durable(early);
-  }
-
-  /** RS8. A call that has not ended on all ranks may start over, and what it saved is of no account then. */
-  #durable(input: Durable): void {
-    const { component, sequence, step, path } = input;
-    if (this.#calls.isOpen(`${sequence}/0`)) {
-      this.#early.set(sequence, input);
-      return;
-    }
-    this.#states.save(component, path, step, sequence);
-    if (path !== undefined) this.#emit({ type: "saved", path });
-    this.#commitSteps();
   }
 
   #sendAgain(): void {
@@ -526,7 +502,7 @@ export class RunnerState {
     else {
       const again = this.#processes.died(rank, report, this.#failure !== undefined);
       for (const { worker } of again) this.#change?.resized(worker); // they start with the new size
-      if (this.#states.unsaved.includes(rank.component))
+      if (this.#commits.unsaved.includes(rank.component))
         this.#rollBack(rank.worker, report.failure?.code === "node.lost");
     }
     this.#goOnChanging();
@@ -534,7 +510,7 @@ export class RunnerState {
 
   /** RS8. */
   #rollBack(worker: string, nodeLost: boolean): void {
-    const steps = this.#uncommitted.map(({ step }) => step);
+    const steps = this.#commits.uncommitted;
     const what = steps.length > 0 ? `ended since are '${steps.join(", ")}'` : "ended since is none";
     this.#fail(
       new TreadleError(
@@ -606,28 +582,6 @@ export class RunnerState {
           return;
       }
     }
-  }
-
-  // Steps.
-
-  #commitSteps(): void {
-    for (const step of this.#order.ended()) {
-      const seconds = this.#order.secondsOf(step, this.#nowMs);
-      this.#stillness.sayUntaken(step, streamOf(step));
-      if (this.#runsAhead) {
-        this.#uncommitted.push({ step, seconds });
-        this.#emit({ type: "ended", step });
-      } else this.#commit(step, seconds);
-    }
-    const newest = this.#uncommitted.findLastIndex(({ step }) => this.#states.isWhole(step));
-    const due = this.#uncommitted.splice(0, newest + 1);
-    const last = due.pop();
-    if (last !== undefined) this.#commit(last.step, last.seconds, due);
-  }
-
-  #commit(step: number, seconds: number, earlier: readonly { step: number; seconds: number }[] = []): void {
-    const states = Object.fromEntries(this.#states.asOf(step));
-    this.#emit({ type: "commit", step, seconds, states, ...(earlier.length > 0 ? { earlier } : {}) });
   }
 
   // Time.

@@ -1,15 +1,9 @@
 /** A connection of the official client that never gives up, for the thread that calls it. */
 import { readFileSync } from "node:fs";
-import { fromSeed } from "@nats-io/nkeys";
-import {
-  type Authenticator,
-  connect,
-  credsAuthenticator,
-  type NatsConnection,
-  nkeyAuthenticator,
-} from "@nats-io/transport-node";
+import { type Authenticator, connect, credsAuthenticator, type NatsConnection } from "@nats-io/transport-node";
 import type { NatsThreadOptions } from "./nats-messages.ts";
 import { answersOf, inboxOf, seedIn } from "./nkey-seed.ts";
+import { SigningKey } from "./nkey-signature.ts";
 
 const connectTimeoutMs = 5000;
 /** One that hears and cannot answer, as behind a network that is cut one way, keeps nobody from the others for longer. */
@@ -91,12 +85,13 @@ export function memberAsker(connection: NatsConnection, options: NatsThreadOptio
 /** Answers arrive below the key's own subject, so that a server can keep them from the holders of other keys. */
 function byKey(text: string): { authenticator: Authenticator; inboxPrefix?: string } {
   const seed = seedIn(text);
-  const bytes = new TextEncoder().encode(seed ?? text);
-  const inbox = seed === undefined ? {} : { inboxPrefix: inboxOf(fromSeed(bytes).getPublicKey()) };
-  if (text.includes("BEGIN NATS USER JWT")) {
+  const key = seed === undefined ? undefined : new SigningKey(seed);
+  const inbox = key === undefined ? {} : { inboxPrefix: inboxOf(key.publicKey) };
+  if (key === undefined || text.includes("BEGIN NATS USER JWT")) {
     return { authenticator: credsAuthenticator(new TextEncoder().encode(text)), ...inbox };
   }
-  return { authenticator: nkeyAuthenticator(bytes), ...inbox };
+  const sign = (nonce: string) => key.sign(new TextEncoder().encode(nonce)).toString("base64url");
+  return { authenticator: (nonce) => ({ nkey: key.publicKey, sig: nonce ? sign(nonce) : "" }), ...inbox };
 }
 
 /**

@@ -1,8 +1,9 @@
 /** Keys on disk: whose commands count (the trust file), and this process's own. Both are NATS's own form of ed25519 keys. */
 import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from "node:fs";
-import { createUser, fromPublic, fromSeed, type KeyPair } from "@nats-io/nkeys";
+import { createUser, fromPublic } from "@nats-io/nkeys";
 import { type CommandSender, TreadleError } from "@treadle/contracts";
 import { seedIn } from "./nkey-seed.ts";
+import { SigningKey } from "./nkey-signature.ts";
 
 const writableByOthers = 0o022;
 const openToOthers = 0o077;
@@ -48,7 +49,7 @@ export function readTrust(path: string): TrustedKey[] {
 }
 
 /** Throws `config.invalid`, as ssh does also for a key of this user's that others can read: it is theirs as well. */
-export function readKey(path: string): KeyPair {
+export function readKey(path: string): SigningKey {
   const { text, stats } = read(path, "the key");
   // One that is another user's is given to this one by its mode, as those of Kubernetes' secrets.
   if (stats.uid === process.getuid?.() && (stats.mode & openToOthers) !== 0) {
@@ -59,7 +60,7 @@ export function readKey(path: string): KeyPair {
   }
   const seed = seedIn(text);
   try {
-    if (seed !== undefined) return fromSeed(new TextEncoder().encode(seed));
+    if (seed !== undefined) return new SigningKey(seed);
   } catch {
     // its checksum is wrong
   }

@@ -15,11 +15,11 @@
  * TR7 whatever is signed names the subject prefix under which it was said, and counts under no other: one key may serve several.
  */
 import type { KeyObject } from "node:crypto";
-import { createCurve, type KeyPair } from "@nats-io/nkeys";
 import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
-import { isSignedBy, publicKeyOf } from "./nkey-signature.ts";
+import { isSignedBy, publicKeyOf, type SigningKey } from "./nkey-signature.ts";
+import { SealedBox } from "./sealed-box.ts";
 import { SeenCommands } from "./seen-commands.ts";
 import { readKey, readTrust, type TrustedKey } from "./trust-file.ts";
 
@@ -27,7 +27,7 @@ import { readKey, readTrust, type TrustedKey } from "./trust-file.ts";
 const defaultMaxSenders = 10_000;
 
 const PublicKey = z.string().regex(/^U[A-Z2-7]{55}$/);
-const SealKey = z.string().regex(/^X[A-Z2-7]{55}$/);
+const SealKey = z.string().regex(/^[A-Za-z0-9_-]{43}$/);
 const Base64 = z.base64();
 
 /** What a member's entry says of its keys. */
@@ -71,8 +71,8 @@ export type Received<T> = {
 
 export class Trust {
   readonly #keys: ReadonlyMap<string, TrustedKey>;
-  readonly #own: KeyPair;
-  readonly #curve = createCurve();
+  readonly #own: SigningKey;
+  readonly #box = new SealedBox();
   readonly #sender = crypto.randomUUID();
   /** by key, so that nobody has another's forgotten */
   readonly #seen = new Map<string, SeenCommands>();
@@ -83,7 +83,7 @@ export class Trust {
 
   constructor(
     keys: readonly TrustedKey[],
-    own: KeyPair,
+    own: SigningKey,
     { file, prefix, maxSenders = defaultMaxSenders }: TrustOptions,
   ) {
     this.#maxSenders = maxSenders;
@@ -108,16 +108,16 @@ export class Trust {
 
   /** By which this process, and no other, is written to. */
   get sealKey(): string {
-    return this.#curve.getPublicKey();
+    return this.#box.publicKey;
   }
 
   get publicKey(): string {
-    return this.#own.getPublicKey();
+    return this.#own.publicKey;
   }
 
   /** For an entry of this process. */
   prove(key: string, { incarnation, version, body }: SignedEntry): EntryProof {
-    const seal = this.#curve.getPublicKey();
+    const seal = this.#box.publicKey;
     const signature = base64(this.#own.sign(entryText(this.#prefix, key, incarnation, version, seal, body)));
     return { from: this.publicKey, seal, signature };
   }
@@ -160,11 +160,11 @@ export class Trust {
   ask(subject: string, text: string, memberKey: string): Asked {
     const [from, seal, sender, sequence] = [
       this.publicKey,
-      this.#curve.getPublicKey(),
+      this.#box.publicKey,
       this.#sender,
       this.#sequence++,
     ] as const;
-    const box = base64(this.#curve.seal(bytes(text), memberKey));
+    const box = this.#box.seal(text, memberKey);
     const signature = base64(this.#own.sign(commandText(subject, { from, seal, sender, sequence, box })));
     return {
       text: JSON.stringify({ from, seal, sender, sequence, box, signature }),
@@ -222,8 +222,8 @@ export class Trust {
   #sealer({ from, seal, sender, sequence }: z.infer<typeof Sealed>): Sealer {
     return (answer) => {
       const answered = JSON.stringify({ from, sender, sequence, answer } satisfies z.infer<typeof Answered>);
-      const box = attempt(() => this.#curve.seal(bytes(answered), seal));
-      return box === undefined ? answer : JSON.stringify({ box: base64(box) });
+      const box = attempt(() => this.#box.seal(answered, seal));
+      return box === undefined ? answer : JSON.stringify({ box });
     };
   }
 
@@ -249,9 +249,9 @@ export class Trust {
   }
 
   #open(box: string, from: string): string {
-    const opened = attempt(() => this.#curve.open(Buffer.from(box, "base64"), from));
-    if (!opened) throw untrusted("a message was sealed for another process, or changed on its way");
-    return Buffer.from(opened).toString("utf8");
+    const opened = attempt(() => this.#box.open(box, from));
+    if (opened === undefined) throw untrusted("a message was sealed for another process, or changed on its way");
+    return opened;
   }
 }
 
@@ -266,7 +266,7 @@ export type TrustOptions = {
 };
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
-const base64 = (data: Uint8Array): string => Buffer.from(data).toString("base64");
+const base64 = (data: Buffer): string => data.toString("base64");
 
 function partsOf(key: string): { kind: string; name: string } {
   const at = key.indexOf(".");
@@ -274,7 +274,7 @@ function partsOf(key: string): { kind: string; name: string } {
 }
 
 const entryText = (prefix: string, key: string, incarnation: number, version: number, seal: string, body: unknown) =>
-  bytes(JSON.stringify(["treadle entry 3", prefix, key, incarnation, version, seal, body ?? null]));
+  bytes(JSON.stringify(["treadle entry 4", prefix, key, incarnation, version, seal, body ?? null]));
 
 const presenceText = (prefix: string, key: string, incarnation: number, words: readonly string[]): Uint8Array =>
   bytes(JSON.stringify(["treadle presence 2", prefix, key, incarnation, words]));
@@ -282,7 +282,7 @@ const presenceText = (prefix: string, key: string, incarnation: number, words: r
 type CommandHead = { from: string; seal: string; sender: string; sequence: number; box: string };
 /** The subject begins with the prefix (TR7). */
 const commandText = (subject: string, { from, seal, sender, sequence, box }: CommandHead): Uint8Array =>
-  bytes(JSON.stringify(["treadle command 1", subject, from, seal, sender, sequence, box]));
+  bytes(JSON.stringify(["treadle command 2", subject, from, seal, sender, sequence, box]));
 
 const runText = (prefix: string, runId: string, body: unknown): Uint8Array =>
   bytes(JSON.stringify(["treadle kept run 2", prefix, runId, body]));
@@ -296,7 +296,7 @@ function verifies(nkey: string, text: Uint8Array, signature: string): boolean {
   return isSignedBy(key, text, signature);
 }
 
-/** The library throws on what is not of the right length. */
+/** The library throws on what is no key and what was not sealed for it. */
 function attempt<T>(act: () => T): T | undefined {
   try {
     return act();
