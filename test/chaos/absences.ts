@@ -1,6 +1,6 @@
 /** What strikes keep away, and whether anybody could go on without it. Pure. */
 
-/** A node is away when nothing can be started there; a server when nobody can write to it. */
+/** A node is away when nothing can be started there; a server when nobody reaches it. */
 export type Part = "runner" | `node ${number}` | `server ${number}`;
 
 export class Absences {
@@ -23,11 +23,11 @@ export class Absences {
     };
   }
 
-  /** Without the runner, without any node, and without a majority of the servers that keep the run, there is no step. */
+  /** Without the runner, without any node, and without any server, there is no step. */
   get isStandstill(): boolean {
     const numAway = (kind: "node" | "server") =>
       Array.from({ length: this.#numPlaces }, (_, place) => this.#isAway(`${kind} ${place}`)).filter(Boolean).length;
-    return this.#isAway("runner") || numAway("node") === this.#numPlaces || 2 * numAway("server") >= this.#numPlaces;
+    return this.#isAway("runner") || numAway("node") === this.#numPlaces || numAway("server") === this.#numPlaces;
   }
 
   #isAway(part: Part): boolean {

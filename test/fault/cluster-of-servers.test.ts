@@ -77,6 +77,20 @@ test(
   limitMs,
 );
 
+test(
+  "J1, S2: a killed runner is resumed, and makes steps, while most servers are away and the last one keeps nothing",
+  async () => {
+    const away = cluster.nats.servers.slice(0, 2);
+    await cluster.killRunner();
+    await Promise.all(away.map((server) => server.stop("SIGKILL")));
+    cluster.resume();
+    await moreSteps();
+    await Promise.all(away.map((server) => server.start()));
+    await moreSteps();
+  },
+  limitMs,
+);
+
 // What is cut one way soon stands still both ways: without acknowledgements TCP sends no more.
 test.skipIf(!canUnplug).each([
   { place: 0, way: "from", server: "that it uses is cut off with it" },

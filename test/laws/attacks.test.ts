@@ -26,7 +26,7 @@ test.each(documents)("each attacker of %s is tried by tests that exist", (docume
   for (const [attacker, paths] of named) {
     expect(paths, attacker).not.toEqual([]);
     for (const path of paths)
-      expect(/^\s*(test|it)(\.each)?\(/m.test(readFileSync(join(projectRoot, path), "utf8")), path).toBe(true);
+      expect(/^\s*(test|it)(\.each|\.skipIf)?\(/m.test(readFileSync(join(projectRoot, path), "utf8")), path).toBe(true);
   }
 });
 

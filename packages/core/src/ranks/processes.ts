@@ -6,7 +6,8 @@
 import { type ErrorRecord, type RankPlacement, toErrorRecord } from "@treadle/contracts";
 import { describeChain, waitChain, waitersFor } from "../device-lock/wait-for.ts";
 import type { CallBook } from "../runner/call-book.ts";
-import type { Exchange, LoadOutcome } from "../runner/exchange.ts";
+import type { Exchange } from "../runner/exchange.ts";
+import type { LoadOutcome } from "../runner/open-requests.ts";
 import type { Emit, RunnerInput } from "../runner/runner-messages.ts";
 import type { RankState } from "./rank-state.ts";
 import type { RankTable } from "./rank-table.ts";

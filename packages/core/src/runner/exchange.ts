@@ -15,20 +15,18 @@
  *   that first one still stands for them, as long as the call is the same and its process lives.
  * - EX6 (L1) the ranks of a group that load for the first time get their devices together, and give them back loaded.
  */
-import { type DeviceLease, type KeptItem, TreadleError, type WaitTerms } from "@treadle/contracts";
+import { type DeviceLease, type KeptItem, TreadleError } from "@treadle/contracts";
 import { type CallOutcome, type ChannelEffect, type ChannelSnapshot, runnerName } from "../channel/channel-messages.ts";
-import { ChannelState } from "../channel/channel-state.ts";
+import type { ChannelState } from "../channel/channel-state.ts";
 import { KeptPayloads, type PayloadEffect } from "../channel/kept-payloads.ts";
-import { type PolicyName, pickPolicies, policyOfUser, type UserPolicy } from "../channel/pick-policy.ts";
-import { StreamShares } from "../channel/stream-shares.ts";
+import type { PolicyName, UserPolicy } from "../channel/pick-policy.ts";
 import { DeviceLockState } from "../device-lock/device-lock-state.ts";
 import type { LockEffect, LockSnapshot } from "../device-lock/lock-messages.ts";
 import type { WaitEdge } from "../device-lock/wait-for.ts";
 import { channelWaits } from "../standstill.ts";
-import type { Answer, ChannelEnd, Emit, RunnerInput } from "./runner-messages.ts";
-
-/** What became of a load: its devices are granted, or refused with the reason. */
-export type LoadOutcome = { readonly call: string; readonly error: TreadleError | undefined };
+import { ChannelBook } from "./channel-book.ts";
+import { type LoadOutcome, type LockPart, type OpenCall, OpenRequests, type Outcome } from "./open-requests.ts";
+import type { ChannelEnd, Emit, RunnerInput } from "./runner-messages.ts";
 
 export type ExchangeOptions = {
   readonly lockTimeoutMs: number;
@@ -43,63 +41,20 @@ export type ExchangeOptions = {
   readonly onSwap: (worker: string, swap: "onload" | "offload") => void;
 };
 
-type OpenCall = {
-  readonly call: string;
-  worker: string;
-  readonly ends: readonly ChannelEnd[];
-  /** it has delivered items that it has not acknowledged */
-  holds: boolean;
-  /** channels of which it commits item by item */
-  readonly streamed: Set<string>;
-  /** undefined for the workflow's own, which asks for no devices */
-  readonly lock: LockPart | undefined;
-  /** those that wait */
-  readonly requests: Set<number>;
-  /** puts and takes, since it began */
-  numAnswered: number;
-};
-
-type LockPart = {
-  readonly sequence: number;
-  readonly gang: string | undefined;
-  /** False while nothing can depend on the call: it has no part in the order before it asks for devices. */
-  isOrdered: boolean;
-  firstToken: number | undefined;
-  token: number | undefined;
-  isLent: boolean;
-};
-
-type Outcome = { readonly answer: Answer } | { readonly error: unknown };
-type Request = {
-  readonly open: OpenCall;
-  readonly on: "put" | "take" | "acquire";
-  /** its call keeps its devices meanwhile */
-  readonly keeps: boolean;
-  /** it was not answered at once */
-  hasWaited: boolean;
-  /** set while the call waits for the devices that it lent */
-  outcome: (Outcome & { readonly servedMs: number }) | undefined;
-};
-
 export class Exchange {
   readonly #options: ExchangeOptions;
-  readonly #channels = new Map<string, ChannelState>();
-  readonly #limits = new Map<string, number>();
+  readonly #channels: ChannelBook;
   readonly #lock: DeviceLockState;
   readonly #devices = new Set<string>();
   readonly #calls = new Map<string, OpenCall>();
-  readonly #requests = new Map<number, Request>();
-  readonly #shares = new Map<string, StreamShares>();
+  readonly #requests: OpenRequests;
   readonly #kept = new KeptPayloads();
-  /** channel to the workers that take from it, as of its latest stream */
-  readonly #consumers = new Map<string, { stream: string; workers: Set<string> }>();
-  readonly #loads: LoadOutcome[] = [];
-  /** those of callers count upwards */
-  #lastOwnRequest = 0;
   #nowMs = 0;
 
   constructor(options: ExchangeOptions) {
     this.#options = options;
+    this.#channels = new ChannelBook(options.onPolicyFailed);
+    this.#requests = new OpenRequests(options.emit);
     this.#lock = new DeviceLockState({ devices: [], timeoutMs: options.lockTimeoutMs, isLeased: options.isLeased });
   }
 
@@ -108,25 +63,11 @@ export class Exchange {
   }
 
   define(name: string, capacity: number, pick: PolicyName | UserPolicy): void {
-    if (this.#channels.has(name)) {
-      throw new TreadleError("workflow.invalid", `channel '${name}' is defined twice; give each its own name`);
-    }
-    const limits = this.#limits;
-    const state = new ChannelState({
-      name,
-      capacity: {
-        get items(): number {
-          return Math.min(capacity, limits.get(name) ?? capacity);
-        },
-      },
-      policy: typeof pick === "string" ? pickPolicies[pick] : policyOfUser(name, pick, this.#options.onPolicyFailed),
-    });
-    this.#channels.set(name, state);
+    this.#channels.define(name, capacity, pick);
   }
 
   limit(capacity: Readonly<Record<string, number>>): void {
-    this.#limits.clear();
-    for (const [channel, items] of Object.entries(capacity)) this.#limits.set(channel, items);
+    this.#channels.limit(capacity);
   }
 
   /** Nodes say again and again what they have. */
@@ -160,7 +101,7 @@ export class Exchange {
 
   /** A put or a take of the workflow itself. */
   openOwn(call: string, end: ChannelEnd): void {
-    this.#channel(end.channel);
+    this.#channels.get(end.channel);
     const own = { call, worker: runnerName, holds: false, streamed: new Set<string>(), lock: undefined };
     this.#open({ ...own, ends: [end], requests: new Set(), numAnswered: 0 });
   }
@@ -169,9 +110,9 @@ export class Exchange {
     const { call, worker, ends, lock } = open;
     this.#calls.set(call, open);
     for (const end of ends) {
-      this.#channel(end.channel).open({ call, worker, role: end.role, stream: end.stream });
-      this.#sharesOf(end).open(end.role, call);
-      if (end.role === "source") this.#noteConsumer(end, worker);
+      this.#channels.get(end.channel).open({ call, worker, role: end.role, stream: end.stream });
+      this.#channels.sharesOf(end).open(end.role, call);
+      if (end.role === "source") this.#channels.noteConsumer(end, worker);
     }
     if (lock !== undefined && (ends.length > 0 || lock.gang !== undefined)) this.#order(open, lock);
   }
@@ -183,23 +124,23 @@ export class Exchange {
     if (outcome.ok) this.#settleHoldings(open);
     this.#calls.delete(call);
     for (const end of open.ends) {
-      this.#applyChannel(this.#channel(end.channel).close({ call, outcome }));
-      const shares = this.#sharesOf(end);
+      this.#applyChannel(this.#channels.get(end.channel).close({ call, outcome }));
+      const shares = this.#channels.sharesOf(end);
       shares.close(end.role, call);
       const hasFailed = !outcome.ok && end.role === "sink"; // C4: those that wait for all of it fail with its first producer
       this.#serveShares(end, hasFailed);
-      if (shares.isUnused) this.#shares.delete(`${end.channel}\n${end.stream}`);
+      this.#channels.forgetShares(end);
     }
-    this.#callOff(open, "take");
+    this.#requests.callOff(open, "take");
     if (open.lock?.isOrdered) this.#applyLock(this.#lock.closeCall({ call }));
-    this.#callOff(open, "acquire");
+    this.#requests.callOff(open, "acquire");
   }
 
   /** A rank has replied, and its call stays open until its fellow ranks have: these wait for no share of its any more. */
   replied(call: string): void {
     for (const end of this.#calls.get(call)?.ends ?? []) {
       if (end.role !== "source") continue;
-      this.#sharesOf(end).done(call);
+      this.#channels.sharesOf(end).done(call);
       this.#serveShares(end);
     }
   }
@@ -218,16 +159,16 @@ export class Exchange {
       open.worker = worker;
       open.holds = false;
       open.streamed.clear();
-      for (const on of ["take", "put", "acquire"] as const) this.#callOff(open, on); // EX4
+      for (const on of ["take", "put", "acquire"] as const) this.#requests.callOff(open, on); // EX4
       open.numAnswered = 0; // its process counts from its own first answer
       for (const end of open.ends) {
-        this.#sharesOf(end).startOver(call);
+        this.#channels.sharesOf(end).startOver(call);
         byChannel.set(end.channel, [...(byChannel.get(end.channel) ?? []), call]);
       }
     }
-    for (const [channel, ids] of byChannel) this.#applyChannel(this.#channel(channel).abandon({ calls: ids }));
+    for (const [channel, ids] of byChannel) this.#applyChannel(this.#channels.get(channel).abandon({ calls: ids }));
     for (const { call, worker, ends } of again)
-      for (const { channel } of ends) this.#channel(channel).retry({ call, worker });
+      for (const { channel } of ends) this.#channels.get(channel).retry({ call, worker });
     for (const { call, lock } of again) if (lock?.isOrdered) this.#applyLock(this.#lock.closeCall({ call }));
     for (const open of again) {
       const { lock, ends } = open;
@@ -240,10 +181,10 @@ export class Exchange {
   put(input: Extract<RunnerInput, { type: "put" }>): void {
     const { request, call, channel, items, kept } = input;
     const open = this.#requireCall(call, channel);
-    const state = this.#channel(channel);
+    const state = this.#channels.get(channel);
     for (const item of kept ?? []) this.#kept.entered(item as KeptItem, open.worker);
     this.#options.onProgress();
-    this.#asks(request, open, "put", input);
+    this.#requests.asks(request, open, "put", input);
     const fromCaller = open.lock === undefined;
     const nowMs = this.#nowMs;
     this.#applyChannel(state.put({ call, put: request, items, staged: open.holds, fromCaller, nowMs }));
@@ -252,7 +193,7 @@ export class Exchange {
 
   /** A put may wait for room. Then consumers that wait for all of its stream get their shares of what is there, which makes some. */
   #awaitsRoom(request: number, open: OpenCall, channel: string): void {
-    const isFull = this.#requests.has(request);
+    const isFull = this.#requests.get(request) !== undefined;
     if (isFull) for (const end of open.ends) if (end.channel === channel) this.#serveShares(end, true);
     this.#applyLock(this.#lock.enqueued({ call: open.call }));
     this.#waits(request, open, channel, "put");
@@ -265,11 +206,11 @@ export class Exchange {
   commit(input: Extract<RunnerInput, { type: "commit" }>): void {
     const { request, call, channel, deliveries, outputs } = input;
     const open = this.#requireCall(call, channel);
-    const source = this.#channel(channel);
-    this.#asks(request, open, "put", input);
+    const source = this.#channels.get(channel);
+    this.#requests.asks(request, open, "put", input);
     if (!source.holds(call, deliveries)) {
       const message = `'${open.worker}' committed items of '${channel}' that call '${call}' does not hold any more; an item is committed once, in the call that took it`;
-      this.#answer(request, { error: new TreadleError("call.cancelled", message) });
+      this.#requests.answer(request, { error: new TreadleError("call.cancelled", message) });
       return;
     }
     this.#options.onProgress();
@@ -277,13 +218,13 @@ export class Exchange {
     if (outputs) {
       for (const item of outputs.kept ?? []) this.#kept.entered(item as KeptItem, open.worker);
       const put = { call, put: request, items: outputs.items, committed: true, nowMs: this.#nowMs };
-      const effects = this.#channel(outputs.channel).put(put);
+      const effects = this.#channels.get(outputs.channel).put(put);
       isRefused = effects.some((effect) => effect.type === "put-refused" && effect.put === request);
       this.#applyChannel(effects);
     }
     if (!isRefused) this.#acknowledge(open, source, deliveries);
     if (!outputs) {
-      this.#answer(request, { answer: { type: "done" } });
+      this.#requests.answer(request, { answer: { type: "done" } });
       return;
     }
     this.#awaitsRoom(request, open, outputs.channel);
@@ -293,24 +234,24 @@ export class Exchange {
   #acknowledge(open: OpenCall, source: ChannelState, deliveries: readonly number[]): void {
     const { call, ends } = open;
     this.#applyChannel(source.ack({ call, deliveries }));
-    if (!ends.some(({ channel }) => this.#channel(channel).numHeld(call) > 0)) this.#settleHoldings(open);
+    if (!ends.some(({ channel }) => this.#channels.get(channel).numHeld(call) > 0)) this.#settleHoldings(open);
   }
 
   take(input: Extract<RunnerInput, { type: "take" }>): void {
     const { request, call, channel, maxItems, maxWeight, minItems, key } = input;
     const open = this.#requireCall(call, channel);
-    this.#asks(request, open, "take", input);
+    this.#requests.asks(request, open, "take", input);
     if (input.acknowledge) this.#settleHoldings(open); // EX2
-    const state = this.#channel(channel);
+    const state = this.#channels.get(channel);
     const end = open.ends.find((each) => each.channel === channel && each.role === "source");
     if (!end) {
       const message = `'${open.worker}' takes from channel '${channel}', which was passed to it as a sink; pass '.source'`;
-      this.#answer(request, { error: new TreadleError("workflow.invalid", message) });
+      this.#requests.answer(request, { error: new TreadleError("workflow.invalid", message) });
       return;
     }
     if (input.streams) open.streamed.add(channel);
     if (maxItems === undefined && maxWeight === undefined) {
-      this.#sharesOf(end).ask({ take: request, call });
+      this.#channels.sharesOf(end).ask({ take: request, call });
       this.#serveShares(end, state.isFull(end.stream));
     } else {
       const max = { items: maxItems, weight: maxWeight };
@@ -325,11 +266,11 @@ export class Exchange {
    */
   load(sequence: number, loads: readonly { readonly call: string; readonly worker: string }[]): void {
     for (const each of loads) this.openCall({ ...each, sequence, gang: `load-${sequence}`, ends: [] });
-    for (const { call, worker } of loads) this.acquire(--this.#lastOwnRequest, call, worker);
+    for (const { call, worker } of loads) this.acquire(this.#requests.nextOwn(), call, worker);
   }
 
   takeLoads(): readonly LoadOutcome[] {
-    return this.#loads.splice(0);
+    return this.#requests.takeLoads();
   }
 
   acquire(request: number, call: string, worker: string): void {
@@ -342,7 +283,7 @@ export class Exchange {
       );
     }
     if (!lock.isOrdered) this.#order(open, lock);
-    this.#asks(request, open, "acquire");
+    this.#requests.asks(request, open, "acquire");
     this.#applyLock(this.#lock.acquire({ request, call, nowMs: this.#nowMs }));
   }
 
@@ -416,37 +357,32 @@ export class Exchange {
 
   /** Rejects every request that is open; used when the run ends. */
   fail(error: unknown): void {
-    for (const request of this.#requests.keys())
-      if (request > 0) this.#options.emit({ type: "reject", request, error });
-    this.#requests.clear();
+    this.#requests.fail(error);
   }
 
   // What it shows of itself.
 
   get channels(): string[] {
-    return [...this.#channels.keys()];
+    return this.#channels.names;
   }
 
   /** Items that a channel holds, waiting or in flight. */
   depth(channel: string): number {
-    return this.#channel(channel).snapshot().usedItems;
+    return this.#channels.get(channel).snapshot().usedItems;
   }
 
   /** The channels that hold items of a stream, and how many. */
   untaken(stream: string): { channel: string; items: number }[] {
-    return [...this.#channels].flatMap(([channel, state]) => {
-      const items = state.queuedItems(stream);
-      return items > 0 ? [{ channel, items }] : [];
-    });
+    return this.#channels.untaken(stream);
   }
 
   snapshots(): ChannelSnapshot[] {
-    return [...this.#channels.values()].map((state) => state.snapshot());
+    return this.#channels.snapshots();
   }
 
   /** Those that take from a channel now, or were the last to. */
   consumersOf(channel: string): ReadonlySet<string> {
-    return this.#consumers.get(channel)?.workers ?? new Set();
+    return this.#channels.consumersOf(channel);
   }
 
   lockEdges(): WaitEdge[] {
@@ -521,15 +457,15 @@ export class Exchange {
     this.#options.onProgress();
     lock.token = token;
     lock.isLent = false;
-    if (request.outcome !== undefined) this.#answer(id, request.outcome, request.outcome.servedMs);
+    if (request.outcome !== undefined) this.#requests.answer(id, request.outcome, request.outcome.servedMs);
     else {
       lock.firstToken = token; // EX5
-      this.#answer(id, { answer: { type: "token", token } });
+      this.#requests.answer(id, { answer: { type: "token", token } });
     }
   }
 
   #refused(id: number, error: TreadleError): void {
-    if (this.#requests.has(id)) this.#answer(id, { error });
+    if (this.#requests.get(id) !== undefined) this.#requests.answer(id, { error });
   }
 
   /** A put or a take is decided; whoever lent devices meanwhile gets them back first (EX3). */
@@ -537,7 +473,7 @@ export class Exchange {
     const request = this.#requests.get(id);
     if (!request) return;
     if (!request.hasWaited) {
-      this.#answer(id, outcome);
+      this.#requests.answer(id, outcome);
       return;
     }
     this.#options.onProgress();
@@ -545,34 +481,11 @@ export class Exchange {
     const { call } = open;
     this.#lock.unpark({ call });
     if (!open.lock?.isLent || this.#calls.get(call) !== open) {
-      this.#answer(id, outcome);
+      this.#requests.answer(id, outcome);
       return;
     }
     request.outcome = { ...outcome, servedMs: this.#nowMs };
     this.#applyLock(this.#lock.reclaim({ request: id, call, nowMs: this.#nowMs }));
-  }
-
-  #asks(request: number, open: OpenCall, on: Request["on"], { keeps = false, numAnswered }: WaitTerms = {}): void {
-    const isUnderWay = numAnswered !== undefined && numAnswered !== open.numAnswered;
-    this.#requests.set(request, { open, on, keeps: keeps || isUnderWay, hasWaited: false, outcome: undefined });
-    open.requests.add(request);
-  }
-
-  #answer(request: number, outcome: Outcome, servedMs?: number): void {
-    this.#requests.get(request)?.open.requests.delete(request);
-    const known = this.#requests.get(request);
-    if (known && known.on !== "acquire") known.open.numAnswered++;
-    this.#requests.delete(request); // EX4
-    if (request < 0) {
-      const error = "error" in outcome ? (outcome.error as TreadleError) : undefined;
-      if (known && error?.disposition !== "cancelled") this.#loads.push({ call: known.open.call, error });
-      return;
-    }
-    this.#options.emit(
-      "answer" in outcome
-        ? { type: "answer", request, answer: outcome.answer, ...(servedMs === undefined ? {} : { servedMs }) }
-        : { type: "reject", request, error: outcome.error },
-    );
   }
 
   /** EX3: the request was not answered at once. */
@@ -586,7 +499,7 @@ export class Exchange {
     if (lock === undefined || end === undefined) return;
     if (!request.keeps) this.#lend(lock);
     // What was lent may have let somebody answer the request already.
-    if (!this.#requests.has(id) || request.outcome !== undefined) return;
+    if (this.#requests.get(id) === undefined || request.outcome !== undefined) return;
     this.#applyLock(this.#lock.park({ call, stream: { channel, stream: end.stream }, on }));
   }
 
@@ -596,20 +509,11 @@ export class Exchange {
     this.#applyLock(this.#lock.lend({ token: lock.token }));
   }
 
-  /** What a call waited for when it started over or ended is never answered otherwise. */
-  #callOff({ call, requests }: OpenCall, on: Request["on"]): void {
-    for (const request of requests) {
-      if (this.#requests.get(request)?.on !== on) continue;
-      const message = `call '${call}' started over or ended while its ${on} waited`;
-      this.#answer(request, { error: new TreadleError("call.cancelled", message) });
-    }
-  }
-
   /** EX2. */
   #settleHoldings(open: OpenCall): void {
     if (!open.holds) return;
     const { call, streamed } = open;
-    const channels = [...new Set(open.ends.map((end) => end.channel))].map((name) => this.#channel(name));
+    const channels = [...new Set(open.ends.map((end) => end.channel))].map((name) => this.#channels.get(name));
     const effects = channels.flatMap((state) => (streamed.has(state.name) ? [] : state.ack({ call })));
     // What was put beside items that are still in flight may have been made of these.
     open.holds = channels.some((state) => state.numHeld(call) > 0);
@@ -618,8 +522,8 @@ export class Exchange {
   }
 
   #serveShares(end: ChannelEnd, isFull = false): void {
-    const state = this.#channel(end.channel);
-    this.#sharesOf(end).serve(
+    const state = this.#channels.get(end.channel);
+    this.#channels.sharesOf(end).serve(
       () => state.queuedItems(end.stream),
       ({ take, call }, items, parts) =>
         this.#applyChannel(state.take({ call, take, max: { items }, parts, min: 1, nowMs: this.#nowMs })),
@@ -635,24 +539,8 @@ export class Exchange {
     lock.isOrdered = true;
   }
 
-  #noteConsumer({ channel, stream }: ChannelEnd, worker: string): void {
-    let consumers = this.#consumers.get(channel);
-    if (consumers?.stream !== stream) {
-      consumers = { stream, workers: new Set() };
-      this.#consumers.set(channel, consumers);
-    }
-    consumers.workers.add(worker);
-  }
-
   #free(effects: readonly PayloadEffect[]): void {
     for (const payload of effects) this.#options.emit({ type: "free", payload });
-  }
-
-  #channel(name: string): ChannelState {
-    const channel = this.#channels.get(name);
-    if (channel) return channel;
-    const known = this.channels.join(", ") || "none";
-    throw new TreadleError("workflow.invalid", `no channel is called '${name}'; this run has ${known}`);
   }
 
   #requireCall(call: string, channel: string): OpenCall {
@@ -662,15 +550,5 @@ export class Exchange {
       "channel.closed",
       `channel '${channel}' was used by call '${call}', which has ended or was not given that channel; await every put within the method`,
     );
-  }
-
-  #sharesOf(end: ChannelEnd): StreamShares {
-    const key = `${end.channel}\n${end.stream}`;
-    let shares = this.#shares.get(key);
-    if (!shares) {
-      shares = new StreamShares();
-      this.#shares.set(key, shares);
-    }
-    return shares;
   }
 }

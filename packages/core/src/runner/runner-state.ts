@@ -24,7 +24,7 @@ import type { Standstill } from "../standstill.ts";
 import { StepCommits } from "../steps/step-commits.ts";
 import { CallBook, type Settled } from "./call-book.ts";
 import { Exchange } from "./exchange.ts";
-import { PlanChange } from "./plan-change.ts";
+import { PlanChanges } from "./plan-changes.ts";
 import type { RunnerEffect, RunnerInput } from "./runner-messages.ts";
 import { Stillness } from "./stillness.ts";
 
@@ -77,7 +77,7 @@ export class RunnerState {
   readonly #processes: Processes;
   readonly #stillness: Stillness;
   readonly #commits: StepCommits;
-  #change: PlanChange | undefined;
+  readonly #changes: PlanChanges;
   #out: RunnerEffect[] = [];
   /** ranks with calls that are to be sent again */
   readonly #retrying = new Set<RankState>();
@@ -122,6 +122,12 @@ export class RunnerState {
       nextSequence: () => ++this.#lastSequence,
       onUp: (rank) => this.#up(rank),
       fail: (error) => this.#fail(error),
+    });
+    this.#changes = new PlanChanges({
+      ranks: this.#ranks,
+      processes: this.#processes,
+      supervisor: this.#supervisor,
+      emit: (effect) => this.#emit(effect),
     });
     this.#stillness = new Stillness({
       calls: this.#calls,
@@ -286,7 +292,9 @@ export class RunnerState {
           for (const rank of this.#ranks.of(component)) this.#processes.start(rank);
         return;
       case "adopt":
-        this.#adopt(input.components);
+        if (this.hasOpenCalls)
+          throw new TreadleError("workflow.invalid", "a plan can be changed only while no call is open");
+        this.#changes.begin(input.components, this.#nowMs); // RS3
         return;
       case "open":
         this.#exchange.openOwn(input.call, input.end);
@@ -346,8 +354,8 @@ export class RunnerState {
         this.#commits.durable(input);
         return;
       case "resized":
-        this.#change?.resized(rank.worker);
-        this.#goOnChanging();
+        this.#changes.resized(rank.worker);
+        this.#changes.goOn(this.#nowMs);
         return;
       case "exited":
         this.#exited(rank, input);
@@ -474,7 +482,7 @@ export class RunnerState {
         this.#emit({ type: "settle-failed", call, error: failure.error });
       }
     }
-    if (settled.length > 0) this.#goOnChanging();
+    if (settled.length > 0) this.#changes.goOn(this.#nowMs);
   }
 
   #sendAgain(): void {
@@ -494,18 +502,18 @@ export class RunnerState {
   #up(rank: RankState): void {
     for (const { call } of rank.inOrder) this.#send(rank, call); // RK1
     this.#sendAgain();
-    this.#goOnChanging();
+    this.#changes.goOn(this.#nowMs);
   }
 
   #exited(rank: RankState, report: Extract<RunnerInput, { type: "exited" }>): void {
     if (rank.phase === "draining") this.#processes.discard(rank);
     else {
       const again = this.#processes.died(rank, report, this.#failure !== undefined);
-      for (const { worker } of again) this.#change?.resized(worker); // they start with the new size
+      for (const { worker } of again) this.#changes.resized(worker); // they start with the new size
       if (this.#commits.unsaved.includes(rank.component))
         this.#rollBack(rank.worker, report.failure?.code === "node.lost");
     }
-    this.#goOnChanging();
+    this.#changes.goOn(this.#nowMs);
   }
 
   /** RS8. */
@@ -526,62 +534,6 @@ export class RunnerState {
     if (!rank) return;
     if (swap === "onload") this.#processes.loads(rank);
     this.#emit({ type: swap, ...rank.id });
-  }
-
-  // Changes of plan (RS3).
-
-  #adopt(components: Extract<RunnerInput, { type: "adopt" }>["components"]): void {
-    if (this.hasOpenCalls || this.#change !== undefined) {
-      throw new TreadleError(
-        "workflow.invalid",
-        "a plan can be changed only while no call is open and no other change is",
-      );
-    }
-    const { moved, staying, leaving } = this.#ranks.changes(components);
-    const pulls = (name: string) => this.#ranks.traitsOf(name).replays.length > 0;
-    this.#change = new PlanChange({ layout: components, moved, staying, leaving, pulls });
-    this.#goOnChanging();
-  }
-
-  #goOnChanging(): void {
-    const change = this.#change;
-    if (!change) return;
-    for (;;) {
-      const next = change.next();
-      if (next === undefined) return;
-      switch (next.type) {
-        case "retire":
-          for (const rank of next.ranks) {
-            rank.enter("draining", this.#nowMs);
-            this.#supervisor.unwatch(rank.worker);
-            this.#emit({ type: "stop-process", ...rank.id });
-          }
-          break;
-        case "lay-out":
-          for (const { component, placements } of next.components)
-            this.#processes.layOut(component, placements, next.staying);
-          for (const worker of next.gone) this.#processes.tellPeers(worker);
-          break;
-        case "resize":
-          for (const rank of next.ranks) {
-            const worldSize = this.#ranks.of(rank.component).length;
-            this.#emit({ type: "resize", ...rank.id, worldSize });
-          }
-          break;
-        case "start":
-          for (const rank of next.components.flatMap((name) => this.#ranks.of(name))) {
-            if (!next.staying.has(rank)) {
-              this.#processes.start(rank);
-              change.started(rank);
-            }
-          }
-          break;
-        case "done":
-          this.#change = undefined;
-          this.#emit({ type: "adopted" });
-          return;
-      }
-    }
   }
 
   // Time.

@@ -32,7 +32,7 @@ import {
   toErrorRecord,
   type WorkerBoot,
 } from "@treadle/contracts";
-import { createLogger, createTracer, type Logger, recordProcessCounters, type Tracer } from "@treadle/observe";
+import { createLogger, createTracer, type Logger, type Tracer } from "@treadle/observe";
 import { createPeer, type Endpoint, openEndpoint, PayloadReader, PayloadStore } from "@treadle/transport";
 import { type CallContext, currentCall, runInCall } from "../author/call/call-context.ts";
 import { CallMeter, type ChannelWait } from "../author/call/call-meter.ts";
@@ -50,9 +50,9 @@ import { folderSource, viewState } from "../author/state/state-view.ts";
 import { type AnyWorkerClass, methodNames, Worker, type WorkerContext } from "../author/worker.ts";
 import { PeerLinks } from "./peer-links.ts";
 import { runnerSink, runnerSource } from "./runner-state.ts";
+import { Telemetry } from "./telemetry.ts";
 import { startWatchdog } from "./watchdog.ts";
 
-const telemetryIntervalMs = 1000;
 /** longer than the watchdog takes to look for the runner */
 const cutOffMs = 600;
 
@@ -107,6 +107,7 @@ class WorkerHost {
   readonly #tracer: Tracer;
   readonly #messages: Messenger;
   readonly #links: PeerLinks;
+  readonly #telemetry: Telemetry;
   readonly #ready: Promise<void>;
   #isReady!: () => void;
   readonly #payloads: Payloads;
@@ -148,6 +149,8 @@ class WorkerHost {
       return this.#links.connect(worker);
     };
     this.#messages = new Messenger(boot.component, boot.rank, boot.worldSize, connect, address);
+    const messages = this.#messages;
+    this.#telemetry = new Telemetry({ runner, tracer, messages, endpoint, counters: boot.counters === true });
     const { component, rank, incarnation, segmentPrefix } = boot;
     this.#payloads = {
       store: new PayloadStore(keptPrefix(segmentPrefix, `${component}/${rank}`, incarnation)),
@@ -196,9 +199,7 @@ class WorkerHost {
       failProcess: (error) => this.#fail(error),
     };
     this.#serveRunner();
-    const telemetry = setInterval(() => this.#sendTelemetry(), telemetryIntervalMs);
-    telemetry.unref();
-    this.#runner.link.onClose(() => clearInterval(telemetry));
+    this.#telemetry.start();
     const reachable: ReachableMessage = { addresses: [...this.#endpoint.addresses], pid: process.pid, route };
     await this.#runner.request("reachable", reachable); // WH7
     let loads = false;
@@ -304,7 +305,7 @@ class WorkerHost {
     });
     this.#runner.handle("stop", async () => {
       await this.#worker.teardown();
-      this.#sendTelemetry();
+      this.#telemetry.send();
       setImmediate(() => this.#stop());
     });
   }
@@ -556,24 +557,6 @@ class WorkerHost {
     } catch {
       // the link has ended, and with it this process
     }
-  }
-
-  #toldAwaits = "[]";
-
-  /** S3: what keeps this worker waiting is known to the runner before anybody asks. */
-  #sayAwaits(): void {
-    const messages = this.#messages.awaited(telemetryIntervalMs);
-    const told = JSON.stringify(messages);
-    if (told === this.#toldAwaits) return;
-    this.#toldAwaits = told;
-    this.#runner.notify("awaits", { messages });
-  }
-
-  #sendTelemetry(): void {
-    this.#sayAwaits();
-    if (this.#boot.counters) recordProcessCounters(this.#tracer, this.#endpoint.traffic);
-    const spans = this.#tracer.drain();
-    if (spans.records.length > 0) this.#runner.notify("telemetry", spans);
   }
 }
 

@@ -54,6 +54,8 @@ const beatsALease = 5;
 const tickMs = 250;
 /** Members answer a probe at once; this is how long the slowest may take to be seen from the start. */
 const probeMs = 300;
+/** A server that is there answers at once; what is asked of one that has died takes ten seconds to fail. */
+const recordsMs = 1500;
 /** Who remembers a newer one of a name says so at once. */
 const objectionMs = 100;
 /** How long a rival for a name has to prove that it is there. */
@@ -118,6 +120,8 @@ class NatsControlPlane implements ControlPlane {
   readonly #entries = new Map<string, HeardEntry>();
   /** whether members are there, by the word that they have to sign */
   readonly #questions = new Map<string, Question>();
+  /** until what is kept of runs can be asked for */
+  #recordsOpen: Promise<void> | undefined;
   #ticker: NodeJS.Timeout | undefined;
 
   constructor(connection: NatsConnection, options: NatsPlaneOptions, trust: Trust | undefined) {
@@ -138,8 +142,9 @@ class NatsControlPlane implements ControlPlane {
   }
 
   async open(): Promise<void> {
-    const { nats, keepsRecords = true } = this.#options;
-    if (keepsRecords) await mustKeep(() => this.#connection.openBucket(this.#records, nats.replicas));
+    const { keepsRecords = true } = this.#options;
+    // Nobody waits for long: while servers elect who leads it, members find each other without it.
+    if (keepsRecords) await Promise.race([this.#openRecords(), delay(recordsMs, undefined, { ref: false })]);
     this.#connection.onConnection((isConnected) => {
       this.#state.connection(isConnected, performance.now());
       if (isConnected) this.#probe(); // what happened meanwhile is asked for, rather than hoped for
@@ -149,6 +154,18 @@ class NatsControlPlane implements ControlPlane {
     this.#probe();
     await delay(probeMs);
     this.#ticker = setInterval(() => this.#tell(this.#state.tick(performance.now())), tickMs);
+  }
+
+  /** Again where it has failed. */
+  #openRecords(): Promise<void> {
+    this.#recordsOpen ??= mustKeep(() => this.#connection.openBucket(this.#records, this.#options.nats.replicas)).catch(
+      (error) => {
+        this.#recordsOpen = undefined;
+        throw error;
+      },
+    );
+    this.#recordsOpen.catch(() => {}); // whoever asks for records is told
+    return this.#recordsOpen;
   }
 
   #probe(): void {
@@ -343,6 +360,7 @@ class NatsControlPlane implements ControlPlane {
 
   async keep(name: string, value: unknown): Promise<void> {
     this.#requireRecords();
+    await this.#openRecords();
     const proof = this.#trust?.proveRun(name, recorded(value));
     const kept: unknown = proof === undefined ? value : ({ value, proof } satisfies z.input<typeof SignedRecord>);
     await this.#connection.put(
@@ -354,6 +372,7 @@ class NatsControlPlane implements ControlPlane {
 
   async kept(): Promise<ReadonlyMap<string, KeptValue>> {
     this.#requireRecords();
+    await this.#openRecords();
     const found = new Map<string, KeptValue>();
     for (const { key, data } of await this.#connection.list(this.#records)) {
       const kept = readJson(z.unknown(), data);

@@ -1,9 +1,36 @@
 /** Whether the code on a node is the runner's, and if not, which of it. */
 import { ask, type ControlPlane, type FilesReply, type Member } from "@treadle/contracts";
-import { type Code, codeDifference, versionDifference } from "../../node/code-hash.ts";
+import { type Code, codeDifference, ProjectCode, versionDifference } from "../../node/code-hash.ts";
 
 /** Of files that a node may name: more than a project may have. */
 const maxFiles = 100_000;
+
+/** The runner's own code, which is looked at once, and not before somebody asks. */
+export class OwnCode {
+  readonly #root: string | undefined;
+  readonly #notice: (text: string) => void;
+  #code: Promise<Code> | undefined;
+
+  /** `root`: of the project; undefined where this process is the one node, and nothing is compared. */
+  constructor(root: string | undefined, notice: (text: string) => void) {
+    this.#root = root;
+    this.#notice = notice;
+  }
+
+  look(): Promise<Code> {
+    this.#code ??= this.#look();
+    return this.#code;
+  }
+
+  async #look(): Promise<Code> {
+    const root = this.#root;
+    if (root === undefined) return { hash: "", files: new Map(), outside: [] };
+    const code = await new ProjectCode(root).current();
+    for (const link of code.outside)
+      this.#notice(`'${link}' leads out of the project '${root}': code there is not compared between nodes`);
+    return code;
+  }
+}
 
 export type NodeDifference =
   | { readonly type: "none" }

@@ -40,12 +40,12 @@ import {
   toErrorRecord,
 } from "@treadle/contracts";
 import { afterSilence, type MembershipInput, type NodeAnswer, NodeMembership } from "@treadle/core";
-import { type Code, ProjectCode } from "../../node/code-hash.ts";
 import { EventChecker } from "../../node/event-proof.ts";
-import { nodeDifference } from "./code-of-nodes.ts";
+import { nodeDifference, OwnCode } from "./code-of-nodes.ts";
 import { type NodeDevices, shareOutDevices } from "./devices.ts";
 import { inquire } from "./inquire.ts";
-import { type LabelledNode, type NodeLaunch, type NumberedNodes, nodeLaunch } from "./node-groups.ts";
+import { KnownNodes } from "./known-nodes.ts";
+import type { NodeLaunch, NumberedNodes } from "./node-groups.ts";
 import { exitOf, type LaunchedWorker, RemoteWorker } from "./remote-worker.ts";
 import { KeptRecord } from "./run-record.ts";
 import { Neighbours, whyTaken } from "./shared-nodes.ts";
@@ -100,13 +100,12 @@ export class Nodes {
   readonly #depots = new Map<string, readonly string[]>();
   readonly #neighbours = new Neighbours();
   readonly #doubted = new Set<string>();
-  /** those that something was ever placed on, also when they are gone */
-  readonly #known = new Map<string, LabelledNode>();
+  readonly #known: KnownNodes;
+  readonly #code: OwnCode;
   /** when the run began */
   #found: readonly DeviceSpec[] = [];
   readonly #waiting = new Set<() => void>();
   readonly #ends: (() => void)[] = [];
-  #code: Promise<Code> | undefined;
   #announcement: Announcement | undefined;
   #run: OpenRun | undefined;
   #info: RunInfo | undefined;
@@ -122,6 +121,12 @@ export class Nodes {
     this.#devices = shareOutDevices(options.cluster);
     const { plane } = options;
     this.#membership = new NodeMembership((member) => this.#factsOf(member));
+    this.#known = new KnownNodes(options.cluster, (name) => {
+      const member = this.#membership.used.get(name);
+      return member === undefined ? undefined : readNode(member).info;
+    });
+    const codeRoot = this.isLocal ? undefined : options.projectRoot;
+    this.#code = new OwnCode(codeRoot, (text) => this.#notice(text));
     this.record = new KeptRecord(plane, (text) => this.#notice(text));
     this.#ends.push(plane.onMember("node", (change) => this.#onNode(change)));
     if (options.ownNode === undefined) return;
@@ -148,7 +153,7 @@ export class Nodes {
       const decision = this.#membership.awaits(minNodes, deadlineMs, performance.now());
       if (decision.type === "go") {
         this.#found = this.devices();
-        this.labelled(this.#found); // a node may be gone before anybody asks
+        this.#known.of(this.#found); // a node may be gone before anybody asks
         for (const node of decision.without)
           this.#notice(`begins without node '${node}', which is there and has not answered`);
         return;
@@ -194,23 +199,12 @@ export class Nodes {
 
   /** The nodes of these devices, in their order. */
   labelled(devices: readonly DeviceSpec[]): NumberedNodes {
-    const nodes = [...new Set(devices.map(({ node }) => node))].map((node) => this.#labelled(node));
-    return { nodes, numKnown: this.#known.size };
+    return this.#known.of(devices);
   }
 
   /** How worker processes are started on a node. */
   launchOf(node: string): NodeLaunch {
-    return nodeLaunch(this.#options.cluster, this.#labelled(node));
-  }
-
-  /** As it said last: what is placed on nodes that have gone is placed by what they were. */
-  #labelled(name: string): LabelledNode {
-    const before = this.#known.get(name);
-    const member = this.#membership.used.get(name);
-    const labels = member === undefined ? (before?.labels ?? {}) : readNode(member).info.labels;
-    const node = { name, labels, number: before?.number ?? this.#known.size };
-    this.#known.set(name, node);
-    return node;
+    return this.#known.launchOf(node);
   }
 
   get present(): string[] {
@@ -395,7 +389,7 @@ export class Nodes {
       session: this.#announcement?.incarnation ?? 0,
       segmentPrefix: run.segmentPrefix,
       projectRoot: pathToFileURL(`${projectRoot}/`).href,
-      codeHash: (await this.#ownCode()).hash,
+      codeHash: (await this.#code.look()).hash,
     };
     for (let attempt = 0; ; ) {
       try {
@@ -534,7 +528,7 @@ export class Nodes {
   async #admit(member: Member, timeoutMs: number): Promise<NodeAnswer> {
     const { plane } = this.#options;
     try {
-      const difference = await nodeDifference(plane, member, await this.#ownCode(), timeoutMs);
+      const difference = await nodeDifference(plane, member, await this.#code.look(), timeoutMs);
       if (difference.type === "other code") return { type: "cannot-be-used", why: difference.what };
       if (difference.type === "bearable") this.#notice(`node '${member.name}' is used, though ${difference.what}`);
       if (this.#run !== undefined && this.#announcement !== undefined) {
@@ -563,20 +557,6 @@ export class Nodes {
     if (this.#run === undefined || this.isLocal) return;
     const mine = [...this.#membership.used.values()].filter(({ name }) => this.#hasWorkersOn(name)).map(readNode);
     for (const line of this.#neighbours.look(mine, this.#run.runId)) this.#notice(line);
-  }
-
-  #ownCode(): Promise<Code> {
-    this.#code ??= this.isLocal
-      ? Promise.resolve({ hash: "", files: new Map(), outside: [] })
-      : this.#lookAtOwnCode(this.#options.projectRoot);
-    return this.#code;
-  }
-
-  async #lookAtOwnCode(projectRoot: string): Promise<Code> {
-    const code = await new ProjectCode(projectRoot).current();
-    for (const link of code.outside)
-      this.#notice(`'${link}' leads out of the project '${projectRoot}': code there is not compared between nodes`);
-    return code;
   }
 
   #beats(event: HeartbeatsEvent): void {

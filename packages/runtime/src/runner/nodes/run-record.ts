@@ -5,6 +5,7 @@ import type { ControlPlane, RunInfo, RunRecord } from "@treadle/contracts";
 /** Steps may be shorter; the last of them is written down in the end. */
 const intervalMs = 1000;
 const timeoutMs = 5000;
+const openMs = 500;
 
 export class KeptRecord {
   readonly #plane: ControlPlane;
@@ -19,10 +20,10 @@ export class KeptRecord {
     this.#onNotice = onNotice;
   }
 
-  /** From now on it is kept. */
-  open(info: RunInfo): Promise<void> {
+  /** From now on it is kept. Waits for little: servers that elect who leads keep it later. */
+  async open(info: RunInfo): Promise<void> {
     this.#info = info;
-    return this.#write("running");
+    await Promise.race([this.#write("running"), delay(openMs, undefined, { ref: false })]);
   }
 
   /** The last step that counts. */
