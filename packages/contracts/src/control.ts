@@ -112,6 +112,8 @@ export const ExitReport = z.object({
   signal: z.string().nullable(),
   /** what the process itself, or its watcher, said of the reason */
   failure: ErrorRecordShape.optional(),
+  /** why its node has ended it of its own accord */
+  endedByNode: z.string().max(500).optional(),
   logTail: z.array(z.string()),
 });
 export type ExitReport = z.infer<typeof ExitReport>;

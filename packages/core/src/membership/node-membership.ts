@@ -72,6 +72,8 @@ export class NodeMembership<N extends NodeId> {
   /** why nodes that are asked again could not be used before, and how long that was left at that */
   readonly #held = new Map<string, { readonly why: string; readonly forMs: number; readonly sinceMs: number }>();
   #revision = 0;
+  /** since when a run has had as many as it wants */
+  #enoughSinceMs: number | undefined;
   #out: MembershipEffect<N>[] = [];
 
   /** `factsOf` is pure: what the node has said of itself. */
@@ -134,7 +136,8 @@ export class NodeMembership<N extends NodeId> {
   awaits(minNodes: number, deadlineMs: number, nowMs: number): AwaitDecision {
     const asked = [...this.#asked.values()].map(({ node, sinceMs }) => ({ node: node.name, sinceMs }));
     const numUsable = [...this.#used.values()].filter((node) => !this.#factsOf(node).isDraining).length;
-    return awaitNodes({ minNodes, numUsable, asked, deadlineMs }, nowMs);
+    this.#enoughSinceMs = numUsable < minNodes ? undefined : (this.#enoughSinceMs ?? nowMs);
+    return awaitNodes({ minNodes, numUsable, enoughSinceMs: this.#enoughSinceMs, asked, deadlineMs }, nowMs);
   }
 
   /** Why a run does not begin on a node that is there. */

@@ -45,6 +45,8 @@ const stallFactor = 5;
 const stackGraceMs = 5000;
 /** Starts of one worker in a row that never reached the runner; each has taken `startTimeoutMs`. */
 const maxUnreached = 5;
+/** Ends of one worker by its node, without a whole step in between: that node does not hear what is there. */
+const maxEndedByNode = 10;
 
 export class SupervisorState {
   readonly #limits: SupervisionLimits;
@@ -54,6 +56,7 @@ export class SupervisorState {
   /** by component, when each crash was that still counts */
   readonly #crashes = new Map<string, readonly number[]>();
   readonly #unreached = new Map<string, number>();
+  readonly #endedByNode = new Map<string, number>();
   #lastProgressMs: number;
   #stallReported = false;
 
@@ -132,6 +135,7 @@ export class SupervisorState {
 
   /** A step that began at `startedMs` has been finished: what died before then has been overcome. */
   stepFinished(startedMs: number): void {
+    this.#endedByNode.clear();
     for (const [component, crashes] of this.#crashes) {
       const left = crashes.filter((atMs) => atMs > startedMs);
       if (left.length > 0) this.#crashes.set(component, left);
@@ -142,7 +146,13 @@ export class SupervisorState {
   /** Why no more is tried, if so. */
   #count({ worker, component, failure }: Death, cause: TreadleError, nowMs: number): string | undefined {
     const { restartWindowMs, maxRestarts } = this.#limits;
-    if (failure?.code === "node.lost") return undefined;
+    if (failure?.code === "node.lost") {
+      if (failure.details?.["endedByNode"] !== true) return undefined;
+      const times = (this.#endedByNode.get(worker) ?? 0) + 1;
+      this.#endedByNode.set(worker, times);
+      const isTooOften = times > maxEndedByNode;
+      return isTooOften ? `'${times}' times in a row, without a whole step in between: ${cause.message}` : undefined;
+    }
     if (failure?.code === "runner.unreachable") {
       const times = (this.#unreached.get(worker) ?? 0) + 1;
       this.#unreached.set(worker, times);

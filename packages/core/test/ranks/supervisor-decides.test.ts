@@ -79,6 +79,22 @@ describe("deaths", () => {
     );
   });
 
+  test("S2: what nodes end because they hear nobody ends a run only where no step is finished any more", () => {
+    const failure = { code: "node.lost", message: "ended by its node", details: { endedByNode: true } };
+    fc.assert(
+      fc.property(fc.array(fc.constantFrom("ended", "step"), { maxLength: 100 }), (events) => {
+        const supervisor = new SupervisorState({ ...limits, maxRestarts: 0 }, 0);
+        let inARow = 0;
+        for (const event of events) {
+          inARow = event === "step" ? 0 : inARow + 1;
+          if (event === "step") supervisor.stepFinished(1);
+          else
+            expect(supervisor.died(death("a/0", { failure }), "rank", 1).type).toBe(inARow > 10 ? "fail" : "restart");
+        }
+      }),
+    );
+  });
+
   test("S2: a crash counts until a step that began after it is finished, and no longer than the window", () => {
     const event = fc.record({
       afterMs: fc.integer({ min: 1, max: 300 }),

@@ -143,7 +143,7 @@ export class NodeService {
       this.#cutOff = setTimeout(() => {
         this.#notice(`cut off from the control plane for ${place.cutOffMs} ms: ends its workers`);
         away?.set({ endsWorkersAfterMs: place.cutOffMs });
-        void this.#closeSessions(() => true); // NS2
+        void this.#closeSessions(() => true, "which was cut off from the control plane"); // NS2
       }, place.cutOffMs);
     });
     this.#ticker = setInterval(() => this.#dropUnseen(), tickMs);
@@ -394,12 +394,13 @@ export class NodeService {
     return present?.session === command.session ? present : undefined;
   }
 
-  async #closeSessions(which: (session: RunSession) => boolean): Promise<void> {
+  /** `since`: why this node does so, where nobody has asked for it. */
+  async #closeSessions(which: (session: RunSession) => boolean, since?: string): Promise<void> {
     await Promise.all(
       [...this.#sessions].map(async ([run, opening]) => {
         const session = await opening.catch(() => undefined);
         if (session === undefined || !which(session)) return;
-        await session.close();
+        await session.close(since);
         if (this.#sessions.get(run) !== opening) return; // whoever else has closed it has done the rest
         // Its devices are free only now that nobody uses them.
         for (const [device, holder] of this.#held) if (holder === run) this.#held.delete(device);
@@ -419,7 +420,8 @@ export class NodeService {
   #onRun(change: MembershipChange): void {
     if (change.type !== "left") return;
     const { name, incarnation } = change.member;
-    void this.#closeSessions((session) => session.run === name && session.session <= incarnation); // NS2
+    const isOver = (session: RunSession) => session.run === name && session.session <= incarnation;
+    void this.#closeSessions(isOver, "which did not hear the runner"); // NS2
   }
 
   #dropUnseen(): void {
@@ -428,7 +430,7 @@ export class NodeService {
     const isGone = (session: RunSession) =>
       performance.now() - session.openedMs > unseenMs &&
       !present.some(({ name, incarnation }) => name === session.run && incarnation === session.session);
-    void this.#closeSessions(isGone);
+    void this.#closeSessions(isGone, "which did not hear the runner");
   }
 
   /** NS3. */

@@ -79,6 +79,8 @@ export class RunSession {
   #numDropped = 0;
   readonly #timers: NodeJS.Timeout[];
   #closed: Promise<void> | undefined;
+  /** why this node ends the run here, unless its runner has asked for it */
+  #endedSince: string | undefined;
 
   constructor(options: SessionOptions) {
     this.#options = options;
@@ -183,8 +185,9 @@ export class RunSession {
     if (incarnation > known) this.#ended.set(worker, { incarnation, pid });
   }
 
-  /** RU2. */
-  close(): Promise<void> {
+  /** RU2. `since`: why this node does so of its own accord, which is reported of each of its workers. */
+  close(since?: string): Promise<void> {
+    if (this.#closed === undefined) this.#endedSince = since;
     this.#closed ??= (async () => {
       const { spans, run } = this.#options;
       using _ = spans.span("close run", "call", { run, attributes: { workers: this.#processes.size } });
@@ -222,7 +225,8 @@ export class RunSession {
     this.#spans.exited(report);
     if (report.pid !== undefined) removeSegments(`${this.#options.segmentPrefix}${report.pid}-`); // S4
     this.#sendLines();
-    this.#options.onExit(report);
+    const since = this.#endedSince;
+    this.#options.onExit(since === undefined ? report : { ...report, endedByNode: since });
   }
 
   #sendBeats(): void {

@@ -8,7 +8,8 @@
  * ND2 a node that was lost is used again only after it has said that nothing of this run is left there (L3).
  * ND3 the end of a process counts only from the very process that is its node, and its beats and lines only from holders of
  *    the run's token, as new ones (EV1, EV2).
- * ND4 that a node is lost, or a worker has not reached its runner, the runner alone says, since neither costs a restart (S2).
+ * ND4 that a node is lost, or a worker has not reached its runner, the runner alone says, since neither costs a restart (S2);
+ *    and of a worker that its node has ended, since it heard nobody, that node.
  */
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";

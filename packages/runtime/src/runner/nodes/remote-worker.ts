@@ -23,7 +23,7 @@ type RemoteWorkerPorts = {
 /** A node may be cut off just now; its processes end by themselves then, without anybody who could say so. */
 const reportMs = 3000;
 
-/** Ends that cost no restart (S2): the runner alone says that a node is lost, or that a worker has not reached it. */
+/** Ends that cost no restart (S2), and that no process says of itself: that its node is lost, or its runner not reached. */
 const uncounted: ReadonlySet<string> = new Set<string>(["node.lost", "runner.unreachable"] satisfies ErrorCode[]);
 
 export class RemoteWorker implements LaunchedWorker {
@@ -65,9 +65,17 @@ export class RemoteWorker implements LaunchedWorker {
     return report;
   }
 
-  /** As its node says. A process that says of itself what only the runner can tell has crashed all the same (ND4). */
+  /**
+   * As its node says. A process that says of itself what only the runner can tell has crashed all the same; what its node has
+   * ended of its own accord has not (ND4).
+   */
   reported(node: string, report: ExitReport): void {
-    const { failure } = report;
+    const { failure, endedByNode } = report;
+    if (endedByNode !== undefined) {
+      const message = `worker '${this.worker}' was ended by node '${node}', ${endedByNode}`;
+      this.settle(node, { ...report, failure: { code: "node.lost", message, details: { node, endedByNode: true } } });
+      return;
+    }
     const isCrash = failure !== undefined && uncounted.has(failure.code);
     this.settle(node, isCrash ? { ...report, failure: { ...failure, code: "worker.died" } } : report);
   }

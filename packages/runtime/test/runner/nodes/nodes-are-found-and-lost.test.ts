@@ -225,6 +225,23 @@ test("ND4: a process that says that its node is lost, or its runner not reached,
   }
 });
 
+test("ND4, S2: what a node has ended of its own accord, since it heard nobody, is lost as with its node, and costs no restart", async () => {
+  await announceNode("a");
+  await nodes.find();
+  await openRun();
+  const [run] = outside.members("run");
+  const worker = await nodes.launch("a", request);
+  const ended = { code: null, signal: "SIGKILL", endedByNode: "which did not hear the runner" };
+  const report = { worker: "maker/0", incarnation: request.boot.incarnation, pid: 4711, ...ended, logTail: [] };
+  await outside.command(run as never, "exited", { node: "a", report }, { timeoutMs: 30_000 });
+  expect((await worker.exited).failure).toMatchObject({
+    code: "node.lost",
+    message: "worker 'maker/0' was ended by node 'a', which did not hear the runner",
+    details: { endedByNode: true },
+  });
+  expect(nodes.present).toEqual(["a"]);
+});
+
 test("ND1, ND2: with its node a process is lost, and the node is used again when nothing of the run is left there", async () => {
   const a = await announceNode("a");
   await nodes.find();
