@@ -99,6 +99,37 @@ describe("an error, for a person", () => {
     expect(text).not.toMatch(/\.ts|--verbose/);
   });
 
+  it("leads with what Treadle says of a system's error, with its remedy, and gives the system's words as the reason", () => {
+    const error = new TreadleError(
+      "config.unreadable",
+      "configuration file 'nofile.yaml' cannot be read; give a YAML file with --config",
+      { cause: Object.assign(new Error("ENOENT: no such file or directory, open 'nofile.yaml'"), { code: "ENOENT" }) },
+    );
+    const outer = new TreadleError("node.unavailable", "no node can start it; start another node", { cause: error });
+    for (const [thrown, ledTo] of [
+      [error, false],
+      [outer, true],
+    ] as const) {
+      const text = renderError(thrown, view);
+      expect(text.split("\n")[0]).toBe("✗ configuration file 'nofile.yaml' cannot be read");
+      expect(text).toMatch(/because +ENOENT: no such file or directory, open 'nofile\.yaml'\n/);
+      expect(text).toMatch(/what +the configuration file is missing or is not valid YAML \(config\.unreadable\)/);
+      expect(text).toMatch(/remedy +give a YAML file with --config/);
+      expect(text.includes("led to")).toBe(ledTo);
+      expect(text.includes("start another node")).toBe(ledTo);
+      expect(renderError(fromErrorRecord(JSON.parse(JSON.stringify(toErrorRecord(thrown)))), view)).toBe(text);
+    }
+  });
+
+  it("says a reason once where the message has it already", () => {
+    const cause = new Error("listen EADDRINUSE: address already in use 127.0.0.1:80; x");
+    const message = `the dashboard cannot be served: ${cause.message}; choose another port`;
+    const text = renderError(new TreadleError("dashboard.unavailable", message, { cause }), view);
+    expect(text.split("\n")[0]).toBe(`✗ the dashboard cannot be served: ${cause.message}`);
+    expect(text.match(/EADDRINUSE/g)).toHaveLength(1);
+    expect(text).toMatch(/remedy +choose another port/);
+  });
+
   it("names the line of the user's own code, and every stack when asked to", () => {
     const error = new TreadleError("call.failed", "call failed", { cause: new RangeError("reward is not finite") });
     const text = renderError(error, view);

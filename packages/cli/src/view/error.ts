@@ -1,6 +1,6 @@
 /** How an error is shown to a person: what happened first, where, what it led to, and what to do. */
 import { join } from "node:path";
-import { type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
+import { type ErrorCode, type ErrorOrigin, errorCatalogue, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import pc from "picocolors";
 import { printableLines, singleLine, wrap } from "./text.ts";
@@ -10,7 +10,8 @@ export type ErrorView = { readonly verbose: boolean; readonly colour: boolean; r
 const maxTailLines = 12;
 
 /**
- * The root cause leads (S1). A misuse has no stack: the reader's configuration is at fault, not a line of code. Other
+ * The root cause leads (S1), in Treadle's words where it has some for what a system or a library says, since only those
+ * have a remedy. A misuse has no stack: the reader's configuration is at fault, not a line of code. Other
  * errors name the first line of the user's own code; `verbose` adds every stack.
  */
 export function renderError(error: unknown, view: ErrorView): string {
@@ -20,25 +21,29 @@ export function renderError(error: unknown, view: ErrorView): string {
   const root = chain.at(-1);
   const known = chain.filter((each): each is TreadleError => each instanceof TreadleError);
   const outermost = known[0];
-  const innermost = known.at(-1);
+  const worded = wordedBy(chain);
+  const innermost = worded ?? known.at(-1);
+  const lead = worded ?? root;
   const origin = mergeOrigins(known);
-  const message = messageOf(root);
+  const message = messageOf(lead);
   const split = (error: unknown) => splitRemedy(error, causes(error).slice(1).map(messageOf));
   const rows: [string, string[]][] = [];
 
   const problems = problemsOf(innermost);
   const repeats = innermost !== undefined && problems.some((problem) => message.includes(problem));
   // Each of the listed problems says what was allowed and what it got.
-  const { what, remedy } = repeats ? { what: message, remedy: undefined } : split(root);
+  const { what, remedy } = repeats ? { what: message, remedy: undefined } : split(lead);
   const headline = repeats ? beforeProblems(message, problems) || catalogueMeaning(innermost) : what;
   if (innermost && problems.length === 0) rows.push(["what", [`${catalogueMeaning(innermost)} (${innermost.code})`]]);
   if (problems.length > 0) rows.push(["problems", problems]);
+  const reason = singleLine(messageOf(root));
+  if (lead !== root && reason !== "" && !singleLine(message).includes(reason)) rows.push(["because", [reason]]);
   const where = describeOrigin(origin);
   if (where !== "") rows.push(["where", [where]]);
   const frame = innermost === undefined || innermost.disposition === "fatal" ? ownFrame(root) : undefined;
   if (frame !== undefined) rows.push(["code", [frame]]);
   const consequences = chain
-    .slice(0, -1)
+    .slice(0, chain.indexOf(lead))
     .reverse()
     .map((each) => singleLine(split(each).what))
     .filter((text, i, all) => text !== "" && text !== singleLine(what) && all.indexOf(text) === i);
@@ -77,6 +82,24 @@ function causes(error: unknown): unknown[] {
     current = current instanceof Error ? current.cause : undefined;
   }
   return chain.length === 0 ? [error] : chain;
+}
+
+/** Say that code which is not Treadle's has thrown: what it has thrown says more. */
+const carriers: readonly ErrorCode[] = [
+  "action.failed",
+  "call.failed",
+  "channel.producer-failed",
+  "worker.setup-failed",
+];
+
+/**
+ * The error in which Treadle words what a system or a library has said; undefined where the root says it itself. What has
+ * crossed a process boundary comes as a failed call.
+ */
+function wordedBy(chain: readonly unknown[]): TreadleError | undefined {
+  const inner = chain.findLast((each) => each instanceof TreadleError && each.code !== "call.failed");
+  if (inner === chain.at(-1) || !(inner instanceof TreadleError)) return undefined;
+  return carriers.includes(inner.code) ? undefined : inner;
 }
 
 /** Messages repeat what others have said, over the network, too. */
