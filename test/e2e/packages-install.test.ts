@@ -53,8 +53,21 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
   }, 600_000);
   afterAll(() => rm(root, { recursive: true, force: true }));
 
-  test("has types in strict mode, those of the packages included", { timeout: 600_000 }, async () => {
-    await run("tsc", "--noEmit");
+  test("has types in strict mode, those of the packages included, whatever it imports", {
+    timeout: 600_000,
+  }, async () => {
+    const { exports } = (await readManifest(join(projectRoot, "packages/cli/package.json"))) as Manifest & {
+      readonly exports: Readonly<Record<string, { readonly types?: string }>>;
+    };
+    const entries = Object.entries(exports).flatMap(([entry, { types }]) => (types === undefined ? [] : [entry]));
+    expect(entries).toHaveLength(6);
+    const every = join(project, "workflows/every-entry.ts");
+    const imports = entries.map((entry, index) => `import * as all${index} from "${join("treadle", entry)}";`);
+    const uses = entries.map((_, index) => `all${index}`);
+    await writeFile(every, `${imports.join("\n")}\nexport default [${uses.join(", ")}];\n`);
+    const checked = await run("tsc", "--noEmit").catch((failure: { stdout: string }) => failure);
+    expect(checked.stdout).toBe("");
+    await rm(every);
   });
 
   test("passes its own test, which runs its workflow", async () => {

@@ -24,7 +24,7 @@ export type {
   VectorEnvironment,
 } from "./simulator/environment.ts";
 export { Action, Observation, Trajectory } from "./simulator/items.ts";
-export { createMujocoEnvironment, type MujocoTask } from "./simulator/mujoco-environment.ts";
+export { createMujocoEnvironment, type MujocoState, type MujocoTask } from "./simulator/mujoco-environment.ts";
 export { SimulatorConfig, SimulatorWorker } from "./simulator/simulator-worker.ts";
 export { openTokenizer, TokenizerChoice } from "./tokenizer/tokenizer-choice.ts";
 export { TokenizerFolder } from "./tokenizer/tokenizer-folder.ts";

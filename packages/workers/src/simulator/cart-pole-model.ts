@@ -1,4 +1,5 @@
 import type { Random } from "@treadle/learning";
+import type { MujocoState } from "./mujoco-environment.ts";
 
 export type CartPole = {
   readonly timestep: number;
@@ -38,7 +39,7 @@ export function cartPoleModel(shape: CartPole): string {
 }
 
 /** Adds to both joints' positions and velocities what is even between -0.01 and 0.01. */
-export function disturb({ qpos, qvel }: { qpos: Float64Array; qvel: Float64Array }, random: Random): void {
+export function disturb({ qpos, qvel }: MujocoState, random: Random): void {
   for (const values of [qpos, qvel]) {
     for (let joint = 0; joint < 2; joint++) values[joint] = (values[joint] ?? 0) + 0.02 * random.float() - 0.01;
   }

@@ -40,15 +40,15 @@ export const cartPoleSwingUp: EnvironmentPlugin = {
           maxSteps,
           begin(state, random) {
             disturb(state, random);
-            state.qpos[1] += Math.PI;
+            state.qpos[1] = (state.qpos[1] ?? 0) + Math.PI;
           },
           // Velocities in units that keep what the networks see near one.
-          observe({ qpos, qvel }) {
-            return [qpos[0], Math.cos(qpos[1]), Math.sin(qpos[1]), qvel[0] / 3, qvel[1] / 6];
+          observe({ qpos: [place = 0, angle = 0], qvel: [speed = 0, turning = 0] }) {
+            return [place, Math.cos(angle), Math.sin(angle), speed / 3, turning / 6];
           },
-          judge({ qpos }) {
-            const upright = (1 + Math.cos(qpos[1])) / 2;
-            const centred = (1 + Math.exp(-(qpos[0] ** 2))) / 2;
+          judge({ qpos: [place = 0, angle = 0] }) {
+            const upright = (1 + Math.cos(angle)) / 2;
+            const centred = (1 + Math.exp(-(place ** 2))) / 2;
             return { reward: upright ** 2 * centred, terminated: false };
           },
         },

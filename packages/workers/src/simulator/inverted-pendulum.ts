@@ -38,8 +38,8 @@ export const invertedPendulum: EnvironmentPlugin = {
           maxSteps,
           begin: disturb,
           observe: ({ qpos, qvel }) => [...qpos, ...qvel],
-          judge({ qpos }) {
-            const isUpright = Math.abs(qpos[1]) <= maxAngleRadians;
+          judge({ qpos: [, angle = 0] }) {
+            const isUpright = Math.abs(angle) <= maxAngleRadians;
             return { reward: isUpright ? 1 : 0, terminated: !isUpright };
           },
         },

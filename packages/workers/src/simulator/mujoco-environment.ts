@@ -3,7 +3,23 @@ import { createRandom, type Random } from "@treadle/learning";
 import type { Drawing, EnvironmentScale, Transition, VectorEnvironment } from "./environment.ts";
 import { createMujocoDrawing } from "./mujoco-drawing.ts";
 
-/** What is particular about a task in the physics engine. Views of a state, such as `qpos`, are good until the next step. */
+/**
+ * What a task sees of a state in the physics engine, by the engine's names. Views are good until the next step. The engine's
+ * own types do not compile in a project that checks libraries.
+ */
+export type MujocoState = {
+  /** simulated seconds */
+  readonly time: number;
+  /** positions and velocities of the joints, in the model's order */
+  readonly qpos: Float64Array;
+  readonly qvel: Float64Array;
+  readonly ctrl: Float64Array;
+  readonly sensordata: Float64Array;
+  /** centres of the bodies, three numbers each; the first body is the world */
+  readonly xpos: Float64Array;
+};
+
+/** What is particular about a task in the physics engine. */
 export type MujocoTask = {
   /** MJCF: the bodies, their joints and the motors, whose controls are the actions */
   readonly model: string;
@@ -12,10 +28,10 @@ export type MujocoTask = {
   /** actions after which an episode is truncated */
   readonly maxSteps: number;
   /** puts a fresh state, all zero, where an episode begins */
-  begin(state: MjData, random: Random): void;
-  observe(state: MjData): ArrayLike<number>;
+  begin(state: MujocoState, random: Random): void;
+  observe(state: MujocoState): ArrayLike<number>;
   /** of the state that an action has led to; one whose observation is not finite ends without reward, unasked */
-  judge(state: MjData): { readonly reward: number; readonly terminated: boolean };
+  judge(state: MujocoState): { readonly reward: number; readonly terminated: boolean };
 };
 
 let loading: Promise<MainModule> | undefined;
