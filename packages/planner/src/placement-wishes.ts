@@ -126,11 +126,15 @@ export function brokenWishes(
   }
   if (useAllDevices) {
     const used = new Set(Object.keys(plan.components).flatMap((name) => [...devicesOf(name)]));
-    const idle = devices.filter((device) => !used.has(device.id) && !isSlot(device));
-    if (idle.length > 0)
-      broken.push(
-        `it leaves ${formatDeviceNumbers(idle.map(({ index }) => index))} idle, and all devices are to be used`,
-      );
+    // A kind that no component runs on has nothing to do.
+    const kinds = new Set(devices.filter(({ id }) => used.has(id)).map(({ kind }) => kind));
+    for (const kind of kinds) {
+      const idle = devices.filter((device) => device.kind === kind && !used.has(device.id) && !isSlot(device));
+      if (idle.length > 0)
+        broken.push(
+          `it leaves ${kind} ${formatDeviceNumbers(idle.map(({ index }) => index))} idle, and all devices are to be used`,
+        );
+    }
   }
   return broken;
 }
