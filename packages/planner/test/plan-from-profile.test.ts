@@ -2,7 +2,7 @@ import { Plan, TreadleError } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { PlannedMode } from "../src/auto/plan-from-profile.ts";
-import { layoutOf, planFromProfile, planProblemOf, solvePlan } from "../src/index.ts";
+import { layoutOf, planFromProfile, planProblemOf, resolvePlacement, solvePlan } from "../src/index.ts";
 import { chainProfile, cluster } from "./synthetic-profile.ts";
 
 const GiB = 2 ** 30;
@@ -439,4 +439,82 @@ test("a cycle passes nothing on before its end, so nothing overlaps with it", ()
   const components = Object.keys(profile.components).map((name) => ({ name, ranks: { fixed: 1 } }));
   const { predicted } = planFromProfile(profile, { devices, batch: 64, maxStaleness: 0, components });
   expect(predicted.stepSeconds).toBeCloseTo(3 * 64, 6);
+});
+
+describe("what a schedule becomes on devices", () => {
+  const onNodes = (nodes: number, each: number) =>
+    cluster(nodes * each).map((device) => ({ ...device, node: `n${Math.floor(device.index / each)}` }));
+
+  test("a mode whose ranks do not fit the nodes is left out, and said to be", () => {
+    const profile = chainProfile(
+      { rollout: { perItem: 3, devicesPerRank: 2 }, reward: { perItem: 1 }, actor: { perItem: 2, devicesPerRank: 2 } },
+      24,
+    );
+    const components = [
+      { name: "rollout", devicesPerRank: 2 },
+      { name: "reward" },
+      { name: "actor", devicesPerRank: 2 },
+    ];
+    const found = planFromProfile(profile, { devices: onNodes(2, 3), batch: 24, maxStaleness: 0, components });
+    expect(found.alternatives.map(({ mode }) => mode)).toContain("temporal");
+    expect(found.explanation.join()).toContain("the spatial schedule cannot be laid out: component 'actor' needs 2");
+  });
+
+  test("there is a plan wherever a named mode has one, whatever nodes and ranks are like", () => {
+    const names = ["a", "b", "c"];
+    const rank = fc.constantFrom(1, 1, 2, 3);
+    fc.assert(
+      fc.property(
+        fc.array(fc.record({ width: rank, perItem: fc.integer({ min: 1, max: 5 }), alpha: fc.constantFrom(1, 0.5) }), {
+          minLength: 3,
+          maxLength: 3,
+        }),
+        fc.integer({ min: 1, max: 3 }),
+        fc.integer({ min: 2, max: 5 }),
+        (drawn, nodes, each) => {
+          const components = names.map((name, i) => ({ name, devicesPerRank: drawn[i]!.width }));
+          const devices = onNodes(nodes, each);
+          const isPossible = (["temporal", "spatial", "hybrid"] as const).some((mode) => {
+            try {
+              resolvePlacement({ mode, components, devices, maxStaleness: 0, batchItems: 24 });
+              return true;
+            } catch {
+              return false;
+            }
+          });
+          if (!isPossible) return;
+          const costs = names.map((name, i) => {
+            const { width, ...cost } = drawn[i]!;
+            return [name, { ...cost, devicesPerRank: width }] as const;
+          });
+          const profile = chainProfile(Object.fromEntries(costs), 24);
+          const found = planFromProfile(profile, { devices, batch: 24, maxStaleness: 0, components });
+          expect(found.alternatives.length).toBeGreaterThan(0);
+        },
+      ),
+      { numRuns: 150 },
+    );
+  });
+
+  test("turns are on all devices, also of a component that is faster on fewer, which is a hybrid beside them", () => {
+    const profile = chainProfile({ rollout: { perItem: 3 }, reward: { perItem: 1, alpha: 0 } }, 24);
+    const asked = { devices: cluster(5), batch: 24, maxStaleness: 0, components: three(["rollout", "reward"]) };
+    const only = planFromProfile(profile, { ...asked, wishes: { modes: ["temporal"] } });
+    expect(only.plan.mode).toBe("temporal");
+    expect([devicesOf(only.plan, "rollout").length, devicesOf(only.plan, "reward").length]).toEqual([5, 5]);
+    const { alternatives } = planFromProfile(profile, asked);
+    expect(alternatives.map(({ mode }) => mode).sort()).toEqual(["hybrid", "spatial", "temporal"]);
+  });
+
+  test("devices of a kind that no component runs on are not idle, and idle ones are named with their kind", () => {
+    const profile = chainProfile({ rollout: { perItem: 3 }, actor: { perItem: 2 } }, 64);
+    const processors = cluster(16, "cpu").map((device) => ({ ...device, index: device.index + 8 }));
+    const devices = [...cluster(8), ...processors];
+    const asked = { devices, maxStaleness: 0, wishes: { useAllDevices: true } };
+    const components = ["rollout", "actor"].map((name) => ({ name, deviceKind: "gpu" }));
+    expect(planFromProfile(profile, { ...asked, batch: 64, components }).plan.mode).toBe("temporal");
+    const narrow = components.map((component) => ({ ...component, devicesPerRank: 1, ranks: { max: 2 } }));
+    const placed = () => resolvePlacement({ ...asked, mode: "temporal", components: narrow });
+    expect(placed).toThrow(/it leaves gpu 2-7 idle/);
+  });
 });

@@ -16,7 +16,7 @@ import { rankMemory, residentMemory } from "../plan/component-time.ts";
 import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
 import { limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
-import type { PlanProblem, Schedule } from "../plan/problem.ts";
+import type { PlanAlternative, PlanProblem, Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
 import { fastestOf, highestStakes, nextTrial, type StepTimes } from "../profile/plan-trials.ts";
 import { layoutOf } from "../profile/running-layout.ts";
@@ -27,7 +27,7 @@ import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
-import { capacityOf, expressionsOf, granularityOf, modeOfShares, sharesOf } from "./schedule-placement.ts";
+import { capacityOf, expressionsOf, granularityOf, modeOfShares, type Share, sharesOf } from "./schedule-placement.ts";
 import { stepWithEnds } from "./stream-ends.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
@@ -94,7 +94,7 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
       details: { explanation: answer.explanation },
     });
   }
-  const placed = answer.alternatives.map((found) => place(profile, options, question, found));
+  const { placed, dropped } = placeEach(answer.alternatives, (found) => place(profile, options, question, found));
   const broken = placed.map(({ plan }) => brokenWishes(plan, wishes, devices));
   if (broken.every((reasons) => reasons.length > 0)) {
     const reasons = placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`);
@@ -107,10 +107,11 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const alternatives = placed
     .filter((_, i) => broken[i]!.length === 0)
     // Where the cores that slots share bound several of them alike, the one that would be faster without.
-    .sort((a, b) => a.stepSeconds - b.stepSeconds || a.timeline.seconds - b.timeline.seconds);
+    .sort((a, b) => a.stepSeconds - b.stepSeconds || a.timeline.seconds - b.timeline.seconds)
+    .filter(({ mode }, i, all) => all.findIndex((other) => other.mode === mode) === i);
   const best = fastest(alternatives, trialTolerance);
   const { serialSeconds } = question;
-  const explanation = [...answer.explanation, ...question.notes];
+  const explanation = [...answer.explanation, ...dropped, ...question.notes];
   return {
     plan: { ...best.plan, explanation: [...explanation] },
     predicted: { stepSeconds: best.stepSeconds, serialSeconds, schedule: best.schedule },
@@ -124,6 +125,28 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     ).filter((help) => help.components.some((name) => !without.has(name))),
     boundSeconds: Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds,
   };
+}
+
+type Placing = { readonly placed: readonly PlannedMode[]; readonly dropped: readonly string[] };
+
+/** Without those whose ranks do not fit the nodes. Throws as the first does where none is left. */
+function placeEach(
+  found: readonly PlanAlternative[],
+  placeOne: (one: PlanAlternative) => readonly PlannedMode[],
+): Placing {
+  const placed: PlannedMode[] = [];
+  const errors: [PlacementMode, TreadleError][] = [];
+  for (const one of found) {
+    try {
+      placed.push(...placeOne(one));
+    } catch (error) {
+      if (!(error instanceof TreadleError) || error.code !== "placement.impossible") throw error;
+      errors.push([one.mode, error]);
+    }
+  }
+  if (placed.length === 0) throw errors[0]![1];
+  const dropped = errors.map(([mode, { message }]) => `the ${mode} schedule cannot be laid out: ${message}`);
+  return { placed, dropped };
 }
 
 const wantingOf = ({ components, devices, nodeGroups, wishes, pinned }: PlanFromProfileOptions) => ({
@@ -156,13 +179,28 @@ function twice(devices: readonly DeviceSpec[]): DeviceSpec[] {
   return [...devices, ...devices.map(double)];
 }
 
+/** In turns all are on all devices; where fewer are faster for some, that is another plan, of another mode. */
 function place(
+  profile: Profile,
+  options: PlanFromProfileOptions,
+  question: ProfileProblem,
+  found: PlanAlternative,
+): PlannedMode[] {
+  const { problem, pools } = question;
+  const shares = sharesOf(found.schedule, problem, pools);
+  const placed = placeShares(profile, options, question, found, shares);
+  if (found.mode !== "temporal" || placed.mode === "temporal") return [placed];
+  const whole = sharesOf(found.schedule, problem, pools, { fewer: false });
+  return [placeShares(profile, options, question, found, whole), placed];
+}
+
+function placeShares(
   profile: Profile,
   { components, devices, nodeGroups, batch, maxStaleness }: PlanFromProfileOptions,
   { problem, pools, serialSeconds }: ProfileProblem,
-  { mode, schedule }: { mode: PlacementMode; schedule: Schedule },
+  { mode, schedule }: PlanAlternative,
+  shares: readonly Share[],
 ): PlannedMode {
-  const shares = sharesOf(schedule, problem, pools);
   const placement = expressionsOf(shares);
   const realised = modeOfShares(shares, mode);
   const kinds = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool.kind] as const)));

@@ -24,9 +24,14 @@ export const ownsDevices = (schedule: Schedule): boolean => schedule.op === "pip
 /**
  * Devices of every component. A part that owns devices gets a run of those of the whole, parts of wider ranks first, so
  * that their ranks do not cross nodes, and no more than its ranks can use; parts that take turns get all of them. Every
- * pool is laid out by itself.
+ * pool is laid out by itself. `fewer`: a component has fewer devices than it is given where it is faster on those.
  */
-export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readonly Pool[]): Share[] {
+export function sharesOf(
+  schedule: Schedule,
+  problem: PlanProblem,
+  pools: readonly Pool[],
+  { fewer = true }: { readonly fewer?: boolean } = {},
+): Share[] {
   const poolOf = new Map(pools.flatMap((pool) => pool.components.map((name) => [name, pool] as const)));
   const nodeOf = new Map(problem.nodes.map((node) => [node.id, node]));
   const members = (part: Schedule): string[] =>
@@ -50,10 +55,9 @@ export function sharesOf(schedule: Schedule, problem: PlanProblem, pools: readon
       if (part.op === "node") {
         const names = inPool(part);
         const nodes = names.map((name) => nodeOf.get(name)!);
-        const count = fastestCount(nodes, Math.min(part.devices, run.length), part.items, {
-          batch: problem.batch,
-          memoryPerDevice: pool.memoryBytes,
-        });
+        const given = Math.min(part.devices, run.length);
+        const limits = { batch: problem.batch, memoryPerDevice: pool.memoryBytes };
+        const count = fewer ? fastestCount(nodes, given, part.items, limits) : given;
         for (const component of names) shares.push({ component, devices: run.slice(0, count), items: part.items });
         return;
       }
