@@ -1,8 +1,10 @@
 /** What npm is told: each published package is whole by itself, and the lock file serves every platform. */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { minVersion, satisfies } from "semver";
 import { expect, test } from "vitest";
 import { z } from "zod";
+import { projectFiles } from "../../packages/cli/src/project-template.ts";
 import { projectRoot } from "../support/project.ts";
 
 const versions = z.record(z.string(), z.string()).default({});
@@ -22,7 +24,12 @@ const Manifest = z.object({
 const Lock = z.object({
   packages: z.record(
     z.string(),
-    z.object({ optionalDependencies: versions, hasInstallScript: z.boolean().optional() }),
+    z.object({
+      dev: z.boolean().default(false),
+      engines: z.union([z.object({ node: z.string().optional() }), z.array(z.string())]).optional(),
+      optionalDependencies: versions,
+      hasInstallScript: z.boolean().default(false),
+    }),
   ),
 });
 
@@ -73,6 +80,38 @@ test("the lock file has what other platforms need, too", () => {
     }
   };
   expect(optional.filter((one) => !isLocked(one)).map(({ path, name }) => `${path}: ${name}`)).toEqual([]);
+});
+
+/** What needs a newer Node than we do, and why it is installed all the same: npm warns of it. */
+const needsNewerNode: Readonly<Record<string, string>> = {
+  "@nats-io/nuid": "all versions that NATS's client takes say 22; this one runs on 20, on which all tests run",
+};
+
+test("what is installed with the packages runs on the lowest Node that they name", () => {
+  const { packages } = Lock.parse(readJson("package-lock.json"));
+  const [lowestNode = ""] = published.map(({ engines }) => minVersion(engines?.node ?? "")?.version);
+  const installed = Object.entries(packages).filter(([path, { dev }]) => path.includes("node_modules/") && !dev);
+  expect(installed.length).toBeGreaterThan(100);
+  const excludes = installed.filter(([, { engines }]) => {
+    const range = Array.isArray(engines) ? undefined : engines?.node;
+    return range !== undefined && !satisfies(lowestNode, range);
+  });
+  const names = excludes.map(([path]) => path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length));
+  expect(names.sort()).toEqual(Object.keys(needsNewerNode).sort());
+});
+
+test("an install script of what is installed is refused by name, here and in the projects that 'init' writes", async () => {
+  const { packages } = Lock.parse(readJson("package-lock.json"));
+  const scripted = Object.entries(packages).flatMap(([path, { dev, hasInstallScript }]) =>
+    hasInstallScript && !dev ? [path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length)] : [],
+  );
+  const { allowScripts } = z
+    .object({ allowScripts: z.record(z.string(), z.boolean()) })
+    .parse(readJson("package.json"));
+  const refused = Object.fromEntries(scripted.map((name) => [name, false]));
+  expect(allowScripts).toEqual(refused);
+  const files = await projectFiles(join(projectRoot, "mine"), "own");
+  expect(JSON.parse(files["package.json"] ?? "")).toMatchObject({ allowScripts: refused });
 });
 
 test("what is bundled finds its files from its package's folder: a bundle stands elsewhere than its modules", () => {

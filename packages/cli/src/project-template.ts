@@ -70,6 +70,11 @@ export async function projectFiles(folder: string, name: TemplateName): Promise<
 
 const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
+/** Scripts that packages would run when they are installed, which nothing here needs: npm warns of each that no key decides. */
+const refusedScripts = Object.fromEntries(
+  ["cpu-features", "esbuild", "koffi", "msgpackr-extract", "protobufjs", "ssh2"].map((name) => [name, false]),
+);
+
 const packageOf = (folder: string, workflow: string) => ({
   name:
     basename(folder)
@@ -86,6 +91,7 @@ const packageOf = (folder: string, workflow: string) => ({
     schema: `treadle schema ${workflow} > ${workflow}/config.schema.json`,
   },
   dependencies: { treadle: own.version, zod: own.peerDependencies["zod"] },
+  allowScripts: refusedScripts,
   devDependencies: { "@types/node": "^20.19.43", tsx: own.dependencies["tsx"], typescript: "~5.9.0" },
 });
 
