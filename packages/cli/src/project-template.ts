@@ -1,5 +1,5 @@
 /** The files of a new project: a shipped workflow, what npm and the compiler need, and a test. */
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { packageFolder } from "@treadle/contracts/package-folder";
 import { loadWorkflow } from "@treadle/runtime/runner";
@@ -8,6 +8,7 @@ import { configSchema } from "./config-schema.ts";
 type Template = {
   /** folder of the shipped workflow */
   readonly workflow: string;
+  /** files and folders of it; all its configurations come, too */
   readonly files: readonly string[];
   readonly about: string;
 };
@@ -20,7 +21,7 @@ export const templates = {
   },
   reasoning: {
     workflow: "reasoning-grpo",
-    files: ["run.ts"],
+    files: ["run.ts", "problems.jsonl", "tokenizer"],
     about: "a language model learns arithmetic by GRPO: rollout, inference and actor",
   },
   tools: {
@@ -56,17 +57,28 @@ export async function projectFiles(folder: string, name: TemplateName): Promise<
   const source = join(shipped, workflow);
   const target = `workflows/${workflow}`;
   const read = (file: string): string => readFileSync(join(source, file), "utf8");
+  const configurations = readdirSync(source).filter((file) => file.endsWith(".yaml"));
   const { schema } = (await loadWorkflow(source)).workflow;
   return {
     "package.json": json(packageOf(folder, target)),
     "tsconfig.json": json(compilerOptions),
     ".gitignore": "node_modules/\nruns/\n.treadle/\n",
-    ...Object.fromEntries(files.map((file) => [`${target}/${file}`, read(file)])),
-    [`${target}/config.yaml`]: `# yaml-language-server: $schema=./config.schema.json\n${read("config.yaml")}`,
+    ...Object.fromEntries(
+      files.flatMap((path) => within(source, path)).map((file) => [`${target}/${file}`, read(file)]),
+    ),
+    ...Object.fromEntries(configurations.map((file) => [`${target}/${file}`, `${schemaLine}${read(file)}`])),
     [`${target}/config.schema.json`]: json(configSchema(schema)),
     [`${target}/run.test.ts`]: testText,
   };
 }
+
+const schemaLine = "# yaml-language-server: $schema=./config.schema.json\n";
+
+/** The files that a path of `root` stands for: itself, or what is in its folder. */
+const within = (root: string, path: string): string[] =>
+  statSync(join(root, path)).isDirectory()
+    ? readdirSync(join(root, path)).flatMap((name) => within(root, `${path}/${name}`))
+    : [path];
 
 const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
