@@ -47,7 +47,7 @@ test.skipIf(process.env["TREADLE_COMPILED"] !== "1")(
     const root = await mkdtemp(join(tmpdir(), "treadle-release-"));
     onTestFinished(() => rm(root, { recursive: true, force: true }));
     const checkout = join(root, "checkout");
-    for (const path of ["packages", "workflows", ".changeset", "package.json"])
+    for (const path of ["packages", "workflows", "build", "LICENSE", ".changeset", "package.json"])
       await cp(join(projectRoot, path), join(checkout, path), {
         recursive: true,
         filter: (each) => !each.includes("/node_modules"),
@@ -75,6 +75,7 @@ test.skipIf(process.env["TREADLE_COMPILED"] !== "1")(
     };
     const run = (file: string, ...args: string[]) =>
       execute(file, args, { cwd: checkout, env, maxBuffer: 2 ** 24 }).then(({ stdout, stderr }) => stdout + stderr);
+    await writeFile(join(checkout, "packages/cli/CHANGELOG.md"), "# treadle\n");
     await writeFile(join(checkout, ".gitignore"), "node_modules\ndist\n");
     await run("git", "init", "--quiet", "--initial-branch=main");
     await run("git", "add", ".changeset", "package.json");
@@ -99,17 +100,25 @@ test.skipIf(process.env["TREADLE_COMPILED"] !== "1")(
     for (const found of registry.published.values()) {
       expect([found.access, found["dist-tags"]]).toEqual(["public", { latest: version }]);
       expect(found.versions[version]).toMatchObject({
-        repository: { url: "git+https://git.example/looms/treadle.git" },
+        repository: {
+          url: "git+https://git.example/looms/treadle.git",
+          directory: expect.stringMatching(/^packages\/[a-z-]+$/),
+        },
       });
       // What a package needs of its siblings is what was published with it.
       for (const [name, range] of needsOf(found))
         if (names.includes(name)) expect(`${found.name}: ${name} ${range}`).toBe(`${found.name}: ${name} ${version}`);
-      expect(filesOf(found)).toContain("package/README.md");
+      expect(filesOf(found)).toEqual(expect.arrayContaining(["package/README.md", "package/LICENSE"]));
       expect(filesOf(found).filter((path) => /(^|\/)(test|node_modules)\/|\.tsbuildinfo$/.test(path))).toEqual([]);
     }
     const treadle = registry.published.get("treadle") as Published;
     expect(filesOf(treadle)).toEqual(
-      expect.arrayContaining(["package/bin/treadle.js", "package/dist/main.js", "package/templates/bandit/run.ts"]),
+      expect.arrayContaining([
+        "package/bin/treadle.js",
+        "package/CHANGELOG.md",
+        "package/dist/main.js",
+        "package/templates/bandit/run.ts",
+      ]),
     );
     // A tag that is pushed again publishes nothing again.
     const again = await run("node_modules/.bin/changeset", "publish");

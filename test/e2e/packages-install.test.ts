@@ -36,7 +36,7 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
     await execute(process.execPath, [command, "init", project, "--template", "own", "--no-install"]);
     // Of a copy: to pack puts files into a package for a moment, and other tests compare the checkout's code meanwhile.
     const checkout = join(root, "checkout");
-    for (const folder of ["packages", "workflows"])
+    for (const folder of ["packages", "workflows", "build", "LICENSE"])
       await cp(join(projectRoot, folder), join(checkout, folder), {
         recursive: true,
         filter: (path) => !path.includes("/node_modules"),

@@ -54,6 +54,14 @@ test.each(published)(
   },
 );
 
+test.each(published)("$name is packed with its licence and its changes", ({ files, scripts }) => {
+  expect(files).toContain("CHANGELOG.md");
+  expect([scripts["prepack"], scripts["postpack"]]).toEqual([
+    expect.stringContaining("node ../../build/pack-licence.js"),
+    expect.stringContaining("node ../../build/pack-licence.js remove"),
+  ]);
+});
+
 test.each(manifests)(
   "$name needs exactly the siblings that it was built with, and leaves zod to whoever installs it",
   (manifest) => {

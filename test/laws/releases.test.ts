@@ -51,6 +51,27 @@ test("a change of one package raises all of them to one version, and stands in t
   expect(readFileSync(join(copy, "packages/cli/CHANGELOG.md"), "utf8")).toContain("Looms can be steered.");
 });
 
+test("a release names the repository and the package's folder in it, from which npm follows the links of a README", () => {
+  const copy = mkdtempSync(join(tmpdir(), "treadle-release-"));
+  onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
+  const folders = readdirSync(join(projectRoot, "packages"));
+  for (const path of ["package.json", ...folders.map((name) => `packages/${name}/package.json`)])
+    cpSync(join(projectRoot, path), join(copy, path));
+  const Steps = z.object({
+    jobs: z.object({ publish: z.object({ steps: z.array(z.object({ run: z.string().optional() })) }) }),
+  });
+  const { steps } = Steps.parse(parse(readFileSync(join(projectRoot, ".github/workflows/release.yml"), "utf8"))).jobs
+    .publish;
+  const env = { ...process.env, GITHUB_SERVER_URL: "https://git.example", GITHUB_REPOSITORY: "looms/treadle" };
+  for (const { run } of steps) if (run?.includes("npm pkg set")) execFileSync("bash", ["-c", run], { cwd: copy, env });
+  for (const name of folders) {
+    const manifest = JSON.parse(readFileSync(join(copy, "packages", name, "package.json"), "utf8"));
+    expect(manifest).toMatchObject({
+      repository: { type: "git", url: "git+https://git.example/looms/treadle.git", directory: `packages/${name}` },
+    });
+  }
+});
+
 test("what the release's workflow runs exists", () => {
   const workflow = parse(readFileSync(join(projectRoot, ".github/workflows/release.yml"), "utf8"));
   const Workflow = z.object({
