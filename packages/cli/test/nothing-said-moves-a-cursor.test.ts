@@ -72,7 +72,7 @@ describe("what others have said moves no cursor", () => {
   it("in the tables of pools, lists of runs and logs", () => {
     const pool = { name: evil, host: evil, pid: 1, startedAt: evil, runs: [] };
     expect(poolTable(pool as unknown as Parameters<typeof poolTable>[0])).not.toMatch(moves);
-    expect(renderRun(evil, undefined)).not.toMatch(moves);
+    expect(renderRun({ runId: evil })).not.toMatch(moves);
     expect(personLine(evil, evil)).not.toMatch(moves);
   });
 });

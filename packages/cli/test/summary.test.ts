@@ -50,11 +50,11 @@ it("tells what was known before training, what came before the first step, and w
 it("lists a run with what was known untrained, before the first step and at the end", () => {
   const summary = { ...state.summary!, mode: "spatial", steps: 60, seconds: 90, evalBefore: 0, evalAtStart: 0.206 };
   const plain = pc.createColors(false);
-  expect(renderRun("a", { ...summary, evalAfter: 0.919 }, plain)).toBe(
+  expect(renderRun({ runId: "a", summary: { ...summary, evalAfter: 0.919 } }, plain)).toBe(
     "a  spatial, 60 steps, 90 s, accuracy untrained 0.0 %; before the first step and at the end 20.6 % → 91.9 %",
   );
-  expect(renderRun("a", { ...summary, evalAfter: null }, plain)).toContain("accuracy not measured");
-  expect(renderRun("b", undefined, plain)).toContain("treadle resume b");
+  expect(renderRun({ runId: "a", summary: { ...summary, evalAfter: null } }, plain)).toContain("accuracy not measured");
+  expect(renderRun({ runId: "b" }, plain)).toContain("treadle resume b");
 });
 
 it("offers to go on with a run that was stopped, and leaves out what was never measured", () => {

@@ -159,6 +159,10 @@ export const errorCatalogue = {
     disposition: "misuse",
     meaning: "ranks of a group did not come to its rendezvous in time; the message names them",
   },
+  "run.incomplete": {
+    disposition: "misuse",
+    meaning: "a run's folder lacks a file that is asked for, or has only a part of it",
+  },
   "run.locked": { disposition: "misuse", meaning: "another runner uses the same run folder" },
   "run.not-found": { disposition: "misuse", meaning: "no run of that id exists" },
   "run.rolled-back": {

@@ -34,10 +34,10 @@ export function logsCommand(): Command {
       if (read.size === 0 && !flags.follow) {
         const known = (await logFiles(logs, undefined)).map(workerOf).join(", ") || "none";
         throw new TreadleError(
-          "run.not-found",
+          "run.incomplete",
           worker === undefined
-            ? `no worker of run '${runId}' has printed anything`
-            : `run '${runId}' has no log of '${worker}'; it has ${known}`,
+            ? `no worker of run '${runId}' has printed anything in '${logs}'; add -f to wait for what one prints, or 'treadle report ${runId}' to see what the run did`
+            : `run '${runId}' has no log of '${worker}' in '${logs}'; name one that it has: ${known}`,
         );
       }
       while (flags.follow) {

@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
 import { NatsConfig, RunSummary, TreadleError } from "@treadle/contracts";
 import { keptRuns, listRunIds, poolsAt, RunFolder, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
@@ -22,17 +22,37 @@ export function runsCommand(): Command {
       const root = flags.runs ?? defaultRunsRoot(findProjectRoot());
       const rows = await Promise.all(
         (await listRunIds(root)).map(async (runId) => {
-          const text = await readFile(new RunFolder(root, runId).summaryFile, "utf8").catch(() => "null");
-          const summary = RunSummary.safeParse(JSON.parse(text));
-          return { runId, summary: summary.success ? summary.data : undefined };
+          const folder = new RunFolder(root, runId);
+          return { runId, ...((await folder.exists()) ? await readSummary(folder) : { lacks: "config.json" }) };
         }),
       );
       if (flags.json) process.stdout.write(`${JSON.stringify(rows)}\n`);
       else if (rows.length === 0) process.stdout.write(`no runs in '${root}'\n`);
-      for (const { runId, summary } of flags.json ? [] : rows) {
-        process.stdout.write(`${renderRun(runId, summary)}\n`);
+      for (const row of flags.json ? [] : rows) {
+        process.stdout.write(`${renderRun(row)}\n`);
       }
     });
+}
+
+type RunRow = {
+  readonly runId: string;
+  readonly summary?: RunSummary | undefined;
+  /** a file that is missing or not whole, without which no more is known */
+  readonly lacks?: string | undefined;
+};
+
+/** One run's torn file hides no other run. */
+async function readSummary({ summaryFile }: RunFolder): Promise<Omit<RunRow, "runId">> {
+  const isThere = await stat(summaryFile).then(
+    () => true,
+    () => false,
+  );
+  if (!isThere) return {};
+  try {
+    return { summary: RunSummary.parse(JSON.parse(await readFile(summaryFile, "utf8"))) };
+  } catch {
+    return { lacks: "summary.json" };
+  }
 }
 
 async function atServers({ nats: address, ...flags }: Flags): Promise<void> {
@@ -58,8 +78,11 @@ async function refusePresentPool(record: string, flags: NatsFlags): Promise<void
   throw new TreadleError("pool.taken", message);
 }
 
-export function renderRun(run: string, summary: RunSummary | undefined, colours = pc.createColors()): string {
+export function renderRun({ runId: run, summary, lacks }: RunRow, colours = pc.createColors()): string {
   const runId = singleLine(run);
+  if (lacks === "config.json")
+    return `${runId}  has no config.json, so it cannot go on; start it again with 'treadle run', and remove the folder`;
+  if (lacks !== undefined) return `${runId}  its ${lacks} is not whole; 'treadle resume ${runId}' writes it again`;
   if (summary === undefined) return `${runId}  unfinished; go on with 'treadle resume ${runId}'`;
   const { mode, steps, seconds } = summary;
   const accuracy = renderAccuracy(summary, colours) ?? "not measured";

@@ -17,13 +17,18 @@ export function traceCommand(): Command {
       const chosen = folder.runId;
       await stat(folder.traceFile).catch((cause) => {
         throw new TreadleError(
-          "run.not-found",
-          `run '${chosen}' has no trace in '${folder.path}'; 'treadle runs' lists the runs, and trace: true in the configuration records`,
+          "run.incomplete",
+          `run '${chosen}' has no trace '${folder.traceFile}'; run it with trace: true in its configuration`,
           { cause },
         );
       });
       const output = flags.output ?? join(folder.path, "trace.json");
       const { numEvents } = await toChromeTrace([folder.traceFile], output);
+      if (numEvents === 0)
+        throw new TreadleError(
+          "run.incomplete",
+          `'${folder.traceFile}' holds no whole line, so there is nothing to show; run it again with trace: true in its configuration`,
+        );
       process.stdout.write(`${output}: ${numEvents} events; open it at https://ui.perfetto.dev\n`);
       const page = `${output.replace(/\.json$/, "")}.html`;
       await toHtmlTimeline([folder.traceFile], page, { title: chosen });

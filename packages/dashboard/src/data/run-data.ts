@@ -146,7 +146,7 @@ export class RunData {
     return {
       runId,
       phase,
-      remedy: remedyOf(phase, runId),
+      remedy: remedyOf(phase, runId, this.#config.value !== undefined),
       state: this.#shownState(),
       summary: this.#summary.value,
       damages: this.#damages(),

@@ -25,8 +25,10 @@ export function runPhase(traces: RunTraces): RunPhase {
   return hasSummary ? "stopped" : "interrupted";
 }
 
-/** What a person does about it. */
-export function remedyOf(phase: RunPhase, runId: string): string | undefined {
+/** What a person does about it. A run of which nothing says what it is of cannot go on. */
+export function remedyOf(phase: RunPhase, runId: string, hasConfig: boolean): string | undefined {
+  if (!hasConfig && phase !== "running" && phase !== "finished")
+    return "its config.json is missing or not whole, so it cannot go on; start it again with: treadle run";
   switch (phase) {
     case "interrupted":
       return `its runner is gone; go on with: treadle resume ${runId}`;

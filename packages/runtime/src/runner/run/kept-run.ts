@@ -208,7 +208,7 @@ async function ownEntries({ journalFile }: RunFolder): Promise<readonly string[]
 
 /** A run that is kept only since it was resumed says so to whoever resumes it next, who sees that a runner says it. */
 async function rememberKept(nats: NatsConfig, folder: RunFolder): Promise<void> {
-  const { workflow, config } = (await folder.readJson(folder.configFile)) as {
+  const { workflow, config } = (await folder.readConfig()) as {
     workflow: string;
     config: { cluster: { nats?: NatsConfig } };
   };

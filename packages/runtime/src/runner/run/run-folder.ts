@@ -3,8 +3,12 @@ import { chmod, mkdir, readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import writeFileAtomic from "write-file-atomic";
+import { z } from "zod";
 import { guardDisk } from "../../author/guard-disk.ts";
 import { lockFolder } from "./folder-lock.ts";
+
+/** What a run is of. */
+const StoredConfig = z.object({ workflow: z.string(), config: z.record(z.string(), z.unknown()) });
 
 export class RunFolder {
   readonly path: string;
@@ -64,11 +68,13 @@ export class RunFolder {
     }
   }
 
+  /** A run is there; of a folder without a configuration `readConfig` says what is missing. */
   async exists(): Promise<boolean> {
-    return stat(this.configFile).then(
-      () => true,
-      () => false,
-    );
+    return isThere(this.configFile);
+  }
+
+  async isThere(): Promise<boolean> {
+    return isThere(this.path);
   }
 
   /**
@@ -99,10 +105,25 @@ export class RunFolder {
     await guardDisk(path, () => writeFileAtomic(path, `${JSON.stringify(value, null, 2)}\n`, { mode: 0o600 }));
   }
 
-  async readJson(path: string): Promise<unknown> {
-    return JSON.parse(await readFile(path, "utf8"));
+  /** What the run is of. Rejects with `run.incomplete` where the file is missing or not whole. */
+  async readConfig(): Promise<z.infer<typeof StoredConfig>> {
+    try {
+      return StoredConfig.parse(JSON.parse(await readFile(this.configFile, "utf8")));
+    } catch (cause) {
+      throw new TreadleError(
+        "run.incomplete",
+        `'${this.configFile}' is missing or not whole, so nothing says what run '${this.runId}' is of; start it again with 'treadle run', or take the file from a copy of the folder`,
+        { cause },
+      );
+    }
   }
 }
+
+const isThere = (path: string): Promise<boolean> =>
+  stat(path).then(
+    () => true,
+    () => false,
+  );
 
 /** The ids of all runs below `root`, oldest first: ids begin with their start time. */
 export async function listRunIds(root: string): Promise<string[]> {

@@ -45,7 +45,7 @@ export async function resumeRun(
 ): Promise<RunResult> {
   const folder = new RunFolder(options.runsRoot, options.runId);
   await bringRun(folder, options);
-  const stored = (await folder.readJson(folder.configFile)) as { workflow: string; config: unknown };
+  const stored = await folder.readConfig();
   const workflow = resolve(options.projectRoot, stored.workflow);
   const loaded = await loadWorkflow(workflow);
   const config = validateConfig(
@@ -92,7 +92,7 @@ async function bringRun(
 ): Promise<void> {
   if (await folder.exists()) return;
   const isKept = nats && (await fetchRun(folder, { ...options, nats, overrides: options.overrides ?? [] }));
-  if (isKept) return;
+  if (isKept || (await folder.isThere())) return;
   const where = `in '${dirname(folder.path)}'${nats === undefined ? "" : " or at the NATS servers"}`;
   throw new TreadleError(
     "run.not-found",
