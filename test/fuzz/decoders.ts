@@ -23,9 +23,10 @@ import { parseTimes } from "../../packages/actions/src/elasticity/profile-elasti
 import * as actionMessages from "../../packages/actions/src/grpc/messages.ts";
 import { parseRetryAfter } from "../../packages/actions/src/managers/quota.ts";
 import { readRun } from "../../packages/dashboard/src/static/report.ts";
-import { decodeCheckpoint, encodeCheckpoint } from "../../packages/engines/src/checkpoint.ts";
+import { encodeCheckpoint, readCheckpoint } from "../../packages/engines/src/checkpoint.ts";
 import { Optimiser } from "../../packages/engines/src/optimiser.ts";
 import { Parameters } from "../../packages/engines/src/parameters.ts";
+import { wholeOf } from "../../packages/engines/src/testing/whole-of.ts";
 import {
   type ArgumentPorts,
   decodeArguments,
@@ -167,6 +168,8 @@ const argumentPorts: ArgumentPorts = {
   callWorker: async () => undefined,
 };
 
+const checkpoint = await wholeOf(encodeCheckpoint(...model(), 3));
+
 export const byteRows: readonly Row<Uint8Array>[] = [
   {
     name: "codec",
@@ -248,8 +251,8 @@ export const byteRows: readonly Row<Uint8Array>[] = [
   },
   {
     name: "checkpoint of an engine",
-    sound: fc.constant(undefined).map(() => encodeCheckpoint(...model(), 3)),
-    decode: (bytes) => decodeCheckpoint(bytes, ...model()),
+    sound: fc.constant(checkpoint).map((bytes) => Uint8Array.from(bytes)),
+    decode: (bytes) => readCheckpoint([bytes], ...model()),
     refuses: ["checkpoint.corrupt"],
   },
   {

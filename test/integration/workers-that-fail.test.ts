@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { ActorCriticEngine } from "@treadle/engines";
+import { wholeOf } from "@treadle/engines/testing";
 import { Worker, type WorkerGroup } from "@treadle/runtime";
 import { ControlActorConfig, ControlActorWorker } from "@treadle/workers";
 import { afterEach, describe, expect, test } from "vitest";
@@ -135,7 +136,7 @@ describe("a worker that cannot begin", () => {
     const { cluster, folder, events } = await start({ cluster: { devices: 1 } });
     const size = { observationSize: 1, actionSize: 1, hidden: [2] };
     const engine = await ActorCriticEngine.create(size);
-    const state = engine.save();
+    const state = await wholeOf(engine.save());
     await engine.close();
     const weights = state.length - 32 - 12 * engine.numParameters;
     new DataView(state.buffer).setFloat32(weights, Number.NaN, true);

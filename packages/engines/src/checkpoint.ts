@@ -3,6 +3,7 @@ import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import type { Optimiser } from "./optimiser.ts";
 import type { Parameters } from "./parameters.ts";
+import { PieceReader, type Pieces, piecesOf } from "./pieces.ts";
 
 /**
  * A checkpoint is: 4 bytes `TRDL`, 4 bytes length of the header (little-endian), the header as JSON, then parameters,
@@ -10,6 +11,8 @@ import type { Parameters } from "./parameters.ts";
  */
 const magic = 0x4c445254;
 const digestBytes = 32;
+/** A header is a few names; a damaged length must not take the memory. */
+const maxHeaderBytes = 64 * 2 ** 20;
 
 const Header = z.strictObject({
   format: z.literal(1),
@@ -22,7 +25,12 @@ function describe(parameters: Parameters) {
   return parameters.layout.map(({ name, shape }) => ({ name, shape: [...shape] }));
 }
 
-export function encodeCheckpoint(parameters: Parameters, optimiser: Optimiser, policyVersion: number): Uint8Array {
+/** The state at the time of the call, of which it is a copy. */
+export function encodeCheckpoint(
+  parameters: Parameters,
+  optimiser: Optimiser,
+  policyVersion: number,
+): AsyncIterable<Uint8Array> {
   const header: z.infer<typeof Header> = {
     format: 1,
     policyVersion,
@@ -30,57 +38,62 @@ export function encodeCheckpoint(parameters: Parameters, optimiser: Optimiser, p
     layout: describe(parameters),
   };
   const json = new TextEncoder().encode(JSON.stringify(header));
-  const bytes = new Uint8Array(8 + json.length + 3 * 4 * parameters.size + digestBytes);
-  const view = new DataView(bytes.buffer);
+  const head = new Uint8Array(8 + json.length);
+  const view = new DataView(head.buffer);
   view.setUint32(0, magic, true);
   view.setUint32(4, json.length, true);
-  bytes.set(json, 8);
-  let offset = 8 + json.length;
-  for (const part of [parameters.values, optimiser.first, optimiser.second]) {
-    bytes.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), offset);
-    offset += part.byteLength;
+  head.set(json, 8);
+  return sealed([head, parameters.values.slice(), optimiser.first.slice(), optimiser.second.slice()]);
+}
+
+/** Summed up piece by piece: no hash takes 2 GiB at once. */
+async function* sealed(parts: readonly ArrayBufferView[]): AsyncGenerator<Uint8Array> {
+  const hash = createHash("sha256");
+  for (const part of parts) {
+    for (const piece of piecesOf(part)) {
+      hash.update(piece);
+      yield piece;
+    }
   }
-  bytes.set(createHash("sha256").update(bytes.subarray(0, offset)).digest(), offset);
-  return bytes;
+  yield hash.digest();
 }
 
 /**
- * All or nothing: throws `checkpoint.corrupt` before anything changed, also for numbers from which no step would lead back
- * to finite weights. Returns the policy version.
+ * Reads a checkpoint to its end, and resolves with what takes it over and returns its policy version. Throws
+ * `checkpoint.corrupt`, also for numbers from which no step would lead back to finite weights. Until it is taken over,
+ * nothing changes.
  */
-export function decodeCheckpoint(bytes: Uint8Array, parameters: Parameters, optimiser: Optimiser): number {
-  const refuse = (what: string, cause?: unknown): never => {
-    throw new TreadleError(
-      "checkpoint.corrupt",
-      `checkpoint refused: ${what}; use an earlier one or the configuration it was written with`,
-      {
-        cause,
-      },
-    );
+export async function readCheckpoint(
+  pieces: Pieces,
+  parameters: Parameters,
+  optimiser: Optimiser,
+): Promise<() => number> {
+  await using reader = new PieceReader(pieces);
+  const hash = createHash("sha256");
+  const fill = async (into: ArrayBufferView, otherwise: string): Promise<void> => {
+    if ((await reader.fill(into)) < into.byteLength) refuse(otherwise);
+    for (const piece of piecesOf(into)) hash.update(piece);
   };
-  const body = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  if (bytes.length < 8 + digestBytes || view.getUint32(0, true) !== magic) refuse("it is no checkpoint of an engine");
-  const digest = createHash("sha256").update(body).digest();
-  if (!digest.equals(bytes.subarray(body.length))) refuse("its checksum does not match its content");
-  const headerBytes = view.getUint32(4, true);
-  let header: z.infer<typeof Header>;
-  try {
-    header = Header.parse(JSON.parse(new TextDecoder().decode(body.subarray(8, 8 + headerBytes))));
-  } catch (cause) {
-    return refuse("its header cannot be read", cause);
-  }
-  if (JSON.stringify(header.layout) !== JSON.stringify(describe(parameters))) {
-    refuse("it holds parameters of another model");
-  }
-  if (body.length !== 8 + headerBytes + 12 * parameters.size) refuse(`it has '${bytes.length}' bytes`);
-  // A copy, because what comes before need not leave float32 where it may be read.
-  const numbers = new Float32Array(new Uint8Array(body.subarray(8 + headerBytes)).buffer);
+  const start = new DataView(new ArrayBuffer(8));
+  const isNone = "it is no checkpoint of an engine";
+  await fill(start, isNone);
+  if (start.getUint32(0, true) !== magic) refuse(isNone);
+  const headerBytes = start.getUint32(4, true);
+  if (headerBytes > maxHeaderBytes) refuse(`its header has '${headerBytes}' bytes`);
+  const text = new Uint8Array(headerBytes);
+  await fill(text, "it ends in its header");
+  const { steps, policyVersion, layout } = headerOf(text);
+  if (JSON.stringify(layout) !== JSON.stringify(describe(parameters))) refuse("it holds parameters of another model");
   const parts = [
     { name: "weights", into: parameters.values, least: Number.NEGATIVE_INFINITY },
     { name: "first moments", into: optimiser.first, least: Number.NEGATIVE_INFINITY },
     { name: "second moments", into: optimiser.second, least: 0 },
-  ].map((part, index) => ({ ...part, from: numbers.subarray(index * parameters.size, (index + 1) * parameters.size) }));
+  ].map((part) => ({ ...part, from: new Float32Array(parameters.size) }));
+  for (const { name, from } of parts) await fill(from, `it ends in its ${name}`);
+  const digest = new Uint8Array(digestBytes);
+  if ((await reader.fill(digest)) < digestBytes) refuse("it ends in its checksum");
+  if ((await reader.fill(new Uint8Array(1))) > 0) refuse(`it has more than '${reader.numBytes - 1}' bytes`);
+  if (!hash.digest().equals(digest)) refuse("its checksum does not match its content");
   for (const { name, from, least } of parts) {
     const at = from.findIndex((value) => !(Number.isFinite(value) && value >= least));
     if (at < 0) continue;
@@ -90,9 +103,27 @@ export function decodeCheckpoint(bytes: Uint8Array, parameters: Parameters, opti
       `its ${name} of '${tensor.name}' have '${from[at]}' at '${at - tensor.offset}' where ${allowed} are allowed`,
     );
   }
-  for (const { from, into } of parts) into.set(from);
-  optimiser.steps = header.steps;
-  optimiser.zero();
-  parameters.changes++;
-  return header.policyVersion;
+  return () => {
+    for (const { from, into } of parts) into.set(from);
+    optimiser.steps = steps;
+    optimiser.zero();
+    parameters.changes++;
+    return policyVersion;
+  };
+}
+
+function headerOf(text: Uint8Array): z.infer<typeof Header> {
+  try {
+    return Header.parse(JSON.parse(new TextDecoder().decode(text)));
+  } catch (cause) {
+    return refuse("its header cannot be read", cause);
+  }
+}
+
+function refuse(what: string, cause?: unknown): never {
+  throw new TreadleError(
+    "checkpoint.corrupt",
+    `checkpoint refused: ${what}; use an earlier one or the configuration it was written with`,
+    { cause },
+  );
 }

@@ -7,6 +7,7 @@ import type {
   TreadleError,
   Weights,
 } from "@treadle/contracts";
+import type { Pieces } from "./pieces.ts";
 
 /**
  * What a worker asks of whatever runs its model. Embedded, emulated and remote engines answer the same calls, so a
@@ -187,10 +188,16 @@ export interface Trainable extends Engine {
    */
   optimStep(step: OptimStep): Promise<{ readonly gradNorm: number }>;
   exportWeights(): Awaitable<Weights>;
-  /** Parameters, optimiser state and version, with a checksum. */
-  save(): Awaitable<Uint8Array>;
-  /** The inverse of `save`; drops accumulated gradients. Throws `checkpoint.corrupt` and leaves the engine as it was. */
-  load(checkpoint: Uint8Array): Promise<void>;
+  /**
+   * Parameters, optimiser state and version, with a checksum, piece by piece and of any size: those after the calls before
+   * it, whatever is called while the pieces are read. They are read once.
+   */
+  save(): AsyncIterable<Uint8Array>;
+  /**
+   * The inverse of `save`; drops accumulated gradients. Throws `checkpoint.corrupt`, or what the pieces throw, and leaves the
+   * engine as it was.
+   */
+  load(checkpoint: Pieces): Promise<void>;
 }
 
 export interface TrainingEngine extends Trainable {

@@ -26,6 +26,7 @@ export type {
   TrainingEngine,
 } from "./engine.ts";
 export { sealWeights, weightsIdOf } from "./parameters.ts";
+export type { Pieces } from "./pieces.ts";
 export { SglangConfig, VllmConfig } from "./server/server-config.ts";
 export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
 export { TorchConfig } from "./torch/torch-config.ts";

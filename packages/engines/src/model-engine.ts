@@ -1,6 +1,6 @@
 import { Sampling, TreadleError, type Weights } from "@treadle/contracts";
 import type { z } from "zod";
-import { decodeCheckpoint, encodeCheckpoint } from "./checkpoint.ts";
+import { encodeCheckpoint, readCheckpoint } from "./checkpoint.ts";
 import type {
   EngineMemory,
   GenerateOptions,
@@ -12,6 +12,7 @@ import type {
 import { Optimiser } from "./optimiser.ts";
 import { OrderedEngine } from "./ordered-engine.ts";
 import { initialWeightsId, type ParameterShape, Parameters, weightsIdOf } from "./parameters.ts";
+import type { Pieces } from "./pieces.ts";
 
 export function invalidRequest(message: string): TreadleError {
   return new TreadleError("engine.invalid-request", message);
@@ -130,13 +131,15 @@ export abstract class ModelEngine extends OrderedEngine implements Trainable {
     return this.exclusively("loadWeights", () => this.applyWeights(weights));
   }
 
-  save(): Uint8Array {
+  save(): AsyncIterable<Uint8Array> {
     return encodeCheckpoint(this.parameters, this.optimiser, this.#policyVersion);
   }
 
-  load(checkpoint: Uint8Array): Promise<void> {
-    return this.exclusively("load", () => {
-      this.#policyVersion = decodeCheckpoint(checkpoint, this.parameters, this.optimiser);
+  load(checkpoint: Pieces): Promise<void> {
+    return this.exclusively("load", async () => {
+      const takeOver = await readCheckpoint(checkpoint, this.parameters, this.optimiser);
+      this.refuseReleased("load");
+      this.#policyVersion = takeOver();
       this.#weightsId = undefined;
     });
   }

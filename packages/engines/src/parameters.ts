@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { TreadleError, type Weights } from "@treadle/contracts";
+import { piecesOf } from "./pieces.ts";
 
 export type ParameterShape = { readonly name: string; readonly shape: readonly number[] };
 
@@ -9,7 +10,8 @@ type Slot = ParameterShape & { readonly offset: number; readonly size: number };
 export function sealWeights(weights: Omit<Weights, "checksum">): Weights {
   const hash = createHash("sha256").update(`version ${weights.policyVersion}\n`);
   for (const { name, shape, data } of weights.parameters) {
-    hash.update(`${name} ${shape.join("x")}\n`).update(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    hash.update(`${name} ${shape.join("x")}\n`);
+    for (const piece of piecesOf(data)) hash.update(piece);
   }
   return { ...weights, checksum: hash.digest("hex") };
 }

@@ -4,6 +4,7 @@ import { EmulatedEngine } from "@treadle/engines";
 import fc from "fast-check";
 import { beforeEach, describe, expect, test } from "vitest";
 import { Decoder } from "../src/emulated/decoder.ts";
+import { wholeOf } from "../src/testing/whole-of.ts";
 import { randomBatch } from "./small-transformer.ts";
 
 const profile = {
@@ -163,14 +164,14 @@ describe("an emulated engine", () => {
 
   test("release and restore take their time, free the memory, and refuse calls between (ME3)", async () => {
     const engine = EmulatedEngine.create(profile, { clock });
-    const saved = engine.save();
+    const saved = await wholeOf(engine.save());
     expect(await settledAt(engine.release())).toBeCloseTo(4000, 0);
     expect(engine.memory().residentBytes).toBe(0);
     await expect(engine.generate([prompt], sampling)).rejects.toMatchObject({ code: "engine.released" });
     expect(await settledAt(engine.restore())).toBeCloseTo(7000, 0);
     expect(engine.memory().residentBytes).toBe(1e9);
-    await engine.load(saved);
-    await expect(engine.load(saved.subarray(1))).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+    await engine.load([saved]);
+    await expect(engine.load([saved.subarray(1)])).rejects.toMatchObject({ code: "checkpoint.corrupt" });
   });
 
   test("close ends what runs without waiting for the clock", async () => {

@@ -10,6 +10,8 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { lacksTorch, python } from "../../../test/support/torch.ts";
 import { TransformerConfig } from "../src/embedded/transformer-config.ts";
 import { sealWeights } from "../src/parameters.ts";
+import { piecesOf } from "../src/pieces.ts";
+import { wholeOf } from "../src/testing/whole-of.ts";
 import { TorchClient } from "../src/torch/torch-client.ts";
 import { TorchConfig } from "../src/torch/torch-config.ts";
 import { TorchProcess } from "../src/torch/torch-process.ts";
@@ -189,7 +191,13 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
       await other.loadWeights(after);
       expect(await other.exportWeights()).toEqual(after);
       expect(other.policyVersion).toBe(engine.policyVersion);
-      await other.load(await engine.save());
+      const saving = engine.save();
+      await zero();
+      await engine.setGradients(new Float32Array(size).fill(0.1));
+      const stepping = engine.optimStep({ learningRate: 0.01 }); // what is saved is what was before it
+      const saved = await wholeOf(saving);
+      await stepping;
+      for (const each of [engine, other]) await each.load(piecesOf(saved, 999));
       for (const each of [engine, other]) {
         await each.forwardBackward(randomBatch(4, 6, 3), loss);
         await each.optimStep({ learningRate: 0.01 });
@@ -199,7 +207,7 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
 
     test("refuses weights, checkpoints and gradients that are not right, and stays as it was", async () => {
       const before = await engine.exportWeights();
-      const saved = await engine.save();
+      const saved = await wholeOf(engine.save());
       const [first, ...rest] = before.parameters;
       const mismatch = { code: "engine.weights-mismatch" };
       await expect(engine.loadWeights({ ...before, checksum: "0" })).rejects.toMatchObject(mismatch);
@@ -208,7 +216,13 @@ describe.each(kinds)("an engine of kind %s", (kind, lacks, create) => {
       await expect(engine.loadWeights(renamed)).rejects.toMatchObject(mismatch);
       const damaged = saved.map((byte, i) => (i === saved.length >> 1 ? byte ^ 1 : byte));
       for (const wrong of [damaged, saved.subarray(0, -1), new Uint8Array(0)])
-        await expect(engine.load(wrong)).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+        await expect(engine.load([wrong])).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+      const broken = new Error("a file of it is gone");
+      const pieces = async function* () {
+        yield saved.subarray(0, saved.length >> 1);
+        throw broken;
+      };
+      await expect(engine.load(pieces())).rejects.toBe(broken);
       const size = (await engine.gradients()).length;
       await engine.setGradients(new Float32Array(size).fill(Number.NaN));
       await expect(engine.optimStep({ learningRate: 0.1 })).rejects.toMatchObject({ code: "engine.diverged" });
@@ -260,9 +274,9 @@ describe.skipIf(reason)(reason ?? "an engine in another process", () => {
       client.upload(
         "ForwardBackward",
         { turn, rows: 1, columns: 4, arrays: ["tokens", "weights"], loss: { cross_entropy: {} } },
-        data,
+        [data],
       );
-    const gradients = () => client.download("Read", { state: "GRADIENTS" });
+    const gradients = () => wholeOf(client.download("Read", { state: "GRADIENTS" }));
     const [first, again] = await Promise.all([send({ epoch, sequence: 1 }), send({ epoch, sequence: 1 })]);
     expect(again).toEqual(first);
     const once = await gradients();

@@ -1,7 +1,9 @@
 import { createHash } from "node:crypto";
-import type { Sampling } from "@treadle/contracts";
+import { type Sampling, TreadleError } from "@treadle/contracts";
 import { sealWeights, TransformerEngine } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { piecesOf } from "../src/pieces.ts";
+import { wholeOf } from "../src/testing/whole-of.ts";
 import { randomBatch, smallConfig, smallTransformer } from "./small-transformer.ts";
 
 const sampling: Sampling = { maxTokens: 4, temperature: 1, stopTokens: [], seed: 1 };
@@ -91,9 +93,9 @@ test("weights that arrive while shared prompts are read make the reading start o
 
 describe("a checkpoint", () => {
   test("continues training exactly where it was saved", async () => {
-    const saved = trained.save();
+    const saved = await wholeOf(trained.save());
     const resumed = await smallTransformer({ seed: 42 });
-    await resumed.load(saved);
+    await resumed.load([saved]);
     expect(resumed.exportWeights()).toEqual(trained.exportWeights());
     const original = await smallTransformer();
     await train(original, 3);
@@ -103,14 +105,45 @@ describe("a checkpoint", () => {
     await Promise.all([resumed.close(), original.close()]);
   });
 
+  test("is the same in pieces of any size, and that of its call whatever happens while it is read", async () => {
+    const engine = await smallTransformer();
+    await train(engine, 1);
+    const before = await wholeOf(engine.save());
+    const saving = engine.save();
+    await train(engine, 1);
+    expect(await wholeOf(saving)).toEqual(before);
+    for (const size of [1, 7, 4096]) {
+      const resumed = await smallTransformer({ seed: 42 });
+      await resumed.load(piecesOf(before, size));
+      expect(await wholeOf(resumed.save())).toEqual(before);
+      await resumed.close();
+    }
+    await engine.close();
+  });
+
+  test("whose pieces fail in the middle changes nothing, and the failure is told as it is", async () => {
+    const engine = await smallTransformer();
+    const before = await wholeOf(engine.save());
+    const broken = new TreadleError("checkpoint.corrupt", "a file of it is gone");
+    const pieces = function* () {
+      yield before.subarray(0, before.length >> 1);
+      throw broken;
+    };
+    await expect(engine.load(pieces())).rejects.toBe(broken);
+    expect(await wholeOf(engine.save())).toEqual(before);
+    await engine.close();
+  });
+
   test("that is damaged, cut or of another model is refused and changes nothing", async () => {
     const engine = await smallTransformer();
     const before = engine.exportWeights();
-    const saved = trained.save();
+    const saved = await wholeOf(trained.save());
     const other = await smallTransformer({ layers: 1 });
     const damaged = [0, 5, 20, 300, saved.length - 1].map((at) => saved.map((byte, i) => (i === at ? byte ^ 1 : byte)));
-    for (const wrong of [...damaged, saved.subarray(0, -1), saved.subarray(0, 3), new Uint8Array(0), other.save()]) {
-      await expect(engine.load(wrong)).rejects.toMatchObject({ code: "checkpoint.corrupt" });
+    const cut = [saved.subarray(0, -1), saved.subarray(0, 3), new Uint8Array(0)];
+    const longer = Uint8Array.of(...saved, 0);
+    for (const wrong of [...damaged, ...cut, longer, await wholeOf(other.save())]) {
+      await expect(engine.load([wrong])).rejects.toMatchObject({ code: "checkpoint.corrupt" });
     }
     expect(engine.exportWeights()).toEqual(before);
     await Promise.all([engine.close(), other.close()]);
@@ -126,21 +159,21 @@ describe("a checkpoint whose checksum is right", () => {
     ["second moments", -1, 2, "finite numbers from 0 on"],
   ])("is refused with %s of %s, by tensor and place, and changes nothing", async (what, value, part, allowed) => {
     const engine = await smallTransformer();
-    const before = engine.save();
+    const before = await wholeOf(engine.save());
     const { parameters } = trained.exportWeights();
     const [first, second] = parameters as [(typeof parameters)[number], (typeof parameters)[number]];
-    const saved = trained.save();
+    const saved = await wholeOf(trained.save());
     const start = saved.length - 32 - 12 * trained.numParameters;
     const at = part * trained.numParameters + first.data.length + 1;
     new DataView(saved.buffer).setFloat32(start + 4 * at, value, true);
     saved.set(createHash("sha256").update(saved.subarray(0, -32)).digest(), saved.length - 32);
-    await expect(engine.load(saved)).rejects.toMatchObject({
+    await expect(engine.load([saved])).rejects.toMatchObject({
       code: "checkpoint.corrupt",
       message: expect.stringContaining(
         `its ${what} of '${second.name}' have '${value}' at '1' where ${allowed} are allowed`,
       ),
     });
-    expect(engine.save()).toEqual(before);
+    expect(await wholeOf(engine.save())).toEqual(before);
     await engine.close();
   });
 });

@@ -75,12 +75,12 @@ export abstract class TrainerWorker<C, E extends Trainable> extends EngineWorker
     }
   }
 
-  /** What the engine saves is a copy, so the worker may go on meanwhile. */
+  /** What the engine saves does not change, so the worker may go on while it is written. */
   override async checkpoint(state: StateWriter): Promise<void> {
-    state.write(engineFile, await this.engine.save());
+    state.write(engineFile, this.engine.save());
   }
   override async restore(state: StateReader): Promise<void> {
-    await this.engine.load(await state.bytes(engineFile));
+    await this.engine.load(state.stream(engineFile));
     this.published = await this.engine.exportWeights();
   }
 

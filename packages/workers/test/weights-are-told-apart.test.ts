@@ -73,9 +73,9 @@ test("W3 a step that was undone and is made again gives other weights under its 
     return actor;
   };
   const before = await start();
-  const files = new Map<string, Uint8Array>();
+  const files = new Map<string, AsyncIterable<Uint8Array>>();
   await before.checkpoint({
-    write: (name: string, data: Uint8Array) => files.set(name, data),
+    write: (name: string, data: AsyncIterable<Uint8Array>) => files.set(name, data),
   } as unknown as StateWriter);
   await before.train(trajectories(5));
 
@@ -88,7 +88,7 @@ test("W3 a step that was undone and is made again gives other weights under its 
 
   // The actor dies before its state is saved, and its call is made again in another process.
   const after = await start();
-  await after.restore({ bytes: async (name: string) => files.get(name) } as unknown as StateReader);
+  await after.restore({ stream: (name: string) => files.get(name) } as unknown as StateReader);
   await after.train(trajectories(-3));
   const [undone, newest] = [await before.weights(), await after.weights()];
   expect(newest?.policyVersion).toBe(undone?.policyVersion);

@@ -5,6 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type * as grpc from "@grpc/grpc-js";
 import { type ErrorCode, errorCatalogue, TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
+import { type Pieces, piecesOf } from "../pieces.ts";
 import type { TorchProcess } from "./torch-process.ts";
 
 const protoPath = join(packageFolder(import.meta.url), "protos/engines/v1/engine.proto");
@@ -15,7 +16,6 @@ const endingMs = 2_000;
 
 export type Turn = { readonly epoch: string; readonly sequence: number };
 
-type Reply = { readonly on: grpc.ClientReadableStream<Message>["on"] };
 export type Message = { readonly [field: string]: unknown };
 export type GenerateCall = grpc.ClientDuplexStream<Message, Message>;
 
@@ -85,28 +85,44 @@ export class TorchClient {
     });
   }
 
-  /** A header, and then numbers. */
-  upload(method: string, header: Message, data: Uint8Array): Promise<Message> {
-    return this.#told(method, (done) => {
-      const call = (this.#client as unknown as Uploads)[method]!(this.#metadata, this.#options(), done);
-      call.on("error", () => {}); // `done` has it, too
-      void send(call, header, data);
+  /** A header, and then numbers; what their source throws, this throws. */
+  async upload(method: string, header: Message, data: Pieces): Promise<Message> {
+    const stall = new Stall(this.#timeoutMs);
+    let call!: ReturnType<Uploads[string]>;
+    const told = new Promise<Message>((resolve, reject) => {
+      call = (this.#client as unknown as Uploads)[method]!(this.#metadata, {}, (error, reply) =>
+        error ? reject(error) : resolve(reply!),
+      );
+      call.on("error", () => {}); // `told` has it, too
     });
+    stall.watch(call);
+    const source = await send({ call, header, data, stall, over: settled(told) });
+    try {
+      const reply = await told;
+      if (!source) return reply;
+    } catch (error) {
+      if (!source) throw await this.failure(method, error as grpc.ServiceError, stall.isOver);
+    } finally {
+      stall.end();
+    }
+    throw source.error;
   }
 
-  async download(method: string, request: Message): Promise<Uint8Array> {
-    return this.#collect(
-      method,
-      (this.#client as unknown as Downloads)[method]!(request, this.#metadata, this.#options()),
-    );
+  /** Pieces as they come: no more than a few are on their way to a reader that takes its time. */
+  async *download(method: string, request: Message): AsyncGenerator<Uint8Array> {
+    const call = (this.#client as unknown as Downloads)[method]!(request, this.#metadata, {});
+    yield* this.#pieces(method, call, new Stall(this.#timeoutMs));
   }
 
   /** Up and down. */
-  async exchange(method: string, header: Message, data: Uint8Array): Promise<Uint8Array> {
-    const call = (this.#client as unknown as Duplexes)[method]!(this.#metadata, this.#options());
-    const result = this.#collect(method, call);
-    void send(call, header, data);
-    return result;
+  async *exchange(method: string, header: Message, data: Uint8Array): AsyncGenerator<Uint8Array> {
+    const call = (this.#client as unknown as Duplexes)[method]!(this.#metadata, {});
+    const stall = new Stall(this.#timeoutMs);
+    const over = new Promise<void>((resolve) => {
+      call.once("error", () => resolve()).once("end", resolve);
+    });
+    void send({ call, header, data: [data], stall, over });
+    yield* this.#pieces(method, call, stall);
   }
 
   generate(): GenerateCall {
@@ -118,22 +134,25 @@ export class TorchClient {
   }
 
   /** As whoever called is told. The end of the process is the first cause of what its connection says. */
-  async failure(method: string, error: grpc.ServiceError): Promise<TreadleError> {
+  async failure(method: string, error: grpc.ServiceError, hasStalled = false): Promise<TreadleError> {
     const [code] = error.metadata?.get("treadle-code") ?? [];
     if (typeof code === "string" && code in errorCatalogue) return new TreadleError(code as ErrorCode, error.details);
+    const late = hasStalled || error.code === this.#status.DEADLINE_EXCEEDED;
+    if (late) {
+      return new TreadleError(
+        "service.failed",
+        `the engine did not answer '${method}' within ${this.#timeoutMs} ms; raise engine.callTimeoutMs, or see whether its process is stopped`,
+        { cause: error },
+      );
+    }
     if (error.code === this.#status.UNAVAILABLE || error.code === this.#status.CANCELLED) {
       const ended = await Promise.race([this.#process.ended, delay(endingMs, undefined, { ref: false })]);
       if (ended)
         return new TreadleError("service.failed", `'${method}' has no answer: ${ended.message}`, { cause: ended });
     }
-    const late = error.code === this.#status.DEADLINE_EXCEEDED;
-    return new TreadleError(
-      "service.failed",
-      late
-        ? `the engine did not answer '${method}' within ${this.#timeoutMs} ms; raise engine.callTimeoutMs, or see whether its process is stopped`
-        : `'${method}' failed in the engine's process: ${error.details}`,
-      { cause: error },
-    );
+    return new TreadleError("service.failed", `'${method}' failed in the engine's process: ${error.details}`, {
+      cause: error,
+    });
   }
 
   async #told(
@@ -149,18 +168,25 @@ export class TorchClient {
     }
   }
 
-  async #collect(method: string, call: Reply): Promise<Uint8Array> {
-    const parts: Uint8Array[] = [];
+  async *#pieces(
+    method: string,
+    call: grpc.ClientReadableStream<Message> | GenerateCall,
+    stall: Stall,
+  ): AsyncGenerator<Uint8Array> {
+    call.on("error", () => {}); // also after the reader has left
     try {
-      await new Promise<void>((resolve, reject) => {
-        call.on("data", (chunk: Message) => parts.push(chunk["bytes"] as Uint8Array));
-        call.on("end", resolve);
-        call.on("error", reject);
-      });
+      stall.watch(call);
+      for await (const chunk of call as AsyncIterable<Message>) {
+        stall.end(); // its reader may take its time
+        yield chunk["bytes"] as Uint8Array;
+        stall.watch(call);
+      }
     } catch (error) {
-      throw await this.failure(method, error as grpc.ServiceError);
+      throw await this.failure(method, error as grpc.ServiceError, stall.isOver);
+    } finally {
+      stall.end();
+      call.cancel();
     }
-    return Buffer.concat(parts);
   }
 
   #options(): grpc.CallOptions {
@@ -168,20 +194,73 @@ export class TorchClient {
   }
 }
 
+/** Cancels a call in which nothing moves for that long; one that moves may last as its bytes do. */
+class Stall {
+  isOver = false;
+  readonly #afterMs: number;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(afterMs: number) {
+    this.#afterMs = afterMs;
+  }
+
+  /** From now on. */
+  watch(call: { cancel(): void }): void {
+    this.end();
+    this.#timer = setTimeout(() => {
+      this.isOver = true;
+      call.cancel();
+    }, this.#afterMs);
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+  }
+}
+
 type Sender = Pick<grpc.ClientWritableStream<Message>, "write" | "end" | "once" | "destroyed" | "on" | "off"> &
   NodeJS.EventEmitter;
 
-/** Waits where the other side is slower. */
-async function send(call: Sender, header: Message, data: Uint8Array): Promise<void> {
+type Sending = {
+  readonly call: Sender & { cancel(): void };
+  readonly header: Message;
+  readonly data: Pieces;
+  readonly stall: Stall;
+  /** resolves when the call has ended: nobody reads any more */
+  readonly over: Promise<void>;
+};
+
+/** Waits where the other side is slower. Resolves with what the source of the data threw; then the call is cancelled. */
+async function send({ call, header, data, stall, over }: Sending): Promise<{ readonly error: unknown } | undefined> {
+  let isOver = false;
+  const ended = over.then(() => {
+    isOver = true;
+  });
+  const put = async (message: Message) => {
+    await Promise.race([write(call, message).catch(() => {}), ended]);
+    if (!isOver) stall.watch(call);
+  };
   try {
-    await write(call, { header });
-    for (let at = 0; at < data.length; at += chunkBytes)
-      await write(call, { bytes: data.subarray(at, at + chunkBytes) });
-    call.end();
-  } catch {
-    // The call has failed, and whoever made it is told.
+    await put({ header });
+    for await (const piece of data) {
+      for (const bytes of piecesOf(piece, chunkBytes)) {
+        if (isOver) return undefined;
+        await put({ bytes });
+      }
+    }
+  } catch (error) {
+    call.cancel();
+    return { error };
   }
+  if (!isOver) call.end();
+  return undefined;
 }
+
+const settled = (call: Promise<unknown>): Promise<void> =>
+  call.then(
+    () => {},
+    () => {},
+  );
 
 export async function write(call: Sender, message: Message): Promise<void> {
   if (!call.write(message)) await once(call, "drain");

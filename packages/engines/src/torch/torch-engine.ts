@@ -32,6 +32,7 @@ import {
   sizeOf,
   weightsIdOf,
 } from "../parameters.ts";
+import { PieceReader, type Pieces, piecesOf } from "../pieces.ts";
 import { type GenerateCall, type Message, TorchClient, type Turn, write } from "./torch-client.ts";
 import { TorchConfig } from "./torch-config.ts";
 import { TorchProcess } from "./torch-process.ts";
@@ -180,7 +181,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       checkLoss(batch, loss, this.config.valueHead);
       const { header, data } = batchMessage(batch);
       const reply = await this.#inNextTurn((turn) =>
-        this.#client.upload("ForwardBackward", { ...header, turn, loss: lossMessage(loss) }, data),
+        this.#client.upload("ForwardBackward", { ...header, turn, loss: lossMessage(loss) }, [data]),
       );
       this.refuseReleased("forwardBackward");
       const number = (name: string) => reply[name] as number;
@@ -237,7 +238,7 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
         `gradients have '${gradients.length}' entries where the model has '${this.numParameters}' parameters; sum those of the same model`,
       );
     }
-    return this.inTurn(() => this.#write("gradients", bytesOf(gradients)));
+    return this.inTurn(() => this.#write("gradients", [gradients]));
   }
 
   exportWeights(): Promise<Weights> {
@@ -257,19 +258,26 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
   loadWeights(weights: Weights): Promise<void> {
     return this.exclusively("loadWeights", async () => {
       checkWeights(this.#described.layout, weights);
-      const bytes = Buffer.concat(weights.parameters.map(({ data }) => bytesOf(data)));
-      await this.#write("weights", bytes, weights.policyVersion);
+      const tensors = weights.parameters.map(({ data }) => data);
+      await this.#write("weights", tensors, weights.policyVersion);
       this.#weightsId = weightsIdOf(weights);
     });
   }
 
-  save(): Promise<Uint8Array> {
-    return this.inTurn(() => this.#client.download("Read", { state: states.checkpoint }));
+  /** The process copies its state before it sends the first piece: with that one, the turn is over. */
+  save(): AsyncIterable<Uint8Array> {
+    const pieces = this.#client.download("Read", { state: states.checkpoint });
+    const first = this.inTurn(() => pieces.next());
+    first.catch(() => {}); // whoever reads is told
+    return followed(first, pieces);
   }
 
-  load(checkpoint: Uint8Array): Promise<void> {
+  /** The process checks the checkpoint by the checksum that it ends with. */
+  load(checkpoint: Pieces): Promise<void> {
     return this.exclusively("load", async () => {
-      await this.#write("checkpoint", checkpoint);
+      const header = { state: states.checkpoint };
+      const reply = await this.#inOneTurn((turn) => this.#client.upload("Write", { ...header, turn }, checkpoint));
+      this.#policyVersion = reply["policy_version"] as number;
       this.#weightsId = undefined;
     });
   }
@@ -357,44 +365,58 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
       checkRows(rows, this.#described.contextLength, this.#described.vocabSize);
       const { tokens, temperatures, columns } = rows;
       const { header, data } = batchMessage({ rows: rows.rows, columns, tokens, temperatures });
-      const result = floatsOf(await this.#client.exchange("Score", { ...header, output: output.toUpperCase() }, data));
+      const pieces = this.#client.exchange("Score", { ...header, output: output.toUpperCase() }, data);
+      const result = await floatsIn(pieces, rows.rows * columns);
       this.refuseReleased(output);
       return result;
     });
   }
 
-  async #read(state: keyof typeof states): Promise<Float32Array> {
-    return floatsOf(await this.#client.download("Read", { state: states[state] }));
+  #read(state: "weights" | "gradients"): Promise<Float32Array> {
+    return floatsIn(this.#client.download("Read", { state: states[state] }), this.numParameters);
   }
 
-  async #write(state: keyof typeof states, bytes: Uint8Array, policyVersion = 0): Promise<void> {
+  async #write(state: "weights" | "gradients", arrays: readonly Float32Array[], policyVersion = 0): Promise<void> {
+    const hash = createHash("sha256");
+    let numBytes = 0;
+    for (const piece of arrays.flatMap((array) => [...piecesOf(array)])) {
+      hash.update(piece);
+      numBytes += piece.byteLength;
+    }
     const header = {
       state: states[state],
-      num_bytes: bytes.length,
-      sha256: createHash("sha256").update(bytes).digest(),
+      num_bytes: numBytes,
+      sha256: hash.digest(),
       policy_version: policyVersion,
     };
-    const reply = await this.#inNextTurn((turn) => this.#client.upload("Write", { ...header, turn }, bytes));
+    const pieces = arrays.map(bytesOf);
+    const reply = await this.#inNextTurn((turn) => this.#client.upload("Write", { ...header, turn }, pieces));
     this.#policyVersion = reply["policy_version"] as number;
   }
 
   /** TO1. */
-  async #inNextTurn(act: (turn: Turn) => Promise<Message>): Promise<Message> {
-    const turn = { epoch: this.#described.epoch, sequence: ++this.#sequence };
-    const isLost = (error: unknown) =>
-      error instanceof TreadleError && error.code === "service.failed" && !this.#process.failure;
+  #inNextTurn(act: (turn: Turn) => Promise<Message>): Promise<Message> {
+    return this.#inOneTurn((turn) =>
+      act(turn).catch((error: unknown) => {
+        if (!this.#isLost(error)) throw error;
+        return act(turn);
+      }),
+    );
+  }
+
+  /** TO1, for what cannot be said again. */
+  async #inOneTurn(act: (turn: Turn) => Promise<Message>): Promise<Message> {
     try {
-      return await act(turn);
-    } catch (error) {
-      if (!isLost(error)) throw error;
-    }
-    try {
-      return await act(turn);
+      return await act({ epoch: this.#described.epoch, sequence: ++this.#sequence });
     } catch (error) {
       // Whether it has taken effect nobody knows: what the process holds is of no version.
-      if (isLost(error)) void this.#process.end();
+      if (this.#isLost(error)) void this.#process.end();
       throw error;
     }
+  }
+
+  #isLost(error: unknown): boolean {
+    return error instanceof TreadleError && error.code === "service.failed" && !this.#process.failure;
   }
 
   /** One after another, whatever else waits. */
@@ -484,6 +506,28 @@ const cancelled = (signal: AbortSignal): TreadleError =>
 
 const bytesOf = (array: Int32Array | Float32Array): Uint8Array =>
   new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+
+async function* followed(
+  first: Promise<IteratorResult<Uint8Array>>,
+  rest: AsyncGenerator<Uint8Array>,
+): AsyncGenerator<Uint8Array> {
+  const { done, value } = await first;
+  if (done) return;
+  try {
+    yield value;
+    yield* rest;
+  } finally {
+    await rest.return(undefined);
+  }
+}
+
+async function floatsIn(pieces: AsyncGenerator<Uint8Array>, length: number): Promise<Float32Array> {
+  const floats = new Float32Array(length);
+  await using reader = new PieceReader(pieces);
+  await reader.fill(floats);
+  await reader.fill(new Uint8Array(1)); // to its end, which says whether it has failed
+  return floats;
+}
 
 /** Copies, because bytes of a message need not begin where numbers may. */
 const floatsOf = (bytes: Uint8Array): Float32Array => new Float32Array(Uint8Array.from(bytes).buffer);

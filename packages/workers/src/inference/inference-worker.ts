@@ -27,7 +27,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   static override readonly saves = ["keepReference"];
 
   /** `state` is what restores it; made with the weights, since a later call may find the engine released */
-  #reference: { readonly weights: Weights; readonly state: Uint8Array } | undefined;
+  #reference: { readonly weights: Weights; readonly state: readonly Uint8Array[] } | undefined;
 
   override async setup(): Promise<void> {
     this.engine = await createEngine(this, this.seed + this.rank);
@@ -40,7 +40,7 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   /** From now on the actor's present weights are the reference policy. */
   async keepReference(actor: WorkerGroup<ActorWorker>): Promise<void> {
     await pullWeights(this.engine, actor, this);
-    this.#reference = { weights: await this.engine.exportWeights(), state: await this.engine.save() };
+    await this.#keep(await piecesIn(this.engine.save()));
   }
 
   override async checkpoint(state: StateWriter): Promise<void> {
@@ -48,8 +48,12 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   }
 
   override async restore(saved: StateReader): Promise<void> {
-    const state = await saved.bytes(engineFile);
+    const state = await piecesIn(saved.stream(engineFile));
     await this.engine.load(state);
+    await this.#keep(state);
+  }
+
+  async #keep(state: readonly Uint8Array[]): Promise<void> {
     this.#reference = { weights: await this.engine.exportWeights(), state };
   }
 
@@ -107,4 +111,10 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
       await this.engine.loadWeights(present);
     }
   }
+}
+
+async function piecesIn(pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array[]> {
+  const all: Uint8Array[] = [];
+  for await (const piece of pieces) all.push(piece);
+  return all;
 }

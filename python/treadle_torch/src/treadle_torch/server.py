@@ -158,13 +158,15 @@ class EngineService:
     def Write(self, parts: Iterator[pb.WritePart], context: grpc.ServicerContext) -> pb.WriteReply:
         header = _header(parts)
         size = sum(each.numel() for _, each in self._engine.named)
-        # A checkpoint has moments, and a header that is a few names.
-        most = 12 * size + 256 * len(self._engine.named) + 4096 if header.state == pb.CHECKPOINT else 4 * size
-        if header.num_bytes > most:
-            raise invalid(f"'{header.num_bytes}' bytes were announced where at most '{most}' are allowed")
-        data = _body(parts, header.num_bytes)
-        if not hmac.compare_digest(hashlib.sha256(data).digest(), header.sha256):
-            raise Refusal("engine.weights-mismatch", "the bytes that arrived are not those that were announced")
+        if header.state == pb.CHECKPOINT:
+            # It has moments, and a header that is a few names; it ends with its own checksum.
+            data = _body(parts, 12 * size + 256 * len(self._engine.named) + 4096)
+        else:
+            if header.num_bytes > 4 * size:
+                raise invalid(f"'{header.num_bytes}' bytes were announced where at most '{4 * size}' are allowed")
+            data = _announced(parts, header.num_bytes)
+            if not hmac.compare_digest(hashlib.sha256(data).digest(), header.sha256):
+                raise Refusal("engine.weights-mismatch", "the bytes that arrived are not those that were announced")
         state = STATES[header.state]
         act = lambda: self._engine.write(state, data, header.policy_version)  # noqa: E731
         return pb.WriteReply(policy_version=self._turns.take(header.turn, lambda: self._engine.submit(act)))
@@ -215,7 +217,7 @@ def _read_batch(parts: Iterator[pb.BatchPart]) -> tuple[pb.BatchHeader, dict[str
     sizes = [rows if name == "temperatures" else rows * columns for name in names]
     if 4 * sum(sizes) > MAX_BATCH_BYTES:
         raise invalid(f"a batch has '{4 * sum(sizes)}' bytes where at most '{MAX_BATCH_BYTES}' are taken; give fewer rows")
-    data = bytearray(_body(parts, 4 * sum(sizes)))
+    data = bytearray(_announced(parts, 4 * sum(sizes)))
     batch: dict[str, torch.Tensor] = {}
     offset = 0
     for name, size in zip(names, sizes, strict=True):
@@ -250,16 +252,21 @@ def _header(parts: Iterator[Any]) -> Any:
     return first.header
 
 
-def _body(parts: Iterable[Any], num_bytes: int) -> bytes:
+def _body(parts: Iterable[Any], most_bytes: int) -> bytes:
     """PS3."""
     data = bytearray()
     for part in parts:
         data += part.bytes
-        if len(data) > num_bytes:
-            break
+        if len(data) > most_bytes:
+            raise invalid(f"'{len(data)}' bytes came where at most '{most_bytes}' are allowed")
+    return bytes(data)
+
+
+def _announced(parts: Iterable[Any], num_bytes: int) -> bytes:
+    data = _body(parts, num_bytes)
     if len(data) != num_bytes:
         raise invalid(f"'{len(data)}' bytes came where '{num_bytes}' were announced")
-    return bytes(data)
+    return data
 
 
 def _chunks(data: bytes) -> Iterator[pb.Chunk]:
