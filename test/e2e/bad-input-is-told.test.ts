@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type Finished, temporaryRuns, treadle } from "../support/treadle.ts";
+import { type Finished, startTreadle, temporaryRuns, treadle } from "../support/treadle.ts";
 
 const flat = ({ stderr }: Finished): string => stderr.replace(/\s+/g, " ");
 
@@ -68,4 +68,30 @@ test("status recommends no resume of what cannot be resumed", async () => {
   const { stdout } = await treadle(["status", "--runs", runs.path]);
   expect(stdout).toContain("its config.json is missing or not whole");
   expect(stdout).not.toContain("resume");
+});
+
+test("a JavaScript workflow in a CommonJS project, a missing package and a missing project have remedies", async () => {
+  await using folders = await temporaryRuns();
+  const write = (name: string, manifest: object | undefined) => {
+    const folder = join(folders.path, name);
+    mkdirSync(folder);
+    writeFileSync(
+      join(folder, "run.js"),
+      'import { workflow } from "treadle";\nexport default workflow({}, async () => {});\n',
+    );
+    if (manifest !== undefined) writeFileSync(join(folder, "package.json"), JSON.stringify(manifest));
+    return folder;
+  };
+  const commonJs = write("common-js", { type: "commonjs" });
+  const uninstalled = write("uninstalled", { type: "module" });
+  const bare = write("bare", undefined);
+  for (const [folder, remedy] of [
+    [commonJs, `remedy set "type": "module" in '${commonJs}/package.json', or name it 'run.ts'`],
+    [uninstalled, `remedy run 'npm install treadle' in '${uninstalled}'`],
+    [bare, `run 'npm install treadle' in '${bare}', or let 'treadle init <folder>' write a project`],
+  ] as const) {
+    const told = await startTreadle(["validate", "."], "", folder).finished;
+    expect(told.code).toBe(2);
+    expect(flat(told)).toContain(remedy);
+  }
 });

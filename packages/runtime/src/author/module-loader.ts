@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import { realpath } from "node:fs/promises";
 import { register as registerHook } from "node:module";
-import { dirname, join, sep } from "node:path";
+import { basename, dirname, join, sep } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { TreadleError } from "@treadle/contracts";
 import { packageFolder } from "@treadle/contracts/package-folder";
@@ -49,9 +49,39 @@ async function importModule(module: string): Promise<Record<string, unknown>> {
     }
     return (await import(module)) as Record<string, unknown>;
   } catch (cause) {
-    throw new TreadleError("worker.load-failed", `module '${module}' cannot be loaded: ${(cause as Error).message}`, {
-      cause,
-    });
+    const remedy = loadRemedy(module, cause);
+    const why = `${(cause as Error).message}${remedy === undefined ? "" : `; ${remedy}`}`;
+    throw new TreadleError("worker.load-failed", `module '${module}' cannot be loaded: ${why}`, { cause });
+  }
+}
+
+/** Node says what it missed, and not what a project lacks: a package, or the kind of its modules. */
+export function loadRemedy(module: string, thrown: unknown): string | undefined {
+  const { code, message, name } = thrown as NodeJS.ErrnoException;
+  const isMissing = code === "ERR_MODULE_NOT_FOUND" || code === "MODULE_NOT_FOUND";
+  const missing = isMissing ? packageNamed.exec(message)?.[1] : undefined;
+  // By the version of Node, and by whether something has compiled the module for it.
+  const isTakenForCommonJs =
+    code === "ERR_REQUIRE_CYCLE_MODULE" ||
+    code === "ERR_REQUIRE_ESM" ||
+    (name === "SyntaxError" && /outside a module|Unexpected token 'export'/.test(message));
+  if (!module.startsWith("file:") || (missing === undefined && !isTakenForCommonJs)) return undefined;
+  const path = fileURLToPath(module);
+  const project = projectOf(path);
+  if (project === undefined)
+    return `no folder above it has a package.json: run 'npm install ${missing ?? "treadle"}' in '${dirname(path)}', or let 'treadle init <folder>' write a project`;
+  if (missing !== undefined) return `run 'npm install ${missing}' in '${project}'`;
+  const renamed = path.endsWith(".js") ? `, or name it '${basename(path, ".js")}.ts'` : "";
+  return `set "type": "module" in '${join(project, "package.json")}'${renamed}`;
+}
+
+/** With its scope, and without what of the package is imported. */
+const packageNamed = /Cannot find (?:package|module) '((?:@[^'/]+\/)?[^'./:][^'/:]*)(?:\/[^']*)?'/;
+
+function projectOf(path: string): string | undefined {
+  for (let folder = dirname(path); ; folder = dirname(folder)) {
+    if (existsSync(join(folder, "package.json"))) return folder;
+    if (folder === dirname(folder)) return undefined;
   }
 }
 
