@@ -187,9 +187,22 @@ describe("a collective of ranks", () => {
   });
 
   test("ranks of several processes meet through a file", async () => {
-    const options = { size: 2, deadlineMs: 1000, path: join(folder, "group"), clock };
+    const shared = { path: join(folder, "group"), meeting: "0" };
+    const options = { size: 2, deadlineMs: 1000, shared, clock };
     const [a, b] = [new EmulatedGroup(options), new EmulatedGroup(options)];
     await settled(Promise.all([a.meet(0, "init"), b.meet(1, "init")]));
     await expect(settled(a.meet(0, "step"))).rejects.toMatchObject({ details: { missing: [1] } });
+  });
+
+  test("EG2: a group that starts again on the same file misses a rank that has not come again", async () => {
+    const start = (meeting: string) =>
+      new EmulatedGroup({ size: 2, deadlineMs: 1000, shared: { path: join(folder, "again"), meeting }, clock });
+    const [a, b] = [start("first"), start("first")];
+    await settled(Promise.all([a.meet(0, "step"), b.meet(1, "step")]));
+    const again = start("second");
+    await expect(settled(again.meet(0, "step"))).rejects.toMatchObject({
+      code: "engine.collective-timeout",
+      details: { missing: [1] },
+    });
   });
 });

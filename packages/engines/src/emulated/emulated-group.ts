@@ -2,20 +2,22 @@ import { type Clock, TreadleError } from "@treadle/contracts";
 import { systemClock } from "@treadle/transport";
 import { FileLog, MemoryLog, type SharedLog } from "./shared-log.ts";
 
-type Arrival = { readonly rank: number; readonly round: number; readonly left?: true };
+type Arrival = { readonly meeting: string; readonly rank: number; readonly round: number; readonly left?: true };
 
 /** How often ranks of other processes are looked for. */
 const lookMs = 5;
 
 /**
- * The ranks that compute together: in a collective all of them meet, or each hangs until its deadline, as over NCCL. With a
- * `path` the ranks are processes that open the same file, each its own group object; without, they share this one.
+ * The ranks that compute together: in a collective all of them meet, or each hangs until its deadline, as over NCCL. With
+ * `shared` the ranks are processes that open the same file, each its own group object; without, they share this one.
  *
  * - EG1 a round ends for all of its ranks, or for none of them: one that gave up is missed by those that come later.
+ * - EG2 ranks meet those of their own meeting alone: what an earlier start of the group has left in the file is nobody's presence.
  */
 export class EmulatedGroup {
   readonly size: number;
   readonly #log: SharedLog<Arrival>;
+  readonly #meeting: string;
   readonly #clock: Clock;
   readonly #deadlineMs: number;
   /** by round: the ranks that are there, and those that gave up; a round that all have come to stays as it is */
@@ -25,25 +27,27 @@ export class EmulatedGroup {
   constructor(options: {
     readonly size: number;
     readonly deadlineMs: number;
-    readonly path?: string | undefined;
+    /** `meeting` tells this start of the ranks from every other on the same file; all of them have the same */
+    readonly shared?: { readonly path: string; readonly meeting: string } | undefined;
     readonly clock?: Clock | undefined;
   }) {
     this.size = options.size;
     this.#deadlineMs = options.deadlineMs;
     this.#clock = options.clock ?? systemClock;
-    this.#log = options.path === undefined ? new MemoryLog() : new FileLog(options.path);
+    this.#log = options.shared === undefined ? new MemoryLog() : new FileLog(options.shared.path);
+    this.#meeting = options.shared?.meeting ?? "";
   }
 
   /** Resolves when all ranks are in the same round of theirs. Throws `engine.collective-timeout` that names the missing ones. */
   async meet(rank: number, what: string): Promise<void> {
     const round = this.#nextRound.get(rank) ?? 0;
     this.#nextRound.set(rank, round + 1);
-    this.#log.append({ rank, round });
+    this.#arrive({ rank, round });
     const endMs = this.#clock.now() + this.#deadlineMs;
     for (let missing = this.#missing(round); missing.length > 0; missing = this.#missing(round)) {
       const leftMs = endMs - this.#clock.now();
       if (leftMs <= 0) {
-        this.#log.append({ rank, round, left: true }); // EG1
+        this.#arrive({ rank, round, left: true }); // EG1
         if (this.#missing(round).length === 0) return;
         throw this.#tooLate(round, rank, what, missing);
       }
@@ -51,8 +55,13 @@ export class EmulatedGroup {
     }
   }
 
+  #arrive(arrival: Omit<Arrival, "meeting">): void {
+    this.#log.append({ meeting: this.#meeting, ...arrival });
+  }
+
   #missing(round: number): number[] {
     for (const arrival of this.#log.read()) {
+      if (arrival.meeting !== this.#meeting) continue; // EG2
       const { present, left } = this.#round(arrival.round);
       if (!arrival.left) present.add(arrival.rank);
       else if (present.size < this.size && present.delete(arrival.rank)) left.add(arrival.rank);
