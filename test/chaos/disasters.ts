@@ -1,6 +1,6 @@
 /** Everything that can be done to a running cluster, each with its end; drawn at random. */
 
-import { flood } from "../support/flood.ts";
+import { Flood } from "../support/flood.ts";
 import type { Part } from "./absences.ts";
 import { type ChaosCluster, hangMs, isRunning } from "./chaos-cluster.ts";
 
@@ -99,8 +99,9 @@ export const disasters = {
     weight: 2,
     strike: async ({ runner, workers, random }: ChaosCluster) => {
       const pids = [runner?.child.pid, ...workers()].filter((pid) => pid !== undefined);
-      const end = flood(pids[Math.floor(random() ** 2 * pids.length)] as number);
-      return end && (async () => end());
+      const flood = new Flood();
+      const isOpen = flood.at(pids[Math.floor(random() ** 2 * pids.length)] as number);
+      return isOpen ? async () => flood.end() : undefined;
     },
   },
   "child left behind": {

@@ -6,13 +6,16 @@ import { makeCertificates } from "../../packages/transport/test/support/certific
 import { isAlive, until } from "../support/cluster.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { canUnplug, unpluggableNetwork } from "../support/network.ts";
-import { NodesWorld, type RunProcess } from "../support/nodes.ts";
+import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
 
 let world: NodesWorld;
 beforeEach(async () => {
   world = await NodesWorld.open();
 });
 afterEach(() => world.close());
+
+/** Any death that counts as a crash ends the run, so what goes on has lost nodes only (S2). */
+const noRestarts = "supervision.maxRestarts=0";
 
 /** Where the plan, or a later move, put each worker. */
 const nodesOf = (run: RunProcess): Set<string> =>
@@ -36,7 +39,14 @@ async function expectDone(run: RunProcess, steps: number, where = world): Promis
 test("S2: one of two node agents is killed: that is noticed at once, its workers end, its ranks move to the other node, nothing is lost", async () => {
   const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
   const lease = "cluster.nats.leaseMs=120000"; // so that no silence says it
-  const run = world.startRun(["steps=6", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=200", lease]);
+  const run = world.startRun([
+    "steps=6",
+    "pauseMs=60",
+    "cluster.minNodes=2",
+    "cluster.rejoinMs=200",
+    lease,
+    noRestarts,
+  ]);
   await run.event("step-started", ({ step }) => step === 2);
   expect(nodesOf(run)).toEqual(new Set(["a", "b"]));
   await b?.kill();
@@ -74,7 +84,7 @@ test("S2: a whole group of nodes is gone when the workflow makes its first call:
 
 test("S2: an agent that is killed and started again is used again: its ranks come back to it", async () => {
   const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
-  const run = world.startRun(["steps=5", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=60000"]);
+  const run = world.startRun(["steps=5", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=60000", noRestarts]);
   await run.event("step-started", ({ step }) => step === 2);
   await b?.kill();
   const again = await world.startNode("b");
@@ -86,7 +96,7 @@ test("S2: an agent that is killed and started again is used again: its ranks com
 
 test("an agent that is asked to leave ends its workers and goes; one alone is enough to go on, and a new one helps", async () => {
   const [a] = await Promise.all([world.startNode("a"), world.startNode("b")]);
-  const run = world.startRun(["steps=8", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=0"]);
+  const run = world.startRun(["steps=8", "pauseMs=60", "cluster.minNodes=2", "cluster.rejoinMs=0", noRestarts]);
   await run.event("step-started", ({ step }) => step === 2);
   a?.child.kill("SIGTERM");
   await until(() => a?.child.exitCode === 0, "the agent to leave");
@@ -137,7 +147,7 @@ test("WH3, J1: a runner that is killed leaves no worker on any node, and its run
 
 test("L3: an agent that was stopped and goes on finds that its workers count no more", async () => {
   const [, b] = await Promise.all([world.startNode("a"), world.startNode("b")]);
-  const run = world.startRun(["steps=30", "pauseMs=100", "cluster.minNodes=2", "cluster.rejoinMs=0"]);
+  const run = world.startRun(["steps=30", "pauseMs=100", "cluster.minNodes=2", "cluster.rejoinMs=0", noRestarts]);
   await run.event("step-started", ({ step }) => step === 2);
   const early = pidsOf(run.events);
   b?.child.kill("SIGSTOP");
@@ -152,6 +162,32 @@ test("L3: an agent that was stopped and goes on finds that its workers count no 
   expect(died.length).toBeGreaterThan(0);
   await until(() => early.filter(isAlive).length < early.length, "its old workers to be gone");
   await expectDone(run, 30);
+}, 480_000);
+
+const manyRanks = ["steps=40", "pauseMs=60", "cluster.minNodes=2", "ranks=4", noRestarts];
+const haveEnded = (agents: readonly NodeProcess[]) =>
+  until(() => agents.every((agent) => agent.output().includes("has ended run")), "both nodes to have ended the run");
+
+test("S2, NS2: what nodes end since they do not hear the runner, which was suspended, costs no restart", async () => {
+  const agents = await Promise.all(["a", "b"].map((name) => world.startNode(name)));
+  const run = world.startRun(manyRanks);
+  await run.event("step-finished", ({ step }) => step === 3);
+  run.child.kill("SIGSTOP");
+  await haveEnded(agents);
+  run.child.kill("SIGCONT");
+  await expectDone(run, 40);
+  const reasons = run.events.flatMap((event) => (event.type === "worker-died" ? [event.reason] : []));
+  expect(reasons.length).toBeGreaterThan(0);
+}, 480_000);
+
+test("S2, NS2: what nodes end since they were cut off from the NATS servers costs no restart", async () => {
+  const agents = await Promise.all(["a", "b"].map((name) => world.startNode(name, ["--limit", "1"])));
+  const run = world.startRun(manyRanks);
+  await run.event("step-finished", ({ step }) => step === 3);
+  await world.nats.stop("SIGKILL");
+  await haveEnded(agents);
+  await world.nats.start();
+  await expectDone(run, 40);
 }, 480_000);
 
 test("S4, RU2: with the NATS server gone for good, a run ends as it should, and so does an agent that is asked to", async () => {

@@ -1,9 +1,14 @@
 import { once } from "node:events";
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import type { RunEvent } from "@treadle/contracts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { isAlive, until } from "../support/cluster.ts";
+import { keyOverrides } from "../support/keys.ts";
 import { pidsOf } from "../support/ledger.ts";
 import { NodesWorld } from "../support/nodes.ts";
+import { startTreadle } from "../support/treadle.ts";
 
 let world: NodesWorld;
 beforeEach(async () => {
@@ -26,16 +31,33 @@ test("S4: a second signal ends an agent from which a run cannot move away, with 
   await until(() => !pids.some(isAlive), "the worker to end");
 }, 300_000);
 
-test("S4: a second signal ends a run at once, also while a process that a dead worker started holds its output", async () => {
+test("S4: a second signal ends a run while a process that a dead worker started holds that worker's output", async () => {
   const onSignal = fileURLToPath(new URL("../chaos/on-signal.mjs", import.meta.url));
   world.environment = { NODE_OPTIONS: `--import=${onSignal}` };
   await world.startNode("a");
-  const run = world.startRun(["steps=100000", "pauseMs=50", "supervision.maxRestarts=0"]);
-  await run.event("step-finished", ({ step }) => step === 2);
-  const started = pidsOf(run.events);
-  process.kill(started[0] as number, "SIGUSR2"); // it starts a process in a session of its own, and dies
-  for (let i = 0; i < 2; i++) run.child.kill("SIGTERM");
-  const code = await run.exited;
-  expect(code).not.toBe(0);
-  await until(() => !pidsOf(run.events).some(isAlive), "the workers to end");
+  const settings = [
+    `cluster.nats.url=${world.nats.url}`,
+    ...keyOverrides(world.nats.keys),
+    "steps=100000",
+    "pauseMs=50",
+  ];
+  const workflow = join(world.project, "support/workflows/ledger");
+  const flags = ["--plain", "--runs", world.runs, ...settings.flatMap((each) => ["--set", each])];
+  const run = startTreadle(["run", workflow, ...flags], undefined, world.project);
+  const events = async () => {
+    const [folder = ""] = await readdir(world.runs).catch(() => []);
+    const lines = await readFile(join(world.runs, folder, "events.jsonl"), "utf8").catch(() => "");
+    return lines.split("\n").flatMap((line) => (line.endsWith("}") ? [JSON.parse(line) as RunEvent] : []));
+  };
+  const [victim = 0] = await until(async () => {
+    const found = await events();
+    return found.some(({ type }) => type === "step-finished") ? pidsOf(found) : undefined;
+  }, "a step");
+  process.kill(victim, "SIGUSR2"); // it starts a process in a session of its own, and dies
+  await until(async () => (await events()).some(({ type }) => type === "worker-died"), "its death to be noticed");
+  run.child.kill("SIGTERM");
+  await until(() => run.output().includes("press Ctrl-C again"), "the first signal to be heard");
+  run.child.kill("SIGTERM");
+  expect((await run.finished).code).toBe(130);
+  await until(async () => !pidsOf(await events()).some(isAlive), "the workers to end");
 }, 300_000);

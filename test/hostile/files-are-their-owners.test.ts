@@ -12,8 +12,9 @@ import { loaderFlags, projectRoot, runner } from "../support/project.ts";
 
 const nobody = 65_534;
 const isRoot = process.getuid?.() === 0;
+const tried = isRoot ? "; another user opens none" : " (that another user opens none is tried as root alone)";
 
-test("a run's folder and every file in it are its owner's alone, whatever whoever starts it lets others read", async () => {
+test(`a run's folder and every file in it are its owner's alone, whatever whoever starts it lets others read${tried}`, async () => {
   const root = await mkdtemp(join(tmpdir(), "treadle-l-"));
   await chmod(root, 0o755); // others may come as far as the runs' own folder
   try {
@@ -41,7 +42,7 @@ test("a run's folder and every file in it are its owner's alone, whatever whoeve
   }
 });
 
-test("sockets and shared memory of a run under way are its owner's alone", async () => {
+test(`sockets and shared memory of a run under way are its owner's alone${tried}`, async () => {
   await using world = await NodesWorld.open();
   for (const folder of [world.root, world.temporary]) await chmod(folder, 0o755); // others may come as far as there
   await world.startNode("a");

@@ -1,29 +1,44 @@
 /** Other users of a machine and hosts on the network: idle connections without a token, against every door of a whole run. */
+import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { flood } from "../support/flood.ts";
+import { Flood } from "../support/flood.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { NodesWorld } from "../support/nodes.ts";
 
+/** More than may wait at a door without having shown a token. */
+const connections = 200;
+const lookMs = 10;
+
+/** Those that a process has started, and so on. */
+function descendantsOf(pid: number): number[] {
+  const parents = new Map<number, number>();
+  for (const each of readdirSync("/proc").map(Number).filter(Number.isInteger)) {
+    try {
+      const stat = readFileSync(`/proc/${each}/stat`, "latin1");
+      parents.set(each, Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]));
+    } catch {
+      // it has just ended
+    }
+  }
+  const below = (parent: number): number[] =>
+    [...parents].flatMap(([child, of]) => (of === parent ? [child, ...below(child)] : []));
+  return below(pid);
+}
+
 test.skipIf(process.platform !== "linux")(
-  "floods of runner, agents and workers, from the moment in which each listens, restart no worker and end no run",
+  "floods of every door of runner, agents and workers, from the moment in which it is open, restart no worker and end no run",
   async () => {
     await using world = await NodesWorld.open();
     const agents = await Promise.all(["a", "b"].map((name) => world.startNode(name)));
+    const agentPids = agents.map(({ child }) => child.pid as number);
     const run = world.startRun(["steps=60", "pauseMs=60", "cluster.minNodes=2"]);
-    const ends = new Map<number, () => void>();
+    await using flood = new Flood({ connections, againMs: 200 });
     let isOver = false;
     const flooding = (async () => {
-      while (!isOver) {
-        const pids = [run.child.pid, ...agents.map(({ child }) => child.pid), ...pidsOf(run.events)];
-        for (const pid of pids) {
-          if (pid === undefined || ends.has(pid)) continue;
-          // More than may wait at a door without having shown a token.
-          const end = flood(pid, { connections: 200, againMs: 200 });
-          if (end) ends.set(pid, end);
-        }
-        await delay(10);
-      }
+      // Workers listen long before they are up, and doors open one after another.
+      for (; !isOver; await delay(lookMs))
+        for (const pid of [run.child.pid as number, ...agentPids, ...agentPids.flatMap(descendantsOf)]) flood.at(pid);
     })();
     try {
       const { summary } = await run.event("run-finished");
@@ -32,13 +47,13 @@ test.skipIf(process.platform !== "linux")(
       expect(run.events.filter(({ type }) => type === "worker-died")).toEqual([]);
       const workers = pidsOf(run.events);
       expect(workers).toHaveLength(4);
-      for (const pid of [run.child.pid as number, ...workers]) expect([...ends.keys()]).toContain(pid);
+      const flooded = [...flood.pids];
+      for (const pid of [run.child.pid as number, ...agentPids, ...workers]) expect(flooded).toContain(pid);
       await expectWholeLedger(`${world.runs}/${summary.runId}`, 60, 12);
       await world.expectNothingLeft(summary.runId, workers);
     } finally {
       isOver = true;
       await flooding;
-      for (const end of ends.values()) end();
     }
   },
   300_000,

@@ -427,7 +427,7 @@ describe("CP6: without keys", () => {
     },
   );
 
-  test("whoever has joined on loopback obeys nobody through a server that came in its place and listens for all", async () => {
+  test("whoever has joined on loopback obeys nobody, and says nothing, through a server that came in its place and listens for all", async () => {
     server = await startNatsServer();
     const { port } = server;
     const node = await withoutKeys("127.0.0.1", port);
@@ -438,11 +438,18 @@ describe("CP6: without keys", () => {
     await server[Symbol.asyncDispose]();
     await until(() => !node.isConnected && !runner.isConnected, "both to be cut off");
     server = await startNatsServer({ host: "0.0.0.0", port });
+    const stranger = await connectStranger(`nats://127.0.0.1:${port}`);
+    const heard: string[] = [];
+    stranger.subscribe(">", { callback: (_, message) => void heard.push(message.subject) });
+    await stranger.flush();
     await until(() => node.isConnected && runner.isConnected, "both to be back");
     const code = await until(async () => {
       const found = await codeOf(runner.command(member, "spawn", spawnOf(2), { timeoutMs: 60_000 }));
       return found === "node.lost" ? undefined : found; // the server may hear of the question first, then of the node
     }, "the node to answer");
     expect(code).toBe("control-plane.untrusted");
+    await stranger.flush();
+    expect(heard.filter((subject) => subject.includes(".command."))).toEqual([]);
+    await stranger.close();
   });
 });

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 
 export type FloodOptions = {
-  /** at once, over all ports */
+  /** at each door at once */
   readonly connections?: number;
   /** from the end of a connection until it is opened again */
   readonly againMs?: number;
@@ -13,29 +13,53 @@ type Door = { readonly host: string; readonly port: number };
 
 const listening = "0A";
 
-/** Answers what ends it; undefined when the process listens nowhere. */
-export function flood(pid: number, options: FloodOptions = {}): (() => void) | undefined {
-  const { connections = 300, againMs = 20 } = options;
-  const doors = listeningDoors(pid);
-  if (doors.length === 0) return undefined;
-  const sockets = new Set<Socket>();
-  let isOver = false;
-  const open = (at: number) => {
-    if (isOver) return;
-    const socket = connect(doors[at % doors.length] as Door);
-    sockets.add(socket);
+export class Flood implements AsyncDisposable {
+  readonly #connections: number;
+  readonly #againMs: number;
+  readonly #sockets = new Set<Socket>();
+  readonly #doors = new Set<string>();
+  /** the processes with a door at which there is one */
+  readonly pids = new Set<number>();
+  #isOver = false;
+
+  constructor({ connections = 300, againMs = 20 }: FloodOptions = {}) {
+    this.#connections = connections;
+    this.#againMs = againMs;
+  }
+
+  /** At every door that this process has open now; false when it has none. */
+  at(pid: number): boolean {
+    const doors = listeningDoors(pid);
+    for (const door of doors) {
+      const key = `${door.host} ${door.port}`;
+      if (this.#isOver || this.#doors.has(key)) continue;
+      this.#doors.add(key);
+      for (let i = 0; i < this.#connections; i++) this.#open(door);
+    }
+    if (doors.length > 0) this.pids.add(pid);
+    return doors.length > 0;
+  }
+
+  end(): void {
+    this.#isOver = true;
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.end();
+  }
+
+  #open(door: Door): void {
+    if (this.#isOver) return;
+    const socket = connect(door);
+    this.#sockets.add(socket);
     socket
       .on("error", () => {})
       .once("close", () => {
-        sockets.delete(socket);
-        setTimeout(() => open(at), againMs).unref();
+        this.#sockets.delete(socket);
+        setTimeout(() => this.#open(door), this.#againMs).unref();
       });
-  };
-  for (let i = 0; i < connections; i++) open(i);
-  return () => {
-    isOver = true;
-    for (const socket of sockets) socket.destroy();
-  };
+  }
 }
 
 /** From /proc, as a process may be in a network namespace of its own. */

@@ -47,6 +47,7 @@ export type Probe = {
   readonly numa: ReturnType<typeof numaNodes>;
   readonly env: Readonly<Record<string, string | undefined>>;
   /** what the server at an address says of itself, or undefined when it says nothing */
+  /** of one server */
   readonly natsInfo: (url: string) => Promise<NatsInfo | undefined>;
   /** why this process could not use the server, in words; undefined when it could */
   readonly natsProblem: (url: string) => Promise<string | undefined>;
@@ -172,34 +173,43 @@ async function natsServer(probe: Probe, advise: (remedies: Remedies) => string):
   };
   // One that nobody named is found where servers listen unless told otherwise, and may admit strangers.
   if (named === undefined && (await probe.natsInfo(usualServer)) === undefined) return [program];
-  const server = await natsAt(probe, named ?? usualServer, named === undefined ? usualServer : "TREADLE_NATS_URL");
+  const server = await natsAt(probe, named);
   // One that runs elsewhere makes a program here needless.
   return server.status === "ok" && version === undefined ? [server] : [program, server];
 }
 
 const usualServer = "127.0.0.1:4222";
 
-/** A server: whether it answers, what it is, whom it admits, and whether it takes these credentials. */
-async function natsAt(probe: Probe, url: string, place: string): Promise<Finding> {
+/**
+ * Servers: whether one answers, what it is, whom each admits, and whether they take these credentials. `named`: their addresses;
+ * one that nobody named is only looked at, since it is told no secrets, and nothing is kept there.
+ */
+async function natsAt(probe: Probe, named: string | undefined): Promise<Finding> {
   const finding = {
-    name: `NATS at ${place}`,
+    name: `NATS at ${named === undefined ? usualServer : "TREADLE_NATS_URL"}`,
     need: "recommended",
     purpose: "runs and nodes meet there",
   } as const;
-  const info = await probe.natsInfo(url);
-  const problem = await probe.natsProblem(url);
+  const urls = (named ?? usualServer).split(",");
+  const infos = (await Promise.all(urls.map((url) => probe.natsInfo(url)))).filter((each) => each !== undefined);
+  const problem = named === undefined ? undefined : await probe.natsProblem(named);
+  const [info] = infos;
   if (info === undefined) {
     const remedy =
       problem ??
       "start it with 'nats-server -c .treadle/cluster/nats.conf' (after 'treadle cluster init'), or correct TREADLE_NATS_URL";
     return { ...finding, status: "missing", found: "no server answers", remedy };
   }
-  const open = info.isOpen ? openServer(info.host) : undefined;
+  const open = infos.filter(({ isOpen }) => isOpen).map(({ host }) => openServer(host));
   const found = `${info.version}, ${info.jetStream ? "with" : "without"} JetStream${info.cluster ? `, of cluster '${info.cluster}'` : ""}`;
-  const plain =
-    !info.isEncrypted && url.split(",").some((server) => !isServerOnLoopback(server)) ? readOnTheWay : undefined;
-  const remedy = problem ?? open ?? plain;
-  return { ...finding, status: remedy === undefined ? "ok" : "limited", found, remedy };
+  const isPlain = infos.some(({ isEncrypted }) => !isEncrypted) && urls.some((url) => !isServerOnLoopback(url));
+  const remedies = new Set([problem, ...open, isPlain ? readOnTheWay : undefined].filter((each) => each !== undefined));
+  return {
+    ...finding,
+    status: remedies.size === 0 ? "ok" : "limited",
+    found,
+    remedy: [...remedies].join("; ") || undefined,
+  };
 }
 
 /** `host`: where it listens. */

@@ -31,16 +31,13 @@ export type NatsInfo = {
 const timeoutMs = 3000;
 const maxInfoBytes = 64 * 1024;
 
-/** The first line of the protocol, `INFO {…}`, of the first of the addresses that sends one. */
-export async function natsInfo(urls: string): Promise<NatsInfo | undefined> {
-  for (const url of urls.split(",")) {
-    const line = await firstLineOf(url).catch(() => undefined);
-    const info = Info.safeParse(parseInfo(line ?? ""));
-    if (!info.success) continue;
-    const { version, jetstream, cluster, auth_required, tls_required, host } = info.data;
-    return { version, jetStream: jetstream, cluster, isOpen: !auth_required, isEncrypted: tls_required, host };
-  }
-  return undefined;
+/** The first line of the protocol, `INFO {…}`, of the server at this address; undefined when none sends one. */
+export async function natsInfo(url: string): Promise<NatsInfo | undefined> {
+  const line = await firstLineOf(url).catch(() => undefined);
+  const info = Info.safeParse(parseInfo(line ?? ""));
+  if (!info.success) return undefined;
+  const { version, jetstream, cluster, auth_required, tls_required, host } = info.data;
+  return { version, jetStream: jetstream, cluster, isOpen: !auth_required, isEncrypted: tls_required, host };
 }
 
 /** Of servers that are reached over a network, and do not encrypt what passes there. */

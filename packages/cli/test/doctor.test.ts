@@ -127,9 +127,28 @@ it("says of the NATS server that the environment names whether it answers, and w
   expect(near?.remedy).toBeUndefined();
 });
 
+it("says of each server whom it admits, whatever else is wrong, and logs in at none that nobody named", async () => {
+  const infos: Record<string, NatsInfo> = {
+    "nats://a:4222": server,
+    "nats://b:4222": { ...server, isOpen: true, host: "0.0.0.0" },
+    "nats://c:4222": { ...server, isEncrypted: false },
+  };
+  const env = { TREADLE_NATS_URL: Object.keys(infos).join(",") };
+  const natsProblem = async () => "it keeps nothing";
+  const three = { ...rich, env, natsInfo: async (url: string) => infos[url], natsProblem };
+  const { remedy } = named(await examineMachine(three), "NATS at TREADLE_NATS_URL") ?? {};
+  expect(remedy).toMatch(/it keeps nothing; it listens on '0\.0\.0\.0', and anyone.*--tls-cert/s);
+  const logIn = async (): Promise<never> => {
+    throw new Error("logged in at a server that nobody named");
+  };
+  const unnamed = { ...rich, env: {}, natsInfo: async () => ({ ...server, isOpen: true }), natsProblem: logIn };
+  expect(named(await examineMachine(unnamed), "NATS at 127.0.0.1:4222")?.remedy).toMatch(/every user of this machine/);
+});
+
 it("asks a real NATS server what it is", async () => {
   await using server = await startNatsServer();
-  expect(await natsInfo(`nats://127.0.0.1:1,${server.url}`)).toMatchObject({
+  expect(await natsInfo("nats://127.0.0.1:1")).toBeUndefined();
+  expect(await natsInfo(server.url)).toMatchObject({
     version: expect.stringMatching(/^\d/),
     jetStream: true,
   });

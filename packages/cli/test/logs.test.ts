@@ -18,6 +18,14 @@ it("lets no part of a line move a cursor, its level neither", () => {
   expect(personLine("rollout/0", line)).not.toMatch(/[\u0000-\u001f\u007f-\u009f]/);
 });
 
+it("gives machines no control character as it is", () => {
+  const line = JSON.stringify({ level: 40, time: atMs, msg: "\u009b2J\u007f\u001b[2J" });
+  const printed = jsonLine("rollout/\u009b0", line);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  expect(printed).not.toMatch(/[\u0000-\u001f\u007f-\u009f]/);
+  expect(JSON.parse(printed).text).toContain("\u009b2J\u007f");
+});
+
 it("gives machines an object a line", () => {
   expect(JSON.parse(jsonLine("rollout/0", logged))).toEqual({
     worker: "rollout/0",

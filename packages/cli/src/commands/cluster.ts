@@ -90,7 +90,7 @@ export function clusterCommand(): Command {
       const files = await removeNode(flags.cluster, name);
       const list = files.map(shown).join(", ");
       process.stdout.write(
-        `revoked the key of '${name}' in 'trust' and ${list}; tell servers with 'nats-server --signal reload', and replace other machines' copies of 'trust'\n`,
+        `revoked the key of '${name}' in 'trust' and ${list}; tell servers with 'nats-server --signal reload', replace other machines' copies of 'trust', and restart the agents and runners there: a process that runs trusts the key until then\n`,
       );
     });
   return new Command("cluster")

@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { examineMachine, renderDoctor } from "../doctor.ts";
+import { jsonText } from "../view/text.ts";
 
 export function doctorCommand(): Command {
   return new Command("doctor")
@@ -9,7 +10,7 @@ export function doctorCommand(): Command {
       const findings = await examineMachine();
       process.stdout.write(
         flags.json
-          ? `${JSON.stringify(findings)}\n`
+          ? `${jsonText(findings)}\n`
           : `${renderDoctor(findings, { colour: process.stdout.isTTY === true })}\n`,
       );
     });

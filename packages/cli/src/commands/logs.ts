@@ -4,7 +4,7 @@ import { StringDecoder } from "node:string_decoder";
 import { TreadleError } from "@treadle/contracts";
 import { readLogLine } from "@treadle/observe";
 import { Command } from "commander";
-import { formatTime, printable } from "../view/text.ts";
+import { formatTime, jsonText, printable } from "../view/text.ts";
 import { chooseRun } from "./choose-run.ts";
 
 const pollMs = 300;
@@ -55,7 +55,7 @@ export function personLine(worker: string, line: string): string {
   return `${when.padEnd(8)}  ${printable(worker).padEnd(14)} ${how}${printable(text)}`;
 }
 
-export const jsonLine = (worker: string, line: string): string => JSON.stringify({ worker, ...readLogLine(line) });
+export const jsonLine = (worker: string, line: string): string => jsonText({ worker, ...readLogLine(line) });
 
 /** `rollout-0.log` is that of `rollout/0`. */
 const workerOf = (file: string): string => basename(file, ".log").replace(/-(\d+)$/, "/$1");

@@ -5,6 +5,7 @@ import { openPool, poolsAt, validateConfig } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { printClockLine } from "../view/clock-line.ts";
 import { poolTable } from "../view/pool-table.ts";
+import { jsonText } from "../view/text.ts";
 import { type NatsFlags, natsValues, withControlPlane, withNatsFlags } from "./control-plane.ts";
 import { aborted, interruptible } from "./interruptible.ts";
 import { type PoolLimitFlags, poolLimits, withPoolLimits } from "./pool-limits.ts";
@@ -64,8 +65,6 @@ async function showPools(asked: string | undefined, flags: NatsFlags & { readonl
   if (asked !== undefined && found.length === 0)
     throw new TreadleError("pool.lost", `no pool '${asked}' is there; start it with 'treadle pool start ${asked}'`);
   process.stdout.write(
-    flags.json
-      ? `${JSON.stringify({ pools: found })}\n`
-      : `${found.map(poolTable).join("\n\n") || "no pool is there"}\n`,
+    flags.json ? `${jsonText({ pools: found })}\n` : `${found.map(poolTable).join("\n\n") || "no pool is there"}\n`,
   );
 }

@@ -2,6 +2,7 @@ import { TreadleError } from "@treadle/contracts";
 import { type ReplayUntil, replayRun } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { renderReplay, renderState } from "../view/replay-text.ts";
+import { jsonText } from "../view/text.ts";
 import { chooseRun } from "./choose-run.ts";
 import { findProjectRoot } from "./project.ts";
 
@@ -25,7 +26,7 @@ export function replayCommand(): Command {
         flags.until === undefined ? undefined : untilOf(flags.until),
       );
       const text = state === undefined ? renderReplay(recordings) : renderState(state);
-      process.stdout.write(`${flags.json ? JSON.stringify(state ?? recordings) : text}\n`);
+      process.stdout.write(`${flags.json ? jsonText(state ?? recordings) : text}\n`);
     });
 }
 

@@ -2,6 +2,7 @@ import { RunLibrary } from "@treadle/dashboard";
 import type { RunNow } from "@treadle/dashboard/view";
 import { Command } from "commander";
 import { renderLocalStatus, renderStatus } from "../view/status.ts";
+import { jsonText } from "../view/text.ts";
 import { readCluster } from "./cluster-status.ts";
 import { type NatsFlags, withControlPlane, withNatsFlags } from "./control-plane.ts";
 import { defaultRunsRoot, findProjectRoot } from "./project.ts";
@@ -15,7 +16,7 @@ export function statusCommand(): Command {
     .option("--json", "prints one object")
     .action(async ({ nats, runs, json, ...flags }: Flags) => {
       const print = (found: unknown, text: string): unknown =>
-        process.stdout.write(json ? `${JSON.stringify(found)}\n` : text);
+        process.stdout.write(json ? `${jsonText(found)}\n` : text);
       if (nats !== undefined)
         return withControlPlane({ ...flags, nats }, async (plane) => {
           const found = await readCluster(plane);

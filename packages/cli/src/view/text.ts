@@ -28,6 +28,13 @@ const shown = (text: string): string => text.replace(controlCharacters, "").repl
 /** The same of several lines. */
 export const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
 
+/** JSON escapes control characters but for those above 126, which some terminals obey. */
+export const jsonText = (value: unknown): string =>
+  JSON.stringify(value).replaceAll(
+    /[\u007f-\u009f]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+
 /** One line without anything that moves a terminal's cursor or changes its colours. */
 export function singleLine(text: string): string {
   return shown(stripVTControlCharacters(text).replace(/\s+/g, " ")).trim();

@@ -23,8 +23,10 @@ const lockFiles = new Set([
 const installedLocks = [".package-lock.json", ".pnpm/lock.yaml", ".yarn-state.yml", ".yarn-integrity"];
 /** Results: of runs, and of what measures tests. Elsewhere a folder of such a name may hold code. */
 const besideManifest = new Set(["runs", "coverage"]);
-/** The folder that holds one of these is a run's, or what Python has installed on this machine. */
-const ofOneMachine = [...runMarks, "pyvenv.cfg"];
+/** A run's folder holds it, beside one of its marks, which data may be called by, too. */
+const runConfig = "config.json";
+/** What Python has installed on this machine. */
+const pythonEnvironment = "pyvenv.cfg";
 const maxFiles = 50_000;
 
 const isCode = (name: string): boolean => (codeFile.test(name) && !declarations.test(name)) || lockFiles.has(name);
@@ -75,7 +77,8 @@ export class CodeSearch {
     const isRoot = folder === tree.root;
     const entries = await readdir(folder, { withFileTypes: true }).catch((): Dirent[] => []);
     const names = new Set(entries.map(({ name }) => name));
-    if (!isRoot && ofOneMachine.some((name) => names.has(name))) return false;
+    const isOfRun = names.has(runConfig) && runMarks.some((name) => names.has(name));
+    if (!isRoot && (isOfRun || names.has(pythonEnvironment))) return false;
     this.#seen.add(folder);
     const isPackage = names.has("package.json");
     const isBuiltFor = isPackage && this.#form === "sources" && (await offersSources(join(folder, "package.json")));

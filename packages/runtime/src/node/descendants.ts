@@ -2,8 +2,9 @@
  * Whatever a worker process starts, also what has left its process group: ended when the worker has ended.
  *
  * Known by a control group of version 2 where this process may make one, with the groups below it, and on Linux by a variable of
- * the environment, which is inherited. A process that cleared its environment and moved to a group outside, which takes the rights
- * of this process, is not found.
+ * the environment, which is inherited. Two kinds are not found: a process that cleared its environment and moved to a group outside,
+ * which takes the rights of this process; and, where no group can be made, processes of which each starts the next and ends
+ * within milliseconds.
  */
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,8 +14,9 @@ import { workerVariables } from "@treadle/contracts";
 /** With the number of the process that made it, which alone may find it empty and in use: a worker is about to enter. */
 const groupName = (mark: string): string => `treadle-worker-${process.pid}-${mark}`;
 const madeBy = (name: string): number | undefined => Number(/^treadle-worker-(\d+)-/.exec(name)?.[1]) || undefined;
-/** A process may start others while it is looked for. */
+/** A process may start others while it is looked for, and end before it is looked at: one look that finds nothing proves little. */
 const maxRounds = 10;
+const emptyLooks = 2;
 const roundMs = 50;
 
 export class Descendants {
@@ -46,15 +48,19 @@ export class Descendants {
 
   /** Sends SIGKILL to all that are left now, before this returns. */
   endNow(): void {
+    killGroup(this.#group);
     endAll(new Set([...markedNow(workerVariables.mark, this.#mark), ...grouped(this.#group)]));
   }
 
   /** Resolves when nothing is left, or nothing that SIGKILL ends soon. */
   async end(): Promise<void> {
-    for (let round = 0; round < maxRounds; round++) {
+    let empty = 0;
+    for (let round = 0; round < maxRounds && empty < emptyLooks; round++) {
+      killGroup(this.#group);
       const found = await markedInTurns(workerVariables.mark, this.#mark);
-      if (endAll(new Set([...(found ?? []), ...grouped(this.#group)])) === 0 && found !== undefined) break;
-      await delay(roundMs);
+      const isEmpty = endAll(new Set([...(found ?? []), ...grouped(this.#group)])) === 0 && found !== undefined;
+      empty = isEmpty ? empty + 1 : 0;
+      if (!isEmpty) await delay(roundMs);
     }
     removeGroup(this.#group);
   }
@@ -107,6 +113,16 @@ function ownGroup(): string | undefined {
     return mount === undefined || path === undefined ? undefined : join(mount, path);
   } catch {
     return undefined; // another system than Linux
+  }
+}
+
+/** All at once, those that are just being started included, where the kernel can (Linux 5.14). */
+function killGroup(group: string | undefined): void {
+  if (group === undefined) return;
+  try {
+    writeFileSync(join(group, "cgroup.kill"), "1");
+  } catch {
+    // an older kernel: they are ended one by one
   }
 }
 
@@ -196,7 +212,7 @@ function markedNow(variable: string, value: string): number[] {
 /** Throws when the system does not say; there are none where it has no `/proc`. */
 function processes(): number[] {
   try {
-    return readdirSync("/proc").map(Number).filter(Number.isInteger);
+    return readdirSync("/proc").map(Number).filter(Number.isInteger).reverse(); // those that began last first
   } catch (error) {
     if (isAbsent(error)) return [];
     throw error;

@@ -62,11 +62,14 @@ const idle = [
   "packages/a/coverage/a.js",
   "runs/left.ts",
   "runs/2026/config.json",
-  "experiments/one/config.json",
+  "experiments/one/plan.json",
   "venv/lib/python3/site-packages/torch.py",
 ];
 /** What makes some of them idle. */
-const marks = ["packages/a/package.json", "experiments/one/journal.jsonl", "venv/pyvenv.cfg"];
+const marks = [
+  ...["packages/a/package.json", "venv/pyvenv.cfg"],
+  ...["experiments/one/config.json", "experiments/one/journal.jsonl"],
+];
 const putMarks = async () => {
   for (const path of marks) await put(path, "{}");
 };
@@ -90,6 +93,18 @@ test("what no process loads changes nothing", async () => {
   for (const path of idle) await put(path, "something");
   expect(await code.current()).toEqual(before);
 });
+
+test.each(["events.jsonl", "journal.jsonl"])(
+  "code beside data called '%s' counts: a run's folder has its configuration, too",
+  async (name) => {
+    await put(`lib/${name}`, "{}");
+    await put("lib/deep/helper.ts", "one");
+    const code = open();
+    const before = await code.current();
+    await put("lib/deep/helper.ts", "two");
+    expect(codeDifference(before.files, (await code.current()).files)).toBe("'lib/deep/helper.ts' differs");
+  },
+);
 
 test("a machine that was pulled and not built differs in what was built, where that is what is loaded", async () => {
   const offers = { ".": { source: "./src/index.ts", default: "./dist/index.js" } };

@@ -310,6 +310,7 @@ class NatsControlPlane implements ControlPlane {
     body: unknown,
     { timeoutMs }: { readonly timeoutMs: number },
   ): Promise<unknown> {
+    this.#requireTrust(); // another server may be there since, at which others hear what a command says
     const subject = `${this.#prefix}.command.${kind}.${checkName(kind, name)}.${incarnation}`;
     const plain = JSON.stringify({ method, body });
     const asked = this.#trust?.ask(subject, plain, this.#sealKeyOf(kind, name, incarnation));
