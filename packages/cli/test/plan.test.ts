@@ -95,6 +95,21 @@ describe("on a terminal", () => {
   });
 });
 
+test("a mode whose plan is not proven to be its best is shown with the bound, and no other is", () => {
+  const one = plannedCase("w", 8);
+  const show = (alternatives: readonly PlannedMode[]) =>
+    renderPlan({ ...one, found: { ...one.found, alternatives } }, undefined, { columns: 200, colour: false }).join(
+      "\n",
+    );
+  const [first, ...others] = one.found.alternatives.map((each) => ({ ...each, proven: true }));
+  expect(show([first!, ...others])).not.toContain("not proven");
+  const open = others.map((each) => ({ ...each, proven: false, boundSeconds: 1.5 }));
+  const shown = show([first!, ...open]);
+  expect(shown.split("not proven to be the best of its mode, which takes at least 1.50 s")).toHaveLength(
+    open.length + 1,
+  );
+});
+
 test("a plan that was measured is shown with that, and why it is chosen where another is predicted to be faster", () => {
   const one = plannedCase("w", 8);
   const [first, second] = one.found.alternatives as [PlannedMode, PlannedMode];

@@ -518,3 +518,37 @@ describe("what a schedule becomes on devices", () => {
     expect(placed).toThrow(/it leaves gpu 2-7 idle/);
   });
 });
+
+test("the explanation is of the plan that is chosen, and no plan is below its bound", () => {
+  const cost = fc.record({
+    base: fc.integer({ min: 0, max: 3 }),
+    perItem: fc.integer({ min: 1, max: 5 }),
+    alpha: fc.constantFrom(1, 0.8, 0.4, 0),
+    onloadSeconds: fc.constantFrom(0, 0.5),
+    most: fc.constantFrom(undefined, undefined, 1, 2, 3),
+  });
+  const drawn = fc.array(cost, { minLength: 3, maxLength: 3 });
+  fc.assert(
+    fc.property(drawn, fc.integer({ min: 3, max: 10 }), fc.integer({ min: 1, max: 5 }), (costs, count, eighths) => {
+      const batch = 8 * eighths;
+      const names = ["a", "b", "c"];
+      const ofEach = names.map((name, i) => {
+        const { most: _, ...own } = costs[i]!;
+        return [name, own] as const;
+      });
+      const profile = chainProfile(Object.fromEntries(ofEach), batch);
+      const components = names.map((name, i) => {
+        const { most } = costs[i]!;
+        return { name, devicesPerRank: 1, ...(most === undefined ? {} : { ranks: { max: most } }) };
+      });
+      const found = planFromProfile(profile, { devices: cluster(count), batch, maxStaleness: 0, components });
+      expect(found.explanation[0]).toMatch(new RegExp(`^${found.plan.mode}: `));
+      expect(found.boundSeconds).toBeLessThanOrEqual(found.predicted.stepSeconds);
+      for (const { stepSeconds, boundSeconds } of found.alternatives) {
+        expect(boundSeconds).toBeLessThanOrEqual(stepSeconds);
+        expect(boundSeconds).toBeGreaterThanOrEqual(found.boundSeconds);
+      }
+    }),
+    { numRuns: 60 },
+  );
+});

@@ -39,6 +39,10 @@ export function renderPlan(
   for (const alternative of alternatives) {
     const [seconds, times] = [formatSeconds(alternative.stepSeconds), standing(alternative, alternatives)];
     lines.push(`  ${padCells(alternative.mode, 10)}${padCells(seconds, 10)}${times}`);
+    if (!alternative.proven) {
+      const least = formatSeconds(alternative.boundSeconds);
+      lines.push(...text(`not proven to be the best of its mode, which takes at least ${least}`, "    ").map(dim));
+    }
     for (const limit of [...experience(alternative, alternatives), ...alternative.limits])
       lines.push(...text(limit, "    ").map(dim));
   }

@@ -14,7 +14,7 @@ import { isSlot, placementWithout, withoutDevices, withSlots } from "../placemen
 import { brokenWishes, withWishes } from "../placement-wishes.ts";
 import { rankMemory, residentMemory } from "../plan/component-time.ts";
 import { type Cost, costSchedule, overlapped } from "../plan/evaluate.ts";
-import { limitsOf } from "../plan/explain.ts";
+import { explainPlan, limitsOf } from "../plan/explain.ts";
 import { compileModel } from "../plan/model.ts";
 import type { PlanAlternative, PlanProblem, Schedule } from "../plan/problem.ts";
 import { solvePlan } from "../plan/solve.ts";
@@ -49,6 +49,10 @@ export type PlannedMode = {
   readonly mode: PlacementMode;
   /** predicted, `serialSeconds` included */
   readonly stepSeconds: number;
+  /** whether its schedule is proven to be the best of the mode */
+  readonly proven: boolean;
+  /** no schedule of the mode takes less; at most `stepSeconds` */
+  readonly boundSeconds: number;
   /** whole steps under this very plan, where the profile has some */
   readonly measured: StepTimes | undefined;
   readonly schedule: Schedule;
@@ -90,7 +94,8 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const question = planProblemOf(profile, { ...target, devices });
   const answer = solvePlan(question.problem, { deadlineMs, nowMs });
   if (answer.schedule === null) {
-    throw new TreadleError("placement.impossible", `no plan is possible: ${answer.explanation.join("; ")}`, {
+    const said = answer.stats.exact ? "no plan is possible" : "no plan was found";
+    throw new TreadleError("placement.impossible", `${said}: ${answer.explanation.join("; ")}`, {
       details: { explanation: answer.explanation },
     });
   }
@@ -111,11 +116,21 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     .filter(({ mode }, i, all) => all.findIndex((other) => other.mode === mode) === i);
   const best = fastest(alternatives, trialTolerance);
   const { serialSeconds } = question;
-  const explanation = [...answer.explanation, ...dropped, ...question.notes];
+  const least = Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds;
+  const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({
+    ...each,
+    boundSeconds: Math.min(each.stepSeconds, Math.max(each.boundSeconds, least)),
+  }));
+  const words = explainPlan(compileModel(question.problem), best.schedule, inOrder.map(asAlternative), answer.stats, {
+    empty: answer.empty,
+    found: answer.alternatives.map(({ mode }) => mode),
+    limits: best.limits,
+  });
+  const explanation = [...words, ...dropped, ...question.notes];
   return {
     plan: { ...best.plan, explanation: [...explanation] },
     predicted: { stepSeconds: best.stepSeconds, serialSeconds, schedule: best.schedule },
-    alternatives: [best, ...alternatives.filter((each) => each !== best)],
+    alternatives: inOrder,
     limits: best.limits,
     explanation,
     moreDevices: moreDevices(
@@ -123,8 +138,25 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
       question.problem,
       best.schedule,
     ).filter((help) => help.components.some((name) => !without.has(name))),
-    boundSeconds: Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds,
+    // A replay may lose less than the schedule that was searched for.
+    boundSeconds: Math.min(least, ...alternatives.map(({ stepSeconds }) => stepSeconds)),
   };
+}
+
+/** With the devices that components have in the plan. */
+function asAlternative({ mode, stepSeconds, schedule, plan, proven, boundSeconds }: PlannedMode): PlanAlternative {
+  const relaid = (part: Schedule): Schedule => {
+    if (part.op === "temporal" || part.op === "parallel")
+      return { ...part, first: relaid(part.first), second: relaid(part.second) };
+    if (part.op === "pipeline")
+      return "stages" in part
+        ? { ...part, stages: part.stages.map(relaid) }
+        : { ...part, first: relaid(part.first), second: relaid(part.second) };
+    const { ranks } = plan.components[part.node.split("+")[0]!]!;
+    const held = new Set(ranks.flatMap((rank) => rank.devices)).size;
+    return held > 0 ? { ...part, devices: held } : part;
+  };
+  return { mode, time: stepSeconds, schedule: relaid(schedule), proven, bound: boundSeconds };
 }
 
 type Placing = { readonly placed: readonly PlannedMode[]; readonly dropped: readonly string[] };
@@ -191,14 +223,15 @@ function place(
   const placed = placeShares(profile, options, question, found, shares);
   if (found.mode !== "temporal" || placed.mode === "temporal") return [placed];
   const whole = sharesOf(found.schedule, problem, pools, { fewer: false });
-  return [placeShares(profile, options, question, found, whole), placed];
+  const other = { ...placed, proven: false, boundSeconds: 0 };
+  return [placeShares(profile, options, question, found, whole), other];
 }
 
 function placeShares(
   profile: Profile,
   { components, devices, nodeGroups, batch, maxStaleness }: PlanFromProfileOptions,
   { problem, pools, serialSeconds }: ProfileProblem,
-  { mode, schedule }: PlanAlternative,
+  { mode, schedule, proven, bound }: PlanAlternative,
   shares: readonly Share[],
 ): PlannedMode {
   const placement = expressionsOf(shares);
@@ -252,9 +285,12 @@ function placeShares(
   const serial = new Map(
     Object.entries(profile.components).map(([name, component]) => [name, component.serialSeconds]),
   );
+  const stepSeconds = Math.max(time, onCores) + serialSeconds;
   return {
     mode: realised,
-    stepSeconds: Math.max(time, onCores) + serialSeconds,
+    stepSeconds,
+    proven: proven && realised === mode,
+    boundSeconds: Math.min(stepSeconds, bound + serialSeconds),
     schedule,
     placement: Object.fromEntries(
       shares.map(({ component, devices: own }) => [

@@ -1,20 +1,44 @@
 import { exactSeconds } from "./component-time.ts";
-import { type Cost, costSchedule } from "./evaluate.ts";
+import { type Cost, costSchedule, overlapped } from "./evaluate.ts";
 import { bitsOf } from "./graph.ts";
 import type { PlanModel } from "./model.ts";
 import { usableDevices } from "./plan-wishes.ts";
-import { type PlanAlternative, type PlanProblem, type PlanStats, planModes, type Schedule } from "./problem.ts";
+import {
+  type PlanAlternative,
+  type PlanMode,
+  type PlanProblem,
+  type PlanStats,
+  planModes,
+  type Schedule,
+} from "./problem.ts";
 import { memoryOfPool } from "./turn-swap.ts";
 
 const seconds = (value: number): string => `${Number(value.toPrecision(4))} s`;
 const percent = (part: number): string => `${Math.round(part * 100)} %`;
+/** Where all takes no time, no share of it is more than another. */
+const shareOf = (part: number, whole: number): string => percent(whole > 0 ? part / whole : 0);
+const timesAsLong = (time: number, best: number): string =>
+  best > 0 ? `${(time / best).toFixed(2)} times as long` : time > 0 ? "and the other none" : "as long";
 
-/** What was chosen, what limits it, what the alternatives cost, and how sure that is; a sentence each. */
+export type Explained = {
+  /** modes that are proven to have no schedule */
+  readonly empty?: readonly PlanMode[];
+  /** modes that have a schedule, though it may be none of the alternatives */
+  readonly found?: readonly PlanMode[];
+  /** what keeps it from being faster, where that is not what the schedule alone says */
+  readonly limits?: readonly string[] | undefined;
+};
+
+/**
+ * What was chosen (the first of the alternatives, by `schedule`), what limits it, what the others cost, and how sure that
+ * is; a sentence each.
+ */
 export function explainPlan(
   model: PlanModel,
   schedule: Schedule | null,
   alternatives: readonly PlanAlternative[],
   stats: PlanStats,
+  { empty = [], found = [], limits }: Explained = {},
 ): string[] {
   const { problem } = model;
   if (schedule === null) return explainInfeasible(model, stats);
@@ -22,12 +46,12 @@ export function explainPlan(
   const [best] = alternatives;
   const pools = Object.entries(problem.pools).map(([name, pool]) => ` and ${pool.devices} of '${name}'`);
   const lines = [
-    `${best!.mode}: ${problem.batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(schedule)}`,
-    ...limitsOf(cost),
+    `${best!.mode}: ${problem.batch} items on ${usableDevices(problem)} devices${pools.join("")} in ${seconds(best!.time)}: ${describe(best!.schedule)}`,
+    ...(limits ?? limitsOf(cost)),
     ...ranksAtLimit(model, schedule),
   ];
   if (problem.maxStaleness > 0) {
-    const hidden = cost.step - best!.time;
+    const hidden = cost.step - overlapped(problem, cost.step, cost.busy);
     lines.push(
       `up to ${problem.maxStaleness + 1} steps overlap: a step takes ${seconds(cost.step)} from beginning to end, and ${seconds(hidden)} of it pass beside other steps`,
     );
@@ -38,18 +62,22 @@ export function explainPlan(
     );
   }
   for (const other of alternatives.slice(1)) {
-    const takes = `takes ${seconds(other.time)}, ${(other.time / best!.time).toFixed(2)} times as long: ${describe(other.schedule)}`;
+    const takes = `takes ${seconds(other.time)}, ${timesAsLong(other.time, best!.time)}: ${describe(other.schedule)}`;
     lines.push(
       other.proven
         ? `the best ${other.mode} schedule ${takes}`
         : `the best ${other.mode} schedule that was found ${takes}; it is not proven to be the best, which takes at least ${seconds(other.bound)}`,
     );
   }
-  for (const mode of ["temporal", "spatial"] as const) {
-    if (alternatives.some((a) => a.mode === mode) || !problem.modes.includes(mode)) continue;
-    lines.push(
-      `no ${mode} schedule is feasible${mode === "spatial" && model.dag.components.length > model.levels ? ": there are more components than devices to give" : ""}`,
-    );
+  for (const mode of planModes) {
+    if (!problem.modes.includes(mode) || found.includes(mode) || alternatives.some((a) => a.mode === mode)) continue;
+    if (!empty.includes(mode)) lines.push(`no ${mode} schedule was found; it is not proven that there is none`);
+    else if (mode !== "hybrid") {
+      const isCrowded = mode === "spatial" && model.dag.components.length > model.levels;
+      lines.push(
+        `no ${mode} schedule is feasible${isCrowded ? ": there are more components than devices to give" : ""}`,
+      );
+    }
   }
   if (!stats.exact) lines.push(`stopped at the deadline: at most ${percent(stats.gap)} above the least time possible`);
   return lines;
@@ -97,16 +125,16 @@ export function limitsOf(cost: Cost): string[] {
       const busy = count * slowest.step * repeat;
       const faster = at.parts
         .filter((part) => part !== slowest)
-        .map((part) => `${nameOf(part)} waits ${percent(1 - (count * part.step) / at.step)} of it`);
+        .map((part) => `${nameOf(part)} waits ${shareOf(at.step - count * part.step, at.step)} of it`);
       lines.push(
-        `${nameOf(slowest)} is the bottleneck of the pipeline: ${count} ${count === 1 ? "chunk" : "chunks"} of ${seconds(slowest.step)} are ${percent(busy / cost.step)} of the time; ${faster.join("; ")}`,
+        `${nameOf(slowest)} is the bottleneck of the pipeline: ${count} ${count === 1 ? "chunk" : "chunks"} of ${seconds(slowest.step)} are ${shareOf(busy, cost.step)} of the time; ${faster.join("; ")}`,
       );
       repeat *= count;
     } else if (schedule.op === "temporal") {
       const swapping = (at.swap + at.swapBack) * repeat;
       const swaps = swapping > 0 ? `; swapping costs ${seconds(swapping)}` : "";
       lines.push(
-        `${nameOf(slowest)} is the longest turn: ${percent((slowest.step * repeat) / cost.step)} of the time${swaps}`,
+        `${nameOf(slowest)} is the longest turn: ${shareOf(slowest.step * repeat, cost.step)} of the time${swaps}`,
       );
     } else {
       lines.push(`${nameOf(slowest)} is the slower of the parts that run side by side`);
@@ -122,6 +150,12 @@ function explainInfeasible(model: PlanModel, stats: PlanStats): string[] {
   for (const index of bitsOf(model.all.mask)) {
     const { id, members } = dag.components[index]!;
     if (model.items.some((_, i) => Number.isFinite(model.leafSeconds(index, i)[model.levels]!))) continue;
+    if (!model.wishes.mayBeOne(dag.components[index]!)) {
+      lines.push(
+        `'${id}' is a cycle that runs as one, but members of it are to be kept apart; drop that wish, or allow "cycles": "split"`,
+      );
+      continue;
+    }
     const { pool } = members[0]!;
     const free = { batch: problem.batch, memoryPerDevice: Number.POSITIVE_INFINITY };
     const devices = pool === undefined ? usableDevices(problem) : problem.pools[pool]!.devices;

@@ -126,16 +126,18 @@ export type RunnerUp = {
 
 /**
  * The best schedule of a mode that is not the best of all: proven where that is soon done, else the best found, with what
- * no schedule of the mode is below. The proof looks only for what is faster than what was found roughly.
+ * no schedule of the mode is below: `Infinity` where it is proven that there is none. The proof looks only for what is faster
+ * than what was found roughly.
  */
 export function solveRunnerUp({ model, operations, roughly, least }: RunnerUp, checkDeadline: () => void): FastResult {
-  let found = nothingFound;
-  if (model.levels * model.dag.components.length > mostRough) {
+  const soon = (): FastResult => {
     for (const limit of limitsAbove(least)) {
-      found = roughly(limit);
-      if (found.schedule !== null) break;
+      const rough = roughly(limit);
+      if (rough.schedule !== null) return rough;
     }
-  }
+    return nothingFound;
+  };
+  let found = model.levels * model.dag.components.length > mostRough ? soon() : nothingFound;
   const known = Number.isFinite(least) ? least : 0;
   const limits = found.schedule === null ? limitsAbove(least) : [found.time];
   const shapes = found.schedule === null ? gridShapes : proofShapes;
@@ -149,6 +151,7 @@ export function solveRunnerUp({ model, operations, roughly, least }: RunnerUp, c
     }
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
+    if (found.schedule === null) found = soon();
     found = { ...found, bound: Math.min(found.time, Math.max(known, coarseBound(model, operations, found.time))) };
   }
   return found;

@@ -50,7 +50,10 @@ const ComponentMemory = z.strictObject({
 });
 
 export const PlanNode = z.strictObject({
-  id: z.string().min(1),
+  id: z
+    .string()
+    .min(1)
+    .refine((id) => !id.includes("+"), "expected an id without '+', which joins the members of a cycle"),
   time: ComponentTime,
   /** runs its whole batch once and emits evenly */
   stream: z.boolean().default(false),
@@ -75,9 +78,12 @@ export type PlanNode = z.infer<typeof PlanNode>;
 /** The cut enumeration is exponential in width; wider graphs than this have no use and no end. */
 const mostNodes = 24;
 
+/** Tables of seconds have an entry for each. */
+const mostDevices = 1 << 20;
+
 /** Devices that components of other pools cannot use, such as the processors of simulators beside accelerators. */
 const DevicePool = z.strictObject({
-  devices: count,
+  devices: count.max(mostDevices),
   /** absent: memory is no limit */
   memoryPerDevice: seconds.optional(),
   /** its nodes are pinned: each uses all of its devices, so they take turns */
@@ -90,7 +96,7 @@ const DevicePool = z.strictObject({
  */
 export const PlanProblem = z
   .strictObject({
-    devices: count.max(1 << 20),
+    devices: count.max(mostDevices),
     batch: count.max(2 ** 31),
     granularities: z.union([z.literal("divisors"), z.array(count).min(1)]).default("divisors"),
     /** absent: memory is no limit */
@@ -151,6 +157,12 @@ export const PlanProblem = z
       if (node.maxDevices !== undefined && node.maxDevices < Math.max(node.minDevices, node.unit)) {
         const message = `expected at least minDevices ${node.minDevices} and unit ${node.unit}`;
         context.addIssue({ code: "custom", path: ["nodes", i, "maxDevices"], message });
+      }
+      if (node.maxRanks === undefined) continue;
+      const fewest = Math.ceil(node.minDevices / node.unit);
+      if (node.maxRanks < Math.max(node.minRanks, fewest)) {
+        const message = `expected at least minRanks ${node.minRanks}, and the ${fewest} ranks of ${node.unit} that minDevices ${node.minDevices} asks for`;
+        context.addIssue({ code: "custom", path: ["nodes", i, "maxRanks"], message });
       }
     }
     if (problem.reserved >= problem.devices) {
@@ -268,6 +280,8 @@ export type PlanAnswer = {
   readonly explanation: readonly string[];
   /** what keeps the schedule from being faster, a sentence each */
   readonly limits: readonly string[];
+  /** modes that are proven to have no schedule, where there is one of another */
+  readonly empty: readonly PlanMode[];
   readonly stats: PlanStats;
 };
 

@@ -10,6 +10,7 @@ import {
   EvalProblem,
   type PlanAlternative,
   type PlanAnswer,
+  type PlanMode,
   PlanProblem,
   type PlanStats,
   planModes,
@@ -36,7 +37,7 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   const models = new Models(problem);
   const search = (mode: SearchOptions["mode"], least?: number, full = false): FastResult =>
     searchMode(models, { mode, method, least, full, checkDeadline });
-  const found: FastResult[] = [];
+  const searched: { readonly mode: PlanMode | undefined; readonly result: FastResult }[] = [];
   const reasons: string[] = [];
   const isEach = problem.useAll || problem.modes.length < planModes.length;
   if (problem.useAll) {
@@ -45,24 +46,26 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
       const free = searchMode(anything, { mode, method, checkDeadline });
       const idle = free.schedule === null ? [] : idleIn(problem, free.schedule);
       reasons.push(...idle);
-      found.push(idle.length === 0 ? free : search(mode, Math.max(free.bound, Number.MIN_VALUE), true));
+      const result = idle.length === 0 ? free : search(mode, Math.max(free.bound, Number.MIN_VALUE), true);
+      searched.push({ mode, result });
     }
-  } else if (isEach) for (const mode of problem.modes) found.push(search(mode));
+  } else if (isEach) for (const mode of problem.modes) searched.push({ mode, result: search(mode) });
   else {
     // What is the best of all is the best of its mode.
     const any = search("any");
     const modeOfAny = any.schedule === null ? undefined : modeOf(any.schedule);
-    found.push(any);
+    searched.push({ mode: modeOfAny, result: any });
     for (const mode of planModes) {
       if (mode === modeOfAny || (mode === "hybrid" && any.schedule === null)) continue;
-      found.push(search(mode, any.bound));
+      searched.push({ mode, result: search(mode, any.bound) });
     }
   }
+  const found = searched.map(({ result }) => result);
   const milliseconds = (nowMs?.() ?? 0) - startedMs;
 
   const kept = found.filter(({ schedule }) => !schedule || !problem.useAll || idleIn(problem, schedule).length === 0);
-  const none = { ...nothingFound, bound: Number.POSITIVE_INFINITY };
-  const best = kept.reduce((a, b) => (b.time < a.time ? b : a), none);
+  const nothing = { ...nothingFound, bound: Number.POSITIVE_INFINITY };
+  const best = kept.reduce((a, b) => (b.time < a.time ? b : a), nothing);
   const bound = isEach ? Math.min(...found.map((each) => each.bound)) : found[0]!.bound;
   const stats: PlanStats = {
     milliseconds,
@@ -75,8 +78,10 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
   };
   const model = models.of(models.relaxed, "step");
   if (best.schedule === null) {
-    const explanation = reasons.length > 0 ? reasons : explainPlan(model, null, [], stats);
-    const none = { time: null, schedule: null, mode: null, alternatives: [], limits: [] };
+    const early = "no schedule that uses all devices was found in the time for it; it is not proven that there is none";
+    const explanation =
+      reasons.length > 0 ? [...reasons, ...(stats.exact ? [] : [early])] : explainPlan(model, null, [], stats);
+    const none = { time: null, schedule: null, mode: null, alternatives: [], limits: [], empty: [] };
     return { feasible: false, ...none, explanation, stats };
   }
   const { time, schedule } = best;
@@ -92,10 +97,16 @@ export function solvePlan(input: unknown, options: SolveOptions = {}): PlanAnswe
     alternatives.push({ mode, time: seconds, schedule: own, proven: least >= seconds, bound: least });
   }
   alternatives.sort((a, b) => a.time - b.time);
-  const explanation = explainPlan(model, schedule, alternatives, stats);
+  const none = searched.filter(({ mode, result }) => mode !== undefined && isProvenEmpty(mode, result));
+  const empty = none.map(({ mode }) => mode!);
+  const explanation = explainPlan(model, schedule, alternatives, stats, { empty });
   const limits = limitsOf(costSchedule(model, schedule));
-  return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, limits, stats };
+  return { feasible: true, time, schedule, mode: modeOf(schedule), alternatives, explanation, limits, empty, stats };
 }
+
+/** What runs as one shares nothing, so it is found in any mode and is the only schedule. */
+const isProvenEmpty = (mode: PlanMode, { schedule, bound }: FastResult): boolean =>
+  schedule === null ? bound === Number.POSITIVE_INFINITY : modeOf(schedule) !== mode;
 
 /** `treadle solve plan`. With `"op": "eval"` it costs a given schedule instead. */
 export const planProblem: Problem = {
