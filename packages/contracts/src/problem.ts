@@ -74,7 +74,9 @@ function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
 }
 
 function writeValue(value: unknown): string {
-  const text = typeof value === "string" ? value : (JSON.stringify(value) ?? String(value));
+  // JSON has no word for Infinity and NaN.
+  const isWritten = typeof value === "string" || typeof value === "number";
+  const text = isWritten ? String(value) : (JSON.stringify(value) ?? String(value));
   return text.length > 60 ? `${text.slice(0, 57)}...` : text;
 }
 

@@ -143,6 +143,19 @@ describe("deadlines", () => {
     expect(stopAfter(1e9).stats).toMatchObject({ exact: true, gap: 0 });
   });
 
+  test("also hold for schedules that use all devices, which are found or said to be unknown, never refused", () => {
+    for (const readings of [0, 5, 30, 200, 800]) {
+      let now = 0;
+      const limited = nodes.map((each, i) => ({ ...each, maxDevices: 20 + i }));
+      const full = { ...input, nodes: limited, useAll: true };
+      const answer = solvePlan(full, { nowMs: () => now++, deadlineMs: readings });
+      if (answer.schedule) {
+        expect(evaluate(full, answer.schedule)).toMatchObject({ illegal: null });
+        expect(answer.stats.bound!).toBeGreaterThan(0);
+      } else expect(answer.explanation.join()).toMatch(/before the deadline|not proven that there is none/);
+    }
+  });
+
   test("need a clock", () => {
     expect(() => solvePlan(input, { deadlineMs: 5 })).toThrow("deadlineMs: '5' needs a clock");
   });
@@ -160,6 +173,24 @@ test.each([
     { nodes: [node("a", 1), node("a", 1)], edges: [] },
     "nodes[1].id: 'a' is not allowed: expected an id that no other node has",
   ],
+  [{ pools: { p: { devices: 2 ** 30 } } }, "pools.p.devices: '1073741824' is not allowed"],
+  [
+    { nodes: [node("a+b", 1), node("a", 1), node("b", 1)], edges: [] },
+    "nodes[0].id: 'a+b' is not allowed: expected an id without '+'",
+  ],
+  [
+    { nodes: [node("a", 1, { minRanks: 3, maxRanks: 2 })], edges: [] },
+    "nodes[0].maxRanks: '2' is not allowed: expected at least minRanks 3",
+  ],
+  [
+    { nodes: [node("a", 1, { minDevices: 4, maxRanks: 1, unit: 2 })], edges: [] },
+    "the 2 ranks of 2 that minDevices 4 asks for",
+  ],
+  [
+    { nodes: [node("a", Number.POSITIVE_INFINITY)], edges: [] },
+    "nodes[0].time.perItem: 'Infinity' is not allowed: invalid input: expected number",
+  ],
+  [{ batch: Number.NaN }, "batch: 'NaN' is not allowed"],
   [{ nodes: [node("a", -1)], edges: [] }, "nodes[0].time.perItem: '-1' is not allowed"],
   [{ nodes: [{ id: "a" }], edges: [] }, "nodes[0].time: is missing"],
   [
@@ -181,4 +212,21 @@ test("refuses an unknown method and names the known ones", () => {
   expect(() => solvePlan(two, { method: "magic" })).toThrow(
     "method: 'magic' is not known; allowed are 'fast', 'naive'",
   );
+});
+
+test("seconds that fall with items fall to 0 at most, and shares of no time are 0", () => {
+  const time = { type: "table", devices: [1], items: [1, 2], seconds: [[10, 2]] };
+  expect(solvePlan({ devices: 1, batch: 12, granularities: [12], nodes: [{ id: "a", time }] }).time).toBe(0);
+  const free = solvePlan({ ...two, nodes: [node("a", 0), node("b", 0)] });
+  expect(free.explanation.join()).not.toContain("NaN");
+});
+
+test("a cycle whose members are to be kept apart says so, and not that memory lacks", () => {
+  const edges = [
+    ["a", "b"],
+    ["b", "a"],
+  ];
+  const { explanation } = solvePlan({ ...two, edges, apart: [["a", "b"]] });
+  expect(explanation.join()).toMatch(/'a\+b' is a cycle that runs as one, but members of it are to be kept apart/);
+  expect(explanation.join()).not.toContain("memory");
 });

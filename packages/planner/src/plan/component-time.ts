@@ -51,13 +51,13 @@ export function profiledSeconds(time: ComponentTime, used: number, items: number
   return low + part * (high - low);
 }
 
-/** Linear between columns, constant below the first, along the last segment above the last. */
+/** Linear between columns, constant below the first, along the last segment above the last; where that falls, to no less than 0. */
 function alongItems(columns: readonly number[], row: readonly number[], items: number): number {
   if (columns.length === 1 || items <= columns[0]!) return row[0]!;
   let column = 0;
   while (column < columns.length - 2 && columns[column + 1]! < items) column++;
   const part = (items - columns[column]!) / (columns[column + 1]! - columns[column]!);
-  return row[column]! + part * (row[column + 1]! - row[column]!);
+  return Math.max(0, row[column]! + part * (row[column + 1]! - row[column]!));
 }
 
 /** Of one rank, per device, on exactly `used` of them. */

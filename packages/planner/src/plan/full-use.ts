@@ -72,9 +72,20 @@ class FullUse {
     } catch (error) {
       if (!(error instanceof DeadlinePassed)) throw error;
       const best = this.#known.get(this.#key(all, levels, 0))?.choice;
-      const bound = this.#bounds.lowerAt(all, 0, levels);
-      if (best === undefined) return { ...nothingFound, bound, ...count() };
+      // Bounds that are not made yet would meet the deadline again; without a schedule, whoever asked has a last resort.
+      if (best === undefined) throw error;
+      const bound = this.#lower();
       return { time: best.seconds, schedule: best.schedule(), bound: Math.min(bound, best.seconds), ...count() };
+    }
+  }
+
+  /** Seconds that nothing is below; 0 where a deadline comes before the bounds do. */
+  #lower(): number {
+    try {
+      return this.#bounds.lowerAt(this.#model.all, 0, this.#model.levels);
+    } catch (error) {
+      if (!(error instanceof DeadlinePassed)) throw error;
+      return 0;
     }
   }
 

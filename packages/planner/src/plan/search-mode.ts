@@ -105,8 +105,8 @@ function searchOnce(
     const found = solveNaive(model, operations, full);
     return { ...found, bound: found.time };
   }
-  if (full) return solveFullUse(model, operations, least ?? Number.POSITIVE_INFINITY, checkDeadline);
   try {
+    if (full) return solveFullUse(model, operations, least ?? Number.POSITIVE_INFINITY, checkDeadline);
     if (least === undefined || mode === "any" || mode === "temporal")
       return solveFast(model, operations, checkDeadline);
     const roughly = (limit: number): FastResult =>
@@ -114,6 +114,8 @@ function searchOnce(
     return solveRunnerUp({ model, operations, roughly, least }, checkDeadline);
   } catch (error) {
     if (!(error instanceof DeadlinePassed)) throw error;
-    return mode === "hybrid" ? nothingFound : lastResort(whole, operations);
+    const resort = lastResort(whole, operations);
+    const found = mode === "hybrid" ? { ...nothingFound, bound: resort.bound } : resort;
+    return { ...found, bound: Math.min(found.time, Math.max(found.bound, full ? (least ?? 0) : 0)) };
   }
 }
