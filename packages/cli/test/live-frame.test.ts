@@ -1,6 +1,6 @@
 import { stripVTControlCharacters } from "node:util";
 import { syntheticRun } from "@treadle/dashboard/testing";
-import { deviceRange, fold, initialState } from "@treadle/dashboard/view";
+import { deviceRange, emptyCurve, extendCurve, fold, initialState } from "@treadle/dashboard/view";
 import stringWidth from "string-width";
 import { describe, expect, it } from "vitest";
 import { renderFrame } from "../src/view/live-frame.ts";
@@ -32,6 +32,28 @@ describe("a live frame", () => {
     expect(text).toContain("rollout/1 died: killed by SIGKILL, out of memory");
     expect(text).toContain("waiting actor/0 on 'episodes' from 'rollout/1' for 5s");
     expect(text).toContain("1 down");
+  });
+
+  it("writes different texts at both ends of an axis, however close they are, and cuts no curve for them", () => {
+    const ended = states.at(-1)!;
+    for (const [low, high] of [
+      [0.2204, 0.2209],
+      [0.5, 0.500_001],
+      [1_234_567, 1_234_568],
+      [-3e-9, 2e-9],
+      [0.31, 0.87],
+    ] as const) {
+      const curve = [low, high, low, high].reduce((grown, value, i) => extendCurve(grown, i + 1, value), emptyCurve);
+      for (const part of [
+        { reward: curve, accuracy: emptyCurve },
+        { reward: emptyCurve, accuracy: curve },
+      ]) {
+        const lines = renderFrame({ ...ended, ...part }, { ...size, columns: 100, rows: 30 });
+        const ends = lines.flatMap((line) => /^ *(\S.*)┤/.exec(line)?.[1] ?? []);
+        expect(ends).toHaveLength(2);
+        expect(new Set(ends).size).toBe(2);
+      }
+    }
   });
 
   it("shows what the policy writes now", () => {

@@ -35,6 +35,9 @@ it("tells a person what was gained, how fast, and what to type next", () => {
   expect(text).toMatch(/reward +0\.31 → 0\.87/);
   expect(text).toMatch(/restarts +1/);
   expect(text).toContain("files       runs/reasoning-grpo-0042");
+  expect(text).toMatch(/next\n(.*\n)* {2}treadle dashboard {2,}\S/);
+  expect(text).toMatch(/next\n(.*\n)* {2}treadle report reasoning-grpo-0042 {2,}\S/);
+  expect(renderSummary(state, { colour: false, runs: "/data/runs" })).toContain("treadle dashboard --runs /data/runs ");
   expect(text).toContain("treadle trace reasoning-grpo-0042  ");
   expect(renderSummary(state, { colour: false, runs: "/data/runs" })).toContain(
     "treadle trace reasoning-grpo-0042 --runs /data/runs ",

@@ -1,4 +1,5 @@
 /** What a terminal and a page share: how numbers are written, and the state of a run as its events have it. Pure, no page. */
+export { axisLabels } from "./view/axis.ts";
 export { colourSlots } from "./view/colours.ts";
 export { type Curve, type CurvePoint, drawnPoints, emptyCurve, extendCurve } from "./view/curve.ts";
 export {

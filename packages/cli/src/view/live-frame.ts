@@ -1,6 +1,7 @@
 /** One frame of the live view: a pure function of the run's state, the time and the terminal's size. */
 import type { UtilisationShares } from "@treadle/contracts";
 import {
+  axisLabels,
   type Curve,
   deviceRange,
   drawnPoints,
@@ -132,14 +133,17 @@ function curves(state: RunState, frame: Frame, columns: number, c: Colours): Sec
   }
   const width = Math.floor((columns - 3 * (drawn.length - 1)) / drawn.length);
   const blocks = drawn.map(({ name, curve, text, paint }) => {
-    const axis = 8;
-    const { lines, low, high } = dotPlot(drawnPoints(curve), width - axis - 1, rows);
+    const plot = (cells: number) => dotPlot(drawnPoints(curve), width - cells - 1, rows);
+    const wide = labels(plot(usualAxis), text, name === "accuracy");
+    const axis = Math.max(usualAxis, ...wide.map((label) => label.length));
+    const { lines, low, high } = plot(axis);
+    const [lowest = "", highest = ""] = labels({ low, high }, text, name === "accuracy");
     const title = `${c.bold(name)} ${paint(text(curve.last!.value))} ${change(curve, text, c)}`;
     return [
       title,
       ...lines.map((line, row) => {
-        const label = row === 0 ? text(high) : row === rows - 1 && high > low ? text(low) : "";
-        return `${c.dim(label.padStart(axis))}${c.dim(row === 0 || row === rows - 1 ? "┤" : "│")}${paint(line)}`;
+        const label = row === 0 ? highest : row === rows - 1 && high > low ? lowest : "";
+        return `${c.dim(label.padStart(axis).slice(0, axis))}${c.dim(row === 0 || row === rows - 1 ? "┤" : "│")}${paint(line)}`;
       }),
     ];
   });
@@ -151,6 +155,20 @@ function curves(state: RunState, frame: Frame, columns: number, c: Colours): Sec
       .trimEnd(),
   );
   return [{ rank: 3, lines: joined }];
+}
+
+const usualAxis = 8;
+
+/** Both ends of an axis, as the values are written elsewhere, or with as many digits as tell the ends apart. */
+function labels(
+  { low, high }: { readonly low: number; readonly high: number },
+  text: (value: number) => string,
+  percent: boolean,
+): string[] {
+  const longest = (texts: readonly string[]): number => Math.max(...texts.map((each) => each.length));
+  const usual = [low, high].map(text);
+  const exact = axisLabels([low, high], { percent });
+  return high > low && longest(exact) > longest(usual) ? exact : usual;
 }
 
 function change(curve: Curve, text: (value: number) => string, c: Colours): string {

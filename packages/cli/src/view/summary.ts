@@ -67,9 +67,12 @@ export function renderAccuracy(
 }
 
 function nextCommands(state: RunState, wasCut: boolean, runs: string | undefined): string[] {
-  const run = runs === undefined ? state.runId : `${state.runId} --runs ${runs}`;
+  const of = runs === undefined ? "" : ` --runs ${runs}`;
+  const run = `${state.runId}${of}`;
   const commands: [string, string][] = [];
   if (wasCut) commands.push([`treadle resume ${run}`, "goes on after the last step"]);
+  commands.push([`treadle dashboard${of}`, "all runs in a browser: curves, episodes, logs"]);
+  commands.push([`treadle report ${run}`, "this run as one page"]);
   commands.push([`treadle trace ${run}`, "where the time went"]);
   if (!wasCut) commands.push([`treadle resume ${run} --set steps=${state.numSteps * 2}`, "trains longer"]);
   const width = Math.max(...commands.map(([command]) => command.length));
