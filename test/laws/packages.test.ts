@@ -122,6 +122,29 @@ test("an install script of what is installed is refused by name, here and in the
   expect(JSON.parse(files["package.json"] ?? "")).toMatchObject({ allowScripts: refused });
 });
 
+/** Nothing that npm installs has to run anything: why each of these scripts is not needed. */
+const neededByNobody: Readonly<Record<string, string>> = {
+  "cpu-features": "compiles what 'ssh2' can do without",
+  ssh2: "compiles a faster cipher for hosts of Docker over SSH, which 'ssh2' can do without",
+  esbuild: "replaces its launcher by the program, which a package of each platform brings",
+  koffi: "looks for the prebuilt library, which a package of each platform brings",
+  "msgpackr-extract": "looks for the prebuilt library, which a package of each platform brings",
+  protobufjs: "warns of versions",
+};
+
+test("no package has an install script but those that are known to be needed by nobody", () => {
+  const { packages } = Lock.parse(readJson("package-lock.json"));
+  const withScript = Object.entries(packages)
+    .filter(([, { hasInstallScript }]) => hasInstallScript)
+    .map(([path]) => path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length));
+  expect([...new Set(withScript)].sort()).toEqual(Object.keys(neededByNobody).sort());
+  const { allowScripts } = z
+    .object({ allowScripts: z.record(z.string(), z.boolean()) })
+    .parse(readJson("package.json"));
+  // By name, so that npm neither runs nor asks about them.
+  expect(allowScripts).toEqual(Object.fromEntries(Object.keys(neededByNobody).map((name) => [name, false])));
+});
+
 test("what is bundled finds its files from its package's folder: a bundle stands elsewhere than its modules", () => {
   const bundled = folders.filter((_, index) => manifests[index]?.scripts["build"]?.includes("bundle-package.js"));
   const sources = bundled.flatMap((folder) =>

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Script } from "node:vm";
@@ -84,6 +84,22 @@ describe("a report", () => {
     expect(html).not.toContain("abc123");
     const script = /<script>("use strict"[\s\S]*?)<\/script>/.exec(html)![1]!;
     expect(() => new Script(script)).not.toThrow();
+  });
+
+  it("has the timers of workers, a worker's own too: how often, how long in all and on average, the longest first", async () => {
+    writeSyntheticFolder(folder, 2);
+    const own = (startMs: number, durationMs: number) => ({
+      ...{ kind: "span", name: "score <fast>", category: "compute", startMs, durationMs },
+    });
+    appendFileSync(
+      join(folder, "trace.jsonl"),
+      `${JSON.stringify({ worker: "judge/0", pid: 2, dropped: 0, records: [own(0, 30_000), own(30_000, 10_000)] })}\n`,
+    );
+    const html = renderReport(await readRun(folder));
+    const [, table = ""] = /What its timers measured[\s\S]*?<tbody>(.*?)<\/tbody>/.exec(html) ?? [];
+    const rows = table.split("</tr>").map((row) => row.replace(/<[^>]*>/g, "|"));
+    expect(rows[0]).toBe("||judge||score &lt;fast&gt;||2||40.0 s||20.0 s|");
+    expect(rows.map((row) => row.split("||")[1])).toEqual(expect.arrayContaining(["rollout", "inference", "actor"]));
   });
 
   it("has the data of its curves as they were measured", async () => {

@@ -85,7 +85,11 @@ test("W2: with several optimiser steps a call, staleness is still counted in cal
   const alone = await actor(config, 0, 1);
   await alone.train(sourceOf([groups]));
   await alone.train(sourceOf([groups])); // two versions old, one call
-  await expect(alone.train(sourceOf([groups]))).rejects.toMatchObject({ code: "learning.invalid-batch" });
+  await expect(alone.train(sourceOf([groups]))).rejects.toMatchObject({
+    code: "learning.invalid-batch",
+    message:
+      "episodes of prompt '0' are '4' policy versions old, at most 2 are allowed (flow.maxStaleness); call 'rollout.pullWeights(actor)' at the beginning of each step",
+  });
 });
 
 test("any number of ranks scales advantages as one does, small beside their mean as they may be", async () => {
