@@ -28,7 +28,13 @@ const publicEntries = readdirSync(`${__dirname}/packages`).flatMap((name) => {
 });
 
 /** The processes of a run, a folder each. A runner that needs no node agent is its machine's node itself. */
-const processes = { author: [], worker: ["author"], node: ["author"], runner: ["author", "node"] };
+const processes = {
+  author: [],
+  worker: ["author"],
+  node: ["author"],
+  runner: ["author", "node"],
+  pool: ["node", "runner"],
+};
 /** The runner from below: each folder may import those before it. */
 const layersOfRunner = ["loop", "nodes", "placement", "cluster", "run"];
 
