@@ -43,7 +43,10 @@ export class Stillness {
     return describeStandstill(calls.open, exchange.snapshots(), edges, busyMs);
   }
 
-  /** What no open call can end is said soon. */
+  /**
+   * What no open call can end is said soon, and ends the run no sooner than any stall: the workflow, whose own code nobody
+   * sees, may read a file or ask a server meanwhile, and make the missing call then.
+   */
   lookForMissingCalls(nowMs: number): void {
     const { supervisor, stallMs } = this.#options;
     if (supervisor.quietMs(nowMs) < Math.min(missingCallMs, stallMs)) {

@@ -45,6 +45,19 @@ describe("S3: a wait that no open call can end", () => {
     expect(failed?.error.message).toMatch(/^nothing moved for 30[01] s: 'actor.train' waits for items of 'episodes'/);
   });
 
+  test("ends no run whose workflow makes the missing call late, after work of its own that nobody sees", () => {
+    const world = worldWithChannel();
+    call(world, "source");
+    world.feed({ type: "take", ...ask, from: world.id("actor/0"), acknowledge: false });
+    tickUntil(world, 4 * stallMs);
+    world.feed({ type: "open", call: "own", end: { channel: "episodes", role: "sink", stream: streamOf(undefined) } });
+    const late = { request: 8, call: "own", channel: "episodes" };
+    world.feed({ type: "put", ...late, items: [item("a")] as never });
+    world.feed({ type: "close", call: "own", outcome: { ok: true } });
+    expect(world.all("failed")).toEqual([]);
+    expect(world.all("answer").map(({ request }) => request)).toContain(ask.request);
+  });
+
   test("of room, too, and of the workflow itself", () => {
     const full = worldWithChannel();
     call(full, "sink");
