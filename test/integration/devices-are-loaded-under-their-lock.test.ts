@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { ActorConfig, ActorWorker, Demonstration, RolloutConfig, RolloutWorker } from "@treadle/workers";
 import { afterEach, expect, test } from "vitest";
 import { pidOf, startCluster, type TestCluster, until } from "../support/cluster.ts";
@@ -68,7 +69,7 @@ test("LW3: a call that prepares items before its engine decodes them keeps its d
 });
 
 /** Shipped workers on emulated engines, of which one fits on the device, which both share. */
-async function launchShipped() {
+async function launchShipped(costs: { readonly decode?: { readonly baseSeconds: number } } = {}) {
   world = await startCluster({
     cluster: { devices: 1, memoryPerDeviceMiB: 100 },
     placement: { mode: "temporal" },
@@ -80,6 +81,7 @@ async function launchShipped() {
       residentBytes: 60 * MiB,
       residualBytes: 10 * MiB,
       response: { medianTokens: 2 },
+      ...costs,
       deviceMemory: { folder: join(world.folder, "memory"), sizeMiB: 100 },
     },
   };
@@ -106,6 +108,24 @@ test("L1, L4: shipped workers load their engines one after the other where one o
     await train();
     await rollout.pullWeights(actor);
   }
+  expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
+});
+
+test("EX3: a rollout which waits for room in the middle of its generation lends its devices when that is done, and loses no episode", async () => {
+  const { rollout, train } = await launchShipped({ decode: { baseSeconds: 0.2 } });
+  const prompts = world.cluster.channel("prompts", Prompt);
+  const groups = world.cluster.channel("groups", EpisodeGroup, { capacity: 1 });
+  const ids = Array.from({ length: 6 }, (_, index) => `${index}`);
+  await prompts.put(...ids.map((id) => ({ id, tokens: Int32Array.of(2, 3), answer: "1" })));
+  const generating = rollout.generate(prompts.source, groups.sink).first();
+  const [first] = (await groups.take({ items: 1 })) ?? []; // others are decoded still, or wait for room
+  await train(); // on the devices of the call that waits
+  const made = [first];
+  while (made.length < ids.length) made.push(...((await groups.take({ items: 1 })) ?? []));
+  await generating;
+  const episodes = made.flatMap((group) => group?.episodes ?? []);
+  expect(made.map((group) => group?.promptId).sort()).toEqual(ids);
+  expect(episodes.map(({ finishReason }) => finishReason)).not.toContain("abort");
   expect(world.events.filter(({ type }) => type === "worker-died")).toEqual([]);
 });
 

@@ -36,8 +36,19 @@ export abstract class EngineWorker<C, E extends Engine> extends Worker<C> {
   override async onload(): Promise<void> {
     await this.engine.restore();
   }
-  /** Nothing computes under a lock that was lent; what a cancelled call has left behind ends first. */
+  /**
+   * What a call that is over has left behind ends first. What computes for a call that goes on is none of that: its devices
+   * were taken in the middle of its work, and ending that would only lose it. Throws `engine.busy` then.
+   */
   override async offload(): Promise<void> {
+    if (this.devices.isHeld && this.engine.idle() !== undefined) {
+      const worker = `${this.component}/${this.rank}`;
+      throw new TreadleError(
+        "engine.busy",
+        `the devices of '${worker}' were taken while its engine computes for a call that has locked them; await what the engine was asked before the call waits, or lock with { lend: "never" }`,
+        { details: { worker } },
+      );
+    }
     if ("abort" in this.engine && typeof this.engine.abort === "function") this.engine.abort();
     await this.engine.idle();
     await this.engine.release();

@@ -48,6 +48,8 @@ export class DeviceLock {
   readonly #idle: () => Promise<void> | undefined;
   /** by call: grants are counted per call, so a nested lock costs no message (L5) */
   readonly #held = new Map<string, Promise<Held>>();
+  /** calls that were granted them and have not given them up, though they may be lent meanwhile */
+  readonly #granted = new Set<string>();
   readonly #waits = new Map<string, Waits>();
 
   constructor(ids: readonly string[], runner: Peer, tracer: Tracer, idle: () => Promise<void> | undefined) {
@@ -55,6 +57,11 @@ export class DeviceLock {
     this.ids = ids;
     this.#runner = runner;
     this.#tracer = tracer;
+  }
+
+  /** Whether a call that goes on has locked them, also while it lends them. */
+  get isHeld(): boolean {
+    return this.#granted.size > 0;
   }
 
   /**
@@ -200,6 +207,7 @@ export class DeviceLock {
     using _wait = currentCall()?.meter?.lockWait();
     const { token } = await this.#runner.request("lock.acquire", { call }, { signal });
     this.#waits.get(call)?.lending.granted();
+    this.#granted.add(call);
     return { token, count: 1, numKept: 0 };
   }
 
@@ -207,6 +215,7 @@ export class DeviceLock {
     const held = await this.#held.get(call);
     if (!held || --held.count > 0) return;
     this.#held.delete(call);
+    this.#granted.delete(call);
     await this.#runner.request("lock.release", { call, token: held.token });
   }
 }
