@@ -9,10 +9,9 @@ import { command, projectRoot } from "../support/project.ts";
 import { until } from "../support/treadle.ts";
 
 type Manifest = {
-  readonly name: string;
-  readonly private?: boolean;
   type?: string;
   dependencies: Record<string, string>;
+  readonly resolutions?: Record<string, string>;
 };
 
 const execute = promisify(execFile);
@@ -27,28 +26,28 @@ const setManifest = async (path: string, change: (manifest: Manifest) => void): 
 describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () => {
   let root: string;
   let project: string;
-  const tarballs: Record<string, string> = {};
+  let packed: string;
+  let fromPacked: readonly string[];
   const run = (...args: string[]) => execute("npx", args, { cwd: project, maxBuffer: 2 ** 24 });
 
   beforeAll(async () => {
     root = await mkdtemp(join(tmpdir(), "treadle-packed-"));
+    packed = join(root, "packed");
+    fromPacked = ["--template", "own", "--no-install", "--packages", packed];
     project = join(root, "my project");
-    await execute(process.execPath, [command, "init", project, "--template", "own", "--no-install"]);
     // Of a copy: to pack puts files into a package for a moment, and other tests compare the checkout's code meanwhile.
     const checkout = join(root, "checkout");
-    for (const folder of ["packages", "workflows", "build", "LICENSE"])
-      await cp(join(projectRoot, folder), join(checkout, folder), {
+    for (const path of ["packages", "workflows", "build", "LICENSE", "package.json"])
+      await cp(join(projectRoot, path), join(checkout, path), {
         recursive: true,
-        filter: (path) => !path.includes("/node_modules"),
+        filter: (each) => !each.includes("/node_modules"),
       });
-    for (const folder of await readdir(join(checkout, "packages"))) {
-      const path = join(checkout, "packages", folder);
-      const { name, private: isPrivate } = await readManifest(join(path, "package.json"));
-      if (isPrivate) continue;
-      const { stdout } = await execute("npm", ["pack", "--silent", "--pack-destination", root], { cwd: path });
-      tarballs[name] = `file:${join(root, stdout.trim())}`;
-    }
-    await setManifest(join(project, "package.json"), ({ dependencies }) => Object.assign(dependencies, tarballs));
+    await execute("npm", ["run", "pack", "--", packed], { cwd: checkout });
+    await execute(process.execPath, [command, "init", project, ...fromPacked]);
+    const creator = (await readdir(packed)).find((file) => file.startsWith("create-treadle-")) as string;
+    await setManifest(join(project, "package.json"), ({ dependencies }) => {
+      dependencies["create-treadle"] = `file:${join(packed, creator)}`;
+    });
     await execute("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund"], { cwd: project });
   }, 600_000);
   afterAll(() => rm(root, { recursive: true, force: true }));
@@ -110,30 +109,24 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
     }, 600_000);
 
     /** A project by `init` as this one would have it, with the packages that were packed. */
-    const projectOf = async (name: string, change: (manifest: Manifest) => void): Promise<string> => {
+    const projectOf = async (name: string): Promise<string> => {
       const folder = join(root, `by ${name}`);
       const env = { ...process.env, npm_config_user_agent: `${name}/4.0.0` };
-      await execute(process.execPath, [command, "init", folder, "--template", "own", "--no-install"], { env });
-      await setManifest(join(folder, "package.json"), (manifest) => {
-        manifest.dependencies["treadle"] = tarballs["treadle"] as string;
-        change(manifest);
-      });
+      await execute(process.execPath, [command, "init", folder, ...fromPacked], { env });
       return folder;
     };
     const within = (cwd: string, file: string, ...args: string[]) => execute(file, args, { cwd, maxBuffer: 2 ** 24 });
     const training = ["treadle", "run", "workflows/bandit", "--plain", "--set", "steps=3"];
-    // Not every build of the newest one for other systems is published, which Yarn takes for an error.
-    const resolutions = () => ({ ...tarballs, "msgpackr-extract": "3.0.4" });
 
     test("learns, installed by pnpm, where nothing is found that is not declared", { timeout: 600_000 }, async () => {
-      const folder = await projectOf("pnpm", (manifest) => Object.assign(manifest, { pnpm: { overrides: tarballs } }));
+      const folder = await projectOf("pnpm");
       await within(folder, process.execPath, tool("pnpm/bin/pnpm.cjs"), "install");
       const { stdout } = await within(folder, process.execPath, tool("pnpm/bin/pnpm.cjs"), "exec", ...training);
       expect(stdout).toContain("finished 3 steps");
     });
 
     test("learns, installed by Bun", { timeout: 600_000 }, async () => {
-      const folder = await projectOf("bun", (manifest) => Object.assign(manifest, { overrides: tarballs }));
+      const folder = await projectOf("bun");
       await within(folder, tool(`${bun}/bin/bun`), "install");
       const { stdout } = await within(folder, tool(`${bun}/bin/bun`), "x", ...training);
       expect(stdout).toContain("finished 3 steps");
@@ -141,7 +134,11 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
 
     test("learns, installed by Yarn, and is told what to write under Plug'n'Play", { timeout: 600_000 }, async () => {
       const yarn = tool("@yarnpkg/cli-dist/bin/yarn.js");
-      const folder = await projectOf("yarn", (manifest) => Object.assign(manifest, { resolutions: resolutions() }));
+      const folder = await projectOf("yarn");
+      // Not every build of the newest one for other systems is published, which Yarn takes for an error.
+      await setManifest(join(folder, "package.json"), ({ resolutions }) => {
+        Object.assign(resolutions as object, { "msgpackr-extract": "3.0.4" });
+      });
       await within(folder, process.execPath, yarn, "install", "--no-immutable");
       const { stdout } = await within(folder, process.execPath, yarn, ...training);
       expect(stdout).toContain("finished 3 steps");

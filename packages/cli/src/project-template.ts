@@ -51,8 +51,20 @@ const own = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as {
   readonly peerDependencies: Readonly<Record<string, string>>;
 };
 
-/** Text by path, relative to the project's folder. */
-export async function projectFiles(folder: string, name: TemplateName): Promise<Readonly<Record<string, string>>> {
+export const ownVersion: string = own.version;
+
+/** Packages of Treadle's that the one which users install needs. */
+export const siblings: readonly string[] = Object.keys(own.dependencies).filter((name) => name.startsWith("@treadle/"));
+
+/** What a project needs. */
+export const ownDependencies = { treadle: own.version, zod: own.peerDependencies["zod"] };
+
+/** Text by path, relative to the project's folder; `manifest` adds keys to its package.json, or replaces them. */
+export async function projectFiles(
+  folder: string,
+  name: TemplateName,
+  manifest: object = {},
+): Promise<Readonly<Record<string, string>>> {
   const { workflow, files } = templates[name];
   const source = join(shipped, workflow);
   const target = `workflows/${workflow}`;
@@ -60,7 +72,7 @@ export async function projectFiles(folder: string, name: TemplateName): Promise<
   const configurations = readdirSync(source).filter((file) => file.endsWith(".yaml"));
   const { schema } = (await loadWorkflow(source)).workflow;
   return {
-    "package.json": json(packageOf(folder, target)),
+    "package.json": json({ ...packageOf(folder, target), ...manifest }),
     "tsconfig.json": json(compilerOptions),
     ".gitignore": "node_modules/\nruns/\n.treadle/\n",
     ...Object.fromEntries(
@@ -102,7 +114,7 @@ const packageOf = (folder: string, workflow: string) => ({
     typecheck: "tsc --noEmit",
     schema: `treadle schema ${workflow} > ${workflow}/config.schema.json`,
   },
-  dependencies: { treadle: own.version, zod: own.peerDependencies["zod"] },
+  dependencies: ownDependencies,
   allowScripts: refusedScripts,
   devDependencies: { "@types/node": "^20.19.43", tsx: own.dependencies["tsx"], typescript: "~5.9.0" },
 });

@@ -1,13 +1,22 @@
 /** `treadle init`: a project of one's own, which runs and whose test passes. */
 import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { TreadleError } from "@treadle/contracts";
 import { Command, Option } from "commander";
-import { projectFiles, type TemplateName, templates } from "../project-template.ts";
+import {
+  ownDependencies,
+  ownVersion,
+  projectFiles,
+  siblings,
+  type TemplateName,
+  templates,
+} from "../project-template.ts";
 
 const names = Object.keys(templates) as TemplateName[];
+
+type Flags = { template?: TemplateName; install: boolean; packages?: string };
 
 export function initCommand(): Command {
   return new Command("init")
@@ -15,12 +24,17 @@ export function initCommand(): Command {
     .argument("[folder]", "of the project; must not have these files yet", ".")
     .addOption(new Option("--template <name>", "what the workflow is like; asked for on a terminal").choices(names))
     .option("--no-install", "writes the files and installs nothing")
-    .action(async (folder: string, flags: { template?: TemplateName; install: boolean }, command: Command) => {
+    .option(
+      "--packages <folder>",
+      "takes Treadle from the archives that 'npm run pack -- <folder>' of a checkout makes",
+    )
+    .action(async (folder: string, flags: Flags, command: Command) => {
       process.umask(0o022); // a project is no secret, as what runs write is
       const root = resolve(folder);
       const template = flags.template ?? (await ask(command));
       const manager = packageManager();
-      await write(root, { ...(await projectFiles(root, template)), ...filesOf[manager] });
+      const packed = flags.packages === undefined ? {} : keysFor(manager, archives(resolve(flags.packages), command));
+      await write(root, { ...(await projectFiles(root, template, packed)), ...filesOf[manager] });
       if (flags.install) await install(manager, root);
       const { workflow, about } = templates[template];
       const steps = [
@@ -69,6 +83,34 @@ const filesOf: Readonly<Partial<Record<PackageManager, Readonly<Record<string, s
 function packageManager(): PackageManager {
   const [name] = (process.env["npm_config_user_agent"] ?? "").split("/");
   return managers.find((each) => each === name) ?? "npm";
+}
+
+/** Where each package is, by name. */
+function archives(folder: string, command: Command): Readonly<Record<string, string>> {
+  const ending = `-${ownVersion}.tgz`;
+  const found = existsSync(folder) ? readdirSync(folder) : [];
+  const missing = ["treadle", ...siblings.map((name) => name.replace("@treadle/", "treadle-"))].find(
+    (name) => !found.includes(`${name}${ending}`),
+  );
+  if (missing !== undefined)
+    command.error(
+      `error: '${folder}' has no '${missing}${ending}'; in a checkout of this version: npm run build && npm run pack -- ${folder}`,
+    );
+  const packages = found.filter((file) => file.startsWith("treadle-") && file.endsWith(ending));
+  return Object.fromEntries(
+    packages.map((file) => {
+      const name = file.slice(0, -ending.length).replace(/^treadle-/, "@treadle/");
+      return [name, `file:${join(folder, file)}`];
+    }),
+  );
+}
+
+/** What a package.json says so that no registry is asked for a package that another one needs: each manager has a key of its own. */
+function keysFor(manager: PackageManager, packages: Readonly<Record<string, string>>): object {
+  if (manager === "npm") return { dependencies: { ...ownDependencies, ...packages } };
+  const dependencies = { ...ownDependencies, treadle: packages["treadle"] };
+  if (manager === "pnpm") return { dependencies, pnpm: { overrides: packages } };
+  return { dependencies, [manager === "yarn" ? "resolutions" : "overrides"]: packages };
 }
 
 async function install(manager: PackageManager, root: string): Promise<void> {

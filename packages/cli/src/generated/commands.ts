@@ -26,6 +26,10 @@ export const commandManifests: readonly CommandManifest[] = [
       {
         "flags": "--no-install",
         "description": "writes the files and installs nothing"
+      },
+      {
+        "flags": "--packages <folder>",
+        "description": "takes Treadle from the archives that 'npm run pack -- <folder>' of a checkout makes"
       }
     ],
     "commands": []
