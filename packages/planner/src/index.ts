@@ -1,6 +1,7 @@
 import type { Problem } from "@treadle/contracts";
 import { planProblem } from "./plan/solve.ts";
 
+export { checkWishes } from "./auto/check-wishes.ts";
 export { measuredSeconds, pointOf } from "./auto/measured-time.ts";
 export type { MoreDevices } from "./auto/more-devices.ts";
 export {

@@ -5,7 +5,23 @@ import { evaluateSchedule, modeOf, type PlanModel, type Schedule } from "../src/
  * of each mode. Shares no search code with the planners. For three components on four devices.
  */
 export function bruteForce(model: PlanModel): Map<string, number> {
-  const { problem, dag } = model;
+  return bestOf(model, allSchedules(model));
+}
+
+/** The best legal one of any kind, and of each mode. */
+export function bestOf(model: PlanModel, schedules: Iterable<Schedule>): Map<string, number> {
+  const best = new Map<string, number>();
+  for (const schedule of schedules) {
+    const { time } = evaluateSchedule(model, schedule);
+    if (time === null) continue;
+    for (const kind of ["any", modeOf(schedule)])
+      best.set(kind, Math.min(best.get(kind) ?? Number.POSITIVE_INFINITY, time));
+  }
+  return best;
+}
+
+/** Legal or not. */
+export function* allSchedules({ problem, dag }: PlanModel): Generator<Schedule> {
   const poolOf = new Map(problem.nodes.map((node) => [node.id, node.pool]));
   const space: Space = {
     devicesOf: (id) => {
@@ -17,14 +33,40 @@ export function bruteForce(model: PlanModel): Map<string, number> {
     ),
   };
   const ids = dag.components.map((component) => component.id);
-  const best = new Map<string, number>();
-  for (const schedule of schedules(space, ids, problem.devices - problem.reserved, problem.batch)) {
-    const { time } = evaluateSchedule(model, schedule);
-    if (time === null) continue;
-    for (const kind of ["any", modeOf(schedule)])
-      best.set(kind, Math.min(best.get(kind) ?? Number.POSITIVE_INFINITY, time));
-  }
-  return best;
+  yield* schedules(space, ids, problem.devices - problem.reserved, problem.batch);
+}
+
+/** Devices of every node, by pool and number: parts that take turns begin at the same device, others one after the other. */
+export function deviceSetsOf({ problem }: PlanModel, schedule: Schedule): Map<string, ReadonlySet<string>> {
+  const poolOf = new Map(problem.nodes.map((node) => [node.id, node.pool]));
+  const pools = [undefined, ...Object.keys(problem.pools)];
+  type At = ReadonlyMap<string | undefined, number>;
+  const partsOf = (part: Schedule): readonly Schedule[] =>
+    part.op === "node" ? [] : "stages" in part ? part.stages : [part.first, part.second];
+  const widthIn = (part: Schedule, pool: string | undefined): number => {
+    if (part.op === "node") return poolOf.get(part.node.split("+")[0]!) === pool ? part.devices : 0;
+    const widths = partsOf(part).map((each) => widthIn(each, pool));
+    return part.op === "temporal" ? Math.max(...widths) : widths.reduce((a, b) => a + b, 0);
+  };
+  const sets = new Map<string, ReadonlySet<string>>();
+  const lay = (part: Schedule, at: At): void => {
+    if (part.op === "node") {
+      for (const id of part.node.split("+")) {
+        const pool = poolOf.get(id);
+        sets.set(id, new Set(Array.from({ length: part.devices }, (_, i) => `${pool}:${at.get(pool)! + i}`)));
+      }
+      return;
+    }
+    let here = at;
+    for (const each of partsOf(part)) {
+      lay(each, here);
+      if (part.op === "temporal") continue;
+      const before = here;
+      here = new Map(pools.map((pool) => [pool, before.get(pool)! + widthIn(each, pool)]));
+    }
+  };
+  lay(schedule, new Map(pools.map((pool) => [pool, 0])));
+  return sets;
 }
 
 type Space = {

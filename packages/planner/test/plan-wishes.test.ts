@@ -1,8 +1,18 @@
+import type { PlacementWishes } from "@treadle/contracts";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { compileModel, evaluateSchedule, PlanProblem, resolvePlacement, solvePlan } from "../src/index.ts";
-import { bruteForce } from "./plan-brute-force.ts";
-import { type PlanInput, planInputs } from "./plan-instances.ts";
+import {
+  checkWishes,
+  compileModel,
+  evaluateSchedule,
+  modeOf,
+  PlanProblem,
+  resolvePlacement,
+  type Schedule,
+  solvePlan,
+} from "../src/index.ts";
+import { allSchedules, bestOf, bruteForce, deviceSetsOf } from "./plan-brute-force.ts";
+import { extendedInputs, type PlanInput, planInputs } from "./plan-instances.ts";
 
 const modes = ["temporal", "spatial", "hybrid"] as const;
 
@@ -16,17 +26,28 @@ const wishes = fc.record({
   useAll: fc.boolean(),
 });
 
+type Groups = readonly (readonly string[])[] | undefined;
+type Wanted = {
+  readonly modes: readonly (typeof modes)[number][] | undefined;
+  readonly reserved: number;
+  readonly together: Groups;
+  readonly apart: Groups;
+  readonly maxRanks: number | undefined;
+  readonly useAll: boolean;
+};
+
 /** Of pools it is only known whether the best schedule uses all of them. */
 const isExact = ({ useAll, pools }: PlanInput): boolean => !useAll || Object.keys(pools ?? {}).length === 0;
 
-function withWishes(
-  input: PlanInput,
-  { maxRanks, together, apart, reserved, ...rest }: typeof wishes extends fc.Arbitrary<infer T> ? T : never,
-) {
+function withWishes(input: PlanInput, { maxRanks, together, apart, reserved, ...rest }: Wanted) {
   const known = input.nodes.map((node) => (node as { id: string }).id);
   const has = (groups: readonly (readonly string[])[] | undefined): boolean =>
     groups?.flat().every((id) => known.includes(id)) ?? false;
-  const nodes = input.nodes.map((node, i) => (i === 0 && maxRanks !== undefined ? { ...node, maxRanks } : node));
+  const nodes = input.nodes.map((node, i) => {
+    const { minDevices = 1, unit = 1 } = node as { minDevices?: number; unit?: number };
+    const fewest = Math.ceil(minDevices / unit);
+    return i === 0 && maxRanks !== undefined ? { ...node, maxRanks: Math.max(maxRanks, fewest) } : node;
+  });
   const given = {
     ...rest,
     ...(has(together) ? { together } : {}),
@@ -57,6 +78,52 @@ describe("what users want of a plan", () => {
         }
       }),
       { numRuns: 120 },
+    );
+  });
+
+  test("is kept by sets of devices, over pools and in cycles, as one who knows nothing of cuts judges them", () => {
+    const pairsOf = (groups: readonly (readonly string[])[]) =>
+      groups.flatMap((group) => group.flatMap((a, i) => group.slice(i + 1).map((b) => [a, b] as const)));
+    const inputs = fc.oneof(
+      planInputs({ maxNodes: 3, maxDevices: 4, batches: [1, 2, 4] }),
+      extendedInputs({ maxNodes: 3, maxDevices: 3, batches: [1, 2] }, ["pools", "cycles"]),
+    );
+    const groups = fc.constantFrom([["n0", "n1"]], [["n1", "n2"]], [["n0", "n2"]], [["n0", "n1", "n2"]]);
+    const drawn = fc.record({
+      modes: fc.option(fc.uniqueArray(fc.constantFrom(...modes), { minLength: 1, maxLength: 3 }), { nil: undefined }),
+      reserved: fc.constantFrom(0, 0, 1),
+      together: fc.option(groups, { nil: undefined }),
+      apart: fc.option(groups, { nil: undefined }),
+      maxRanks: fc.constant(undefined),
+      useAll: fc.constant(false),
+    });
+    fc.assert(
+      fc.property(inputs, drawn, (given, wanted) => {
+        const input = withWishes(given, wanted);
+        const parsed = PlanProblem.safeParse(input);
+        if (!parsed.success) return; // contradictions
+        const problem = parsed.data;
+        const free = compileModel({ ...problem, modes: [...modes], together: [], apart: [] });
+        const isWanted = (schedule: Schedule): boolean => {
+          if (schedule.op !== "node" && !problem.modes.includes(modeOf(schedule))) return false;
+          const sets = deviceSetsOf(free, schedule);
+          const [shared, within] = [
+            (a: string, b: string) => [...sets.get(a)!].some((device) => sets.get(b)!.has(device)),
+            (a: string, b: string) => [...sets.get(a)!].every((device) => sets.get(b)!.has(device)),
+          ];
+          return (
+            pairsOf(problem.apart).every(([a, b]) => !shared(a, b)) &&
+            pairsOf(problem.together).every(([a, b]) => within(a, b) || within(b, a))
+          );
+        };
+        const best = bestOf(free, [...allSchedules(free)].filter(isWanted));
+        for (const method of ["fast", "naive"] as const) {
+          const answer = solvePlan(input, { method });
+          near(answer.time, best.get("any"));
+          for (const mode of modes) near(answer.alternatives.find((a) => a.mode === mode)?.time, best.get(mode));
+        }
+      }),
+      { numRuns: 150 },
     );
   });
 
@@ -158,6 +225,10 @@ describe("what users want of a plan", () => {
       },
       /'a' and 'c' cannot be kept both/,
     ],
+    [
+      { nodes: [{ ...nodes[0], pool: "p" }, nodes[1], nodes[2]], pools: { p: { devices: 2 } }, together: [["a", "b"]] },
+      /together\[0\]\[1\]: .*'a' and 'b' have different pools/,
+    ],
     [{ apart: [["a", "x"]] }, /apart\[0\]\[1\]: 'x'.*expected one of the nodes/],
     [{ apart: [["a", "a"]] }, /apart\[0\]\[1\]/],
     [{ reserved: 4 }, /reserved: '4'.*none would be left/],
@@ -165,6 +236,12 @@ describe("what users want of a plan", () => {
     [{ nodes: [{ ...nodes[0], maxRanks: 0 }, nodes[1], nodes[2]] }, /nodes\[0\]\.maxRanks: '0'/],
   ])("is refused where it makes no sense: %j", (wish, message) => {
     expect(() => solvePlan({ ...chain, ...wish })).toThrow(message);
+  });
+
+  test("to be apart is kept by different pools, also in turns", () => {
+    const pooled = { ...chain, nodes: [{ ...nodes[0], pool: "p" }, ...nodes.slice(1)], pools: { p: { devices: 2 } } };
+    const answer = solvePlan({ ...pooled, modes: ["temporal"], apart: [["a", "b"]] });
+    expect(answer).toMatchObject({ feasible: true, mode: "temporal" });
   });
 
   test("is named where nothing fits", () => {
@@ -189,14 +266,10 @@ test("a component with as many ranks as it may have is named, where there are de
   expect(explained(undefined)).not.toContain("maxRanks");
 });
 
+const cpu = (index: number) => ({ id: `cpu:${index}`, index, node: "here", kind: "cpu", memoryBytes: 2 ** 30 });
+
 describe("placement.wishes", () => {
-  const devices = [0, 1, 2, 3].map((index) => ({
-    id: `cpu:${index}`,
-    index,
-    node: "here",
-    kind: "cpu",
-    memoryBytes: 2 ** 30,
-  }));
+  const devices = [0, 1, 2, 3].map(cpu);
   const components = [{ name: "rollout" }, { name: "reward" }, { name: "actor", ranks: { min: 2 } }];
   const place = (mode: string, wish: object) =>
     resolvePlacement({ mode, components, devices, maxStaleness: 0, wishes: wish });
@@ -225,5 +298,27 @@ describe("placement.wishes", () => {
   ])("%s refuses %j with the reason, or keeps it", (mode, wish, reason) => {
     if (reason === "") expect(used(place(mode, wish)).size).toBe(4);
     else expect(() => place(mode, wish)).toThrow(reason);
+  });
+});
+
+describe("before anything is measured", () => {
+  const devices = [0, 1].map((index) => ({ ...cpu(index) }));
+  const asked = (count: number, wishes: PlacementWishes) => () =>
+    checkWishes({
+      components: ["rollout", "reward", "actor"].map((name) => ({ name })),
+      devices: devices.slice(0, count),
+      wishes,
+    });
+
+  test("wishes that no plan keeps are refused with the reason, and others are not", () => {
+    expect(asked(1, { apart: [["rollout", "actor"]] })).toThrow(
+      /no plan is possible: .*keeps 'rollout' and 'actor' apart/,
+    );
+    expect(asked(2, { apart: [["rollout", "actor"]] })).not.toThrow();
+    expect(asked(2, { apart: [["rollout", "reward", "actor"]] })).toThrow(/keeps/);
+    expect(asked(2, { modes: ["spatial"] })).toThrow(/is spatial/);
+    expect(asked(2, { useAllDevices: true })).not.toThrow();
+    expect(asked(2, { together: [["rollout", "actor"]], apart: [["rollout", "reward"]] })).not.toThrow();
+    expect(asked(2, { useAllDevices: true, maxRanks: { rollout: 1, reward: 1, actor: 1 } })).not.toThrow();
   });
 });

@@ -9,6 +9,7 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
+import { formatDeviceNumbers } from "../placement-grammar.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { isSlot, placementWithout, withoutDevices, withSlots } from "../placement-slots.ts";
 import { brokenWishes, withWishes } from "../placement-wishes.ts";
@@ -24,6 +25,7 @@ import { asksPerTurn } from "../profile/step-samples.ts";
 import { type MoreDevices, moreDevices } from "./more-devices.ts";
 import { pinsOf } from "./pins.ts";
 import { type PlanTimeline, planTimeline } from "./plan-timeline.ts";
+import type { Pool } from "./pools.ts";
 import { replayOf } from "./predict-plan.ts";
 import { processorBoundOf, processorBoundSeconds } from "./processor-bound.ts";
 import { type PlanTarget, type ProfileProblem, planProblemOf } from "./profile-problem.ts";
@@ -92,6 +94,7 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const pins = pinsOf(pinned ?? {}, { components, devices, nodeGroups });
   const target = { batch, maxStaleness, components, pins, wishes };
   const question = planProblemOf(profile, { ...target, devices });
+  checkTogether(question, wishes);
   const answer = solvePlan(question.problem, { deadlineMs, nowMs });
   if (answer.schedule === null) {
     const said = answer.stats.exact ? "no plan is possible" : "no plan was found";
@@ -159,6 +162,23 @@ function asAlternative({ mode, stepSeconds, schedule, plan, proven, boundSeconds
   return { mode, time: stepSeconds, schedule: relaid(schedule), proven, bound: boundSeconds };
 }
 
+/** Components of different kinds, or pinned to different devices, have none in common. */
+export function checkTogether({ pools }: ProfileProblem, wishes: PlacementWishes | undefined): void {
+  const poolOf = (name: string) => pools.find(({ components }) => components.includes(name))!;
+  for (const group of wishes?.together ?? []) {
+    const [first] = group as [string, ...string[]];
+    const other = group.find((name) => poolOf(name) !== poolOf(first));
+    if (other === undefined) continue;
+    const where = ({ kind, devices }: Pool): string =>
+      `${kind} ${formatDeviceNumbers(devices.map(({ index }) => index))}`;
+    throw new TreadleError(
+      "placement.impossible",
+      `'${first}' may only be on ${where(poolOf(first))} and '${other}' on ${where(poolOf(other))}, but placement.wishes.together wants both on the same devices; drop the wish, or change their deviceKind or placement.components`,
+      { details: { components: [first, other] } },
+    );
+  }
+}
+
 type Placing = { readonly placed: readonly PlannedMode[]; readonly dropped: readonly string[] };
 
 /** Without those whose ranks do not fit the nodes. Throws as the first does where none is left. */
@@ -181,7 +201,9 @@ function placeEach(
   return { placed, dropped };
 }
 
-const wantingOf = ({ components, devices, nodeGroups, wishes, pinned }: PlanFromProfileOptions) => ({
+type Wanting = Pick<PlanFromProfileOptions, "components" | "devices" | "nodeGroups" | "wishes" | "pinned">;
+
+export const wantingOf = ({ components, devices, nodeGroups, wishes, pinned }: Wanting) => ({
   components: [...components],
   devices: [...devices],
   nodeGroups,

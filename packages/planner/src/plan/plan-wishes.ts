@@ -20,13 +20,17 @@ export type CompiledWishes = {
 export const usableDevices = ({ devices, reserved }: Pick<PlanProblem, "devices" | "reserved">): number =>
   devices - reserved;
 
-export function compileWishes({ together, apart }: PlanProblem, dag: Dag): CompiledWishes {
+export function compileWishes({ nodes, together, apart }: PlanProblem, dag: Dag): CompiledWishes {
+  const poolOf = new Map(nodes.map(({ id, pool }) => [id, pool]));
+  /** Nodes of different pools have no device in common, whatever they do. */
+  const byPool = (ids: readonly string[]): (readonly string[])[] =>
+    [...new Set(ids.map((id) => poolOf.get(id)))].map((pool) => ids.filter((id) => poolOf.get(id) === pool));
   const maskOf = (ids: readonly string[]): number =>
     dag.components.reduce(
       (mask, { members }, i) => (members.some(({ id }) => ids.includes(id)) ? mask | (1 << i) : mask),
       0,
     );
-  const [joined, parted] = [together.map(maskOf), apart.map(maskOf)];
+  const [joined, parted] = [together.map(maskOf), apart.flatMap(byPool).map(maskOf)];
   const separates = (group: number, first: number, second: number): boolean =>
     (group & first) !== 0 && (group & second) !== 0;
   return {

@@ -180,6 +180,14 @@ export const PlanProblem = z
       }
     }
     const joined = joinedGroups(problem.together);
+    const poolOf = new Map(problem.nodes.map(({ id, pool }) => [id, pool]));
+    for (const [i, group] of problem.together.entries()) {
+      const [first] = group;
+      const j = group.findIndex((id) => ids.has(id) && poolOf.get(id) !== poolOf.get(first!));
+      if (j < 0 || !ids.has(first!)) continue;
+      const message = `'${first}' and '${group[j]}' have different pools, and so no device in common`;
+      context.addIssue({ code: "custom", path: ["together", i, j], message });
+    }
     for (const [i, group] of problem.apart.entries()) {
       const [a, b] = contradiction(joined, group) ?? [];
       if (a === undefined) continue;

@@ -7,6 +7,7 @@
 import { type FlowGraph, median, type ObservedCall, type Profile, type RuntimeConfig } from "@treadle/contracts";
 import {
   type ComponentTraits,
+  checkWishes,
   type KnownComponent,
   knownComponents,
   type PlanCandidate,
@@ -92,6 +93,12 @@ export class AutoPlacement implements Placer {
     const hardware = describeHardware(wanted.devices);
     const { profile, why } = this.#known(hardware.key, traits, facts);
     const { components, devices, nodeGroups, explicit: pinned } = facts;
+    // A run would measure for a while, and then have no plan to go on with.
+    if (profile === undefined)
+      checkWishes({
+        ...{ components, devices, nodeGroups, pinned, wishes: facts.wishes },
+        ...{ deadlineMs: searchDeadlineMs, nowMs: () => performance.now() },
+      });
     this.#replanner = new ReplannerState({
       devices,
       components,

@@ -1,0 +1,60 @@
+/** Whether any plan can keep `placement.wishes`, before anything is measured. Pure. */
+import { type PlacementWishes, type Profile, type SolveOptions, TreadleError } from "@treadle/contracts";
+import { withoutDevices, withSlots } from "../placement-slots.ts";
+import { withWishes } from "../placement-wishes.ts";
+import { solvePlan } from "../plan/solve.ts";
+import { pinsOf } from "./pins.ts";
+import { checkTogether, type PlanFromProfileOptions, wantingOf } from "./plan-from-profile.ts";
+import { planProblemOf } from "./profile-problem.ts";
+
+/** Without a flow there are many more ways to cut a workflow; of larger ones nothing is checked. */
+const mostComponents = 10;
+
+type Facts = Pick<PlanFromProfileOptions, "components" | "devices" | "nodeGroups" | "pinned"> & {
+  readonly wishes: PlacementWishes | undefined;
+} & Pick<SolveOptions, "deadlineMs" | "nowMs">;
+
+/**
+ * Throws `placement.impossible` where it is proven that no plan keeps the wishes, whatever components cost and whichever
+ * feeds which: all take one second, and nothing feeds anything, so what has no schedule here has none.
+ */
+export function checkWishes({ deadlineMs, nowMs, ...facts }: Facts): void {
+  if (facts.wishes === undefined || facts.components.length > mostComponents) return;
+  const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(facts))));
+  const { components, devices, nodeGroups, wishes } = wanted;
+  const pins = pinsOf(explicit ?? {}, { components, devices, nodeGroups });
+  const profile = unitProfile(components.map(({ name }) => name));
+  const question = planProblemOf(profile, { maxStaleness: 0, devices, components, pins, wishes, batch: 1 });
+  checkTogether(question, wishes);
+  const answer = solvePlan({ ...question.problem, edges: [] }, { deadlineMs, nowMs });
+  if (answer.feasible || !answer.stats.exact) return;
+  throw new TreadleError("placement.impossible", `no plan is possible: ${answer.explanation.join("; ")}`, {
+    details: { explanation: answer.explanation },
+  });
+}
+
+/** A chain in which all take one second, on any number of devices. */
+function unitProfile(names: readonly string[]): Profile {
+  const sample = { devices: 1, items: 1, seconds: 1, spread: 0, accepted: 1, rejected: 0, contended: false };
+  const component: Profile["components"][string] = {
+    ...{ key: "unit", devicesPerRank: 1, minDevices: 1, maxDevices: 65536, samples: [sample], fit: null, memory: [] },
+    ...{ onloadSeconds: 0, offloadSeconds: 0, serialSeconds: 0 },
+  };
+  const edges = names.slice(1).map((to, i) => ({
+    ...{ from: names[i]!, to, channel: `to ${to}`, itemsPerStep: 1, bytesPerStep: 0 },
+  }));
+  return {
+    version: 1,
+    workflow: "w",
+    createdAt: new Date(0).toISOString(),
+    hardware: { key: "unit", description: "" },
+    overheadSeconds: 0,
+    graph: {
+      batch: 1,
+      components: Object.fromEntries(names.map((name) => [name, { methods: {} }])),
+      ...{ channels: {}, edges, calls: [], cycles: [] },
+    },
+    components: Object.fromEntries(names.map((name) => [name, component])),
+    steps: [],
+  };
+}
