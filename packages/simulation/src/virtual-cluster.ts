@@ -1,5 +1,12 @@
 /** Plans for clusters that nobody has: as many devices of each kind as one likes. */
-import { type DeviceSpec, type PlacementMode, type Plan, type Profile, TreadleError } from "@treadle/contracts";
+import {
+  type DeviceSpec,
+  type PlacementMode,
+  type PlacementWishes,
+  type Plan,
+  type Profile,
+  TreadleError,
+} from "@treadle/contracts";
 import { type PlacementComponent, planFromProfile } from "@treadle/planner";
 
 export type VirtualClusterOptions = {
@@ -9,6 +16,8 @@ export type VirtualClusterOptions = {
   /** what the workflow asks for them; without it, they may have as many ranks as there are devices */
   readonly components?: readonly PlacementComponent[] | undefined;
   readonly maxStaleness: number;
+  /** `placement.wishes` of the workflow */
+  readonly wishes?: PlacementWishes | undefined;
   /** of each device; all fits where it is not given */
   readonly memoryBytesPerDevice?: number | undefined;
   /** the search ends after so long with the best plan so far */
@@ -25,11 +34,12 @@ export type VirtualPlan = {
 
 /** Throws `problem.invalid` for a mode that has no plan on so many devices, and what `planFromProfile` throws. */
 export function planVirtualCluster(profile: Profile, options: VirtualClusterOptions): VirtualPlan {
-  const { mode, maxStaleness, deadlineMs, nowMs } = options;
+  const { mode, maxStaleness, wishes, deadlineMs, nowMs } = options;
   const devices = virtualDevices(profile, options.devices, options.memoryBytesPerDevice);
   const components = options.components ?? Object.entries(profile.components).map(asMeasured);
   const { batch } = profile.graph;
-  const { alternatives } = planFromProfile(profile, { devices, batch, maxStaleness, components, deadlineMs, nowMs });
+  const target = { devices, batch, maxStaleness, components, wishes };
+  const { alternatives } = planFromProfile(profile, { ...target, deadlineMs, nowMs });
   const chosen = mode === "auto" ? alternatives[0] : alternatives.find((each) => each.mode === mode);
   if (chosen) return { plan: chosen.plan, devices, predictedSeconds: chosen.stepSeconds };
   const possible = [...new Set(alternatives.map((each) => each.mode))].join(", ") || "none";

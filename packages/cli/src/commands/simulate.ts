@@ -109,8 +109,8 @@ async function planWorkflow(folder: string, flags: SimulateFlags): Promise<Simul
     configFile: flags.config,
     overrides: flags.set,
     projectRoot: findProjectRoot(),
-    decide: ({ components }) => {
-      planned = planVirtualCluster(profile, { ...options, components });
+    decide: ({ components, wishes }) => {
+      planned = planVirtualCluster(profile, { ...options, components, wishes });
       return { plan: planned.plan, why: [] };
     },
   });
