@@ -160,7 +160,7 @@ async function runOnce(
     by,
     plan,
     devices: facts.devices,
-    predictedSeconds: planAll(profile, facts).find((each) => layoutOf(each.plan).name === layout)?.stepSeconds,
+    predictedSeconds: predictOne(profile, facts, { plan, layout }),
     stepSeconds,
     standardError: (1.2533 * deviation) / Math.sqrt(seconds.length),
     layout,
@@ -193,7 +193,11 @@ export async function predictAgain(
 }
 
 /** As the best plan of its mode where it still is that, else by itself. */
-function predictOne(profile: Profile, facts: PlacementFacts, { plan, layout }: ComparedPlan): number | undefined {
+function predictOne(
+  profile: Profile,
+  facts: PlacementFacts,
+  { plan, layout }: Pick<ComparedPlan, "plan" | "layout">,
+): number | undefined {
   const { components, devices, batchItems: batch = profile.graph.batch } = facts;
   const found = planAll(profile, facts).find((each) => layoutOf(each.plan).name === layout);
   return found?.stepSeconds ?? predictPlan(profile, plan, { components, devices, batch });
@@ -201,7 +205,8 @@ function predictOne(profile: Profile, facts: PlacementFacts, { plan, layout }: C
 
 /** The best plan of each mode. */
 function planAll(profile: Profile, facts: PlacementFacts): PlanFromProfile["alternatives"] {
-  const { components, devices, nodeGroups, batchItems: batch = profile.graph.batch, maxStaleness, wishes } = facts;
-  const target = { components, devices, nodeGroups, batch, maxStaleness, wishes };
+  const { components, devices, nodeGroups, explicit: pinned, maxStaleness, wishes } = facts;
+  const batch = facts.batchItems ?? profile.graph.batch;
+  const target = { components, devices, nodeGroups, pinned, batch, maxStaleness, wishes };
   return planFromProfile(profile, { ...target, deadlineMs: 2000, nowMs: () => performance.now() }).alternatives;
 }
