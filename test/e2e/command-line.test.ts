@@ -119,3 +119,11 @@ describe("treadle solve", () => {
     expect(stderr).toContain("lengths[1]");
   });
 });
+
+test("a command whose reader has gone, as 'head' does, ends without a word", async () => {
+  const started = startTreadle(["schema", "workflows/reasoning-grpo"]);
+  started.child.stdout?.destroy(); // long before it has written anything
+  const { code, stderr } = await started.finished;
+  expect(stderr).toBe("");
+  expect(code).toBe(0);
+});

@@ -164,7 +164,7 @@ test("L3: an agent that was stopped and goes on finds that its workers count no 
   await expectDone(run, 30);
 }, 480_000);
 
-const manyRanks = ["steps=40", "pauseMs=60", "cluster.minNodes=2", "ranks=4", noRestarts];
+const manyRanks = ["steps=40", "pauseMs=60", "cluster.minNodes=2", "cluster.devices=8", "ranks=4", noRestarts];
 const haveEnded = (agents: readonly NodeProcess[]) =>
   until(() => agents.every((agent) => agent.output().includes("has ended run")), "both nodes to have ended the run");
 

@@ -1,10 +1,17 @@
-/** The command line of Treadle. Exit codes: 0 done, 1 failed, 2 misuse, 130 ended by the user. */
+/** The command line of Treadle. Exit codes: 0 done, 1 failed, 2 misuse, 3 a node's name is taken, 130 ended by
+ *  the user. */
 import { checkPlatform, TreadleError } from "@treadle/contracts";
 import { CommanderError } from "commander";
 import { createProgram } from "./program.ts";
 
 // What Treadle writes is its owner's alone; so is what workers' code and the programs that it starts write, which inherit this.
 process.umask(0o077);
+
+// Whoever reads no more, as `head`, wants no more.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code !== "EPIPE") throw error;
+  process.exit();
+});
 
 /** One of its own: whoever restarts a node agent that ended must not restart this one (`deploy/systemd`). */
 const nameTakenCode = 3;
