@@ -12,7 +12,7 @@ const poolOf = (clock: ManualClock) => {
   return new ActionPool({ managers: [new CpuManager({ nodes })], clock });
 };
 
-/** How many random loads; `TREADLE_LOADS=10000` is what the README's figure was made with. */
+/** How many random loads; `TREADLE_LOADS=10000` tries more. */
 const numLoads = Number(process.env.TREADLE_LOADS ?? 300);
 
 describe("PL4 the bound on a start", () => {
