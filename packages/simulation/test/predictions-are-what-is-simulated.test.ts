@@ -96,13 +96,17 @@ function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
 const devicesOf = (count: number): DeviceSpec[] =>
   Array.from({ length: count }, (_, index) => ({ id: `gpu:${index}`, index, node: "n", kind: "gpu", memoryBytes }));
 
-/** Of the simulated seconds: ranks that are free at the same moment are served in an order that no rule fixes. */
-const tolerance = 0.05;
-const isNear = (one: number, other: number): boolean => Math.abs(one / other - 1) <= tolerance;
+/**
+ * What is promised of measured steps, of nine plans in ten: ranks that are free at the same moment are served in an order that no
+ * rule fixes, and with another order other components are swapped.
+ */
+const promised = { temporal: 0.02, spatial: 0.05, hybrid: 0.05 } as const;
+const mostOften = 0.9;
+/** Steps may alternate, as one leaves other components loaded than the next. */
+const [firstSteps, countedSteps] = [2, 4];
 
 test("what is predicted of a plan is what the shipped lock and channels take for it, on drawn workloads", () => {
-  const seen = { near: 0, all: 0 };
-  const far: string[] = [];
+  const judged: { readonly mode: string; readonly isKept: boolean; readonly said: string }[] = [];
   fc.assert(
     fc.property(workload, (drawn) => {
       const profile = profileOf(drawn);
@@ -112,16 +116,21 @@ test("what is predicted of a plan is what the shipped lock and channels take for
       }));
       const target = { devices, batch: drawn.batch, maxStaleness: 0, components };
       for (const { plan, mode, stepSeconds } of planFromProfile(profile, target).alternatives) {
-        const third = simulate({ plan, devices, profile, steps: 3, seed: 0 }).steps[2]!.seconds;
-        seen.all++;
-        if (isNear(stepSeconds, third)) seen.near++;
-        else far.push(`${mode} ${(100 * (stepSeconds / third - 1)).toFixed(1)} %: ${JSON.stringify(drawn)}`);
+        const { steps } = simulate({ plan, devices, profile, steps: firstSteps + countedSteps, seed: 0 });
+        const seconds = steps.slice(firstSteps).reduce((sum, step) => sum + step.seconds, 0) / countedSteps;
+        const off = stepSeconds / seconds - 1;
+        const said = `${mode} ${(100 * off).toFixed(1)} %: ${JSON.stringify(drawn)}`;
+        judged.push({ mode, isKept: Math.abs(off) <= promised[mode], said });
       }
     }),
-    { numRuns: 40, seed: 20, endOnFailure: true },
+    { numRuns: 60, endOnFailure: true },
   );
-  expect(seen.all).toBeGreaterThan(60);
-  expect(seen.near / seen.all, far.join("\n")).toBeGreaterThanOrEqual(0.97);
+  for (const isTemporal of [true, false]) {
+    const all = judged.filter(({ mode }) => (mode === "temporal") === isTemporal);
+    const missed = all.filter(({ isKept }) => !isKept);
+    expect(all.length).toBeGreaterThan(50);
+    expect(1 - missed.length / all.length, missed.map(({ said }) => said).join("\n")).toBeGreaterThanOrEqual(mostOften);
+  }
 });
 
 test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {

@@ -41,15 +41,19 @@ export type Replay = {
 };
 
 /** What the first steps find loaded is not what the others do. */
-const steps = 3;
+const firstSteps = 2;
+/** What one step leaves loaded may make the next another, and so in turn. */
+const countedSteps = 2;
 
-/** Seconds of a step that is not the first; undefined where it comes to a standstill. */
+/** Seconds of a step that is not among the first; undefined where it comes to a standstill. */
 export function replaySeconds({ calls, workers, memory }: Replay): number | undefined {
   const times = new EventTimes();
   const lock = new ReplayedLock(calls, workers, memory, times);
-  let seconds: number | undefined;
-  for (let step = 0; step < (lock.isShort ? steps : 1); step++) {
-    const startedAt = times.now;
+  // Where nothing ever has to leave, each step is the first.
+  const [numFirst, numCounted] = lock.isShort ? [firstSteps, countedSteps] : [0, 1];
+  let countsFrom = 0;
+  for (let step = 0; step < numFirst + numCounted; step++) {
+    if (step === numFirst) countsFrom = times.now;
     const streams = new Map<string, ReplayedStream>();
     const streamOf = (channel: string, items: number): ReplayedStream => {
       const known = streams.get(channel) ?? new ReplayedStream(items);
@@ -73,10 +77,9 @@ export function replaySeconds({ calls, workers, memory }: Replay): number | unde
     }
     while (lock.settle() || times.runNext());
     if (left > 0) return undefined;
-    seconds = times.now - startedAt;
     lock.endStep();
   }
-  return seconds;
+  return (times.now - countsFrom) / numCounted;
 }
 
 type RankRun = {
@@ -108,6 +111,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     if (isThere) return;
     hasLent = true;
     lock.lend(party);
+    lock.settle();
   };
   const round = (): void => {
     let taken = 0;
@@ -167,6 +171,7 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
         for (const { channel } of takes) streamOf(channel).leave(party);
         for (const { channel } of puts) streamOf(channel).closeProducer();
         lock.close(party);
+        lock.settle(); // calls end one after another: whoever can go on with what one has left goes before the next ends
         onEnd();
       }),
     );
