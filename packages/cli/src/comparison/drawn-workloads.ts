@@ -130,7 +130,8 @@ async function makeSmaller(
 
 const nameOf = (seed: number, index: number): string => `${seed}-${index}`;
 
-export function describeMiss({ of, plan, off, limit }: Judged): string {
+export function describeMiss({ of, plan, off, limit, failure }: Judged): string {
+  if (failure !== undefined) return `${plan.mode} (${plan.by}) cannot be ${of}: ${failure}`;
   const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
   const what = of === "auto" ? "auto is above the best mode" : `${plan.mode} (${plan.by}) is ${of} off`;
   return `${what} by ${percent(off)}, allowed are ${percent(limit)}`;

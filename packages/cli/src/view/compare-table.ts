@@ -85,7 +85,13 @@ export function drawnTable(results: readonly DrawnResult[]): string {
   const share = ({ within: count, all }: { readonly within: number; readonly all: number }): string =>
     all > 0 ? `${count} of ${all}, ${formatPercent(count / all, 0)}` : "–";
   const calm = tally(judged.filter(({ lateMs }) => lateMs <= mostLateMs));
-  const within = tally(judged).map((kept, i) => [kept.what, share(kept), share(calm[i] ?? { within: 0, all: 0 })]);
+  const isKept = ({ within: count, all, wanted }: (typeof calm)[number]): string =>
+    all === 0 ? "–" : count >= wanted * all ? "kept" : "missed";
+  const within = tally(judged).map((kept, i) => {
+    const undisturbed = calm[i] ?? { ...kept, within: 0, all: 0 };
+    const least = kept.wanted === 1 ? "all" : formatPercent(kept.wanted, 0);
+    return [kept.what, least, share(kept), share(undisturbed), isKept(undisturbed)];
+  });
   const missed = judged
     .filter(isMissed)
     .map((one) => `- ${one.name}: ${describeMiss(one)}${one.lateMs > mostLateMs ? disturbed(one.lateMs) : ""}`);
@@ -98,7 +104,8 @@ export function drawnTable(results: readonly DrawnResult[]): string {
   return [
     markdownTable(header, rows),
     ...again,
-    markdownTable(["promise", "kept", "where nothing disturbed it"], within),
+    `${compared.length} of ${results.length} workloads ran.`,
+    markdownTable(["promise", "wanted", "within", "where nothing disturbed it", "so it is"], within),
     [...missed, ...failed].join("\n") || "nothing is beyond its limit",
   ].join("\n\n");
 }
@@ -107,7 +114,7 @@ const disturbed = (lateMs: number): string => `; the machine was disturbed: time
 
 /** With its plan's mode. */
 function worst(judged: readonly { readonly off: number; readonly plan: SimulatedPlan }[]): string {
-  const [first] = judged.toSorted((a, b) => Math.abs(b.off) - Math.abs(a.off));
+  const [first] = judged.filter(({ off }) => !Number.isNaN(off)).toSorted((a, b) => Math.abs(b.off) - Math.abs(a.off));
   return first ? `${deviation(1, 1 + first.off)} (${first.plan.mode})` : "–";
 }
 
