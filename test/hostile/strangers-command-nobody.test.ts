@@ -12,6 +12,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { addNode, clusterValues, initCluster } from "../../packages/cli/src/cluster-folder.ts";
 import { readCluster, remoteRuns } from "../../packages/cli/src/commands/cluster-status.ts";
 import { renderStatus } from "../../packages/cli/src/view/status.ts";
+import { Envelopes } from "../../packages/transport/src/control-plane/envelopes.ts";
 import { until } from "../support/cluster.ts";
 
 const secret = "a token that nobody else may read";
@@ -426,6 +427,39 @@ describe("CP6: without keys", () => {
       expect(await codeOf(kept)).toBe("control-plane.untrusted");
     },
   );
+
+  test("EN1: who only listens at a server without keys learns neither what is asked, a run's token among it, nor what is answered", async () => {
+    server = await startNatsServer();
+    const stranger = await connectStranger(server.url);
+    const heard: string[] = [];
+    stranger.subscribe(">", { callback: (_, message) => void heard.push(`${message.subject} ${message.string()}`) });
+    await stranger.flush();
+    const node = await withoutKeys("127.0.0.1", server.port);
+    expect(await joined(node, "node", "a")).toBe("joined");
+    const runner = await withoutKeys("127.0.0.1", server.port);
+    const member = await memberOf(runner, "a");
+    expect(await runner.command(member, "spawn", { token: secret }, { timeoutMs })).toEqual({ token: secret });
+    await stranger.flush();
+    expect(heard.filter((each) => each.includes(".command.")).length).toBeGreaterThan(0);
+    expect(heard.filter((each) => each.startsWith("_INBOX.")).length).toBeGreaterThan(0);
+    expect(heard.join("\n")).not.toContain(secret);
+    await stranger.close();
+  });
+
+  test("EN2: without keys a plain command does nothing, and an answer to another command is no answer", async () => {
+    const [asker, member] = [new Envelopes(), new Envelopes()];
+    const first = asker.ask("one", member.sealKey);
+    const second = asker.ask("two", member.sealKey);
+    const received = member.receive(first.text);
+    expect(received.text).toBe("one");
+    const answer = received.seal("done");
+    expect(first.open(answer)).toBe("done");
+    expect(() => second.open(answer)).toThrow(/another command/);
+    expect(() => new Envelopes().receive(first.text)).toThrow(/sealed for another/);
+    for (const plain of ["", "{}", JSON.stringify({ method: "spawn", body: {} })])
+      expect(() => member.receive(plain)).toThrow(/not sealed/);
+    expect(() => asker.ask("one", "")).toThrow(/without a key/);
+  });
 
   test("whoever has joined on loopback obeys nobody, and says nothing, through a server that came in its place and listens for all", async () => {
     server = await startNatsServer();

@@ -5,6 +5,7 @@ import { z } from "zod";
 import { boundedText, readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import type { Presence } from "./nats-messages.ts";
+import { SealKey } from "./seal-key.ts";
 import { EntryProof, maxPresenceWords, PresenceProof, type Trust } from "./trust.ts";
 
 const withdrawTimeoutMs = 3000;
@@ -19,8 +20,8 @@ const Entry = z.object({
   version: Version,
   body: z.unknown(),
   proof: EntryProof.optional(),
-  /** where there is no proof, which has one */
-  identity: z.uuid().optional(),
+  /** by which it is written to, where there is no proof, which has one */
+  seal: SealKey.optional(),
 });
 const Beat = z.object({
   incarnation: z.int().positive().max(maxIncarnation),
@@ -35,7 +36,7 @@ export const readEntry = (data: string): z.infer<typeof Entry> | undefined => re
 export const readBeat = (data: string): z.infer<typeof Beat> | undefined => readJson(Beat, data);
 
 /** What tells two processes apart that say the same of themselves. */
-export const identityOf = ({ proof, identity }: z.infer<typeof Entry>): string => proof?.seal ?? identity ?? "";
+export const identityOf = ({ proof, seal }: z.infer<typeof Entry>): string => proof?.seal ?? seal ?? "";
 
 /** What somebody asks who wants to know whether a member is there (TR6). */
 export const presenceQuestion = (word: string): string => JSON.stringify({ word } satisfies z.infer<typeof Question>);
@@ -60,7 +61,8 @@ export type AnnouncementOptions = {
   readonly incarnation: number;
   readonly body: unknown;
   readonly trust: Trust | undefined;
-  readonly identity: string;
+  /** by which this process is written to */
+  readonly seal: string;
   readonly intervalMs: number;
   /** stops answering commands */
   readonly end: () => Promise<void>;
@@ -147,9 +149,9 @@ export class NatsAnnouncement implements Announcement {
   }
 
   #presenceOf(body: unknown): Presence {
-    const { prefix, key, incarnation, trust, identity, intervalMs } = this.#options;
+    const { prefix, key, incarnation, trust, seal, intervalMs } = this.#options;
     const version = this.#version;
-    const proof = trust === undefined ? { identity } : { proof: trust.prove(key, { incarnation, version, body }) };
+    const proof = trust === undefined ? { seal } : { proof: trust.prove(key, { incarnation, version, body }) };
     const entry = boundedText(JSON.stringify({ incarnation, version, body, ...proof }), `what '${key}' says of itself`);
     return {
       beat: { subject: `${prefix}.beat.${key}`, data: JSON.stringify({ incarnation, version }) },

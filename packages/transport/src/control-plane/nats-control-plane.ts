@@ -33,6 +33,7 @@ import { z } from "zod";
 import { answerTo, readAnswer } from "./answers.ts";
 import { boundedText, parseBounded, readJson } from "./bounded-json.ts";
 import { mustKeep } from "./elections.ts";
+import { Envelopes } from "./envelopes.ts";
 import { MembershipState } from "./membership-state.ts";
 import { type Claim, isAbove, settleName } from "./name-contest.ts";
 import {
@@ -114,8 +115,8 @@ class NatsControlPlane implements ControlPlane {
   readonly #memberListeners = new Set<(change: MembershipChange) => void>();
   readonly #announced = new Set<NatsAnnouncement>();
   readonly #trust: Trust | undefined;
-  /** what tells this process from others that announce the same name at the same instant */
-  readonly #identity: string;
+  /** by which commands are sealed where there are no keys */
+  readonly #envelopes = new Envelopes();
   /** by kind and name */
   readonly #entries = new Map<string, HeardEntry>();
   /** whether members are there, by the word that they have to sign */
@@ -126,7 +127,6 @@ class NatsControlPlane implements ControlPlane {
 
   constructor(connection: NatsConnection, options: NatsPlaneOptions, trust: Trust | undefined) {
     this.#trust = trust;
-    this.#identity = trust?.sealKey ?? crypto.randomUUID();
     this.#connection = connection;
     this.#options = options;
     this.#prefix = options.nats.subjectPrefix;
@@ -135,6 +135,11 @@ class NatsControlPlane implements ControlPlane {
 
   get isConnected(): boolean {
     return this.#connection.isConnected;
+  }
+
+  /** It also tells this process from others that announce the same name at the same instant. */
+  get #sealKey(): string {
+    return this.#trust?.sealKey ?? this.#envelopes.sealKey;
   }
 
   get #records(): string {
@@ -202,7 +207,7 @@ class NatsControlPlane implements ControlPlane {
         incarnation,
         body,
         trust: this.#trust,
-        identity: this.#identity,
+        seal: this.#sealKey,
         intervalMs: Math.min(maxBeatMs, leaseMs / beatsALease),
         end: async () => {
           this.#announced.delete(announcement);
@@ -215,7 +220,7 @@ class NatsControlPlane implements ControlPlane {
       const heard = this.#entries.get(key);
       if (heard !== undefined && isTrusted(heard)) newest = Math.max(newest, heard.incarnation);
       const decision = settleName({
-        own: { incarnation, identity: this.#identity },
+        own: { incarnation, identity: this.#sealKey },
         newest, // who hears an older one said again objects with this very entry
         isBeaten: announcement.isReplaced,
         isRivalThere: newest > incarnation && (await this.#isRivalThere(kind, name, incarnation)),
@@ -257,7 +262,7 @@ class NatsControlPlane implements ControlPlane {
   #hear(key: string, entry: NonNullable<ReturnType<typeof readEntry>>, data: string): HeardEntry {
     const { incarnation } = entry;
     try {
-      return { incarnation, data, seal: { key: this.#trust?.sealKeyOf(key, entry) ?? "" } };
+      return { incarnation, data, seal: { key: this.#trust?.sealKeyOf(key, entry) ?? entry.seal ?? "" } };
     } catch (error) {
       return { incarnation, data, seal: { problem: error as TreadleError } };
     }
@@ -313,11 +318,17 @@ class NatsControlPlane implements ControlPlane {
     this.#requireTrust(); // another server may be there since, at which others hear what a command says
     const subject = `${this.#prefix}.command.${kind}.${checkName(kind, name)}.${incarnation}`;
     const plain = JSON.stringify({ method, body });
-    const asked = this.#trust?.ask(subject, plain, this.#sealKeyOf(kind, name, incarnation));
-    const text = boundedText(asked?.text ?? plain, `'${method}'`);
-    const open = asked?.open ?? ((answer: string) => answer);
+    const memberKey = this.#sealKeyOf(kind, name, incarnation);
+    const asked = this.#trust?.ask(subject, plain, memberKey) ?? this.#envelopes.ask(plain, memberKey);
+    const text = boundedText(asked.text, `'${method}'`);
     const isThere = () => this.provesPresence({ kind, name, incarnation, body: undefined }, timeoutMs * gracePart);
-    const request = { subject, data: text, timeoutMs, open, ...(asked === undefined ? {} : { isThere }) };
+    const request = {
+      subject,
+      data: text,
+      timeoutMs,
+      open: asked.open,
+      ...(this.#trust === undefined ? {} : { isThere }),
+    };
     const answer = await this.#connection.request(request).catch((cause: TreadleError) => {
       if (cause.code === "node.lost") {
         throw new TreadleError("node.lost", `${kind} '${name}' is not there any more`, { origin: { node: name } });
@@ -422,7 +433,9 @@ class NatsControlPlane implements ControlPlane {
     const answer = await answerTo(() => {
       if (this.#trust === undefined) {
         this.#requireTrust(); // another server may be there since
-        const { method, body } = readMessage(Command, parseBounded(data));
+        const received = this.#envelopes.receive(data);
+        seal = received.seal;
+        const { method, body } = readMessage(Command, parseBounded(received.text));
         return handler(method, body);
       }
       const received = this.#trust.receive(
@@ -487,7 +500,7 @@ class NatsControlPlane implements ControlPlane {
     const claim: Claim = { incarnation, identity: identityOf(entry) };
     for (const announcement of [...this.#announced]) {
       if (announcement.key !== key || !isTrusted(heard)) continue;
-      const own: Claim = { incarnation: announcement.incarnation, identity: this.#identity };
+      const own: Claim = { incarnation: announcement.incarnation, identity: this.#sealKey };
       if (isAbove(claim, own)) announcement.replaced();
       else if (claim.incarnation === own.incarnation && isAbove(own, claim)) this.#ask(key, ""); // says its own entry again
     }

@@ -19,6 +19,7 @@ import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/cont
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
 import { isSignedBy, publicKeyOf, type SigningKey } from "./nkey-signature.ts";
+import { SealKey } from "./seal-key.ts";
 import { SealedBox } from "./sealed-box.ts";
 import { SeenCommands } from "./seen-commands.ts";
 import { readKey, readTrust, type TrustedKey } from "./trust-file.ts";
@@ -27,7 +28,6 @@ import { readKey, readTrust, type TrustedKey } from "./trust-file.ts";
 const defaultMaxSenders = 10_000;
 
 const PublicKey = z.string().regex(/^U[A-Z2-7]{55}$/);
-const SealKey = z.string().regex(/^[A-Za-z0-9_-]{43}$/);
 const Base64 = z.base64();
 
 /** What a member's entry says of its keys. */
