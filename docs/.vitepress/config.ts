@@ -92,5 +92,5 @@ export default defineConfig({
 
 /** Pages are at most one folder deep, so a link out of `docs` names a folder of the repository. */
 function leavesSite(href: string): boolean {
-  return /^(\.\.\/)+(packages|python|workflows|test|deploy|CONTRIBUTING)/.test(href);
+  return /^(\.\.\/)+(README|packages|python|workflows|test|deploy|CONTRIBUTING)/.test(href);
 }
