@@ -36,12 +36,19 @@ export class PeerLinks {
     return this.#hold(worker).peer;
   }
 
-  /** One that takes calls. */
+  /**
+   * One that takes calls. Whether it does is asked once there is a link: whoever was ready before may have died while it was
+   * dialled, and the process that takes its place is reached long before it has its state.
+   */
   async callable(worker: string): Promise<Peer> {
-    if (!this.#held.get(worker)?.isCallable) await this.#ports.resolve({ worker, ready: true });
-    const held = this.#hold(worker);
-    held.isCallable = true;
-    return held.peer;
+    for (;;) {
+      const held = this.#hold(worker);
+      const peer = await held.peer;
+      if (!held.isCallable) await this.#ports.resolve({ worker, ready: true });
+      if (this.#held.get(worker) !== held) continue; // it has died since
+      held.isCallable = true;
+      return peer;
+    }
   }
 
   /** Whoever asks for it from now on meets its next incarnation. */

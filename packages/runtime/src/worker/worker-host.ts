@@ -15,7 +15,7 @@
  * WH6 what arrives on a link names code of this machine's project or of Treadle's packages, and never is code; and only the
  *    runner passes channels, turns, and paths to save to.
  * WH7 messages are sent and taken from before the set-up on, so ranks meet in it; calls of other workers wait until the
- *    worker is ready.
+ *    worker is set up, loaded, and has its state: before that it would answer as one that has learnt nothing.
  */
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -225,9 +225,9 @@ class WorkerHost {
         this.#load = undefined;
         await this.#worker.load();
         await restore();
+        this.#isReady();
       };
-    }
-    this.#isReady();
+    } else this.#isReady();
     await this.#runner.request("ready", { memoryBytes, loads });
   }
 

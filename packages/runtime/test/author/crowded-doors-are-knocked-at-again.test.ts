@@ -104,7 +104,38 @@ test("WL1: a worker that many others ask is dialled until it lets this one in, w
   expect(same).toBe(peer);
   await peer.request("message", { from: "maker/0", tag: "", value: 1 });
   expect(door.numDials()).toBe(5);
-  expect(asked.length).toBe(1 + 5);
+  expect(asked.length).toBe(5 + 1);
+});
+
+test("WH7: what takes the place of one that died before it was reached is called once it is ready, and not before", async () => {
+  const there = await open("maker/1", { tcp: { port: 0 } });
+  there.onLink((accepted) => createPeer(accepted, runProtocol).handle("message", () => {}));
+  const successor = { isReady: () => {}, isAskedFor: () => {} };
+  const isReady = new Promise<void>((resolve) => Object.assign(successor, { isReady: resolve }));
+  const isAskedFor = new Promise<void>((resolve) => Object.assign(successor, { isAskedFor: resolve }));
+  let hasDied = false;
+  const links = new PeerLinks({
+    endpoint: await open("maker/0"),
+    resolve: async ({ ready = false }) => {
+      if (!ready)
+        hasDied = true; // where it is asked for, it is not the one any more that was ready
+      else if (hasDied) {
+        successor.isAskedFor();
+        await isReady;
+      }
+      return { addresses: there.addresses };
+    },
+    accept: () => {},
+    startTimeoutMs: 60_000,
+  });
+  let isCallable = false;
+  const calling = links.callable("maker/1").then(() => {
+    isCallable = true;
+  });
+  await Promise.race([isAskedFor, calling]);
+  expect(isCallable).toBe(false);
+  successor.isReady();
+  await calling;
 });
 
 test("WL1: a worker at whose address nobody listens is not dialled again, and is named", async () => {
