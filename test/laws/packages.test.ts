@@ -108,20 +108,6 @@ test("what is installed with the packages runs on the lowest Node that they name
   expect(names.sort()).toEqual(Object.keys(needsNewerNode).sort());
 });
 
-test("an install script of what is installed is refused by name, here and in the projects that 'init' writes", async () => {
-  const { packages } = Lock.parse(readJson("package-lock.json"));
-  const scripted = Object.entries(packages).flatMap(([path, { dev, hasInstallScript }]) =>
-    hasInstallScript && !dev ? [path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length)] : [],
-  );
-  const { allowScripts } = z
-    .object({ allowScripts: z.record(z.string(), z.boolean()) })
-    .parse(readJson("package.json"));
-  const refused = Object.fromEntries(scripted.map((name) => [name, false]));
-  expect(allowScripts).toEqual(refused);
-  const files = await projectFiles(join(projectRoot, "mine"), "own");
-  expect(JSON.parse(files["package.json"] ?? "")).toMatchObject({ allowScripts: refused });
-});
-
 /** Nothing that npm installs has to run anything: why each of these scripts is not needed. */
 const neededByNobody: Readonly<Record<string, string>> = {
   "cpu-features": "compiles what 'ssh2' can do without",
@@ -132,17 +118,22 @@ const neededByNobody: Readonly<Record<string, string>> = {
   protobufjs: "warns of versions",
 };
 
-test("no package has an install script but those that are known to be needed by nobody", () => {
+test("no package has an install script but those that nobody needs, which are refused by name, also in the projects that 'init' writes", async () => {
   const { packages } = Lock.parse(readJson("package-lock.json"));
-  const withScript = Object.entries(packages)
-    .filter(([, { hasInstallScript }]) => hasInstallScript)
-    .map(([path]) => path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length));
-  expect([...new Set(withScript)].sort()).toEqual(Object.keys(neededByNobody).sort());
+  const scripted = Object.entries(packages).flatMap(([path, { dev, hasInstallScript }]) =>
+    hasInstallScript ? [{ name: path.slice(path.lastIndexOf("node_modules/") + "node_modules/".length), dev }] : [],
+  );
+  expect([...new Set(scripted.map(({ name }) => name))].sort()).toEqual(Object.keys(neededByNobody).sort());
   const { allowScripts } = z
     .object({ allowScripts: z.record(z.string(), z.boolean()) })
     .parse(readJson("package.json"));
   // By name, so that npm neither runs nor asks about them.
-  expect(allowScripts).toEqual(Object.fromEntries(Object.keys(neededByNobody).map((name) => [name, false])));
+  const refused = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, false]));
+  expect(allowScripts).toEqual(refused(Object.keys(neededByNobody)));
+  const installed = refused(scripted.flatMap(({ name, dev }) => (dev ? [] : [name])));
+  expect(allowScripts).toEqual(installed);
+  const files = await projectFiles(join(projectRoot, "mine"), "own");
+  expect(JSON.parse(files["package.json"] ?? "")).toMatchObject({ allowScripts: installed });
 });
 
 test("what is bundled finds its files from its package's folder: a bundle stands elsewhere than its modules", () => {

@@ -4,7 +4,7 @@ import { type BenchRow, row } from "./row.ts";
 
 const notMeasured = "reading the problem; whether its profile is true";
 
-type Shape = {
+export type Shape = {
   readonly nodes: number;
   readonly devices: number;
   readonly graph: "chain" | "dag";
@@ -12,7 +12,7 @@ type Shape = {
 };
 
 /** A problem with every kind of node, the same for the same shape. `dag`: each node needs one or two earlier ones. */
-function benchProblem({ nodes, devices, graph, seed }: Shape): object {
+export function benchProblem({ nodes, devices, graph, seed }: Shape) {
   let state = seed >>> 0;
   const uniform = (): number => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;

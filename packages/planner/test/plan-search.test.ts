@@ -246,28 +246,6 @@ describe("the best of each mode", () => {
     }
   });
 
-  test("is found roughly where its proof ends without one, and none is called infeasible unless that is proven", () => {
-    const uniform = uniformsOf(5);
-    const nodes = Array.from({ length: 10 }, (_, i) => ({
-      id: `c${i}`,
-      time: { type: "formula", base: 5 * uniform(), perItem: 1 + 10 * uniform(), alpha: 0.7 + 0.3 * uniform() },
-      stream: uniform() < 0.3,
-      minDevices: 1 + Math.floor(4 * uniform()),
-      offload: 3 * uniform(),
-      onload: 3 * uniform(),
-      memory: { fixed: 10 * uniform(), sharded: 40 * uniform(), perItem: 0.1 * uniform() },
-    }));
-    const edges: [string, string][] = [];
-    for (let i = 1; i < 10; i++) {
-      for (let k = 0; k < Math.min(i, 2); k++) edges.push([`c${Math.floor(uniform() * i)}`, `c${i}`]);
-    }
-    const wide = solvePlan({ devices: 64, batch: 512, memoryPerDevice: 80, nodes, edges });
-    expect(wide.alternatives.map(({ mode }) => mode)).toContain("spatial");
-    expect(wide.explanation.join()).not.toContain("no spatial schedule");
-    const crowded = solvePlan({ devices: 8, batch: 512, nodes: nodes.map((node) => ({ ...node, memory: {} })), edges });
-    expect(crowded.explanation.join()).toContain("no spatial schedule is feasible: there are more components than");
-  });
-
   test("is missing only where no schedule is of the mode, or where it is said that this is not known", () => {
     fc.assert(
       fc.property(planInputs({ maxNodes: 4, maxDevices: 4, batches: [1, 2, 4] }), (input) => {
@@ -282,12 +260,3 @@ describe("the best of each mode", () => {
     );
   });
 });
-
-/** As the bench draws them. */
-function uniformsOf(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}

@@ -524,8 +524,13 @@ async function* followed(
 async function floatsIn(pieces: AsyncGenerator<Uint8Array>, length: number): Promise<Float32Array> {
   const floats = new Float32Array(length);
   await using reader = new PieceReader(pieces);
-  await reader.fill(floats);
+  const numBytes = await reader.fill(floats);
   await reader.fill(new Uint8Array(1)); // to its end, which says whether it has failed
+  if (numBytes < floats.byteLength)
+    throw new TreadleError(
+      "service.failed",
+      `the engine's process sent '${numBytes}' bytes where ${floats.byteLength} were expected; it and this package must be of one version`,
+    );
   return floats;
 }
 

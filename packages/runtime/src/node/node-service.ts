@@ -76,6 +76,10 @@ export type NodeServiceOptions = {
   readonly onNotice?: (text: string) => void;
 };
 
+/** Why this node ends workers, where nobody has asked for it. */
+const notHeard = "which did not hear the runner";
+const cutOff = "which was cut off from the control plane";
+
 const drainLookMs = 100;
 const updateDelayMs = 300;
 const tickMs = 500;
@@ -143,7 +147,7 @@ export class NodeService {
       this.#cutOff = setTimeout(() => {
         this.#notice(`cut off from the control plane for ${place.cutOffMs} ms: ends its workers`);
         away?.set({ endsWorkersAfterMs: place.cutOffMs });
-        void this.#closeSessions(() => true, "which was cut off from the control plane"); // NS2
+        void this.#closeSessions(() => true, cutOff); // NS2
       }, place.cutOffMs);
     });
     this.#ticker = setInterval(() => this.#dropUnseen(), tickMs);
@@ -421,7 +425,7 @@ export class NodeService {
     if (change.type !== "left") return;
     const { name, incarnation } = change.member;
     const isOver = (session: RunSession) => session.run === name && session.session <= incarnation;
-    void this.#closeSessions(isOver, "which did not hear the runner"); // NS2
+    void this.#closeSessions(isOver, notHeard); // NS2
   }
 
   #dropUnseen(): void {
@@ -430,7 +434,7 @@ export class NodeService {
     const isGone = (session: RunSession) =>
       performance.now() - session.openedMs > unseenMs &&
       !present.some(({ name, incarnation }) => name === session.run && incarnation === session.session);
-    void this.#closeSessions(isGone, "which did not hear the runner");
+    void this.#closeSessions(isGone, notHeard);
   }
 
   /** NS3. */

@@ -5,15 +5,12 @@
  * EN1 who only listens learns neither what is asked nor what is answered (SB1).
  * EN2 an answer counts only for the command that it answers, and only from the member that was asked.
  */
-import { TreadleError } from "@treadle/contracts";
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
-import { SealKey } from "./seal-key.ts";
-import { SealedBox } from "./sealed-box.ts";
+import { SealedBox, SealKey, untrusted } from "./sealed-box.ts";
 import type { Asked, Sealer } from "./trust.ts";
 
 const Sealed = z.object({ from: SealKey, id: z.uuid(), box: z.base64() });
-const SealedAnswer = z.object({ box: z.base64() });
 const Answered = z.object({ id: z.uuid(), answer: z.string() });
 
 export class Envelopes {
@@ -28,12 +25,11 @@ export class Envelopes {
   ask(text: string, memberKey: string): Asked {
     const [from, id] = [this.sealKey, crypto.randomUUID()];
     return {
-      text: JSON.stringify({ from, id, box: this.#seal(text, memberKey) } satisfies z.infer<typeof Sealed>),
+      text: JSON.stringify({ from, id, box: this.#box.seal(text, memberKey) } satisfies z.infer<typeof Sealed>),
       open: (answer) => {
-        const sealed = readJson(SealedAnswer, answer);
-        const opened = sealed && readJson(Answered, this.#open(sealed.box, memberKey));
-        if (opened?.id === id) return opened.answer; // EN2
-        throw untrusted("an answer is that to another command, or was not meant for this process alone");
+        const opened = readJson(Answered, this.#box.openAnswer(answer, memberKey));
+        if (opened?.id !== id) throw untrusted("an answer is that to another command"); // EN2
+        return opened.answer;
       },
     };
   }
@@ -44,29 +40,9 @@ export class Envelopes {
     if (command === undefined)
       throw untrusted("a command is not sealed for this process; use the same version of Treadle everywhere");
     const { from, id, box } = command;
-    const text = this.#open(box, from);
-    const seal = (answer: string) => {
-      const answered = JSON.stringify({ id, answer } satisfies z.infer<typeof Answered>);
-      return JSON.stringify({ box: this.#box.seal(answered, from) } satisfies z.infer<typeof SealedAnswer>);
-    };
+    const text = this.#box.open(box, from);
+    const seal = (answer: string) =>
+      this.#box.sealAnswer(JSON.stringify({ id, answer } satisfies z.infer<typeof Answered>), from);
     return { text, seal };
   }
-
-  #seal(text: string, to: string): string {
-    try {
-      return this.#box.seal(text, to);
-    } catch {
-      throw untrusted("a member has announced itself without a key by which it is written to");
-    }
-  }
-
-  #open(box: string, from: string): string {
-    try {
-      return this.#box.open(box, from);
-    } catch {
-      throw untrusted("a message was sealed for another process, or changed on its way");
-    }
-  }
 }
-
-const untrusted = (what: string): TreadleError => new TreadleError("control-plane.untrusted", what);

@@ -5,7 +5,7 @@ import { z } from "zod";
 import { boundedText, readJson } from "./bounded-json.ts";
 import type { NatsConnection } from "./nats-connection.ts";
 import type { Presence } from "./nats-messages.ts";
-import { SealKey } from "./seal-key.ts";
+import { SealKey } from "./sealed-box.ts";
 import { EntryProof, maxPresenceWords, PresenceProof, type Trust } from "./trust.ts";
 
 const withdrawTimeoutMs = 3000;

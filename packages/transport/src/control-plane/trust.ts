@@ -19,8 +19,7 @@ import { type CommandSender, type NatsConfig, TreadleError } from "@treadle/cont
 import { z } from "zod";
 import { readJson } from "./bounded-json.ts";
 import { isSignedBy, publicKeyOf, type SigningKey } from "./nkey-signature.ts";
-import { SealKey } from "./seal-key.ts";
-import { SealedBox } from "./sealed-box.ts";
+import { attempt, SealedBox, SealKey, untrusted } from "./sealed-box.ts";
 import { SeenCommands } from "./seen-commands.ts";
 import { readKey, readTrust, type TrustedKey } from "./trust-file.ts";
 
@@ -47,7 +46,6 @@ const Sealed = z.object({
   box: Base64,
   signature: Base64,
 });
-const SealedAnswer = z.object({ box: Base64 });
 const Answered = z.object({ from: PublicKey, sender: z.uuid(), sequence: z.int(), answer: z.string() });
 
 /** Whose word a kept run is. */
@@ -169,10 +167,7 @@ export class Trust {
     return {
       text: JSON.stringify({ from, seal, sender, sequence, box, signature }),
       open: (answer) => {
-        const sealed = readJson(SealedAnswer, answer);
-        if (sealed === undefined)
-          throw untrusted(`the answer was not meant for this process alone: ${refusal(answer)}`);
-        const opened = readJson(Answered, this.#open(sealed.box, memberKey));
+        const opened = readJson(Answered, this.#box.openAnswer(answer, memberKey));
         if (opened?.from !== from || opened.sender !== sender || opened.sequence !== sequence)
           throw untrusted("an answer is that to another command");
         return opened.answer;
@@ -203,7 +198,7 @@ export class Trust {
     if (!verifies(from, commandText(subject, command), signature)) {
       throw untrusted(`a command is not signed by the key that it names, '${from}'`);
     }
-    const text = this.#open(box, seal);
+    const text = this.#box.open(box, seal);
     const commander = { role: known.role, ...(known.name === undefined ? {} : { name: known.name }) };
     let value: T;
     try {
@@ -222,8 +217,7 @@ export class Trust {
   #sealer({ from, seal, sender, sequence }: z.infer<typeof Sealed>): Sealer {
     return (answer) => {
       const answered = JSON.stringify({ from, sender, sequence, answer } satisfies z.infer<typeof Answered>);
-      const box = attempt(() => this.#box.seal(answered, seal));
-      return box === undefined ? answer : JSON.stringify({ box });
+      return attempt(() => this.#box.sealAnswer(answered, seal)) ?? answer;
     };
   }
 
@@ -246,12 +240,6 @@ export class Trust {
     if (!verifies(from, runText(this.#prefix, runId, body), signature)) {
       throw untrusted(`${kept} is not what key '${from}' has signed; ${remedy}`);
     }
-  }
-
-  #open(box: string, from: string): string {
-    const opened = attempt(() => this.#box.open(box, from));
-    if (opened === undefined) throw untrusted("a message was sealed for another process, or changed on its way");
-    return opened;
   }
 }
 
@@ -294,21 +282,4 @@ function verifies(nkey: string, text: Uint8Array, signature: string): boolean {
   const key = publicKeys.get(nkey) ?? publicKeyOf(nkey);
   publicKeys.set(nkey, key);
   return isSignedBy(key, text, signature);
-}
-
-/** The library throws on what is no key and what was not sealed for it. */
-function attempt<T>(act: () => T): T | undefined {
-  try {
-    return act();
-  } catch {
-    return undefined;
-  }
-}
-
-const Refusal = z.object({ error: z.object({ message: z.string() }) });
-const refusal = (answer: string): string =>
-  readJson(Refusal, answer)?.error.message.slice(0, 500) ?? "it cannot be read";
-
-function untrusted(what: string): TreadleError {
-  return new TreadleError("control-plane.untrusted", what);
 }
