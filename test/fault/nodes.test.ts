@@ -3,7 +3,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { makeCertificates } from "../../packages/transport/test/support/certificates.ts";
-import { isAlive, until } from "../support/cluster.ts";
+import { childrenOf, isAlive, pidOf, until } from "../support/cluster.ts";
 import { expectWholeLedger, pidsOf } from "../support/ledger.ts";
 import { canUnplug, unpluggableNetwork } from "../support/network.ts";
 import { type NodeProcess, NodesWorld, type RunProcess } from "../support/nodes.ts";
@@ -268,3 +268,19 @@ test.skipIf(!canUnplug)(
   },
   480_000,
 );
+
+test("a worker that dies is replaced by a process that waited for that", async ({ skip }) => {
+  skip(process.platform !== "linux", "processes are found in /proc");
+  const { child } = await world.startNode("a", ["--spares", "1"]);
+  const run = world.startRun(["steps=12", "pauseMs=300", "supervision.maxRestarts=1"]);
+  await run.event("step-finished", ({ step }) => step === 2);
+  const workers = pidsOf(run.events);
+  const waiting = () => childrenOf(child.pid as number, "/worker/main.").filter((pid) => !workers.includes(pid));
+  await until(() => waiting().length > 0, "a process to wait");
+  const spares = waiting();
+  expect(spares).toHaveLength(1);
+  process.kill(pidOf(run.events, "maker/0"), "SIGKILL");
+  await run.event("worker-restarted", ({ worker }) => worker === "maker/0");
+  expect(pidOf(run.events, "maker/0")).toBe(spares[0]);
+  await expectDone(run, 12);
+}, 480_000);

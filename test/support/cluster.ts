@@ -1,4 +1,5 @@
 /** A cluster of real worker processes for a test, with everything that it tells. */
+import { readdirSync, readFileSync } from "node:fs";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -76,6 +77,23 @@ export function isAlive(pid: number): boolean {
 export async function segmentsOf(runId: string): Promise<string[]> {
   const names = await readdir("/dev/shm").catch(() => []);
   return names.filter((name) => name.startsWith(`treadle-${runId}-`));
+}
+
+/** Of process `pid`, those that are alive and have `text` in their command. Linux. */
+export function childrenOf(pid: number, text: string): number[] {
+  const children = readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
+    textOf(`/proc/${pid}/task/${thread}/children`).split(" ").filter(Boolean).map(Number),
+  );
+  return children.filter((child) => textOf(`/proc/${child}/cmdline`).includes(text));
+}
+
+/** What has ended meanwhile says nothing. */
+function textOf(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return "";
+  }
 }
 
 export function pidOf(events: readonly RunEvent[], worker: string): number {

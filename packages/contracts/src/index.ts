@@ -139,6 +139,7 @@ export {
   UnlockRequest,
   WaitTerms,
   WorkerBoot,
+  WorkerInput,
   WriteArtifactRequest,
   WritePredictorRequest,
   workerVariables,

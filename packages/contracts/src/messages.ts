@@ -17,7 +17,7 @@ const RemoteLinks = LinksConfig.extend({
   relay: z.string().optional(),
 });
 
-/** What a worker process is told on its standard input before it connects. */
+/** What a worker process is told before it connects. */
 export const WorkerBoot = z.object({
   runId: RunName,
   component: ComponentName,
@@ -48,6 +48,14 @@ export const WorkerBoot = z.object({
   remote: RemoteLinks.optional(),
 });
 export type WorkerBoot = z.infer<typeof WorkerBoot>;
+
+/** All that a process that hosts a worker reads from its standard input. */
+export const WorkerInput = z.object({
+  boot: WorkerBoot,
+  /** variables of its environment that it may have been started without */
+  env: z.record(z.string(), z.string()),
+});
+export type WorkerInput = z.infer<typeof WorkerInput>;
 
 /** In its environment: by what its node finds everything that it has started, which its watchdog ends when the node is gone. */
 export const workerVariables = { mark: "TREADLE_WORKER_MARK", group: "TREADLE_WORKER_GROUP" } as const;

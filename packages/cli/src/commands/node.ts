@@ -35,6 +35,7 @@ const Flags = z.strictObject({
     .number()
     .nonnegative()
     .max(longestWaitMs / 1000),
+  spareWorkers: z.coerce.number().int().nonnegative().max(64),
 });
 
 type RawFlags = NatsFlags & {
@@ -57,6 +58,7 @@ type RawFlags = NatsFlags & {
   readonly otlp?: string;
   readonly limit: string;
   readonly drain: string;
+  readonly spares: string;
   readonly project?: string;
 };
 
@@ -114,37 +116,50 @@ export function nodeCommand(): Command {
     .option("--otlp <endpoint>", "sends spans to an OpenTelemetry collector, as http://127.0.0.1:4318")
     .option("--limit <seconds>", "ends its workers when the NATS server is away for longer", "60")
     .option("--drain <seconds>", "at SIGTERM, how long its runs have to finish a step and move on", "20")
+    .option("--spares <number>", "processes that wait to replace workers that die, while a run is here", "2")
     .option("--project <folder>", "only modules below it are run (default: the project here)")
     .action(async (raw: RawFlags) => {
-      const { nats, name, links, permissions, labels, devices, metrics, otlp, limitSeconds, drainSeconds } =
-        validateConfig(Flags, {
-          nats: natsValues(raw),
-          ...given({ name: raw.name }),
-          links: {
-            ...given({
-              bind: raw.bind,
-              advertise: raw.advertise,
-              tls: given({ ca: raw.linkCa, cert: raw.linkCert, key: raw.linkKey }),
-            }),
-          },
-          permissions: {
-            interpreters: raw.allowInterpreter,
-            flags: raw.allowFlag,
-            programs: raw.allowProgram,
-            env: raw.allowEnv,
-          },
-          labels: raw.labels,
-          devices: raw.devices,
+      const {
+        nats,
+        name,
+        links,
+        permissions,
+        labels,
+        devices,
+        metrics,
+        otlp,
+        limitSeconds,
+        drainSeconds,
+        spareWorkers,
+      } = validateConfig(Flags, {
+        nats: natsValues(raw),
+        ...given({ name: raw.name }),
+        links: {
           ...given({
-            metrics: given({
-              address: raw.metrics,
-              tls: given({ cert: raw.metricsCert, key: raw.metricsKey, ca: raw.metricsCa }),
-            }),
-            otlp: given({ endpoint: raw.otlp }),
+            bind: raw.bind,
+            advertise: raw.advertise,
+            tls: given({ ca: raw.linkCa, cert: raw.linkCert, key: raw.linkKey }),
           }),
-          limitSeconds: raw.limit,
-          drainSeconds: raw.drain,
-        });
+        },
+        permissions: {
+          interpreters: raw.allowInterpreter,
+          flags: raw.allowFlag,
+          programs: raw.allowProgram,
+          env: raw.allowEnv,
+        },
+        labels: raw.labels,
+        devices: raw.devices,
+        ...given({
+          metrics: given({
+            address: raw.metrics,
+            tls: given({ cert: raw.metricsCert, key: raw.metricsKey, ca: raw.metricsCa }),
+          }),
+          otlp: given({ endpoint: raw.otlp }),
+        }),
+        limitSeconds: raw.limit,
+        drainSeconds: raw.drain,
+        spareWorkers: raw.spares,
+      });
       const node = await openNode({
         nats,
         name,
@@ -156,6 +171,7 @@ export function nodeCommand(): Command {
         metrics,
         otlp,
         cutOffMs: limitSeconds * 1000,
+        spareWorkers,
         onNotice: printClockLine,
       });
       printClockLine(

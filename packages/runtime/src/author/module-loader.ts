@@ -21,12 +21,29 @@ let loader: Promise<void> | undefined;
  * has loaded by then what is compiled of what that imports.
  */
 async function registerTypeScript(module: string): Promise<void> {
-  // What fails to load fails again, with its place, where it is imported.
-  await Promise.allSettled((await ownImports(module)).map((entry) => import(entry)));
+  await loadImports(module);
   const { register } = await import("tsx/esm/api");
   register();
   registerHook(pathToFileURL(join(ownFolder, "dist/author/typescript-modules.js")));
 }
+
+function ensureLoader(module: string): Promise<void> {
+  loader ??= registerTypeScript(module);
+  return loader;
+}
+
+/** What fails to load fails again, with its place, where it is imported. */
+async function loadImports(module: string): Promise<void> {
+  await Promise.allSettled((await ownImports(module)).map((entry) => import(entry)));
+}
+
+/** What loading `module` needs of Treadle: none of the module's own code runs. */
+export async function loadAhead(module: string): Promise<void> {
+  if (needsLoader(module)) await ensureLoader(module);
+  else await loadImports(module);
+}
+
+const needsLoader = (module: string): boolean => isCompiled && /\.[mc]?tsx?$/.test(module);
 
 const loaded = new Map<string, Promise<Record<string, unknown>>>();
 
@@ -43,10 +60,7 @@ export function loadModule(module: string): Promise<Record<string, unknown>> {
 
 async function importModule(module: string): Promise<Record<string, unknown>> {
   try {
-    if (isCompiled && /\.[mc]?tsx?$/.test(module)) {
-      loader ??= registerTypeScript(module);
-      await loader;
-    }
+    if (needsLoader(module)) await ensureLoader(module);
     return (await import(module)) as Record<string, unknown>;
   } catch (cause) {
     const remedy = loadRemedy(module, cause);

@@ -8,21 +8,20 @@
  * NA3 `exited` settles exactly once for every process started, within moments of its end whoever holds its pipes, with its
  *    last log lines and the failure that it wrote.
  */
-import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { access, constants } from "node:fs/promises";
-import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import { type ErrorRecord, type ExitReport, type Interpreter, TreadleError, type WorkerBoot } from "@treadle/contracts";
-import { packageFolder } from "@treadle/contracts/package-folder";
-import { type ProgramRights, programRightsVariable } from "@treadle/contracts/program-rights";
+import type { ProgramRights } from "@treadle/contracts/program-rights";
 import { LogTail, parseLogLine } from "@treadle/observe";
 import { checkCode } from "../author/module-loader.ts";
 import { type Heartbeat, maxFailureLineLength, parseFailure, parseHeartbeat } from "../author/worker-lines.ts";
 import { eachLine } from "./bounded-lines.ts";
-import { Descendants, removeEmptyGroups } from "./descendants.ts";
+import { removeEmptyGroups } from "./descendants.ts";
+import { HostProcess } from "./host-process.ts";
 import { openLogFile } from "./log-file.ts";
-import { isCompiled } from "./treadle-code.ts";
+import { deviceVariables } from "./machine-devices.ts";
+import type { SpareHosts } from "./spare-hosts.ts";
 
 export type SpawnRequest = {
   readonly boot: WorkerBoot;
@@ -31,6 +30,8 @@ export type SpawnRequest = {
   readonly memoryLimitMiB?: number | undefined;
   /** default: the Node of this process */
   readonly interpreter?: Interpreter | undefined;
+  /** of the project and of Treadle, as `SpawnCommand` says it */
+  readonly codeHash?: string;
 };
 
 export type AgentListener = {
@@ -46,24 +47,16 @@ export class WorkerProcess {
   readonly worker: string;
   readonly incarnation: number;
   readonly exited: Promise<ExitReport>;
-  readonly #child: ChildProcess;
-  readonly #descendants: Descendants;
+  readonly #host: HostProcess;
   #alive = true;
   #verdict: ErrorRecord | undefined;
 
-  constructor(
-    child: ChildProcess,
-    descendants: Descendants,
-    request: SpawnRequest,
-    logs: string | undefined,
-    listener: AgentListener,
-  ) {
+  constructor(host: HostProcess, request: SpawnRequest, logs: string | undefined, listener: AgentListener) {
     const { boot, memoryLimitMiB } = request;
-    this.#descendants = descendants;
-    if (child.pid !== undefined) descendants.adopt(child.pid);
+    const { child, descendants } = host;
+    this.#host = host;
     this.worker = `${boot.component}/${boot.rank}`;
     this.incarnation = boot.incarnation;
-    this.#child = child;
     const tail = new LogTail({ lines: 30, maxLineLength: 400 });
     const logFile = logs === undefined ? undefined : openLogFile(logs, this.worker);
     for (const stream of [child.stdout, child.stderr]) {
@@ -95,8 +88,7 @@ export class WorkerProcess {
       }
       listener.onHeartbeat(this.worker, this.incarnation, heartbeat);
     });
-    child.stdin?.on("error", () => {}); // it may die before it has read
-    child.stdin?.end(JSON.stringify(boot));
+    host.become(boot, ownVariables(request));
     this.exited = new Promise((resolve) => {
       const settle = (code: number | null, signal: string | null, cause?: Error) => {
         if (!this.#alive) return;
@@ -108,7 +100,7 @@ export class WorkerProcess {
       };
       const closed = new Promise<void>((resolveClosed) => child.once("close", () => resolveClosed()));
       child.once("exit", async (code, signal) => {
-        this.#signalGroup("SIGKILL"); // NA1
+        host.kill(); // NA1
         await descendants.end();
         await Promise.race([closed, delay(lastLinesMs, undefined, { ref: false })]);
         settle(code, signal); // NA3
@@ -119,7 +111,7 @@ export class WorkerProcess {
   }
 
   get pid(): number | undefined {
-    return this.#child.pid;
+    return this.#host.child.pid;
   }
 
   get alive(): boolean {
@@ -129,14 +121,12 @@ export class WorkerProcess {
   /** Ends the process at once; `verdict` is reported as the reason. */
   end(verdict?: ErrorRecord): void {
     this.#verdict ??= verdict;
-    // A stopped process (SIGSTOP) takes SIGKILL at once; nothing gentler reaches it.
-    this.#signalGroup("SIGKILL");
+    this.#host.kill();
   }
 
-  /** Ends it and whatever it has started before this returns, as this process is about to exit. */
+  /** As `HostProcess`. */
   endNow(): void {
-    this.end();
-    this.#descendants.endNow();
+    this.#host.endNow();
   }
 
   /** Waits for an orderly end, then ends it. */
@@ -146,15 +136,6 @@ export class WorkerProcess {
     clearTimeout(timer);
     return report;
   }
-
-  #signalGroup(signal: NodeJS.Signals): void {
-    if (this.#child.pid === undefined) return;
-    try {
-      process.kill(-this.#child.pid, signal);
-    } catch {
-      // the whole group is gone already
-    }
-  }
 }
 
 export class NodeAgent {
@@ -163,6 +144,7 @@ export class NodeAgent {
   readonly #logs: string | undefined;
   readonly #listener: AgentListener;
   readonly #rights: ProgramRights | undefined;
+  readonly #spares: SpareHosts | undefined;
   readonly #processes = new Set<WorkerProcess>();
   #isClosed = false;
 
@@ -172,10 +154,12 @@ export class NodeAgent {
     projectRoot: string;
     logs: string | undefined;
     rights: ProgramRights | undefined;
+    spares?: SpareHosts | undefined;
     listener: AgentListener;
   }) {
     this.name = options.name;
     this.#rights = options.rights;
+    this.#spares = options.spares;
     this.#projectRoot = options.projectRoot;
     this.#logs = options.logs;
     this.#listener = options.listener;
@@ -185,30 +169,16 @@ export class NodeAgent {
 
   async spawn(request: SpawnRequest): Promise<WorkerProcess> {
     await checkCode(request.boot.module, [this.#projectRoot]); // NA2
-    const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] } } = request;
+    const { boot, memoryLimitMiB, interpreter = { command: process.execPath, flags: [] }, codeHash = "" } = request;
     await this.#checkInterpreter(interpreter);
     if (this.#isClosed) throw new TreadleError("node.lost", `node '${this.name}' is leaving; it starts no worker`);
-    const heap = memoryLimitMiB === undefined ? [] : [`--max-old-space-size=${Math.ceil(memoryLimitMiB)}`];
-    const flags = [...interpreter.flags, ...heap, ...loaderFlags];
-    const descendants = new Descendants();
-    const rights = this.#rights && { [programRightsVariable]: JSON.stringify(this.#rights) }; // PGR1
-    const own = { TREADLE_DEVICES: boot.devices.join(","), ...rights, ...descendants.environment };
-    const child = startProcess(interpreter.command, [...flags, hostEntry.path], {
-      detached: true, // NA1: leader of its own process group
-      stdio: ["pipe", "pipe", "pipe", "pipe"],
-      env: { ...withoutSecrets(process.env), ...request.env, ...own },
-      cwd: this.#projectRoot,
-    });
-    if (child instanceof Error) {
-      await descendants.end();
-      const isTooLong = (child as NodeJS.ErrnoException).code === "E2BIG";
-      throw new TreadleError(
-        isTooLong ? "worker.load-failed" : "worker.died",
-        `node '${this.name}' cannot start a worker: ${child.message}${isTooLong ? "; its environment is longer than the operating system takes: put less in it" : ""}`,
-        { cause: child },
-      );
-    }
-    const started = new WorkerProcess(child, descendants, request, this.#logs, this.#listener);
+    const start = { interpreter, memoryLimitMiB, rights: this.#rights, projectRoot: this.#projectRoot };
+    const own = ownVariables(request);
+    const shared = Object.fromEntries(Object.entries(request.env).filter(([name]) => !(name in own)));
+    const host =
+      this.#spares?.take({ ...start, env: shared, ahead: boot.module }, codeHash) ??
+      (await HostProcess.start(this.name, { ...start, env: { ...shared, ...own } }));
+    const started = new WorkerProcess(host, request, this.#logs, this.#listener);
     this.#processes.add(started);
     void started.exited.then(() => this.#processes.delete(started));
     return started;
@@ -237,23 +207,8 @@ export class NodeAgent {
   }
 }
 
-const hostEntry = {
-  path: join(packageFolder(import.meta.url), isCompiled ? "dist/worker/main.js" : "src/worker/main.ts"),
-};
-const loaderFlags = isCompiled ? [] : ["--conditions=source", "--import", import.meta.resolve("tsx")];
-
-/** What the operating system refuses at once is thrown by `spawn`, and all else said by the child. */
-function startProcess(command: string, args: readonly string[], options: SpawnOptions): ChildProcess | Error {
-  try {
-    return spawn(command, args, options);
-  } catch (error) {
-    return error as Error;
-  }
-}
-
-/** Workers run a user's code, which has no business with the control plane, nor with who may look. */
-function withoutSecrets(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  return Object.fromEntries(
-    Object.entries(env).filter(([name]) => !/^TREADLE_(NATS_|METRICS_TOKEN$|DASHBOARD_TOKEN$)/.test(name)),
-  );
+/** Those that differ from worker to worker of a component; nothing reads them before there is a worker. */
+function ownVariables({ boot, env }: SpawnRequest): Record<string, string> {
+  const visible = deviceVariables.flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]]]));
+  return { ...Object.fromEntries(visible), TREADLE_DEVICES: boot.devices.join(",") };
 }

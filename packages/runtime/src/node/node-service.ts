@@ -42,6 +42,7 @@ import { reportUntilHeard } from "./exit-report.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { localPorts } from "./relay-addresses.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
+import { SpareHosts } from "./spare-hosts.ts";
 import { codeVersions } from "./treadle-code.ts";
 import { checkWorkerStart, rightsOf } from "./worker-permissions.ts";
 
@@ -57,6 +58,8 @@ export type NodePlace =
       readonly openRelay?: (options: Omit<RelayOptions, "nats">) => Promise<Relay>;
       /** time without the control plane after which workers are ended */
       readonly cutOffMs: number;
+      /** processes that are ready to become workers, at most; default none */
+      readonly spareWorkers?: number | undefined;
     };
 
 /** What the workers of a node do, for its metrics. */
@@ -94,6 +97,7 @@ export class NodeService {
   readonly #options: NodeServiceOptions;
   readonly #spans: NodeSpans;
   readonly #code: ProjectCode;
+  readonly #spares: SpareHosts | undefined;
   readonly #sessions = new Map<string, Promise<RunSession>>();
   /** device to run */
   readonly #held = new Map<string, string>();
@@ -114,6 +118,8 @@ export class NodeService {
     this.#code = new ProjectCode(options.projectRoot);
     this.#spans = options.spans ?? inertNodeSpans;
     this.name = options.name;
+    const numSpares = options.place.kind === "machine" ? (options.place.spareWorkers ?? 0) : 0;
+    if (numSpares > 0) this.#spares = new SpareHosts({ node: this.name, count: numSpares });
   }
 
   get incarnation(): number {
@@ -182,6 +188,7 @@ export class NodeService {
     await this.#announcement?.withdraw(reason).catch(() => {}); // cut off: silence says the same
     for (const end of this.#ends) end();
     await this.#closeSessions(() => true);
+    this.#spares?.close();
   }
 
   get #answers(): CommandHandlers<"node"> {
@@ -279,6 +286,7 @@ export class NodeService {
       links: isHome ? undefined : place.links,
       logs: isHome ? place.logs : undefined,
       rights: isHome ? undefined : rightsOf(place.permissions, this.name, projectRoot),
+      spares: this.#spares,
       depot,
       spans: this.#spans,
       onExit: (report) => {
@@ -409,6 +417,7 @@ export class NodeService {
         // Its devices are free only now that nobody uses them.
         for (const [device, holder] of this.#held) if (holder === run) this.#held.delete(device);
         this.#forget(run);
+        if (this.#sessions.size === 0) this.#spares?.rest();
         this.#notice(`has ended run '${run}' here`);
         this.#announceSoon();
       }),

@@ -42,6 +42,8 @@ export type NodeOptions = {
   readonly otlp?: OtlpConfig | undefined;
   /** time without the control plane after which workers are ended */
   readonly cutOffMs: number;
+  /** processes that have loaded Treadle and wait to replace a worker, at most; default none */
+  readonly spareWorkers?: number | undefined;
   readonly onNotice: (text: string) => void;
 };
 
@@ -62,7 +64,7 @@ const lastSpansMs = 5000;
 /** Rejects with `control-plane.unreachable`, `control-plane.refused`, `config.invalid`, `metrics.unavailable`, `node.name-taken` or `platform.unsupported`. */
 export async function openNode(options: NodeOptions): Promise<Node> {
   checkPlatform(process);
-  const { nats, links, permissions, labels = {}, devices = {}, cutOffMs, onNotice } = options;
+  const { nats, links, permissions, labels = {}, devices = {}, cutOffMs, spareWorkers, onNotice } = options;
   const name = options.name ?? defaultNodeName();
   await removeDeadSocketFolders();
   const info = { ...machineFacts(), devices: machineDevices(devices), labels: { ...labels } };
@@ -94,6 +96,7 @@ export async function openNode(options: NodeOptions): Promise<Node> {
       openFolder: openSocketFolder,
       openRelay: (relay) => openRelay({ ...relay, nats }),
       cutOffMs,
+      spareWorkers,
     },
     observer: registry,
     spans,

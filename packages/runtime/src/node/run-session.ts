@@ -28,6 +28,7 @@ import { removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import { NodeAgent, type WorkerProcess } from "./node-agent.ts";
 import type { PayloadDepot } from "./payload-depot.ts";
+import type { SpareHosts } from "./spare-hosts.ts";
 import { keyOf, WorkerSpans } from "./worker-spans.ts";
 
 const beatIntervalMs = 500;
@@ -57,6 +58,7 @@ export type SessionOptions = {
   readonly logs: string | undefined;
   /** what workers may start; absent where the runner itself is here */
   readonly rights: ProgramRights | undefined;
+  readonly spares?: SpareHosts | undefined;
   readonly spans: NodeSpans;
   readonly onExit: (report: ExitReport) => void;
   readonly onBeats: (event: Omit<HeartbeatsEvent, "proof">) => void;
@@ -86,13 +88,14 @@ export class RunSession {
     this.#options = options;
     this.run = options.run;
     this.session = options.session;
-    const { node, projectRoot, logs, rights } = options;
+    const { node, projectRoot, logs, rights, spares } = options;
     this.#spans = new WorkerSpans(options.spans, options.run);
     this.#agent = new NodeAgent({
       name: node,
       projectRoot,
       logs,
       rights,
+      spares,
       listener: {
         onHeartbeat: (worker, incarnation, beat) => {
           this.#spans.beats(worker, incarnation);
@@ -141,6 +144,7 @@ export class RunSession {
         env: command.env,
         memoryLimitMiB: command.memoryLimitMiB,
         interpreter: command.interpreter,
+        codeHash: command.codeHash,
       });
       this.#processes.set(key, process);
       process.then(

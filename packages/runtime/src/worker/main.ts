@@ -1,6 +1,7 @@
-/** Entry of every worker process: reads what it is to be from standard input, then hosts it. */
+/** Entry of every worker process: reads what it is to be from standard input, loading ahead while it waits, then hosts it. */
 import { text } from "node:stream/consumers";
-import { WorkerBoot } from "@treadle/contracts";
+import { WorkerInput } from "@treadle/contracts";
+import { loadAhead } from "../author/module-loader.ts";
 import { failureLine } from "../author/worker-lines.ts";
 import { hostWorker } from "./worker-host.ts";
 
@@ -8,7 +9,12 @@ import { hostWorker } from "./worker-host.ts";
 process.on("SIGINT", () => {});
 
 try {
-  const boot = WorkerBoot.parse(JSON.parse(await text(process.stdin)));
+  const [, , module] = process.argv;
+  if (module !== undefined) await loadAhead(module);
+  const input = await text(process.stdin);
+  if (input === "") process.exit(0); // no worker needed it, or its node is gone
+  const { boot, env } = WorkerInput.parse(JSON.parse(input));
+  Object.assign(process.env, env);
   await hostWorker(boot);
   process.exit(0);
 } catch (error) {

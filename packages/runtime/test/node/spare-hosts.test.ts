@@ -1,0 +1,111 @@
+/** Real processes that wait to become workers. */
+import { existsSync, readFileSync } from "node:fs";
+import { mkdtemp, realpath, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { randomOf } from "../../../../test/soak/virtual-network.ts";
+import { childrenOf } from "../../../../test/support/cluster.ts";
+import { projectRoot as checkout } from "../../../../test/support/project.ts";
+import { until } from "../../../../test/support/treadle.ts";
+import type { HostProcess, HostStart } from "../../src/node/host-process.ts";
+import { SpareHosts } from "../../src/node/spare-hosts.ts";
+
+let project: string;
+let spares: SpareHosts;
+const given: HostProcess[] = [];
+beforeEach(async () => {
+  project = await realpath(await mkdtemp(join(tmpdir(), "treadle-s-")));
+  await symlink(join(checkout, "node_modules"), join(project, "node_modules"));
+  await writeFile(join(project, "package.json"), JSON.stringify({ type: "module" }));
+  spares = new SpareHosts({ node: "a", count: 2, quietMs: 20, restMs: 100 });
+});
+afterEach(async () => {
+  spares.close();
+  for (const host of given.splice(0)) host.kill();
+  await until(() => waiting().length === 0);
+  await rm(project, { recursive: true });
+});
+
+function start(env: Record<string, string> = {}): Required<HostStart> {
+  const ahead = pathToFileURL(join(project, "worker.ts")).href;
+  const interpreter = { command: process.execPath, flags: [] };
+  return { interpreter, memoryLimitMiB: undefined, rights: undefined, projectRoot: project, env, ahead };
+}
+
+const waiting = (): number[] => childrenOf(process.pid, project);
+
+function take(env?: Record<string, string>, codeHash = "code"): number | undefined {
+  const host = spares.take(start(env), codeHash);
+  if (host !== undefined) given.push(host);
+  return host?.child.pid;
+}
+
+test("SH1: what waits is given once, and only for a start like the one it was made by, of the same code", async ({
+  skip,
+}) => {
+  skip(process.platform !== "linux", "processes are found in /proc");
+  expect(take()).toBeUndefined();
+  await until(() => waiting().length === 1);
+  const [pid] = waiting();
+  expect(take({}, "other code")).toBeUndefined();
+  expect(take({ COLOUR: "red" })).toBeUndefined();
+  await until(() => waiting().length === 2 && !waiting().includes(pid as number)); // one of each of the last two
+  const before = waiting();
+  const red = take({ COLOUR: "red" });
+  expect(before).toContain(red);
+  expect(take({ COLOUR: "red" })).not.toBe(red);
+});
+
+test("SH1, SH4: whatever is asked for in whatever order, no more wait than may, and none is given twice", async ({
+  skip,
+}) => {
+  skip(process.platform !== "linux", "processes are found in /proc");
+  const random = randomOf(Number(process.env.TREADLE_SEED));
+  const seen = new Set<number>();
+  let numGiven = 0;
+  for (let round = 0; round < 12; round++) {
+    const pid = take({ COLOUR: random() < 0.7 ? "red" : "blue" });
+    if (pid !== undefined) {
+      numGiven++;
+      expect(seen.has(pid)).toBe(false);
+      seen.add(pid);
+    }
+    if (random() < 0.6) await until(() => waiting().some((each) => !seen.has(each)));
+    await until(() => waiting().filter((each) => !seen.has(each)).length <= 2); // what was ended ends soon
+  }
+  expect(numGiven).toBeGreaterThan(0);
+  spares.rest();
+  await until(() => waiting().every((pid) => seen.has(pid)));
+});
+
+test("SH2: what waits has run nothing of the project", async ({ skip }) => {
+  skip(process.platform !== "linux", "processes are found in /proc");
+  const mark = join(project, "ran");
+  const code = `import { Worker } from "@treadle/runtime";
+    import { writeFileSync } from "node:fs";
+    writeFileSync(${JSON.stringify(mark)}, "");
+    export class Mine extends Worker {}`;
+  await writeFile(join(project, "worker.ts"), code);
+  take();
+  await until(() => waiting().length === 1);
+  take();
+  const host = given[0] as HostProcess;
+  const exited = new Promise((resolve) => host.child.once("exit", resolve));
+  host.child.stdin?.end(); // it has loaded what it may, and ends, as nobody needs it
+  expect(await exited).toBe(0);
+  expect(existsSync(mark)).toBe(false);
+});
+
+test("one that ends by itself is given to nobody, and not made again and again", async () => {
+  const [command, made] = [join(project, "ends.sh"), join(project, "made")];
+  await writeFile(command, `#!/bin/sh\necho made >> '${made}'\n`, { mode: 0o755 });
+  const request = { ...start(), interpreter: { command, flags: [] } };
+  expect(spares.take(request, "code")).toBeUndefined();
+  await until(() => existsSync(made));
+  await delay(600); // thirty times as long as until the next would be made
+  expect(readFileSync(made, "utf8")).toBe("made\n");
+  expect(spares.take(request, "code")).toBeUndefined();
+});
