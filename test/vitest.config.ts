@@ -13,7 +13,7 @@ export default defineConfig({
   resolve: { conditions },
   test: {
     include: ["packages/*/test/**/*.test.ts", "test/**/*.test.ts", "workflows/*/*.test.ts"],
-    globalSetup: ["sandbox-programs", "torch-environment"].map((name) =>
+    globalSetup: ["sandbox-programs", "chromium", "torch-environment"].map((name) =>
       fileURLToPath(new URL(`support/${name}.ts`, import.meta.url)),
     ),
     setupFiles: fileURLToPath(new URL("support/seed.ts", import.meta.url)),

@@ -84,12 +84,29 @@ export function configurationPage(): string {
   ].join("\n");
 }
 
+/** Schemas of which a workflow's configuration is made, by the names under which packages export them. */
+const parts = [
+  ["contracts", "RuntimeConfig"],
+  ...["ActorCriticConfig", "SglangConfig", "TorchConfig", "TransformerConfig", "VllmConfig"].map(of("engines")),
+  ...["AlgorithmConfig", "ArithmeticTaskConfig", "ChainTaskConfig", "RolloutCorrectionConfig"].map(of("learning")),
+  ...["ActionsConfig", "ActorConfig", "AgentRolloutConfig", "CallSyntax", "ControlActorConfig"].map(of("workers")),
+  ...["DataConfig", "EngineConfig", "EvaluationConfig", "ImitationConfig", "InferenceConfig"].map(of("workers")),
+  ...["RewardModelConfig", "RolloutConfig", "RolloutOrderConfig", "SimulatorConfig"].map(of("workers")),
+  ...["TokenizerChoice", "ToolConfig"].map(of("workers")),
+] as const;
+
+function of(packageName: string): (name: string) => readonly [string, string] {
+  return (name) => [packageName, name];
+}
+
 /** For editors: a schema at run time knows nothing of its comments. */
 export function configMeaningsModule(): string {
-  const comments = new SchemaFile(source("contracts/src/config.ts")).commentsOf("RuntimeConfig");
-  const meanings = JSON.stringify(Object.fromEntries(comments), null, 2);
-  return `/** By key, what the comments of RuntimeConfig say; written by 'npm run docs:reference'. */
-export const configMeanings: Readonly<Record<string, string>> = ${meanings};
+  const meanings = parts.map(([packageName, name]) => {
+    const comments = new SchemaFile(source(`${packageName}/src/index.ts`)).commentsOf(name);
+    return [name, Object.fromEntries(comments)];
+  });
+  return `/** By schema and key, what the comments of schemas say; written by 'npm run docs:reference'. */
+export const configMeanings: Readonly<Record<string, Readonly<Record<string, string>>>> = ${JSON.stringify(Object.fromEntries(meanings), null, 2)};
 `;
 }
 

@@ -63,12 +63,17 @@ export class SchemaFile {
   /** `z.object({ … })`, `Base.extend({ … })`, `Base.extend(Other.shape)`, and each with `.optional()` and its like behind it. */
   #literalsIn(node: ts.Expression): Literal[] {
     if (ts.isIdentifier(node)) return this.#literalsNamed(node.text);
+    if (ts.isObjectLiteralExpression(node)) return this.#literalsOf(node);
     if (!ts.isCallExpression(node) || !ts.isPropertyAccessExpression(node.expression)) return [];
     const { expression: on, name } = node.expression;
     const [argument] = node.arguments;
+    // `z.union([A, B])`, `z.discriminatedUnion("kind", [A, B])`: of keys that several have, the first says what they mean.
+    const options = node.arguments.find(ts.isArrayLiteralExpression);
+    if (on.getText() === "z" && /^(union|discriminatedUnion)$/.test(name.text) && options !== undefined)
+      return options.elements.flatMap((option) => this.#literalsIn(option)).reverse();
     const own =
       argument && ts.isObjectLiteralExpression(argument) && /^(strictObject|looseObject|object|extend)$/.test(name.text)
-        ? argument.properties.filter(ts.isPropertyAssignment).map((property) => ({ property, file: this }))
+        ? this.#literalsOf(argument)
         : [];
     // `Base.extend(Other.shape)`
     const others =
@@ -76,6 +81,20 @@ export class SchemaFile {
         ? this.#literalsIn(argument.expression)
         : [];
     return on.getText() === "z" ? own : [...this.#literalsIn(on), ...others, ...own];
+  }
+
+  /** Its own, and those of what is spread into it, as `...common` or `...Other.shape`; its own count for more. */
+  #literalsOf({ properties }: ts.ObjectLiteralExpression): Literal[] {
+    return properties
+      .flatMap((property): Literal[] => {
+        if (ts.isPropertyAssignment(property)) return [{ property, file: this }];
+        if (!ts.isSpreadAssignment(property)) return [];
+        const { expression } = property;
+        return ts.isPropertyAccessExpression(expression) && expression.name.text === "shape"
+          ? this.#literalsIn(expression.expression)
+          : this.#literalsNamed(expression.getText());
+      })
+      .sort((a, b) => Number(properties.includes(a.property)) - Number(properties.includes(b.property)));
   }
 
   /** Of `z.record(key, value)`, the value's. */

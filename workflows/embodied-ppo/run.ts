@@ -16,10 +16,15 @@ const Config = z.strictObject({
   simulator: SimulatorConfig,
   horizon: z.int().positive(),
   actor: ControlActorConfig.omit({ maxStaleness: true }),
-  /** most processes of each component; environments are split over simulators, and those over policies */
-  ranks: z.strictObject({ simulator: z.int().positive(), rollout: z.int().positive(), actor: z.int().positive() }),
-  /** steps between two recorded episodes of the policy without exploration; the first is before training, the last after */
-  recordEvery: z.int().positive(),
+  ranks: z
+    .strictObject({ simulator: z.int().positive(), rollout: z.int().positive(), actor: z.int().positive() })
+    .describe("most processes of each component; environments are split over simulators, and those over policies"),
+  recordEvery: z
+    .int()
+    .positive()
+    .describe(
+      "steps between two recorded episodes of the policy without exploration; the first is before training, the last after",
+    ),
 });
 
 export default workflow(Config, async ({ cluster, config, steps, report, once }) => {
@@ -47,7 +52,7 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     rollout.onRanks(0).play(played.source, playing.sink);
     return (await recorded.first()).return;
   };
-  await once("before training", async () => report({ greedyReturn: await greedyReturn(0) }));
+  await once("baseline evaluation", async () => report({ greedyReturn: await greedyReturn(0) }));
 
   for await (const { index, isLast } of steps((step) => [{ id: `${step}` }])) {
     rollout.pullWeights(actor);

@@ -39,34 +39,40 @@ import { z } from "zod";
 const Config = z
   .strictObject({
     task: ArithmeticTaskConfig.optional(),
-    /** instead of `task`: problems from files, with the tokenizer that they are to be read with */
-    data: DataConfig.optional(),
+    data: DataConfig.optional().describe(
+      "instead of task: problems from files, with the tokenizer that they are to be read with",
+    ),
     ...TokenizerChoice.shape,
     model: TransformerConfig,
-    /** what runs it; default: the embedded engine */
-    engine: EngineChoice.optional(),
+    engine: EngineChoice.optional().describe("what runs it; default: the embedded engine"),
     groupSize: z.int().positive(),
     temperature: Temperature,
     reward: z.looseObject({ name: z.string() }),
     rollout: RolloutOrderConfig.prefault({}),
     algorithm: AlgorithmConfig,
-    /** of the first step; falls evenly to `finalLearningRate` at the last */
-    learningRate: z.number().positive(),
+    learningRate: z.number().positive().describe("of the first step; falls evenly to finalLearningRate at the last"),
     finalLearningRate: z.number().positive(),
     maxGradNorm: z.number().positive(),
-    /** of matrices, times the learning rate, at each optimiser step: what holds for all problems outlasts what was learnt by heart */
-    weightDecay: z.number().nonnegative().default(0),
-    /** passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes */
-    epochs: z.int().positive(),
+    weightDecay: z
+      .number()
+      .nonnegative()
+      .default(0)
+      .describe(
+        "of matrices, times the learning rate, at each optimiser step: what holds for all problems outlasts what was learnt by heart",
+      ),
+    epochs: z
+      .int()
+      .positive()
+      .describe(
+        "passes over the episodes of a step, and optimiser steps of a pass: 1 and 1 is one step on fresh episodes",
+      ),
     minibatches: z.int().positive(),
-    /** of what older weights or another engine have sampled */
-    rolloutCorrection: RolloutCorrectionConfig.prefault({}),
-    /** of Adam; papers and libraries have 0.999 */
-    beta2: z.number().min(0).lt(1).default(0.99),
-    /** most processes of a component: one does the work of one core */
-    maxRanks: z.int().positive(),
-    /** null: nothing is demonstrated */
-    imitation: ImitationConfig.nullable(),
+    rolloutCorrection: RolloutCorrectionConfig.prefault({}).describe(
+      "of what older weights or another engine have sampled",
+    ),
+    beta2: z.number().min(0).lt(1).default(0.99).describe("of Adam; papers and libraries have 0.999"),
+    maxRanks: z.int().positive().describe("most processes of a component: one does the work of one core"),
+    imitation: ImitationConfig.nullable().describe("null: nothing is demonstrated"),
     evaluation: EvaluationConfig,
   })
   .refine(({ task, data }) => (task === undefined) !== (data === undefined), {
@@ -152,19 +158,20 @@ export default workflow(Config, async ({ cluster, config, steps, report, once, p
   const heldOut = task.heldOut(evaluation.problems);
   const validation = task.validation(evaluation.validationProblems);
 
-  await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
-  await once("imitation", async () => {
+  await once("baseline evaluation", async () => report({ accuracy: await accuracyOn(heldOut) }));
+  await once("imitation", async (progress) => {
     if (!imitation) return;
     const examples = task.demonstrated(imitation.problems).map((prompt) => demonstrationOf(prompt, tokenizer));
     const random = createRandom(seed).split("demonstrations");
     for (let round = 0; round < imitation.maxRounds; round++) {
       await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));
       await actor.imitate(demonstrations.source, imitation);
+      progress(round + 1, imitation.maxRounds);
       if ((await accuracyOn(validation)) >= imitation.untilAccuracy) break;
     }
   });
   if (needsReference) await once("reference", () => inference.keepReference(actor));
-  await once("imitated", async () => report({ accuracy: await accuracyOn(heldOut) }));
+  await once("evaluation after imitation", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
   for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {
     rollout.pullWeights(actor);

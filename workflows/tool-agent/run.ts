@@ -40,40 +40,32 @@ import { demonstrateCalls } from "./demonstration.ts";
 
 const Config = z
   .strictObject({
-    /** one operation a problem */
-    task: ArithmeticTaskConfig.optional(),
-    /** instead of `task`: as many operations as are drawn, a call each */
-    chains: ChainTaskConfig.optional(),
+    task: ArithmeticTaskConfig.optional().describe("one operation a problem"),
+    chains: ChainTaskConfig.optional().describe("instead of task: as many operations as are drawn, a call each"),
     model: TransformerConfig,
-    /** what runs it; default: the embedded engine */
-    engine: EngineChoice.optional(),
+    engine: EngineChoice.optional().describe("what runs it; default: the embedded engine"),
     groupSize: z.int().positive(),
-    /** that the policy writes in one episode, calls included */
-    maxTokens: z.int().positive(),
+    maxTokens: z.int().positive().describe("that the policy writes in one episode, calls included"),
     temperature: Temperature,
     call: CallSyntax,
     tool: ToolConfig,
     reward: z.looseObject({ name: z.string() }),
     rollout: RolloutOrderConfig.prefault({}),
-    /** reward models as services, whose scores are added to the reward */
-    judge: RewardModelConfig.optional(),
+    judge: RewardModelConfig.optional().describe("reward models as services, whose scores are added to the reward"),
     algorithm: AlgorithmConfig.refine((given) => {
       const { needsValues, needsReference } = createAlgorithm(given);
       return !needsValues && !needsReference;
     }, "an algorithm without a critic and without a KL: no component of this workflow scores values or a reference"),
     learningRate: z.number().positive(),
     maxGradNorm: z.number().positive(),
-    /** passes over a step's episodes, and optimiser steps of a pass */
-    epochs: z.int().positive().default(1),
+    epochs: z.int().positive().default(1).describe("passes over a step's episodes, and optimiser steps of a pass"),
     minibatches: z.int().positive().default(1),
-    /** of what older weights or another engine have sampled */
-    rolloutCorrection: RolloutCorrectionConfig.prefault({}),
-    /** of Adam; papers and libraries have 0.999 */
-    beta2: z.number().min(0).lt(1).default(0.99),
-    /** most processes of a component: one does the work of one core */
-    maxRanks: z.int().positive(),
-    /** null: nothing is demonstrated */
-    imitation: ImitationConfig.nullable(),
+    rolloutCorrection: RolloutCorrectionConfig.prefault({}).describe(
+      "of what older weights or another engine have sampled",
+    ),
+    beta2: z.number().min(0).lt(1).default(0.99).describe("of Adam; papers and libraries have 0.999"),
+    maxRanks: z.int().positive().describe("most processes of a component: one does the work of one core"),
+    imitation: ImitationConfig.nullable().describe("null: nothing is demonstrated"),
     evaluation: EvaluationConfig,
   })
   .refine(({ task, chains }) => (task === undefined) !== (chains === undefined), {
@@ -149,8 +141,8 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
   const heldOut = task.heldOut(evaluation.problems);
   const validation = task.validation(evaluation.validationProblems);
 
-  await once("untrained", async () => report({ accuracy: await accuracyOn(heldOut) }));
-  await once("imitation", async () => {
+  await once("baseline evaluation", async () => report({ accuracy: await accuracyOn(heldOut) }));
+  await once("imitation", async (progress) => {
     if (!imitation) return;
     const examples = task
       .demonstrated(imitation.problems)
@@ -159,10 +151,11 @@ export default workflow(Config, async ({ cluster, config, steps, report, once })
     for (let round = 0; round < imitation.maxRounds; round++) {
       await demonstrations.put(...drawDemonstrations(examples, imitation, random.split(round)));
       await actor.imitate(demonstrations.source, imitation);
+      progress(round + 1, imitation.maxRounds);
       if ((await accuracyOn(validation)) >= imitation.untilAccuracy) break;
     }
   });
-  await once("imitated", async () => report({ accuracy: await accuracyOn(heldOut) }));
+  await once("evaluation after imitation", async () => report({ accuracy: await accuracyOn(heldOut) }));
 
   for await (const { batch, index, isLast } of steps((step) => task.problemsAt(step, config.batch))) {
     rollout.pullWeights(actor);

@@ -6,7 +6,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { completionFolder, median } from "@treadle/contracts";
 import { serveDashboard } from "@treadle/dashboard/serve";
-import { findChromium, openChromium, writeSyntheticFolder } from "@treadle/dashboard/testing";
+import { chromiumIn, findChromium, openChromium, writeSyntheticFolder } from "@treadle/dashboard/testing";
+import { unpackPackages } from "@treadle/transport/testing";
 import { type BenchRow, row, timed } from "./row.ts";
 
 const numSpans = 1_000_000;
@@ -109,7 +110,8 @@ export async function* benchDashboard(): AsyncGenerator<BenchRow> {
 }
 
 async function* inBrowser(url: string): AsyncGenerator<BenchRow> {
-  const path = findChromium();
+  const unpacked = async () => chromiumIn(await unpackPackages("chromium", ["chromium"], { whole: true }));
+  const path = findChromium() ?? (await unpacked().catch(() => undefined));
   const parts = [
     {
       name: "timeline of a million spans",
@@ -121,7 +123,7 @@ async function* inBrowser(url: string): AsyncGenerator<BenchRow> {
   ];
   if (path === undefined) {
     for (const { name } of parts) {
-      const unmeasured = "no Chromium here (TREADLE_CHROMIUM names one); ";
+      const unmeasured = "no Chromium here, nor in packages of Debian (TREADLE_CHROMIUM names one); ";
       yield row({ name: `${name}: opened`, value: null, unit: "ms", notMeasured: unmeasured + notMeasured });
     }
     return;

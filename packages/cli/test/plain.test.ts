@@ -70,6 +70,14 @@ it("says what goes on where nothing else is said, each time for twice as long", 
   ]);
 });
 
+it("says how far a phase has come, and no more often than a step", () => {
+  const parts = Array.from({ length: 101 }, (_, done): RunEvent => {
+    return { type: "phase", atMs: 1e6 + done * 200, name: "imitation", done, total: 100 };
+  });
+  const lines = linesOf(parts).map((line) => line.slice(10));
+  expect(lines).toEqual(["imitation", ...[25, 50, 75, 100].map((done) => `imitation  ${done}/100`)]);
+});
+
 it("shows one episode of a step that was sampled, whatever stands in it", () => {
   const sample = (worker: string, step: number, text: string): RunEvent => ({
     type: "sample",

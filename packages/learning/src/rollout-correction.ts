@@ -12,6 +12,7 @@ export const RolloutCorrectionConfig = z.strictObject({
   level: z.enum(["action", "token", "sequence"]).default("action"),
   /** of a weight beyond `cap`: it counts as `cap`, or as 0, so that its tokens teach nothing */
   mode: z.enum(["truncate", "mask"]).default("truncate"),
+  /** largest weight */
   cap: z.number().positive().default(2),
   /** nats a token between sampler and trained policy, in the mean of a step, beyond which the step warns and leaves its worst episodes */
   alarm: z.number().positive().default(0.1),

@@ -30,6 +30,7 @@ export {
 export {
   type Dataset,
   type Metrics,
+  type Progress,
   type Step,
   type Workflow,
   type WorkflowContext,

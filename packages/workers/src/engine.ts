@@ -32,7 +32,10 @@ const DeviceMemory = z.strictObject({
  * and generates, beside PyTorch, which trains.
  */
 export const EngineChoice = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("embedded") }),
+  z.strictObject({
+    /** `embedded`, in the worker's process; `torch`, in one of its own; `sglang` or `vllm`, a server that runs already */
+    kind: z.literal("embedded"),
+  }),
   TorchConfig,
   SglangConfig,
   VllmConfig,
@@ -41,6 +44,7 @@ export type EngineChoice = z.infer<typeof EngineChoice>;
 
 /** The model, and what runs it; the emulated engine where a profile of its costs is given. */
 export const EngineConfig = z.strictObject({
+  /** its sizes, and how it is computed */
   model: TransformerConfig,
   /** what runs it; default: the embedded engine */
   engine: EngineChoice.optional(),

@@ -38,8 +38,8 @@ function open(config: object, { journal = new Map<string, unknown>(), ...more }:
     seed: 5,
     projectRoot,
     warn: (message) => warnings.push(message),
-    once: async <T>(name: string, act: () => PromiseLike<T>) => {
-      if (!journal.has(name)) journal.set(name, await act());
+    once: async <T>(name: string, act: (progress: () => void) => PromiseLike<T>) => {
+      if (!journal.has(name)) journal.set(name, await act(() => {}));
       return journal.get(name) as T;
     },
     ...more,

@@ -887,6 +887,11 @@ export const commandManifests: readonly CommandManifest[] = [
         "default": "20"
       },
       {
+        "flags": "--spares <number>",
+        "description": "processes that wait to replace workers that die, while a run is here",
+        "default": "2"
+      },
+      {
         "flags": "--project <folder>",
         "description": "only modules below it are run (default: the project here)"
       }

@@ -81,8 +81,9 @@ export class PlainLines {
           ...event.explanation.map((line) => `plan  ${singleLine(line)}`),
         ];
       case "phase": {
-        if (event.name === this.#phase) return [];
+        if (event.name === this.#phase) return this.#progressLine(event);
         this.#phase = event.name;
+        this.#lastLineMs.set("phase", event.atMs);
         return [event.name];
       }
       case "step-started":
@@ -130,6 +131,13 @@ export class PlainLines {
     if (!isEarly && step < state.numSteps && atMs - last < intervalMs) return false;
     this.#lastLineMs.set(kind, atMs);
     return true;
+  }
+
+  #progressLine({ name, done, total, atMs }: Extract<RunEvent, { type: "phase" }>): string[] {
+    const lastMs = this.#lastLineMs.get("phase") ?? 0;
+    if (done === undefined || total === undefined || atMs - lastMs < this.#stepIntervalMs) return [];
+    this.#lastLineMs.set("phase", atMs);
+    return [`${name}  ${formatCount(done)}/${formatCount(total)}`];
   }
 
   #stepLine(event: Extract<RunEvent, { type: "step-finished" }>, state: RunState): string[] {

@@ -1,8 +1,9 @@
 /**
- * A browser for tests: Chromium, Debian's `chromium` package, or Chrome. Elsewhere `npx playwright-core install chromium` gets
- * one, whose path `TREADLE_CHROMIUM` then names. Where there is none, tests that need it are skipped, and say so.
+ * A browser for tests: Chromium, Chrome, or what Debian's package `chromium` unpacks. Elsewhere `npx playwright-core install
+ * chromium` gets one, whose path `TREADLE_CHROMIUM` then names. Where none can be had, tests that need it are skipped, and say so.
  */
 import { accessSync, constants } from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import type { Browser } from "playwright-core";
 
@@ -23,6 +24,20 @@ export function findChromium(): string | undefined {
       return false;
     }
   });
+}
+
+/** The path of a browser of which `folder` has the packages of Debian, unpacked: it finds its libraries and fonts there. */
+export async function chromiumIn(folder: string): Promise<string> {
+  const path = join(folder, "chromium.sh");
+  const libraries = ["usr/lib/chromium", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib"];
+  const lines = [
+    "#!/bin/sh",
+    `export LD_LIBRARY_PATH='${libraries.map((each) => join(folder, each)).join(":")}'`,
+    `[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_SYSROOT='${folder}'`,
+    `exec '${join(folder, "usr/lib/chromium/chromium")}' "$@"`,
+  ];
+  await writeFile(path, `${lines.join("\n")}\n`, { mode: 0o755 });
+  return path;
 }
 
 export async function openChromium(executablePath: string): Promise<Browser> {

@@ -1,3 +1,3 @@
-export { findChromium, openChromium } from "./chromium.ts";
+export { chromiumIn, findChromium, openChromium } from "./chromium.ts";
 export { writeSyntheticFolder } from "./synthetic-folder.ts";
 export { startMs, syntheticRun } from "./synthetic-run.ts";

@@ -100,6 +100,13 @@ export const initialState: RunState = {
   failure: undefined,
 };
 
+/** What `auto` does with a mode. */
+const doing = {
+  profiling: () => "profiling",
+  trial: (mode: string) => `trying ${mode}`,
+  chosen: (mode: string) => mode,
+} as const;
+
 export function fold(previous: RunState, event: RunEvent): RunState {
   const state: RunState = { ...previous, lastEventAtMs: event.atMs };
   switch (event.type) {
@@ -118,7 +125,7 @@ export function fold(previous: RunState, event: RunEvent): RunState {
         ...state,
         explanation: event.explanation,
         placement: event.placement,
-        mode: event.phase ? `auto, ${event.mode}` : state.mode,
+        mode: event.phase ? `auto, ${doing[event.phase](event.mode)}` : state.mode,
       };
     case "phase":
       return { ...state, phase: { name: event.name, done: event.done, total: event.total } };

@@ -5,9 +5,13 @@ import { mix, normal } from "../random.ts";
 /** A decoder-only transformer: pre-norm (RMS), learned positions, multi-head causal attention, squared-ReLU MLP. */
 export const TransformerConfig = z
   .strictObject({
+    /** Tokens that there are. */
     vocabSize: z.int().min(2),
+    /** Each has attention and an MLP. */
     layers: z.int().positive(),
+    /** Numbers by which a token is represented. */
     width: z.int().positive(),
+    /** Of attention; they divide the width. */
     heads: z.int().positive(),
     /** Most tokens of a row, prompt and completion together. */
     contextLength: z.int().min(2),

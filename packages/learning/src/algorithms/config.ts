@@ -10,8 +10,11 @@ const clip = { clipLow: z.number().nonnegative().max(1), clipHigh: nonNegative }
  * gradient is that of the KL on average (REINFORCE++ with a baseline).
  */
 const klInLoss = z.strictObject({
+  /** where the divergence from the reference counts: nowhere, in the loss, or in the reward */
   placement: z.literal("loss"),
+  /** times the divergence */
   coefficient: z.number().positive(),
+  /** of the divergence, from the tokens that were sampled (Schulman, 2020) */
   estimator: z.enum(["k2", "k3"]).default("k3"),
 });
 
@@ -29,9 +32,16 @@ const anyKl = z.discriminatedUnion("placement", [noKl, klInLoss, klInReward]);
 export type KlConfig = z.infer<typeof anyKl>;
 
 const normalisation = z.discriminatedUnion("type", [
-  z.strictObject({ type: z.literal("sequence-mean") }),
+  z.strictObject({
+    /** over the tokens of each sequence and then over sequences, over all tokens, or the sum over a constant */
+    type: z.literal("sequence-mean"),
+  }),
   z.strictObject({ type: z.literal("token-mean") }),
-  z.strictObject({ type: z.literal("constant"), tokens: z.number().positive() }),
+  z.strictObject({
+    type: z.literal("constant"),
+    /** by which each sum over tokens is divided */
+    tokens: z.number().positive(),
+  }),
 ]);
 
 const entropyCoefficient = nonNegative.default(0);
@@ -39,6 +49,7 @@ const entropyCoefficient = nonNegative.default(0);
 const common = {
   /** PPO's bound for negative advantages, as a multiple of the advantage */
   dualClip: z.number().gt(1).optional(),
+  /** times the entropy of the policy, which is taken off the loss */
   entropyCoefficient,
 };
 
@@ -53,12 +64,17 @@ const groupDeviation = {
 const tokenMean = z.enum(["step", "group"]).default("step");
 
 const grpo = z.strictObject({
+  /** by which losses and advantages are made of rewards */
   name: z.literal("grpo"),
+  /** how far below 1 the ratio of a token's probability to that when it was sampled goes before moving further stops paying */
   clipLow: clip.clipLow.default(0.2),
+  /** the same above 1 */
   clipHigh: clip.clipHigh.default(0.2),
   ...common,
   ...groupDeviation,
+  /** how the terms of tokens become one loss */
   normalisation: normalisation.default({ type: "sequence-mean" }),
+  /** the divergence from the reference policy, and where it counts */
   kl: lossKl.default({ placement: "none" }),
   /**
    * groups of equal rewards, whose advantages are all 0, would only dilute the step; false is the paper's own behaviour.
@@ -88,6 +104,7 @@ const overlong = z
     maxTokens: z.int().positive(),
     /** length over which the punishment grows: L_cache */
     bufferTokens: z.int().positive(),
+    /** taken off the reward at `maxTokens` */
     penalty: nonNegative.default(1),
   })
   .refine((value) => value.bufferTokens <= value.maxTokens, { error: "bufferTokens <= maxTokens" })
@@ -145,7 +162,9 @@ const ppo = z.strictObject({
   clipLow: clip.clipLow.default(0.2),
   clipHigh: clip.clipHigh.default(0.2),
   ...common,
+  /** of later rewards, a token */
   discount: z.number().min(0).max(1).default(1),
+  /** of generalised advantage estimation */
   lambda: z.number().min(0).max(1).default(0.95),
   /** of the critic's error in the loss */
   valueCoefficient: nonNegative.default(0.5),

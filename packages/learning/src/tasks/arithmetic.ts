@@ -11,12 +11,16 @@ const operand = z.int().min(0).max(1_000_000);
 
 export const ArithmeticTaskConfig = z
   .strictObject({
+    /** of the draw of problems */
     seed: z.int().nonnegative().default(0),
+    /** one is drawn for each problem */
     operators: z
       .array(z.enum(["+", "-", "*"]))
       .min(1)
       .default(["+"]),
+    /** both operands are from this… */
     minOperand: operand.default(10),
+    /** …to this */
     maxOperand: operand.default(99),
     /** writes answers with the least significant digit first, the order in which carries are known */
     reverseAnswer: z.boolean().default(false),

@@ -17,6 +17,9 @@ export type Step<T> = {
 
 export type Metrics = Readonly<Record<string, number>>;
 
+/** Of so many parts, or of as many as there can be, so many are done. Throws `workflow.invalid` for what is no such share. */
+export type Progress = (done: number, total: number) => void;
+
 export type WorkflowContext<C> = {
   readonly cluster: Cluster;
   readonly config: C & RuntimeConfig;
@@ -33,8 +36,11 @@ export type WorkflowContext<C> = {
   steps<T>(dataset: Dataset<T>): AsyncIterable<Step<T>>;
   /** Metrics of the current step: numbers, or a call whose results are such; ranks are averaged. `accuracy`, `reward` and `tokens` are drawn. */
   report(metrics: Metrics | CallHandle<Metrics>): void;
-  /** Does something once in the life of a run, also over resumes; its result is kept in the journal. */
-  once<T>(name: string, act: () => PromiseLike<T>): Promise<T>;
+  /**
+   * Does something once in the life of a run, also over resumes; its result is kept in the journal. Whoever watches the run sees
+   * `name`, and how far it has come if `act` says so.
+   */
+  once<T>(name: string, act: (progress: Progress) => PromiseLike<T>): Promise<T>;
 };
 
 export type Workflow = {

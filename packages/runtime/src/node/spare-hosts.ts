@@ -4,10 +4,10 @@
  *
  * Owner of: the processes that wait.
  *
- * SH1 a process is given to one worker, and to one alone that would be started in the same way, by the same code.
- * SH2 it loads Treadle's packages and nothing of the project before it is given.
- * SH3 none is started while workers are: what they need comes first.
- * SH4 after `close`, and when this process is gone, none is left; without a run they end after a while.
+ * SPH1 a process is given to one worker, and to one alone that would be started in the same way, by the same code.
+ * SPH2 it loads Treadle's packages and nothing of the project before it is given.
+ * SPH3 none is started while workers are: what they need comes first.
+ * SPH4 after `close`, and when this process is gone, none is left; without a run they end after a while.
  */
 import { HostProcess, type HostStart } from "./host-process.ts";
 
@@ -54,7 +54,7 @@ export class SpareHosts {
     if (found !== undefined) this.#forget(found.host);
     this.#endUnwanted();
     clearTimeout(this.#resting);
-    this.#refillLater(); // SH3
+    this.#refillLater(); // SPH3
     return found?.host;
   }
 

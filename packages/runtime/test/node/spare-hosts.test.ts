@@ -43,7 +43,7 @@ function take(env?: Record<string, string>, codeHash = "code"): number | undefin
   return host?.child.pid;
 }
 
-test("SH1: what waits is given once, and only for a start like the one it was made by, of the same code", async ({
+test("SPH1: what waits is given once, and only for a start like the one it was made by, of the same code", async ({
   skip,
 }) => {
   skip(process.platform !== "linux", "processes are found in /proc");
@@ -59,7 +59,7 @@ test("SH1: what waits is given once, and only for a start like the one it was ma
   expect(take({ COLOUR: "red" })).not.toBe(red);
 });
 
-test("SH1, SH4: whatever is asked for in whatever order, no more wait than may, and none is given twice", async ({
+test("SPH1, SPH4: whatever is asked for in whatever order, no more wait than may, and none is given twice", async ({
   skip,
 }) => {
   skip(process.platform !== "linux", "processes are found in /proc");
@@ -81,7 +81,7 @@ test("SH1, SH4: whatever is asked for in whatever order, no more wait than may, 
   await until(() => waiting().every((pid) => seen.has(pid)));
 });
 
-test("SH2: what waits has run nothing of the project", async ({ skip }) => {
+test("SPH2: what waits has run nothing of the project", async ({ skip }) => {
   skip(process.platform !== "linux", "processes are found in /proc");
   const mark = join(project, "ran");
   const code = `import { Worker } from "@treadle/runtime";

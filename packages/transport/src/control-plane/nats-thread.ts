@@ -19,6 +19,8 @@ const options = workerData as NatsThreadOptions;
 const send = (message: FromThread) => port.postMessage(message);
 
 const retryMs = 500;
+/** As long as servers that go and come need at most to have one again. */
+const tellMs = 30_000;
 /** What a server says that is not to keep more, by its own limits or by those of the account. */
 const limits =
   /maximum (number of )?(streams|consumers)|insufficient (storage|memory)|resource limits exceeded|exceed.*limit/i;
@@ -125,6 +127,22 @@ function subscribe(connection: NatsConnection, id: number, subject: string): voi
   subscriptions.set(id, subscription);
 }
 
+/**
+ * Resolves when a server knows of all that was sent. What is subscribed to outlives a connection: the client repeats it to the
+ * next server, which is asked then.
+ */
+async function tellServer(connection: NatsConnection): Promise<void> {
+  const endMs = performance.now() + tellMs;
+  for (;;) {
+    try {
+      return await connection.flush();
+    } catch (error) {
+      if (connection.isClosed() || performance.now() > endMs) throw error;
+      await new Promise((resolve) => setTimeout(resolve, retryMs));
+    }
+  }
+}
+
 /** Whoever hears the question may answer it; which answer counts, the main thread says. */
 function request(
   connection: NatsConnection,
@@ -150,11 +168,11 @@ async function act(connection: NatsConnection, inbox: () => string, message: ToT
   switch (message.type) {
     case "subscribe":
       subscribe(connection, message.id, message.subject);
-      return connection.flush(); // whoever asks next is heard
+      return tellServer(connection); // whoever asks next is heard
     case "unsubscribe":
       subscriptions.get(message.subscription)?.unsubscribe();
       subscriptions.delete(message.subscription);
-      return connection.flush();
+      return tellServer(connection);
     case "publish":
       connection.publish(message.subject, message.data);
       return undefined;
@@ -201,7 +219,7 @@ async function act(connection: NatsConnection, inbox: () => string, message: ToT
       const known = members.get(message.id);
       if (known) return known.become(message);
       members.set(message.id, new PresentMember(connection, message));
-      return connection.flush(); // whoever asks next is heard
+      return tellServer(connection); // whoever asks next is heard
     }
     case "absent":
       members.get(message.id)?.stop();

@@ -1,4 +1,5 @@
 import { writeFile } from "node:fs/promises";
+import { type AddressInfo, createConnection, createServer } from "node:net";
 import { connect } from "@nats-io/transport-node";
 import { type ControlPlane, type LinkTls, type Member, type MembershipChange, NatsConfig } from "@treadle/contracts";
 import { type NatsControlPlaneOptions, openNatsControlPlane } from "@treadle/transport";
@@ -26,6 +27,29 @@ async function open(url: string | string[], options: Partial<NatsControlPlaneOpt
   return plane;
 }
 
+/** Passes on what clients send to a server, and loses its first connection when the first subscription comes. */
+async function losingOnce(url: string): Promise<string> {
+  const port = Number(new URL(url).port);
+  let isLost = false;
+  const proxy = createServer((client) => {
+    const upstream = createConnection(port, "127.0.0.1");
+    const end = () => {
+      client.destroy();
+      upstream.destroy();
+    };
+    for (const each of [client, upstream]) each.on("error", end).on("close", end);
+    upstream.pipe(client);
+    client.on("data", (bytes) => {
+      if (isLost || !bytes.includes("SUB ")) return void upstream.write(bytes);
+      isLost = true;
+      end();
+    });
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  toClose.push(async () => void proxy.close());
+  return `nats://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+}
+
 const cpusOf = (plane: ControlPlane, node: string): unknown =>
   plane.members("node").flatMap(({ name, body }) => (name === node ? [(body as { cpus?: number }).cpus] : []))[0];
 
@@ -34,6 +58,14 @@ const refusalOf = async (opening: Promise<unknown>): Promise<unknown> =>
     () => expect.unreachable("it went well"),
     (error: unknown) => error,
   );
+
+test("who joins while the connection is lost joins by the next one", async () => {
+  const server = await serve();
+  const plane = await open(await losingOnce(server.url));
+  await plane.announce("node", "a", { cpus: 3 }, async () => undefined);
+  const other = await open(server.url);
+  await until(() => cpusOf(other, "a") === 3);
+});
 
 describe("what is asked of the server, and by whom", () => {
   test("no server, no address, and an address with a password in it are told apart", async () => {

@@ -5,6 +5,7 @@ const Files = z.union([z.string().min(1), z.array(z.string().min(1)).min(1)]);
 /** Prompts from files: JSONL (`.jsonl`, `.ndjson`) and Parquet (`.parquet`), by paths from the project's root. */
 export const DataConfig = z
   .strictObject({
+    /** a file or several */
     train: Files,
     /** chooses among policies; default: a share of `train` */
     validation: Files.optional(),
@@ -36,6 +37,7 @@ export const DataConfig = z
     template: z.record(z.string(), z.unknown()).optional(),
     /** share of `train` that is held out where `heldOut` names no file, by a hash of the prompt */
     heldOutFraction: z.number().min(0).lt(1).default(0.1),
+    /** share of `train` that chooses among policies where `validation` names no file */
     validationFraction: z.number().min(0).lt(1).default(0.05),
     /** another number parts `train` in another way */
     split: z.int().nonnegative().default(0),

@@ -79,14 +79,14 @@ type OpenRun = { readonly runId: string; readonly segmentPrefix: string; readonl
  * What was said while a network was cut has gone, and asking again does nothing twice: so it is asked again soon, and a node
  * that says that it is there and has not done it in all of that time hangs as well.
  */
-const commandTimeoutMs = 5000;
+const commandTimeoutMs = 2000;
 /** Whether a node is there at all is asked apart, with a shorter patience: a start may take long, and a word does not. */
 const doubtMs = 1000;
-const mostTells = 6;
+const mostTells = 15;
 /** Until an agent that nobody reaches is told again. */
 const nobodyMs = 500;
-const spawnTimeoutMs = 5000;
-const mostSpawns = 8;
+const spawnTimeoutMs = 2000;
+const mostSpawns = 20;
 const releaseTimeoutMs = 15_000;
 const beatWhileCutOffMs = 1000;
 

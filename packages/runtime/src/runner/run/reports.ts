@@ -5,7 +5,7 @@
  */
 import { TreadleError } from "@treadle/contracts";
 import { CallHandle } from "../../author/group/handle.ts";
-import type { Metrics } from "../../author/workflow.ts";
+import type { Metrics, Progress } from "../../author/workflow.ts";
 import { type OpenedRun, runsAhead } from "./open-run.ts";
 import { averageRanks, checkedMetrics } from "./reported-metrics.ts";
 import type { RunRecords } from "./run-records.ts";
@@ -45,7 +45,7 @@ export class Reports {
     if (step === undefined) this.#open.push(work);
   }
 
-  async once<T>(name: string, act: () => PromiseLike<T>): Promise<T> {
+  async once<T>(name: string, act: (progress: Progress) => PromiseLike<T>): Promise<T> {
     const { journal, states, cluster } = this.#run;
     const done = journal.once(name);
     if (done) return done.value as T;
@@ -64,7 +64,7 @@ export class Reports {
     const outerName = this.#onceName;
     this.#onceName = name;
     this.#sayPhase(name);
-    const value = await act();
+    const value = await act((done, total) => this.#sayPhase(name, checkedProgress(name, done, total)));
     await this.settled();
     this.#reportedOnce = outer;
     this.#onceName = outerName;
@@ -79,8 +79,8 @@ export class Reports {
     await Promise.all(this.#open);
   }
 
-  #sayPhase(name: string): void {
-    this.#run.emit({ type: "phase", atMs: Date.now(), name });
+  #sayPhase(name: string, progress?: { readonly done: number; readonly total: number }): void {
+    this.#run.emit({ type: "phase", atMs: Date.now(), name, ...progress });
   }
 
   #record(metrics: Metrics, step: number | undefined): void {
@@ -89,4 +89,12 @@ export class Reports {
     const accuracy = metrics["accuracy"];
     if (accuracy !== undefined) this.#records.evaluated(accuracy, step);
   }
+}
+
+function checkedProgress(name: string, done: number, total: number): { readonly done: number; readonly total: number } {
+  if (done >= 0 && done <= total && total > 0 && Number.isFinite(total)) return { done, total };
+  throw new TreadleError(
+    "workflow.invalid",
+    `once('${name}') says that '${done}' of '${total}' are done; give a number from 0 to the total, which is above 0`,
+  );
 }
