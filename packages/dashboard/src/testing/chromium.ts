@@ -3,7 +3,7 @@
  * chromium` gets one, whose path `TREADLE_CHROMIUM` then names. Where none can be had, tests that need it are skipped, and say so.
  */
 import { accessSync, constants } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { readdir, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import type { Browser } from "playwright-core";
 
@@ -29,10 +29,11 @@ export function findChromium(): string | undefined {
 /** The path of a browser of which `folder` has the packages of Debian, unpacked: it finds its libraries and fonts there. */
 export async function chromiumIn(folder: string): Promise<string> {
   const path = join(folder, "chromium.sh");
-  const libraries = ["usr/lib/chromium", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib"];
+  const files = await readdir(join(folder, "usr/lib"), { recursive: true, withFileTypes: true });
+  const libraries = new Set(files.filter(({ name }) => /\.so(\.|$)/.test(name)).map(({ parentPath }) => parentPath));
   const lines = [
     "#!/bin/sh",
-    `export LD_LIBRARY_PATH='${libraries.map((each) => join(folder, each)).join(":")}'`,
+    `export LD_LIBRARY_PATH='${[...libraries].join(":")}'`,
     `[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_SYSROOT='${folder}'`,
     `exec '${join(folder, "usr/lib/chromium/chromium")}' "$@"`,
   ];
