@@ -4,8 +4,10 @@
  * machine. Ends with 1 when something was lost, came twice, stuck or stayed, when a runner gave up, and on a quiet machine when
  * recoveries or pauses took longer than is wanted.
  */
+import { spawnSync } from "node:child_process";
 import { availableParallelism, loadavg } from "node:os";
 import { parseArgs } from "node:util";
+import { median } from "@treadle/contracts";
 import { z } from "zod";
 import { chaos } from "./chaos.ts";
 import { type Subject, subjects } from "./chaos-cluster.ts";
@@ -34,6 +36,15 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.once(signal, () => interrupted.abort(new Error("interrupted; what was started is ended")));
 }
 const loadBefore = loadavg()[0] as number;
+/** What recoveries of machines are compared by: most of one is starting processes. */
+const nodeStartMs = median(
+  Array.from({ length: 9 }, () => {
+    const fromMs = performance.now();
+    spawnSync(process.execPath, ["-e", "0"]);
+    return performance.now() - fromMs;
+  }),
+);
+console.error(`a Node that does nothing starts and ends in ${nodeStartMs.toFixed(0)} ms here`);
 try {
   const report = await chaos({ minutes, seed, workflow, log, signal: interrupted.signal });
   console.log(JSON.stringify(report, undefined, 2));

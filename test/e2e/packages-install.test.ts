@@ -74,6 +74,23 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
     expect(stdout).toMatch(/# pass 1\n# fail 0/);
   });
 
+  test.each(["reasoning", "tools", "embodied"])(
+    "as template '%s' passes its own test, in strict mode",
+    {
+      timeout: 600_000,
+    },
+    async (template) => {
+      const folder = join(root, template);
+      const from = ["--template", template, "--no-install", "--packages", packed];
+      await execute(process.execPath, [command, "init", folder, ...from]);
+      await execute("npm", ["install", "--prefer-offline", "--no-audit", "--no-fund"], { cwd: folder });
+      const checked = await execute("npx", ["tsc", "--noEmit"], { cwd: folder }).catch((failure) => failure);
+      expect(checked.stdout).toBe("");
+      const { stdout } = await execute("npm", ["test"], { cwd: folder });
+      expect(stdout).toMatch(/# pass 1\n# fail 0/);
+    },
+  );
+
   test("learns, also where the project is one of CommonJS", async () => {
     await setManifest(join(project, "package.json"), (manifest) => {
       manifest.type = "commonjs";

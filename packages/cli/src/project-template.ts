@@ -11,7 +11,11 @@ type Template = {
   /** files and folders of it; all its configurations come, too */
   readonly files: readonly string[];
   readonly about: string;
+  /** what makes two steps soon, for the project's test */
+  readonly quick?: readonly string[];
 };
+
+const quickImitation = ["imitation.maxRounds=1", "evaluation.problems=32", "evaluation.validationProblems=32"];
 
 export const templates = {
   own: {
@@ -23,11 +27,13 @@ export const templates = {
     workflow: "reasoning-grpo",
     files: ["run.ts", "problems.jsonl", "tokenizer"],
     about: "a language model learns arithmetic by GRPO: rollout, inference and actor",
+    quick: quickImitation,
   },
   tools: {
     workflow: "tool-agent",
     files: ["run.ts", "demonstration.ts"],
     about: "a language model learns to call a tool, which runs in sandboxes",
+    quick: quickImitation,
   },
   embodied: {
     workflow: "embodied-ppo",
@@ -65,7 +71,7 @@ export async function projectFiles(
   name: TemplateName,
   manifest: object = {},
 ): Promise<Readonly<Record<string, string>>> {
-  const { workflow, files } = templates[name];
+  const { workflow, files, quick = [] }: Template = templates[name];
   const source = join(shipped, workflow);
   const target = `workflows/${workflow}`;
   const read = (file: string): string => readFileSync(join(source, file), "utf8");
@@ -80,7 +86,7 @@ export async function projectFiles(
     ),
     ...Object.fromEntries(configurations.map((file) => [`${target}/${file}`, `${schemaLine}${read(file)}`])),
     [`${target}/config.schema.json`]: json(configSchema(schema)),
-    [`${target}/run.test.ts`]: testText,
+    [`${target}/run.test.ts`]: testOf(["steps=2", ...quick]),
   };
 }
 
@@ -136,7 +142,7 @@ const compilerOptions = {
   include: ["workflows"],
 };
 
-const testText = `import assert from "node:assert/strict";
+const testOf = (overrides: readonly string[]): string => `import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -151,7 +157,7 @@ test("two steps are trained", async () => {
       workflow: fileURLToPath(new URL(".", import.meta.url)),
       projectRoot: process.cwd(),
       runsRoot,
-      overrides: ["steps=2"],
+      overrides: ${JSON.stringify(overrides).replaceAll(",", ", ")},
       onEvent: () => {},
     });
     assert.equal(summary.steps, 2);

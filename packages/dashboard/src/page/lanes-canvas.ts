@@ -5,6 +5,7 @@
 
 import type { Fault } from "../view/faults.ts";
 import { formatSeconds } from "../view/format.ts";
+import { LaneColumns } from "../view/lane-columns.ts";
 import { categoryWords, isFrame, type Lane, LaneSet, numPaints } from "../view/lanes.ts";
 import { type Category, categories, categoryNumber, type SpanTable } from "../view/span-table.ts";
 import { tickStepMs, tickText } from "../view/ticks.ts";
@@ -13,7 +14,8 @@ const [gutter, axisHeight, laneHeight, groupHeight, overviewHeight] = [150, 26, 
 const font = '12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 const waits = new Set((["lock-wait", "channel-wait"] as const).map(categoryNumber));
 const moves = new Set((["onload", "offload", "transfer", "checkpoint"] as const).map(categoryNumber));
-const rowsAFrame = 120_000;
+/** As much as a frame may take in: what draws often while it does is there later. */
+const rowsAFrame = 400_000;
 
 type Row = { readonly y: number; readonly lane?: Lane; readonly title?: string };
 export type LanesInput = {
@@ -47,7 +49,7 @@ class Lanes extends HTMLElement {
   #space!: HTMLElement;
   #tip!: HTMLElement;
   #range!: HTMLElement;
-  #columns: Float64Array = new Float64Array(0);
+  readonly #columns = new LaneColumns();
 
   set input(input: LanesInput) {
     const isOther = this.#set?.table !== input.table;
@@ -250,18 +252,10 @@ class Lanes extends HTMLElement {
     const pixels = width - gutter;
     const scale = pixels / (this.#to - this.#from);
     const devices = lane.group === "devices";
-    if (this.#columns.length < pixels * numPaints) this.#columns = new Float64Array(pixels * numPaints);
     const columns = this.#columns;
-    columns.fill(0, 0, pixels * numPaints);
-    const used = new Set<number>();
-    const cover = (paint: number, firstMs: number, lastMs: number, ms: number) => {
-      const first = Math.max(0, Math.min(pixels - 1, Math.floor((firstMs - this.#from) * scale)));
-      const last = Math.max(first, Math.min(pixels - 1, Math.floor((lastMs - this.#from) * scale)));
-      const share = (ms * scale) / (last - first + 1);
-      used.add(paint);
-      for (let column = first; column <= last; column++)
-        columns[paint * pixels + column] = (columns[paint * pixels + column] as number) + share;
-    };
+    columns.begin(pixels);
+    const cover = (paint: number, firstMs: number, lastMs: number, ms: number) =>
+      columns.cover(paint, (firstMs - this.#from) * scale, (lastMs - this.#from) * scale, ms * scale);
     const top = y + 3;
     const high = laneHeight - 10;
     let lastInstant = -9;
@@ -321,18 +315,11 @@ class Lanes extends HTMLElement {
         }
       },
     );
-    // Each column stands for a stretch of time: as high as it was busy, in the colours of what filled it.
-    const filled = new Float64Array(pixels);
-    for (const paint of used) {
+    for (const { paint, column, width: across, low, high: up } of columns.blocks(2 * high)) {
       context.fillStyle = devices
         ? this.#componentColour(set.components[paint] ?? "")
         : this.#colour(categories[paint] as Category);
-      for (let column = 0; column < pixels; column++) {
-        const share = Math.min(columns[paint * pixels + column] as number, 1 - (filled[column] as number));
-        if (share <= 0) continue;
-        context.fillRect(gutter + column, top + high * (1 - (filled[column] as number) - share), 1, high * share);
-        filled[column] = (filled[column] as number) + share;
-      }
+      context.fillRect(gutter + column, top + high - up / 2, across, (up - low) / 2);
     }
     context.restore();
   }
@@ -448,9 +435,10 @@ class Lanes extends HTMLElement {
 
   /** How busy devices are over all of the trace; where there are none, ranks. */
   #busy(set: LaneSet): Float64Array {
-    if (this.#density && this.#density.rows === set.table.length) return this.#density.bins;
-    if (this.#density && this.#input?.isRunning && set.table.length < this.#density.rows * 1.02)
-      return this.#density.bins;
+    const isOld = this.#density === undefined || this.#density.rows !== set.numRows;
+    const isSmall = this.#input?.isRunning && set.numRows < (this.#density?.rows ?? 0) * 1.02;
+    // What is there already is drawn while more is taken in.
+    if (this.#density && (!isOld || isSmall || set.numRows < set.table.length)) return this.#density.bins;
     const bins = new Float64Array(600);
     const { table } = set;
     const counted = set.lanes.some(({ group }) => group === "devices") ? "devices" : "workers";
@@ -471,7 +459,7 @@ class Lanes extends HTMLElement {
     let most = 1e-9;
     for (const value of bins) most = Math.max(most, value);
     for (let i = 0; i < bins.length; i++) bins[i] = (bins[i] as number) / most;
-    this.#density = { rows: table.length, bins };
+    this.#density = { rows: set.numRows, bins };
     return bins;
   }
 

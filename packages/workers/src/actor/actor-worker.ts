@@ -64,8 +64,13 @@ export class ActorWorker extends TrainerWorker<ActorConfig, TrainingEngine> {
     this.#algorithm = createAlgorithm(this.config.algorithm);
   }
 
+  /** What trains; a subclass may bring an engine of its own. */
+  protected createEngine(): Promise<TrainingEngine> {
+    return createEngine(this, this.seed);
+  }
+
   override async setup(): Promise<void> {
-    this.engine = await createEngine(this, this.seed);
+    this.engine = await this.createEngine();
     this.published = await this.engine.exportWeights();
   }
 

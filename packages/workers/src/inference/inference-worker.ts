@@ -29,8 +29,13 @@ export class InferenceWorker extends EngineWorker<InferenceConfig, GenerationEng
   /** `state` is what restores it; made with the weights, since a later call may find the engine released */
   #reference: { readonly weights: Weights; readonly state: readonly Uint8Array[] } | undefined;
 
+  /** What scores; a subclass may bring an engine of its own. */
+  protected createEngine(): Promise<GenerationEngine & TrainingEngine> {
+    return createEngine(this, this.seed + this.rank);
+  }
+
   override async setup(): Promise<void> {
-    this.engine = await createEngine(this, this.seed + this.rank);
+    this.engine = await this.createEngine();
   }
 
   async pullWeights(actor: WorkerGroup<ActorWorker>): Promise<void> {

@@ -107,9 +107,14 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return shippedRewards;
   }
 
+  /** What generates; a subclass may bring an engine of its own. */
+  protected createEngine(): Promise<GenerationEngine> {
+    return createGenerationEngine(this, this.seed);
+  }
+
   override async setup(): Promise<void> {
     await this.reward.open?.(this.log);
-    this.engine = await createGenerationEngine(this, this.seed);
+    this.engine = await this.createEngine();
     const scheduler = schedulerOf(this.config);
     const { predictor = "learned" } = this.config;
     if (scheduler !== "fcfs" || isShared(this.config))
