@@ -84,26 +84,40 @@ export function configurationPage(): string {
   ].join("\n");
 }
 
-/** Schemas of which a workflow's configuration is made, by the names under which packages export them. */
-const parts = [
-  ["contracts", "RuntimeConfig"],
-  ...["ActorCriticConfig", "SglangConfig", "TorchConfig", "TransformerConfig", "VllmConfig"].map(of("engines")),
-  ...["AlgorithmConfig", "ArithmeticTaskConfig", "ChainTaskConfig", "RolloutCorrectionConfig"].map(of("learning")),
-  ...["ActionsConfig", "ActorConfig", "AgentRolloutConfig", "CallSyntax", "ControlActorConfig"].map(of("workers")),
-  ...["DataConfig", "EngineConfig", "EvaluationConfig", "ImitationConfig", "InferenceConfig"].map(of("workers")),
-  ...["RewardModelConfig", "RolloutConfig", "RolloutOrderConfig", "SimulatorConfig"].map(of("workers")),
-  ...["TokenizerChoice", "ToolConfig"].map(of("workers")),
-] as const;
-
-function of(packageName: string): (name: string) => readonly [string, string] {
-  return (name) => [packageName, name];
-}
+/** Schemas of which a workflow's configuration is made, by package, under the names that it exports; those that extend another with it. */
+const parts: Readonly<Record<string, readonly (readonly [name: string, base?: string])[]>> = {
+  contracts: [["RuntimeConfig"]],
+  engines: [["ActorCriticConfig"], ["SglangConfig"], ["TorchConfig"], ["TransformerConfig"], ["VllmConfig"]],
+  learning: [["AlgorithmConfig"], ["ArithmeticTaskConfig"], ["ChainTaskConfig"], ["RolloutCorrectionConfig"]],
+  workers: [
+    ["ActionsConfig"],
+    ["ActorConfig", "EngineConfig"],
+    ["AgentRolloutConfig", "RolloutConfig"],
+    ["CallSyntax"],
+    ["ControlActorConfig"],
+    ["DataConfig"],
+    ["EngineConfig"],
+    ["EvaluationConfig"],
+    ["ImitationConfig"],
+    ["InferenceConfig", "EngineConfig"],
+    ["RewardModelConfig"],
+    ["RolloutConfig", "EngineConfig"],
+    ["RolloutOrderConfig"],
+    ["SimulatorConfig"],
+    ["TokenizerChoice"],
+    ["ToolConfig"],
+  ],
+};
 
 /** For editors: a schema at run time knows nothing of its comments. */
 export function configMeaningsModule(): string {
-  const meanings = parts.map(([packageName, name]) => {
-    const comments = new SchemaFile(source(`${packageName}/src/index.ts`)).commentsOf(name);
-    return [name, Object.fromEntries(comments)];
+  const meanings = Object.entries(parts).flatMap(([packageName, schemas]) => {
+    const file = new SchemaFile(source(`${packageName}/src/index.ts`));
+    return schemas.map(([name, base]) => {
+      const inherited = base === undefined ? undefined : file.commentsOf(base);
+      const own = [...file.commentsOf(name)].filter(([key, text]) => inherited?.get(key) !== text);
+      return [name, Object.fromEntries(own)];
+    });
   });
   return `/** By schema and key, what the comments of schemas say; written by 'npm run docs:reference'. */
 export const configMeanings: Readonly<Record<string, Readonly<Record<string, string>>>> = ${JSON.stringify(Object.fromEntries(meanings), null, 2)};

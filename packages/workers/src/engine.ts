@@ -22,7 +22,7 @@ const mib = 2 ** 20;
 
 /** Memory of each device, enforced over all processes of a node that share it. */
 const DeviceMemory = z.strictObject({
-  /** where the processes keep who has how much, a file for each device; made where there is none */
+  /** where processes record how much memory each of them holds, in one file for each device; made if it is missing */
   folder: z.string().min(1),
   sizeMiB: z.number().positive(),
 });

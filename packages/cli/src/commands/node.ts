@@ -119,19 +119,7 @@ export function nodeCommand(): Command {
     .option("--spares <number>", "processes that wait to replace workers that die, while a run is here", "2")
     .option("--project <folder>", "only modules below it are run (default: the project here)")
     .action(async (raw: RawFlags) => {
-      const {
-        nats,
-        name,
-        links,
-        permissions,
-        labels,
-        devices,
-        metrics,
-        otlp,
-        limitSeconds,
-        drainSeconds,
-        spareWorkers,
-      } = validateConfig(Flags, {
+      const { limitSeconds, drainSeconds, ...offer } = validateConfig(Flags, {
         nats: natsValues(raw),
         ...given({ name: raw.name }),
         links: {
@@ -161,23 +149,15 @@ export function nodeCommand(): Command {
         spareWorkers: raw.spares,
       });
       const node = await openNode({
-        nats,
-        name,
+        ...offer,
         projectRoot: raw.project ?? findProjectRoot(),
-        links,
-        permissions,
-        labels,
-        devices,
-        metrics,
-        otlp,
         cutOffMs: limitSeconds * 1000,
-        spareWorkers,
         onNotice: printClockLine,
       });
       printClockLine(
-        `node '${node.name}' is ready for runs at ${[nats.url].flat().join(", ")} (incarnation ${node.incarnation})`,
+        `node '${node.name}' is ready for runs at ${[offer.nats.url].flat().join(", ")} (incarnation ${node.incarnation})`,
       );
-      if (nats.trustFile === undefined) {
+      if (offer.nats.trustFile === undefined) {
         printClockLine(
           "no keys are given: every user of this machine can start modules of the project; see 'treadle cluster init'",
         );

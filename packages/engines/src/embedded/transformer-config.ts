@@ -5,7 +5,7 @@ import { mix, normal } from "../random.ts";
 /** A decoder-only transformer: pre-norm (RMS), learned positions, multi-head causal attention, squared-ReLU MLP. */
 export const TransformerConfig = z
   .strictObject({
-    /** Tokens that there are. */
+    /** Size of the vocabulary: how many different tokens there are. */
     vocabSize: z.int().min(2),
     /** Each has attention and an MLP. */
     layers: z.int().positive(),
