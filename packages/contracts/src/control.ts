@@ -101,6 +101,9 @@ export type SpawnReply = z.infer<typeof SpawnReply>;
 
 export const EndCommand = z.object({ ...OneProcess, verdict: ErrorRecordShape.optional() });
 export const StopCommand = z.object({ ...OneProcess, graceMs: z.number().nonnegative().max(longestWaitMs) });
+/** Whether it was there to be ended. Where it was not, its end has been reported, or nobody is left there who could. */
+export const EndReply = z.object({ isHere: z.boolean() });
+export type EndReply = z.infer<typeof EndReply>;
 /** Ends every process of the run there. */
 export const ReleaseCommand = z.object(RunSession);
 

@@ -24,6 +24,7 @@ export {
 export {
   CheckReply,
   EndCommand,
+  EndReply,
   EventProof,
   ExitedCommand,
   ExitReport,

@@ -10,6 +10,7 @@ import { z } from "zod";
 import {
   CheckReply,
   EndCommand,
+  EndReply,
   ExitedCommand,
   FilesCommand,
   FilesReply,
@@ -355,14 +356,14 @@ export const commands = {
       to: "node agent",
       means: "end a process at once",
       request: EndCommand,
-      reply: acknowledged,
+      reply: EndReply,
     },
     stop: {
       from: ["runner"],
       to: "node agent",
       means: "wait for a process's orderly end, then end it",
       request: StopCommand,
-      reply: acknowledged,
+      reply: EndReply,
     },
     release: {
       from: ["runner"],

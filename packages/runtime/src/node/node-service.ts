@@ -38,7 +38,7 @@ import { inertNodeSpans, type NodeRegistry, type NodeSpans, type Span } from "@t
 import type { Relay, RelayOptions } from "@treadle/transport";
 import { type Code, codeDifference, ProjectCode } from "./code-hash.ts";
 import { EventProver } from "./event-proof.ts";
-import { reportUntilHeard } from "./exit-report.ts";
+import { reportUntilHeard, unseenMs } from "./exit-report.ts";
 import { openPayloadDepot } from "./payload-depot.ts";
 import { localPorts } from "./relay-addresses.ts";
 import { RunSession, type SessionOptions } from "./run-session.ts";
@@ -86,8 +86,6 @@ const cutOff = "which was cut off from the control plane";
 const drainLookMs = 100;
 const updateDelayMs = 300;
 const tickMs = 500;
-/** A runner announces itself before it asks for anything; one that is not seen within this time is gone. */
-const unseenMs = 15_000;
 const reportTimeoutMs = 3000;
 /** Paths and hashes of so many take less than half of what a message may. */
 const filesAPage = 2000;
@@ -205,8 +203,8 @@ export class NodeService {
         return { files, isLast: from < 0 || from + filesAPage >= all.length };
       },
       spawn: (command) => this.#spawn(command),
-      end: async (command) => (await this.#sessionOf(command))?.end(command),
-      stop: async (command) => (await this.#sessionOf(command))?.stop(command),
+      end: async (command) => ({ isHere: (await (await this.#sessionOf(command))?.end(command)) ?? false }),
+      stop: async (command) => ({ isHere: (await (await this.#sessionOf(command))?.stop(command)) ?? false }),
       release: ({ run, session }) => this.#closeSessions((each) => each.run === run && each.session <= session),
     };
   }
@@ -454,7 +452,9 @@ export class NodeService {
     const isThere = () => plane.members("run").some(({ name, incarnation }) => name === run && incarnation === session);
     return reportUntilHeard({
       send: () => ask(plane, "run", runner, "exited", { node: this.name, report }, { timeoutMs: reportTimeoutMs }),
-      isOver: () => this.#isClosing || (of.isClosed && !isThere()), // leaving says the same
+      isThere: () => !of.isClosed || isThere(),
+      isOver: () => this.#isClosing, // leaving says the same
+      now: () => performance.now(),
       pause: (ms) => delay(ms),
     });
   }

@@ -163,18 +163,22 @@ export class RunSession {
     return { ...(pid === undefined ? {} : { pid }), ...(depot ? { depot: [...depot.addresses] } : {}) };
   }
 
-  async end({ worker, incarnation, verdict }: z.infer<typeof EndCommand>): Promise<void> {
+  /** Whether it was there. */
+  async end({ worker, incarnation, verdict }: z.infer<typeof EndCommand>): Promise<boolean> {
     const process = await this.#processOf(worker, incarnation);
-    if (process === undefined) return;
+    if (process === undefined) return false;
     this.#spans.ending(worker, incarnation, "end", verdict?.message);
     process.end(verdict);
+    return true;
   }
 
-  async stop({ worker, incarnation, graceMs }: z.infer<typeof StopCommand>): Promise<void> {
+  /** Whether it was there. */
+  async stop({ worker, incarnation, graceMs }: z.infer<typeof StopCommand>): Promise<boolean> {
     const process = await this.#processOf(worker, incarnation);
-    if (process === undefined) return;
+    if (process === undefined) return false;
     this.#spans.ending(worker, incarnation, "stop");
     void process.stop(graceMs);
+    return true;
   }
 
   /** RU1 */

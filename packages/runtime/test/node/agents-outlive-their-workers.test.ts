@@ -61,18 +61,37 @@ test("a failure that no message could carry still says what it was", () => {
 });
 
 test("NS3: an end is reported until it is heard, and no longer than somebody is there to hear it", async () => {
-  const pauses: number[] = [];
+  let nowMs = 0;
   let numSent = 0;
-  const pause = async (ms: number) => pauses.push(ms);
-  const send = async () => {
-    if (++numSent < 200) throw new Error("the runner is cut off");
+  let numHeard = Number.POSITIVE_INFINITY;
+  const pauses: number[] = [];
+  const ports = {
+    now: () => nowMs,
+    pause: async (ms: number) => {
+      pauses.push(ms);
+      nowMs += ms;
+    },
+    send: async () => {
+      if (++numSent < numHeard) throw new Error("the runner is cut off");
+    },
+    isThere: () => true,
+    isOver: () => false,
   };
-  await reportUntilHeard({ send, pause, isOver: () => false });
+  numHeard = 200;
+  await reportUntilHeard(ports);
   expect(numSent).toBe(200);
   expect(Math.max(...pauses)).toBeLessThanOrEqual(3000);
   numSent = 0;
-  await reportUntilHeard({ send, pause, isOver: () => numSent === 3 });
+  await reportUntilHeard({ ...ports, isOver: () => numSent === 3 });
   expect(numSent).toBe(3);
+  // A runner that is out of sight for a moment, as both look when a network is cut, still waits for it.
+  [numSent, numHeard, nowMs] = [0, 9, 0];
+  await reportUntilHeard({ ...ports, isThere: () => nowMs < 1000 || nowMs > 10_000 });
+  expect(numSent).toBe(9);
+  [numSent, numHeard, nowMs] = [0, Number.POSITIVE_INFINITY, 0];
+  await reportUntilHeard({ ...ports, isThere: () => nowMs < 1000 });
+  expect(nowMs).toBeGreaterThan(15_000);
+  expect(nowMs).toBeLessThan(25_000);
 });
 
 test("NA3: where no descriptors are left to start a worker with, that one has ended, and the agent goes on", async ({

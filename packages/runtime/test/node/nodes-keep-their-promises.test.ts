@@ -147,6 +147,20 @@ test("RU1: a start that is asked for again after its process has ended starts no
   expect(exits).toMatchObject([{ incarnation: 0 }, { incarnation: 2, pid: next.pid }]);
 });
 
+test("who tells a node to end what it has not is told so, and who tells it to end what it has, too", async () => {
+  await writeFile(join(root, "preload.cjs"), "setInterval(() => {}, 1000);\n");
+  await announceRun("run-1");
+  const end = { run: "run-1", session: 1, worker: "maker/0", incarnation: 0 };
+  expect(await tell("end", end)).toEqual({ isHere: false });
+  const interpreter = { command: process.execPath, flags: keepsAlive(root) };
+  await tell("spawn", await spawnCommand({ interpreter }, ["a/cpu:0"], 1));
+  expect(await tell("end", end)).toEqual({ isHere: false });
+  expect(await tell("end", { ...end, incarnation: 1 })).toEqual({ isHere: true });
+  await until(() => exits.length > 0);
+  for (const verb of ["end", "stop"])
+    expect(await tell(verb, { ...end, incarnation: 1, graceMs: 10 })).toEqual({ isHere: false });
+});
+
 test("NS1: an accelerator is held by one run at a time, and free again when that run has left", async () => {
   const run = await announceRun("run-1");
   await announceRun("run-2");

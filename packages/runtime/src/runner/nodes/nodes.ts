@@ -4,7 +4,8 @@
  * Owner of: the run's announcement, and the worker processes that were started, wherever they are. Its commands go over
  * the control plane, also when the only node is this process itself.
  *
- * ND1 every process that was started ends once: by its node's report, or with its node.
+ * ND1 every process that was started ends once: by its node's report, or with its node; one that its node has not, when it is told
+ *    to end it, has ended, whatever became of the report.
  * ND2 a node that was lost is used again only after it has said that nothing of this run is left there (L3).
  * ND3 the end of a process counts only from the very process that is its node, and its beats and lines only from holders of
  *    the run's token, as new ones (EV1, EV2).
@@ -23,6 +24,7 @@ import {
   type Commands,
   type ControlPlane,
   type DeviceSpec,
+  type EndReply,
   type HeartbeatsEvent,
   listenTo,
   type Member,
@@ -418,7 +420,10 @@ export class Nodes {
     const run = { run: this.#run.runId, session: this.#announcement?.incarnation ?? 0 };
     const command = { ...run, ...body } as RequestOf<Commands["node"], V>;
     const tell = (attempt: number): void => {
-      this.#command(member, verb, command, commandTimeoutMs).catch(async (error: Error) => {
+      const told = this.#command(member, verb, command, commandTimeoutMs).then((reply) => {
+        if (!(reply as EndReply).isHere) this.#workers.get(keyOf(body.worker, body.incarnation))?.missing();
+      });
+      told.catch(async (error: Error) => {
         if (this.#closed !== undefined) return;
         const code = error instanceof TreadleError ? error.code : undefined;
         if (code === "node.lost") {

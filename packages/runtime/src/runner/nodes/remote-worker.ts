@@ -56,13 +56,20 @@ export class RemoteWorker implements LaunchedWorker {
   async stop(graceMs: number): Promise<ExitReport> {
     if (!this.alive) return this.exited;
     this.#ports.command("stop", { graceMs });
-    const timer = setTimeout(() => {
-      const message = `node '${this.node}' has not reported the end of '${this.worker}'`;
-      this.settle(this.node, exitOf(this, { code: "node.lost", message }));
-    }, graceMs + reportMs);
-    const report = await this.exited;
-    clearTimeout(timer);
-    return report;
+    return this.#exitedWithin(graceMs + reportMs, {
+      code: "node.lost",
+      message: `node '${this.node}' has not reported the end of '${this.worker}'`,
+    });
+  }
+
+  /** Its node, which was told to end it, has no such process: its report is on its way, or nobody makes one any more. */
+  missing(): void {
+    this.#verdict = undefined; // what it was to be ended for, it has done by itself
+    void this.#exitedWithin(reportMs, {
+      code: "node.lost",
+      message: `worker '${this.worker}' is no more on node '${this.node}', which has not reported its end`,
+      details: { node: this.node, endedByNode: true },
+    });
   }
 
   /**
@@ -78,6 +85,14 @@ export class RemoteWorker implements LaunchedWorker {
     }
     const isCrash = failure !== undefined && uncounted.has(failure.code);
     this.settle(node, isCrash ? { ...report, failure: { ...failure, code: "worker.died" } } : report);
+  }
+
+  /** Without a report until then, it has failed so. */
+  async #exitedWithin(limitMs: number, failure: ErrorRecord): Promise<ExitReport> {
+    const timer = setTimeout(() => this.settle(this.node, exitOf(this, failure)), limitMs);
+    const report = await this.exited;
+    clearTimeout(timer);
+    return report;
   }
 
   /** ND1: the first report counts. */

@@ -61,6 +61,8 @@ type FakeNode = {
   refuse: { readonly takenBy: string } | { readonly otherCode: true } | undefined;
   /** what becomes of commands to end a process */
   fail: TreadleError | undefined;
+  /** whether it has what it is told to end */
+  isHere: boolean;
 };
 
 /** A node that does nothing but remember what it was told. */
@@ -82,9 +84,10 @@ async function announceNode(
     if (method === "spawn" && node.refuse)
       throw new TreadleError("node.unavailable", "taken", { details: node.refuse });
     if (method === "end" && node.fail) throw node.fail;
+    if (method === "end" || method === "stop") return { isHere: node.isHere };
     return method === "spawn" ? { pid: 4711 } : undefined;
   });
-  const node: FakeNode = { announcement, told, refuse: undefined, fail: undefined };
+  const node: FakeNode = { announcement, told, refuse: undefined, fail: undefined, isHere: true };
   return node;
 }
 
@@ -209,6 +212,30 @@ test("ND1: an end that nobody took, since the agent was about to find another se
   expect(await worker.exited).toMatchObject({
     failure: { code: "node.lost", message: expect.stringContaining("the runner's key is not known") },
   });
+});
+
+test("ND1, S2: a process that its node has not, when it is told to end it, is lost there; a report on its way counts first", async () => {
+  const a = await announceNode("a");
+  await nodes.find();
+  await openRun();
+  a.isHere = false;
+  const unresponsive = { code: "worker.unresponsive" as const, message: "silent" };
+  const unreported = await nodes.launch("a", request);
+  unreported.end(unresponsive);
+  expect(await unreported.exited).toMatchObject({
+    failure: {
+      code: "node.lost",
+      details: { endedByNode: true },
+      message: expect.stringContaining("has not reported"),
+    },
+  });
+  const reported = await nodes.launch("a", { ...request, boot: { ...request.boot, incarnation: 4 } });
+  reported.end(unresponsive);
+  await settled();
+  expect(reported.alive).toBe(true);
+  const report = { worker: "maker/0", incarnation: 4, code: 1, signal: null, logTail: [] };
+  await outside.command(outside.members("run")[0] as never, "exited", { node: "a", report }, { timeoutMs: 30_000 });
+  expect(await reported.exited).toEqual(report);
 });
 
 test("ND4: a process that says that its node is lost, or its runner not reached, has crashed all the same", async () => {
