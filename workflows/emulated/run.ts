@@ -4,7 +4,7 @@
  * Every step has the same items, each with a length of its own, so that plans differ by what they do and not by luck.
  */
 
-import { type Channel, type Sink, type Source, Worker, workflow } from "treadle";
+import { type Channel, type Sink, type Source, type StreamItem, Worker, workflow } from "treadle";
 import { EmulatedEngine, EmulatedProfile } from "treadle/engines";
 import { z } from "zod";
 
@@ -59,12 +59,23 @@ export class StageWorker extends Worker<Stage & { readonly turns: number; readon
   async flow(sources: readonly Source<Item>[], sinks: readonly Sink<Item>[]): Promise<void> {
     await using _ = await this.devices.lock();
     const [main, ...others] = sources as [Source<Item>, ...Source<Item>[]];
+    const [sink] = sinks;
+    if (this.config.work === "generate" && others.length === 0 && sink !== undefined && sinks.length === 1)
+      return this.#stream(main, sink);
     for await (const batch of main.batches()) {
       for (const other of others) await other.take({ items: batch.length });
       const done = await this.#work(batch);
       for (const sink of sinks) await sink.put(...done);
     }
     if (this.config.work === "train") await this.#engine.optimStep({ learningRate: 0, scale: 1 });
+  }
+
+  /** Each response goes on as soon as it has ended, and the next item takes its place. */
+  async #stream(source: Source<Item>, sink: Sink<Item>): Promise<void> {
+    const running: Promise<void>[] = [];
+    const work = async ({ value, commit }: StreamItem<Item>) => commit(sink, await this.#generate(value));
+    for await (const item of source.items()) running.push(work(item));
+    await Promise.all(running);
   }
 
   /** Begins the cycle: puts all environments' observations, then answers actions for so many turns. */

@@ -11,6 +11,7 @@ import { benchMultiplexer } from "./multiplexer.ts";
 import { benchPlanner } from "./planner.ts";
 import { benchRolloutOrder } from "./rollout-order.ts";
 import { benchRolloutRouter } from "./rollout-router/rollout-router.ts";
+import { benchRolloutStream } from "./rollout-stream.ts";
 import type { BenchRow } from "./row.ts";
 import { benchBulk } from "./runtime/bulk.ts";
 import { benchCheckpoint } from "./runtime/checkpoint.ts";
@@ -47,6 +48,7 @@ export const measurements: Readonly<
   embedded: benchEmbedded,
   "rollout-order": () => benchRolloutOrder(),
   "rollout-router": benchRolloutRouter,
+  "rollout-stream": benchRolloutStream,
   planner: benchPlanner,
   "actions-decisions": benchDecisions,
   actions: async () => [...benchPolicies(), ...(await benchSandboxes())],

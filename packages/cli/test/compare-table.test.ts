@@ -3,7 +3,13 @@ import { describe, expect, test } from "vitest";
 import { wholeNumber } from "../src/commands/number-flags.ts";
 import type { ComparedWorkload } from "../src/comparison/compared-workload.ts";
 import type { SimulatedPlan } from "../src/comparison/judge.ts";
-import { compareTable, drawnTable, predictionTable, summariseComparison } from "../src/view/compare-table.ts";
+import {
+  compareTable,
+  drawnTable,
+  missPromises,
+  predictionTable,
+  summariseComparison,
+} from "../src/view/compare-table.ts";
 
 const plan = (
   mode: Plan["mode"],
@@ -52,10 +58,11 @@ describe("a comparison of modes", () => {
 });
 
 test("drawn workloads are counted by what keeps within its limit, and what does not is named", () => {
-  const table = drawnTable([
-    { seed: 7, index: 0, configuration: "", compared: { ...workload, name: "7-0" } },
-    { seed: 7, index: 1, configuration: "", failure: "placement.impossible: no plan is possible" },
-  ]);
+  const failed = { seed: 7, index: 1, configuration: "", failure: "placement.impossible: no plan is possible" };
+  const results = [{ seed: 7, index: 0, configuration: "", compared: { ...workload, name: "7-0" } }, failed];
+  const table = drawnTable(results);
+  expect(missPromises(results)).toBe(true);
+  expect(missPromises([failed])).toBe(false);
   expect(table).toContain("1 of 2 workloads ran.");
   expect(table).toMatch(/auto within 3 % of the best mode \| 95 % \| 1 of 1, 100 % \| 1 of 1, 100 % \| kept/);
   expect(table).toMatch(/auto within 6 % \| all \| 1 of 1, 100 % \| 1 of 1, 100 % \| kept/);

@@ -12,7 +12,8 @@ export function channelWaits(snapshots: readonly ChannelSnapshot[]): WaitEdge[] 
   const edges: WaitEdge[] = [];
   for (const { channel, streams } of snapshots) {
     for (const { waitingTakes, waitingPuts, producers, consumers } of streams) {
-      for (const { worker } of waitingTakes) {
+      for (const { worker, isWorking } of waitingTakes) {
+        if (isWorking) continue;
         for (const producer of producers) {
           if (producer.worker !== worker)
             edges.push({ waiter: worker, waitsFor: producer.worker, on: channel, kind: "data" });

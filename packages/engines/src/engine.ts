@@ -91,14 +91,14 @@ export type GenerateOptions = {
   /**
    * Called once at the start, with what adds completions to the call while it runs: `add` returns the index of the new one,
    * counted on from the prompts, or undefined once the call is over, which it is when nothing is unfinished. What joins shares the
-   * places of the others. An engine whose batches are made elsewhere refuses it.
+   * places of the others. By it a rollout fills each place that becomes free with the next of its prompts.
    */
   readonly join?: ((add: (joining: JoiningCompletion) => number | undefined) => void) | undefined;
 };
 
 /**
  * A completion that joins a call; one that has begun elsewhere goes on behind its last token, as it would have there. One that
- * has no room for another token is refused with `engine.invalid-request`.
+ * has no room for another token is refused with `engine.invalid-request`, and by an engine on PyTorch every one that has begun.
  */
 export type JoiningCompletion = {
   readonly prompt: Int32Array;

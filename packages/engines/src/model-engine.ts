@@ -34,10 +34,10 @@ export function checkKeys(prompts: readonly Int32Array[], { keys }: GenerateOpti
   throw invalidRequest(`'${keys.length}' keys given for '${prompts.length}' prompts; give one a prompt, or none`);
 }
 
-/** For engines that cannot add to a call: their batches are made elsewhere. */
-export function refuseJoining({ join }: GenerateOptions, kind: string): void {
-  if (!join) return;
-  throw invalidRequest(`an engine of kind '${kind}' adds no completion to a call that runs; call it again for those`);
+/** For engines whose own process keeps what a completion has so far. */
+export function refuseBegun({ begun }: JoiningCompletion, kind: string): void {
+  if (!begun) return;
+  throw invalidRequest(`an engine of kind '${kind}' takes no completion that has begun elsewhere; let it begin anew`);
 }
 
 /** Throws `engine.invalid-request` for what has begun elsewhere and has no room for another token. */

@@ -1,6 +1,6 @@
 /** What every generation engine promises, whatever runs the model. */
 import type { Completion, Sampling, Weights } from "@treadle/contracts";
-import type { GenerationEngine } from "@treadle/engines";
+import type { GenerateOptions, GenerationEngine, JoiningCompletion } from "@treadle/engines";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { sealWeights, weightsIdOf } from "../src/parameters.ts";
 
@@ -129,6 +129,66 @@ export function describeGeneration(kind: string, lacks: string | undefined, crea
         },
       );
       await expect(failing).rejects.toThrow("no such tool");
+    });
+
+    test("what joins a call is what it is from the start, whenever it comes, until the call is over", async () => {
+      const keys = prompts.map((_, index) => 100 + index);
+      const joining = (index: number) => ({ prompt: prompts[index]!, key: keys[index]! });
+      const all = await engine.generate(prompts, sampling, { keys });
+      const ended: number[] = [];
+      let add!: (joining: JoiningCompletion) => number | undefined;
+      const joined = await engine.generate(prompts.slice(0, 2), sampling, {
+        keys: keys.slice(0, 2),
+        join: (given) => {
+          add = given;
+          expect(add(joining(2))).toBe(2);
+          for (const tokens of [[], Array(testedModel.contextLength).fill(1), [testedModel.vocabSize]])
+            expect(() => add({ prompt: Int32Array.from(tokens), key: 1 })).toThrow(/prompt|token/);
+        },
+        onCompletion: (index) => {
+          const next = 3 + ended.push(index) - 1;
+          if (next < prompts.length) expect(add(joining(next))).toBe(next);
+        },
+      });
+      expectAlike(joined, all);
+      expect(ended.sort((a, b) => a - b)).toEqual([...prompts.keys()]);
+      expect(add(joining(0))).toBeUndefined();
+      const none = await engine.generate([], sampling, { join: (given) => void given(joining(4)) });
+      expectAlike(none, [all[4]!]);
+    });
+
+    test("what joins is extended, aborted and cancelled with the call", async () => {
+      const stops = { ...sampling, stopTokens: every };
+      const join: GenerateOptions["join"] = (add) => void add({ prompt: Int32Array.of(3), key: 7 });
+      const asked: number[] = [];
+      const extended = await engine.generate([Int32Array.of(1)], stops, {
+        join,
+        extend: async (index) => (asked.push(index) < 3 ? Int32Array.of(2) : undefined),
+      });
+      expect(extended).toHaveLength(2);
+      expect(new Set(asked)).toEqual(new Set([0, 1]));
+      const waits = (signal?: AbortSignal) => {
+        let numAsked = 0;
+        let held!: () => void;
+        const areHeld = new Promise<void>((resolve) => {
+          held = resolve;
+        });
+        const extend = () => {
+          if (++numAsked === 2) held();
+          return new Promise<undefined>(() => {});
+        };
+        return { areHeld, made: engine.generate([Int32Array.of(1)], stops, { join, extend, signal }) };
+      };
+      const aborted = waits();
+      await aborted.areHeld;
+      engine.abort();
+      expect(await aborted.made).toMatchObject([{ finishReason: "abort" }, { finishReason: "abort" }]);
+      const controller = new AbortController();
+      const cancelled = waits(controller.signal);
+      await cancelled.areHeld;
+      controller.abort();
+      await expect(cancelled.made).rejects.toMatchObject({ code: "call.cancelled" });
+      expect(engine.idle()).toBeUndefined();
     });
 
     test("a completion that waits to be extended can be aborted", async () => {

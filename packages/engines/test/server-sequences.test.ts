@@ -89,6 +89,29 @@ test("SQ1, SQ2 completions are the same in whatever order answers come, are lost
   );
 });
 
+test("one that has begun elsewhere goes on as it would have there, and begins at its prompt where all begin again", () => {
+  fc.assert(
+    fc.property(promptsOf, fc.nat(3), fc.boolean(), ([prompt = []], numBegun, isRestarted) => {
+      const [whole] = play([prompt], { ...base, stopTokens: [] }, inOrder);
+      const begun = {
+        tokens: whole!.tokens.slice(0, numBegun),
+        logprobs: whole!.logprobs.slice(0, numBegun),
+        numAppended: 0,
+      };
+      fc.pre(numBegun < whole!.tokens.length);
+      const sequences = new Sequences([], { ...base, stopTokens: [] }, limits);
+      expect(sequences.done).toBe(true);
+      expect(sequences.join({ prompt: Int32Array.from(prompt), key: 0, begun })).toBe(0);
+      expect(sequences.done).toBe(false);
+      if (isRestarted) sequences.restart();
+      const request = sequences.take()!;
+      expect(request.tokens).toEqual([...prompt, ...(isRestarted ? [] : begun.tokens)]);
+      expect(request.seed).toBe(mix(base.seed, 0, isRestarted ? 0 : numBegun) >>> 1);
+      expect(request.maxTokens).toBe(whole!.tokens.length - (isRestarted ? 0 : numBegun));
+    }),
+  );
+});
+
 test("SQ3 a completion ends at a stop token, at its limit or at the context, and nowhere else", () => {
   fc.assert(
     fc.property(

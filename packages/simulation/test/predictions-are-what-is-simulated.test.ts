@@ -105,32 +105,57 @@ const mostOften = 0.9;
 /** Steps may alternate, as one leaves other components loaded than the next. */
 const [firstSteps, countedSteps] = [2, 4];
 
-test("what is predicted of a plan is what the shipped lock and channels take for it, on drawn workloads", () => {
-  const judged: { readonly mode: string; readonly isKept: boolean; readonly said: string }[] = [];
-  fc.assert(
-    fc.property(workload, (drawn) => {
-      const profile = profileOf(drawn);
-      const devices = devicesOf(drawn.numDevices);
-      const components = Object.entries(profile.components).map(([name, { devicesPerRank, maxDevices }]) => ({
-        ...{ name, devicesPerRank, ranks: { min: 1, max: maxDevices / devicesPerRank } },
-      }));
-      const target = { devices, batch: drawn.batch, maxStaleness: 0, components };
-      for (const { plan, mode, stepSeconds } of planFromProfile(profile, target).alternatives) {
-        const { steps } = simulate({ plan, devices, profile, steps: firstSteps + countedSteps, seed: 0 });
-        const seconds = steps.slice(firstSteps).reduce((sum, step) => sum + step.seconds, 0) / countedSteps;
-        const off = stepSeconds / seconds - 1;
-        const said = `${mode} ${(100 * off).toFixed(1)} %: ${JSON.stringify(drawn)}`;
-        judged.push({ mode, isKept: Math.abs(off) <= promised[mode], said });
-      }
-    }),
-    { numRuns: 60, endOnFailure: true },
-  );
+type JudgedPlan = { readonly mode: string; readonly isKept: boolean; readonly said: string };
+
+/** Every plan that the planner offers, and whether it is simulated as it was predicted. */
+function judge(drawn: Workload): JudgedPlan[] {
+  const profile = profileOf(drawn);
+  const devices = devicesOf(drawn.numDevices);
+  const components = Object.entries(profile.components).map(([name, { devicesPerRank, maxDevices }]) => ({
+    ...{ name, devicesPerRank, ranks: { min: 1, max: maxDevices / devicesPerRank } },
+  }));
+  const target = { devices, batch: drawn.batch, maxStaleness: 0, components };
+  return planFromProfile(profile, target).alternatives.map(({ plan, mode, stepSeconds }) => {
+    const { steps } = simulate({ plan, devices, profile, steps: firstSteps + countedSteps, seed: 0 });
+    const seconds = steps.slice(firstSteps).reduce((sum, step) => sum + step.seconds, 0) / countedSteps;
+    const off = stepSeconds / seconds - 1;
+    const said = `${mode} ${(100 * off).toFixed(1)} %: ${JSON.stringify(drawn)}`;
+    return { mode, isKept: Math.abs(off) <= promised[mode], said };
+  });
+}
+
+function expectKept(judged: readonly JudgedPlan[], least: number): void {
   for (const isTemporal of [true, false]) {
     const all = judged.filter(({ mode }) => (mode === "temporal") === isTemporal);
     const missed = all.filter(({ isKept }) => !isKept);
-    expect(all.length).toBeGreaterThan(50);
+    expect(all.length).toBeGreaterThanOrEqual(least);
     expect(1 - missed.length / all.length, missed.map(({ said }) => said).join("\n")).toBeGreaterThanOrEqual(mostOften);
   }
+}
+
+test("what is predicted of a plan is what the shipped lock and channels take for it, on drawn workloads", () => {
+  const judged: JudgedPlan[] = [];
+  fc.assert(
+    fc.property(workload, (drawn) => void judged.push(...judge(drawn))),
+    { numRuns: 60, endOnFailure: true },
+  );
+  expectKept(judged, 50);
+});
+
+test("so it is of 42 items on 10 devices, which divide badly, and of others that do", () => {
+  const unlimited = stage.map((drawn) => ({ ...drawn, mostRanks: 10, devicesPerRank: 1 as const }));
+  const chain = fc.record({
+    stages: fc.array(unlimited, { minLength: 3, maxLength: 3 }),
+    numDevices: fc.constantFrom(10, 10, 7, 9),
+    batch: fc.constantFrom(42, 42, 23, 31),
+    isTight: fc.constant(false),
+  });
+  const judged: JudgedPlan[] = [];
+  fc.assert(
+    fc.property(chain, (drawn) => void judged.push(...judge(drawn))),
+    { numRuns: 25, endOnFailure: true },
+  );
+  expectKept(judged, 20);
 });
 
 test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {

@@ -10,7 +10,13 @@ export { InferenceConfig, InferenceWorker } from "./inference/inference-worker.t
 export { AgentRolloutConfig, AgentRolloutWorker, CallSyntax } from "./rollout/agent-rollout-worker.ts";
 export { CallOrder } from "./rollout/call-order.ts";
 export { ControlRolloutWorker } from "./rollout/control-rollout-worker.ts";
-export { accuracyOf, EvaluationConfig, type EvaluationCount, RolloutConfig } from "./rollout/generation-worker.ts";
+export {
+  accuracyOf,
+  EvaluationConfig,
+  type EvaluationCount,
+  RolloutConfig,
+  toEpisode,
+} from "./rollout/generation-worker.ts";
 export { type PredictionMetrics, RolloutOrderConfig } from "./rollout/order-config.ts";
 export { RolloutWorker } from "./rollout/rollout-worker.ts";
 export { SharedRollout, type SharedRolloutOptions } from "./rollout/shared-rollout.ts";

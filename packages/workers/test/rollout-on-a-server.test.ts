@@ -7,9 +7,10 @@ import { weightsIdOf } from "@treadle/engines";
 import { SglangDouble, TinyModel, tinyWeights, VllmDouble, writeTinyModel } from "@treadle/engines/testing";
 import { checkEpisode, createCharacterTokenizer } from "@treadle/learning";
 import type { WorkerGroup } from "@treadle/runtime";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { type ActorWorker, RolloutConfig, RolloutWorker } from "../src/index.ts";
 import { contextOf } from "./support/context.ts";
+import { Group } from "./support/group.ts";
 import { streamOf } from "./support/stream.ts";
 
 const alphabet = "12+=";
@@ -91,4 +92,46 @@ describe.each([
       await double.kill();
     },
   );
+
+  test("ranks with a server each share episodes, which have the tokens that they have where nothing is shared", async () => {
+    const path = join(folder, "tiny");
+    const doubles = await Promise.all([0, 1].map(() => new Double({ model: path }).start()));
+    const engine = {
+      kind,
+      url: doubles.map(({ url }) => url),
+      model: path,
+      weightsFolder: join(folder, "weights"),
+      maxRunning: 3,
+    };
+    const play = async (sharing: Partial<RolloutConfig>) => {
+      const reward = { name: "arithmetic" };
+      const config = RolloutConfig.parse({ model, engine, alphabet, groupSize: 4, maxTokens: 6, reward, ...sharing });
+      RolloutWorker.checkConfig(config);
+      const group = new Group(2);
+      const ranks = [0, 1].map((rank) => new RolloutWorker(contextOf(config, "rollout", { rank, group })));
+      for (const rank of ranks) {
+        await rank.setup();
+        await rank.load();
+      }
+      // Nearly all are taken by the first, and nobody's server chooses anything before the other has heard of it.
+      const streams = [streamOf([["1+1=", "2+1=", "1=", "12="].map(prompt)]), streamOf([[prompt("2=")]])];
+      for (const double of doubles) double.hold();
+      const asked = doubles[1]!.calls.length;
+      const generating = ranks.map((rank, at) => rank.generate(streams[at]!.source, streams[at]!.sink));
+      const isMore = () => doubles[1]!.calls.length - asked >= engine.maxRunning;
+      await vi.waitFor(() => expect(isMore()).toBe(true));
+      for (const double of doubles) double.letGo();
+      const metrics = await Promise.all(generating);
+      for (const rank of ranks) await rank.offload();
+      const groups = streams.flatMap((stream) => stream.groups).sort((a, b) => (a.promptId < b.promptId ? -1 : 1));
+      const calls = doubles[1]!.calls.length - asked;
+      return { groups, calls, busy: metrics.map(({ rolloutBusy }) => rolloutBusy ?? 0) };
+    };
+    const apart = await play({});
+    const shared = await play({ placement: "least-load" });
+    expect(shared.groups).toEqual(apart.groups);
+    expect(shared.calls).toBeGreaterThan(apart.calls);
+    for (const share of shared.busy) expect(share).toBeGreaterThan(0);
+    for (const double of doubles) await double.kill();
+  });
 });

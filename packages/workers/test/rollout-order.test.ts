@@ -7,6 +7,7 @@ import { describe, expect, test } from "vitest";
 import { RolloutConfig } from "../src/rollout/generation-worker.ts";
 import { RolloutWorker } from "../src/rollout/rollout-worker.ts";
 import { contextOf } from "./support/context.ts";
+import { HandEngine, turns } from "./support/hand-engine.ts";
 import { streamOf } from "./support/stream.ts";
 
 const alphabet = "12+=";
@@ -89,6 +90,36 @@ test("a group is put as soon as it is complete, while others are computed", asyn
   expect(numWhileComputing).toBeGreaterThanOrEqual(prompts.length - model.slots);
 });
 
+test("the next prompt begins as soon as an episode has ended, while others are still long", async () => {
+  const engine = new HandEngine();
+  class ByHand extends RolloutWorker {
+    protected override async createEngine() {
+      return engine.asEngine;
+    }
+  }
+  const config = RolloutConfig.parse({ ...usual, groupSize: 2, scheduler: "fcfs" });
+  const worker = new ByHand(contextOf(config, "rollout"));
+  await worker.setup();
+  const stream = streamOf([prompts.slice(0, 2), prompts.slice(2, 4)]);
+  const generating = worker.generate(stream.source, stream.sink);
+  await turns();
+  expect(engine.joined).toHaveLength(4); // two prompts, two samples of each
+  const put = async (...indices: number[]) => {
+    for (const index of indices) engine.end(index);
+    await turns();
+    return stream.groups.map(({ promptId }) => promptId);
+  };
+  expect(await put(0)).toEqual([]);
+  expect(engine.joined).toHaveLength(6); // no place stays empty, though no group is complete
+  expect(await put(2)).toEqual([]);
+  expect(engine.joined).toHaveLength(6);
+  expect(await put(3)).toEqual(["2+1="]);
+  expect(engine.joined).toHaveLength(8);
+  expect(await put(4, 5)).toEqual(["2+1=", "1+2="]);
+  expect(await put(7, 6, 1)).toEqual(["2+1=", "1+2=", "12+1=", "1+1="]);
+  await generating;
+});
+
 const withContext = (contextLength: number): Partial<RolloutConfig> => {
   const { model: whole } = RolloutConfig.parse({ ...usual, model: { ...model, contextLength } });
   return { model: whole };
@@ -161,7 +192,6 @@ describe("what a rank learns of lengths", () => {
   test.each([
     ["'fcfs'", { scheduler: "fcfs" as const }],
     ["answers of few tokens", { maxTokens: 15 }],
-    ["a place for each", { model: { ...RolloutConfig.parse(usual).model, slots: prompts.length * usual.groupSize } }],
   ])("is nothing with %s, where nobody is asked", async (_name, given) => {
     const { play } = await rank(given);
     for (let step = 0; step < 2; step++) expect(Object.keys((await play()).metrics)).toEqual(["tokens"]);

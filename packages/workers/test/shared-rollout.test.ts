@@ -81,8 +81,12 @@ class Stream {
       },
     });
     const source = {
+      granularity: "all",
       async *itemBatches() {
         for (const batch of batches) yield batch.map(item);
+      },
+      async *items() {
+        for (const batch of batches) yield* batch.map(item);
       },
     } as unknown as Source<Prompt>;
     return { source, sink };

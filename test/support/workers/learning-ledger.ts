@@ -56,6 +56,7 @@ function noting(groups: Source<EpisodeGroup>, ids: string[]): Source<EpisodeGrou
   };
   return {
     name: groups.name,
+    granularity: groups.granularity,
     take: async (options) => note(await groups.take(options)),
     items: (options) => groups.items(options),
     itemBatches: (options) => groups.itemBatches(options),

@@ -1,6 +1,8 @@
 /** What the benchmarks put into channels. The schemas are found by workers in this module. */
 import { z } from "zod";
 
+export { EpisodeGroup, Prompt } from "@treadle/contracts";
+
 /** Like an environment's step: a few fields, the text pads it to a size. */
 export const SmallItem = z.object({
   id: z.int(),

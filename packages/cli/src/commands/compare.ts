@@ -5,7 +5,7 @@ import type { CompareOptions } from "@treadle/runtime/runner";
 import { Command } from "commander";
 import { type ComparedWorkload, compareWorkload } from "../comparison/compared-workload.ts";
 import { compareDrawn, type DrawnResult, judgeResultsAgain } from "../comparison/drawn-workloads.ts";
-import { compareTable, drawnTable, predictionTable, summariseComparison } from "../view/compare-table.ts";
+import { compareTable, drawnTable, missPromises, predictionTable, summariseComparison } from "../view/compare-table.ts";
 import { printableLines } from "../view/text.ts";
 import { interruptible } from "./interruptible.ts";
 import { wholeNumber } from "./number-flags.ts";
@@ -32,7 +32,10 @@ export function compareCommand(): Command {
     .argument("<workflow>", "folder of the workflow")
     .option("--config <files...>", "configuration files, one workload each (default: config.yaml of the workflow)", [])
     .option("--steps <count>", "steps measured under each plan", "8")
-    .option("--random <count>", "draws this many workloads instead, by the workflow's draw.ts, and judges them")
+    .option(
+      "--random <count>",
+      "draws this many workloads instead, by the workflow's draw.ts, and judges them; ends with 1 where they miss a promise",
+    )
     .option("--seed <numbers...>", "seeds of the draws; each draws that many workloads", ["0"])
     .option("--parallel <count>", "drawn workloads that are measured at once", "1")
     .option("--repeats <count>", "times that a plan is measured again where other work disturbed it", "0")
@@ -93,7 +96,12 @@ async function compareAgain(workflow: string, flags: CompareFlags): Promise<void
   await interruptible((signals) =>
     judgeResultsAgain({ ...optionsOf(workflow, flags, signals), resultsFile }, (result) => results.push(result)),
   );
-  process.stdout.write(`${flags.json ? JSON.stringify(results) : printableLines(drawnTable(results))}\n`);
+  printDrawn(results, flags);
+}
+
+function printDrawn(results: readonly DrawnResult[], { json }: CompareFlags): void {
+  process.stdout.write(`${json ? JSON.stringify(results) : printableLines(drawnTable(results))}\n`);
+  if (missPromises(results)) process.exitCode = 1;
 }
 
 async function compareRandom(workflow: string, flags: CompareFlags, random: string): Promise<void> {
@@ -126,7 +134,6 @@ async function compareRandom(workflow: string, flags: CompareFlags, random: stri
     );
   } finally {
     results.sort((a, b) => seeds.indexOf(a.seed) - seeds.indexOf(b.seed) || a.index - b.index);
-    if (results.length > 0)
-      process.stdout.write(`${flags.json ? JSON.stringify(results) : printableLines(drawnTable(results))}\n`);
+    if (results.length > 0) printDrawn(results, flags);
   }
 }

@@ -352,7 +352,7 @@ export const commandManifests: readonly CommandManifest[] = [
       },
       {
         "flags": "--random <count>",
-        "description": "draws this many workloads instead, by the workflow's draw.ts, and judges them"
+        "description": "draws this many workloads instead, by the workflow's draw.ts, and judges them; ends with 1 where they miss a promise"
       },
       {
         "flags": "--seed <numbers...>",

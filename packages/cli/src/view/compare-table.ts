@@ -2,7 +2,7 @@
 import { mostLateMs } from "@treadle/runtime/runner";
 import type { ComparedWorkload } from "../comparison/compared-workload.ts";
 import { type DrawnResult, describeMiss } from "../comparison/drawn-workloads.ts";
-import { isMissed, judge, type SimulatedPlan, tally } from "../comparison/judge.ts";
+import { isMissed, type Judged, judge, type SimulatedPlan, tally } from "../comparison/judge.ts";
 import { markdownTable } from "./markdown-table.ts";
 import { formatPercent, formatSeconds } from "./text.ts";
 
@@ -46,6 +46,36 @@ export function predictionTable(workloads: readonly ComparedWorkload[]): string 
   return markdownTable(["workload", "plan", "measured", "known to", "predicted", "simulated"], rows);
 }
 
+type JudgedOf = Judged & { readonly name: string; readonly lateMs: number };
+
+const judgedIn = (results: readonly DrawnResult[]): JudgedOf[] =>
+  results.flatMap(({ compared }) =>
+    judge(compared?.plans ?? []).map((one) => ({
+      name: compared?.name ?? "",
+      lateMs: Math.max(compared?.profileLateMs ?? 0, one.plan.lateMs),
+      ...one,
+    })),
+  );
+
+type Share = { readonly within: number; readonly all: number };
+
+const share = ({ within, all }: Share): string =>
+  all > 0 ? `${within} of ${all}, ${formatPercent(within / all, 0)}` : "–";
+
+/** `isKept`: by what nothing disturbed, if there is any. */
+function promisesOf(judged: readonly JudgedOf[]) {
+  const calm = tally(judged.filter(({ lateMs }) => lateMs <= mostLateMs));
+  return tally(judged).map(({ what, wanted, ...all }, i) => {
+    const { within, all: numCalm } = calm[i] ?? { within: 0, all: 0 };
+    const isKept = numCalm === 0 ? undefined : within >= wanted * numCalm;
+    return { what, wanted, all, calm: { within, all: numCalm }, isKept };
+  });
+}
+
+/** Whether the drawn workloads miss what a comparison promises. */
+export const missPromises = (results: readonly DrawnResult[]): boolean =>
+  promisesOf(judgedIn(results)).some(({ isKept }) => isKept === false);
+
 /** One row a drawn workload, what could not run, how many kept within each limit, and what did not. */
 export function drawnTable(results: readonly DrawnResult[]): string {
   const compared = results.flatMap((result) => (result.compared ? [{ ...result, compared: result.compared }] : []));
@@ -79,18 +109,10 @@ export function drawnTable(results: readonly DrawnResult[]): string {
       `${Math.max(profileLateMs, ...plans.map(({ lateMs }) => lateMs)).toFixed(1)} ms`,
     ];
   });
-  const judged = compared.flatMap(({ compared: { name, plans, profileLateMs } }) =>
-    judge(plans).map((one) => ({ name, lateMs: Math.max(profileLateMs, one.plan.lateMs), ...one })),
-  );
-  const share = ({ within: count, all }: { readonly within: number; readonly all: number }): string =>
-    all > 0 ? `${count} of ${all}, ${formatPercent(count / all, 0)}` : "–";
-  const calm = tally(judged.filter(({ lateMs }) => lateMs <= mostLateMs));
-  const isKept = ({ within: count, all, wanted }: (typeof calm)[number]): string =>
-    all === 0 ? "–" : count >= wanted * all ? "kept" : "missed";
-  const within = tally(judged).map((kept, i) => {
-    const undisturbed = calm[i] ?? { ...kept, within: 0, all: 0 };
-    const least = kept.wanted === 1 ? "all" : formatPercent(kept.wanted, 0);
-    return [kept.what, least, share(kept), share(undisturbed), isKept(undisturbed)];
+  const judged = judgedIn(results);
+  const within = promisesOf(judged).map(({ what, wanted, all, calm, isKept }) => {
+    const least = wanted === 1 ? "all" : formatPercent(wanted, 0);
+    return [what, least, share(all), share(calm), isKept === undefined ? "–" : isKept ? "kept" : "missed"];
   });
   const missed = judged
     .filter(isMissed)

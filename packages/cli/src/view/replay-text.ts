@@ -45,8 +45,10 @@ export function renderState(state: ReplayedState): string {
       lines.push(
         `  ${channel} ${stream.stream} (${stream.state}): ${[`${queuedItems} queued`, `${stagedItems} staged`, ...held].join(", ")}; producers ${names(producers)}; consumers ${names(consumers)}`,
       );
-      for (const { worker, min, key } of stream.waitingTakes)
-        lines.push(`    ${worker} waits for ${min} items${key === undefined ? "" : ` of key '${key}'`}`);
+      for (const { worker, min, key, isWorking } of stream.waitingTakes)
+        lines.push(
+          `    ${worker} ${isWorking ? "works, and would take" : "waits for"} ${min} items${key === undefined ? "" : ` of key '${key}'`}`,
+        );
       for (const { worker, remainingItems } of stream.waitingPuts)
         lines.push(`    ${worker} waits for room for ${remainingItems} items`);
     }

@@ -69,6 +69,8 @@ export type TakeInput = {
   readonly max?: { readonly items?: number | undefined; readonly weight?: number | undefined } | undefined;
   /** The batch waits for this many items, or for the end of the stream; 1 when absent, `max.items` at most. */
   readonly min?: number | undefined;
+  /** What the call holds meanwhile it works on, and commits item by item. */
+  readonly streams?: boolean | undefined;
   /** The take is one of so many that share what is queued, and a policy that balances gives it the first part. */
   readonly parts?: number | undefined;
   /** Takes items of this key only. */
@@ -103,6 +105,8 @@ export type WaitingTake = {
   readonly sinceMs: number;
   readonly min: number;
   readonly key: string | undefined;
+  /** The call works on items that it holds: it waits for more, and for nobody. */
+  readonly isWorking: boolean;
 };
 
 export type WaitingPut = {

@@ -184,6 +184,7 @@ export class ChannelState {
       min: Math.min(input.min ?? 1, maxItems),
       parts,
       key: input.key,
+      streams: input.streams ?? false,
       sinceMs: input.nowMs,
     });
     this.#dirty.add(stream);

@@ -32,6 +32,7 @@ export type TakeState = {
   readonly min: number;
   readonly parts: number | undefined;
   readonly key: string | undefined;
+  readonly streams: boolean;
   readonly sinceMs: number;
 };
 
@@ -117,13 +118,14 @@ export class StreamState {
       queuedBytes: this.queue.queuedBytes,
       stagedItems: this.numStaged,
       inFlight: [...inFlight.values()],
-      waitingTakes: this.takes.map(({ take, call, sinceMs, min, key }) => ({
+      waitingTakes: this.takes.map(({ take, call, sinceMs, min, key, streams }) => ({
         take,
         call: call.call,
         worker: call.worker,
         sinceMs,
         min,
         key,
+        isWorking: streams && call.inFlight.length > 0,
       })),
       waitingPuts: this.gate.waitingPuts
         .filter((put) => put.stream === this)

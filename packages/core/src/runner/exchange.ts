@@ -255,7 +255,8 @@ export class Exchange {
       this.#serveShares(end, state.isFull(end.stream));
     } else {
       const max = { items: maxItems, weight: maxWeight };
-      this.#applyChannel(state.take({ call, take: request, max, min: minItems, key, nowMs: this.#nowMs }));
+      const { streams } = input;
+      this.#applyChannel(state.take({ call, take: request, max, min: minItems, key, streams, nowMs: this.#nowMs }));
     }
     this.#waits(request, open, channel, "take");
   }

@@ -313,7 +313,7 @@ test("a snapshot shows who waits for whom, for hang reports", () => {
         queuedBytes: 1,
         stagedItems: 0,
         inFlight: [{ worker: "a", items: 1, weight: 1 }],
-        waitingTakes: [{ take: 3, call: "a", worker: "a", sinceMs: 7, min: 4, key: undefined }],
+        waitingTakes: [{ take: 3, call: "a", worker: "a", sinceMs: 7, min: 4, key: undefined, isWorking: false }],
         waitingPuts: [],
         producers: [{ call: "p", worker: "p" }],
         consumers: [{ call: "a", worker: "a" }],

@@ -87,6 +87,24 @@ describe("S3: a wait that no open call can end", () => {
   });
 });
 
+test("S3: who works on items of a stream waits for nobody, though it would take more, until they are done", () => {
+  const world = worldWithChannel();
+  call(world, "source");
+  world.feed({ type: "open", call: "own", end: { channel: "episodes", role: "sink", stream: streamOf(undefined) } });
+  world.feed({ type: "put", request: 8, call: "own", channel: "episodes", items: [item("a")] as never });
+  const from = world.id("actor/0");
+  const take = { ...ask, type: "take", from, acknowledge: false, streams: true, maxItems: 1 } as const;
+  world.feed(take);
+  const answer = world.all("answer").find(({ request }) => request === ask.request)?.answer;
+  const deliveries = answer?.type === "batch" ? answer.items.map(({ delivery }) => delivery) : [];
+  expect(deliveries).toHaveLength(1);
+  world.feed({ ...take, request: 9 });
+  const waits = () => world.state.standstill().waits;
+  expect(waits()).toEqual([{ who: "actor/0", on: "its own 'train' to return" }]);
+  world.feed({ type: "commit", from, request: 10, call: ask.call, channel: ask.channel, deliveries });
+  expect(waits()).toEqual([{ who: "actor/0", on: "'episodes' from 'runner'" }]);
+});
+
 test("what nobody took of a step is said when the step ends, once a channel", () => {
   const world = worldWithChannel();
   for (const step of [1, 2]) {

@@ -1,5 +1,5 @@
 import { type Completion, type FinishReason, type Sampling, TreadleError } from "@treadle/contracts";
-import type { GenerateOptions } from "../engine.ts";
+import type { GenerateOptions, JoiningCompletion } from "../engine.ts";
 import { priorityOf } from "../model-engine.ts";
 import { mix } from "../random.ts";
 import type { TokenAnswer, TokenRequest } from "./server-protocol.ts";
@@ -21,10 +21,10 @@ export class Sequences {
   readonly #limits: Limits;
   readonly #stops: ReadonlySet<number>;
   readonly #isExtensible: boolean;
-  readonly #sequences: Sequence[];
+  readonly #sequences: Sequence[] = [];
   readonly #waiting = new Set<Sequence>();
   readonly #priority: (index: number) => number;
-  #unfinished: number;
+  #unfinished = 0;
   #isAborted = false;
 
   constructor(
@@ -39,19 +39,27 @@ export class Sequences {
     this.#limits = limits;
     this.#stops = new Set(sampling.stopTokens);
     this.#isExtensible = isExtensible;
-    this.#unfinished = prompts.length;
-    this.#sequences = prompts.map((prompt, index) => ({
+    for (const [index, prompt] of prompts.entries()) this.join({ prompt, key: keys?.[index] ?? index });
+  }
+
+  /** Returns its index. One that has begun elsewhere and has room for more goes on as it would have there. */
+  join({ prompt, key, begun }: JoiningCompletion): number {
+    const index = this.#sequences.length;
+    const sequence: Sequence = {
       index,
-      key: keys?.[index] ?? index,
+      key,
       prompt,
       state: "waiting",
       attempt: 0,
-      chosen: [],
-      logprobs: [],
-      numAppended: 0,
+      chosen: begun ? Array.from(begun.tokens) : [],
+      logprobs: begun ? Array.from(begun.logprobs) : [],
+      numAppended: begun?.numAppended ?? 0,
       priority: 0,
-    }));
-    for (const sequence of this.#sequences) this.#wait(sequence);
+    };
+    this.#wait(sequence);
+    this.#sequences.push(sequence);
+    this.#unfinished++;
+    return index;
   }
 
   get done(): boolean {

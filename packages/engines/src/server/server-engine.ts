@@ -8,7 +8,7 @@ import { checkPrompts } from "../embedded/batches.ts";
 import { Gate } from "../embedded/gate.ts";
 import { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { EngineMemory, GenerateOptions, GenerationEngine } from "../engine.ts";
-import { refuseJoining, resolveSampling } from "../model-engine.ts";
+import { checkBegun, resolveSampling } from "../model-engine.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import { initialWeightsId, weightsIdOf } from "../parameters.ts";
 import { SglangProtocol } from "../sglang/sglang-protocol.ts";
@@ -175,7 +175,6 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const resolved = resolveSampling(sampling);
     const { contextLength, vocabSize } = this.#limits;
     checkPrompts(prompts, options, contextLength, vocabSize);
-    refuseJoining(options, this.kind);
     if (this.#isProcessed === false && resolved.temperature !== 0 && resolved.temperature !== 1) {
       throw new TreadleError(
         "engine.invalid-request",
@@ -311,9 +310,18 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
     const call: Call = { sequences, deliver, extend, losses: new Map(), failure: undefined, wake: () => {} };
     const aborts = this.#aborts;
     let isAborted = false;
+    let isOver = false;
     this.#calls.add(call);
     const wake = () => call.wake();
     signal?.addEventListener("abort", wake);
+    options.join?.((joining) => {
+      if (isOver || sequences.isAborted) return undefined;
+      checkPrompts([joining.prompt], {}, this.#limits.contextLength, this.#limits.vocabSize);
+      checkBegun(joining, sampling, this.#limits.contextLength);
+      const index = sequences.join(joining);
+      wake();
+      return index;
+    });
     try {
       if (!this.#weights.isLoading && !this.#gate.pass()) await this.#weights.ensure();
       while (!sequences.done) {
@@ -344,6 +352,7 @@ export class ServerEngine extends OrderedEngine implements GenerationEngine {
       await this.#end(call).catch(() => {}); // the first failure is the one to tell
       throw error;
     } finally {
+      isOver = true;
       signal?.removeEventListener("abort", wake);
       this.#calls.delete(call);
     }

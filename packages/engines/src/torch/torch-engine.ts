@@ -17,11 +17,12 @@ import type {
   EngineMemory,
   GenerateOptions,
   GenerationEngine,
+  JoiningCompletion,
   OptimStep,
   TokenRows,
   TrainingEngine,
 } from "../engine.ts";
-import { refuseJoining, resolveSampling } from "../model-engine.ts";
+import { refuseBegun, resolveSampling } from "../model-engine.ts";
 import { checkStep, resolveStep } from "../optimiser.ts";
 import { OrderedEngine } from "../ordered-engine.ts";
 import {
@@ -302,9 +303,68 @@ export class TorchEngine extends OrderedEngine implements GenerationEngine, Trai
     await this.#process.end();
   }
 
+  /** Completions that join are calls of their own in the process, which fills its places from all of them. */
   async #generate(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
+    const { join, keys, extend, onCompletion, signal } = options;
+    if (!join) return this.#call(prompts, sampling, options);
+    const completions: Completion[] = [];
+    const calls: Promise<void>[] = [];
+    const others = new AbortController();
+    let failure: { readonly error: unknown } | undefined;
+    const fail = (error: unknown) => {
+      failure ??= { error };
+      others.abort(error);
+    };
+    let waiting: JoiningCompletion[] = prompts.map((prompt, index) => ({ prompt, key: keys?.[index] ?? index }));
+    let numSent = 0;
+    let isOver = false;
+    /** Those that join in one turn are one call. */
+    const send = () => {
+      const [some, from] = [waiting, numSent];
+      if (some.length === 0) return;
+      waiting = [];
+      numSent += some.length;
+      const call = this.#call(
+        some.map(({ prompt }) => prompt),
+        sampling,
+        {
+          keys: some.map(({ key }) => key),
+          signal: others.signal,
+          extend: extend && ((index, completion) => extend(from + index, completion)),
+          onCompletion: (index, completion) => {
+            completions[from + index] = completion;
+            onCompletion?.(from + index, completion);
+          },
+        },
+      );
+      calls.push(call.then(() => {}, fail));
+    };
+    const cancel = () => others.abort(signal?.reason);
+    signal?.addEventListener("abort", cancel);
+    if (signal?.aborted) cancel();
+    try {
+      join((joining) => {
+        if (isOver || failure) return undefined;
+        checkPrompts([joining.prompt], {}, this.#described.contextLength, this.#described.vocabSize);
+        refuseBegun(joining, this.kind);
+        if (waiting.length === 0) queueMicrotask(send);
+        return numSent + waiting.push(joining) - 1;
+      });
+      for (let at = 0; ; at++) {
+        send();
+        if (at === calls.length) break;
+        await calls[at];
+      }
+      if (failure) throw failure.error;
+      return completions;
+    } finally {
+      isOver = true;
+      signal?.removeEventListener("abort", cancel);
+    }
+  }
+
+  async #call(prompts: readonly Int32Array[], sampling: Sampling, options: GenerateOptions): Promise<Completion[]> {
     const { signal, onCompletion, extend } = options;
-    refuseJoining(options, this.kind);
     if (signal?.aborted) throw cancelled(signal);
     const completions: Completion[] = Array(prompts.length);
     const call = this.#client.generate();

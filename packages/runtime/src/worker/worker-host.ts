@@ -416,13 +416,13 @@ class WorkerHost {
         payloads: this.#payloads,
         isRemote: true,
       },
-      waiting: (channel, role) => this.#channelWait(channel, role),
+      waiting: (channel, role, inFlight) => this.#channelWait(channel, role, inFlight),
       callWorker: (worker, method, args) => this.#callPeer(worker, method, args),
     };
   }
 
-  #channelWait(channel: string, role: "source" | "sink"): ChannelWait {
-    const wait = currentCall()?.meter?.channelWait(channel, role);
+  #channelWait(channel: string, role: "source" | "sink", inFlight?: number): ChannelWait {
+    const wait = currentCall()?.meter?.channelWait(channel, role, inFlight);
     let span: ReturnType<Tracer["span"]> | undefined;
     let isOver = false;
     return {

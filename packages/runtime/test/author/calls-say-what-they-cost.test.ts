@@ -142,6 +142,52 @@ describe("what a call costs", () => {
     expect(channels).toMatchObject([{ waitMs: 6, times: 2 }]);
   });
 
+  test("of a stream, batches are as many items as are in flight, of equal time, and have all of it (CM3)", () => {
+    const { meter, pass } = handDriven();
+    const take = (items: number) => {
+      const wait = meter.channelWait("prompts", "source", 4);
+      if (items > 0) wait.moved([blockOf(items, 1)]);
+      else wait[Symbol.dispose]();
+      return wait;
+    };
+    const first = awaited(meter.channelWait("prompts", "source", 4));
+    pass(2);
+    first.moved([blockOf(4, 1)]);
+    pass(30);
+    for (let taken = 0; taken < 5; taken++) {
+      take(1);
+      pass(10);
+    }
+    take(0); // the end of the stream, while what was taken is worked on
+    const over = take(0);
+    pass(10);
+    over.awaited(); // the last is done
+    pass(7); // once, behind all of it
+    const { batches, busyMs, channels } = meter.finish(worker);
+    expect(busyMs).toBe(97);
+    expect(batches).toEqual([
+      { channel: "prompts", items: 4, times: 2, busyMs: 80 },
+      { channel: "prompts", items: 1, times: 1, busyMs: 10 },
+    ]);
+    expect(channels).toMatchObject([{ items: 9, times: 6, waitMs: 2, askMs: 2 }]);
+  });
+
+  test("a stream that runs dry waits, and its next items go on with it", () => {
+    const { meter, pass } = handDriven();
+    for (let taken = 0; taken < 3; taken++) {
+      using wait = awaited(meter.channelWait("prompts", "source", 2));
+      pass(5);
+      wait.moved([blockOf(1, 1)]);
+      pass(4);
+    }
+    const { batches, busyMs } = meter.finish(worker);
+    expect(busyMs).toBe(12);
+    expect(batches).toEqual([
+      { channel: "prompts", items: 2, times: 1, busyMs: 8 },
+      { channel: "prompts", items: 1, times: 1, busyMs: 4 },
+    ]);
+  });
+
   test("what asking costs is told from waits for something, which are longer", () => {
     const { meter, pass } = handDriven();
     for (const waitMs of [500, 3, 2, 4, 60]) {

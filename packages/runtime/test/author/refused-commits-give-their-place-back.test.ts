@@ -1,25 +1,29 @@
-import { type CommitRequest, type TakeRequest, TreadleError } from "@treadle/contracts";
+import { type CommitRequest, type Granularity, type TakeRequest, TreadleError } from "@treadle/contracts";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { type HomePort, packItems, SinkClient, SourceClient } from "../../src/author/channel/channel-client.ts";
 
-const refOf = (name: string) => ({
+const refOf = (name: string, granularity: Granularity = 1) => ({
   $channel: name,
   role: "source" as const,
-  granularity: 1,
+  granularity,
   schema: { module: "unused", exportName: "unused" },
 });
 
-/** A home with so many numbers, which answers each take with as many as it asks for. */
-function home(numItems: number, refuses: (commit: CommitRequest) => boolean = () => false) {
-  const asked: number[] = [];
+/** A home with so many numbers, which answers each take with as many as it asks for; all where it asks for no number. */
+function home(
+  numItems: number,
+  refuses: (commit: CommitRequest) => boolean = () => false,
+  granularity: Granularity = 1,
+) {
+  const asked: (number | undefined)[] = [];
   const committed: number[] = [];
   let next = 0;
   const port: HomePort = {
     put: async () => {},
-    take: async ({ maxItems = 1 }: TakeRequest) => {
+    take: async ({ maxItems }: TakeRequest) => {
       asked.push(maxItems);
-      const values = Array.from({ length: Math.min(maxItems, numItems - next) }, () => next++);
+      const values = Array.from({ length: Math.min(maxItems ?? numItems, numItems - next) }, () => next++);
       if (values.length === 0) return null;
       return { blocks: [packItems(values, refOf("in"), z.number())], deliveries: values };
     },
@@ -28,7 +32,7 @@ function home(numItems: number, refuses: (commit: CommitRequest) => boolean = ()
       committed.push(...commit.deliveries);
     },
   };
-  const source = new SourceClient<number>(refOf("in"), port, () => "1/0");
+  const source = new SourceClient<number>(refOf("in", granularity), port, () => "1/0");
   const sink = new SinkClient<number>(refOf("out"), z.number(), port, () => "1/0");
   return { source, sink, asked, committed };
 }
@@ -64,4 +68,30 @@ test("an item whose outputs were refused is committed with others, once", async 
   }
   expect(committed).toEqual([0, 1, 2]);
   expect(asked).toEqual([1, 1, 1, 1]); // no place was given back twice
+});
+
+test("without a number, as many are in flight as the plan says", async () => {
+  const play = async (granularity: Granularity) => {
+    const { source, sink, asked, committed } = home(6, () => false, granularity);
+    const open: number[] = [];
+    let mostOpen = 0;
+    for await (const item of source.items()) {
+      open.push(item.value);
+      mostOpen = Math.max(mostOpen, open.length);
+      if (open.length < (granularity === "all" ? 6 : granularity)) continue;
+      open.splice(open.indexOf(item.value), 1);
+      await item.commit(sink, 1);
+    }
+    return { asked, mostOpen, numCommitted: committed.length };
+  };
+  expect(await play(4)).toEqual({ asked: [4, 1, 1, 1], mostOpen: 4, numCommitted: 3 });
+  expect(await play("all")).toEqual({ asked: [undefined, undefined], mostOpen: 6, numCommitted: 1 });
+});
+
+test("with Infinity, one comes whenever the loop asks, whatever is in flight", async () => {
+  const { source, asked } = home(5, () => false, 2);
+  const open: number[] = [];
+  for await (const { value } of source.items({ inFlight: Number.POSITIVE_INFINITY })) open.push(value);
+  expect(open).toEqual([0, 1, 2, 3, 4]);
+  expect(asked).toEqual([1, 1, 1, 1, 1, 1]);
 });

@@ -13,17 +13,16 @@ import { sandboxGone, type ToolCall, type ToolReport } from "../tool/items.ts";
 import { ToolSession } from "../tool/tool-session.ts";
 import { type ToolCaller, ToolSessions } from "../tool/tool-sessions.ts";
 import type { ToolWorker } from "../tool/tool-worker.ts";
-import type { CallOrder } from "./call-order.ts";
 import type { ToolAnswer } from "./episode-host.ts";
+import type { Span } from "./episode-stream.ts";
 import {
+  type EpisodeTool,
   type EvaluationCount,
   GenerationWorker,
   RolloutConfig,
-  type Span,
   sampleKey,
   toEpisode,
 } from "./generation-worker.ts";
-import { GroupDelivery } from "./group-delivery.ts";
 import type { PredictionMetrics, SharingMetrics } from "./order-config.ts";
 
 /** One character of an alphabet, or one token of a model's tokenizer, such as `</tool>`. */
@@ -54,12 +53,6 @@ export type AgentMetrics = ToolReport &
     /** share of episodes that called at least once */
     readonly toolUse: number;
   };
-
-/** One episode to play. */
-type Row = { readonly prompt: Prompt; readonly sample: number };
-
-/** One episode under way: where, after the prompt, the tool's tokens stand. */
-type Draft = { readonly trajectory: string; answers: Span[]; policyVersion: number | undefined };
 
 /**
  * Generates episodes of several turns: the policy writes a call, a tool answers within the episode, the policy goes on.
@@ -94,49 +87,24 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     tool: WorkerGroup<ToolWorker>,
   ): Promise<AgentMetrics> {
     await using _ = await this.lock();
-    const { groupSize, temperature } = this.config;
     const session = await (this.isSharing ? ToolSessions.open(tool, this.#name) : this.#session(tool));
-    await using shared = this.share({
-      tool: (hosted, completion, answers) => this.#toolCall(session, hosted.name, completion, answers),
-      over: ({ name }, answers, hasLeft) => {
-        if (answers.length > 0 && !hasLeft) session.end(name);
-      },
-      isToolStateful: session.isStateful,
-    });
     let numEpisodes = 0;
     let numCallers = 0;
-    for await (const batch of prompts.itemBatches()) {
-      const asked = batch.map(({ value }) => value);
-      this.warnOfCut(asked);
-      const rows = asked.flatMap((prompt) => Array.from({ length: groupSize }, (_, sample) => ({ prompt, sample })));
-      const delivery = new GroupDelivery(batch, groupSize, groups);
-      const each = rows.map(({ prompt }) => prompt);
-      if (shared) {
-        using _ = this.timer("decode");
-        const samples = rows.map(({ sample }) => sample);
-        await shared.play(each, samples, (index, completion, answers) =>
-          delivery.add(index, this.#judged((rows[index] as Row).prompt, completion, answers)),
-        );
-      } else {
-        const order = this.orderOf(each);
-        await this.#play(rows, temperature, session, (index, episode) => delivery.add(index, episode), order);
-      }
-      const made = await delivery.finish();
-      const episodes = made.flatMap((group) => group.episodes);
-      numEpisodes += episodes.length;
-      for (const { mask, promptLength } of episodes) if (mask.indexOf(0, promptLength) >= 0) numCallers++;
-      await this.keepCompletions(asked, made);
-    }
-    await shared?.finish();
-    const lengths = await this.learnLengths();
+    const metrics = await this.play(prompts, groups, {
+      judge: (prompt, completion, answers) => this.#judged(prompt, completion, answers),
+      made: ({ episodes }) => {
+        numEpisodes += episodes.length;
+        for (const { mask, promptLength } of episodes) if (mask.indexOf(0, promptLength) >= 0) numCallers++;
+      },
+      tool: this.#toolOf(session),
+    });
     const { toolCalls, toolFailures, ...times } = await session.close();
     return {
       toolUse: numCallers / Math.max(1, numEpisodes),
       toolCalls: toolCalls / Math.max(1, numEpisodes),
       toolFailures: toolFailures / Math.max(1, toolCalls),
       ...times,
-      ...shared?.metrics,
-      ...lengths,
+      ...metrics,
     };
   }
 
@@ -145,9 +113,16 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     await using _ = await this.devices.lock();
     const session = await this.#session(tool);
     const mine = prompts.filter((_, index) => index % this.worldSize === this.rank);
-    const rows = mine.map((prompt) => ({ prompt, sample: 0 }));
     const made: Promise<Episode>[] = [];
-    await this.#play(rows, 0, session, (_, episode) => made.push(episode));
+    await using stream = this.streamOf(0, this.#toolOf(session));
+    for (const prompt of mine)
+      stream.run({
+        prompt,
+        key: sampleKey(prompt, 0),
+        name: `${prompt.id}#${made.length}`,
+        ended: (completion, answers) => made.push(this.#judged(prompt, completion, answers)),
+      });
+    await stream.finish();
     const episodes = await Promise.all(made);
     await session.close();
     return { correct: episodes.filter(({ reward }) => reward >= 1).length, total: mine.length };
@@ -161,54 +136,12 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     return `${this.component}/${this.rank}`;
   }
 
-  /** Each episode is made as soon as it has ended. */
-  async #play(
-    rows: readonly Row[],
-    temperature: number,
-    session: ToolCaller,
-    made: (index: number, episode: Promise<Episode>) => void,
-    order?: CallOrder,
-  ): Promise<void> {
-    const drafts = rows.map(
-      ({ prompt }, index): Draft => ({
-        trajectory: `${prompt.id}#${index}`,
-        answers: [],
-        policyVersion: undefined,
-      }),
-    );
-    using _ = this.timer("decode");
-    const startMs = performance.now();
-    const completions = await this.engine.generate(
-      rows.map(({ prompt }) => prompt.tokens),
-      this.sampling(temperature),
-      {
-        keys: rows.map(({ prompt, sample }) => sampleKey(prompt, sample)),
-        order: order?.options,
-        extend: async (index, completion) => {
-          const draft = drafts[index] as Draft;
-          const answers = answersIn(draft, completion);
-          const { tokens } = completion;
-          order?.turnEnded(index, completion);
-          const calling = this.#toolCall(session, draft.trajectory, completion, answers);
-          if (!calling) return undefined;
-          const said = await calling;
-          // Its sandbox is this rank's alone.
-          if (said === sandboxGone) throw new Error(`the sandbox of '${draft.trajectory}' is gone`);
-          const { answer, ...outcome } = said;
-          order?.toolEnded(index, { ...outcome, observedTokens: answer.length });
-          draft.answers = [...answers, [tokens.length, tokens.length + answer.length]];
-          draft.policyVersion = completion.policyVersion;
-          return answer;
-        },
-        onCompletion: (index, completion) => {
-          const draft = drafts[index] as Draft;
-          if (draft.answers.length > 0) session.end(draft.trajectory);
-          order?.ended(index, completion);
-          made(index, this.#episode((rows[index] as Row).prompt, draft, completion));
-        },
-      },
-    );
-    if (order) this.took((performance.now() - startMs) / 1000, completions);
+  #toolOf(session: ToolCaller): EpisodeTool {
+    return {
+      call: (name, completion, answers) => this.#toolCall(session, name, completion, answers),
+      over: (name) => session.end(name),
+      isStateful: session.isStateful,
+    };
   }
 
   /** The call of the tool that a turn ends with, begun; undefined where the episode is complete. */
@@ -236,12 +169,6 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
   protected sampling(temperature: number): Sampling {
     const stopTokens = [this.tokenizer.stopToken, this.#closeToken];
     return { maxTokens: this.config.maxTokens, temperature, stopTokens, seed: this.seed };
-  }
-
-  #episode(prompt: Prompt, draft: Draft, completion: Completion): Promise<Episode> {
-    // Of an answer that had no room, nothing was appended.
-    const answers = answersIn(draft, completion).filter(([from]) => from < completion.tokens.length);
-    return this.#judged(prompt, completion, answers);
   }
 
   async #judged(prompt: Prompt, completion: Completion, answers: readonly Span[]): Promise<Episode> {
@@ -289,7 +216,3 @@ export class AgentRolloutWorker extends GenerationWorker<AgentRolloutConfig> {
     return scoreCompletion(this.reward, prompt, { tokens: answer, text: this.tokenizer.decode(answer) });
   }
 }
-
-/** None, when the completion has begun again with other weights since. */
-const answersIn = ({ answers, policyVersion }: Draft, completion: Completion): readonly Span[] =>
-  policyVersion === completion.policyVersion ? answers : [];

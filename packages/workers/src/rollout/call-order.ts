@@ -19,21 +19,21 @@ export type CallOrderOptions = {
 
 type Told = { readonly id: number; policyVersion: number | undefined; numTokens: number };
 
-/** The episodes of one call of the engine, as the order of their rank sees them. */
+/** The episodes of one call, as the order of their rank sees them. */
 export class CallOrder {
   readonly #order: EpisodeOrder;
-  readonly #prompts: readonly Prompt[];
+  readonly #prompts: Prompt[];
   readonly #step: number;
   readonly #told: Told[];
   readonly #tokenSeconds: () => number | undefined;
   /** of the engine */
   readonly options: GenerationOrder;
 
-  /** `prompts` has one of each episode. */
+  /** `prompts` has one of each episode that there is from the start. */
   constructor(order: EpisodeOrder, prompts: readonly Prompt[], options: CallOrderOptions) {
     const { places, step, tokenSeconds = () => undefined } = options;
     this.#order = order;
-    this.#prompts = prompts;
+    this.#prompts = [...prompts];
     this.#step = step;
     this.#tokenSeconds = tokenSeconds;
     this.#told = prompts.map((_, index) => this.#begin(index));
@@ -42,6 +42,13 @@ export class CallOrder {
       spareCaches: sparePerPlace * places,
       displace: order.displaces ? displace : undefined,
     };
+  }
+
+  /** Another episode. Returns its index. */
+  add(prompt: Prompt): number {
+    const index = this.#prompts.push(prompt) - 1;
+    this.#told.push(this.#begin(index));
+    return index;
   }
 
   /** Tokens that the episode has still to come, and by how much that errs in the logarithm. */

@@ -10,7 +10,7 @@ import {
 } from "@treadle/contracts";
 import type { GenerationEngine } from "@treadle/engines";
 import { builtInRewards, hashString, type Reward, type RewardRegistry, type Tokenizer } from "@treadle/learning";
-import type { WorkerContext, WorkerGroup } from "@treadle/runtime";
+import type { Sink, Source, WorkerContext, WorkerGroup } from "@treadle/runtime";
 import { EpisodeOrder, MeasuredInterference, PredictorState, type Scheduler } from "@treadle/trajectories";
 import { z } from "zod";
 import type { ActorWorker } from "../actor/actor-worker.ts";
@@ -21,6 +21,8 @@ import { openTokenizer, TokenizerChoice } from "../tokenizer/tokenizer-choice.ts
 import { pullWeights } from "../weights.ts";
 import { CallOrder, type CallOrderOptions } from "./call-order.ts";
 import { completionRecord, sampleOf } from "./completion-record.ts";
+import { EpisodeStream, type EpisodeStreamOptions, type Span } from "./episode-stream.ts";
+import { GroupDelivery } from "./group-delivery.ts";
 import {
   isShared,
   type PredictionMetrics,
@@ -126,14 +128,6 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     await this.reward.close?.();
   }
 
-  /** Of a call with these prompts, one an episode; undefined where they go as they come, as those do that all have a place. */
-  protected orderOf(prompts: readonly Prompt[]): CallOrder | undefined {
-    const places = placesOf(this.config);
-    if (!this.#order || places === undefined || prompts.length <= places) return undefined;
-    if (schedulerOf(this.config) === "fcfs") return undefined;
-    return this.#callOrder(this.#order, prompts, { places });
-  }
-
   #callOrder(order: EpisodeOrder, prompts: readonly Prompt[], options: Omit<CallOrderOptions, "step">): CallOrder {
     return new CallOrder(order, prompts, { ...options, step: this.step ?? 0 });
   }
@@ -151,8 +145,105 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     return this.worldSize > 1 && isShared(this.config);
   }
 
+  /**
+   * Plays `groupSize` episodes of each prompt and puts each group as soon as it is complete. As many episodes are under way as
+   * the plan's granularity has prompts for: where fewer are, the next prompt begins, whether or not groups are complete. Ranks
+   * that share episodes take batches: where each of them goes depends on what all are predicted to be.
+   */
+  protected async play(
+    prompts: Source<Prompt>,
+    groups: Sink<EpisodeGroup>,
+    playing: Playing,
+  ): Promise<SharingMetrics & PredictionMetrics> {
+    await using shared = this.#share(playing.tool);
+    if (shared) await this.#playShared(shared, prompts, groups, playing);
+    else await this.#playAlone(prompts, groups, playing);
+    await shared?.finish();
+    return { ...shared?.metrics, ...(await this.#learnLengths()) };
+  }
+
+  async #playAlone(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>, playing: Playing): Promise<void> {
+    await using stream = this.streamOf(this.config.temperature, playing.tool, this.#streamOrder());
+    const { groupSize } = this.config;
+    const { granularity } = prompts;
+    const kept: GroupDelivery[] = [];
+    const open = new Set<Promise<void>>();
+    let numEpisodes = 0;
+    const isWhole = granularity === "all";
+    const items = prompts.items(isWhole ? {} : { inFlight: Number.POSITIVE_INFINITY })[Symbol.asyncIterator]();
+    for (;;) {
+      if (!isWhole) await stream.below(granularity * groupSize);
+      const { value: item, done } = await Promise.race([items.next(), stream.failed]);
+      if (done) break;
+      this.#warnOfCut([item.value]);
+      const delivery = new GroupDelivery(item, groupSize, groups);
+      if (kept.length < this.#numKept) kept.push(delivery);
+      const over = delivery.done.then(playing.made).catch(stream.fail);
+      open.add(over);
+      void over.then(() => open.delete(over));
+      const { prompt } = delivery;
+      for (let sample = 0; sample < groupSize; sample++)
+        stream.run({
+          prompt,
+          key: sampleKey(prompt, sample),
+          name: `${prompt.id}#${numEpisodes++}`,
+          ended: (completion, answers) => delivery.add(sample, playing.judge(prompt, completion, answers)),
+        });
+    }
+    await stream.finish();
+    await Promise.race([Promise.all(open), stream.failed]);
+    await this.#keepCompletions(kept);
+  }
+
+  async #playShared(
+    shared: SharedCall,
+    prompts: Source<Prompt>,
+    groups: Sink<EpisodeGroup>,
+    { judge, made }: Playing,
+  ): Promise<void> {
+    const { groupSize } = this.config;
+    for await (const batch of prompts.itemBatches()) {
+      const deliveries = batch.map((item) => new GroupDelivery(item, groupSize, groups));
+      const each = deliveries.map(({ prompt }) => prompt);
+      this.#warnOfCut(each);
+      const rows = deliveries.flatMap((delivery) =>
+        Array.from({ length: groupSize }, (_, sample) => ({ delivery, sample })),
+      );
+      {
+        using _ = this.timer("decode");
+        const samples = rows.map(({ sample }) => sample);
+        const all = rows.map(({ delivery }) => delivery.prompt);
+        await shared.play(all, samples, (index, completion, answers) => {
+          const { delivery, sample } = rows[index] as (typeof rows)[number];
+          delivery.add(sample, judge(delivery.prompt, completion, answers));
+        });
+      }
+      for (const group of await Promise.all(deliveries.map(({ done }) => done))) made(group);
+      await this.#keepCompletions(deliveries);
+    }
+  }
+
+  /** Episodes of this rank alone, at so much randomness. */
+  protected streamOf(temperature: number, tool: EpisodeTool | undefined, order?: CallOrder): EpisodeStream {
+    return new EpisodeStream({
+      engine: this.engine,
+      sampling: this.sampling(temperature),
+      order,
+      tool: tool?.call,
+      over: tool?.over,
+      timer: () => this.timer("decode"),
+      took: order && ((seconds, completions) => this.#took(seconds, completions)),
+    });
+  }
+
+  #streamOrder(): CallOrder | undefined {
+    const places = placesOf(this.config);
+    if (!this.#order || places === undefined || schedulerOf(this.config) === "fcfs") return undefined;
+    return this.#callOrder(this.#order, [], { places });
+  }
+
   /** This rank's part in the call under way, where ranks share what each of them takes; undefined where each keeps its own. */
-  protected share({ tool, over, isToolStateful = false }: SharedTool = {}): SharedCall | undefined {
+  #share(given: EpisodeTool | undefined): SharedCall | undefined {
     const order = this.#order;
     const places = placesOf(this.config);
     if (!order || places === undefined || !this.isSharing) return undefined;
@@ -169,9 +260,11 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       sampling: this.sampling(this.config.temperature),
       order: { displace, spareCaches },
       arrivals: arrivalsOf(schedulerOf(this.config)),
-      tool,
-      over: over ?? (() => {}),
-      isToolStateful,
+      tool: given && ((hosted, completion, answers) => given.call(hosted.name, completion, answers)),
+      over: (hosted, answers, hasLeft) => {
+        if (answers.length > 0 && !hasLeft) given?.over(hosted.name);
+      },
+      isToolStateful: given?.isStateful ?? false,
       contextLength: this.config.model.contextLength,
       prefillRatio,
       messages: this.messages,
@@ -198,14 +291,14 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   protected abstract sampling(temperature: number): Sampling;
 
   /** What a call of the engine took, from which the order learns what a token takes. */
-  protected took(seconds: number, completions: readonly Completion[]): void {
+  #took(seconds: number, completions: readonly Completion[]): void {
     const tokens = completions.reduce((sum, completion) => sum + completion.tokens.length, 0);
     const places = Math.min(placesOf(this.config) ?? 0, completions.length);
     if (this.#order) this.#order.tokenSeconds = (seconds * places) / tokens;
   }
 
   /** The step's episodes have ended: judges what was predicted of them, and learns from them. */
-  protected async learnLengths(): Promise<PredictionMetrics> {
+  async #learnLengths(): Promise<PredictionMetrics> {
     if (!this.#order) return {};
     const scores = this.#order.learn();
     if (this.#isDue && !scores.isEmpty) {
@@ -245,23 +338,31 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     });
   }
 
-  /** Leaves some of a step's episodes as text, of the first batch that the rank made; what people read never stops a run. */
-  protected async keepCompletions(prompts: readonly Prompt[], groups: readonly EpisodeGroup[]): Promise<void> {
-    const { step, rank } = this;
+  /** Episodes that people read of this step. */
+  get #numKept(): number {
     const { episodes } = this.config.completions ?? usualCompletions;
-    if (step === undefined || !this.#isDue || episodes === 0 || this.#keptStep === step) return;
+    return this.#isDue && this.#keptStep !== this.step ? episodes : 0;
+  }
+
+  /** Leaves some of a step's episodes as text, of the first that the rank has made; what people read never stops a run. */
+  async #keepCompletions(deliveries: readonly GroupDelivery[]): Promise<void> {
+    const { step, rank } = this;
+    const numKept = this.#numKept;
+    if (step === undefined || numKept === 0 || deliveries.length === 0) return;
     this.#keptStep = step;
     const worker = `${this.component}/${rank}`;
-    const records = sampleOf(groups, episodes).map(({ group, episode }) =>
-      completionRecord(episode, prompts[group] as Prompt, { step, worker, tokenizer: this.tokenizer }),
-    );
+    const groups = await Promise.all(deliveries.map(({ done }) => done));
+    const records = sampleOf(groups, numKept).map(({ group, episode }) => {
+      const { prompt } = deliveries[group] as GroupDelivery;
+      return completionRecord(episode, prompt, { step, worker, tokenizer: this.tokenizer });
+    });
     const name = `step-${String(step).padStart(6, "0")}-${this.component}-${rank}.jsonl`;
     const text = `${records.map((record) => JSON.stringify(record)).join("\n")}\n`;
     await this.#leave(`${completionFolder}/${name}`, text, "episodes");
   }
 
   /** Says once that answers end where the model's context does, before `maxTokens`. */
-  protected warnOfCut(prompts: readonly Prompt[]): void {
+  #warnOfCut(prompts: readonly Prompt[]): void {
     const { maxTokens, model, emulated } = this.config;
     if (this.#hasWarnedOfCut || emulated) return;
     const cut = prompts.find(({ tokens }) => tokens.length + maxTokens > model.contextLength);
@@ -297,9 +398,25 @@ const arrivalsOf = (scheduler: Scheduler): SharedRolloutOptions["arrivals"] =>
 /** Of a token that is read again after a move, in tokens of decoding. */
 const prefillRatio = 0.1;
 
-type SharedTool = Partial<Pick<SharedRolloutOptions, "tool" | "over" | "isToolStateful">>;
+/** What a turn may call, by the name that the tool knows the episode by. */
+export type EpisodeTool = {
+  readonly call: NonNullable<EpisodeStreamOptions["tool"]>;
+  /** an episode that has called it has ended */
+  readonly over: (name: string) => void;
+  /** what it keeps of an episode is lost with the rank that called it */
+  readonly isStateful: boolean;
+};
 
-export type SharedCall = {
+/** What a worker makes of completions. */
+export type Playing = {
+  /** `answers`: where a tool's tokens stand in the completion */
+  readonly judge: (prompt: Prompt, completion: Completion, answers: readonly Span[]) => Promise<Episode>;
+  /** a group has been put */
+  readonly made: (group: EpisodeGroup) => void;
+  readonly tool?: EpisodeTool | undefined;
+};
+
+type SharedCall = {
   readonly finish: () => Promise<void>;
   readonly metrics: SharingMetrics;
   /** Without `finish` before it the call has failed: others go on without this rank. */
@@ -322,7 +439,7 @@ function checkSharing(config: RolloutConfig): void {
       "config.invalid",
       `'migrate' is 'scaled' where 'placement' is '${placement}': it scales groups, which 'predicted' alone makes; set that, or migrate 'pays'`,
     );
-  if (!config.emulated && engine !== undefined && engine.kind !== "embedded")
+  if (!config.emulated && engine?.kind === "torch")
     throw new TreadleError(
       "config.invalid",
       `'placement' is '${placement}' and 'migrate' '${migrate}', but an engine of kind '${engine.kind}' takes no episode that has begun elsewhere; set them to 'own' and 'never'`,
@@ -332,10 +449,7 @@ function checkSharing(config: RolloutConfig): void {
 /** What the draws of one sample of a prompt depend on: neither the batch it is in nor the rank that makes it. */
 export const sampleKey = (prompt: Prompt, sample: number): number => hashString(`${prompt.id}/${sample}`);
 
-/** From and to, counted after the prompt. */
-export type Span = readonly [from: number, to: number];
-
-/** A completion of a kind of engine with its prompt; tokens in `others` are somebody else's than the policy's, so they are masked. */
+/** A completion of a kind of engine with its prompt; tokens in `others` (from and to, counted after the prompt) are somebody else's than the policy's, so they are masked. */
 export function toEpisode(
   engine: string,
   prompt: Prompt,

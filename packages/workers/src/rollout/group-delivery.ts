@@ -2,43 +2,42 @@ import type { Episode, EpisodeGroup, Prompt } from "@treadle/contracts";
 import type { Sink, StreamItem } from "@treadle/runtime";
 
 /**
- * Puts each group of a batch as soon as its last episode is there, and says with it that its prompt is done (C6): a rank that
- * dies loses the groups that are not complete, and no other. Rows are episodes, those of a group beside each other.
+ * Puts a prompt's group as soon as its last episode is there, and says with it that the prompt is done (C6): a rank that dies
+ * loses the groups that are not complete, and no other.
  */
 export class GroupDelivery {
-  readonly #prompts: readonly StreamItem<Prompt>[];
-  readonly #groupSize: number;
+  readonly prompt: Prompt;
+  /** Resolves when the group has been put and had room; rejects with what failed on the way. */
+  readonly done: Promise<EpisodeGroup>;
+  readonly #item: StreamItem<Prompt>;
   readonly #sink: Sink<EpisodeGroup>;
-  readonly #groups: EpisodeGroup[];
-  readonly #missing: number[];
-  readonly #work: Promise<void>[] = [];
+  readonly #episodes: Episode[];
+  #numMissing: number;
+  #resolve!: (group: EpisodeGroup) => void;
+  #reject!: (error: unknown) => void;
 
-  constructor(prompts: readonly StreamItem<Prompt>[], groupSize: number, sink: Sink<EpisodeGroup>) {
-    this.#prompts = prompts;
-    this.#groupSize = groupSize;
+  constructor(item: StreamItem<Prompt>, groupSize: number, sink: Sink<EpisodeGroup>) {
+    this.prompt = item.value;
+    this.#item = item;
     this.#sink = sink;
-    this.#groups = prompts.map(({ value }) => ({ promptId: value.id, episodes: Array<Episode>(groupSize) }));
-    this.#missing = prompts.map(() => groupSize);
+    this.#episodes = Array<Episode>(groupSize);
+    this.#numMissing = groupSize;
+    this.done = new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+    });
+    this.done.catch(() => {});
   }
 
-  /** What fails on the way fails `finish`. */
-  add(row: number, episode: Promise<Episode>): void {
-    const work = this.#take(row, episode);
-    work.catch(() => {});
-    this.#work.push(work);
+  add(sample: number, episode: Promise<Episode>): void {
+    this.#take(sample, episode).catch(this.#reject);
   }
 
-  /** All groups, in the order of their prompts, when each has been put and had room. */
-  async finish(): Promise<readonly EpisodeGroup[]> {
-    await Promise.all(this.#work);
-    return this.#groups;
-  }
-
-  async #take(row: number, made: Promise<Episode>): Promise<void> {
-    const at = Math.floor(row / this.#groupSize);
-    const group = this.#groups[at] as EpisodeGroup;
-    group.episodes[row % this.#groupSize] = await made;
-    this.#missing[at] = (this.#missing[at] as number) - 1;
-    if (this.#missing[at] === 0) await this.#prompts[at]?.commit(this.#sink, group);
+  async #take(sample: number, episode: Promise<Episode>): Promise<void> {
+    this.#episodes[sample] = await episode;
+    if (--this.#numMissing > 0) return;
+    const group = { promptId: this.prompt.id, episodes: this.#episodes };
+    await this.#item.commit(this.#sink, group);
+    this.#resolve(group);
   }
 }

@@ -1,15 +1,7 @@
 import type { Completion, EpisodeGroup, Prompt, Sampling } from "@treadle/contracts";
 import { scoreCompletion } from "@treadle/learning";
-import type { Sink, Source, StreamItem } from "@treadle/runtime";
-import {
-  type EvaluationCount,
-  GenerationWorker,
-  type RolloutConfig,
-  type SharedCall,
-  sampleKey,
-  toEpisode,
-} from "./generation-worker.ts";
-import { GroupDelivery } from "./group-delivery.ts";
+import type { Sink, Source } from "@treadle/runtime";
+import { type EvaluationCount, GenerationWorker, type RolloutConfig, toEpisode } from "./generation-worker.ts";
 import type { PredictionMetrics, SharingMetrics } from "./order-config.ts";
 
 /** Generates completions and scores them. */
@@ -23,19 +15,14 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
   ): Promise<{ readonly tokens: number } & SharingMetrics & PredictionMetrics> {
     await using _ = await this.lock();
     let tokens = 0;
-    await using shared = this.share();
-    for await (const batch of prompts.itemBatches()) {
-      this.warnOfCut(batch.map(({ value }) => value));
-      const made = await this.#complete(batch, groups, shared);
-      for (const group of made)
-        for (const episode of group.episodes) tokens += episode.tokens.length - episode.promptLength;
-      await this.keepCompletions(
-        batch.map(({ value }) => value),
-        made,
-      );
-    }
-    await shared?.finish();
-    return { tokens, ...shared?.metrics, ...(await this.learnLengths()) };
+    const metrics = await this.play(prompts, groups, {
+      judge: async (prompt, completion) =>
+        toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion)),
+      made: ({ episodes }) => {
+        for (const episode of episodes) tokens += episode.tokens.length - episode.promptLength;
+      },
+    });
+    return { tokens, ...metrics };
   }
 
   /** Greedy completions of this rank's share of the prompts, judged by the reward. */
@@ -50,50 +37,6 @@ export class RolloutWorker extends GenerationWorker<RolloutConfig> {
       mine.map((prompt, index) => this.#score(prompt, completions[index] as Completion)),
     );
     return { correct: scores.filter((score) => score >= 1).length, total: mine.length };
-  }
-
-  /** Each group is put as soon as it is complete. */
-  async #complete(
-    batch: readonly StreamItem<Prompt>[],
-    groups: Sink<EpisodeGroup>,
-    shared: SharedCall | undefined,
-  ): Promise<readonly EpisodeGroup[]> {
-    const { groupSize } = this.config;
-    const rows = batch.flatMap(({ value }) => Array.from({ length: groupSize }, () => value));
-    const delivery = new GroupDelivery(batch, groupSize, groups);
-    const episode = async (prompt: Prompt, completion: Completion) =>
-      toEpisode(this.engine.kind, prompt, completion, await this.#score(prompt, completion));
-    const made = (index: number, completion: Completion) =>
-      delivery.add(index, episode(rows[index] as Prompt, completion));
-    const samples = rows.map((_, index) => index % groupSize);
-    if (shared) {
-      using _ = this.timer("decode");
-      await shared.play(rows, samples, made);
-    } else await this.#generate(rows, samples, made);
-    return delivery.finish();
-  }
-
-  async #generate(
-    rows: readonly Prompt[],
-    samples: readonly number[],
-    made: (index: number, completion: Completion) => void,
-  ): Promise<void> {
-    using _ = this.timer("decode");
-    const order = this.orderOf(rows);
-    const startMs = performance.now();
-    const completions = await this.engine.generate(
-      rows.map(({ tokens }) => tokens),
-      this.sampling(this.config.temperature),
-      {
-        keys: rows.map((prompt, index) => sampleKey(prompt, samples[index] as number)),
-        order: order?.options,
-        onCompletion: (index, completion) => {
-          order?.ended(index, completion);
-          made(index, completion);
-        },
-      },
-    );
-    this.took((performance.now() - startMs) / 1000, completions);
   }
 
   protected sampling(temperature: number): Sampling {

@@ -21,11 +21,15 @@ export class HandEngine {
   generate(_: unknown, __: unknown, options: GenerateOptions): Promise<Completion[]> {
     const first = this.joined.length;
     let isOver = false;
-    return new Promise((resolve) => {
+    return new Promise((resolve, reject) => {
       this.#over = () => {
         isOver = true;
         resolve([]);
       };
+      options.signal?.addEventListener("abort", () => {
+        isOver = true;
+        reject(new Error("cancelled"));
+      });
       options.join?.((joining) => {
         if (isOver) return undefined;
         const index = this.joined.push(joining) - 1;
@@ -39,19 +43,19 @@ export class HandEngine {
   }
 
   /** A turn is over; resolves with what is appended. One that may go on asks for its priority. */
-  async turn(index: number, numTokens: number): Promise<Int32Array | undefined> {
+  async turn(index: number, numTokens: number, policyVersion = 0): Promise<Int32Array | undefined> {
     const { options, at } = this.#calls[index]!;
-    const answer = await options.extend?.(at, completionOf(numTokens));
+    const answer = await options.extend?.(at, completionOf(numTokens, "stop", policyVersion));
     if (answer) this.priorities[index] = options.order?.priority(at);
-    else this.end(index, numTokens);
+    else this.end(index, numTokens, "stop", policyVersion);
     return answer;
   }
 
   /** The call is over with the last of them. */
-  end(index: number, numTokens = 3, finishReason: FinishReason = "stop"): void {
+  end(index: number, numTokens = 3, finishReason: FinishReason = "stop", policyVersion = 0): void {
     const call = this.#calls[index]!;
     call.hasEnded = true;
-    call.options.onCompletion?.(call.at, completionOf(numTokens, finishReason));
+    call.options.onCompletion?.(call.at, completionOf(numTokens, finishReason, policyVersion));
     if (this.#calls.every(({ hasEnded }) => hasEnded)) this.#over();
   }
 
@@ -60,12 +64,16 @@ export class HandEngine {
   }
 }
 
-export const completionOf = (numTokens: number, finishReason: FinishReason = "stop"): Completion => ({
+export const completionOf = (
+  numTokens: number,
+  finishReason: FinishReason = "stop",
+  policyVersion = 0,
+): Completion => ({
   tokens: new Int32Array(numTokens),
   logprobs: new Float32Array(numTokens),
   temperature: 1,
   finishReason,
-  policyVersion: 0,
+  policyVersion,
 });
 
 /** Until everything has happened that waits for nothing outside. */

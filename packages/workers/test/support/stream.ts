@@ -1,7 +1,10 @@
 import type { EpisodeGroup, Prompt } from "@treadle/contracts";
 import type { Sink, Source, StreamItem } from "@treadle/runtime";
 
-/** Batches of prompts, and the groups that come of them in the order in which they are put; each prompt is committed once. */
+/**
+ * Batches of prompts, and the groups that come of them in the order in which they are put; each prompt is committed once. The
+ * granularity is that of the first batch.
+ */
 export function streamOf(batches: readonly (readonly Prompt[])[]) {
   const groups: EpisodeGroup[] = [];
   const sink = { put: async (...items: EpisodeGroup[]) => void groups.push(...items) } as unknown as Sink<EpisodeGroup>;
@@ -16,7 +19,11 @@ export function streamOf(batches: readonly (readonly Prompt[])[]) {
   });
   const source = {
     async *itemBatches() {
-      for (const batch of batches) yield batch.map(item);
+      for (const batch of batches) yield batch.map((value) => item(value));
+    },
+    granularity: batches[0]?.length ?? 1,
+    async *items() {
+      for (const value of batches.flat()) yield item(value);
     },
   } as unknown as Source<Prompt>;
   return { source, sink, groups, committed };

@@ -7,6 +7,8 @@
  *     it is awaited, so that a call which asks ahead, or puts without awaiting it, is busy with what it does meanwhile.
  * CM2 batches are those of the first channel that brought items. What else the call takes, puts, sends or locks belongs
  *     to the batch that is open, so that work which follows a second take is not lost.
+ * CM3 items of a stream overlap, so that no item's time is its own: they are told as batches of as many as are in flight at
+ *     once, of equal time each, which together have all of it.
  */
 import { type CallObservation, type ChannelObservation, type ItemBlock, median } from "@treadle/contracts";
 import { queuedMs } from "./run-queue.ts";
@@ -54,7 +56,7 @@ export class CallMeter {
   #lockWaitMs = 0;
   /** CM2 */
   #batchChannel: string | undefined;
-  #batch: { readonly items: number; readonly fromMs: number } | undefined;
+  #batch: { items: number; readonly fromMs: number; readonly inFlight: number | undefined } | undefined;
 
   constructor(given: MeterReadings = readings) {
     this.#readings = given;
@@ -73,8 +75,11 @@ export class CallMeter {
     };
   }
 
-  /** Waiting for a channel's items (`source`) or credit (`sink`), once that is awaited. */
-  channelWait(channel: string, role: ChannelObservation["role"]): ChannelWait {
+  /**
+   * Waiting for a channel's items (`source`) or credit (`sink`), once that is awaited. `inFlight`: of a stream, so many of
+   * whose items are worked on at once.
+   */
+  channelWait(channel: string, role: ChannelObservation["role"], inFlight?: number): ChannelWait {
     const { total, waits } = this.#channel(channel, role);
     let awaitedMs: number | undefined;
     let items = 0;
@@ -83,18 +88,20 @@ export class CallMeter {
     const handOver = (waitedMs: number) => {
       total.waitMs += waitedMs;
       waits.push(waitedMs);
-      if (role === "source") this.#handOver(channel, items);
+      if (role === "source") this.#handOver(channel, items, inFlight);
     };
     const end = () => {
       if (isOver) return;
       isOver = true;
       if (awaitedMs !== undefined) handOver(this.#goOn() - awaitedMs);
+      // Nobody waited for it: what was in flight was worked on.
+      else if (inFlight !== undefined && items > 0) this.#handOver(channel, items, inFlight);
     };
     return {
       awaited: () => {
         if (awaitedMs !== undefined) return;
         awaitedMs = isOver ? this.#readings.now() : this.#pause();
-        if (isOver) handOver(0);
+        if (isOver && role === "source") this.#handOver(channel, items, inFlight);
       },
       moved: (blocks) => {
         const itemBytes = blocks.flatMap(sizesOf);
@@ -165,22 +172,34 @@ export class CallMeter {
     return nowMs;
   }
 
-  /** CM2. */
-  #handOver(channel: string, items: number): void {
+  /** CM2, CM3 */
+  #handOver(channel: string, items: number, inFlight: number | undefined): void {
     if (items > 0) this.#batchChannel ??= channel;
     if (channel !== this.#batchChannel) return;
+    if (inFlight !== undefined && this.#batch && items > 0) {
+      this.#batch.items += items;
+      return;
+    }
     this.#closeBatch();
-    if (items > 0) this.#batch = { items, fromMs: this.#busyNowMs() };
+    if (items > 0) this.#batch = { items, fromMs: this.#busyNowMs(), inFlight };
   }
 
   #closeBatch(): void {
-    const [batch, channel] = [this.#batch, this.#batchChannel];
-    if (!batch || channel === undefined) return;
+    const batch = this.#batch;
+    if (!batch) return;
     this.#batch = undefined;
-    const found = this.#batches.get(batch.items) ?? { channel, items: batch.items, times: 0, busyMs: 0 };
-    found.times++;
-    found.busyMs += this.#busyNowMs() - batch.fromMs;
-    this.#batches.set(batch.items, found);
+    const { items, inFlight = items } = batch;
+    const itemMs = (this.#busyNowMs() - batch.fromMs) / items;
+    const atOnce = Math.min(items, inFlight);
+    this.#count(atOnce, Math.floor(items / atOnce), itemMs);
+    if (items % atOnce > 0) this.#count(items % atOnce, 1, itemMs);
+  }
+
+  #count(items: number, times: number, itemMs: number): void {
+    const found = this.#batches.get(items) ?? { channel: this.#batchChannel as string, items, times: 0, busyMs: 0 };
+    found.times += times;
+    found.busyMs += times * items * itemMs;
+    this.#batches.set(items, found);
   }
 
   #busyNowMs(): number {

@@ -6,6 +6,7 @@
 import {
   type ChannelRef,
   type CommitRequest,
+  type Granularity,
   type ItemBlock,
   type PackedItems,
   type PutRequest,
@@ -132,9 +133,14 @@ export class SourceClient<T> implements Source<T> {
   readonly #ref: ChannelRef;
   readonly #port: HomePort;
   readonly #call: () => string;
-  readonly #waiting: () => ChannelWait;
+  readonly #waiting: (inFlight?: number) => ChannelWait;
 
-  constructor(ref: ChannelRef, port: HomePort, call: () => string, waiting: () => ChannelWait = unwatched) {
+  constructor(
+    ref: ChannelRef,
+    port: HomePort,
+    call: () => string,
+    waiting: (inFlight?: number) => ChannelWait = unwatched,
+  ) {
     this.name = ref.$channel;
     this.#ref = ref;
     this.#port = port;
@@ -147,25 +153,39 @@ export class SourceClient<T> implements Source<T> {
     return new WhenAwaited(this.#take(options, wait), () => wait.awaited());
   }
 
-  async *items({ inFlight }: { readonly inFlight: number }): AsyncGenerator<StreamItem<T>> {
-    if (!Number.isInteger(inFlight) || inFlight < 1) {
-      const message = `'${this.name}' was asked for '${inFlight}' items in flight; give a positive integer`;
+  get granularity(): Granularity {
+    return this.#ref.granularity;
+  }
+
+  async *items(options: { readonly inFlight?: number | undefined } = {}): AsyncGenerator<StreamItem<T>> {
+    const { granularity } = this;
+    const { inFlight = granularity === "all" ? undefined : granularity } = options;
+    const isPaced = inFlight === Number.POSITIVE_INFINITY;
+    if (inFlight !== undefined && !isPaced && (!Number.isInteger(inFlight) || inFlight < 1)) {
+      const message = `'${this.name}' was asked for '${inFlight}' items in flight; give a positive integer, or Infinity`;
       throw new TreadleError("workflow.invalid", message);
     }
+    const atOnce = isPaced && granularity !== "all" ? granularity : (inFlight ?? Number.POSITIVE_INFINITY);
     let numOpen = 0;
     let room = newRoom();
+    let asked: ChannelWait | undefined;
     const done = () => {
       numOpen--;
+      if (numOpen === 0) asked?.awaited();
       room.resolve();
       room = newRoom();
     };
     for (;;) {
-      while (numOpen >= inFlight) await room.promise;
+      while (inFlight !== undefined && numOpen >= inFlight) await room.promise;
       const deliveries: number[] = [];
-      const wait = this.#waiting();
-      wait.awaited();
-      const values = await this.#take({ items: inFlight - numOpen }, wait, { deliveries, minItems: 1 });
-      if (!values) return;
+      const wait = this.#waiting(atOnce);
+      // What is in flight is worked on meanwhile.
+      if (numOpen === 0) wait.awaited();
+      asked = wait;
+      const most = inFlight === undefined ? {} : { items: isPaced ? 1 : inFlight - numOpen };
+      const values = await this.#take(most, wait, { deliveries, minItems: 1 });
+      if (!values) return; // it is over once the last in flight is done
+      asked = undefined;
       numOpen += values.length;
       for (const [index, value] of values.entries()) yield this.#streamItem(value, deliveries[index] as number, done);
     }

@@ -1,4 +1,5 @@
 /** The two ends of a channel as workers and workflows see them. The schema of the channel is the type `T`. */
+import type { Granularity } from "@treadle/contracts";
 import type { PickFunction, PolicyName } from "@treadle/core";
 
 export type BatchOptions = {
@@ -18,15 +19,18 @@ export type BatchOptions = {
 /** Where items come from. Iteration ends when every producing call of the stream has ended (C4). */
 export interface Source<T> extends AsyncIterable<T> {
   readonly name: string;
+  /** Items that the plan has a rank work on at once; `all`: its whole part of the stream. */
+  readonly granularity: Granularity;
   /** The next batch, or undefined at the end of the stream. Taking acknowledges the batch before. */
   take(options?: BatchOptions): Promise<T[] | undefined>;
   batches(options?: BatchOptions): AsyncIterable<T[]>;
   /**
    * Items as they come, so many at a time that are not committed: `for await (const item of source.items({ inFlight: 8 }))`.
    * Each is worked on beside the others and committed when it is done. What is not committed when the method returns is
-   * done with it. In workers' methods only.
+   * done with it. Default: `granularity`. With `Infinity` one comes whenever the loop asks, whatever is not committed: for a
+   * worker that knows itself when it has room. In workers' methods only.
    */
-  items(options: { readonly inFlight: number }): AsyncIterable<StreamItem<T>>;
+  items(options?: { readonly inFlight?: number | undefined }): AsyncIterable<StreamItem<T>>;
   /**
    * Batches as `batches` gives them, of items that are committed one by one: for a worker that is done with some items of
    * a batch long before others. In workers' methods only.
@@ -84,7 +88,7 @@ export type ChannelOptions<T> = {
 };
 
 /** A channel in the workflow: hand `source` and `sink` to worker methods, or put and take from the workflow itself. */
-export interface Channel<T> extends Omit<Source<T>, "items" | "itemBatches">, Sink<T> {
+export interface Channel<T> extends Omit<Source<T>, "items" | "itemBatches" | "granularity">, Sink<T> {
   readonly source: Source<T>;
   readonly sink: Sink<T>;
 }

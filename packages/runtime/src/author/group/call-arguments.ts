@@ -55,7 +55,7 @@ export type ArgumentPorts = {
   /** where a module of the runner's machine is on this one */
   readonly moduleHere: (module: string) => Promise<string>;
   readonly home: HomePort;
-  readonly waiting: (channel: string, role: "source" | "sink") => ChannelWait;
+  readonly waiting: (channel: string, role: "source" | "sink", inFlight?: number) => ChannelWait;
   readonly callWorker: (worker: string, method: string, args: readonly unknown[]) => Promise<unknown>;
 };
 
@@ -77,7 +77,7 @@ export async function decodeArguments(args: readonly unknown[], ports: ArgumentP
       const ref = readMessage(ChannelRef, value);
       const call = () => requireCall(`channel '${ref.$channel}' was used`).call;
       return ref.role === "source"
-        ? new SourceClient(ref, ports.home, call, () => ports.waiting(ref.$channel, "source"))
+        ? new SourceClient(ref, ports.home, call, (inFlight) => ports.waiting(ref.$channel, "source", inFlight))
         : new SinkClient(ref, schemas.get(ref.$channel) as z.ZodType, ports.home, call, () =>
             ports.waiting(ref.$channel, "sink"),
           );
