@@ -24,36 +24,40 @@ type Workload = {
   readonly notMeasured: string;
 };
 
-const common = { alphabet: "0123456789+-*=", reward: { name: "arithmetic" }, scheduler: "fcfs" } as const;
+const common = {
+  alphabet: "0123456789+-*=abcdefghijklmnop",
+  reward: { name: "arithmetic" },
+  scheduler: "fcfs",
+} as const;
 
 const workloads: readonly Workload[] = [
   {
     // One that is not cut takes as long as 15 of the median, whatever the others do.
     name: "64 emulated engines, 16 places each, lengths of log-sd 0.8, cut at 5 times the median",
     ranks: 64,
-    promptsPerRank: 12,
+    promptsPerRank: 20,
     inFlight: 4,
     leastOverDrained: 2,
     rounds: 1,
     rollout: {
       ...common,
-      model: { vocabSize: 16, layers: 1, width: 16, heads: 1, contextLength: 4096 },
+      model: { vocabSize: 32, layers: 1, width: 16, heads: 1, contextLength: 4096 },
       groupSize: 4,
       maxTokens: 120,
-      emulated: { slots: 16, decode: { baseSeconds: 0.25 }, response: { medianTokens: 24, spread: 0.8 } },
+      emulated: { slots: 16, decode: { baseSeconds: 0.2 }, response: { medianTokens: 24, spread: 0.8 } },
     },
     notMeasured: "tokens that computing others slows down, caches that run out, engines on other hosts",
   },
   {
-    // Of 16 about equally likely tokens one ends a completion.
+    // Of 32 about equally likely tokens one ends a completion.
     name: "2 embedded engines, 16 places each, lengths of log-sd 1.1",
     ranks: 2,
-    promptsPerRank: 48,
+    promptsPerRank: 32,
     inFlight: 4,
     rounds: 3,
     rollout: {
       ...common,
-      model: { vocabSize: 16, layers: 2, width: 128, heads: 4, contextLength: 384, slots: 16 },
+      model: { vocabSize: 32, layers: 4, width: 256, heads: 4, contextLength: 384, slots: 16 },
       groupSize: 4,
       maxTokens: 320,
     },

@@ -88,10 +88,13 @@ test("without a number, as many are in flight as the plan says", async () => {
   expect(await play("all")).toEqual({ asked: [undefined, undefined], mostOpen: 6, numCommitted: 1 });
 });
 
-test("with Infinity, one comes whenever the loop asks, whatever is in flight", async () => {
-  const { source, asked } = home(5, () => false, 2);
+test("a function says how many may come at once, whatever is in flight, and is refused what is no such number", async () => {
+  const { source, asked } = home(6, () => false, 2);
   const open: number[] = [];
-  for await (const { value } of source.items({ inFlight: Number.POSITIVE_INFINITY })) open.push(value);
-  expect(open).toEqual([0, 1, 2, 3, 4]);
-  expect(asked).toEqual([1, 1, 1, 1, 1, 1]);
+  const rooms = [1, 3, 1, 2, 1];
+  for await (const { value } of source.items({ inFlight: () => rooms.shift() ?? 1 })) open.push(value);
+  expect(open).toEqual([0, 1, 2, 3, 4, 5]);
+  expect(asked).toEqual([1, 3, 1, 2, 1]);
+  const none = source.items({ inFlight: () => 0 })[Symbol.asyncIterator]();
+  await expect(none.next()).rejects.toThrow("'in' was asked for '0' items in flight; give a positive integer");
 });

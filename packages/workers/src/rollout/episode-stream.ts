@@ -67,7 +67,11 @@ export class EpisodeStream {
     this.#options = options;
   }
 
-  /** Resolves when fewer episodes than that have not ended. One at a time waits for it. */
+  get numUnfinished(): number {
+    return this.#numUnfinished;
+  }
+
+  /** Resolves when fewer episodes than that are unfinished. One at a time waits for it. */
   async below(most: number): Promise<void> {
     while (this.#numUnfinished >= most) {
       const ended = new Promise<void>((resolve) => {

@@ -170,11 +170,16 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const open = new Set<Promise<void>>();
     let numEpisodes = 0;
     const isWhole = granularity === "all";
-    const items = prompts.items(isWhole ? {} : { inFlight: Number.POSITIVE_INFINITY })[Symbol.asyncIterator]();
-    for (;;) {
-      if (!isWhole) await stream.below(granularity * groupSize);
-      const { value: item, done } = await Promise.race([items.next(), stream.failed]);
+    const most = isWhole ? Number.POSITIVE_INFINITY : granularity * groupSize;
+    const room = () => Math.max(1, Math.floor((most - stream.numUnfinished) / groupSize));
+    const items = prompts.items(isWhole ? {} : { inFlight: room })[Symbol.asyncIterator]();
+    // One is asked for while there is no room for it yet: no place is to wait for the way to the runner.
+    for (let next = items.next(); ; ) {
+      const { value: item, done } = await Promise.race([next, stream.failed]);
       if (done) break;
+      await stream.below(most);
+      next = items.next();
+      next.catch(() => {}); // awaited in the next round, unless something else has failed
       this.#warnOfCut([item.value]);
       const delivery = new GroupDelivery(item, groupSize, groups);
       if (kept.length < this.#numKept) kept.push(delivery);

@@ -157,15 +157,13 @@ export class SourceClient<T> implements Source<T> {
     return this.#ref.granularity;
   }
 
-  async *items(options: { readonly inFlight?: number | undefined } = {}): AsyncGenerator<StreamItem<T>> {
+  async *items(
+    options: { readonly inFlight?: number | (() => number) | undefined } = {},
+  ): AsyncGenerator<StreamItem<T>> {
     const { granularity } = this;
     const { inFlight = granularity === "all" ? undefined : granularity } = options;
-    const isPaced = inFlight === Number.POSITIVE_INFINITY;
-    if (inFlight !== undefined && !isPaced && (!Number.isInteger(inFlight) || inFlight < 1)) {
-      const message = `'${this.name}' was asked for '${inFlight}' items in flight; give a positive integer, or Infinity`;
-      throw new TreadleError("workflow.invalid", message);
-    }
-    const atOnce = isPaced && granularity !== "all" ? granularity : (inFlight ?? Number.POSITIVE_INFINITY);
+    const isPaced = typeof inFlight === "function";
+    const atOnce = isPaced ? (granularity === "all" ? undefined : granularity) : inFlight;
     let numOpen = 0;
     let room = newRoom();
     let asked: ChannelWait | undefined;
@@ -175,20 +173,27 @@ export class SourceClient<T> implements Source<T> {
       room.resolve();
       room = newRoom();
     };
+    if (!isPaced && inFlight !== undefined) this.#checkInFlight(inFlight);
     for (;;) {
-      while (inFlight !== undefined && numOpen >= inFlight) await room.promise;
+      while (!isPaced && inFlight !== undefined && numOpen >= inFlight) await room.promise;
+      const most = isPaced ? this.#checkInFlight(inFlight()) : inFlight && inFlight - numOpen;
       const deliveries: number[] = [];
-      const wait = this.#waiting(atOnce);
+      const wait = this.#waiting(atOnce ?? Number.POSITIVE_INFINITY);
       // What is in flight is worked on meanwhile.
       if (numOpen === 0) wait.awaited();
       asked = wait;
-      const most = inFlight === undefined ? {} : { items: isPaced ? 1 : inFlight - numOpen };
-      const values = await this.#take(most, wait, { deliveries, minItems: 1 });
+      const values = await this.#take(most === undefined ? {} : { items: most }, wait, { deliveries, minItems: 1 });
       if (!values) return; // it is over once the last in flight is done
       asked = undefined;
       numOpen += values.length;
       for (const [index, value] of values.entries()) yield this.#streamItem(value, deliveries[index] as number, done);
     }
+  }
+
+  #checkInFlight(inFlight: number): number {
+    if (Number.isInteger(inFlight) && inFlight > 0) return inFlight;
+    const message = `'${this.name}' was asked for '${inFlight}' items in flight; give a positive integer`;
+    throw new TreadleError("workflow.invalid", message);
   }
 
   async *itemBatches(options: Omit<BatchOptions, "acknowledge"> = {}): AsyncGenerator<StreamItem<T>[]> {

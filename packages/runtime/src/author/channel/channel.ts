@@ -27,10 +27,10 @@ export interface Source<T> extends AsyncIterable<T> {
   /**
    * Items as they come, so many at a time that are not committed: `for await (const item of source.items({ inFlight: 8 }))`.
    * Each is worked on beside the others and committed when it is done. What is not committed when the method returns is
-   * done with it. Default: `granularity`. With `Infinity` one comes whenever the loop asks, whatever is not committed: for a
-   * worker that knows itself when it has room. In workers' methods only.
+   * done with it. Default: `granularity`. A function is for a worker that knows itself when it has room: whenever the loop asks
+   * for an item, it says how many may come at once, whatever is not committed. In workers' methods only.
    */
-  items(options?: { readonly inFlight?: number | undefined }): AsyncIterable<StreamItem<T>>;
+  items(options?: { readonly inFlight?: number | (() => number) | undefined }): AsyncIterable<StreamItem<T>>;
   /**
    * Batches as `batches` gives them, of items that are committed one by one: for a worker that is done with some items of
    * a batch long before others. In workers' methods only.
