@@ -29,7 +29,7 @@ export class CallOrder {
   /** of the engine */
   readonly options: GenerationOrder;
 
-  /** `prompts` has one of each episode that there is from the start. */
+  /** `prompts`: of the first episodes, one each. */
   constructor(order: EpisodeOrder, prompts: readonly Prompt[], options: CallOrderOptions) {
     const { places, step, tokenSeconds = () => undefined } = options;
     this.#order = order;

@@ -30,7 +30,7 @@ export class ComparedRollout extends RolloutWorker {
     return tokens;
   }
 
-  /** No channel: an even share of the prompts in one call of the engine, which fills its places by itself. Returns tokens. */
+  /** One call of the engine with an even share of the prompts, without a channel. Returns tokens. */
   async direct(prompts: readonly Prompt[]): Promise<number> {
     await using _ = await this.devices.lock();
     const completions = await this.#complete(

@@ -4,8 +4,7 @@
  * Owner of: the run's announcement, and the worker processes that were started, wherever they are. Its commands go over
  * the control plane, also when the only node is this process itself.
  *
- * ND1 every process that was started ends once: by its node's report, or with its node; one that its node has not, when it is told
- *    to end it, has ended, whatever became of the report.
+ * ND1 every process that was started ends once: by its node's report, with its node, or when that node has it no more.
  * ND2 a node that was lost is used again only after it has said that nothing of this run is left there (L3).
  * ND3 the end of a process counts only from the very process that is its node, and its beats and lines only from holders of
  *    the run's token, as new ones (EV1, EV2).

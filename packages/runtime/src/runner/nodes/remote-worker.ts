@@ -64,7 +64,7 @@ export class RemoteWorker implements LaunchedWorker {
 
   /** Its node, which was told to end it, has no such process: its report is on its way, or nobody makes one any more. */
   missing(): void {
-    this.#verdict = undefined; // what it was to be ended for, it has done by itself
+    this.#verdict = undefined; // it had ended already, for another reason
     void this.#exitedWithin(reportMs, {
       code: "node.lost",
       message: `worker '${this.worker}' is no more on node '${this.node}', which has not reported its end`,
