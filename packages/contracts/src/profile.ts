@@ -18,6 +18,8 @@ export const ChannelObservation = z.object({
   logBytes: z.tuple([z.number(), z.number()]).optional(),
   /** takes that brought items, or puts */
   times: z.int().nonnegative(),
+  /** its items were taken one by one, and each went on as soon as it was done */
+  streamed: z.boolean().optional(),
   /** spent waiting for items or credit */
   waitMs: milliseconds,
   /** the median of the waits within twice the shortest: what asking costs where nothing has to be waited for */
@@ -91,8 +93,11 @@ export const TimeFit = z.strictObject({
   base: seconds,
   perItem: seconds,
   alpha: z.number(),
-  /** of the longest item of a chunk, for each median length that it has; and of the longest of all in a step */
-  longest: z.strictObject({ perLength: seconds, ofAll: seconds }).optional(),
+  /**
+   * of the longest item of a chunk, for each median length that it has; and of the longest of all in a step. `streamed`: items
+   * of a step, where they stream, so that no chunk waits for its longest: its seconds are a part of those until all have ended
+   */
+  longest: z.strictObject({ perLength: seconds, ofAll: seconds, streamed: count.optional() }).optional(),
   /** done once a step, outside of batches, of which a chunk has its share whatever else it costs; `batch`: items of a step */
   once: z.strictObject({ seconds, batch: count }).optional(),
   /** the mean of |fitted - measured| / measured over the samples, without what is done once */
@@ -128,6 +133,8 @@ export const ComponentProfile = z.strictObject({
   processorSeconds: seconds.optional(),
   /** standard deviation of the logarithm of what an item takes, such as the length of a response; absent where items are alike */
   lengthSpread: z.number().nonnegative().optional(),
+  /** each of its items goes on as soon as it is done, and the next one takes its place */
+  streams: z.boolean().optional(),
 });
 export type ComponentProfile = z.infer<typeof ComponentProfile>;
 

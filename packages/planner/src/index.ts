@@ -13,6 +13,7 @@ export {
 export type { PlanTimeline, TimelineLane, TimelineSegment } from "./auto/plan-timeline.ts";
 export { predictPlan } from "./auto/predict-plan.ts";
 export { type PlanTarget, type ProfileProblem, planProblemOf } from "./auto/profile-problem.ts";
+export { pieceOf, streamedParts } from "./auto/streamed-parts.ts";
 export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";

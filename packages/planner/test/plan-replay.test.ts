@@ -124,3 +124,35 @@ test("a take that nobody can serve is a standstill, not a time", () => {
   ];
   expect(replaySeconds({ calls, workers: new Map([["a", calm]]), memory: new Map() })).toBeUndefined();
 });
+
+test("what streams is taken on its way, however much of it was begun at once", () => {
+  const ends = fc.array(fc.double({ min: 0.01, max: 1, noNaN: true }), { minLength: 12, maxLength: 12 });
+  fc.assert(
+    fc.property(
+      ends,
+      fc.integer({ min: 1, max: 12 }),
+      fc.double({ min: 0, max: 20, noNaN: true }),
+      (gaps, piece, work) => {
+        const until = [0];
+        for (const gap of gaps) until.push(until.at(-1)! + gap);
+        const secondsUntil = (part: number) => until[Math.round(12 * part)]!;
+        const [maker, taker] = chain([
+          { component: "maker", ranks: [["0"]], work: until[12]! },
+          { component: "taker", ranks: [["1"]], work },
+        ]) as [ReplayedCall, ReplayedCall];
+        const calls = [
+          { ...maker, streamed: { items: 12, piece: 1, secondsUntil } },
+          { ...taker, takes: [{ ...taker.takes[0]!, most: piece }] },
+        ];
+        // By hand: a chunk begins when its last item is there, and the one before is done.
+        let done = 0;
+        for (let at = 0; at < 12; at += piece) {
+          const next = Math.min(12, at + piece);
+          done = Math.max(done, until[next]!) + (work * (next - at)) / 12;
+        }
+        const free = new Map([calm, calm].map((worker, i) => [i === 0 ? "maker" : "taker", worker]));
+        expect(replaySeconds({ calls, workers: free, memory: new Map() })).toBeCloseTo(done, 6);
+      },
+    ),
+  );
+});

@@ -81,6 +81,8 @@ export class Durations implements BatchTimes {
     const { name, lengthSpread } = component;
     if (ordinals.length === 0) return 1;
     if (lengthSpread === 0) return this.#unevenness(component, step, ordinals, items >= batch);
+    // A chunk that streams waits for no item of its own.
+    if (items < batch && component.profile.fit?.longest?.streamed !== undefined) return 1;
     const key = `${name} ${step} ${itemsPerStep}`;
     let lengths = this.#lengths.get(key);
     if (lengths === undefined) {

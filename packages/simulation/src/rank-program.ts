@@ -2,7 +2,7 @@
  * What a rank does in one call, as commands that a process carries out one after the other. A method that takes is a
  * loop over batches: take, compute, put; it holds its devices from first to last, as `await using` at its top does.
  */
-import { pointOf } from "@treadle/planner";
+import { pieceOf, pointOf, streamedParts } from "@treadle/planner";
 import type { BatchTimes } from "./durations.ts";
 import type { SimulatedItem } from "./invariants.ts";
 import type { ComponentModel, Flow, MethodModel, WorkflowModel } from "./workflow-model.ts";
@@ -12,7 +12,9 @@ export type Command =
   | { readonly op: "work"; readonly ms: number }
   /** `items` at once, or, when undefined, the rank's share of the whole stream */
   | { readonly op: "take"; readonly channel: string; readonly items: number | undefined }
-  | { readonly op: "put"; readonly channel: string; readonly items: number };
+  | { readonly op: "put"; readonly channel: string; readonly items: number }
+  /** of what it holds of `channel`, with what was made of it */
+  | { readonly op: "commit"; readonly channel: string; readonly items: number; readonly outputs: Flow | undefined };
 
 /** A take is answered with its items, or with undefined at the end of the stream. */
 export type RankProgram = Generator<Command, void, readonly SimulatedItem[] | undefined>;
@@ -73,8 +75,10 @@ function* flowProgram(context: ProgramContext): RankProgram {
   const onceMs = 1000 * method.share * (component.profile.onceSeconds ?? 0);
   let isChunked = false;
   const open = new Set(method.takes);
+  const streamed = streamedOf(context);
+  let done = 0;
   while (open.size > 0) {
-    let [ms, share] = [0, 0];
+    let [ms, share, taken] = [0, 0, 0];
     for (const flow of open) {
       const granularity = model.granularityOf(flow.channel);
       const batch = yield { op: "take", channel: flow.channel, items: granularity === "all" ? undefined : granularity };
@@ -89,12 +93,45 @@ function* flowProgram(context: ProgramContext): RankProgram {
         batchMs(context, flow, batch) - (chunkShare < 1 ? (onceMs * chunkShare) / method.takes.length : 0),
       );
       share += batch.length / Math.max(1, flow.items) / method.takes.length;
+      taken += batch.length;
     }
     if (share === 0) continue;
+    if (streamed) {
+      const { channel, piece, ofRank, partOf } = streamed;
+      for (let left = taken; left > 0; left -= piece) {
+        const items = Math.min(piece, left);
+        yield { op: "work", ms: (ms * (partOf(done + items) - partOf(done)) * ofRank) / taken };
+        done += items;
+        const [outputs] = progress.advance((share * items) / taken, method.puts);
+        yield { op: "commit", channel, items, outputs };
+      }
+      continue;
+    }
     yield { op: "work", ms };
     for (const { channel, items } of progress.advance(share, method.puts)) yield { op: "put", channel, items };
   }
   if (isChunked && onceMs > 0) yield { op: "work", ms: onceMs };
+}
+
+/** How items of a rank go on one by one; undefined where they do not, or nobody takes them before all are there. */
+function streamedOf({ model, component, method }: ProgramContext) {
+  const { profile, ranks, numDevices, isGang } = component;
+  const [flow] = method.takes;
+  const [sink] = method.puts;
+  if (!profile.streams || isGang || !flow || !sink || method.takes.length + method.puts.length > 2) return undefined;
+  if (model.isBounded(sink.channel)) return undefined;
+  const ofRank = Math.max(1, flow.items / ranks.length);
+  const piece = pieceOf({ items: sink.items, granularity: model.granularityOf(sink.channel) }, ofRank);
+  if (piece === undefined) return undefined;
+  const granularity = model.granularityOf(flow.channel);
+  const places = granularity === "all" ? ofRank : Math.min(ofRank, granularity);
+  const partOf = streamedParts(profile, { items: ofRank, places, ranks: ranks.length, devices: numDevices });
+  return {
+    channel: flow.channel,
+    ofRank,
+    piece: Math.max(1, Math.round(piece)),
+    partOf: (items: number) => partOf(items / ofRank),
+  };
 }
 
 /** Of what a rank takes in all, in one take; 1 where it takes its part at once. */

@@ -92,9 +92,11 @@ export class SimulatedProcess {
             if (servedMs !== undefined) this.#record("lock-wait", "device lock", servedMs);
             this.#goOn(answer.type === "batch" ? itemsOf(answer.items) : undefined);
           });
-        this.#onItsWay(() =>
-          op === "take" ? runner.take(call, channel, items, onAnswer) : runner.put(call, channel, items, onAnswer),
-        );
+        this.#onItsWay(() => {
+          if (op === "take") runner.take(call, channel, items, onAnswer);
+          else if (op === "put") runner.put(call, channel, items, onAnswer);
+          else runner.commit(call, channel, items, command.outputs, onAnswer);
+        });
       }
     }
   }

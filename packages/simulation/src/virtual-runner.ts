@@ -46,8 +46,8 @@ type OpenCall = {
   readonly call: string;
   readonly from: Incarnation | undefined;
   readonly ends: readonly ChannelEnd[];
-  /** it has items that it has not acknowledged, so what it puts is held back until it has (C6) */
-  holds: boolean;
+  /** deliveries that it has not acknowledged: as long as there are any, what it puts is held back (C6) */
+  held: readonly number[];
   staged: SimulatedItem[];
   token: number | undefined;
 };
@@ -173,17 +173,43 @@ export class VirtualRunner {
 
   put(call: string, channel: string, count: number, onAnswer: OnAnswer): void {
     this.#ask(call, { most: 0, onAnswer }, (open, request) => {
-      const end = endOf(open, channel, "sink");
-      const first = this.#ordinals.get(keyOf(end)) ?? 0;
-      this.#ordinals.set(keyOf(end), first + count);
-      const items = Array.from({ length: count }, (_, i): SimulatedItem => {
-        return { ordinal: first + i, isStaged: open.holds, isDelivered: false };
-      });
-      if (open.holds) open.staged.push(...items);
-      this.#options.invariants.put(end, count);
-      this.#options.invariants.enqueued(call);
-      const packed = items.map((payload) => ({ payload, sizeBytes: 0 }));
-      return { type: "put", request, from: open.from, call, channel, items: packed };
+      const isStaged = open.held.length > 0;
+      const items = this.#make(open, channel, count, isStaged);
+      if (isStaged) open.staged.push(...items.map(({ payload }) => payload));
+      return { type: "put", request, from: open.from, call, channel, items };
+    });
+  }
+
+  /** Acknowledges the oldest `count` items that the call holds of a channel, and puts what was made of them. */
+  commit(
+    call: string,
+    channel: string,
+    count: number,
+    outputs: { readonly channel: string; readonly items: number } | undefined,
+    onAnswer: OnAnswer,
+  ): void {
+    this.#ask(call, { most: 0, onAnswer }, (open, request) => {
+      const deliveries = open.held.slice(0, count);
+      open.held = open.held.slice(count);
+      const made = outputs && {
+        channel: outputs.channel,
+        items: this.#make(open, outputs.channel, outputs.items, false),
+      };
+      if (open.held.length === 0) settleHoldings(open);
+      return { type: "commit", request, from: open.from as Incarnation, call, channel, deliveries, outputs: made };
+    });
+  }
+
+  #make({ call, ends }: Pick<OpenCall, "call" | "ends">, channel: string, count: number, isStaged: boolean) {
+    const { invariants } = this.#options;
+    const end = endOf({ call, ends }, channel, "sink");
+    const first = this.#ordinals.get(keyOf(end)) ?? 0;
+    this.#ordinals.set(keyOf(end), first + count);
+    invariants.put(end, count);
+    invariants.enqueued(call);
+    return Array.from({ length: count }, (_, i) => {
+      const payload: SimulatedItem = { ordinal: first + i, isStaged, isDelivered: false };
+      return { payload, sizeBytes: 0 };
     });
   }
 
@@ -204,7 +230,7 @@ export class VirtualRunner {
   }
 
   #open(call: string, from: Incarnation | undefined, ends: readonly ChannelEnd[]): void {
-    this.#calls.set(call, { call, from, ends, holds: false, staged: [], token: undefined });
+    this.#calls.set(call, { call, from, ends, held: [], staged: [], token: undefined });
     for (const end of ends) this.#options.invariants.opened(end);
   }
 
@@ -224,7 +250,8 @@ export class VirtualRunner {
   #handle(input: RunnerInput): void {
     const effects = this.#state.handle(input, this.#options.queue.nowMs);
     for (const effect of effects) if (effect.type === "settle") this.#closed(effect.call);
-    if (input.type === "put" || input.type === "take") this.#judgeLending(input.request, effects);
+    if (input.type === "put" || input.type === "take" || input.type === "commit")
+      this.#judgeLending(input.request, effects);
     for (const effect of effects) this.#act(effect);
   }
 
@@ -292,7 +319,7 @@ export class VirtualRunner {
       invariants.granted(open.call, answer.token);
       open.token = answer.token;
     } else if (answer.type === "batch") {
-      open.holds = true;
+      open.held = [...open.held, ...answer.items.map(({ delivery }) => delivery)];
       invariants.delivered(open.call, end as ChannelEnd, answer.items, itemsOf(answer.items), most);
     } else if (answer.type === "end-of-stream") invariants.ended(end as ChannelEnd);
     onAnswer(answer, servedMs);
@@ -337,12 +364,12 @@ export const itemsOf = (items: readonly ItemView[]): SimulatedItem[] =>
 
 /** What a call put while it held items counts from now on (C6). */
 function settleHoldings(open: OpenCall): void {
-  open.holds = false;
+  open.held = [];
   for (const item of open.staged) item.isStaged = false;
   open.staged = [];
 }
 
-function endOf({ call, ends }: OpenCall, channel: string, role: ChannelEnd["role"]): ChannelEnd {
+function endOf({ call, ends }: Pick<OpenCall, "call" | "ends">, channel: string, role: ChannelEnd["role"]): ChannelEnd {
   const end = ends.find((each) => each.channel === channel && each.role === role);
   if (!end) throw new Error(`call '${call}' has no ${role} of channel '${channel}'`);
   return end;

@@ -59,6 +59,8 @@ export type WorkflowModel = {
   /** true when every order between calls is one of producers and consumers, so L2 can be judged strictly */
   readonly isOrderPlain: boolean;
   granularityOf(channel: string): Granularity;
+  /** whether the plan bounds how much it holds, so that its ends take turns chunk by chunk */
+  isBounded(channel: string): boolean;
 };
 
 /** What is assumed of a component instead of what its profile says. */
@@ -114,6 +116,7 @@ export function modelWorkflow(
     overheadMs: profile.overheadSeconds * 1000,
     hasCycles: graph.cycles.length > 0,
     isOrderPlain: graph.cycles.length === 0 && components.every((component) => !component.isGang),
+    isBounded: (channel) => plan.capacity?.[channel] !== undefined,
     granularityOf: (channel) => plan.granularity.channels[channel] ?? plan.granularity.default,
   };
 }

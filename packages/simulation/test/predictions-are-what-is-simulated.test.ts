@@ -21,6 +21,8 @@ const stage = fc.record({
   bytes: fc.integer({ min: 16, max: 76 }),
   onload: fc.integer({ min: 10, max: 200 }),
   offload: fc.integer({ min: 10, max: 200 }),
+  /** of lengths, where each item goes on as soon as it is done */
+  streamedSpread: fc.constantFrom(undefined, 0, 0.3, 0.8),
 });
 
 const workload = fc.record({
@@ -42,38 +44,41 @@ function profileOf({ stages, numDevices, batch, isTight }: Workload): Profile {
     ["in", { producers: [], consumers: ["c0"], ...moved }],
     ...edges.map(({ from, to, channel }) => [channel, { producers: [from], consumers: [to], ...moved }]),
   ]);
-  const components = stages.map(({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload }) => {
-    const most = Math.min(mostRanks, Math.floor(numDevices / devicesPerRank));
-    const samples = Array.from({ length: most }, (_, i) => i + 1).map((ranks) => {
-      const busiest = Math.ceil(batch / ranks);
+  const components = stages.map(
+    ({ devicesPerRank, mostRanks, perItem, base, once, bytes, onload, offload, streamedSpread }) => {
+      const most = Math.min(mostRanks, Math.floor(numDevices / devicesPerRank));
+      const samples = Array.from({ length: most }, (_, i) => i + 1).map((ranks) => {
+        const busiest = Math.ceil(batch / ranks);
+        return {
+          devices: ranks * devicesPerRank,
+          items: batch,
+          ...(busiest * ranks > batch ? { wholeItems: busiest * ranks } : {}),
+          seconds: (base + perItem * busiest + once) / 1000,
+          ...{ spread: 0, accepted: 5, rejected: 0, contended: false },
+        };
+      });
       return {
-        devices: ranks * devicesPerRank,
-        items: batch,
-        ...(busiest * ranks > batch ? { wholeItems: busiest * ranks } : {}),
-        seconds: (base + perItem * busiest + once) / 1000,
-        ...{ spread: 0, accepted: 5, rejected: 0, contended: false },
+        key: "k",
+        devicesPerRank,
+        minDevices: devicesPerRank,
+        maxDevices: most * devicesPerRank,
+        samples,
+        fit: {
+          base: base / 1000,
+          perItem: (perItem * devicesPerRank) / 1000,
+          alpha: 1,
+          relativeError: 0,
+          once: { seconds: once / 1000, batch },
+        },
+        memory: isTight ? [{ devices: devicesPerRank, bytesPerDevice: bytes }] : [],
+        onloadSeconds: isTight ? onload / 1000 : 0,
+        offloadSeconds: isTight ? offload / 1000 : 0,
+        serialSeconds: 0,
+        onceSeconds: once / 1000,
+        ...(streamedSpread === undefined ? {} : { streams: true, lengthSpread: streamedSpread }),
       };
-    });
-    return {
-      key: "k",
-      devicesPerRank,
-      minDevices: devicesPerRank,
-      maxDevices: most * devicesPerRank,
-      samples,
-      fit: {
-        base: base / 1000,
-        perItem: (perItem * devicesPerRank) / 1000,
-        alpha: 1,
-        relativeError: 0,
-        once: { seconds: once / 1000, batch },
-      },
-      memory: isTight ? [{ devices: devicesPerRank, bytesPerDevice: bytes }] : [],
-      onloadSeconds: isTight ? onload / 1000 : 0,
-      offloadSeconds: isTight ? offload / 1000 : 0,
-      serialSeconds: 0,
-      onceSeconds: once / 1000,
-    };
-  });
+    },
+  );
   const methods = stages.map((_, i) => ({
     methods: {
       flow: {
@@ -161,7 +166,7 @@ test("so it is of 42 items on 10 devices, which divide badly, and of others that
 test("a plan of turns within a pipeline does not come to a standstill where two ways lead to the same component", () => {
   const swaps = { bytes: 16, onload: 10, offload: 10 };
   const one: Workload["stages"][number] = {
-    ...{ from: [0], devicesPerRank: 1, mostRanks: 2, perItem: 2, base: 0, once: 0 },
+    ...{ from: [0], devicesPerRank: 1, mostRanks: 2, perItem: 2, base: 0, once: 0, streamedSpread: undefined },
     ...swaps,
   };
   const stages: Workload["stages"] = [

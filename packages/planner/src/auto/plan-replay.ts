@@ -23,6 +23,18 @@ export type ReplayedCall = {
   readonly onceSeconds: number;
   /** of messages, before the first take */
   readonly turnSeconds: number;
+  /** absent: what a take brought is put when all of it is done */
+  readonly streamed?: StreamedCall | undefined;
+};
+
+/** Of a call whose items go on one by one. */
+export type StreamedCall = {
+  /** that a rank takes in a step */
+  readonly items: number;
+  /** of these, put at a time */
+  readonly piece: number;
+  /** seconds of work until such a part of them has gone on */
+  readonly secondsUntil: (part: number) => number;
 };
 
 export type ReplayedWorker = {
@@ -94,7 +106,7 @@ type RankRun = {
 /** Takes from its channels in turn, works on what they brought, and puts, until they have ended. */
 function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd: () => void): void {
   const party = lock.open(sequence, rank);
-  const { takes, puts, secondsOf, onceSeconds, turnSeconds } = call;
+  const { takes, puts, secondsOf, onceSeconds, turnSeconds, streamed } = call;
   const streamOf = (channel: string): ReplayedStream => streams.get(channel) as ReplayedStream;
   const total = takes.reduce((sum, { items }) => sum + items, 0);
   const open = new Set(takes);
@@ -147,21 +159,33 @@ function runRank({ call, sequence, rank, streams, lock, times }: RankRun, onEnd:
     // What takes from nowhere makes its part at once.
     const share = takes.length === 0 ? 1 / call.ranks.length : taken / total;
     isFirst = false;
-    times.after(secondsOf(share), () => put(share, puts));
+    if (streamed) stream(streamed, taken);
+    else times.after(secondsOf(share), () => put(share, puts, takes.length === 0 ? end : round));
   };
-  const put = (share: number, left: typeof puts): void => {
+  let done = 0;
+  const stream = (of: StreamedCall, left: number): void => {
+    const piece = left < 1.5 * of.piece ? left : of.piece;
+    const secondsUntil = (items: number): number => of.secondsUntil(items / of.items);
+    times.after(secondsUntil(done + piece) - secondsUntil(done), () => {
+      done += piece;
+      put(piece / total, puts, () => {
+        if (piece < left) stream(of, left - piece);
+        else round();
+      });
+    });
+  };
+  const put = (share: number, left: typeof puts, then: () => void): void => {
     const [first, ...others] = left;
     if (first === undefined) {
-      if (takes.length === 0) end();
-      else round();
+      then();
       return;
     }
     const stream = streamOf(first.channel);
     wait(
-      (then) => stream.put(share * first.items, then),
+      (accepted) => stream.put(share * first.items, accepted),
       () => {
         lock.enqueued(party);
-        put(share, others);
+        put(share, others, then);
       },
     );
   };

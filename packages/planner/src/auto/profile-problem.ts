@@ -38,6 +38,13 @@ export type ProfileProblem = {
   readonly notes: readonly string[];
 };
 
+/** Of the logarithm of lengths: with less, items that begin together end together. */
+const leastStreamedSpread = 0.2;
+
+/** Whether items of a whole batch that is begun at once come out one by one: each has its own length, and waits for no other. */
+const streamsWhole = ({ streams = false, lengthSpread = 0 }: ComponentProfile): boolean =>
+  streams && lengthSpread >= leastStreamedSpread;
+
 /** Relative error of a fit above which the explanation says so. */
 const noteworthyError = 0.05;
 
@@ -77,7 +84,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
         takenPerItem: takenPerItem(name, profile.graph) || Number.POSITIVE_INFINITY,
         isWhole: profile.graph.cycles.some((members) => members.includes(name)),
       }),
-      stream: false,
+      stream: streamsWhole(measured),
       memory,
       ...usable,
       offload: measured.offloadSeconds,

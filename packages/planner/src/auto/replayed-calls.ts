@@ -3,7 +3,8 @@ import type { ComponentProfile, FlowGraph, Plan, Profile } from "@treadle/contra
 import { layoutOf, usedBy } from "../profile/running-layout.ts";
 import { asksPerTurn, type ComponentLayout } from "../profile/step-samples.ts";
 import { measuredSeconds, pointOf } from "./measured-time.ts";
-import type { ReplayedCall } from "./plan-replay.ts";
+import type { ReplayedCall, StreamedCall } from "./plan-replay.ts";
+import { pieceOf, streamedParts } from "./streamed-parts.ts";
 
 export type ReplayTarget = {
   readonly plan: Plan;
@@ -62,16 +63,32 @@ function replayedCall(
     });
     return measuredSeconds(profile.components[name]!, point.devices, point.items, batch, graph.batch);
   };
+  const put = puts.map((channel) => ({
+    channel,
+    items: itemsOf(channel, "producers"),
+    capacity: plan.capacity?.[channel] ?? Number.POSITIVE_INFINITY,
+  }));
+  const streamedOf = (): StreamedCall | undefined => {
+    const [[source], [sink]] = [taken, put];
+    if (!components[name]!.streams || gang || !source || !sink || taken.length + put.length > 2) return undefined;
+    // Who takes turns with its consumer is done with a chunk before it gives its devices away.
+    if (Number.isFinite(sink.capacity)) return undefined;
+    const items = source.items / ranks.length;
+    const places = source.most === "all" ? items : Math.min(items, source.most);
+    const granularity = plan.granularity.channels[sink.channel] ?? plan.granularity.default;
+    const piece = pieceOf({ items: sink.items, granularity }, items);
+    if (piece === undefined) return undefined;
+    const partOf = streamedParts(components[name]!, { items, places, ranks: ranks.length, devices });
+    const seconds = (secondsOf(places / source.items) * items) / places;
+    return { items, piece, secondsUntil: (part) => seconds * partOf(part) };
+  };
   return {
     component: name,
     ranks,
     takes: taken,
-    puts: puts.map((channel) => ({
-      channel,
-      items: itemsOf(channel, "producers"),
-      capacity: plan.capacity?.[channel] ?? Number.POSITIVE_INFINITY,
-    })),
+    puts: put,
     secondsOf,
+    streamed: streamedOf(),
     onceSeconds: isChunked ? once : 0,
     turnSeconds: asksPerTurn * askSeconds,
   };

@@ -1,5 +1,5 @@
 /** From a schedule to devices by name: the input of `resolvePlacement`, and how finely each channel is chunked. */
-import type { DeviceSpec, FlowGraph, PlacementMode, Plan } from "@treadle/contracts";
+import type { DeviceSpec, FlowGraph, PlacementMode, Plan, Profile } from "@treadle/contracts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
 import { exactSeconds, type Limits, mostDevices } from "../plan/component-time.ts";
 import type { PlanNode, PlanProblem, Schedule } from "../plan/problem.ts";
@@ -132,6 +132,24 @@ export function granularityOf(
     if (sizes.length > 0) channels[channel] = Math.min(...sizes);
   }
   return { default: "all", channels };
+}
+
+/**
+ * The same, where components whose items stream take all of theirs at once: not those that take turns with a neighbour chunk
+ * by chunk, which are done with a chunk before they give their devices away.
+ */
+export function beginningAll(
+  { default: others, channels }: Plan["granularity"],
+  capacity: Readonly<Record<string, number>>,
+  { graph, components }: Pick<Profile, "graph" | "components">,
+): Plan["granularity"] {
+  const beginsAll = (name: string): boolean =>
+    (components[name]?.streams ?? false) &&
+    Object.values(graph.components[name]?.methods ?? {}).every(({ takes, puts }) =>
+      [...takes, ...puts].every((channel) => capacity[channel] === undefined),
+    );
+  const kept = Object.entries(channels).filter(([channel]) => !graph.channels[channel]!.consumers.every(beginsAll));
+  return { default: others, channels: Object.fromEntries(kept) };
 }
 
 /**

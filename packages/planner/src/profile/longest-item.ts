@@ -21,8 +21,12 @@ export function medianLongest(count: number, spread: number): number {
 
 /** Of the largest of `count` standard normals the value that it stays below with probability `share`. */
 function largestQuantile(share: number, count: number): number {
-  const above = -Math.expm1(Math.log(share) / Math.max(1, count));
-  return above > 0.5 ? -upperQuantile(1 - above) : upperQuantile(above);
+  return -normalQuantile(-Math.expm1(Math.log(share) / Math.max(1, count)));
+}
+
+/** The standard normal that is not reached with probability `share`. */
+export function normalQuantile(share: number): number {
+  return share > 0.5 ? upperQuantile(1 - share) : -upperQuantile(share);
 }
 
 /** The standard normal that is exceeded with probability `tail`, at most 0.5: Abramowitz and Stegun 26.2.23, off by less than 4.5e-4. */

@@ -207,12 +207,13 @@ function profileOf(
   const lengthSpread = middle((cost) => cost.lengthSpread.get(name));
   const isUnequal = lengthSpread > smallestSpread;
   const onceSeconds = middle((cost) => cost.onceSeconds.get(name));
+  const streams = costs.some((cost) => cost.streams.has(name));
   return {
     ...traits,
     samples,
     fit: fitTime(
       samples.map(asShared),
-      isUnequal ? { lengthSpread, devicesPerRank: traits.devicesPerRank, batch } : undefined,
+      isUnequal ? { lengthSpread, devicesPerRank: traits.devicesPerRank, batch, streams } : undefined,
       { seconds: onceSeconds, batch },
     ),
     memory: [...bytes].map(([devices, bytesPerDevice]) => ({ devices, bytesPerDevice })),
@@ -224,5 +225,6 @@ function profileOf(
     askSeconds: middle((cost) => cost.askSeconds.get(name)),
     processorSeconds: middle((cost) => (isLargest(cost) ? cost.processorSeconds.get(name) : undefined)),
     ...(isUnequal ? { lengthSpread } : {}),
+    ...(streams ? { streams } : {}),
   };
 }

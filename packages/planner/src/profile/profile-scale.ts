@@ -25,12 +25,13 @@ export function scaleProfile(older: Profile, newer: Profile, createdAt: string):
           .map((sample) => ({ ...sample, seconds: sample.seconds * ratio })),
         ...fresh.samples,
       ].toSorted((a, b) => a.devices - b.devices || a.items - b.items);
-      const { lengthSpread, devicesPerRank } = component;
+      const { lengthSpread, devicesPerRank, streams = false } = component;
       const onceSeconds = (component.onceSeconds ?? 0) * ratio;
-      const fit = fitTime(samples, lengthSpread === undefined ? undefined : { lengthSpread, devicesPerRank, batch }, {
-        seconds: onceSeconds,
-        batch,
-      });
+      const fit = fitTime(
+        samples,
+        lengthSpread === undefined ? undefined : { lengthSpread, devicesPerRank, batch, streams },
+        { seconds: onceSeconds, batch },
+      );
       return [
         name,
         {

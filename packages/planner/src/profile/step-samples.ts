@@ -43,6 +43,8 @@ export type StepCosts = {
   readonly memoryBytes: ReadonlyMap<string, number>;
   /** by component that puts: standard deviation of the logarithm of its items' bytes */
   readonly lengthSpread: ReadonlyMap<string, number>;
+  /** components whose items go on one by one */
+  readonly streams: ReadonlySet<string>;
 };
 
 /** Work that keeps a processor busy gets less than this share of its time only when others take the rest… */
@@ -77,6 +79,7 @@ export function costsOfStep(
   const offloadSeconds = new Map<string, number>();
   const memoryBytes = new Map<string, number>();
   const lengthSpread = new Map<string, number>();
+  const streams = new Set<string>();
   const inCycle = new Set(graph.cycles.flat());
   for (const [component, layout] of layouts) {
     const own = calls.filter((call) => call.component === component);
@@ -89,6 +92,7 @@ export function costsOfStep(
     if (most((call) => call.offloadMs) > 0) offloadSeconds.set(component, most((call) => call.offloadMs) / 1000);
     const spread = spreadOf(own);
     if (spread !== undefined) lengthSpread.set(component, spread);
+    if (own.some(({ channels }) => channels.some(({ streamed }) => streamed))) streams.add(component);
     const flowing = own.filter((call) => call.channels.length > 0);
     const serial = own.filter((call) => call.channels.length === 0);
     serialSeconds.set(component, busiest(serial) / 1000);
@@ -119,6 +123,7 @@ export function costsOfStep(
     offloadSeconds,
     memoryBytes,
     lengthSpread,
+    streams,
   };
 }
 

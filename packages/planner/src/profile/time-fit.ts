@@ -1,10 +1,18 @@
 import { type ComponentProfile, median, type TimeFit } from "@treadle/contracts";
 import { expectedLongest } from "./longest-item.ts";
+import { streamedLengths } from "./streamed-items.ts";
 
 type Point = { readonly devices: number; readonly items: number; readonly seconds: number };
 
 /** Of a component whose items are unequal. */
-export type UnequalItems = { readonly lengthSpread: number; readonly devicesPerRank: number; readonly batch: number };
+export type UnequalItems = {
+  readonly lengthSpread: number;
+  readonly devicesPerRank: number;
+  /** items of a step */
+  readonly batch: number;
+  /** no chunk waits for its longest item: the next one takes the place of each */
+  readonly streams: boolean;
+};
 
 const alphas = Array.from({ length: 51 }, (_, i) => i / 50);
 
@@ -12,6 +20,8 @@ const alphas = Array.from({ length: 51 }, (_, i) => i / 50);
 const explainedSquares = 0.25;
 /** …and without it the error is more than noise. */
 const noise = 0.04;
+/** Where items stream, chunks and whole batches differ by how long places are taken alone, which no other term says. */
+const streamedNoise = 0.005;
 
 /**
  * `base + perItem * items / devices^alpha`, with base and perItem not below 0, of least squared relative error. Pure.
@@ -46,7 +56,8 @@ function fitWork(points: readonly Point[], unequal: UnequalItems | undefined): T
       relativeError: 0,
     };
   const plain = fitBy(usable, undefined);
-  if (unequal === undefined || usable.length < 5 || plain.fit.relativeError < noise) return plain.fit;
+  if (unequal === undefined || usable.length < 5 || plain.fit.relativeError < (unequal.streams ? streamedNoise : noise))
+    return plain.fit;
   const tailed = fitBy(usable, unequal);
   return tailed.squares < explainedSquares * plain.squares ? tailed.fit : plain.fit;
 }
@@ -68,16 +79,22 @@ export function fittedSeconds(profile: Fitted, point: FittedPoint): number | und
 export function longestSeconds(profile: Fitted, { devices, items, isWhole }: FittedPoint): number {
   const { fit, lengthSpread = 0, devicesPerRank } = profile;
   if (!fit?.longest) return 0;
-  const { perLength, ofAll } = fit.longest;
+  const { perLength, ofAll, streamed } = fit.longest;
   if (isWhole) return ofAll;
-  return Math.min(ofAll, perLength * expectedLongest((items * devicesPerRank) / devices, lengthSpread));
+  const of = { lengthSpread, devicesPerRank, streams: streamed !== undefined, batch: streamed ?? 0 };
+  const seconds = perLength * lengthsOf({ devices, items }, of);
+  return streamed === undefined ? Math.min(ofAll, seconds) : seconds;
 }
+
+/** Median lengths that a chunk's share of the time lasts, with something in its places. */
+const lengthsOf = ({ devices, items }: Omit<Point, "seconds">, of: UnequalItems): number =>
+  of.streams
+    ? (streamedLengths(of.batch, items, of.lengthSpread) * items) / of.batch
+    : expectedLongest((items * of.devicesPerRank) / devices, of.lengthSpread);
 
 function fitBy(points: readonly Point[], unequal: UnequalItems | undefined): { fit: TimeFit; squares: number } {
   const oneDeviceCount = points.every((point) => point.devices === (points[0] as Point).devices);
-  const lengths = points.map(({ devices, items }) =>
-    unequal ? expectedLongest((items * unequal.devicesPerRank) / devices, unequal.lengthSpread) : 0,
-  );
+  const lengths = points.map((point) => (unequal ? lengthsOf(point, unequal) : 0));
   let best: TimeFit | undefined;
   let leastSquares = Number.POSITIVE_INFINITY;
   for (const alpha of oneDeviceCount ? [1] : alphas) {
@@ -100,7 +117,9 @@ function fitBy(points: readonly Point[], unequal: UnequalItems | undefined): { f
       perItem,
       alpha,
       relativeError,
-      ...(perLength > 0 && ofAll > 0 ? { longest: { perLength, ofAll } } : {}),
+      ...(perLength > 0 && ofAll > 0
+        ? { longest: { perLength, ofAll, ...(unequal?.streams ? { streamed: unequal.batch } : {}) } }
+        : {}),
     };
   }
   return { fit: best as TimeFit, squares: best?.longest || !unequal ? leastSquares : Number.POSITIVE_INFINITY };

@@ -5,6 +5,7 @@ import { ProfileBuilder } from "../../src/profile/profile-builder.ts";
 import { robustMedian } from "../../src/profile/robust-median.ts";
 import type { RunningLayout } from "../../src/profile/running-layout.ts";
 import { fitTime, fittedSeconds } from "../../src/profile/time-fit.ts";
+import { lognormals } from "./lognormals.ts";
 import { observed } from "./observed-calls.ts";
 
 const header = {
@@ -64,6 +65,16 @@ describe("a profile", () => {
       ]),
     ).toBeUndefined();
     expect(unevennessOf([[100, 8]])).toBeUndefined();
+  });
+
+  test("knows whose items go on one by one", () => {
+    const streamsOf = (streamed: boolean) => {
+      const call = observed({ component: "rollout" }, { takes: [{ channel: "prompts", items: 4 }] });
+      const channels = call.channels.map((channel) => ({ ...channel, ...(streamed ? { streamed } : {}) }));
+      const { components } = profileOf([{ layout: layout(1, 1), seconds: 1, calls: [{ ...call, channels }] }]);
+      return components["rollout"]?.streams;
+    };
+    expect([streamsOf(true), streamsOf(false)]).toEqual([true, undefined]);
   });
 
   test("takes one chunk over all ranks where it was handled in chunks, with its share of what is done once", () => {
@@ -290,7 +301,7 @@ test("a fit tells what the longest item takes from what all of them take, and wh
         [4, 4],
         [4, 16],
       ].map(([devices = 1, items = 1]) => ({ devices, items, seconds: at(devices, items) }));
-      const fit = fitTime(points, { lengthSpread, devicesPerRank: 1, batch });
+      const fit = fitTime(points, { lengthSpread, devicesPerRank: 1, batch, streams: false });
       const profile = { fit, lengthSpread, devicesPerRank: 1 };
       for (const point of points) {
         const fitted = fittedSeconds(profile, { ...point, isWhole: point.items >= batch }) ?? 0;
@@ -305,8 +316,7 @@ test("a fit tells what the longest item takes from what all of them take, and wh
 });
 
 test("the expected longest is the mean of the largest, as drawn", () => {
-  const random = uniforms(5);
-  const normal = () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+  const drawn = lognormals(5);
   for (const [count, spread] of [
     [1, 0.6],
     [4, 0.6],
@@ -314,17 +324,7 @@ test("the expected longest is the mean of the largest, as drawn", () => {
   ] as const) {
     const rounds = 20_000;
     let sum = 0;
-    for (let i = 0; i < rounds; i++)
-      sum += Math.max(...Array.from({ length: count }, () => Math.exp(spread * normal())));
+    for (let i = 0; i < rounds; i++) sum += Math.max(...Array.from({ length: count }, () => drawn(spread)));
     expect(Math.abs(expectedLongest(count, spread) / (sum / rounds) - 1)).toBeLessThan(0.02);
   }
 });
-
-/** A linear congruential generator, which is random enough for means. */
-function uniforms(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}

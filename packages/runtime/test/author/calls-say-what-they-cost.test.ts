@@ -140,6 +140,7 @@ describe("what a call costs", () => {
     expect(busyMs).toBe(12);
     expect(batches).toEqual([{ channel: "prompts", items: 2, times: 2, busyMs: 5 }]);
     expect(channels).toMatchObject([{ waitMs: 6, times: 2 }]);
+    expect(channels[0]?.streamed).toBeUndefined();
   });
 
   test("of a stream, batches are as many items as are in flight, of equal time, and have all of it (CM3)", () => {
@@ -169,7 +170,7 @@ describe("what a call costs", () => {
       { channel: "prompts", items: 4, times: 2, busyMs: 80 },
       { channel: "prompts", items: 1, times: 1, busyMs: 10 },
     ]);
-    expect(channels).toMatchObject([{ items: 9, times: 6, waitMs: 2, askMs: 2 }]);
+    expect(channels).toMatchObject([{ items: 9, times: 6, waitMs: 2, askMs: 2, streamed: true }]);
   });
 
   test("a stream that runs dry waits, and its next items go on with it", () => {

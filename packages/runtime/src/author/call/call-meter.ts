@@ -81,6 +81,7 @@ export class CallMeter {
    */
   channelWait(channel: string, role: ChannelObservation["role"], inFlight?: number): ChannelWait {
     const { total, waits } = this.#channel(channel, role);
+    if (inFlight !== undefined) total.streamed = true;
     let awaitedMs: number | undefined;
     let items = 0;
     let isOver = false;
