@@ -7,6 +7,8 @@ export type {
   BatchOptions,
   Channel,
   ChannelOptions,
+  InFlight,
+  ItemBatchOptions,
   Sink,
   Source,
   StreamItem,

@@ -1,6 +1,6 @@
 import type { EpisodeGroup, Prompt } from "@treadle/contracts";
 import { createCharacterTokenizer } from "@treadle/learning";
-import type { Sink, Source, StreamItem, Tracer, WorkerGroup } from "@treadle/runtime";
+import type { InFlight, Sink, Source, StreamItem, Tracer, WorkerGroup } from "@treadle/runtime";
 import { EpisodeOrder, liveMigrations, livePlacements } from "@treadle/trajectories";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { AgentRolloutConfig, AgentRolloutWorker } from "../src/rollout/agent-rollout-worker.ts";
@@ -66,9 +66,11 @@ const ranksOf = (workers: readonly ToolWorker[]): WorkerGroup<ToolWorker> =>
 class Stream {
   readonly groups: EpisodeGroup[] = [];
   readonly committed = new Set<string>();
+  /** prompts that were taken while earlier ones of their rank were not committed */
+  numOvertaking = 0;
 
-  /** of one rank, in one life */
-  take(batches: readonly (readonly Prompt[])[], isAlive: () => boolean = () => true) {
+  /** of one rank, in one life; `granularity`: of prompts, which come as there is room */
+  take(batches: readonly (readonly Prompt[])[], isAlive: () => boolean = () => true, granularity?: number) {
     const sink = {} as Sink<EpisodeGroup>;
     const item = (value: Prompt): StreamItem<Prompt> => ({
       value,
@@ -80,13 +82,23 @@ class Stream {
         return undefined;
       },
     });
+    const inRoom = async function* (this: Stream, room: () => number) {
+      const left = batches.flat();
+      const taken: Prompt[] = [];
+      while (left.length > 0) {
+        const some = left.splice(0, room());
+        // As on the way to the runner: the rank computes meanwhile.
+        await new Promise((resolve) => setTimeout(resolve, 1));
+        if (taken.some(({ id }) => !this.committed.has(id))) this.numOvertaking += some.length;
+        taken.push(...some);
+        yield some.map(item);
+      }
+    }.bind(this);
     const source = {
-      granularity: "all",
-      async *itemBatches() {
-        for (const batch of batches) yield batch.map(item);
-      },
-      async *items() {
-        for (const batch of batches) yield* batch.map(item);
+      granularity: granularity ?? "all",
+      itemBatches: async function* ({ inFlight }: { readonly inFlight?: InFlight }) {
+        if (typeof inFlight === "function") yield* inRoom(inFlight);
+        else for (const batch of batches) yield batch.map(item);
       },
     } as unknown as Source<Prompt>;
     return { source, sink };
@@ -96,12 +108,16 @@ class Stream {
 const sorted = (groups: readonly EpisodeGroup[]) => [...groups].sort((a, b) => (a.promptId < b.promptId ? -1 : 1));
 
 type Sharing = Pick<RolloutConfig, "placement" | "migrate">;
-type Given = Sharing & { readonly contextLength?: number; readonly maxAnswerTokens?: number };
+type Given = Sharing & {
+  readonly contextLength?: number;
+  readonly maxAnswerTokens?: number;
+  readonly granularity?: number;
+};
 
 /** One step: what each rank takes, in batches. */
 async function agents(
   shares: readonly (readonly (readonly Prompt[])[])[],
-  { contextLength = model.contextLength, maxAnswerTokens = call.maxAnswerTokens, ...sharing }: Given,
+  { contextLength = model.contextLength, maxAnswerTokens = call.maxAnswerTokens, granularity, ...sharing }: Given,
   worker: ToolWorker | readonly ToolWorker[] = tool,
 ) {
   const given = { ...usual, model: { ...model, contextLength }, call: { ...call, maxAnswerTokens }, ...sharing };
@@ -112,11 +128,11 @@ async function agents(
   await Promise.all(ranks.map((rank) => rank.setup()));
   const metrics = await Promise.all(
     ranks.map((rank, at) => {
-      const { source, sink } = stream.take(shares[at]!);
+      const { source, sink } = stream.take(shares[at]!, undefined, granularity);
       return rank.generate(source, sink, Array.isArray(worker) ? ranksOf(worker) : groupOf(worker as ToolWorker));
     }),
   );
-  return { groups: sorted(stream.groups), metrics };
+  return { groups: sorted(stream.groups), metrics, numOvertaking: stream.numOvertaking };
 }
 
 const two = [[prompts.slice(0, 3), prompts.slice(3, 5)], [prompts.slice(5)]];
@@ -145,6 +161,22 @@ describe("SH3: whatever ranks share, their groups are, bit for bit, those of ran
       // Every change of ranks is a move where episodes go wherever the unfinished would be placed now.
       if (migrate === "anew" && shares === two) expect(moved).toBeGreaterThan(0);
       if (migrate === "never") expect(moved).toBe(0);
+    },
+    240_000,
+  );
+
+  test.each(
+    livePlacements.flatMap((placement) =>
+      (["never", "anew", "pays"] as const).flatMap((migrate) =>
+        [1, 2].map((granularity) => ({ placement, migrate, granularity })),
+      ),
+    ),
+  )(
+    "where the next prompt begins while others are under way: %o",
+    async (given) => {
+      const { groups, numOvertaking } = await agents(two, given);
+      expect(groups).toEqual(expected);
+      expect(numOvertaking).toBeGreaterThan(0);
     },
     240_000,
   );

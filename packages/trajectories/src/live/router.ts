@@ -97,9 +97,20 @@ export class EpisodeRouter {
     return this.#active[rank]! + this.#others[rank]!;
   }
 
+  /** Of this batch, as far as is known. */
+  ownLoadOf(rank: number): number {
+    return this.#active[rank]!;
+  }
+
   /** Episodes that wait for a place. */
   get numWaiting(): number {
     return this.#waiting.length;
+  }
+
+  /** The highest priority of those; undefined where none waits. */
+  get firstPriority(): number | undefined {
+    const [first] = this.#waiting;
+    return first === undefined ? undefined : this.#of(first).priority;
   }
 
   homeOf(episode: number): number {

@@ -147,85 +147,83 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
 
   /**
    * Plays `groupSize` episodes of each prompt and puts each group as soon as it is complete. As many episodes are under way as
-   * the plan's granularity has prompts for: where fewer are, the next prompt begins, whether or not groups are complete. Ranks
-   * that share episodes take batches: where each of them goes depends on what all are predicted to be.
+   * the plan's granularity has prompts for: where fewer are, the next prompt begins, whether or not groups are complete.
    */
   protected async play(
     prompts: Source<Prompt>,
     groups: Sink<EpisodeGroup>,
     playing: Playing,
   ): Promise<SharingMetrics & PredictionMetrics> {
-    await using shared = this.#share(playing.tool);
-    if (shared) await this.#playShared(shared, prompts, groups, playing);
-    else await this.#playAlone(prompts, groups, playing);
-    await shared?.finish();
-    return { ...shared?.metrics, ...(await this.#learnLengths()) };
-  }
-
-  async #playAlone(prompts: Source<Prompt>, groups: Sink<EpisodeGroup>, playing: Playing): Promise<void> {
-    await using stream = this.streamOf(this.config.temperature, playing.tool, this.#streamOrder());
+    await using players = this.#share(playing.tool) ?? this.#alone(playing.tool);
     const { groupSize } = this.config;
     const { granularity } = prompts;
     const kept: GroupDelivery[] = [];
     const open = new Set<Promise<void>>();
-    let numEpisodes = 0;
     const isWhole = granularity === "all";
     const most = isWhole ? Number.POSITIVE_INFINITY : granularity * groupSize;
-    const room = () => Math.max(1, Math.floor((most - stream.numUnfinished) / groupSize));
-    const items = prompts.items(isWhole ? {} : { inFlight: room })[Symbol.asyncIterator]();
-    // One is asked for while there is no room for it yet: no place is to wait for the way to the runner.
-    for (let next = items.next(); ; ) {
-      const { value: item, done } = await Promise.race([next, stream.failed]);
+    // What comes together is placed together.
+    const together = isWhole ? 1 : Math.max(1, Math.ceil(granularity * players.together));
+    const room = () => Math.max(together, Math.floor((most - players.numUnfinished) / groupSize));
+    const batches = prompts.itemBatches({ inFlight: isWhole ? "all" : room })[Symbol.asyncIterator]();
+    // Some are asked for while there is no room for them yet: no place is to wait for the way to the runner.
+    for (let next = batches.next(); ; ) {
+      const { value: batch, done } = await Promise.race([next, players.failed]);
       if (done) break;
-      await stream.below(most);
-      next = items.next();
-      next.catch(() => {}); // awaited in the next round, unless something else has failed
-      this.#warnOfCut([item.value]);
-      const delivery = new GroupDelivery(item, groupSize, groups);
-      if (kept.length < this.#numKept) kept.push(delivery);
-      const over = delivery.done.then(playing.made).catch(stream.fail);
-      open.add(over);
-      void over.then(() => open.delete(over));
-      const { prompt } = delivery;
-      for (let sample = 0; sample < groupSize; sample++)
-        stream.run({
-          prompt,
-          key: sampleKey(prompt, sample),
-          name: `${prompt.id}#${numEpisodes++}`,
-          ended: (completion, answers) => delivery.add(sample, playing.judge(prompt, completion, answers)),
-        });
-    }
-    await stream.finish();
-    await Promise.race([Promise.all(open), stream.failed]);
-    await this.#keepCompletions(kept);
-  }
-
-  async #playShared(
-    shared: SharedCall,
-    prompts: Source<Prompt>,
-    groups: Sink<EpisodeGroup>,
-    { judge, made }: Playing,
-  ): Promise<void> {
-    const { groupSize } = this.config;
-    for await (const batch of prompts.itemBatches()) {
+      await players.below(most - (together - 1) * groupSize);
+      this.#warnOfCut(batch.map(({ value }) => value));
       const deliveries = batch.map((item) => new GroupDelivery(item, groupSize, groups));
-      const each = deliveries.map(({ prompt }) => prompt);
-      this.#warnOfCut(each);
+      for (const delivery of deliveries) {
+        if (kept.length < this.#numKept) kept.push(delivery);
+        const over = delivery.done.then(playing.made).catch(players.fail);
+        open.add(over);
+        void over.then(() => open.delete(over));
+      }
       const rows = deliveries.flatMap((delivery) =>
         Array.from({ length: groupSize }, (_, sample) => ({ delivery, sample })),
       );
-      {
-        using _ = this.timer("decode");
-        const samples = rows.map(({ sample }) => sample);
-        const all = rows.map(({ delivery }) => delivery.prompt);
-        await shared.play(all, samples, (index, completion, answers) => {
+      players.run(
+        rows.map(({ delivery: { prompt }, sample }) => ({ prompt, sample })),
+        (index, completion, answers) => {
           const { delivery, sample } = rows[index] as (typeof rows)[number];
-          delivery.add(sample, judge(delivery.prompt, completion, answers));
-        });
-      }
-      for (const group of await Promise.all(deliveries.map(({ done }) => done))) made(group);
-      await this.#keepCompletions(deliveries);
+          delivery.add(sample, playing.judge(delivery.prompt, completion, answers));
+        },
+      );
+      next = batches.next();
+      next.catch(() => {}); // awaited in the next round, unless something else has failed
     }
+    await players.finish();
+    await Promise.race([Promise.all(open), players.failed]);
+    await this.#keepCompletions(kept);
+    return { ...players.metrics, ...(await this.#learnLengths()) };
+  }
+
+  /** Episodes that stay at this rank. */
+  #alone(tool: EpisodeTool | undefined): Players {
+    const stream = this.streamOf(this.config.temperature, tool, this.#streamOrder());
+    let numEpisodes = 0;
+    return {
+      together: 0,
+      metrics: {},
+      get numUnfinished() {
+        return stream.numUnfinished;
+      },
+      get failed() {
+        return stream.failed;
+      },
+      fail: stream.fail,
+      below: (most) => stream.below(most),
+      run: (samples, ended) => {
+        for (const [index, { prompt, sample }] of samples.entries())
+          stream.run({
+            prompt,
+            key: sampleKey(prompt, sample),
+            name: `${prompt.id}#${numEpisodes++}`,
+            ended: (completion, answers) => ended(index, completion, answers),
+          });
+      },
+      finish: () => stream.finish(),
+      [Symbol.asyncDispose]: () => stream[Symbol.asyncDispose](),
+    };
   }
 
   /** Episodes of this rank alone, at so much randomness. */
@@ -248,7 +246,7 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
   }
 
   /** This rank's part in the call under way, where ranks share what each of them takes; undefined where each keeps its own. */
-  #share(given: EpisodeTool | undefined): SharedCall | undefined {
+  #share(given: EpisodeTool | undefined): Players | undefined {
     const order = this.#order;
     const places = placesOf(this.config);
     if (!order || places === undefined || !this.isSharing) return undefined;
@@ -277,19 +275,43 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
       rank: this.rank,
       worldSize: this.worldSize,
     });
+    let decoding: Disposable | undefined;
+    const playing = new Set<Promise<void>>();
     return {
-      finish: () => rollout.finish(),
+      together: placedTogether,
       get metrics() {
         return { episodesMoved: rollout.numMoves, rolloutBusy: rollout.busyShare };
       },
-      [Symbol.asyncDispose]: () => rollout.close(),
-      play: (prompts, samples, ended) => {
-        const rows = prompts.map((prompt, index) => {
-          const sample = samples[index] as number;
+      get numUnfinished() {
+        return rollout.numUnfinished;
+      },
+      get failed() {
+        return rollout.failed;
+      },
+      fail: rollout.fail,
+      below: (most) => rollout.below(most),
+      run: (samples, ended) => {
+        const prompts = samples.map(({ prompt }) => prompt);
+        const rows = samples.map(({ prompt, sample }) => {
           return { prompt, key: sampleKey(prompt, sample), name: `${this.component}:${prompt.id}/${sample}` };
         });
-        return rollout.play(rows, this.#callOrder(order, prompts, { places, tokenSeconds }), ended);
+        decoding ??= this.timer("decode");
+        const batch = rollout
+          .play(rows, this.#callOrder(order, prompts, { places, tokenSeconds }), ended)
+          .catch(rollout.fail)
+          .then(() => {
+            playing.delete(batch);
+            if (playing.size > 0) return;
+            decoding?.[Symbol.dispose]();
+            decoding = undefined;
+          });
+        playing.add(batch);
       },
+      finish: async () => {
+        await Promise.all(playing);
+        await Promise.race([rollout.finish(), rollout.failed]);
+      },
+      [Symbol.asyncDispose]: () => rollout.close(),
     };
   }
 
@@ -421,18 +443,29 @@ export type Playing = {
   readonly tool?: EpisodeTool | undefined;
 };
 
-type SharedCall = {
-  readonly finish: () => Promise<void>;
+/** The episodes of one call: at this rank alone, or wherever ranks that share have room. */
+type Players = AsyncDisposable & {
+  /** of the prompts that may be under way, this part is begun together */
+  readonly together: number;
   readonly metrics: SharingMetrics;
-  /** Without `finish` before it the call has failed: others go on without this rank. */
-  readonly [Symbol.asyncDispose]: () => Promise<void>;
-  /** Episodes of these prompts, one each, in these samples of theirs; resolves when all have ended. */
-  readonly play: (
-    prompts: readonly Prompt[],
-    samples: readonly number[],
-    ended: Parameters<SharedRollout["play"]>[2],
-  ) => Promise<void>;
+  /** this rank's own */
+  readonly numUnfinished: number;
+  /** rejects with what failed first, and never resolves */
+  readonly failed: Promise<never>;
+  readonly fail: (error: unknown) => void;
+  /** Resolves when fewer than that are unfinished. */
+  readonly below: (most: number) => Promise<void>;
+  /** Begins an episode for each, in this sample of its prompt. */
+  readonly run: (
+    samples: readonly { readonly prompt: Prompt; readonly sample: number }[],
+    ended: (index: number, completion: Completion, answers: readonly Span[]) => void,
+  ) => void;
+  /** Resolves when all have ended. Without it the call has failed: others that share go on without this rank. */
+  readonly finish: () => Promise<void>;
 };
+
+/** With fewer, where each goes is decided knowing little of the others; with more, places wait for them. */
+const placedTogether = 1 / 4;
 
 /** Refuses ranks that cannot share, with the reason. */
 function checkSharing(config: RolloutConfig): void {

@@ -21,6 +21,7 @@ import {
 import type { CallOrder } from "./call-order.ts";
 import { EpisodeHost, type EpisodeHostOptions, type HostedEpisode } from "./episode-host.ts";
 import { nameOf, stemOf } from "./episode-name.ts";
+import type { Span } from "./episode-stream.ts";
 import { FirstFailure } from "./first-failure.ts";
 import { RankExchange, type RankExchangeOptions } from "./rank-exchange.ts";
 import {
@@ -54,6 +55,7 @@ export type SharedRolloutOptions = Pick<LivePlacementOptions, "placement" | "mig
 /** What a host tells an episode's owner. */
 type Report = Extract<RankMessage, { type: "turn" | "answered" | "lost" | "ended" }>;
 
+/** Episodes that were placed together, by what was known when their prompts came. */
 type Batch = {
   readonly base: number;
   readonly rows: readonly EpisodeRow[];
@@ -62,7 +64,7 @@ type Batch = {
   readonly losses: number[];
   readonly router: EpisodeRouter;
   readonly order: CallOrder;
-  readonly ended: (index: number, completion: Completion, answers: EpisodeState["answers"]) => void;
+  readonly ended: (index: number, completion: Completion, answers: readonly Span[]) => void;
   readonly over: () => void;
 };
 
@@ -77,7 +79,9 @@ export class SharedRollout {
   readonly #loads: (RankLoad | undefined)[];
   /** how many of this rank's may be at each other one until that says again what it has */
   readonly #quotas: number[];
-  #batch: Batch | undefined;
+  /** under way, the oldest first */
+  readonly #batches = new Set<Batch>();
+  #numUnfinished = 0;
   #base = 0;
   /** SH2: what this rank has run to the end for each that may die, and all that is known of those which died, by name */
   readonly #endedHere = new Map<number, KeptEpisode[]>();
@@ -86,6 +90,7 @@ export class SharedRollout {
   #hasFinished = false;
   #busyShare: number | undefined;
   #look: () => void = () => {};
+  #roomGrew: () => void = () => {};
   readonly #failure = new FirstFailure();
 
   constructor(options: SharedRolloutOptions) {
@@ -148,7 +153,30 @@ export class SharedRollout {
     return this.#busyShare ?? this.#host.busyShare;
   }
 
-  /** Resolves when all have ended; one batch at a time. */
+  /** Own episodes that have not ended. */
+  get numUnfinished(): number {
+    return this.#numUnfinished;
+  }
+
+  /** Resolves when fewer of this rank's own episodes than that are unfinished. One at a time waits for it. */
+  async below(most: number): Promise<void> {
+    while (this.#numUnfinished >= most) {
+      const grew = new Promise<void>((resolve) => {
+        this.#roomGrew = resolve;
+      });
+      await Promise.race([grew, this.failed]);
+    }
+  }
+
+  /** Rejects with what failed first, and never resolves. */
+  get failed(): Promise<never> {
+    return this.#failure.happened;
+  }
+
+  /** Fails all of it. */
+  readonly fail = (error: unknown): void => this.#failure.fail(error);
+
+  /** Resolves when all have ended; other batches may be under way. */
   async play(rows: readonly EpisodeRow[], order: CallOrder, ended: Batch["ended"]): Promise<void> {
     if (rows.length === 0) return;
     let resolve!: () => void;
@@ -179,21 +207,22 @@ export class SharedRollout {
     });
     const empty = rows.map(() => undefined);
     const losses = rows.map(() => 0);
-    this.#batch = { base: this.#base, rows, states: empty, losses, router, order, ended, over: resolve };
+    const batch: Batch = { base: this.#base, rows, states: empty, losses, router, order, ended, over: resolve };
+    this.#batches.add(batch);
     this.#base += rows.length;
+    this.#numUnfinished += rows.length;
     for (let other = 0; other < worldSize; other++) {
-      if (!this.#isUp[other]) this.#obey(router.down(other));
-      router.others(other, this.#loadOf(other).active);
-      this.#grant(other, rows.length);
+      if (!this.#isUp[other]) this.#route(batch, () => router.down(other));
+      this.#grant(other, this.#numWaiting + rows.length);
     }
     const priorities = rows.map((_, index) => order.priority(index));
     this.#settle([...this.#orphans.values()]);
-    this.#obey(router.offerAll(priorities));
+    this.#route(batch, () => router.offerAll(priorities));
     try {
       await Promise.race([promise, this.#failure.happened]);
     } finally {
       this.#numMoves += router.numMoves;
-      this.#batch = undefined;
+      this.#batches.delete(batch);
     }
   }
 
@@ -226,7 +255,8 @@ export class SharedRollout {
     this.#isDone[rank] = false;
     this.#places[rank] = places;
     if (this.#isDone[this.#options.rank]) this.#exchange.say(rank, { type: "done" });
-    if (this.#batch) this.#obey(this.#batch.router.up(rank));
+    for (const batch of this.#batches) this.#route(batch, () => batch.router.up(rank));
+    this.#place();
     this.#look();
   }
 
@@ -239,16 +269,16 @@ export class SharedRollout {
     this.#endedHere.delete(rank);
     for (const episode of kept) this.#orphans.set(episode.name, episode);
     if (kept.length > 0) this.#exchange.sayAll({ type: "kept", episodes: kept });
-    const batch = this.#batch;
-    if (batch) {
+    for (const batch of this.#batches) {
       const { router, order } = batch;
       for (const index of batch.rows.keys()) {
         const isThere = router.homeOf(index) === rank && ["decode", "tool"].includes(router.phaseOf(index));
         if (isThere) this.#loseSandbox(batch, index);
       }
-      this.#obey(router.down(rank, (index) => order.priority(index)));
-      this.#settle(kept);
+      this.#route(batch, () => router.down(rank, (index) => order.priority(index)));
     }
+    this.#settle(kept);
+    this.#place();
     this.#look();
   }
 
@@ -267,10 +297,8 @@ export class SharedRollout {
         return;
       case "load":
         this.#loads[rank] = message.load;
-        if (!this.#batch) return;
-        this.#batch.router.others(rank, message.load.active);
-        this.#grant(rank, this.#batch.router.numWaiting);
-        this.#obey(this.#batch.router.look());
+        this.#grant(rank, this.#numWaiting);
+        this.#place();
         return;
       case "kept":
         this.#adopt(message.episodes);
@@ -300,9 +328,39 @@ export class SharedRollout {
     this.#exchange.changed();
     const { active: before } = this.#loadOf(rank);
     this.#loads[rank] = load;
-    if (before === load.active || !this.#batch) return;
-    this.#batch.router.others(rank, load.active);
-    this.#obey(this.#batch.router.look());
+    if (before !== load.active) this.#place();
+  }
+
+  /** Own episodes that wait for a place, wherever. */
+  get #numWaiting(): number {
+    let sum = 0;
+    for (const { router } of this.#batches) sum += router.numWaiting;
+    return sum;
+  }
+
+  /** Own episodes at a rank, as far as is known. */
+  #ownLoadAt(rank: number): number {
+    let sum = 0;
+    for (const { router } of this.#batches) sum += router.ownLoadOf(rank);
+    return sum;
+  }
+
+  /** What waits, in all batches, goes where there is room by now: that which goes first goes first. */
+  #place(): void {
+    const waiting = [...this.#batches].filter(({ router }) => router.numWaiting > 0);
+    const first = ({ router }: Batch): number => router.firstPriority ?? Number.NEGATIVE_INFINITY;
+    for (const batch of waiting.sort((a, b) => first(b) - first(a))) this.#route(batch, () => batch.router.look());
+  }
+
+  /** A batch knows what all others have at each rank whenever it is asked where its episodes go. */
+  #know({ router }: Batch): void {
+    for (const [rank, isUp] of this.#isUp.entries())
+      if (isUp) router.others(rank, this.#loadOf(rank).active + this.#ownLoadAt(rank) - router.ownLoadOf(rank));
+  }
+
+  #route(batch: Batch, decide: () => readonly RouterOrder[]): void {
+    this.#know(batch);
+    this.#obey(batch, decide());
   }
 
   #loadOf(rank: number): RankLoad {
@@ -322,9 +380,8 @@ export class SharedRollout {
    */
   #grant(rank: number, numWaiting: number): void {
     const load = this.#loads[rank];
-    const { router } = this.#batch as Batch;
     if (!load || rank === this.#options.rank) return;
-    const numThere = router.loadOf(rank) - load.active;
+    const numThere = this.#ownLoadAt(rank);
     const numFree = (this.#places[rank] as number) - load.active - numThere;
     const numElsewhere = this.#loads.reduce((sum, other) => sum + (other?.waiting ?? 0), 0);
     const part = Math.max(1, Math.floor((numFree * numWaiting) / Math.max(1, numWaiting + numElsewhere)));
@@ -334,7 +391,7 @@ export class SharedRollout {
   /** What this rank tells that one. Its own that wait for a place count as its own, wherever they will get it. */
   #loadBeside(other: number): RankLoad {
     const { rank } = this.#options;
-    const waiting = other === rank ? 0 : (this.#batch?.router.numWaiting ?? 0);
+    const waiting = other === rank ? 0 : this.#numWaiting;
     const { active: yours } = this.#host.count((owner) => owner === other);
     return { ...this.#host.count((owner) => owner !== other), waiting, yours };
   }
@@ -359,25 +416,38 @@ export class SharedRollout {
   #adopt(kept: readonly KeptEpisode[]): void {
     for (const episode of kept) this.#orphans.set(episode.name, episode);
     this.#settle(kept);
+    this.#place();
   }
 
   /** Of a rank that died, and so somebody's again: those of this batch are done. */
   #settle(kept: readonly KeptEpisode[]): void {
-    const batch = this.#batch;
-    if (!batch || kept.length === 0) return;
-    const indices = new Map(batch.rows.map(({ name }, index) => [name, index]));
-    for (const { name, state, finishReason, policyVersion } of kept) {
-      const index = indices.get(name);
-      if (index === undefined || policyVersion !== this.#options.engine.policyVersion) continue; // SH3
-      const { isFirst, orders } = batch.router.settle(index);
-      if (isFirst) {
-        // What it does here again is nobody's.
-        this.#host.forget(this.#options.rank, batch.base + index);
-        batch.order.cut(index);
-        this.#deliver(batch, index, state, { finishReason, policyVersion });
+    if (kept.length === 0) return;
+    for (const batch of this.#batches) {
+      const indices = new Map(batch.rows.map(({ name }, index) => [name, index]));
+      for (const { name, state, finishReason, policyVersion } of kept) {
+        const index = indices.get(name);
+        if (index === undefined || policyVersion !== this.#options.engine.policyVersion) continue; // SH3
+        const settle = () => batch.router.settle(index);
+        this.#end(batch, settle, () => {
+          // What it does here again is nobody's.
+          this.#host.forget(this.#options.rank, batch.base + index);
+          batch.order.cut(index);
+          this.#deliver(batch, index, state, { finishReason, policyVersion });
+        });
       }
-      this.#obey(orders);
     }
+  }
+
+  /** `deliver`: where it is the first that is known of its end. */
+  #end(batch: Batch, decide: () => ReturnType<EpisodeRouter["settle"]>, deliver: () => void): void {
+    this.#know(batch);
+    const { isFirst, orders } = decide();
+    if (isFirst) {
+      deliver();
+      this.#numUnfinished--;
+      this.#roomGrew();
+    }
+    this.#obey(batch, orders);
     if (batch.router.isOver) batch.over();
   }
 
@@ -398,12 +468,17 @@ export class SharedRollout {
     this.#loadChanged();
   }
 
-  /** SH1 */
   #reported(message: Report): void {
-    const batch = this.#batch;
+    this.#hear(message);
+    this.#place(); // what one batch leaves free is for all of them
+  }
+
+  /** SH1 */
+  #hear(message: Report): void {
+    const batch = this.#batchOf(message.episode);
     const index = message.episode - (batch?.base ?? 0);
     // Of an attempt that counted no more, of a batch that is over.
-    if (!batch || index < 0 || !batch.router.isCurrent(index, message.attempt)) return;
+    if (!batch?.router.isCurrent(index, message.attempt)) return;
     const { router, order, states } = batch;
     const { attempt } = message;
     switch (message.type) {
@@ -414,7 +489,9 @@ export class SharedRollout {
         const { tokens: remainingTokens } = order.predicted(index);
         const transferSeconds =
           this.#options.prefillRatio * ((batch.rows[index] as EpisodeRow).prompt.tokens.length + generatedTokens);
-        this.#obey(router.turnEnded(index, attempt, { remainingTokens, generatedTokens, transferSeconds }));
+        this.#route(batch, () =>
+          router.turnEnded(index, attempt, { remainingTokens, generatedTokens, transferSeconds }),
+        );
         const { episode } = message;
         const home = router.homeOf(index);
         // Here its priority is asked for when it waits next.
@@ -429,29 +506,27 @@ export class SharedRollout {
         if (state.tokens.length > order.numTokens(index))
           order.toolEnded(index, { toolSeconds, hasToolFailed, observedTokens: to - from });
         states[index] = state;
-        if (hasLeft) this.#obey(router.left(index, attempt, order.priority(index)));
+        if (hasLeft) this.#route(batch, () => router.left(index, attempt, order.priority(index)));
         else router.goesOn(index, attempt);
         return;
       }
       case "lost":
         this.#loseSandbox(batch, index);
-        this.#obey(router.gaveUp(index, attempt, order.priority(index)));
+        this.#route(batch, () => router.gaveUp(index, attempt, order.priority(index)));
         return;
       case "ended": {
         const { state, finishReason, policyVersion } = message;
         if (finishReason === "abort" && router.homeOf(index) !== this.#options.rank) {
           // Its host computes no more, which is no end of an episode.
           this.#loseSandbox(batch, index);
-          this.#obey(router.gaveUp(index, attempt, order.priority(index)));
+          this.#route(batch, () => router.gaveUp(index, attempt, order.priority(index)));
           return;
         }
-        const { isFirst, orders } = router.ended(index, attempt);
-        if (isFirst) {
+        const end = () => router.ended(index, attempt);
+        this.#end(batch, end, () => {
           order.ended(index, { ...this.#completionOf(state), finishReason, policyVersion });
           this.#deliver(batch, index, state, { finishReason, policyVersion });
-        }
-        this.#obey(orders);
-        if (router.isOver) batch.over();
+        });
       }
     }
   }
@@ -474,9 +549,13 @@ export class SharedRollout {
     return { to, predictedTokens, loadHere: router.loadOf(from), loadThere: router.loadOf(to) };
   }
 
-  #obey(orders: readonly RouterOrder[]): void {
-    const batch = this.#batch;
-    if (!batch) return;
+  #batchOf(episode: number): Batch | undefined {
+    for (const batch of this.#batches)
+      if (episode >= batch.base && episode < batch.base + batch.rows.length) return batch;
+    return undefined;
+  }
+
+  #obey(batch: Batch, orders: readonly RouterOrder[]): void {
     const { rank: own } = this.#options;
     for (const routed of orders) {
       const { episode: index, rank, attempt } = routed;

@@ -1,5 +1,5 @@
 import type { EpisodeGroup, Prompt } from "@treadle/contracts";
-import type { Sink, Source, StreamItem } from "@treadle/runtime";
+import type { InFlight, Sink, Source, StreamItem } from "@treadle/runtime";
 
 /**
  * Batches of prompts, and the groups that come of them in the order in which they are put; each prompt is committed once. The
@@ -18,13 +18,12 @@ export function streamOf(batches: readonly (readonly Prompt[])[]) {
     },
   });
   const source = {
-    async *itemBatches() {
-      for (const batch of batches) yield batch.map((value) => item(value));
+    async *itemBatches({ inFlight }: { readonly inFlight?: InFlight } = {}) {
+      const left = batches.map((batch) => batch.map((value) => item(value)));
+      if (typeof inFlight !== "function") yield* left;
+      else for (const all = left.flat(); all.length > 0; ) yield all.splice(0, inFlight());
     },
     granularity: batches[0]?.length ?? 1,
-    async *items() {
-      for (const value of batches.flat()) yield item(value);
-    },
   } as unknown as Source<Prompt>;
   return { source, sink, groups, committed };
 }

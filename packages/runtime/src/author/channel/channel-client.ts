@@ -27,7 +27,7 @@ import {
 import type { z } from "zod";
 import type { ChannelWait } from "../call/call-meter.ts";
 import { WhenAwaited } from "../call/when-awaited.ts";
-import type { BatchOptions, Sink, Source, StreamItem } from "./channel.ts";
+import type { BatchOptions, InFlight, ItemBatchOptions, Sink, Source, StreamItem } from "./channel.ts";
 import type { DistantPayloads, ReadKept } from "./distant-payloads.ts";
 
 /** How a client reaches the home: over the runner's link from a worker, directly within the runner. */
@@ -157,11 +157,14 @@ export class SourceClient<T> implements Source<T> {
     return this.#ref.granularity;
   }
 
-  async *items(
-    options: { readonly inFlight?: number | (() => number) | undefined } = {},
-  ): AsyncGenerator<StreamItem<T>> {
+  async *items(options: { readonly inFlight?: InFlight | undefined } = {}): AsyncGenerator<StreamItem<T>> {
+    for await (const arrived of this.#arriving(options.inFlight ?? this.granularity)) yield* arrived;
+  }
+
+  /** What comes at a time. */
+  async *#arriving(wanted: InFlight): AsyncGenerator<StreamItem<T>[]> {
     const { granularity } = this;
-    const { inFlight = granularity === "all" ? undefined : granularity } = options;
+    const inFlight = wanted === "all" ? undefined : wanted;
     const isPaced = typeof inFlight === "function";
     const atOnce = isPaced ? (granularity === "all" ? undefined : granularity) : inFlight;
     let numOpen = 0;
@@ -186,7 +189,7 @@ export class SourceClient<T> implements Source<T> {
       if (!values) return; // it is over once the last in flight is done
       asked = undefined;
       numOpen += values.length;
-      for (const [index, value] of values.entries()) yield this.#streamItem(value, deliveries[index] as number, done);
+      yield values.map((value, index) => this.#streamItem(value, deliveries[index] as number, done));
     }
   }
 
@@ -196,7 +199,11 @@ export class SourceClient<T> implements Source<T> {
     throw new TreadleError("workflow.invalid", message);
   }
 
-  async *itemBatches(options: Omit<BatchOptions, "acknowledge"> = {}): AsyncGenerator<StreamItem<T>[]> {
+  async *itemBatches(options: ItemBatchOptions = {}): AsyncGenerator<StreamItem<T>[]> {
+    if (options.inFlight !== undefined) {
+      yield* this.#arriving(options.inFlight);
+      return;
+    }
     for (;;) {
       const deliveries: number[] = [];
       const wait = this.#waiting();

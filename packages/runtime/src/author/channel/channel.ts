@@ -16,6 +16,16 @@ export type BatchOptions = {
   readonly acknowledge?: "batch" | "call" | undefined;
 };
 
+/**
+ * How many items may come before others are committed: so many in all, as many as the worker has room for whenever it asks, or
+ * its whole part of the stream.
+ */
+export type InFlight = number | (() => number) | "all";
+
+export type ItemBatchOptions =
+  | (Omit<BatchOptions, "acknowledge"> & { readonly inFlight?: undefined })
+  | { readonly inFlight: InFlight };
+
 /** Where items come from. Iteration ends when every producing call of the stream has ended (C4). */
 export interface Source<T> extends AsyncIterable<T> {
   readonly name: string;
@@ -30,12 +40,12 @@ export interface Source<T> extends AsyncIterable<T> {
    * done with it. Default: `granularity`. A function is for a worker that knows itself when it has room: whenever the loop asks
    * for an item, it says how many may come at once, whatever is not committed. In workers' methods only.
    */
-  items(options?: { readonly inFlight?: number | (() => number) | undefined }): AsyncIterable<StreamItem<T>>;
+  items(options?: { readonly inFlight?: InFlight | undefined }): AsyncIterable<StreamItem<T>>;
   /**
    * Batches as `batches` gives them, of items that are committed one by one: for a worker that is done with some items of
-   * a batch long before others. In workers' methods only.
+   * a batch long before others. With `inFlight`, as in `items`, what came together. In workers' methods only.
    */
-  itemBatches(options?: Omit<BatchOptions, "acknowledge">): AsyncIterable<StreamItem<T>[]>;
+  itemBatches(options?: ItemBatchOptions): AsyncIterable<StreamItem<T>[]>;
 }
 
 /** An item of a stream that is worked on item by item. */
