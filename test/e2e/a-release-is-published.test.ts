@@ -47,7 +47,7 @@ test.skipIf(process.env["TREADLE_COMPILED"] !== "1")(
     const root = await mkdtemp(join(tmpdir(), "treadle-release-"));
     onTestFinished(() => rm(root, { recursive: true, force: true }));
     const checkout = join(root, "checkout");
-    for (const path of ["packages", "workflows", "build", "LICENSE", ".changeset", "package.json"])
+    for (const path of ["packages", "python", "docs", "workflows", "build", "LICENSE", ".changeset", "package.json"])
       await cp(join(projectRoot, path), join(checkout, path), {
         recursive: true,
         filter: (each) => !each.includes("/node_modules"),

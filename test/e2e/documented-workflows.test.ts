@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { type MetricsRow, readMetrics } from "@treadle/observe";
 import { runWorkflow, validateWorkflow } from "@treadle/runtime/runner";
 import { describe, expect, test } from "vitest";
-import { MarkdownFile } from "../support/markdown.ts";
+import { documents, MarkdownFile } from "../support/markdown.ts";
 import { projectRoot } from "../support/project.ts";
 
 /** Below the project, so that its packages are found; where git and the tools look at nothing. */
@@ -24,7 +24,13 @@ async function metricsOf(workflow: string, overrides: readonly string[] = []): P
   return readMetrics(join(runsRoot, summary.runId, "metrics.jsonl"));
 }
 
-describe.each(["docs/tutorial.md", "docs/guides/your-own-task.md"])("the workflow of %s", (path) => {
+const documented = documents.filter(({ blocks }) => blocks.some(({ file }) => file === "run.ts"));
+
+test("documents show the workflows that are run here, and no other", () => {
+  expect(documented.map(({ path }) => path).sort()).toEqual(["docs/guides/your-own-task.md", "docs/tutorial.md"]);
+});
+
+describe.each(documented.map(({ path }) => path))("the workflow of %s", (path) => {
   test.each(["temporal", "spatial", "hybrid"])("can be placed in %s mode", async (mode) => {
     await using written = await writtenFrom(path);
     const overrides = [`placement.mode=${mode}`];

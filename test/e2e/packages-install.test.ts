@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { command, projectRoot } from "../support/project.ts";
+import { lacksTorch, python } from "../support/torch.ts";
 import { until } from "../support/treadle.ts";
 
 type Manifest = {
@@ -37,7 +38,7 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
     project = join(root, "my project");
     // Of a copy: to pack puts files into a package for a moment, and other tests compare the checkout's code meanwhile.
     const checkout = join(root, "checkout");
-    for (const path of ["packages", "workflows", "build", "LICENSE", "package.json"])
+    for (const path of ["packages", "python", "docs", "workflows", "build", "LICENSE", "package.json"])
       await cp(join(projectRoot, path), join(checkout, path), {
         recursive: true,
         filter: (each) => !each.includes("/node_modules"),
@@ -114,6 +115,55 @@ describe.skipIf(process.env["TREADLE_COMPILED"] !== "1")("an empty project", () 
     expect(said).toMatch(/127\.0\.0\.1:\d{2,}/);
     server.kill("SIGTERM");
     await ended;
+  });
+
+  describe("with an interpreter of Python of one's own", () => {
+    const engine = (python: string) => {
+      const create = `await TorchEngine.create({ vocabSize: 8, layers: 1, width: 8, heads: 1, contextLength: 8 }, { kind: "torch" })`;
+      const script = `import { TorchEngine } from "treadle/engines";
+const engine = ${create};
+const sampling = { maxTokens: 2, temperature: 1, stopTokens: [], seed: 0 };
+const [completion] = await engine.generate([Int32Array.of(1, 2)], sampling);
+console.log(completion.tokens.length);
+await engine.close();`;
+      const env = { ...process.env, TREADLE_PYTHON: python, PYTHONPATH: "" };
+      return execute(process.execPath, ["--input-type=module", "--eval", script], { cwd: project, env });
+    };
+
+    test("finds the engine's Python sources, and is told how to install what they need", async (context) => {
+      const bare = join(root, "bare");
+      const made = await execute("python3", ["-m", "venv", "--without-pip", bare]).catch(() => undefined);
+      if (made === undefined) return context.skip("there is no python3 with venv");
+      const installed = join(project, "node_modules/@treadle");
+      const [torch, client] = [
+        join(installed, "engines/python/treadle_torch"),
+        join(installed, "actions/python/treadle"),
+      ];
+      // The module is found, and begins: what it imports is missing, not itself.
+      const failure = await engine(join(bare, "bin/python")).catch((error: { stderr: string }) => error);
+      expect(failure.stderr).toContain("has no module 'torch'");
+      expect(failure.stderr).toContain(`pip install "${torch}"`);
+      const env = { ...process.env, TREADLE_PYTHON: join(bare, "bin/python") };
+      const { stdout } = await execute("npx", ["treadle", "doctor", "--json"], { cwd: project, env });
+      for (const folder of [torch, client]) {
+        expect(JSON.parse(stdout).map(({ remedy }: { remedy?: string }) => remedy)).toContainEqual(
+          expect.stringContaining(`pip install "${folder}"`),
+        );
+        expect(await readdir(folder)).toEqual(["README.md", "pyproject.toml", "src"]);
+      }
+    });
+
+    const reason = lacksTorch();
+    test.skipIf(reason !== undefined)(`runs a model on PyTorch${reason ? ` (${reason})` : ""}`, async () => {
+      const { stdout } = await engine(python);
+      expect(stdout.trim()).toBe("2");
+    });
+  });
+
+  test("has the documentation of its version", async () => {
+    const docs = join(project, "node_modules/treadle/docs");
+    expect(await readFile(join(docs, "index.md"), "utf8")).toContain("(guides/your-own-task.md)");
+    expect(await readFile(join(docs, "guides/your-own-task.md"), "utf8")).toContain("```ts [run.ts]");
   });
 
   describe("of another package manager", () => {

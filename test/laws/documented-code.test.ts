@@ -1,4 +1,6 @@
-/** TypeScript that a document shows compiles, against the packages as a user imports them. */
+/** TypeScript that a document shows compiles, against the packages as a user imports them; Python finds what it imports of ours. */
+import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import ts from "typescript";
 import { expect, test } from "vitest";
@@ -58,3 +60,48 @@ test("every block of TypeScript in a document has the types that it says", () =>
   expect(problems.filter((problem) => problem.startsWith("wrong"))).toHaveLength(1);
   expect(problems.filter((problem) => !problem.startsWith("wrong"))).toEqual([]);
 }, 600_000); // the compiler reads every package
+
+/** Prints what is wrong with the source on standard input; the first argument is the folder of the package `treadle`. */
+const pythonCheck = `
+import ast, pathlib, sys
+tree = ast.parse(sys.stdin.read())
+package = pathlib.Path(sys.argv[1])
+for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "treadle":
+        path = package.joinpath(*node.module.split(".")[1:])
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        names = {name for part in ast.walk(ast.parse(source.read_text()))
+                 for name in ([part.name] if isinstance(part, (ast.ClassDef, ast.FunctionDef)) else
+                              [alias.asname or alias.name for alias in part.names] if isinstance(part, ast.ImportFrom) else [])}
+        for alias in node.names:
+            if alias.name not in names:
+                print(f"'{node.module}' has no '{alias.name}'")
+`;
+const hasPython = (process.env["PATH"] ?? "").split(":").some((folder) => existsSync(join(folder, "python3")));
+
+/** Without its packages: what they are given is not looked at. */
+function problemsOfPython(text: string): string {
+  const sources = join(projectRoot, "python/treadle/src/treadle");
+  try {
+    return execFileSync("python3", ["-c", pythonCheck, sources], {
+      input: text,
+      encoding: "utf8",
+      stdio: "pipe",
+    }).trim();
+  } catch (error) {
+    return (error as { readonly stderr: string }).stderr.trim().split("\n").at(-1) as string;
+  }
+}
+
+test.skipIf(!hasPython)(
+  "every block of Python in a document is Python, and imports what the package treadle has",
+  () => {
+    const shown = documents.flatMap(({ blocks }) => blocks.filter(({ language }) => language === "python"));
+    expect(shown.length).toBeGreaterThan(1);
+    expect(shown.map(({ text, at }) => [at, problemsOfPython(text)]).filter(([, problems]) => problems !== "")).toEqual(
+      [],
+    );
+    expect(problemsOfPython("from treadle import Actions, Amdal")).toBe("'treadle' has no 'Amdal'");
+    expect(problemsOfPython("def score(prompt:")).toContain("SyntaxError");
+  },
+);

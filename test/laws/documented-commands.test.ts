@@ -1,6 +1,6 @@
 /** Whatever a document tells somebody to type exists: commands, options, keys of the configuration, scripts. */
 import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { RuntimeConfig } from "@treadle/contracts";
 import { validateWorkflow } from "@treadle/runtime/runner";
 import { expect, test } from "vitest";
@@ -170,6 +170,50 @@ test("every script of npm that a document names exists", () => {
   expect(
     named.filter(({ script, at }) => !Object.hasOwn(scripts, script) && !packages.some((path) => at.startsWith(path))),
   ).toEqual([]);
+});
+
+/** The script of this repository that a command starts, and what it is given; undefined where it starts none. */
+function scriptOf(
+  words: readonly string[],
+): { readonly script: string; readonly given: readonly string[] } | undefined {
+  const { scripts } = JSON.parse(readFileSync(join(projectRoot, "package.json"), "utf8")) as {
+    scripts: Readonly<Record<string, string>>;
+  };
+  const [program, run, name, dashes, ...rest] = words;
+  const isNpm = program === "npm" && run === "run" && name !== undefined && dashes === "--";
+  const command = isNpm ? [...(scripts[name] ?? "").split(" "), ...rest] : words;
+  const at = command.findIndex((word) => /^[\w./-]+\.(ts|js|mjs)$/.test(word));
+  return command[0] === "node" && at > 0 ? { script: command[at] as string, given: command.slice(at + 1) } : undefined;
+}
+
+/** What a script and the files beside it that it imports say. */
+function sourceOf(script: string, seen = new Set<string>()): string {
+  if (seen.has(script)) return "";
+  seen.add(script);
+  const source = readFileSync(join(projectRoot, script), "utf8");
+  const imported = [...source.matchAll(/from "(\.[^"]+\.ts)"/g)].map(([, path]) =>
+    join(dirname(script), path as string),
+  );
+  return [source, ...imported.map((path) => sourceOf(path, seen))].join("\n");
+}
+
+/** Flags that are no key of an options' schema (`name: z.string()`) or of `parseArgs` (`name: { type: … }`) there. */
+const unknownFlags = (script: string, given: readonly string[]): string[] => {
+  const flags = given.flatMap((word) => /^--([a-z][a-z-]*)/.exec(word)?.[1] ?? []);
+  return flags.filter((flag) => !new RegExp(`^ *${flag}: (\\w+\\.|split|\\{ type:)`, "m").test(sourceOf(script)));
+};
+
+test("every flag of a script that a document starts is one that the script takes", () => {
+  const started = shown.flatMap(({ words, at }) => {
+    const found = scriptOf(words);
+    return found === undefined ? [] : [{ ...found, at }];
+  });
+  expect(started.length).toBeGreaterThan(8);
+  expect(
+    started.flatMap(({ script, given, at }) => unknownFlags(script, given).map((flag) => `${at}: --${flag}`)),
+  ).toEqual([]);
+  const wrong = scriptOf(["npm", "run", "soak", "--", "--seads", "3"]);
+  expect(wrong && unknownFlags(wrong.script, wrong.given)).toEqual(["seads"]);
 });
 
 const runnable = shown.filter(({ isMention }) => !isMention);

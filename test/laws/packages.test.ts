@@ -1,8 +1,10 @@
 /** What npm is told: each published package is whole by itself, and the lock file serves every platform. */
-import { readdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { minVersion, satisfies } from "semver";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { projectFiles } from "../../packages/cli/src/project-template.ts";
 import { projectRoot } from "../support/project.ts";
@@ -60,6 +62,65 @@ test.each(published)("$name is packed with its licence and its changes", ({ file
     expect.stringContaining("node ../../build/pack-licence.js"),
     expect.stringContaining("node ../../build/pack-licence.js remove"),
   ]);
+});
+
+/** What a script that packs puts into the package whose folder it runs in, and what stays when it takes that out again. */
+function packedBy(script: string, ...args: string[]): { readonly folder: string; readonly files: string[] } {
+  const folder = mkdtempSync(join(tmpdir(), "treadle-pack-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const run = (...more: string[]) =>
+    execFileSync(process.execPath, [join(projectRoot, "build", script), ...args, ...more], { cwd: folder });
+  run();
+  run("remove");
+  expect(readdirSync(folder)).toEqual([]);
+  run();
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  return {
+    folder,
+    files: entries.map(({ parentPath, name }) => join(parentPath, name).slice(folder.length + 1)).sort(),
+  };
+}
+
+const publishedAs = (name: string) =>
+  published.find((manifest) => manifest.name === name) as (typeof published)[number];
+
+const tracked = (...paths: string[]): string[] =>
+  execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard", ...paths], {
+    cwd: projectRoot,
+    encoding: "utf8",
+  })
+    .trim()
+    .split("\n")
+    .sort();
+
+test.each([
+  ["@treadle/engines", "treadle_torch"],
+  ["@treadle/actions", "treadle"],
+])("%s is packed with the Python package '%s', whole", (packageName, name) => {
+  const { files = [], scripts } = publishedAs(packageName);
+  expect(files).toContain("python");
+  expect(scripts["prepack"]).toContain(`node ../../build/pack-python.js ${name}`);
+  expect(scripts["postpack"]).toContain(`node ../../build/pack-python.js ${name} remove`);
+  const parts = ["pyproject.toml", "README.md", "src"].map((part) => `python/${name}/${part}`);
+  expect(packedBy("pack-python.js", name).files).toEqual(tracked(...parts));
+});
+
+test("treadle is packed with every page of the documentation, and no link of them leads elsewhere", () => {
+  const { files = [], scripts } = publishedAs("treadle");
+  expect(files).toContain("docs");
+  expect(scripts["prepack"]).toContain("node ../../build/pack-docs.js");
+  expect(scripts["postpack"]).toContain("node ../../build/pack-docs.js remove");
+  const packed = packedBy("pack-docs.js");
+  expect(packed.files).toEqual(tracked("docs/*.md"));
+  const blocks = (text: string) => text.match(/^( *)```.*?\n\1```$/gms) ?? [];
+  for (const page of packed.files) {
+    const text = readFileSync(join(packed.folder, page), "utf8");
+    expect(blocks(text)).toEqual(blocks(readFileSync(join(projectRoot, page), "utf8")));
+    const targets = [...text.matchAll(/\]\((?!https?:|#)([^)\s#]+)[^)\s]*\)/g)].map(([, target]) => target as string);
+    expect(
+      targets.map((target) => join(dirname(page), target)).filter((target) => !packed.files.includes(target)),
+    ).toEqual([]);
+  }
 });
 
 test.each(manifests)(

@@ -8,6 +8,8 @@ export type CodeBlock = {
   readonly language: string;
   /** of ```` ```ts [run.ts] ```` */
   readonly file: string | undefined;
+  /** what else its first line says, as ```` ```yaml over=workflows/bandit ```` */
+  readonly info: string;
   readonly text: string;
   /** as `README.md:12` */
   readonly at: string;
@@ -24,10 +26,10 @@ export class MarkdownFile {
   }
 
   get blocks(): CodeBlock[] {
-    return [...this.text.matchAll(/^( *)```(\w+)(?: \[([^\]]+)\])?[^\n]*\n(.*?)\n\1```$/gms)].map((match) => {
-      const [, indent = "", language = "", file, text = ""] = match;
+    return [...this.text.matchAll(/^( *)```(\w+)(?: \[([^\]]+)\])?([^\n]*)\n(.*?)\n\1```$/gms)].map((match) => {
+      const [, indent = "", language = "", file, info = "", text = ""] = match;
       const lines = text.split("\n").map((line) => (line.startsWith(indent) ? line.slice(indent.length) : line));
-      return { language, file, text: lines.join("\n"), at: this.#placeOf(match.index) };
+      return { language, file, info: info.trim(), text: lines.join("\n"), at: this.#placeOf(match.index) };
     });
   }
 

@@ -41,4 +41,5 @@ export {
   ShellActions,
   type ShellActionsOptions,
 } from "./pool/shell-actions.ts";
+export { clientPackageFolder } from "./python-client.ts";
 export { ModelService, ProcessServices, type ProcessServicesOptions } from "./services/process-services.ts";

@@ -67,13 +67,11 @@ export async function examineMachine(probe: Probe = systemProbe): Promise<Findin
     sharing(probe),
     natsServer(probe, advise),
     accelerators(probe),
-    one(pythonEngine(probe)),
+    python(probe),
     sandboxes(probe, advise),
   ]);
   return groups.flat();
 }
-
-const one = async (finding: Promise<Finding>) => [await finding];
 
 function node({ nodeVersion }: Probe): Finding {
   const [major = 0, minor = 0] = nodeVersion.replace(/^v/, "").split(".").map(Number);
@@ -259,14 +257,32 @@ const torchPackages = {
 
 /** Their versions, asked of what is installed: to import PyTorch takes seconds. */
 const versionsScript = `import importlib.metadata as m
-for name in ${JSON.stringify(Object.keys(torchPackages))}:
+for name in ${JSON.stringify([...Object.keys(torchPackages), "treadle"])}:
     try: print(name, m.version(name))
     except m.PackageNotFoundError: pass`;
 
-async function pythonEngine(probe: Probe): Promise<Finding> {
-  const python = probe.env["TREADLE_PYTHON"] ?? "python3";
-  const answer = await probe.output(python, "-c", versionsScript);
-  const versions = new Map((answer ?? "").split("\n").map((line) => line.split(" ") as [string, string]));
+async function python(probe: Probe): Promise<Finding[]> {
+  const interpreter = probe.env["TREADLE_PYTHON"] ?? "python3";
+  const [answer, engines, actions] = await Promise.all([
+    probe.output(interpreter, "-c", versionsScript),
+    import("@treadle/engines"),
+    import("@treadle/actions"),
+  ]);
+  const versions =
+    answer === undefined
+      ? undefined
+      : new Map(answer.split("\n").map((line) => line.trim().split(" ") as [string, string]));
+  return [
+    pythonEngine(interpreter, versions, engines.torchPackageFolder()),
+    pythonClient(interpreter, versions, actions.clientPackageFolder()),
+  ];
+}
+
+type Versions = ReadonlyMap<string, string>;
+
+/** `versions`: of packages by name; undefined where the interpreter cannot be run. `folder`: of the Python package. */
+function pythonEngine(python: string, found: Versions | undefined, folder: string): Finding {
+  const versions: Versions = found ?? new Map();
   const all = Object.entries(torchPackages);
   const missing = all.flatMap(([name]) => (versions.has(name) ? [] : [name]));
   const old = all.filter(([name, least]) => versions.has(name) && !isAtLeast(versions.get(name) as string, least));
@@ -275,20 +291,32 @@ async function pythonEngine(probe: Probe): Promise<Finding> {
     ...(missing.length > 0 ? [`lacks ${missing.join(", ")}`] : []),
     ...old.map(([name, least]) => `has ${name} ${versions.get(name)}, older than ${least}`),
   ];
-  const wanted = all.map(([name, least]) => `'${name}>=${least}'`);
   return {
     name: "PyTorch engine",
     status: isFound ? "ok" : "missing",
     need: "optional",
     found: isFound
       ? `torch ${versions.get("torch")}, transformers ${versions.get("transformers")}`
-      : answer === undefined
+      : found === undefined
         ? `'${python}' cannot be run`
         : `'${python}' ${lacks.join(" and ")}`,
     purpose: "runs Hugging Face models (engine.kind: torch)",
     remedy: isFound
       ? undefined
-      : `python3 -m venv torch && torch/bin/pip install ${wanted.join(" ")}, and TREADLE_PYTHON=torch/bin/python`,
+      : `python3 -m venv torch && torch/bin/pip install "${folder}", and TREADLE_PYTHON=torch/bin/python`,
+  };
+}
+
+function pythonClient(python: string, versions: Versions | undefined, folder: string): Finding {
+  const version = versions?.get("treadle");
+  const lacks = versions === undefined ? "cannot be run" : "lacks treadle";
+  return {
+    name: "Python client",
+    status: version === undefined ? "missing" : "ok",
+    need: "optional",
+    found: version === undefined ? `'${python}' ${lacks}` : `treadle ${version}`,
+    purpose: "asks an action service from Python",
+    remedy: version === undefined ? `python3 -m pip install "${folder}"` : undefined,
   };
 }
 

@@ -1,3 +1,5 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { startNatsServer } from "@treadle/transport/testing";
 import { expect, it } from "vitest";
 import { examineMachine, type Finding, type Probe, renderDoctor, systemProbe } from "../src/doctor.ts";
@@ -24,7 +26,8 @@ const bare: Probe = {
 const answers: Record<string, string> = {
   "nats-server": "nats-server: v2.10.4",
   "nvidia-smi": "0, 143771, 00000000:19:00.0, NVIDIA H200\n1, 143771, 00000000:3B:00.0, NVIDIA H200\n",
-  python3: "torch 2.13.0+cpu\ntransformers 5.18.0\nsafetensors 0.6.2\nnumpy 2.3.1\ngrpcio 1.84.0\nprotobuf 6.33.0\n",
+  python3:
+    "torch 2.13.0+cpu\ntransformers 5.18.0\nsafetensors 0.6.2\nnumpy 2.3.1\ngrpcio 1.84.0\nprotobuf 6.33.0\ntreadle 0.1.0\n",
   bwrap: "bubblewrap 0.8.0\n",
   docker: "26.1.0\n",
 };
@@ -89,8 +92,13 @@ it("says which of PyTorch's packages are missing or too old, of the interpreter 
   expect(named(findings, "PyTorch engine")).toMatchObject({
     status: "missing",
     found: "'/opt/python' lacks transformers, safetensors and has torch 1.13.1, older than 2.11",
-    remedy: expect.stringContaining("pip install 'torch>=2.11' 'transformers>=5.17'"),
+    remedy: expect.stringMatching(/pip install "(.+treadle_torch)"/),
   });
+  expect(named(findings, "Python client")).toMatchObject({ status: "missing", found: "'/opt/python' lacks treadle" });
+  const advised = ["PyTorch engine", "Python client"].map(
+    (name) => /pip install "(.+)"/.exec(named(findings, name)?.remedy ?? "")?.[1] ?? "",
+  );
+  expect(advised.filter((folder) => !existsSync(join(folder, "pyproject.toml")))).toEqual([]);
   expect(asked).not.toContain("python3");
 });
 

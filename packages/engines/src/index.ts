@@ -31,3 +31,4 @@ export { SglangConfig, VllmConfig } from "./server/server-config.ts";
 export { ServerEngine, type ServerOptions } from "./server/server-engine.ts";
 export { TorchConfig } from "./torch/torch-config.ts";
 export { TorchEngine } from "./torch/torch-engine.ts";
+export { torchPackageFolder } from "./torch/torch-process.ts";

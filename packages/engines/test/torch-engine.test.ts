@@ -455,6 +455,6 @@ save_file(kept, path, metadata={"format": "pt"})`;
 test("an interpreter without PyTorch is named, with the command that installs it", async () => {
   await expect(TorchEngine.create(smallConfig, { ...torch, python: "/nowhere/python" })).rejects.toMatchObject({
     code: "config.invalid",
-    message: expect.stringContaining("pip install torch"),
+    message: expect.stringMatching(/pip install "\/.+\/python\/treadle_torch"/),
   });
 });

@@ -3,12 +3,14 @@
  * are under way on it.
  *
  * ```text
- *            node lost                 link         setup done     load done     replays done
- *  placing ───────────▶ starting ───▶ setting-up ───▶ loading ───▶ replaying ───▶ ready
- *     ▲   place found      │              │              │             │            │ the plan moves it
- *     │                    └──────────────┴──────┬───────┴─────────────┴────────────┤
- *     │                                   process ended                          draining
- *     └──────────────── restart ─────────────── down ◀──────────────────────────────┘
+ *                     link         setup done     load done     replays done
+ *         starting ───▶ setting-up ───▶ loading ───▶ replaying ───▶ ready
+ *          ▲   ▲  │        │              │             │            │ the plan moves it
+ *          │   │  └────────┴──────┬───────┴─────────────┴────────────┤
+ *  a place │   │ restart          │ its process ends              draining
+ *    found │   └──────────────── down ◀──────────────────────────────┘
+ *          │                      │ its node is gone (RT1)
+ *          └────── placing ◀──────┘
  * ```
  *
  * - RK1 calls reach a process in the order in which they were made, also after a restart.

@@ -8,22 +8,20 @@
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
 import { TreadleError } from "@treadle/contracts";
-import { packageFolder } from "@treadle/contracts/package-folder";
+import { pythonPackageFolder } from "@treadle/contracts/package-folder";
 import { pythonInterpreter } from "@treadle/contracts/program-rights";
 import { z } from "zod";
 import type { TransformerConfig } from "../embedded/transformer-config.ts";
 import type { TorchConfig } from "./torch-config.ts";
 
-/** What installs what the process needs. */
-export const installCommand =
-  "python3 -m pip install torch==2.13.0 transformers==5.18.0 grpcio==1.84.0 protobuf safetensors";
+/** The Python package of the process. It runs from there; to install it brings what it needs. */
+export const torchPackageFolder = (): string => pythonPackageFolder(import.meta.url, "treadle_torch");
 
 const keptLines = 20;
 const endingMs = 5_000;
@@ -141,7 +139,7 @@ export class TorchProcess {
       const lacks = missing ? `has no module '${missing}'` : "is not there";
       return new TreadleError(
         "config.invalid",
-        `'${python}', which runs engines of kind 'torch', ${lacks}; run '${installCommand}' and install python/treadle_torch there, or set engine.python to an interpreter that has them`,
+        `'${python}', which runs engines of kind 'torch', ${lacks}; run 'python3 -m pip install "${torchPackageFolder()}"' in an environment of its own, and set engine.python or TREADLE_PYTHON to its interpreter`,
       );
     }
     return new TreadleError(
@@ -151,10 +149,9 @@ export class TorchProcess {
   }
 }
 
-/** In a checkout, the package of its own sources. */
+/** The process runs the sources that belong to this version, whatever version of them is installed. */
 function environment(): NodeJS.ProcessEnv {
-  const sources = join(packageFolder(import.meta.url), "../../python/treadle_torch/src");
-  if (!existsSync(sources)) return process.env;
+  const sources = join(torchPackageFolder(), "src");
   const { PYTHONPATH } = process.env;
   return { ...process.env, PYTHONPATH: PYTHONPATH ? `${sources}${delimiter}${PYTHONPATH}` : sources };
 }

@@ -115,9 +115,14 @@ function namedOptions(schema: z.ZodType, path: readonly string[]): string[] {
 
 /** The schema of the key at `path`, without its defaults; undefined where there is no such key. */
 function schemaAt(schema: z.ZodType, path: readonly string[]): unknown {
-  let current = unwrap(schema);
-  for (const key of path) current = current instanceof z.ZodObject ? unwrap(current.shape[key]) : undefined;
-  return current;
+  return path.reduce<unknown>((current, key) => unwrap(schemaOf(current, key)), unwrap(schema));
+}
+
+/** `key`: of an object or record, or an index of an array. */
+function schemaOf(schema: unknown, key: string): unknown {
+  if (schema instanceof z.ZodObject) return schema.shape[key];
+  if (schema instanceof z.ZodArray) return schema.element;
+  return schema instanceof z.ZodRecord ? schema.valueType : undefined;
 }
 
 /** The paths of all keys that hold no further ones of the schema's own, as `cluster.links.bind`. */

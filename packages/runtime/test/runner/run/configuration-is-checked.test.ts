@@ -176,3 +176,17 @@ test("how long ranks wait for a place is a limit of its own, and one that is non
     "cluster.placeWaitMS: unknown key; did you mean 'cluster.placeWaitMs'?",
   ]);
 });
+
+test("what stands in a list or below a name of the reader's own has its options, and its keys, told, too", () => {
+  const tracker = (kind: string) =>
+    problemsOf({ model, observe: { trackers: [{ kind: "jsonl", path: "a" }, { kind }] } });
+  expect(tracker("tensorbord")[0]).toMatch(
+    /^observe\.trackers\.1\.kind: 'tensorbord' is not one of .*'tensorboard'.*, did you mean 'tensorboard'\?$/,
+  );
+  expect(problemsOf({ model, observe: { trackers: [{ kind: "jsonl", path: "a", pat: "a" }] } })[0]).toContain(
+    "did you mean 'observe.trackers.0.path'?",
+  );
+  expect(problemsOf({ model, cluster: { groups: { gpus: { label: { pool: "h200" } } } } })[0]).toContain(
+    "did you mean 'cluster.groups.gpus.labels'?",
+  );
+});
