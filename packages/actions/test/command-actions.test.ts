@@ -27,6 +27,7 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
       let loss: string | undefined;
       return {
         id: String(number),
+        stateFolder: "/tmp/state",
         get loss() {
           return loss;
         },

@@ -186,6 +186,7 @@ type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number };
 
 class HeldSandbox extends OpenSandbox {
   readonly id: string;
+  readonly stateFolder = "/tmp/.treadle";
   readonly #tree: CgroupTree;
   readonly #folder: string;
   readonly #driver: HeldSandboxOptions;
@@ -325,10 +326,10 @@ class HeldSandbox extends OpenSandbox {
             running.stdin.write(text);
             return running;
           },
-          terminate: () => {
+          signal: (name) => {
             void this.#tree.processes(this.id, exec).then((pids) => {
               // nsenter waits for the command and passes its end on: it must outlive it.
-              for (const pid of pids) if (pid !== running.child.pid) signalProcess(pid, "SIGTERM");
+              for (const pid of pids) if (pid !== running.child.pid) signalProcess(pid, name);
             });
           },
           kill,

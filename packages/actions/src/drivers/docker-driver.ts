@@ -28,6 +28,7 @@ import { DockerOptions } from "./docker-options.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import {
   baseEnvironment,
+  type CommandSignal,
   type ExecRequest,
   type ExecResult,
   type Sandbox,
@@ -106,6 +107,7 @@ type Started = EngineExec & {
 };
 
 class ContainerSandbox extends OpenSandbox {
+  readonly stateFolder = "/tmp/.treadle";
   readonly #engine: DockerEngine;
   readonly #driver: z.infer<typeof DockerOptions>;
   readonly #options: SandboxOptions;
@@ -277,7 +279,7 @@ class ContainerSandbox extends OpenSandbox {
       const result = await runCommand(
         {
           start: () => running,
-          terminate: () => void this.#signal(command, "TERM").catch(() => {}),
+          signal: (name) => void this.#signal(command, name).catch(() => {}),
           kill: () => this.#kill(command),
           ranOutOfMemory: () => (this.#group?.outOfMemoryKills() ?? 0) > memoryKills,
         },
@@ -336,14 +338,14 @@ class ContainerSandbox extends OpenSandbox {
     }
   }
 
-  async #signal({ name, insidePid }: Started, signal: "TERM" | "KILL"): Promise<number> {
+  async #signal({ name, insidePid }: Started, signal: CommandSignal): Promise<number> {
     if (this.#group !== undefined) {
-      for (const pid of this.#group.processes(name)) signalProcess(pid, `SIG${signal}`);
+      for (const pid of this.#group.processes(name)) signalProcess(pid, signal);
       return 0;
     }
     const alone = [...this.#inside].every((pid) => pid === insidePid);
     const { stdout, exited, stdin } = await this.#engine.exec(this.#container!, {
-      Cmd: ["/bin/sh", "-c", signalScript, "sh", signal, alone ? "1" : "0", String(insidePid)],
+      Cmd: ["/bin/sh", "-c", signalScript, "sh", signal.slice(3), alone ? "1" : "0", String(insidePid)],
       User: this.#user,
     });
     stdin.end();
@@ -362,7 +364,7 @@ class ContainerSandbox extends OpenSandbox {
     }
     if (insidePid === undefined || !this.#inside.has(insidePid)) return;
     try {
-      for (let tries = 0; (await this.#signal(started, "KILL")) > 0; tries++)
+      for (let tries = 0; (await this.#signal(started, "SIGKILL")) > 0; tries++)
         if (tries === 20) throw new TreadleError("sandbox.failed", "processes did not end after SIGKILL");
     } catch {
       await this.#abandon();

@@ -16,6 +16,7 @@ export abstract class OpenSandbox implements Sandbox {
   }
 
   abstract readonly id: string;
+  abstract readonly stateFolder: string;
   abstract writeFile(path: string, data: string | Uint8Array): Promise<void>;
   abstract readFile(path: string, maxBytes?: number): Promise<Buffer>;
 

@@ -74,6 +74,10 @@ class ProcessSandbox extends OpenSandbox {
     this.#reaper = reaper;
   }
 
+  get stateFolder(): string {
+    return `${this.#folder}.state`;
+  }
+
   protected override lossOf(): string | undefined {
     return existsSync(this.#folder) ? undefined : "its folder was removed";
   }
@@ -92,7 +96,7 @@ class ProcessSandbox extends OpenSandbox {
           if (group !== undefined) this.#reaper.watch(group);
           return running;
         },
-        terminate: () => signalGroup(group, "SIGTERM"),
+        signal: (name) => signalGroup(group, name),
         kill: async () => {
           signalGroup(group, "SIGKILL");
           if (group !== undefined) this.#reaper.forget(group);
@@ -121,7 +125,7 @@ class ProcessSandbox extends OpenSandbox {
   }
 
   protected override async remove(): Promise<void> {
-    await rm(this.#folder, { recursive: true, force: true });
+    for (const folder of [this.#folder, this.stateFolder]) await rm(folder, { recursive: true, force: true });
   }
 
   #inside(path: string): string {

@@ -10,6 +10,7 @@
  *    was late or went away, its commands end, nobody waits for the pull any more, which the engine ends in its own time, and
  *    what was made of the sandbox is removed. The next action begins again.
  */
+import { randomUUID } from "node:crypto";
 import { TreadleError } from "@treadle/contracts";
 import {
   type ExecRequest,
@@ -23,6 +24,7 @@ import {
 import { fillTemplate } from "../elasticity/parallel-command.ts";
 import type { ActionPool } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
+import { type ShellSession, ShellSessions, sessionCommand } from "./shell-session.ts";
 
 export type EnvironmentOptions = SandboxOptions & {
   /** run in every new sandbox before anything else, one after another; each must exit with 0 */
@@ -34,6 +36,9 @@ export type EnvironmentOptions = SandboxOptions & {
   /** Its actions need nothing but what `prepare` makes: a sandbox that died is replaced. */
   readonly isRestorable?: boolean | undefined;
 };
+
+/** A command of a trajectory: words, or text for the shell of one of its open sessions, which has an environment of its own. */
+export type CommandRequest = ExecRequest & { readonly session?: string | undefined };
 
 /** A sandbox from when it is asked for. */
 type Opening = {
@@ -47,6 +52,7 @@ type Opening = {
 
 type Environment = {
   readonly options: EnvironmentOptions;
+  sessions: ShellSessions;
   opening: Opening | undefined;
   /** something was run or written in its sandbox */
   hasState: boolean;
@@ -71,7 +77,8 @@ export class CommandActions {
       );
     for (const command of [["true"] as const, ...(options.prepare ?? [])])
       refuseUnspeakable({ command, environment: options.environment });
-    const environment: Environment = { options, opening: undefined, hasState: false, lost: undefined };
+    const sessions = new ShellSessions(randomUUID);
+    const environment: Environment = { options, sessions, opening: undefined, hasState: false, lost: undefined };
     this.pool.openTrajectory(trajectory, {
       tenant: options.tenant,
       memoryBytes: options.memoryBytes,
@@ -82,6 +89,15 @@ export class CommandActions {
     this.#environments.set(trajectory, environment);
   }
 
+  /** A shell whose state stays from command to command (`ShellSessions`); it costs nothing until its first. */
+  openSession(trajectory: string, session: string): void {
+    this.#environmentOf(trajectory).sessions.open(session);
+  }
+
+  closeSession(trajectory: string, session: string): void {
+    this.#environmentOf(trajectory).sessions.close(session);
+  }
+
   /**
    * Queues a command. `spec` is an `ActionSpec`; the command gets exactly the cores it was granted, and their number,
    * and that of every other resource, as TREADLE_UNITS_<RESOURCE>. Where `spec` has a key, `{parallel}` in a word stands for
@@ -90,12 +106,13 @@ export class CommandActions {
   submit(
     trajectory: string,
     spec: { readonly [field: string]: unknown },
-    request: ExecRequest,
+    { session: name, ...request }: CommandRequest,
     started?: (context: ActionContext) => void,
   ): ActionHandle<ExecResult> {
-    const { options } = this.#environmentOf(trajectory);
+    const { options, sessions } = this.#environmentOf(trajectory);
     refuseUnspeakable(request);
-    return this.pool.submit({ ...spec, trajectory }, async (context) => {
+    const session = name === undefined ? undefined : sessions.free(name);
+    const handle = this.pool.submit({ ...spec, trajectory }, async (context) => {
       started?.(context);
       const cores = Object.values(context.allocation).flatMap((grant) => grant.cores ?? []);
       const units = Object.entries(context.allocation).map(([resource, grant]) => [
@@ -106,10 +123,10 @@ export class CommandActions {
       const inSandbox = (sandbox: Sandbox): Promise<ExecResult> => {
         context.begin();
         const parallel = typeof spec["key"] === "string" ? context.allocation[spec["key"]]?.units : undefined;
-        const { command } = request;
+        const command = parallel === undefined ? request.command : fillTemplate(request.command, parallel);
         return sandbox.exec({
           ...request,
-          command: parallel === undefined ? command : fillTemplate(command, parallel),
+          command: session === undefined ? command : inSession(session, command, sandbox),
           environment: { ...Object.fromEntries(units), ...options.environment, ...request.environment },
           ...(cores.length > 0 ? { cores } : {}),
           signal,
@@ -119,6 +136,8 @@ export class CommandActions {
       if (isCutShort(result)) context.wasCut();
       return result;
     });
+    if (session !== undefined) occupy(session, handle.result);
+    return handle;
   }
 
   /** `signal` ends the preparation of a sandbox that nobody else waits for. */
@@ -213,6 +232,8 @@ export class CommandActions {
       void this.pool.closeTrajectory(trajectory, environment.lost);
     }
     environment.hasState = false;
+    // Nobody takes a new sandbox's for what the old one kept.
+    environment.sessions = new ShellSessions(randomUUID);
     await endOf(opening, new TreadleError("sandbox.failed", `trajectory '${trajectory}' lost its sandbox: ${cause}`));
   }
 
@@ -287,6 +308,21 @@ export class CommandActions {
       throw error;
     }
   }
+}
+
+function inSession(session: ShellSession, [text]: ExecRequest["command"], sandbox: Sandbox): ExecRequest["command"] {
+  const command = sessionCommand(session, text, sandbox.stateFolder);
+  session.hasRun = true;
+  return command;
+}
+
+/** BS1 */
+function occupy(session: ShellSession, result: Promise<unknown>): void {
+  session.isBusy = true;
+  const leave = (): void => {
+    session.isBusy = false;
+  };
+  result.then(leave, leave);
 }
 
 /** Whether it is there or not, nothing is left of it. */

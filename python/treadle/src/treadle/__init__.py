@@ -3,8 +3,8 @@
 `Actions` is the plain client, `AsyncActions` the one for asyncio; adapters for other frameworks are in `treadle.adapters`.
 """
 
-from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncTrajectory
-from .client import Action, Actions, Lease, Trajectory
+from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncTrajectory
+from .client import Action, Actions, Lease, Session, Trajectory
 from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, SandboxLost
 from .requests import (
     Amdahl,
@@ -31,6 +31,7 @@ __all__ = [
     "AsyncAction",
     "AsyncActions",
     "AsyncLease",
+    "AsyncSession",
     "AsyncTrajectory",
     "Between",
     "CommandFailed",
@@ -49,6 +50,7 @@ __all__ = [
     "Retry",
     "SandboxLost",
     "Seconds",
+    "Session",
     "Started",
     "Tls",
     "Trajectory",
