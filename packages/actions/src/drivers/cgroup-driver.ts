@@ -18,7 +18,7 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
-import { chown, mkdir, rm, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
@@ -217,11 +217,12 @@ class HeldSandbox extends OpenSandbox {
     const { userId } = this.#driver;
     await mkdir(join(this.#folder, "work"), { recursive: true });
     await chown(join(this.#folder, "work"), userId, userId);
-    await writeFile(
-      join(this.#folder, "passwd"),
-      `root:x:0:0::/:/bin/sh\nsandbox:x:${userId}:${userId}::/tmp:/bin/sh\n`,
-    );
+    const passwd = `root:x:0:0::/:/bin/sh\nsandbox:x:${userId}:${userId}::/tmp:/bin/sh\n`;
+    await writeFile(join(this.#folder, "passwd"), passwd);
     await writeFile(join(this.#folder, "group"), `root:x:0:\nsandbox:x:${userId}:\n`);
+    // The umask of this process may close them to those inside, and the first of those has no right to pass that over.
+    await chmod(join(this.#folder, "work"), 0o755);
+    for (const file of ["passwd", "group"]) await chmod(join(this.#folder, file), 0o644);
     await this.#tree.createSandbox(this.id, { memoryBytes, maxProcesses: maxProcesses + ownProcesses });
     const joining = await this.#tree.createExec(this.id, holdingExec);
     const holder = spawn(
@@ -470,7 +471,8 @@ class HeldSandbox extends OpenSandbox {
 
 /** Arguments of a shell that enters the control groups and then becomes the program: nothing of it runs outside. */
 function joinThen(files: readonly string[], command: readonly string[]): string[] {
-  const script = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n-1)); done; exec "$@"';
+  const script =
+    'umask 022; n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n-1)); done; exec "$@"';
   return ["-c", script, "join", String(files.length), ...files, ...command];
 }
 
