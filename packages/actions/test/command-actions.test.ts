@@ -51,6 +51,9 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
         },
         async writeFile() {},
         readFile: async () => Buffer.alloc(0),
+        snapshot: () => {
+          throw new Error("not used here");
+        },
         async close() {
           log.push(`close ${number}`);
         },

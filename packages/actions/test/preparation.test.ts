@@ -65,6 +65,9 @@ function setUp(isSlow: (sandbox: number) => boolean = () => false) {
         },
         async writeFile() {},
         readFile: async () => Buffer.alloc(0),
+        snapshot: () => {
+          throw new Error("not used here");
+        },
         async close() {
           log.push(`close ${number}`);
         },

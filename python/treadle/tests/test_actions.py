@@ -169,6 +169,31 @@ def test_sessions_keep_their_state_and_tell_the_end_of_each_command(actions: Act
         main.run("true")
 
 
+def test_a_trajectory_is_forked_with_its_files_and_sessions(actions: Actions) -> None:
+    with actions.open_trajectory(environment={"FROM": "trunk"}) as trunk, trunk.open_session() as shell:
+        shell.run("mkdir deep && cd deep && echo data > file && NAME=value", check=True)
+        with trunk.snapshot() as snapshot:
+            assert snapshot.size_bytes > 0
+            branches = [actions.open_trajectory(snapshot=snapshot) for _ in range(2)]
+        shell.run("echo later > file; NAME=later", check=True)
+        branches.append(branches[0].fork())
+        for number, branch in enumerate(branches):
+            assert branch.run(["sh", "-c", "cat deep/file; echo $FROM"]).text == "data\ntrunk\n"
+            assert branch.session("main").run('echo "$NAME"; cat file').text == "value\ndata\n"
+            branch.write_file("deep/file", str(number))
+        for number, branch in enumerate(branches):
+            assert branch.read_file("deep/file") == str(number).encode()
+            branch.close()
+        waits = trunk.submit(["sh", "-c", "echo > up; until [ -e go ]; do sleep 0.02; done"], cpu=None)
+        trunk.run(["sh", "-c", "until [ -e up ]; do sleep 0.02; done"], cpu=None)
+        with pytest.raises(ActionsError, match="of files at rest, and 1 command runs"):
+            trunk.snapshot()
+        trunk.write_file("go", "")
+        assert waits.result().succeeded
+        with pytest.raises(ActionsError, match="was dropped"):
+            actions.open_trajectory(snapshot=snapshot)
+
+
 def test_a_process_runs_beside_others_is_talked_to_and_signalled(actions: Actions) -> None:
     with actions.open_trajectory() as trajectory:
         script = "import sys\nprint('up', flush=True)\nfor line in sys.stdin: print(eval(line), flush=True)\nprint('over')"

@@ -22,6 +22,7 @@ import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import {
   type CgroupPlace,
   type CgroupTree,
@@ -43,6 +44,7 @@ import {
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
+  type Snapshot,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { Supervisor } from "./supervisor.ts";
@@ -132,7 +134,7 @@ export class CgroupDriver implements SandboxDriver {
     });
   }
 
-  async open(options: SandboxOptions = {}): Promise<Sandbox> {
+  async open(options: SandboxOptions = {}, signal?: AbortSignal): Promise<Sandbox> {
     refuseContainer(this.name, options);
     await this.#ready;
     const userId = this.#userId();
@@ -144,6 +146,7 @@ export class CgroupDriver implements SandboxDriver {
     this.#sandboxes.add(sandbox);
     try {
       await sandbox.start();
+      await ArchiveSnapshot.ofOwn(options.from)?.unpackInto(sandbox, keptFolders, signal);
     } catch (error) {
       await sandbox.close();
       throw error;
@@ -175,6 +178,8 @@ export class CgroupDriver implements SandboxDriver {
 }
 
 const holdingExec = "hold";
+/** that a snapshot is of; what is in /dev/shm belongs to processes */
+const keptFolders = ["/work", "/tmp"];
 
 /** What has joined the groups of a command and entered its sandbox, and waits to be told what to become. */
 type Entered = { readonly exec: string; readonly running: ReturnType<typeof spawnCommand> };
@@ -298,6 +303,11 @@ class HeldSandbox extends OpenSandbox {
         kill: () => this.#tree.killExec(this.id, exec),
       },
     });
+  }
+
+  protected override copy(options: { readonly maxBytes: number; readonly signal: AbortSignal }): Promise<Snapshot> {
+    const runs = { exec: (request: ExecRequest) => this.run(request) };
+    return ArchiveSnapshot.of(runs, keptFolders, `${this.#folder}.snapshot-${randomUUID()}`, options);
   }
 
   protected override async run(request: ExecRequest): Promise<ExecResult> {

@@ -9,7 +9,8 @@
  * DK2 cores belong to the container: commands that run in it at once share theirs. On the fast path they are written to its
  *    control group, and the engine's record follows (`ContainerCores`).
  * DK3 when this process dies of anything, its connection to a container ends, on which the container's first process
- *    ends, and with it the container; what was made but never started is removed by the next driver, by its label.
+ *    ends, and with it the container; what was made but never started is removed by the next driver, by its label, and so are
+ *    the images of snapshots.
  */
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
@@ -34,6 +35,8 @@ import {
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
+  type Snapshot,
+  tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 
@@ -55,6 +58,7 @@ export class DockerDriver implements SandboxDriver {
   readonly #session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
   readonly #ready: Promise<{ cores: number }>;
   readonly #sandboxes = new Set<ContainerSandbox>();
+  readonly #snapshots = new Set<ImageSnapshot>();
 
   /** Whether the engine can be used is told by `dockerDriverLacks`; here the first sandbox fails. */
   constructor(options: DockerOptions) {
@@ -69,9 +73,10 @@ export class DockerDriver implements SandboxDriver {
   async open(options: SandboxOptions = {}, signal: AbortSignal = new AbortController().signal): Promise<Sandbox> {
     const { cores } = await this.#ready;
     const labels = { "treadle.session": this.#session, "treadle.host": hostname() };
-    const sandbox = new ContainerSandbox(this.#engine, this.#options, options, cores, () =>
-      this.#sandboxes.delete(sandbox),
-    );
+    const sandbox = new ContainerSandbox(this.#engine, this.#options, options, cores, {
+      forget: () => this.#sandboxes.delete(sandbox),
+      keep: (snapshot) => this.#snapshots.add(snapshot),
+    });
     this.#sandboxes.add(sandbox);
     try {
       await sandbox.start(labels, signal);
@@ -85,6 +90,7 @@ export class DockerDriver implements SandboxDriver {
   async close(): Promise<void> {
     await this.#ready.catch(() => {});
     await Promise.all([...this.#sandboxes].map((sandbox) => sandbox.close()));
+    await Promise.all([...this.#snapshots].map((snapshot) => snapshot.drop()));
     this.#engine.close();
   }
 
@@ -96,6 +102,8 @@ export class DockerDriver implements SandboxDriver {
     const filters = { label: [`treadle.host=${hostname()}`] };
     for (const { Id, Labels } of await engine.call("list", docker.listContainers({ all: true, filters })))
       if (isDeadSession(Labels["treadle.session"] ?? "")) await removeContainer(docker.getContainer(Id));
+    for (const { Id, Labels } of await engine.call("images", docker.listImages({ filters })))
+      if (isDeadSession(Labels?.["treadle.session"] ?? "")) await removeImage(docker, Id);
     return { cores: NCPU };
   }
 }
@@ -112,6 +120,7 @@ class ContainerSandbox extends OpenSandbox {
   readonly #driver: z.infer<typeof DockerOptions>;
   readonly #options: SandboxOptions;
   readonly #allCores: readonly number[];
+  readonly #keep: (snapshot: ImageSnapshot) => void;
   /** first processes, inside, of what runs */
   readonly #inside = new Set<number>();
   #container: Docker.Container | undefined;
@@ -127,9 +136,10 @@ class ContainerSandbox extends OpenSandbox {
     driver: z.infer<typeof DockerOptions>,
     options: SandboxOptions,
     cores: number,
-    forget: () => void,
+    { forget, keep }: { readonly forget: () => void; readonly keep: (snapshot: ImageSnapshot) => void },
   ) {
     super(forget);
+    this.#keep = keep;
     this.#engine = engine;
     this.#driver = driver;
     this.#options = options;
@@ -147,7 +157,9 @@ class ContainerSandbox extends OpenSandbox {
   async start(labels: Record<string, string>, signal: AbortSignal): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
     const engine = this.#engine;
-    const image = await allowedImage(engine, this.#driver, this.#options.container?.image, signal);
+    const image =
+      ImageSnapshot.ofOwn(this.#options.from)?.image ??
+      (await allowedImage(engine, this.#driver, this.#options.container?.image, signal));
     signal.throwIfAborted();
     this.#imageEnvironment = await environmentOf(engine, image);
     signal.throwIfAborted();
@@ -254,6 +266,21 @@ class ContainerSandbox extends OpenSandbox {
 
   readFile(path: string, maxBytes?: number): Promise<Buffer> {
     return readThrough(this, path, maxBytes);
+  }
+
+  /** The engine keeps what differs from the image, all of it, the system's folders too; it stops the container for a moment. */
+  protected override async copy({ maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal }) {
+    const engine = this.#engine;
+    const container = this.#container!;
+    const filters = { id: [container.id] };
+    const listed = await engine.call("list", engine.docker.listContainers({ size: true, filters }));
+    const [{ SizeRw }] = z.tuple([z.object({ SizeRw: z.number().default(0) })]).parse(listed);
+    if (SizeRw > maxBytes) throw tooLarge(maxBytes);
+    signal.throwIfAborted();
+    const { Id } = z.object({ Id: z.string() }).parse(await engine.call("commit", container.commit({ pause: true })));
+    const snapshot = new ImageSnapshot(engine.docker, Id, SizeRw);
+    this.#keep(snapshot);
+    return snapshot;
   }
 
   protected override lossOf(): string | undefined {
@@ -390,6 +417,29 @@ class ContainerSandbox extends OpenSandbox {
   }
 }
 
+/** An image made of a container. */
+class ImageSnapshot implements Snapshot {
+  readonly image: string;
+  readonly bytes: number;
+  readonly #docker: Docker;
+
+  constructor(docker: Docker, image: string, bytes: number) {
+    this.#docker = docker;
+    this.image = image;
+    this.bytes = bytes;
+  }
+
+  /** Throws `action.invalid` for one of another driver. */
+  static ofOwn(snapshot: Snapshot | undefined): ImageSnapshot | undefined {
+    if (snapshot === undefined || snapshot instanceof ImageSnapshot) return snapshot;
+    throw new TreadleError("action.invalid", "a snapshot is of another driver's sandbox; give one of this driver's");
+  }
+
+  drop(): Promise<void> {
+    return removeImage(this.#docker, this.image);
+  }
+}
+
 /**
  * Signals a process and its descendants, with `orphans` those of its user that have lost their parents as well, and prints
  * how many it found.
@@ -499,6 +549,16 @@ async function removeContainer(container: Docker.Container): Promise<void> {
     // Gone, or on its way.
     if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
   });
+}
+
+async function removeImage(docker: Docker, image: string): Promise<void> {
+  await docker
+    .getImage(image)
+    .remove({ force: true })
+    .catch((error: { statusCode?: number }) => {
+      // Gone, or of a container that is on its way: then the next driver removes it.
+      if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+    });
 }
 
 /** Leaves the rest in the stream. Empty when it ends before. */

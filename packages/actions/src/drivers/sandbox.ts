@@ -19,6 +19,8 @@ export type SandboxOptions = {
   readonly maxProcesses?: number | undefined;
   /** default off */
   readonly network?: boolean | undefined;
+  /** its files, instead of those of an empty sandbox; of the same driver, and not dropped */
+  readonly from?: Snapshot | undefined;
   /** refused by drivers without images */
   readonly container?: ContainerOptions | undefined;
 };
@@ -59,8 +61,29 @@ export interface Sandbox {
   /** Paths are relative to the working folder of the sandbox. Throw `sandbox.failed`. */
   writeFile(path: string, data: string | Uint8Array): Promise<void>;
   readFile(path: string, maxBytes?: number): Promise<Buffer>;
+  /**
+   * Its files as they are. Throws `action.invalid` while a command runs, and beyond `maxBytes`; commands that come meanwhile
+   * wait.
+   */
+  snapshot(options: SnapshotOptions): Promise<Snapshot>;
   close(): Promise<void>;
 }
+
+export type SnapshotOptions = { readonly maxBytes: number; readonly signal?: AbortSignal | undefined };
+
+/** A copy of a sandbox's files, from which any number of others begin. It outlives the sandbox, not the driver. */
+export interface Snapshot {
+  /** that it takes of the machine's disk */
+  readonly bytes: number;
+  drop(): Promise<void>;
+}
+
+/** What a snapshot of too many files is refused with. */
+export const tooLarge = (maxBytes: number): TreadleError =>
+  new TreadleError(
+    "action.invalid",
+    `the files of the sandbox take more than the ${maxBytes} bytes that a snapshot may still have; remove some, drop snapshots, or raise limits.snapshotMib`,
+  );
 
 export type ExecRequest = {
   readonly command: readonly [program: string, ...args: string[]];

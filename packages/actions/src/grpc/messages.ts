@@ -123,6 +123,7 @@ export const OpenTrajectoryMessage = z.object({
   working_folder: z.union([z.literal(""), z.string().startsWith("/", "is an absolute path")]),
   environment: z.record(z.string(), z.string()),
   idempotency_key: idempotencyKey,
+  snapshot: name,
 });
 export const TrajectoryMessage = z.object({ trajectory: z.string().min(1) });
 export const WriteFileMessage = TrajectoryMessage.extend({ path: z.string().min(1), data: z.instanceof(Uint8Array) });
@@ -145,5 +146,7 @@ export const SignalMessage = CancelMessage.extend({
     })
     .transform((signal) => `SIG${signal}` as CommandSignal),
 });
+export const TakeSnapshotMessage = TrajectoryMessage.extend({ snapshot: name, idempotency_key: idempotencyKey });
+export const SnapshotMessage = z.object({ snapshot: z.string().min(1) });
 export const SessionMessage = TrajectoryMessage.extend({ session: z.string().min(1) });
 export const OpenSessionMessage = SessionMessage.extend({ idempotency_key: idempotencyKey });

@@ -35,14 +35,17 @@ import {
   SendInputMessage,
   SessionMessage,
   SignalMessage,
+  SnapshotMessage,
   SubmitMessage,
   specOf,
+  TakeSnapshotMessage,
   TrajectoryMessage,
   WriteFileMessage,
 } from "./messages.ts";
 import { UnreadBudget } from "./output-spool.ts";
 import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
 import { serviceDefinition } from "./service-definition.ts";
+import { Snapshots } from "./snapshots.ts";
 import { type ActionEvents, SpooledCall } from "./spooled-call.ts";
 import { statisticsOf } from "./statistics-reply.ts";
 import { read, StatusError, toStatus } from "./status.ts";
@@ -77,6 +80,8 @@ export type ActionServerOptions = {
 const defaultKeepaliveMs = 20_000;
 const defaultUnreadBytes = 256 * 2 ** 20;
 const defaultRepeatMs = 60_000;
+const defaultSnapshots = 256;
+const defaultSnapshotBytes = 2 ** 34;
 
 /** What one tenant may ask for. */
 export type ActionServerLimits = {
@@ -90,7 +95,11 @@ export type ActionServerLimits = {
   readonly memoryBytes?: number | undefined;
   /** the most that a trajectory may state */
   readonly maxMemoryBytes?: number | undefined;
-  /** how long a trajectory stays open without a call (GS5) */
+  /** kept at once */
+  readonly snapshots?: number | undefined;
+  /** of all snapshots */
+  readonly snapshotBytes?: number | undefined;
+  /** how long a trajectory stays open without a call (GS5), and a snapshot without one */
   readonly idleMs?: number | undefined;
   /** how long an action with an idempotency key waits for its call to be repeated, and is remembered after its end */
   readonly repeatMs?: number | undefined;
@@ -141,6 +150,11 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   const { tokens, limits = {} } = options;
   const repeatMs = limits.repeatMs ?? defaultRepeatMs;
   const repeatable = new RepeatableActions(repeatMs);
+  const snapshots = new Snapshots({
+    count: limits.snapshots ?? defaultSnapshots,
+    bytes: limits.snapshotBytes ?? defaultSnapshotBytes,
+    idleMs: limits.idleMs,
+  });
   const beganMs = performance.now();
   let isDraining = false;
 
@@ -200,6 +214,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }
   };
   const closeIdle = (idleMs: number): void => {
+    snapshots.dropIdle();
     for (const { id, calls, lastMs } of trajectories.values()) {
       if (calls > 0 || performance.now() - lastMs < idleMs) continue;
       trajectories.delete(id);
@@ -376,8 +391,10 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           grpc.status.PERMISSION_DENIED,
           "network: this server gives sandboxes none; leave it out, or set network: host in the server's configuration",
         );
+      const { snapshot } = message;
       actions.openTrajectory(id, {
         tenant,
+        from: snapshot === "" ? undefined : snapshots.find(idOf(tenant, snapshot), snapshot),
         network: message.network,
         prepare: message.prepare.map(({ words }) => words as [string, ...string[]]),
         isRestorable: message.restorable,
@@ -457,6 +474,19 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const owned = ownTrajectory(call, trajectory);
       return { data: await using(owned, actions.readFile(owned.id, path, maxMessageBytes / 2, goneOf(call))) };
     }),
+    TakeSnapshot: unary(TakeSnapshotMessage, async (message, call) => {
+      const owned = ownTrajectory(call, message.trajectory);
+      const { tenant } = owned;
+      const shown = message.snapshot || randomUUID();
+      const { idempotency_key: idempotencyKey } = message;
+      const taken = snapshots.take({ tenant, name: idOf(tenant, shown), shown, idempotencyKey }, (maxBytes) =>
+        actions.snapshot(owned.id, maxBytes),
+      );
+      return { snapshot: shown, size_bytes: (await using(owned, taken)).bytes };
+    }),
+    DropSnapshot: unary(SnapshotMessage, ({ snapshot }, call) =>
+      snapshots.drop(idOf(tenantOf(call), snapshot), snapshot),
+    ),
     CloseTrajectory: unary(TrajectoryMessage, async ({ trajectory }, call) => {
       const { id } = ownTrajectory(call, trajectory);
       trajectories.delete(id);
@@ -498,6 +528,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const open = [...trajectories.keys()];
     trajectories.clear();
     await Promise.all(open.map((t) => actions.closeTrajectory(t)));
+    await snapshots.close();
     repeatable.close();
     listening.stop();
     await new Promise<void>((resolve) => {

@@ -22,11 +22,14 @@ import {
   type SandboxOptions,
 } from "../drivers/sandbox.ts";
 import { fillTemplate } from "../elasticity/parallel-command.ts";
-import type { ActionPool } from "./action-pool.ts";
+import type { ActionPool, TrajectoryOptions } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
 import { type ShellSession, ShellSessions, sessionCommand } from "./shell-session.ts";
+import { TrajectorySnapshot } from "./trajectory-snapshot.ts";
 
-export type EnvironmentOptions = SandboxOptions & {
+export type EnvironmentOptions = Omit<SandboxOptions, "from"> & {
+  /** It begins with these files and sessions, and with what that trajectory's options say of containers and variables. */
+  readonly from?: TrajectorySnapshot | undefined;
   /** run in every new sandbox before anything else, one after another; each must exit with 0 */
   readonly prepare?: readonly ExecRequest["command"][] | undefined;
   /** of every command, unless it says otherwise */
@@ -69,7 +72,8 @@ export class CommandActions {
     this.driver = driver;
   }
 
-  openTrajectory(trajectory: string, options: EnvironmentOptions = {}): void {
+  openTrajectory(trajectory: string, own: EnvironmentOptions = {}): void {
+    const options = own.from === undefined ? own : withContent(own, own.from);
     if (this.#environments.has(trajectory))
       throw new TreadleError(
         "action.invalid",
@@ -77,15 +81,23 @@ export class CommandActions {
       );
     for (const command of [["true"] as const, ...(options.prepare ?? [])])
       refuseUnspeakable({ command, environment: options.environment });
-    const sessions = new ShellSessions(randomUUID);
+    const sessions = new ShellSessions(randomUUID, options.from?.content.sessions);
     const environment: Environment = { options, sessions, opening: undefined, hasState: false, lost: undefined };
-    this.pool.openTrajectory(trajectory, {
+    options.from?.hold();
+    const opening: TrajectoryOptions = {
       tenant: options.tenant,
       memoryBytes: options.memoryBytes,
       onClose: async () => {
         await endOf(environment.opening, new TreadleError("action.cancelled", `trajectory '${trajectory}' was closed`));
+        await options.from?.release();
       },
-    });
+    };
+    try {
+      this.pool.openTrajectory(trajectory, opening);
+    } catch (error) {
+      void options.from?.release();
+      throw error;
+    }
     this.#environments.set(trajectory, environment);
   }
 
@@ -147,6 +159,17 @@ export class CommandActions {
 
   readFile(trajectory: string, path: string, maxBytes?: number, signal?: AbortSignal): Promise<Buffer> {
     return this.#within(trajectory, (sandbox) => sandbox.readFile(path, maxBytes), { signal });
+  }
+
+  /** A copy of its files and sessions, from which others can be opened. Throws `action.invalid` as a sandbox does (SN1). */
+  snapshot(trajectory: string, maxBytes: number, signal?: AbortSignal): Promise<TrajectorySnapshot> {
+    const { options, sessions } = this.#environmentOf(trajectory);
+    const { environment, container } = options;
+    const copy = async (sandbox: Sandbox): Promise<TrajectorySnapshot> => {
+      const files = await sandbox.snapshot({ maxBytes, signal });
+      return new TrajectorySnapshot({ files, sessions: sessions.copy(), environment, container });
+    };
+    return this.#within(trajectory, copy, { signal });
   }
 
   /** Of each open trajectory that has a sandbox whose driver can tell. */
@@ -233,7 +256,7 @@ export class CommandActions {
     }
     environment.hasState = false;
     // Nobody takes a new sandbox's for what the old one kept.
-    environment.sessions = new ShellSessions(randomUUID);
+    environment.sessions = new ShellSessions(randomUUID, options.from?.content.sessions);
     await endOf(opening, new TreadleError("sandbox.failed", `trajectory '${trajectory}' lost its sandbox: ${cause}`));
   }
 
@@ -287,7 +310,8 @@ export class CommandActions {
   /** Its commands run on the cores of the action that needs it, where one does. */
   async #prepared(options: EnvironmentOptions, cores: readonly number[] = [], signal: AbortSignal): Promise<Sandbox> {
     const { prepare = [], environment = {}, memoryBytes, maxProcesses, network, container } = options;
-    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container }, signal);
+    const from = options.from?.content.files;
+    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container, from }, signal);
     try {
       for (const command of prepare) {
         signal.throwIfAborted();
@@ -308,6 +332,19 @@ export class CommandActions {
       throw error;
     }
   }
+}
+
+/** Its own options come first; the image is the snapshot's. */
+function withContent(options: EnvironmentOptions, { content }: TrajectorySnapshot): EnvironmentOptions {
+  const { image, ...own } = options.container ?? {};
+  if (image !== undefined)
+    throw new TreadleError(
+      "action.invalid",
+      `image '${image}' was asked for with a snapshot, which brings its own; leave one of them out`,
+    );
+  const given = Object.fromEntries(Object.entries(own).filter(([, value]) => value !== undefined));
+  const container = { ...content.container, ...given };
+  return { ...options, container, environment: { ...content.environment, ...options.environment } };
 }
 
 function inSession(session: ShellSession, [text]: ExecRequest["command"], sandbox: Sandbox): ExecRequest["command"] {

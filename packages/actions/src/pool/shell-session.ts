@@ -86,12 +86,15 @@ const findBash =
 /**
  * $1 is the file of what is kept, $2 whether there is one, $3 the command. Left out is what belongs to one process or to one
  * action: its units, its numbers, its clocks. RANDOM is one of them: to restore it would make all commands draw the same.
+ * Folders below the one in which commands begin are kept relative to it, which in a copy of the sandbox may be another.
  */
 const inSession = `
 __treadle_file=$1 __treadle_text=$3 __treadle_start=$PWD
 __treadle_dir=\${__treadle_file%/*}
 __treadle_keep() {
-  local __treadle_names __treadle_name
+  local __treadle_names __treadle_name __treadle_folder=$PWD __treadle_previous=\${OLDPWD-}
+  case $PWD/ in "$__treadle_start"/*) __treadle_folder=.\${PWD#"$__treadle_start"} ;; esac
+  case $__treadle_previous/ in "$__treadle_start"/*) __treadle_previous=.\${OLDPWD#"$__treadle_start"} ;; esac
   case $__treadle_flags in *e*) __treadle_options+=$'\\nset -e' ;; esac
   [ -d "$__treadle_dir" ] || command -p mkdir -p -m 700 -- "$__treadle_dir"
   mapfile -t __treadle_names < <(compgen -v)
@@ -107,7 +110,8 @@ __treadle_keep() {
     builtin declare -Fx
     builtin alias -p
     builtin umask -p
-    printf '__treadle_folder=%q __treadle_previous=%q __treadle_options=%q\\n' "$PWD" "\${OLDPWD-}" "$__treadle_options"
+    printf '__treadle_folder=%q __treadle_previous=%q __treadle_options=%q\\n' \\
+      "$__treadle_folder" "$__treadle_previous" "$__treadle_options"
   } >| "$__treadle_file.new" && command -p mv -f -- "$__treadle_file.new" "$__treadle_file" ||
     echo "treadle: what this session keeps could not be written to '$__treadle_file'; it stays as it was" >&2
 }
@@ -120,7 +124,7 @@ if [ -f "$__treadle_file" ]; then
     echo "treadle: the session's folder '$__treadle_folder' is gone; this command begins in '$__treadle_start'" >&2
     builtin cd -- "$__treadle_start"
   }
-  OLDPWD=$__treadle_previous
+  case $__treadle_previous in .*) OLDPWD=$__treadle_start\${__treadle_previous#.} ;; *) OLDPWD=$__treadle_previous ;; esac
 elif [ "$2" = kept ]; then
   echo "treadle: what this session kept is gone; nothing was run; close the session and open it again" >&2
   exit 125

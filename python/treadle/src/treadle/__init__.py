@@ -3,8 +3,8 @@
 `Actions` is the plain client, `AsyncActions` the one for asyncio; adapters for other frameworks are in `treadle.adapters`.
 """
 
-from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncTrajectory
-from .client import Action, Actions, Lease, Session, Trajectory
+from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .client import Action, Actions, Lease, Session, Snapshot, Trajectory
 from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, SandboxLost
 from .requests import (
     Amdahl,
@@ -32,6 +32,7 @@ __all__ = [
     "AsyncActions",
     "AsyncLease",
     "AsyncSession",
+    "AsyncSnapshot",
     "AsyncTrajectory",
     "Between",
     "CommandFailed",
@@ -51,6 +52,7 @@ __all__ = [
     "SandboxLost",
     "Seconds",
     "Session",
+    "Snapshot",
     "Started",
     "Tls",
     "Trajectory",

@@ -104,6 +104,7 @@ class AsyncActions:
         user: str = "",
         working_folder: str = "",
         environment: Mapping[str, str] | None = None,
+        snapshot: AsyncSnapshot | str = "",
     ) -> AsyncTrajectory:
         """Creates an environment; its sandbox starts with its first action. Fields are those of `OpenTrajectoryRequest`."""
         key = uuid.uuid4().hex
@@ -120,6 +121,7 @@ class AsyncActions:
             working_folder=working_folder,
             environment=environment,
             idempotency_key=key,
+            snapshot=snapshot if isinstance(snapshot, str) else snapshot.name,
         )
         reply = await self._call("OpenTrajectory", request, messages.OpenTrajectoryReply)
         return AsyncTrajectory(self, reply.trajectory, reply.repeat_seconds)
@@ -167,9 +169,16 @@ class AsyncActions:
         return await self._call("GetStatistics", messages.GetStatisticsRequest(), messages.GetStatisticsReply)
 
     async def _call(
-        self, method: str, request: Any, reply: type[_Reply], *, fine: str = "", retry: Retry | None = None
+        self,
+        method: str,
+        request: Any,
+        reply: type[_Reply],
+        *,
+        fine: str = "",
+        retry: Retry | None = None,
+        seconds: float = 0.0,
     ) -> _Reply:
-        """`fine` is the status by which a repeat learns that the first try took effect."""
+        """`fine` is the status by which a repeat learns that the first try took effect; `seconds` is for a call that is long."""
         call: Any = self._channel.unary_unary(
             f"/treadle.actions.v1.Actions/{method}",
             request_serializer=type(request).SerializeToString,
@@ -178,7 +187,7 @@ class AsyncActions:
         backoff = _Backoff(retry or self._retry)
         while True:
             try:
-                answer: _Reply = await call(request, timeout=self._call_seconds, metadata=self._metadata)
+                answer: _Reply = await call(request, timeout=seconds or self._call_seconds, metadata=self._metadata)
                 return answer
             except grpc.aio.AioRpcError as error:
                 if fine != "" and backoff.has_waited and error.code().name == fine:
@@ -310,6 +319,22 @@ class AsyncTrajectory:
         await self.actions._call("OpenSession", request, messages.OpenSessionReply)
         return AsyncSession(self, name)
 
+    def session(self, name: str = "main") -> AsyncSession:
+        """One that is open: by another client, or since its trajectory began from a snapshot."""
+        return AsyncSession(self, name)
+
+    async def snapshot(self, name: str | None = None) -> AsyncSnapshot:
+        """A copy of its files and sessions, from which `open_trajectory(snapshot=…)` begins. Refused while a command runs."""
+        key = uuid.uuid4().hex
+        request = messages.TakeSnapshotRequest(trajectory=self.name, snapshot=name or key, idempotency_key=key)
+        reply = await self.actions._call("TakeSnapshot", request, messages.TakeSnapshotReply, seconds=3600.0)
+        return AsyncSnapshot(self.actions, reply.snapshot, reply.size_bytes)
+
+    async def fork(self, name: str | None = None, **options: Any) -> AsyncTrajectory:
+        """Another trajectory with a copy of its files and sessions. `options` are those of `AsyncActions.open_trajectory`."""
+        async with await self.snapshot() as snapshot:
+            return await self.actions.open_trajectory(name, snapshot=snapshot, **options)
+
     async def write_file(self, path: str, data: bytes | str) -> None:
         """`path` is relative to the working folder; its folders are made. At most some 60 MiB; `upload` takes more."""
         request = messages.WriteFileRequest(trajectory=self.name, path=path, data=_bytes(data))
@@ -343,6 +368,26 @@ class AsyncTrajectory:
         )
         result = await action.result(check=True)
         await asyncio.to_thread(_unpack, result.stdout, pathlib.Path(target))
+
+
+class AsyncSnapshot:
+    """A copy of a trajectory's files and sessions. Dropped at the end of `async with`; what began from it lives on."""
+
+    def __init__(self, actions: AsyncActions, name: str, size_bytes: int) -> None:
+        self.actions = actions
+        self.name = name
+        #: that it takes of the service's disk
+        self.size_bytes = size_bytes
+
+    async def __aenter__(self) -> AsyncSnapshot:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.drop()
+
+    async def drop(self) -> None:
+        request = messages.DropSnapshotRequest(snapshot=self.name)
+        await self.actions._call("DropSnapshot", request, messages.DropSnapshotReply, fine="NOT_FOUND")
 
 
 class AsyncSession:

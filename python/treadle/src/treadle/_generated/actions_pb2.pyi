@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class OpenTrajectoryRequest(_message.Message):
-    __slots__ = ("trajectory", "tenant", "memory_bytes", "max_processes", "network", "prepare", "restorable", "image", "user", "working_folder", "environment", "idempotency_key")
+    __slots__ = ("trajectory", "tenant", "memory_bytes", "max_processes", "network", "prepare", "restorable", "image", "user", "working_folder", "environment", "idempotency_key", "snapshot")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class OpenTrajectoryRequest(_message.Message):
     WORKING_FOLDER_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     trajectory: str
     tenant: str
     memory_bytes: int
@@ -38,7 +39,8 @@ class OpenTrajectoryRequest(_message.Message):
     working_folder: str
     environment: _containers.ScalarMap[str, str]
     idempotency_key: str
-    def __init__(self, trajectory: _Optional[str] = ..., tenant: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., max_processes: _Optional[int] = ..., network: bool = ..., prepare: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., restorable: bool = ..., image: _Optional[str] = ..., user: _Optional[str] = ..., working_folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    snapshot: str
+    def __init__(self, trajectory: _Optional[str] = ..., tenant: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., max_processes: _Optional[int] = ..., network: bool = ..., prepare: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., restorable: bool = ..., image: _Optional[str] = ..., user: _Optional[str] = ..., working_folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., idempotency_key: _Optional[str] = ..., snapshot: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("words",)
@@ -388,6 +390,34 @@ class ReadFileReply(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class TakeSnapshotRequest(_message.Message):
+    __slots__ = ("trajectory", "snapshot", "idempotency_key")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    snapshot: str
+    idempotency_key: str
+    def __init__(self, trajectory: _Optional[str] = ..., snapshot: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class TakeSnapshotReply(_message.Message):
+    __slots__ = ("snapshot", "size_bytes")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    snapshot: str
+    size_bytes: int
+    def __init__(self, snapshot: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class DropSnapshotRequest(_message.Message):
+    __slots__ = ("snapshot",)
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    snapshot: str
+    def __init__(self, snapshot: _Optional[str] = ...) -> None: ...
+
+class DropSnapshotReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class CloseTrajectoryRequest(_message.Message):
     __slots__ = ("trajectory",)
