@@ -132,7 +132,7 @@ describe("snapshots over gRPC", () => {
   });
 
   test("SN4 one that nobody uses is dropped; one from which a trajectory is open is not", async () => {
-    const { call, say, numKept } = await serve({ limits: { idleMs: 400 } });
+    const { call, say, numKept } = await serve({ limits: { idleMs: 4000 } });
     await call("OpenTrajectory", { trajectory: "t" });
     await say("t", "echo x > x");
     await call("TakeSnapshot", { trajectory: "t", snapshot: "left" });
