@@ -27,6 +27,7 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
       let loss: string | undefined;
       return {
         id: String(number),
+        stateFolder: "/tmp/state",
         get loss() {
           return loss;
         },
@@ -50,6 +51,9 @@ function recordingDriver(clock: ManualClock, dying: number[] = [], openMs = 0) {
         },
         async writeFile() {},
         readFile: async () => Buffer.alloc(0),
+        snapshot: () => {
+          throw new Error("not used here");
+        },
         async close() {
           log.push(`close ${number}`);
         },

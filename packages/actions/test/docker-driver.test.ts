@@ -50,6 +50,21 @@ describe.skipIf(missing !== undefined)(
       expect(await say("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '")).toBe("lo");
     });
 
+    test("SN2 no image is left of a snapshot that was dropped, or whose driver has closed", async () => {
+      const images = async () => (await engine.docker.listImages()).map(({ Id }) => Id).sort();
+      const before = await images();
+      const own = driverOf(true);
+      const first = await own.open();
+      const limits = { maxBytes: 2 ** 26 };
+      const snapshots = [await first.snapshot(limits), await first.snapshot(limits)];
+      const fork = await own.open({ from: snapshots[0], container: { image: engine.image } });
+      expect((await fork.exec({ command: ["true"] })).exitCode).toBe(0);
+      expect((await images()).length).toBeGreaterThan(before.length);
+      await snapshots[1]!.drop();
+      await own.close();
+      expect(await images()).toEqual(before);
+    });
+
     test("DK1 a process that makes a session of its own ends with its command, and so does a fork bomb", async () => {
       await say("setsid sleep 166.25 >/dev/null 2>&1 & echo");
       expect(await eventually(() => processesWith("166.25").length === 0)).toBe(true);

@@ -66,7 +66,7 @@ test("CD4 a command that does not end after SIGKILL fails, and ends nothing else
   const stuck = new TreadleError("sandbox.failed", "processes did not end after SIGKILL");
   const host = {
     start: () => ({ stdin, stdout, stderr, exited: new Promise<never>(() => {}) }),
-    terminate: () => {},
+    signal: () => {},
     kill: () => Promise.reject(stuck),
   };
   await expect(runCommand(host, { timeoutMs: 1, graceMs: 0 })).rejects.toBe(stuck);

@@ -40,6 +40,7 @@ function setUp(isSlow: (sandbox: number) => boolean = () => false) {
       if (isSlow(number)) await until(`open ${number}`, signal);
       return {
         id: String(number),
+        stateFolder: "/tmp/state",
         loss: undefined,
         usedBytes: () => 50,
         async exec(request): Promise<ExecResult> {
@@ -64,6 +65,9 @@ function setUp(isSlow: (sandbox: number) => boolean = () => false) {
         },
         async writeFile() {},
         readFile: async () => Buffer.alloc(0),
+        snapshot: () => {
+          throw new Error("not used here");
+        },
         async close() {
           log.push(`close ${number}`);
         },

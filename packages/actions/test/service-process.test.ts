@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import * as grpc from "@grpc/grpc-js";
 import { afterEach, describe, expect, test } from "vitest";
+import { cgroupDriverLacks } from "../src/index.ts";
 import { StatisticsClient } from "../src/serve.ts";
 import { connectActions } from "./support/client.ts";
 import { startService, treadle } from "./support/service-process.ts";
@@ -40,6 +41,20 @@ const connect = (address: string, token?: string) => {
 const minimal = "listen: 127.0.0.1:0\ndrivers: [process]\nresources: { cpu: { type: cpu, numa: [[0]] } }\n";
 
 describe("the action service as a process", () => {
+  // The command line keeps what it writes to itself, by its umask.
+  test.skipIf(cgroupDriverLacks() !== undefined)(
+    "the sandboxes that it offers by default can be entered, and their files are as a user expects",
+    async () => {
+      const service = await serve(folderOf({ "config.yaml": minimal.replace("process", "cgroup") }));
+      const { call, submit } = connect(service.address);
+      const { trajectory } = await call("OpenTrajectory", {});
+      const look = submit({ trajectory, command: ["sh", "-c", "id -un; umask; touch file; stat -c %a file ."] });
+      expect(await look.ended).toBeUndefined();
+      const printed = look.events.flatMap(({ output }) => (output === undefined ? [] : [output.stdout]));
+      expect(Buffer.concat(printed).toString()).toBe("sandbox\n0022\n644\n755\n");
+    },
+  );
+
   test("SIGTERM lets what runs come to its end, refuses what is new, and leaves no process", async () => {
     const service = await serve(folderOf({ "config.yaml": `${minimal}drainSeconds: 50\n` }));
     const { call, submit } = connect(service.address);

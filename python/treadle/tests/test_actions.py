@@ -149,6 +149,100 @@ def test_an_archive_that_leads_out_of_its_folder_is_refused(tmp_path: pathlib.Pa
     assert not list(tmp_path.rglob("evil"))
 
 
+def test_sessions_keep_their_state_and_tell_the_end_of_each_command(actions: Actions) -> None:
+    with actions.open_trajectory() as trajectory, trajectory.open_session() as main:
+        assert main.name == "main"
+        assert main.run("mkdir -p deep && cd deep && export NAME=value; (exit 3)").exit_code == 3
+        assert main.run('echo "$NAME in ${PWD##*/}"; echo no >&2', check=True).text == "value in deep\n"
+        assert main.run("NAME=late; sleep 70.5", timeout_seconds=0.3).status == "timeout"
+        assert main.run("yes", max_output_bytes=1000).status == "output-limit"
+        with trajectory.open_session("other") as other:
+            assert other.run("echo ${NAME-none}; ls", check=True).text == "none\ndeep\n"
+        assert main.run("echo $NAME").text == "value\n"
+        asked = main.submit("read -r line; ANSWER=$line", interactive=True)
+        with pytest.raises(ActionsError, match="session 'main' runs a command"):
+            main.run("true")
+        asked.send("forty-two\n")
+        assert asked.result().succeeded
+        assert main.run("echo $ANSWER").text == "forty-two\n"
+    with pytest.raises(ActionsError):
+        main.run("true")
+
+
+def test_a_trajectory_is_forked_with_its_files_and_sessions(actions: Actions) -> None:
+    with actions.open_trajectory(environment={"FROM": "trunk"}) as trunk, trunk.open_session() as shell:
+        shell.run("mkdir deep && cd deep && echo data > file && NAME=value", check=True)
+        with trunk.snapshot() as snapshot:
+            assert snapshot.size_bytes > 0
+            branches = [actions.open_trajectory(snapshot=snapshot) for _ in range(2)]
+        shell.run("echo later > file; NAME=later", check=True)
+        branches.append(branches[0].fork())
+        for number, branch in enumerate(branches):
+            assert branch.run(["sh", "-c", "cat deep/file; echo $FROM"]).text == "data\ntrunk\n"
+            assert branch.session("main").run('echo "$NAME"; cat file').text == "value\ndata\n"
+            branch.write_file("deep/file", str(number))
+        for number, branch in enumerate(branches):
+            assert branch.read_file("deep/file") == str(number).encode()
+            branch.close()
+        waits = trunk.submit(["sh", "-c", "echo > up; until [ -e go ]; do sleep 0.02; done"], cpu=None)
+        trunk.run(["sh", "-c", "until [ -e up ]; do sleep 0.02; done"], cpu=None)
+        with pytest.raises(ActionsError, match="of files at rest, and 1 command runs"):
+            trunk.snapshot()
+        trunk.write_file("go", "")
+        assert waits.result().succeeded
+        with pytest.raises(ActionsError, match="was dropped"):
+            actions.open_trajectory(snapshot=snapshot)
+
+
+def test_a_process_runs_beside_others_is_talked_to_and_signalled(actions: Actions) -> None:
+    with actions.open_trajectory() as trajectory:
+        script = "import sys\nprint('up', flush=True)\nfor line in sys.stdin: print(eval(line), flush=True)\nprint('over')"
+        process = trajectory.submit([sys.executable, "-c", script], cpu=None, interactive=True, timeout_seconds=3600)
+        events = iter(process)
+        printed: list[bytes] = []
+
+        def line() -> bytes:
+            while not b"".join(printed).endswith(b"\n"):
+                event = next(events)
+                if isinstance(event, Output):
+                    printed.append(event.stdout)
+            said = b"".join(printed)
+            printed.clear()
+            return said
+
+        assert line() == b"up\n"
+        for number in range(3):
+            process.send(f"{number} * 7\n")
+            assert line() == f"{number * 7}\n".encode()
+        assert process.signal("STOP") and process.signal("CONT")
+        process.end_input()
+        assert line() == b"over\n"
+        assert [one.exit_code for one in events if isinstance(one, Finished)] == [0]
+        waits = trajectory.submit(["sh", "-c", "trap 'exit 4' TERM; echo > up; while :; do sleep 0.02; done"], cpu=None)
+        trajectory.run(["sh", "-c", "until [ -e up ]; do sleep 0.02; done"], cpu=None)
+        assert waits.signal("TERM")
+        assert waits.result().exit_code == 4
+        assert not waits.signal("TERM")
+
+
+def test_input_whose_connection_is_cut_arrives_once(target: str) -> None:
+    async def main() -> None:
+        async with Relay(target) as relay, AsyncActions(relay.target) as actions:
+            async with await actions.open_trajectory() as trajectory:
+                action = trajectory.submit(["sh", "-c", "sleep 0.5; cat"], interactive=True, max_output_bytes=2**25)
+                result = asyncio.ensure_future(action.result())
+                data = bytes(range(256)) * 12_000  # more than the service keeps of what was not read
+                sending = asyncio.ensure_future(action.send(data))
+                for _ in range(3):
+                    await asyncio.sleep(0.2)
+                    relay.cut()
+                await sending
+                await action.end_input()
+                assert (await result).stdout == data
+
+    asyncio.run(main())
+
+
 def test_a_quota_is_held_while_the_client_uses_it(actions: Actions) -> None:
     with actions.acquire({"search": 1}) as lease:
         assert lease.allocation == {"search": 1}

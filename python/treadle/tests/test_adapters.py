@@ -241,8 +241,9 @@ def test_a_session_of_swerex_keeps_all_but_processes(frameworks: str, target: st
         endless = asyncio.ensure_future(said("touch began; sleep 71.75"))
         await started(runtime.trajectory, "a folder/began")
         await runtime.run_in_session(SimpleNamespace(session="default", action_type="bash_interrupt"))
-        with pytest.raises(errors.CommandTimeoutError):
+        with pytest.raises(errors.NonZeroExitCodeError, match="exited with 130"):
             await endless
+        assert await said("echo $kept") == "yes\n"
         await runtime.close_session(Session("other"))
         with pytest.raises(errors.SessionDoesNotExistError):
             await said("true", session="other")

@@ -18,10 +18,11 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
-import { chown, mkdir, rm, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import {
   type CgroupPlace,
   type CgroupTree,
@@ -43,6 +44,7 @@ import {
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
+  type Snapshot,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 import { Supervisor } from "./supervisor.ts";
@@ -132,7 +134,7 @@ export class CgroupDriver implements SandboxDriver {
     });
   }
 
-  async open(options: SandboxOptions = {}): Promise<Sandbox> {
+  async open(options: SandboxOptions = {}, signal?: AbortSignal): Promise<Sandbox> {
     refuseContainer(this.name, options);
     await this.#ready;
     const userId = this.#userId();
@@ -144,6 +146,7 @@ export class CgroupDriver implements SandboxDriver {
     this.#sandboxes.add(sandbox);
     try {
       await sandbox.start();
+      await ArchiveSnapshot.ofOwn(options.from)?.unpackInto(sandbox, keptFolders, signal);
     } catch (error) {
       await sandbox.close();
       throw error;
@@ -175,6 +178,8 @@ export class CgroupDriver implements SandboxDriver {
 }
 
 const holdingExec = "hold";
+/** that a snapshot is of; what is in /dev/shm belongs to processes */
+const keptFolders = ["/work", "/tmp"];
 
 /** What has joined the groups of a command and entered its sandbox, and waits to be told what to become. */
 type Entered = { readonly exec: string; readonly running: ReturnType<typeof spawnCommand> };
@@ -186,6 +191,7 @@ type HeldSandboxOptions = CgroupDriverOptions & { readonly userId: number };
 
 class HeldSandbox extends OpenSandbox {
   readonly id: string;
+  readonly stateFolder = "/tmp/.treadle";
   readonly #tree: CgroupTree;
   readonly #folder: string;
   readonly #driver: HeldSandboxOptions;
@@ -216,11 +222,12 @@ class HeldSandbox extends OpenSandbox {
     const { userId } = this.#driver;
     await mkdir(join(this.#folder, "work"), { recursive: true });
     await chown(join(this.#folder, "work"), userId, userId);
-    await writeFile(
-      join(this.#folder, "passwd"),
-      `root:x:0:0::/:/bin/sh\nsandbox:x:${userId}:${userId}::/tmp:/bin/sh\n`,
-    );
+    const passwd = `root:x:0:0::/:/bin/sh\nsandbox:x:${userId}:${userId}::/tmp:/bin/sh\n`;
+    await writeFile(join(this.#folder, "passwd"), passwd);
     await writeFile(join(this.#folder, "group"), `root:x:0:\nsandbox:x:${userId}:\n`);
+    // The umask of this process may close them to those inside, and the first of those has no right to pass that over.
+    await chmod(join(this.#folder, "work"), 0o755);
+    for (const file of ["passwd", "group"]) await chmod(join(this.#folder, file), 0o644);
     await this.#tree.createSandbox(this.id, { memoryBytes, maxProcesses: maxProcesses + ownProcesses });
     const joining = await this.#tree.createExec(this.id, holdingExec);
     const holder = spawn(
@@ -298,6 +305,11 @@ class HeldSandbox extends OpenSandbox {
     });
   }
 
+  protected override copy(options: { readonly maxBytes: number; readonly signal: AbortSignal }): Promise<Snapshot> {
+    const runs = { exec: (request: ExecRequest) => this.run(request) };
+    return ArchiveSnapshot.of(runs, keptFolders, `${this.#folder}.snapshot-${randomUUID()}`, options);
+  }
+
   protected override async run(request: ExecRequest): Promise<ExecResult> {
     const environment = { ...baseEnvironment, ...request.environment };
     const text = becoming(environment, request.command);
@@ -325,10 +337,10 @@ class HeldSandbox extends OpenSandbox {
             running.stdin.write(text);
             return running;
           },
-          terminate: () => {
+          signal: (name) => {
             void this.#tree.processes(this.id, exec).then((pids) => {
               // nsenter waits for the command and passes its end on: it must outlive it.
-              for (const pid of pids) if (pid !== running.child.pid) signalProcess(pid, "SIGTERM");
+              for (const pid of pids) if (pid !== running.child.pid) signalProcess(pid, name);
             });
           },
           kill,
@@ -469,7 +481,8 @@ class HeldSandbox extends OpenSandbox {
 
 /** Arguments of a shell that enters the control groups and then becomes the program: nothing of it runs outside. */
 function joinThen(files: readonly string[], command: readonly string[]): string[] {
-  const script = 'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n-1)); done; exec "$@"';
+  const script =
+    'umask 022; n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ > "$1" || exit 125; shift; n=$((n-1)); done; exec "$@"';
   return ["-c", script, "join", String(files.length), ...files, ...command];
 }
 

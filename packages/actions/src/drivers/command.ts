@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import type { Readable, Writable } from "node:stream";
+import { Readable, type Writable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
-import { defaultLimits, type ExecRequest, type ExecResult, type ExecStatus } from "./sandbox.ts";
+import { type CommandSignal, defaultLimits, type ExecRequest, type ExecResult, type ExecStatus } from "./sandbox.ts";
 
 /** A command that runs, wherever it does. */
 export type RunningCommand = {
@@ -16,8 +16,8 @@ export type RunningCommand = {
 /** How a driver starts and ends the processes of one command. */
 export type CommandHost = {
   start(): RunningCommand;
-  /** asks everything to end */
-  terminate(): void;
+  /** sent to everything that the command started */
+  signal(name: CommandSignal): void;
   /** ends everything for sure; resolves when nothing is left */
   kill(): Promise<void>;
   /** whether the kernel ended something of it for lack of memory */
@@ -62,7 +62,7 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
       void kill();
       return;
     }
-    host.terminate();
+    host.signal("SIGTERM");
     graceTimer = setTimeout(() => void kill(), graceMs);
   };
   for (const stream of ["stdout", "stderr"] as const) {
@@ -79,13 +79,21 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
   }
   // The command may end without reading what it was given.
   command.stdin.on("error", () => {});
-  command.stdin.end(request.stdin ?? "");
+  const { stdin } = request;
+  if (stdin instanceof Readable) stdin.pipe(command.stdin);
+  else command.stdin.end(stdin ?? "");
+  let isOver = false;
+  request.onStart?.((name) => {
+    // What has its number by then may be somebody else's.
+    if (!isOver) host.signal(name);
+  });
   const timer = setTimeout(() => end("timeout"), Math.min(timeoutMs, longestTimerMs));
   const abort = (): void => end("cancelled");
   if (request.signal?.aborted) abort();
   request.signal?.addEventListener("abort", abort);
   try {
     const { code, signal } = await Promise.race([command.exited, stuck]);
+    isOver = true;
     // Its last descendants may hold the output open; they end before it is complete.
     await kill();
     await Promise.all([closed(command.stdout), closed(command.stderr)]);
@@ -99,6 +107,8 @@ export async function runCommand(host: CommandHost, request: Omit<ExecRequest, "
       seconds: (performance.now() - startedMs) / 1000,
     };
   } finally {
+    isOver = true;
+    if (stdin instanceof Readable) stdin.unpipe(command.stdin);
     clearTimeout(timer);
     clearTimeout(graceTimer);
     request.signal?.removeEventListener("abort", abort);

@@ -9,7 +9,8 @@
  * DK2 cores belong to the container: commands that run in it at once share theirs. On the fast path they are written to its
  *    control group, and the engine's record follows (`ContainerCores`).
  * DK3 when this process dies of anything, its connection to a container ends, on which the container's first process
- *    ends, and with it the container; what was made but never started is removed by the next driver, by its label.
+ *    ends, and with it the container; what was made but never started is removed by the next driver, by its label, and so are
+ *    the images of snapshots.
  */
 import { randomUUID } from "node:crypto";
 import { writeFile } from "node:fs/promises";
@@ -28,11 +29,14 @@ import { DockerOptions } from "./docker-options.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import {
   baseEnvironment,
+  type CommandSignal,
   type ExecRequest,
   type ExecResult,
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
+  type Snapshot,
+  tooLarge,
 } from "./sandbox.ts";
 import { readThrough, writeThrough } from "./sandbox-files.ts";
 
@@ -54,6 +58,7 @@ export class DockerDriver implements SandboxDriver {
   readonly #session = `${sessionName(process.pid)}-${randomUUID().slice(0, 8)}`;
   readonly #ready: Promise<{ cores: number }>;
   readonly #sandboxes = new Set<ContainerSandbox>();
+  readonly #snapshots = new Set<ImageSnapshot>();
 
   /** Whether the engine can be used is told by `dockerDriverLacks`; here the first sandbox fails. */
   constructor(options: DockerOptions) {
@@ -68,9 +73,10 @@ export class DockerDriver implements SandboxDriver {
   async open(options: SandboxOptions = {}, signal: AbortSignal = new AbortController().signal): Promise<Sandbox> {
     const { cores } = await this.#ready;
     const labels = { "treadle.session": this.#session, "treadle.host": hostname() };
-    const sandbox = new ContainerSandbox(this.#engine, this.#options, options, cores, () =>
-      this.#sandboxes.delete(sandbox),
-    );
+    const sandbox = new ContainerSandbox(this.#engine, this.#options, options, cores, {
+      forget: () => this.#sandboxes.delete(sandbox),
+      keep: (snapshot) => this.#snapshots.add(snapshot),
+    });
     this.#sandboxes.add(sandbox);
     try {
       await sandbox.start(labels, signal);
@@ -84,6 +90,7 @@ export class DockerDriver implements SandboxDriver {
   async close(): Promise<void> {
     await this.#ready.catch(() => {});
     await Promise.all([...this.#sandboxes].map((sandbox) => sandbox.close()));
+    await Promise.all([...this.#snapshots].map((snapshot) => snapshot.drop()));
     this.#engine.close();
   }
 
@@ -95,6 +102,8 @@ export class DockerDriver implements SandboxDriver {
     const filters = { label: [`treadle.host=${hostname()}`] };
     for (const { Id, Labels } of await engine.call("list", docker.listContainers({ all: true, filters })))
       if (isDeadSession(Labels["treadle.session"] ?? "")) await removeContainer(docker.getContainer(Id));
+    for (const { Id, Labels } of await engine.call("images", docker.listImages({ filters })))
+      if (isDeadSession(Labels?.["treadle.session"] ?? "")) await removeImage(docker, Id);
     return { cores: NCPU };
   }
 }
@@ -106,10 +115,12 @@ type Started = EngineExec & {
 };
 
 class ContainerSandbox extends OpenSandbox {
+  readonly stateFolder = "/tmp/.treadle";
   readonly #engine: DockerEngine;
   readonly #driver: z.infer<typeof DockerOptions>;
   readonly #options: SandboxOptions;
   readonly #allCores: readonly number[];
+  readonly #keep: (snapshot: ImageSnapshot) => void;
   /** first processes, inside, of what runs */
   readonly #inside = new Set<number>();
   #container: Docker.Container | undefined;
@@ -125,9 +136,10 @@ class ContainerSandbox extends OpenSandbox {
     driver: z.infer<typeof DockerOptions>,
     options: SandboxOptions,
     cores: number,
-    forget: () => void,
+    { forget, keep }: { readonly forget: () => void; readonly keep: (snapshot: ImageSnapshot) => void },
   ) {
     super(forget);
+    this.#keep = keep;
     this.#engine = engine;
     this.#driver = driver;
     this.#options = options;
@@ -145,7 +157,9 @@ class ContainerSandbox extends OpenSandbox {
   async start(labels: Record<string, string>, signal: AbortSignal): Promise<void> {
     const { memoryBytes, maxProcesses = defaultMaxProcesses, network = false } = this.#options;
     const engine = this.#engine;
-    const image = await allowedImage(engine, this.#driver, this.#options.container?.image, signal);
+    const image =
+      ImageSnapshot.ofOwn(this.#options.from)?.image ??
+      (await allowedImage(engine, this.#driver, this.#options.container?.image, signal));
     signal.throwIfAborted();
     this.#imageEnvironment = await environmentOf(engine, image);
     signal.throwIfAborted();
@@ -254,6 +268,21 @@ class ContainerSandbox extends OpenSandbox {
     return readThrough(this, path, maxBytes);
   }
 
+  /** The engine keeps what differs from the image, all of it, the system's folders too; it stops the container for a moment. */
+  protected override async copy({ maxBytes, signal }: { readonly maxBytes: number; readonly signal: AbortSignal }) {
+    const engine = this.#engine;
+    const container = this.#container!;
+    const filters = { id: [container.id] };
+    const listed = await engine.call("list", engine.docker.listContainers({ size: true, filters }));
+    const [{ SizeRw }] = z.tuple([z.object({ SizeRw: z.number().default(0) })]).parse(listed);
+    if (SizeRw > maxBytes) throw tooLarge(maxBytes);
+    signal.throwIfAborted();
+    const { Id } = z.object({ Id: z.string() }).parse(await engine.call("commit", container.commit({ pause: true })));
+    const snapshot = new ImageSnapshot(engine.docker, Id, SizeRw);
+    this.#keep(snapshot);
+    return snapshot;
+  }
+
   protected override lossOf(): string | undefined {
     return this.#hasDied ? "its container has ended" : undefined;
   }
@@ -277,7 +306,7 @@ class ContainerSandbox extends OpenSandbox {
       const result = await runCommand(
         {
           start: () => running,
-          terminate: () => void this.#signal(command, "TERM").catch(() => {}),
+          signal: (name) => void this.#signal(command, name).catch(() => {}),
           kill: () => this.#kill(command),
           ranOutOfMemory: () => (this.#group?.outOfMemoryKills() ?? 0) > memoryKills,
         },
@@ -336,14 +365,14 @@ class ContainerSandbox extends OpenSandbox {
     }
   }
 
-  async #signal({ name, insidePid }: Started, signal: "TERM" | "KILL"): Promise<number> {
+  async #signal({ name, insidePid }: Started, signal: CommandSignal): Promise<number> {
     if (this.#group !== undefined) {
-      for (const pid of this.#group.processes(name)) signalProcess(pid, `SIG${signal}`);
+      for (const pid of this.#group.processes(name)) signalProcess(pid, signal);
       return 0;
     }
     const alone = [...this.#inside].every((pid) => pid === insidePid);
     const { stdout, exited, stdin } = await this.#engine.exec(this.#container!, {
-      Cmd: ["/bin/sh", "-c", signalScript, "sh", signal, alone ? "1" : "0", String(insidePid)],
+      Cmd: ["/bin/sh", "-c", signalScript, "sh", signal.slice(3), alone ? "1" : "0", String(insidePid)],
       User: this.#user,
     });
     stdin.end();
@@ -362,7 +391,7 @@ class ContainerSandbox extends OpenSandbox {
     }
     if (insidePid === undefined || !this.#inside.has(insidePid)) return;
     try {
-      for (let tries = 0; (await this.#signal(started, "KILL")) > 0; tries++)
+      for (let tries = 0; (await this.#signal(started, "SIGKILL")) > 0; tries++)
         if (tries === 20) throw new TreadleError("sandbox.failed", "processes did not end after SIGKILL");
     } catch {
       await this.#abandon();
@@ -385,6 +414,29 @@ class ContainerSandbox extends OpenSandbox {
     this.#cores?.close();
     if (this.#container !== undefined) await removeContainer(this.#container);
     this.#keeping?.destroy();
+  }
+}
+
+/** An image made of a container. */
+class ImageSnapshot implements Snapshot {
+  readonly image: string;
+  readonly bytes: number;
+  readonly #docker: Docker;
+
+  constructor(docker: Docker, image: string, bytes: number) {
+    this.#docker = docker;
+    this.image = image;
+    this.bytes = bytes;
+  }
+
+  /** Throws `action.invalid` for one of another driver. */
+  static ofOwn(snapshot: Snapshot | undefined): ImageSnapshot | undefined {
+    if (snapshot === undefined || snapshot instanceof ImageSnapshot) return snapshot;
+    throw new TreadleError("action.invalid", "a snapshot is of another driver's sandbox; give one of this driver's");
+  }
+
+  drop(): Promise<void> {
+    return removeImage(this.#docker, this.image);
   }
 }
 
@@ -497,6 +549,16 @@ async function removeContainer(container: Docker.Container): Promise<void> {
     // Gone, or on its way.
     if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
   });
+}
+
+async function removeImage(docker: Docker, image: string): Promise<void> {
+  await docker
+    .getImage(image)
+    .remove({ force: true })
+    .catch((error: { statusCode?: number }) => {
+      // Gone, or of a container that is on its way: then the next driver removes it.
+      if (error.statusCode !== 404 && error.statusCode !== 409) throw error;
+    });
 }
 
 /** Leaves the rest in the stream. Empty when it ends before. */

@@ -1,6 +1,13 @@
 import { TreadleError } from "@treadle/contracts";
 import { HeldShell, wholeProgram } from "./held-shell.ts";
-import { type ExecRequest, type ExecResult, refuseUnspeakable, type Sandbox } from "./sandbox.ts";
+import {
+  type ExecRequest,
+  type ExecResult,
+  refuseUnspeakable,
+  type Sandbox,
+  type Snapshot,
+  type SnapshotOptions,
+} from "./sandbox.ts";
 
 /** What is the same in every driver's sandbox: it refuses once it is over, and what runs in it ends before it goes. */
 export abstract class OpenSandbox implements Sandbox {
@@ -8,6 +15,7 @@ export abstract class OpenSandbox implements Sandbox {
   readonly #closing = new AbortController();
   readonly #running = new Set<Promise<ExecResult>>();
   readonly #shells = new Set<HeldShell>();
+  #copying: Promise<unknown> | undefined;
   #closed: Promise<void> | undefined;
 
   /** `forget`: called when it is gone */
@@ -16,6 +24,7 @@ export abstract class OpenSandbox implements Sandbox {
   }
 
   abstract readonly id: string;
+  abstract readonly stateFolder: string;
   abstract writeFile(path: string, data: string | Uint8Array): Promise<void>;
   abstract readFile(path: string, maxBytes?: number): Promise<Buffer>;
 
@@ -23,6 +32,8 @@ export abstract class OpenSandbox implements Sandbox {
   protected abstract lossOf(): string | undefined;
   /** The request's signal ends with the sandbox, too. */
   protected abstract run(request: ExecRequest): Promise<ExecResult>;
+  /** Nothing else runs meanwhile. */
+  protected abstract copy(options: { readonly maxBytes: number; readonly signal: AbortSignal }): Promise<Snapshot>;
   /** Nothing runs in it any more. */
   protected abstract remove(): Promise<void>;
 
@@ -45,6 +56,8 @@ export abstract class OpenSandbox implements Sandbox {
   async exec(request: ExecRequest): Promise<ExecResult> {
     this.refuse();
     refuseUnspeakable(request);
+    while (this.#copying !== undefined) await this.#copying; // SN1
+    this.refuse();
     const signals = [this.#closing.signal, request.signal].filter((signal) => signal !== undefined);
     const run = this.run({ ...request, signal: AbortSignal.any(signals) });
     this.#running.add(run);
@@ -52,6 +65,29 @@ export abstract class OpenSandbox implements Sandbox {
       return await run;
     } finally {
       this.#running.delete(run);
+    }
+  }
+
+  /** SN1 */
+  async snapshot({ maxBytes, signal }: SnapshotOptions): Promise<Snapshot> {
+    while (this.#copying !== undefined) await this.#copying;
+    this.refuse();
+    const numRunning = this.#running.size + this.#shells.size;
+    if (numRunning > 0)
+      throw new TreadleError(
+        "action.invalid",
+        `a snapshot is of files at rest, and ${numRunning} ${numRunning === 1 ? "command runs" : "commands run"}; wait for their end, or cancel them`,
+      );
+    const signals = [this.#closing.signal, signal].filter((one) => one !== undefined);
+    const copy = this.copy({ maxBytes, signal: AbortSignal.any(signals) });
+    this.#copying = copy.then(
+      () => {},
+      () => {},
+    );
+    try {
+      return await copy;
+    } finally {
+      this.#copying = undefined;
     }
   }
 
@@ -72,7 +108,7 @@ export abstract class OpenSandbox implements Sandbox {
   close(): Promise<void> {
     this.#closed ??= (async () => {
       this.#closing.abort();
-      await Promise.allSettled([...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
+      await Promise.allSettled([this.#copying, ...this.#running, ...[...this.#shells].map((shell) => shell.close())]);
       await this.remove();
       this.#forget();
     })();

@@ -4,6 +4,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { availableParallelism, tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve, sep } from "node:path";
 import { TreadleError } from "@treadle/contracts";
+import { ArchiveSnapshot } from "./archive-snapshot.ts";
 import { runCommand, spawnCommand } from "./command.ts";
 import { OpenSandbox } from "./open-sandbox.ts";
 import { Reaper } from "./reaper.ts";
@@ -15,6 +16,7 @@ import {
   type Sandbox,
   type SandboxDriver,
   type SandboxOptions,
+  type Snapshot,
 } from "./sandbox.ts";
 
 /** Absent outside of Linux, where commands run on whatever cores the system gives them. */
@@ -45,13 +47,19 @@ export class ProcessDriver implements SandboxDriver {
     this.#reaper = this.#root.then((root) => new Reaper([], [root]));
   }
 
-  async open(options: SandboxOptions = {}): Promise<Sandbox> {
+  async open(options: SandboxOptions = {}, signal?: AbortSignal): Promise<Sandbox> {
     refuseContainer(this.name, options);
     const id = randomUUID();
     const folder = join(await this.#root, id);
     await mkdir(folder, { recursive: true });
     const sandbox = new ProcessSandbox(id, folder, await this.#reaper, () => this.#sandboxes.delete(sandbox));
     this.#sandboxes.add(sandbox);
+    try {
+      await ArchiveSnapshot.ofOwn(options.from)?.unpackInto(sandbox, sandbox.kept, signal);
+    } catch (error) {
+      await sandbox.close();
+      throw error;
+    }
     return sandbox;
   }
 
@@ -74,8 +82,22 @@ class ProcessSandbox extends OpenSandbox {
     this.#reaper = reaper;
   }
 
+  get stateFolder(): string {
+    return `${this.#folder}.state`;
+  }
+
   protected override lossOf(): string | undefined {
     return existsSync(this.#folder) ? undefined : "its folder was removed";
+  }
+
+  /** what a snapshot is of */
+  get kept(): readonly string[] {
+    return [this.#folder, this.stateFolder];
+  }
+
+  protected override copy(options: { readonly maxBytes: number; readonly signal: AbortSignal }): Promise<Snapshot> {
+    const runs = { exec: (request: ExecRequest) => this.run(request) };
+    return ArchiveSnapshot.of(runs, this.kept, `${this.#folder}.snapshot-${randomUUID()}`, options);
   }
 
   protected override run(request: ExecRequest): Promise<ExecResult> {
@@ -92,7 +114,7 @@ class ProcessSandbox extends OpenSandbox {
           if (group !== undefined) this.#reaper.watch(group);
           return running;
         },
-        terminate: () => signalGroup(group, "SIGTERM"),
+        signal: (name) => signalGroup(group, name),
         kill: async () => {
           signalGroup(group, "SIGKILL");
           if (group !== undefined) this.#reaper.forget(group);
@@ -121,7 +143,7 @@ class ProcessSandbox extends OpenSandbox {
   }
 
   protected override async remove(): Promise<void> {
-    await rm(this.#folder, { recursive: true, force: true });
+    for (const folder of [this.#folder, this.stateFolder]) await rm(folder, { recursive: true, force: true });
   }
 
   #inside(path: string): string {

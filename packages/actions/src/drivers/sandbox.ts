@@ -1,3 +1,4 @@
+import type { Readable } from "node:stream";
 import { TreadleError } from "@treadle/contracts";
 import type { HeldShell } from "./held-shell.ts";
 
@@ -18,6 +19,8 @@ export type SandboxOptions = {
   readonly maxProcesses?: number | undefined;
   /** default off */
   readonly network?: boolean | undefined;
+  /** its files, instead of those of an empty sandbox; of the same driver, and not dropped */
+  readonly from?: Snapshot | undefined;
   /** refused by drivers without images */
   readonly container?: ContainerOptions | undefined;
 };
@@ -47,6 +50,8 @@ export interface Sandbox {
   readonly id: string;
   /** Why it is over with all its files, though nobody closed it; undefined while it is not. */
   readonly loss: string | undefined;
+  /** As its commands see it: for what is kept between them beside their own files. Made by who needs it. */
+  readonly stateFolder: string;
   /** of all its processes and files in memory; undefined where the driver cannot tell */
   usedBytes(): number | undefined;
   /** Ends with everything the command started; never rejects because of what the command did. */
@@ -56,14 +61,36 @@ export interface Sandbox {
   /** Paths are relative to the working folder of the sandbox. Throw `sandbox.failed`. */
   writeFile(path: string, data: string | Uint8Array): Promise<void>;
   readFile(path: string, maxBytes?: number): Promise<Buffer>;
+  /**
+   * Its files as they are. Throws `action.invalid` while a command runs, and beyond `maxBytes`; commands that come meanwhile
+   * wait.
+   */
+  snapshot(options: SnapshotOptions): Promise<Snapshot>;
   close(): Promise<void>;
 }
+
+export type SnapshotOptions = { readonly maxBytes: number; readonly signal?: AbortSignal | undefined };
+
+/** A copy of a sandbox's files, from which any number of others begin. It outlives the sandbox, not the driver. */
+export interface Snapshot {
+  /** that it takes of the machine's disk */
+  readonly bytes: number;
+  drop(): Promise<void>;
+}
+
+/** What a snapshot of too many files is refused with. */
+export const tooLarge = (maxBytes: number): TreadleError =>
+  new TreadleError(
+    "action.invalid",
+    `the files of the sandbox take more than the ${maxBytes} bytes that a snapshot may still have; remove some, drop snapshots, or raise limits.snapshotMib`,
+  );
 
 export type ExecRequest = {
   readonly command: readonly [program: string, ...args: string[]];
   /** the whole environment, but for PATH, HOME and LANG; nothing of the host's is passed on */
   readonly environment?: Readonly<Record<string, string>> | undefined;
-  readonly stdin?: string | Uint8Array | undefined;
+  /** a stream stays open, and what comes later reaches the command, until it ends */
+  readonly stdin?: string | Uint8Array | Readable | undefined;
   /** core numbers the command may use; all when absent */
   readonly cores?: readonly number[] | undefined;
   readonly timeoutMs?: number | undefined;
@@ -75,7 +102,23 @@ export type ExecRequest = {
   readonly onOutput?: ((stream: "stdout" | "stderr", chunk: Buffer) => void) | undefined;
   /** false: what `onOutput` was given is not in the result as well */
   readonly keepsOutput?: boolean | undefined;
+  /** called when the command runs, with what signals it and everything that it started; once it has ended, that does nothing */
+  readonly onStart?: ((signal: (name: CommandSignal) => void) => void) | undefined;
 };
+
+/** What may be sent to a command. */
+export const commandSignals = [
+  "SIGINT",
+  "SIGTERM",
+  "SIGKILL",
+  "SIGHUP",
+  "SIGQUIT",
+  "SIGUSR1",
+  "SIGUSR2",
+  "SIGSTOP",
+  "SIGCONT",
+] as const;
+export type CommandSignal = (typeof commandSignals)[number];
 
 /** Why a command ended. `killed`: by a signal that was not ours. */
 export type ExecStatus = "exited" | "timeout" | "output-limit" | "out-of-memory" | "cancelled" | "killed";

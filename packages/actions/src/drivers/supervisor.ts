@@ -120,7 +120,7 @@ export class Supervisor {
         );
         return running;
       },
-      terminate: () => {},
+      signal: () => {},
       // SU3 nothing of it is left.
       kill: async () => (isOver ? undefined : this.kill()),
     };

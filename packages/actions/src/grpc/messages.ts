@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { type CommandSignal, commandSignals } from "../drivers/sandbox.ts";
 import { longestTimerMs } from "../formulation/action-spec.ts";
 
 /** Of one message, and of what is kept of an action's output. */
@@ -38,7 +39,10 @@ const idempotencyKey = z.string().max(200);
 /** chosen by the client; empty where the server may choose */
 const name = z.string().max(200);
 
-export const SubmitMessage = z.object({
+/** of input in one message, and of what a command has not read of it */
+export const maxInputBytes = 2 ** 20;
+
+const SubmitFields = z.object({
   trajectory: name.min(1),
   kind: z.string(),
   cost: z.record(z.string(), amount),
@@ -55,10 +59,23 @@ export const SubmitMessage = z.object({
   max_output_bytes: z.number().max(maxMessageBytes),
   action: name,
   idempotency_key: idempotencyKey,
+  session: name,
+  input: z.boolean(),
+});
+export const SubmitMessage = SubmitFields.superRefine((message, context) => {
+  const { session, command, environment, input, retries } = message;
+  const issue = (field: string, text: string): void =>
+    context.addIssue({ code: "custom", path: [field], message: text });
+  if (session !== "" && command.length !== 1)
+    issue("command", `has ${command.length} words; in a session it is one, text for its shell: join them`);
+  if (session !== "" && Object.keys(environment).length > 0)
+    issue("environment", "a session has its own; leave it empty, and export in the session");
+  if (input && retries > 0)
+    issue("retries", "is 0 with `input`: another attempt would not get what the first has read");
 });
 export type SubmitMessage = z.infer<typeof SubmitMessage>;
 
-export const AcquireMessage = SubmitMessage.pick({
+export const AcquireMessage = SubmitFields.pick({
   kind: true,
   cost: true,
   key: true,
@@ -106,8 +123,30 @@ export const OpenTrajectoryMessage = z.object({
   working_folder: z.union([z.literal(""), z.string().startsWith("/", "is an absolute path")]),
   environment: z.record(z.string(), z.string()),
   idempotency_key: idempotencyKey,
+  snapshot: name,
 });
 export const TrajectoryMessage = z.object({ trajectory: z.string().min(1) });
 export const WriteFileMessage = TrajectoryMessage.extend({ path: z.string().min(1), data: z.instanceof(Uint8Array) });
 export const ReadFileMessage = TrajectoryMessage.extend({ path: z.string().min(1) });
 export const CancelMessage = z.object({ action: z.string().min(1) });
+export const SendInputMessage = CancelMessage.extend({
+  data: z.instanceof(Uint8Array).refine((data) => data.length <= maxInputBytes, {
+    error: ({ input }) =>
+      `has ${(input as Uint8Array).length} bytes, at most ${maxInputBytes} are allowed; send it in pieces`,
+  }),
+  offset: z.number(),
+  end: z.boolean(),
+});
+const signalNames = commandSignals.map((signal) => signal.slice(3));
+export const SignalMessage = CancelMessage.extend({
+  signal: z
+    .string()
+    .refine((signal) => signalNames.includes(signal), {
+      error: ({ input }) => `'${String(input)}' is not sent; sent are ${signalNames.join(", ")}`,
+    })
+    .transform((signal) => `SIG${signal}` as CommandSignal),
+});
+export const TakeSnapshotMessage = TrajectoryMessage.extend({ snapshot: name, idempotency_key: idempotencyKey });
+export const SnapshotMessage = z.object({ snapshot: z.string().min(1) });
+export const SessionMessage = TrajectoryMessage.extend({ session: z.string().min(1) });
+export const OpenSessionMessage = SessionMessage.extend({ idempotency_key: idempotencyKey });

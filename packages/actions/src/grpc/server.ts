@@ -17,25 +17,38 @@ import { setTimeout as delay } from "node:timers/promises";
 import * as grpc from "@grpc/grpc-js";
 import { TreadleError } from "@treadle/contracts";
 import type { z } from "zod";
+import type { CommandSignal } from "../drivers/sandbox.ts";
 import type { ActionContext, ActionHandle } from "../pool/action-record.ts";
 import type { CommandActions } from "../pool/command-actions.ts";
+import { ActionInput } from "./action-input.ts";
 import { Leases } from "./leases.ts";
 import { listen } from "./listen.ts";
 import {
   AcquireMessage,
   CancelMessage,
+  maxInputBytes,
   maxMessageBytes,
+  OpenSessionMessage,
   OpenTrajectoryMessage,
   ReadFileMessage,
   ReleaseMessage,
+  SendInputMessage,
+  SessionMessage,
+  SignalMessage,
+  SnapshotMessage,
   SubmitMessage,
   specOf,
+  TakeSnapshotMessage,
   TrajectoryMessage,
   WriteFileMessage,
 } from "./messages.ts";
-import { OutputSpool, type Stream, UnreadBudget } from "./output-spool.ts";
+import { UnreadBudget } from "./output-spool.ts";
 import { RepeatableActions, repeatFailures } from "./repeatable-actions.ts";
 import { serviceDefinition } from "./service-definition.ts";
+import { Snapshots } from "./snapshots.ts";
+import { type ActionEvents, SpooledCall } from "./spooled-call.ts";
+import { statisticsOf } from "./statistics-reply.ts";
+import { read, StatusError, toStatus } from "./status.ts";
 
 export type ActionServerOptions = {
   /** such as `127.0.0.1:0`, or `unix:/run/actions.sock` */
@@ -67,6 +80,8 @@ export type ActionServerOptions = {
 const defaultKeepaliveMs = 20_000;
 const defaultUnreadBytes = 256 * 2 ** 20;
 const defaultRepeatMs = 60_000;
+const defaultSnapshots = 256;
+const defaultSnapshotBytes = 2 ** 34;
 
 /** What one tenant may ask for. */
 export type ActionServerLimits = {
@@ -80,7 +95,11 @@ export type ActionServerLimits = {
   readonly memoryBytes?: number | undefined;
   /** the most that a trajectory may state */
   readonly maxMemoryBytes?: number | undefined;
-  /** how long a trajectory stays open without a call (GS5) */
+  /** kept at once */
+  readonly snapshots?: number | undefined;
+  /** of all snapshots */
+  readonly snapshotBytes?: number | undefined;
+  /** how long a trajectory stays open without a call (GS5), and a snapshot without one */
   readonly idleMs?: number | undefined;
   /** how long an action with an idempotency key waits for its call to be repeated, and is remembered after its end */
   readonly repeatMs?: number | undefined;
@@ -98,13 +117,26 @@ export type ActionServer = {
 };
 
 type Owned = { readonly tenant: string };
+type RunningAction = Owned & {
+  readonly handle: ActionHandle<unknown>;
+  readonly input?: ActionInput | undefined;
+  /** once its command runs */
+  signal?: ((name: CommandSignal) => void) | undefined;
+};
 /** `calls` use it now; when there are none, none has since `lastMs` */
-type OwnedTrajectory = Owned & { readonly id: string; readonly idempotencyKey: string; calls: number; lastMs: number };
+type OwnedTrajectory = Owned & {
+  readonly id: string;
+  readonly idempotencyKey: string;
+  /** by the names of open sessions */
+  readonly sessionKeys: Map<string, string>;
+  calls: number;
+  lastMs: number;
+};
 type Call = grpc.ServerUnaryCall<unknown, unknown> | grpc.ServerWritableStream<unknown, unknown>;
 
 export async function serveActions(actions: CommandActions, options: ActionServerOptions): Promise<ActionServer> {
   const trajectories = new Map<string, OwnedTrajectory>();
-  const running = new Map<string, Owned & { handle: ActionHandle<unknown> }>();
+  const running = new Map<string, RunningAction>();
   const unread = new Map<string, UnreadBudget>();
   const unreadOf = (tenant: string): UnreadBudget => {
     let budget = unread.get(tenant);
@@ -118,6 +150,11 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   const { tokens, limits = {} } = options;
   const repeatMs = limits.repeatMs ?? defaultRepeatMs;
   const repeatable = new RepeatableActions(repeatMs);
+  const snapshots = new Snapshots({
+    count: limits.snapshots ?? defaultSnapshots,
+    bytes: limits.snapshotBytes ?? defaultSnapshotBytes,
+    idleMs: limits.idleMs,
+  });
   const beganMs = performance.now();
   let isDraining = false;
 
@@ -177,6 +214,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }
   };
   const closeIdle = (idleMs: number): void => {
+    snapshots.dropIdle();
     for (const { id, calls, lastMs } of trajectories.values()) {
       if (calls > 0 || performance.now() - lastMs < idleMs) continue;
       trajectories.delete(id);
@@ -204,6 +242,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const name = message.action === "" ? randomUUID() : message.action;
     const id = ownName(tenant, name);
     const [program, ...args] = message.command as [string, ...string[]];
+    const input = message.input ? new ActionInput(maxInputBytes, message.stdin) : undefined;
     const spec = specOf(message, tenant, id, message.retries);
     // A command runs on cores: what names none is granted, and charged, one.
     const unnamed = (options.commandResources ?? []).filter((resource) => !spec.cost[resource]);
@@ -217,7 +256,11 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       {
         command: [program, ...args],
         environment: message.environment,
-        stdin: message.stdin,
+        stdin: input?.stream ?? message.stdin,
+        session: message.session === "" ? undefined : message.session,
+        onStart: (signal) => {
+          action.signal = signal;
+        },
         keepsOutput: false,
         onOutput: (stream, chunk) => {
           if (isOverBudget || events!.give(stream, chunk)) return;
@@ -237,7 +280,8 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         events!.tell({ started: { allocation: units, cores, attempt, why } });
       },
     );
-    running.set(id, { tenant, handle });
+    const action: RunningAction = { tenant, handle, input };
+    running.set(id, action);
     const cancel = (reason: string): void => handle.cancel(reason);
     events =
       key === ""
@@ -271,6 +315,16 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         end(toStatus(isOverBudget ? why : error));
       },
     );
+  };
+
+  const actionsOf = (call: Call, name: string): RunningAction[] => {
+    const tenant = tenantOf(call);
+    // Without tokens tenants are names that clients give; the action's own name decides.
+    const keys =
+      tenant === undefined
+        ? [...running.keys()].filter((key) => key.slice(key.indexOf("/") + 1) === name)
+        : [ownName(tenant, name)];
+    return keys.map((key) => running.get(key)).filter((one) => one !== undefined);
   };
 
   const leases = new Leases(actions.pool);
@@ -337,8 +391,10 @@ export async function serveActions(actions: CommandActions, options: ActionServe
           grpc.status.PERMISSION_DENIED,
           "network: this server gives sandboxes none; leave it out, or set network: host in the server's configuration",
         );
+      const { snapshot } = message;
       actions.openTrajectory(id, {
         tenant,
+        from: snapshot === "" ? undefined : snapshots.find(idOf(tenant, snapshot), snapshot),
         network: message.network,
         prepare: message.prepare.map(({ words }) => words as [string, ...string[]]),
         isRestorable: message.restorable,
@@ -351,7 +407,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
         memoryBytes: memoryOf(message.memory_bytes),
         ...(message.max_processes > 0 ? { maxProcesses: message.max_processes } : {}),
       });
-      trajectories.set(id, { id, tenant, idempotencyKey, calls: 0, lastMs: performance.now() });
+      trajectories.set(id, { id, tenant, idempotencyKey, sessionKeys: new Map(), calls: 0, lastMs: performance.now() });
       return reply;
     }),
     Submit: (call: grpc.ServerWritableStream<unknown, unknown>) => {
@@ -381,15 +437,34 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       );
     }),
     Cancel: unary(CancelMessage, ({ action }, call) => {
-      const tenant = tenantOf(call);
-      // Without tokens tenants are names that clients give; the action's own name decides.
-      const keys =
-        tenant === undefined
-          ? [...running.keys()].filter((k) => k.slice(k.indexOf("/") + 1) === action)
-          : [ownName(tenant, action)];
-      const found = keys.map((k) => running.get(k)).filter((r) => r !== undefined);
+      const found = actionsOf(call, action);
       for (const { handle } of found) handle.cancel();
       return { found: found.length > 0 };
+    }),
+    SendInput: unary(SendInputMessage, ({ action, data, offset, end }, call) => {
+      const found = actionsOf(call, action);
+      if (found.length === 0)
+        throw new StatusError(
+          grpc.status.NOT_FOUND,
+          `action '${action}' has ended, or was never submitted; submit another`,
+        );
+      for (const { input } of found) sendInput(action, input, offset, data, end);
+    }),
+    Signal: unary(SignalMessage, ({ action, signal }, call) => {
+      const found = actionsOf(call, action).filter((one) => one.signal !== undefined);
+      for (const one of found) one.signal!(signal);
+      return { found: found.length > 0 };
+    }),
+    OpenSession: unary(OpenSessionMessage, ({ trajectory, session, idempotency_key: key }, call) => {
+      const { id, sessionKeys } = ownTrajectory(call, trajectory);
+      if (key !== "" && sessionKeys.get(session) === key) return;
+      actions.openSession(id, session);
+      sessionKeys.set(session, key);
+    }),
+    CloseSession: unary(SessionMessage, ({ trajectory, session }, call) => {
+      const { id, sessionKeys } = ownTrajectory(call, trajectory);
+      actions.closeSession(id, session);
+      sessionKeys.delete(session);
     }),
     WriteFile: unary(WriteFileMessage, ({ trajectory, path, data }, call) => {
       const owned = ownTrajectory(call, trajectory);
@@ -399,6 +474,19 @@ export async function serveActions(actions: CommandActions, options: ActionServe
       const owned = ownTrajectory(call, trajectory);
       return { data: await using(owned, actions.readFile(owned.id, path, maxMessageBytes / 2, goneOf(call))) };
     }),
+    TakeSnapshot: unary(TakeSnapshotMessage, async (message, call) => {
+      const owned = ownTrajectory(call, message.trajectory);
+      const { tenant } = owned;
+      const shown = message.snapshot || randomUUID();
+      const { idempotency_key: idempotencyKey } = message;
+      const taken = snapshots.take({ tenant, name: idOf(tenant, shown), shown, idempotencyKey }, (maxBytes) =>
+        actions.snapshot(owned.id, maxBytes),
+      );
+      return { snapshot: shown, size_bytes: (await using(owned, taken)).bytes };
+    }),
+    DropSnapshot: unary(SnapshotMessage, ({ snapshot }, call) =>
+      snapshots.drop(idOf(tenantOf(call), snapshot), snapshot),
+    ),
     CloseTrajectory: unary(TrajectoryMessage, async ({ trajectory }, call) => {
       const { id } = ownTrajectory(call, trajectory);
       trajectories.delete(id);
@@ -406,56 +494,10 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     }),
     GetStatistics: unary(OpenTrajectoryMessage.partial(), (_, call) => {
       const tenant = tenantOf(call);
-      /** GS1 */
-      const isVisible = (of: string): boolean => tenant === undefined || of === tenant;
-      const kinds = Object.fromEntries(
-        Object.entries(actions.pool.statistics(tenant)).map(([kind, s]) => [
-          kind,
-          {
-            submitted: s.submitted,
-            completed: s.completed,
-            failed: s.failed,
-            cancelled: s.cancelled,
-            retried: s.retried,
-            act_seconds: s.actSeconds,
-            queueing_seconds: s.queueingSeconds,
-            execution_seconds: s.executionSeconds,
-            overhead_seconds: s.overheadSeconds,
-            longest_act_seconds: s.longestActSeconds,
-          },
-        ]),
-      );
-      const tenants = Object.entries(actions.pool.tenants()).filter(([name]) => isVisible(name));
-      const total = (of: "waiting" | "running"): number => tenants.reduce((sum, [, load]) => sum + load[of], 0);
       return {
-        kinds,
-        waiting: total("waiting"),
-        running: total("running"),
-        isolation: actions.driver.isolation,
-        resources: Object.fromEntries(
-          Object.entries(actions.pool.usage()).map(([resource, { units, held, heldSeconds, timeline }]) => [
-            resource,
-            { units, held, held_seconds: heldSeconds, timeline },
-          ]),
-        ),
-        started: actions.pool.recentStarts().flatMap((start) =>
-          !isVisible(start.tenant)
-            ? []
-            : {
-                action: start.id,
-                kind: start.kind,
-                tenant: start.tenant,
-                seconds_ago: start.secondsAgo,
-                waited_seconds: start.waitedSeconds,
-                units: start.units,
-                ...(start.expectedSeconds === undefined ? {} : { expected_seconds: start.expectedSeconds }),
-                why: start.why,
-              },
-        ),
-        tenants: Object.fromEntries(tenants),
-        policy: actions.pool.policy,
+        ...statisticsOf(actions, tenant),
         uptime_seconds: (performance.now() - beganMs) / 1000,
-        trajectories: [...trajectories.values()].filter((one) => isVisible(one.tenant)).length,
+        trajectories: [...trajectories.values()].filter((one) => tenant === undefined || one.tenant === tenant).length,
         draining: isDraining,
       };
     }),
@@ -486,6 +528,7 @@ export async function serveActions(actions: CommandActions, options: ActionServe
     const open = [...trajectories.keys()];
     trajectories.clear();
     await Promise.all(open.map((t) => actions.closeTrajectory(t)));
+    await snapshots.close();
     repeatable.close();
     listening.stop();
     await new Promise<void>((resolve) => {
@@ -511,38 +554,33 @@ export async function serveActions(actions: CommandActions, options: ActionServe
   };
 }
 
-/** Where an action tells how it goes. */
-type ActionEvents = {
-  /** False when there is no room for it. */
-  give(stream: Stream, chunk: Buffer): boolean;
-  tell(event: object): void;
-  end(error?: Partial<grpc.ServiceError>): void;
-};
-
-/** One call, with which the action ends (GS2). */
-class SpooledCall extends OutputSpool implements ActionEvents {
-  readonly #call: grpc.ServerWritableStream<unknown, unknown>;
-
-  constructor(
-    call: grpc.ServerWritableStream<unknown, unknown>,
-    budget: UnreadBudget,
-    cancel: (reason: string) => void,
-  ) {
-    super(call, budget);
-    this.#call = call;
-    call.on("cancelled", () => {
-      cancel("its caller went away");
-      this.discard();
-    });
-  }
-
-  override end(error?: Partial<grpc.ServiceError>): void {
-    if (error === undefined) super.end();
-    else {
-      this.discard();
-      this.#call.emit("error", error);
-    }
-  }
+/** Throws where it is not taken. */
+function sendInput(
+  action: string,
+  input: ActionInput | undefined,
+  offset: number,
+  data: Uint8Array,
+  end: boolean,
+): void {
+  if (input === undefined)
+    throw new StatusError(
+      grpc.status.FAILED_PRECONDITION,
+      `action '${action}' was submitted with all of its input; submit it with input: true`,
+    );
+  const answer = input.give(offset, data, end);
+  if (answer === "taken") return;
+  const [status, why] = {
+    gap: [
+      grpc.status.OUT_OF_RANGE,
+      `offset: '${offset}' is beyond the ${input.receivedBytes} bytes that have arrived; send those between first`,
+    ],
+    full: [
+      grpc.status.RESOURCE_EXHAUSTED,
+      `action '${action}' has not read what was sent before, of which ${maxInputBytes} bytes are kept; send this again when it has`,
+    ],
+    ended: [grpc.status.FAILED_PRECONDITION, `the input of action '${action}' was ended; nothing may come after it`],
+  }[answer] as [grpc.status, string];
+  throw new StatusError(status, why);
 }
 
 /** Aborts when the client ends the call, it is late, or its connection is lost. */
@@ -556,40 +594,3 @@ function goneOf(call: Call): AbortSignal {
 
 /** No other tenant's is the same. */
 const ownName = (tenant: string, name: string): string => `${encodeURIComponent(tenant)}/${name}`;
-
-class StatusError extends Error {
-  readonly status: grpc.status;
-
-  constructor(status: grpc.status, message: string) {
-    super(message);
-    this.status = status;
-  }
-}
-
-function read<Schema extends z.ZodType>(schema: Schema, message: unknown): z.infer<Schema> {
-  const parsed = schema.safeParse(message);
-  if (parsed.success) return parsed.data;
-  const problems = parsed.error.issues.map((i) => `${i.path.join(".") || "message"}: ${i.message}`);
-  throw new StatusError(grpc.status.INVALID_ARGUMENT, problems.join("; "));
-}
-
-/** The error's code travels as `treadle-code`, so that a client branches on it and not on text. */
-function toStatus(error: unknown): Partial<grpc.ServiceError> & { code: grpc.status; details: string } {
-  const metadata = new grpc.Metadata();
-  if (error instanceof StatusError) return { code: error.status, details: error.message, metadata };
-  if (!(error instanceof TreadleError))
-    return { code: grpc.status.INTERNAL, details: error instanceof Error ? error.message : String(error), metadata };
-  metadata.set("treadle-code", error.code);
-  const byDisposition = {
-    misuse: grpc.status.INVALID_ARGUMENT,
-    retryable: grpc.status.UNAVAILABLE,
-    fatal: grpc.status.INTERNAL,
-    cancelled: grpc.status.CANCELLED,
-  } as const;
-  const byCode: Partial<Record<typeof error.code, grpc.status>> = {
-    "action.deadline": grpc.status.DEADLINE_EXCEEDED,
-    "sandbox.lost": grpc.status.DATA_LOSS,
-  };
-  const code = byCode[error.code] ?? byDisposition[error.disposition];
-  return { code, details: error.message, metadata };
-}

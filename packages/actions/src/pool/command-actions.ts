@@ -10,6 +10,7 @@
  *    was late or went away, its commands end, nobody waits for the pull any more, which the engine ends in its own time, and
  *    what was made of the sandbox is removed. The next action begins again.
  */
+import { randomUUID } from "node:crypto";
 import { TreadleError } from "@treadle/contracts";
 import {
   type ExecRequest,
@@ -21,10 +22,14 @@ import {
   type SandboxOptions,
 } from "../drivers/sandbox.ts";
 import { fillTemplate } from "../elasticity/parallel-command.ts";
-import type { ActionPool } from "./action-pool.ts";
+import type { ActionPool, TrajectoryOptions } from "./action-pool.ts";
 import type { ActionContext, ActionHandle } from "./action-record.ts";
+import { type ShellSession, ShellSessions, sessionCommand } from "./shell-session.ts";
+import { TrajectorySnapshot } from "./trajectory-snapshot.ts";
 
-export type EnvironmentOptions = SandboxOptions & {
+export type EnvironmentOptions = Omit<SandboxOptions, "from"> & {
+  /** It begins with these files and sessions, and with what that trajectory's options say of containers and variables. */
+  readonly from?: TrajectorySnapshot | undefined;
   /** run in every new sandbox before anything else, one after another; each must exit with 0 */
   readonly prepare?: readonly ExecRequest["command"][] | undefined;
   /** of every command, unless it says otherwise */
@@ -34,6 +39,9 @@ export type EnvironmentOptions = SandboxOptions & {
   /** Its actions need nothing but what `prepare` makes: a sandbox that died is replaced. */
   readonly isRestorable?: boolean | undefined;
 };
+
+/** A command of a trajectory: words, or text for the shell of one of its open sessions, which has an environment of its own. */
+export type CommandRequest = ExecRequest & { readonly session?: string | undefined };
 
 /** A sandbox from when it is asked for. */
 type Opening = {
@@ -47,6 +55,7 @@ type Opening = {
 
 type Environment = {
   readonly options: EnvironmentOptions;
+  sessions: ShellSessions;
   opening: Opening | undefined;
   /** something was run or written in its sandbox */
   hasState: boolean;
@@ -63,7 +72,8 @@ export class CommandActions {
     this.driver = driver;
   }
 
-  openTrajectory(trajectory: string, options: EnvironmentOptions = {}): void {
+  openTrajectory(trajectory: string, own: EnvironmentOptions = {}): void {
+    const options = own.from === undefined ? own : withContent(own, own.from);
     if (this.#environments.has(trajectory))
       throw new TreadleError(
         "action.invalid",
@@ -71,15 +81,33 @@ export class CommandActions {
       );
     for (const command of [["true"] as const, ...(options.prepare ?? [])])
       refuseUnspeakable({ command, environment: options.environment });
-    const environment: Environment = { options, opening: undefined, hasState: false, lost: undefined };
-    this.pool.openTrajectory(trajectory, {
+    const sessions = new ShellSessions(randomUUID, options.from?.content.sessions);
+    const environment: Environment = { options, sessions, opening: undefined, hasState: false, lost: undefined };
+    options.from?.hold();
+    const opening: TrajectoryOptions = {
       tenant: options.tenant,
       memoryBytes: options.memoryBytes,
       onClose: async () => {
         await endOf(environment.opening, new TreadleError("action.cancelled", `trajectory '${trajectory}' was closed`));
+        await options.from?.release();
       },
-    });
+    };
+    try {
+      this.pool.openTrajectory(trajectory, opening);
+    } catch (error) {
+      void options.from?.release();
+      throw error;
+    }
     this.#environments.set(trajectory, environment);
+  }
+
+  /** A shell whose state stays from command to command (`ShellSessions`); it costs nothing until its first. */
+  openSession(trajectory: string, session: string): void {
+    this.#environmentOf(trajectory).sessions.open(session);
+  }
+
+  closeSession(trajectory: string, session: string): void {
+    this.#environmentOf(trajectory).sessions.close(session);
   }
 
   /**
@@ -90,12 +118,13 @@ export class CommandActions {
   submit(
     trajectory: string,
     spec: { readonly [field: string]: unknown },
-    request: ExecRequest,
+    { session: name, ...request }: CommandRequest,
     started?: (context: ActionContext) => void,
   ): ActionHandle<ExecResult> {
-    const { options } = this.#environmentOf(trajectory);
+    const { options, sessions } = this.#environmentOf(trajectory);
     refuseUnspeakable(request);
-    return this.pool.submit({ ...spec, trajectory }, async (context) => {
+    const session = name === undefined ? undefined : sessions.free(name);
+    const handle = this.pool.submit({ ...spec, trajectory }, async (context) => {
       started?.(context);
       const cores = Object.values(context.allocation).flatMap((grant) => grant.cores ?? []);
       const units = Object.entries(context.allocation).map(([resource, grant]) => [
@@ -106,10 +135,10 @@ export class CommandActions {
       const inSandbox = (sandbox: Sandbox): Promise<ExecResult> => {
         context.begin();
         const parallel = typeof spec["key"] === "string" ? context.allocation[spec["key"]]?.units : undefined;
-        const { command } = request;
+        const command = parallel === undefined ? request.command : fillTemplate(request.command, parallel);
         return sandbox.exec({
           ...request,
-          command: parallel === undefined ? command : fillTemplate(command, parallel),
+          command: session === undefined ? command : inSession(session, command, sandbox),
           environment: { ...Object.fromEntries(units), ...options.environment, ...request.environment },
           ...(cores.length > 0 ? { cores } : {}),
           signal,
@@ -119,6 +148,8 @@ export class CommandActions {
       if (isCutShort(result)) context.wasCut();
       return result;
     });
+    if (session !== undefined) occupy(session, handle.result);
+    return handle;
   }
 
   /** `signal` ends the preparation of a sandbox that nobody else waits for. */
@@ -128,6 +159,17 @@ export class CommandActions {
 
   readFile(trajectory: string, path: string, maxBytes?: number, signal?: AbortSignal): Promise<Buffer> {
     return this.#within(trajectory, (sandbox) => sandbox.readFile(path, maxBytes), { signal });
+  }
+
+  /** A copy of its files and sessions, from which others can be opened. Throws `action.invalid` as a sandbox does (SN1). */
+  snapshot(trajectory: string, maxBytes: number, signal?: AbortSignal): Promise<TrajectorySnapshot> {
+    const { options, sessions } = this.#environmentOf(trajectory);
+    const { environment, container } = options;
+    const copy = async (sandbox: Sandbox): Promise<TrajectorySnapshot> => {
+      const files = await sandbox.snapshot({ maxBytes, signal });
+      return new TrajectorySnapshot({ files, sessions: sessions.copy(), environment, container });
+    };
+    return this.#within(trajectory, copy, { signal });
   }
 
   /** Of each open trajectory that has a sandbox whose driver can tell. */
@@ -213,6 +255,8 @@ export class CommandActions {
       void this.pool.closeTrajectory(trajectory, environment.lost);
     }
     environment.hasState = false;
+    // Nobody takes a new sandbox's for what the old one kept.
+    environment.sessions = new ShellSessions(randomUUID, options.from?.content.sessions);
     await endOf(opening, new TreadleError("sandbox.failed", `trajectory '${trajectory}' lost its sandbox: ${cause}`));
   }
 
@@ -266,7 +310,8 @@ export class CommandActions {
   /** Its commands run on the cores of the action that needs it, where one does. */
   async #prepared(options: EnvironmentOptions, cores: readonly number[] = [], signal: AbortSignal): Promise<Sandbox> {
     const { prepare = [], environment = {}, memoryBytes, maxProcesses, network, container } = options;
-    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container }, signal);
+    const from = options.from?.content.files;
+    const sandbox = await this.driver.open({ memoryBytes, maxProcesses, network, container, from }, signal);
     try {
       for (const command of prepare) {
         signal.throwIfAborted();
@@ -287,6 +332,34 @@ export class CommandActions {
       throw error;
     }
   }
+}
+
+/** Its own options come first; the image is the snapshot's. */
+function withContent(options: EnvironmentOptions, { content }: TrajectorySnapshot): EnvironmentOptions {
+  const { image, ...own } = options.container ?? {};
+  if (image !== undefined)
+    throw new TreadleError(
+      "action.invalid",
+      `image '${image}' was asked for with a snapshot, which brings its own; leave one of them out`,
+    );
+  const given = Object.fromEntries(Object.entries(own).filter(([, value]) => value !== undefined));
+  const container = { ...content.container, ...given };
+  return { ...options, container, environment: { ...content.environment, ...options.environment } };
+}
+
+function inSession(session: ShellSession, [text]: ExecRequest["command"], sandbox: Sandbox): ExecRequest["command"] {
+  const command = sessionCommand(session, text, sandbox.stateFolder);
+  session.hasRun = true;
+  return command;
+}
+
+/** BS1 */
+function occupy(session: ShellSession, result: Promise<unknown>): void {
+  session.isBusy = true;
+  const leave = (): void => {
+    session.isBusy = false;
+  };
+  result.then(leave, leave);
 }
 
 /** Whether it is there or not, nothing is left of it. */

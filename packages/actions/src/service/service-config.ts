@@ -95,6 +95,10 @@ export const ActionServiceConfig = z
         trajectoryMemoryMib: mebibytes.default(512),
         /** the most that a trajectory may state */
         maxTrajectoryMemoryMib: mebibytes.default(4096),
+        /** of copies of trajectories, from which others begin; they are kept below the folder for temporary files, or by Docker */
+        snapshots: z.int().positive().default(256),
+        /** of all of a tenant's copies together */
+        snapshotMib: mebibytes.default(16_384),
         /** after so long without a call a trajectory is closed, as its client may have died; longer than a model thinks */
         idleSeconds: z
           .number()

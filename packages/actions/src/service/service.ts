@@ -92,6 +92,8 @@ export async function openActionService(config: ActionServiceConfig, folder: str
       unreadBytes: limits.unreadMib * 2 ** 20,
       memoryBytes: limits.trajectoryMemoryMib * 2 ** 20,
       maxMemoryBytes: limits.maxTrajectoryMemoryMib * 2 ** 20,
+      snapshots: limits.snapshots,
+      snapshotBytes: limits.snapshotMib * 2 ** 20,
       idleMs: limits.idleSeconds * 1000,
       repeatMs: limits.repeatSeconds * 1000,
     },

@@ -107,6 +107,71 @@ export function describeDriver(name: string, make: () => SandboxDriver, missing?
         expect([await see([1]), await see([0, 1])]).toEqual(["1", "2"]);
       });
 
+      describe("SN1 SN2 a snapshot", () => {
+        const limits = { maxBytes: 2 ** 26 };
+        const make = `mkdir -p 'a b/.deep' && echo one > 'a b/.deep/file' && chmod 750 'a b' && ln -s file 'a b/.deep/link' &&
+ln -s /etc/passwd out && echo hidden > .hidden && mkfifo pipe && head -c 100000 /dev/zero > big`;
+        const look = `cat 'a b/.deep/link' .hidden; readlink out; stat -c %a 'a b'; wc -c < big; [ -p pipe ] && echo pipe`;
+        const say = async (one: Sandbox, text: string) => {
+          const { stdout, stderr, exitCode } = await one.exec({ command: ["sh", "-c", text] });
+          if (exitCode !== 0) throw new Error(stderr.toString());
+          return stdout.toString();
+        };
+
+        test("is of all files, and what begins from it shares nothing with it", async () => {
+          const first = await driver.open();
+          await say(first, make);
+          await say(first, `mkdir -p ${first.stateFolder} && echo kept > ${first.stateFolder}/state`);
+          const snapshot = await first.snapshot(limits);
+          expect(snapshot.bytes).toBeGreaterThan(100_000);
+          await say(first, "rm -rf -- *; echo changed > .hidden");
+          await first.close();
+          const both = await Promise.all([driver.open({ from: snapshot }), driver.open({ from: snapshot })]);
+          for (const one of both) {
+            expect(await say(one, look)).toBe("one\nhidden\n/etc/passwd\n750\n100000\npipe\n");
+            expect(await say(one, `cat ${one.stateFolder}/state`)).toBe("kept\n");
+            await say(one, "echo own > .hidden; rm -r 'a b'");
+          }
+          const third = await driver.open({ from: snapshot });
+          expect(await say(third, "cat .hidden 'a b/.deep/file'")).toBe("hidden\none\n");
+          const second = await third.snapshot(limits);
+          for (const one of [...both, third]) await one.close();
+          const last = await driver.open({ from: second });
+          expect(await say(last, "cat .hidden")).toBe("hidden\n");
+          await last.close();
+          for (const one of [snapshot, second]) await one.drop();
+        });
+
+        test("is refused while something runs and beyond its size; what comes meanwhile waits", async () => {
+          const own = await driver.open();
+          const running = own.exec({ command: ["sh", "-c", "until [ -e go ]; do sleep 0.02; done"] });
+          await expect(own.snapshot(limits)).rejects.toMatchObject({
+            code: "action.invalid",
+            message: expect.stringMatching(/of files at rest, and 1 command runs; wait for their end, or cancel them/),
+          });
+          await own.writeFile("go", "");
+          await running;
+          await own.writeFile("big", Buffer.alloc(300_000));
+          await expect(own.snapshot({ maxBytes: 200_000 })).rejects.toMatchObject({
+            code: "action.invalid",
+            message: expect.stringMatching(/more than the 200000 bytes that a snapshot may still have; remove some/),
+          });
+          const copying = own.snapshot(limits);
+          const late = own.exec({ command: ["sh", "-c", "echo late > late"] });
+          const snapshot = await copying;
+          expect((await late).exitCode).toBe(0);
+          const other = await driver.open({ from: snapshot });
+          expect(await say(other, "ls")).toBe("big\ngo\n");
+          const closing = other.snapshot(limits).catch((error: unknown) => error);
+          await other.close();
+          await closing;
+          await own.close();
+          await snapshot.drop();
+          const foreign = { bytes: 0, drop: async () => {} };
+          await expect(driver.open({ from: foreign })).rejects.toMatchObject({ code: "action.invalid" });
+        });
+      });
+
       test("a closed sandbox refuses commands and ends those that run", async () => {
         const other = await driver.open();
         const running = other.exec({ command: ["sleep", pause(4)] });

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { HeldShell, Sandbox, SandboxDriver } from "../../src/index.ts";
+import { sessionCommand } from "../../src/pool/shell-session.ts";
 import { forgeries } from "./forgeries.ts";
 
 export type ForgeryTarget = {
@@ -10,7 +11,7 @@ export type ForgeryTarget = {
   readonly rounds?: number | undefined;
 };
 
-/** No command makes its driver report an end that it did not have, in a process of its own or in a held shell (HS4). */
+/** No command makes its driver report an end that it did not have, in a process of its own, in a held shell (HS4) or in a session (BS2). */
 export function describeForgeries(
   name: string,
   make: () => SandboxDriver,
@@ -23,11 +24,15 @@ export function describeForgeries(
       let sandbox: Sandbox;
       let shell: HeldShell;
       let hasPython = false;
+      let hasBash = false;
       beforeAll(async () => {
         driver = make();
         sandbox = await driver.open({ memoryBytes: 128 * 2 ** 20, maxProcesses: 60 });
         shell = (await driver.open({ memoryBytes: 128 * 2 ** 20, maxProcesses: 60 })).holdShell();
-        hasPython = (await sandbox.exec({ command: ["sh", "-c", "command -v python3"] })).exitCode === 0;
+        const has = async (program: string): Promise<boolean> =>
+          (await sandbox.exec({ command: ["sh", "-c", `command -v ${program}`] })).exitCode === 0;
+        hasPython = await has("python3");
+        hasBash = await has("bash");
       });
       afterAll(() => driver.close());
       // One that stops itself is ended.
@@ -38,7 +43,10 @@ export function describeForgeries(
           if (needs === "python3" && !hasPython) skip();
           const ask = (text: string, own = {}) => shell.ask({ program: text, ...own });
           const exec = (text: string, own = {}) => sandbox.exec({ command: ["sh", "-c", text], graceMs: 0, ...own });
-          for (const run of [ask, exec]) {
+          const session = { id: "forged", hasRun: false, isBusy: false };
+          const tell = (text: string, own = {}) =>
+            sandbox.exec({ command: sessionCommand(session, text, sandbox.stateFolder), graceMs: 0, ...own });
+          for (const run of hasBash ? [ask, exec, tell] : [ask, exec]) {
             for (let round = 0; round < rounds; round++) {
               const { status, exitCode } = await run(program, limits);
               expect([status, exitCode]).not.toEqual(["exited", 0]);

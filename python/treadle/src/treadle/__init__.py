@@ -3,8 +3,8 @@
 `Actions` is the plain client, `AsyncActions` the one for asyncio; adapters for other frameworks are in `treadle.adapters`.
 """
 
-from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncTrajectory
-from .client import Action, Actions, Lease, Trajectory
+from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncSnapshot, AsyncTrajectory
+from .client import Action, Actions, Lease, Session, Snapshot, Trajectory
 from .errors import ActionCancelled, ActionsError, CommandFailed, DeadlineExceeded, SandboxLost
 from .requests import (
     Amdahl,
@@ -31,6 +31,8 @@ __all__ = [
     "AsyncAction",
     "AsyncActions",
     "AsyncLease",
+    "AsyncSession",
+    "AsyncSnapshot",
     "AsyncTrajectory",
     "Between",
     "CommandFailed",
@@ -49,6 +51,8 @@ __all__ = [
     "Retry",
     "SandboxLost",
     "Seconds",
+    "Session",
+    "Snapshot",
     "Started",
     "Tls",
     "Trajectory",

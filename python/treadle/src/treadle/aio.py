@@ -39,6 +39,10 @@ _Reply = TypeVar("_Reply")
 _largest_message = 64 * 2**20
 #: of one file that is written or read, with room for the rest of its message
 _largest_piece = 16 * 2**20
+#: of input in one message
+_input_piece = 2**18
+#: between two looks whether a command has read its input
+_unread_seconds = 0.05
 _options: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", _largest_message),
     ("grpc.max_send_message_length", _largest_message),
@@ -100,6 +104,7 @@ class AsyncActions:
         user: str = "",
         working_folder: str = "",
         environment: Mapping[str, str] | None = None,
+        snapshot: AsyncSnapshot | str = "",
     ) -> AsyncTrajectory:
         """Creates an environment; its sandbox starts with its first action. Fields are those of `OpenTrajectoryRequest`."""
         key = uuid.uuid4().hex
@@ -116,6 +121,7 @@ class AsyncActions:
             working_folder=working_folder,
             environment=environment,
             idempotency_key=key,
+            snapshot=snapshot if isinstance(snapshot, str) else snapshot.name,
         )
         reply = await self._call("OpenTrajectory", request, messages.OpenTrajectoryReply)
         return AsyncTrajectory(self, reply.trajectory, reply.repeat_seconds)
@@ -163,9 +169,16 @@ class AsyncActions:
         return await self._call("GetStatistics", messages.GetStatisticsRequest(), messages.GetStatisticsReply)
 
     async def _call(
-        self, method: str, request: Any, reply: type[_Reply], *, fine: str = "", retry: Retry | None = None
+        self,
+        method: str,
+        request: Any,
+        reply: type[_Reply],
+        *,
+        fine: str = "",
+        retry: Retry | None = None,
+        seconds: float = 0.0,
     ) -> _Reply:
-        """`fine` is the status by which a repeat learns that the first try took effect."""
+        """`fine` is the status by which a repeat learns that the first try took effect; `seconds` is for a call that is long."""
         call: Any = self._channel.unary_unary(
             f"/treadle.actions.v1.Actions/{method}",
             request_serializer=type(request).SerializeToString,
@@ -174,7 +187,7 @@ class AsyncActions:
         backoff = _Backoff(retry or self._retry)
         while True:
             try:
-                answer: _Reply = await call(request, timeout=self._call_seconds, metadata=self._metadata)
+                answer: _Reply = await call(request, timeout=seconds or self._call_seconds, metadata=self._metadata)
                 return answer
             except grpc.aio.AioRpcError as error:
                 if fine != "" and backoff.has_waited and error.code().name == fine:
@@ -226,19 +239,57 @@ class AsyncTrajectory:
         environment: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         max_output_bytes: int = 0,
+        interactive: bool = False,
     ) -> AsyncAction:
         """Queues a command now, and returns before it runs.
 
         `cpu` is the cores, as ``1`` or ``Between(1, 8)``; `cost` is of other resources by name. `duration` is in seconds on
         one unit, and learned by `kind` when absent. `deadline_seconds` bounds the whole, queueing included,
         `timeout_seconds` the execution alone; 0 is none for the first, the service's default of 60 for the second. The
-        command finds its units in TREADLE_UNITS_CPU, and in `{parallel}`, where its cost varies.
+        command finds its units in TREADLE_UNITS_CPU, and in `{parallel}`, where its cost varies. The input of one that is
+        `interactive` goes on after `stdin`, with `AsyncAction.send`, until `end_input`.
         """
+        return self._submit(
+            command,
+            cpu=cpu,
+            cost=cost,
+            kind=kind or program_of(command),
+            elasticity=elasticity,
+            duration=duration,
+            priority=priority,
+            retries=retries,
+            deadline_seconds=deadline_seconds,
+            timeout_seconds=timeout_seconds,
+            environment=environment,
+            stdin=stdin,
+            max_output_bytes=max_output_bytes,
+            interactive=interactive,
+        )
+
+    def _submit(
+        self,
+        command: Sequence[str],
+        *,
+        kind: str,
+        cpu: Amount | None = 1,
+        cost: Mapping[str, Amount] | None = None,
+        elasticity: Elasticity | None = None,
+        duration: float | None = None,
+        priority: float = 0.0,
+        retries: int = 0,
+        deadline_seconds: float = 0.0,
+        timeout_seconds: float = 0.0,
+        environment: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        max_output_bytes: int = 0,
+        interactive: bool = False,
+        session: str = "",
+    ) -> AsyncAction:
         units: dict[str, Amount] = {**({} if cpu is None else {"cpu": cpu}), **(cost or {})}
         name = uuid.uuid4().hex
         request = messages.SubmitRequest(
             trajectory=self.name,
-            kind=kind or program_of(command),
+            kind=kind,
             cost={resource: amount_of(amount) for resource, amount in units.items()},
             key=key_of(units),
             elasticity=elasticity_of(elasticity),
@@ -253,12 +304,36 @@ class AsyncTrajectory:
             max_output_bytes=max_output_bytes,
             action=name,
             idempotency_key=name,
+            session=session,
+            input=interactive,
         )
         return AsyncAction(self.actions, request, self._repeat_seconds)
 
     async def run(self, command: Sequence[str], *, check: bool = False, **options: Any) -> Result:
         """`submit`, and its result; with `check`, CommandFailed where it did not exit with 0."""
         return await self.submit(command, **options).result(check=check)
+
+    async def open_session(self, name: str = "main") -> AsyncSession:
+        """A bash whose variables, functions, options and folder stay from command to command. A trajectory may have several."""
+        request = messages.OpenSessionRequest(trajectory=self.name, session=name, idempotency_key=uuid.uuid4().hex)
+        await self.actions._call("OpenSession", request, messages.OpenSessionReply)
+        return AsyncSession(self, name)
+
+    def session(self, name: str = "main") -> AsyncSession:
+        """One that is open: by another client, or since its trajectory began from a snapshot."""
+        return AsyncSession(self, name)
+
+    async def snapshot(self, name: str | None = None) -> AsyncSnapshot:
+        """A copy of its files and sessions, from which `open_trajectory(snapshot=…)` begins. Refused while a command runs."""
+        key = uuid.uuid4().hex
+        request = messages.TakeSnapshotRequest(trajectory=self.name, snapshot=name or key, idempotency_key=key)
+        reply = await self.actions._call("TakeSnapshot", request, messages.TakeSnapshotReply, seconds=3600.0)
+        return AsyncSnapshot(self.actions, reply.snapshot, reply.size_bytes)
+
+    async def fork(self, name: str | None = None, **options: Any) -> AsyncTrajectory:
+        """Another trajectory with a copy of its files and sessions. `options` are those of `AsyncActions.open_trajectory`."""
+        async with await self.snapshot() as snapshot:
+            return await self.actions.open_trajectory(name, snapshot=snapshot, **options)
 
     async def write_file(self, path: str, data: bytes | str) -> None:
         """`path` is relative to the working folder; its folders are made. At most some 60 MiB; `upload` takes more."""
@@ -295,6 +370,57 @@ class AsyncTrajectory:
         await asyncio.to_thread(_unpack, result.stdout, pathlib.Path(target))
 
 
+class AsyncSnapshot:
+    """A copy of a trajectory's files and sessions. Dropped at the end of `async with`; what began from it lives on."""
+
+    def __init__(self, actions: AsyncActions, name: str, size_bytes: int) -> None:
+        self.actions = actions
+        self.name = name
+        #: that it takes of the service's disk
+        self.size_bytes = size_bytes
+
+    async def __aenter__(self) -> AsyncSnapshot:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.drop()
+
+    async def drop(self) -> None:
+        request = messages.DropSnapshotRequest(snapshot=self.name)
+        await self.actions._call("DropSnapshot", request, messages.DropSnapshotReply, fine="NOT_FOUND")
+
+
+class AsyncSession:
+    """A named shell of a trajectory. Each command is an action: it holds its cores while it runs, and nothing is held between two.
+
+    It runs one command at a time. A command's processes end with it; what has to live longer, such as a server, is an action
+    of its own (`AsyncTrajectory.submit`).
+    """
+
+    def __init__(self, trajectory: AsyncTrajectory, name: str) -> None:
+        self.trajectory = trajectory
+        self.name = name
+
+    async def __aenter__(self) -> AsyncSession:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def submit(self, text: str, *, kind: str = "session", **options: Any) -> AsyncAction:
+        """Text of bash. `options` are those of `AsyncTrajectory.submit`, but for `environment`: export in the session."""
+        return self.trajectory._submit([text], kind=kind, session=self.name, **options)
+
+    async def run(self, text: str, *, check: bool = False, **options: Any) -> Result:
+        """`submit`, and its result; with `check`, CommandFailed where it did not exit with 0."""
+        return await self.submit(text, **options).result(check=check)
+
+    async def close(self) -> None:
+        """Forgets its state. Its files and those of its commands stay."""
+        request = messages.CloseSessionRequest(trajectory=self.trajectory.name, session=self.name)
+        await self.trajectory.actions._call("CloseSession", request, messages.CloseSessionReply)
+
+
 class AsyncAction:
     """A command that was queued: iterate it for its events as they come, or await `result`. One of the two, once."""
 
@@ -303,6 +429,8 @@ class AsyncAction:
         self._actions = actions
         self._request = request
         self._repeat_seconds = repeat_seconds
+        self._sent = 0
+        self._sending = asyncio.Lock()
         self._call: Any = actions._stream("Submit", request, messages.ActionEvent)
         self._events = self._follow()
 
@@ -343,6 +471,36 @@ class AsyncAction:
         """False where it has ended already."""
         request = messages.CancelRequest(action=self.name)
         return (await self._actions._call("Cancel", request, messages.CancelReply, retry=retry)).found
+
+    async def send(self, data: bytes | str) -> None:
+        """To the input of one that is `interactive`. Waits while the command does not read, and returns before it has."""
+        left = memoryview(_bytes(data))
+        async with self._sending:
+            while len(left) > 0:
+                piece = bytes(left[:_input_piece])
+                await self._send(piece, end=False)
+                left = left[len(piece) :]
+
+    async def end_input(self) -> None:
+        async with self._sending:
+            await self._send(b"", end=True)
+
+    async def signal(self, name: str) -> bool:
+        """INT, TERM, KILL, HUP, QUIT, USR1, USR2, STOP or CONT, to all of its processes. False where it does not run."""
+        request = messages.SignalRequest(action=self.name, signal=name)
+        return (await self._actions._call("Signal", request, messages.SignalReply)).found
+
+    async def _send(self, data: bytes, *, end: bool) -> None:
+        request = messages.SendInputRequest(action=self.name, data=data, offset=self._sent, end=end)
+        while True:
+            try:
+                await self._actions._call("SendInput", request, messages.SendInputReply)
+                break
+            except ActionsError as error:
+                if error.status != "RESOURCE_EXHAUSTED":
+                    raise
+                await asyncio.sleep(_unread_seconds)
+        self._sent += len(data)
 
     async def _follow(self) -> AsyncGenerator[Event, None]:
         seen = 0

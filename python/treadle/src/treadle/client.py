@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from typing import Any, TypeVar
 
 from ._generated import actions_pb2 as messages
-from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncTrajectory
+from .aio import AsyncAction, AsyncActions, AsyncLease, AsyncSession, AsyncSnapshot, AsyncTrajectory
 from .requests import Amount
 from .results import Event, Result
 
@@ -68,8 +68,11 @@ class Actions:
         self._loop.run(self._actions.close())
         self._loop.stop()
 
-    def open_trajectory(self, name: str | None = None, **options: Any) -> Trajectory:
+    def open_trajectory(
+        self, name: str | None = None, *, snapshot: Snapshot | str = "", **options: Any
+    ) -> Trajectory:
         """As `AsyncActions.open_trajectory`."""
+        options["snapshot"] = snapshot if isinstance(snapshot, str) else snapshot.name
         return Trajectory(self._loop, self._loop.run(self._actions.open_trajectory(name, **options)))
 
     def acquire(self, cost: Mapping[str, Amount], **options: Any) -> Lease:
@@ -108,6 +111,22 @@ class Trajectory:
         """`submit`, and its result; with `check`, CommandFailed where it did not exit with 0."""
         return self.submit(command, **options).result(check=check)
 
+    def open_session(self, name: str = "main") -> Session:
+        """As `AsyncTrajectory.open_session`."""
+        return Session(self._loop, self._loop.run(self._trajectory.open_session(name)))
+
+    def session(self, name: str = "main") -> Session:
+        """As `AsyncTrajectory.session`."""
+        return Session(self._loop, self._trajectory.session(name))
+
+    def snapshot(self, name: str | None = None) -> Snapshot:
+        """As `AsyncTrajectory.snapshot`."""
+        return Snapshot(self._loop, self._loop.run(self._trajectory.snapshot(name)))
+
+    def fork(self, name: str | None = None, **options: Any) -> Trajectory:
+        """As `AsyncTrajectory.fork`."""
+        return Trajectory(self._loop, self._loop.run(self._trajectory.fork(name, **options)))
+
     def write_file(self, path: str, data: bytes | str) -> None:
         self._loop.run(self._trajectory.write_file(path, data))
 
@@ -119,6 +138,52 @@ class Trajectory:
 
     def download(self, source: str, target: str | pathlib.Path) -> None:
         self._loop.run(self._trajectory.download(source, target))
+
+
+class Snapshot:
+    """A copy of a trajectory's files and sessions; as `AsyncSnapshot`."""
+
+    def __init__(self, loop: _Loop, snapshot: AsyncSnapshot) -> None:
+        self._loop = loop
+        self._snapshot = snapshot
+        self.name = snapshot.name
+        self.size_bytes = snapshot.size_bytes
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        self._loop.run(self._snapshot.drop())
+
+
+class Session:
+    """A named shell of a trajectory; as `AsyncSession`."""
+
+    def __init__(self, loop: _Loop, session: AsyncSession) -> None:
+        self._loop = loop
+        self._session = session
+
+    @property
+    def name(self) -> str:
+        return self._session.name
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._loop.run(self._session.close())
+
+    def submit(self, text: str, **options: Any) -> Action:
+        return Action(self._loop, self._loop.run(_made(lambda: self._session.submit(text, **options))))
+
+    def run(self, text: str, *, check: bool = False, **options: Any) -> Result:
+        return self.submit(text, **options).result(check=check)
 
 
 class Action:
@@ -146,6 +211,17 @@ class Action:
     def cancel(self) -> bool:
         """False where it has ended already."""
         return self._loop.run(self._action.cancel())
+
+    def send(self, data: bytes | str) -> None:
+        """To the input of one that is `interactive`. Waits while the command does not read, and returns before it has."""
+        self._loop.run(self._action.send(data))
+
+    def end_input(self) -> None:
+        self._loop.run(self._action.end_input())
+
+    def signal(self, name: str) -> bool:
+        """As `AsyncAction.signal`."""
+        return self._loop.run(self._action.signal(name))
 
 
 async def _next(events: AsyncIterator[Event]) -> Event | None:

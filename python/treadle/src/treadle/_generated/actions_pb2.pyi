@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class OpenTrajectoryRequest(_message.Message):
-    __slots__ = ("trajectory", "tenant", "memory_bytes", "max_processes", "network", "prepare", "restorable", "image", "user", "working_folder", "environment", "idempotency_key")
+    __slots__ = ("trajectory", "tenant", "memory_bytes", "max_processes", "network", "prepare", "restorable", "image", "user", "working_folder", "environment", "idempotency_key", "snapshot")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class OpenTrajectoryRequest(_message.Message):
     WORKING_FOLDER_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     trajectory: str
     tenant: str
     memory_bytes: int
@@ -38,7 +39,8 @@ class OpenTrajectoryRequest(_message.Message):
     working_folder: str
     environment: _containers.ScalarMap[str, str]
     idempotency_key: str
-    def __init__(self, trajectory: _Optional[str] = ..., tenant: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., max_processes: _Optional[int] = ..., network: bool = ..., prepare: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., restorable: bool = ..., image: _Optional[str] = ..., user: _Optional[str] = ..., working_folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    snapshot: str
+    def __init__(self, trajectory: _Optional[str] = ..., tenant: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., max_processes: _Optional[int] = ..., network: bool = ..., prepare: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., restorable: bool = ..., image: _Optional[str] = ..., user: _Optional[str] = ..., working_folder: _Optional[str] = ..., environment: _Optional[_Mapping[str, str]] = ..., idempotency_key: _Optional[str] = ..., snapshot: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("words",)
@@ -105,7 +107,7 @@ class Elasticity(_message.Message):
     def __init__(self, amdahl: _Optional[float] = ..., power: _Optional[float] = ..., efficiency: _Optional[_Union[UnitPoints, _Mapping]] = ..., seconds: _Optional[_Union[UnitPoints, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("trajectory", "kind", "cost", "key", "elasticity", "duration_seconds", "priority", "deadline_ms", "retries", "command", "environment", "stdin", "timeout_ms", "max_output_bytes", "action", "idempotency_key")
+    __slots__ = ("trajectory", "kind", "cost", "key", "elasticity", "duration_seconds", "priority", "deadline_ms", "retries", "command", "environment", "stdin", "timeout_ms", "max_output_bytes", "action", "idempotency_key", "session", "input")
     class CostEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +138,8 @@ class SubmitRequest(_message.Message):
     MAX_OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
     trajectory: str
     kind: str
     cost: _containers.MessageMap[str, Amount]
@@ -152,7 +156,65 @@ class SubmitRequest(_message.Message):
     max_output_bytes: int
     action: str
     idempotency_key: str
-    def __init__(self, trajectory: _Optional[str] = ..., kind: _Optional[str] = ..., cost: _Optional[_Mapping[str, Amount]] = ..., key: _Optional[str] = ..., elasticity: _Optional[_Union[Elasticity, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., priority: _Optional[float] = ..., deadline_ms: _Optional[float] = ..., retries: _Optional[int] = ..., command: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., stdin: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., max_output_bytes: _Optional[int] = ..., action: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    session: str
+    input: bool
+    def __init__(self, trajectory: _Optional[str] = ..., kind: _Optional[str] = ..., cost: _Optional[_Mapping[str, Amount]] = ..., key: _Optional[str] = ..., elasticity: _Optional[_Union[Elasticity, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., priority: _Optional[float] = ..., deadline_ms: _Optional[float] = ..., retries: _Optional[int] = ..., command: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., stdin: _Optional[bytes] = ..., timeout_ms: _Optional[float] = ..., max_output_bytes: _Optional[int] = ..., action: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., session: _Optional[str] = ..., input: bool = ...) -> None: ...
+
+class SendInputRequest(_message.Message):
+    __slots__ = ("action", "data", "offset", "end")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    data: bytes
+    offset: int
+    end: bool
+    def __init__(self, action: _Optional[str] = ..., data: _Optional[bytes] = ..., offset: _Optional[int] = ..., end: bool = ...) -> None: ...
+
+class SendInputReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SignalRequest(_message.Message):
+    __slots__ = ("action", "signal")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    signal: str
+    def __init__(self, action: _Optional[str] = ..., signal: _Optional[str] = ...) -> None: ...
+
+class SignalReply(_message.Message):
+    __slots__ = ("found",)
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    found: bool
+    def __init__(self, found: bool = ...) -> None: ...
+
+class OpenSessionRequest(_message.Message):
+    __slots__ = ("trajectory", "session", "idempotency_key")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    session: str
+    idempotency_key: str
+    def __init__(self, trajectory: _Optional[str] = ..., session: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class OpenSessionReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CloseSessionRequest(_message.Message):
+    __slots__ = ("trajectory", "session")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    session: str
+    def __init__(self, trajectory: _Optional[str] = ..., session: _Optional[str] = ...) -> None: ...
+
+class CloseSessionReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class AcquireRequest(_message.Message):
     __slots__ = ("tenant", "kind", "cost", "key", "elasticity", "duration_seconds", "priority", "deadline_ms", "service", "lease")
@@ -328,6 +390,34 @@ class ReadFileReply(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class TakeSnapshotRequest(_message.Message):
+    __slots__ = ("trajectory", "snapshot", "idempotency_key")
+    TRAJECTORY_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    trajectory: str
+    snapshot: str
+    idempotency_key: str
+    def __init__(self, trajectory: _Optional[str] = ..., snapshot: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class TakeSnapshotReply(_message.Message):
+    __slots__ = ("snapshot", "size_bytes")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    snapshot: str
+    size_bytes: int
+    def __init__(self, snapshot: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class DropSnapshotRequest(_message.Message):
+    __slots__ = ("snapshot",)
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    snapshot: str
+    def __init__(self, snapshot: _Optional[str] = ...) -> None: ...
+
+class DropSnapshotReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class CloseTrajectoryRequest(_message.Message):
     __slots__ = ("trajectory",)

@@ -1,8 +1,7 @@
 """SWE-ReX: a deployment and a runtime whose commands are actions.
 
-A session of bash is a chain of actions: each restores the variables, functions, options and folder that the one before left,
-so that no core is held between two. What a session cannot keep is a process: background jobs end with their command, and
-interactive programs are refused.
+A session of bash is a session of the service (`AsyncSession`): no core is held between two of its commands. What it cannot keep
+is a process: background jobs end with their command, and interactive programs are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..aio import AsyncAction, AsyncActions, AsyncTrajectory
+from ..aio import AsyncAction, AsyncActions, AsyncSession, AsyncTrajectory
 from ..errors import ActionCancelled, ActionsError, DeadlineExceeded
 from ..requests import Amount
 from ..results import Result
@@ -104,27 +103,6 @@ if TYPE_CHECKING or not _has_swerex:
             pass
 
 
-#: $1 is where the session's state is, $2 the command. What is kept leaves out the units, which are this action's.
-_in_session = r"""
-exec 2>&1
-case $1 in /*) __treadle_state=$1 ;; *) __treadle_state=$PWD/$1 ;; esac
-__treadle_command=$2
-__treadle_save() {
-  set +eu
-  mapfile -t __treadle_names <<< "$(compgen -v | grep -vE '^(__treadle_|TREADLE_UNITS_|BASH|FUNCNAME|(E?UID|PPID|SHELLOPTS|_)$)')"
-  { declare -p "${__treadle_names[@]}"; declare -f; alias -p; shopt -p; printf 'cd -- %q\n' "$PWD"
-    printf '%s\n' "$__treadle_options"; } > "$__treadle_state.new" 2>/dev/null
-  mv -- "$__treadle_state.new" "$__treadle_state"
-  exit "$__treadle_code"
-}
-if [ -f "$__treadle_state" ]; then source "$__treadle_state" > /dev/null 2>&1
-else mkdir -p -- "${__treadle_state%/*}" && printf '*\n' > "${__treadle_state%/*}/.gitignore"; fi
-set --
-trap '__treadle_code=$?; __treadle_options=$(set +o); __treadle_save' EXIT
-eval "$__treadle_command"
-"""
-
-
 class TreadleRuntime(_Runtime):
     """Runs what SWE-ReX asks for in a trajectory; requests are SWE-ReX's, or anything with the same fields."""
 
@@ -134,16 +112,14 @@ class TreadleRuntime(_Runtime):
         *,
         cpu: Amount = 1,
         timeout_seconds: float = 3600.0,
-        state_folder: str = ".treadle",
         logger: logging.Logger | None = None,
     ) -> None:
-        """`timeout_seconds` is of commands that give none. Sessions keep their state in `state_folder` of the sandbox."""
+        """`timeout_seconds` is of commands that give none."""
         self.trajectory = trajectory
         self.logger = logger or logging.getLogger("treadle.swerex")
         self._cpu = cpu
         self._timeout_seconds = timeout_seconds
-        self._state_folder = state_folder
-        self._sessions: dict[str, str] = {}
+        self._sessions: dict[str, AsyncSession] = {}
         self._running: dict[str, AsyncAction] = {}
 
     async def is_alive(self, *, timeout: float | None = None) -> Any:
@@ -156,11 +132,11 @@ class TreadleRuntime(_Runtime):
     async def create_session(self, request: Any) -> Any:
         if request.session in self._sessions:
             raise _exceptions.SessionExistsError(f"session '{request.session}' exists; choose another name")
-        self._sessions[request.session] = f"{self._state_folder}/session-{uuid.uuid4().hex}"
+        self._sessions[request.session] = await self.trajectory.open_session(f"swerex-{uuid.uuid4().hex}")
         sources = " && ".join(f"source {path}" for path in request.startup_source)
         result = await self._in_session(request.session, sources or ":", self._timeout_seconds)
         if result.exit_code != 0:
-            del self._sessions[request.session]
+            await self._sessions.pop(request.session).close()
             raise _exceptions.NonZeroExitCodeError(f"session '{request.session}' did not start: {result.text}")
         return _answers.CreateBashSessionResponse(output=result.text)
 
@@ -169,7 +145,7 @@ class TreadleRuntime(_Runtime):
             raise _exceptions.SessionDoesNotExistError(f"session '{action.session}' does not exist; create it first")
         if action.action_type == "bash_interrupt":
             running = self._running.get(action.session)
-            if running is not None:
+            if running is not None and not await running.signal("INT"):
                 await running.cancel()
             return _answers.BashObservation(exit_code=0)
         if action.is_interactive_command or action.is_interactive_quit:
@@ -190,10 +166,10 @@ class TreadleRuntime(_Runtime):
         return _answers.BashObservation(output=result.text, exit_code=None if action.check == "ignore" else exit_code)
 
     async def close_session(self, request: Any) -> Any:
-        state = self._sessions.pop(request.session, None)
-        if state is None:
+        session = self._sessions.pop(request.session, None)
+        if session is None:
             raise _exceptions.SessionDoesNotExistError(f"session '{request.session}' does not exist")
-        await self._run(["rm", "-f", "--", state], self._timeout_seconds)
+        await session.close()
         return _answers.CloseBashSessionResponse()
 
     async def execute(self, command: Any) -> Any:
@@ -227,33 +203,36 @@ class TreadleRuntime(_Runtime):
         return _answers.CloseResponse()
 
     async def _in_session(self, session: str, command: str, timeout: float | None) -> Result:
-        words = ["bash", "-c", _in_session, "bash", self._sessions[session], command]
-        return await self._run(words, timeout, session=session)
+        """Both outputs in one, as a terminal has them."""
+        seconds = self._seconds(timeout)
+        text = f"exec 2>&1\n{command}"
+        action = self._sessions[session].submit(text, kind="swerex", cpu=self._cpu, timeout_seconds=seconds)
+        self._running[session] = action
+        try:
+            return await self._result(action, seconds)
+        finally:
+            self._running.pop(session, None)
 
     async def _run(
-        self,
-        command: list[str],
-        timeout: float | None,
-        *,
-        environment: dict[str, str] | None = None,
-        session: str | None = None,
+        self, command: list[str], timeout: float | None, *, environment: dict[str, str] | None = None
     ) -> Result:
-        seconds = self._timeout_seconds if timeout is None else timeout
+        seconds = self._seconds(timeout)
         action = self.trajectory.submit(
             command, kind="swerex", cpu=self._cpu, timeout_seconds=seconds, environment=environment
         )
-        if session is not None:
-            self._running[session] = action
+        return await self._result(action, seconds)
+
+    async def _result(self, action: AsyncAction, seconds: float) -> Result:
         try:
             result = await action.result()
         except (ActionCancelled, DeadlineExceeded) as error:
             raise _exceptions.CommandTimeoutError(str(error)) from error
-        finally:
-            if session is not None:
-                self._running.pop(session, None)
         if result.status == "timeout":
             raise _exceptions.CommandTimeoutError(f"the command did not end within {seconds} s: {result.text[-2000:]}")
         return result
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._timeout_seconds if timeout is None else timeout
 
 
 class TreadleDeployment(_Deployment):

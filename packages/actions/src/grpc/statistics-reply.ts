@@ -1,0 +1,54 @@
+import type { CommandActions } from "../pool/command-actions.ts";
+
+/** What the pool tells a tenant; everything where nobody has a token. */
+export function statisticsOf(actions: CommandActions, tenant: string | undefined) {
+  /** GS1 */
+  const isVisible = (of: string): boolean => tenant === undefined || of === tenant;
+  const kinds = Object.fromEntries(
+    Object.entries(actions.pool.statistics(tenant)).map(([kind, s]) => [
+      kind,
+      {
+        submitted: s.submitted,
+        completed: s.completed,
+        failed: s.failed,
+        cancelled: s.cancelled,
+        retried: s.retried,
+        act_seconds: s.actSeconds,
+        queueing_seconds: s.queueingSeconds,
+        execution_seconds: s.executionSeconds,
+        overhead_seconds: s.overheadSeconds,
+        longest_act_seconds: s.longestActSeconds,
+      },
+    ]),
+  );
+  const tenants = Object.entries(actions.pool.tenants()).filter(([name]) => isVisible(name));
+  const total = (of: "waiting" | "running"): number => tenants.reduce((sum, [, load]) => sum + load[of], 0);
+  return {
+    kinds,
+    waiting: total("waiting"),
+    running: total("running"),
+    isolation: actions.driver.isolation,
+    resources: Object.fromEntries(
+      Object.entries(actions.pool.usage()).map(([resource, { units, held, heldSeconds, timeline }]) => [
+        resource,
+        { units, held, held_seconds: heldSeconds, timeline },
+      ]),
+    ),
+    started: actions.pool.recentStarts().flatMap((start) =>
+      !isVisible(start.tenant)
+        ? []
+        : {
+            action: start.id,
+            kind: start.kind,
+            tenant: start.tenant,
+            seconds_ago: start.secondsAgo,
+            waited_seconds: start.waitedSeconds,
+            units: start.units,
+            ...(start.expectedSeconds === undefined ? {} : { expected_seconds: start.expectedSeconds }),
+            why: start.why,
+          },
+    ),
+    tenants: Object.fromEntries(tenants),
+    policy: actions.pool.policy,
+  };
+}
