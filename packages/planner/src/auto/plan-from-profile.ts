@@ -34,6 +34,8 @@ import { stepWithEnds } from "./stream-ends.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
   readonly components: readonly PlacementComponent[];
+  /** the devices that `pinned` names and counts, where not all of them may be used (`PlacementInput.numbered`) */
+  readonly numbered?: readonly DeviceSpec[] | undefined;
   readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
   /** `placement.components` of only some components; the others are searched for */
   readonly pinned?: Readonly<Record<string, string>> | undefined;
@@ -89,9 +91,10 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(asked))));
   const options: PlanFromProfileOptions = { ...asked, ...wanted, pinned: explicit };
   const { wishes } = options;
-  const { devices, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } = options;
+  const { devices, numbered, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } =
+    options;
   const without = new Set(components.flatMap(({ name, deviceKind: kind = "" }) => (isSlot({ kind }) ? [name] : [])));
-  const pins = pinsOf(pinned ?? {}, { components, devices, nodeGroups });
+  const pins = pinsOf(pinned ?? {}, { components, devices, numbered, nodeGroups });
   const target = { batch, maxStaleness, components, pins, wishes };
   const question = planProblemOf(profile, { ...target, devices });
   checkTogether(question, wishes);
@@ -201,11 +204,12 @@ function placeEach(
   return { placed, dropped };
 }
 
-type Wanting = Pick<PlanFromProfileOptions, "components" | "devices" | "nodeGroups" | "wishes" | "pinned">;
+type Wanting = Pick<PlanFromProfileOptions, "components" | "devices" | "numbered" | "nodeGroups" | "wishes" | "pinned">;
 
-export const wantingOf = ({ components, devices, nodeGroups, wishes, pinned }: Wanting) => ({
+export const wantingOf = ({ components, devices, numbered, nodeGroups, wishes, pinned }: Wanting) => ({
   components: [...components],
   devices: [...devices],
+  ...(numbered === undefined ? {} : { numbered: [...numbered] }),
   nodeGroups,
   wishes,
   explicit: pinned,
