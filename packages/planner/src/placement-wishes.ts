@@ -14,7 +14,8 @@ type Wanting = Pick<PlacementInput, "components" | "devices" | "numbered"> & {
 };
 
 /**
- * The same with fewer devices and ranks. Throws `placement.invalid` where wishes contradict each other or the workflow, or
+ * The same with fewer devices and ranks; a limited rank spans one device where neither its component nor
+ * `placement.components` says how many. Throws `placement.invalid` where wishes contradict each other or the workflow, or
  * name what it does not have.
  */
 export function withWishes<T extends Wanting>(input: T): T {
@@ -31,6 +32,11 @@ export function withWishes<T extends Wanting>(input: T): T {
       );
   }
   const { maxRanks = {} } = wishes;
+  const spans = new Set(
+    Object.entries(input.explicit ?? {})
+      .filter(([key, value]) => parsePlacement(key, value).devicesPerRank !== undefined)
+      .flatMap(([key]) => key.split(",").map((name) => name.trim())),
+  );
   const components = input.components.map((component) => {
     const most = maxRanks[component.name];
     if (most === undefined) return component;
@@ -41,7 +47,9 @@ export function withWishes<T extends Wanting>(input: T): T {
         `'${most}' is below the ${min} ${min === 1 ? "rank" : "ranks"} that the workflow asks for; raise it, or lower that`,
       );
     const { fixed: _, ...ranks } = component.ranks ?? {};
-    return most >= max ? component : { ...component, ranks: { ...ranks, max: most } };
+    const limited = most >= max ? component : { ...component, ranks: { ...ranks, max: most } };
+    // Few ranks on many devices would otherwise span several each, and the limit bring nothing but idle devices.
+    return spans.has(component.name) || component.devices === "none" ? limited : { devicesPerRank: 1, ...limited };
   });
   const { freeDevices, ...others } = wishes;
   if (freeDevices === undefined) return { ...input, components, wishes: others };

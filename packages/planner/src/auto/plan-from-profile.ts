@@ -88,7 +88,8 @@ export type PlanFromProfile = {
  * devices and their memory.
  */
 export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
-  const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(asked))));
+  const launched = asked.components.map((component) => asProfiled(component, profile));
+  const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf({ ...asked, components: launched }))));
   const options: PlanFromProfileOptions = { ...asked, ...wanted, pinned: explicit };
   const { wishes } = options;
   const { devices, numbered, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } =
@@ -147,6 +148,13 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     // A replay may lose less than the schedule that was searched for.
     boundSeconds: Math.min(least, ...alternatives.map(({ stepSeconds }) => stepSeconds)),
   };
+}
+
+/** With the width of its ranks as it was measured, where the workflow does not say. */
+function asProfiled(component: PlacementComponent, profile: Profile): PlacementComponent {
+  const measured = (profile.components as Partial<Profile["components"]> | undefined)?.[component.name]?.devicesPerRank;
+  const isWider = measured !== undefined && measured > 1 && component.devices === undefined;
+  return isWider ? { devicesPerRank: measured, ...component } : component;
 }
 
 /** With the devices that components have in the plan. */
