@@ -97,7 +97,13 @@ function checkNames(wishes: PlacementWishes, components: readonly PlacementCompo
   }
 }
 
-/** The ids of devices that must stay free, as the cluster is numbered. */
+/** The ids of devices that must stay free, those that have gone included. Throws `placement.invalid` for what never was. */
+export function freeDevices(input: Numbering & Pick<Wanting, "wishes">): ReadonlySet<string> {
+  const expression = input.wishes?.freeDevices;
+  return expression === undefined ? new Set() : freeDevicesOf(expression, input);
+}
+
+/** As the cluster is numbered. */
 function freeDevicesOf(expression: string, numbering: Numbering): ReadonlySet<string> {
   const name = "wishes.freeDevices";
   const named = namedDevices(parsePlacement(name, expression), { name }, numbering);
