@@ -106,8 +106,14 @@ export function freeDevices(input: Numbering & Pick<Wanting, "wishes">): Readonl
 /** As the cluster is numbered. */
 function freeDevicesOf(expression: string, numbering: Numbering): ReadonlySet<string> {
   const name = "wishes.freeDevices";
-  const named = namedDevices(parsePlacement(name, expression), { name }, numbering);
-  return new Set(named.map(({ device }) => device.id));
+  try {
+    const named = namedDevices(parsePlacement(name, expression), { name }, numbering);
+    return new Set(named.map(({ device }) => device.id));
+  } catch (error) {
+    if (!(error instanceof TreadleError)) throw error;
+    const own = error.message.replace(`placement.components: '${name}: `, `placement.${name}: '`);
+    throw new TreadleError(error.code, own, { details: error.details, cause: error });
+  }
 }
 
 /** A component that is pinned on a device that must stay free contradicts it; one that is pinned on `all` gets the others. */

@@ -314,7 +314,11 @@ describe("placement.wishes", () => {
     ["temporal", { apart: [["rollout", "rewerd"]] }, "did you mean 'reward'"],
     ["temporal", { maxRanks: { actor: 1 } }, "'1' is below the 2 ranks"],
     ["temporal", { freeDevices: "0-3" }, "leaves none of 4 devices"],
-    ["temporal", { freeDevices: "7" }, "names device 7"],
+    [
+      "temporal",
+      { freeDevices: "7" },
+      "placement.wishes.freeDevices: '7' names device 7, but this cluster has devices 0-3",
+    ],
     ["temporal", { maxRanks: { actor: 0 } }, "maxRanks.actor"],
   ])("%s refuses %j with the reason, or keeps it", (mode, wish, reason) => {
     if (reason === "") expect(used(place(mode, wish)).size).toBe(4);
