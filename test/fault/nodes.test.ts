@@ -56,6 +56,33 @@ test("S2: one of two node agents is killed: that is noticed at once, its workers
   await expectDone(run, 6);
 }, 480_000);
 
+test("S2, AD4: ranks of a node that is lost move to no device that must stay free, and those of another stay apart", async () => {
+  const [, b] = await Promise.all([world.startNode("a"), world.startNode("b"), world.startNode("c")]);
+  const wishes = [
+    "placement.mode=spatial",
+    "cluster.devices=6",
+    "placement.wishes={ freeDevices: 'node[0].1', apart: [[maker, trainer]] }",
+  ];
+  const run = world.startRun([
+    "steps=6",
+    "pauseMs=60",
+    "cluster.minNodes=3",
+    "cluster.rejoinMs=200",
+    ...wishes,
+    noRestarts,
+  ]);
+  await run.event("step-started", ({ step }) => step === 2);
+  await b?.kill();
+  await run.event("step-finished", ({ step }) => step === 4);
+  const moves = run.lines().filter((line) => line.includes("moves from node 'b'"));
+  expect(moves.length).toBeGreaterThan(0);
+  expect(moves.filter((line) => line.includes("maker") && line.includes("'c'"))).toEqual([]);
+  const plans = run.events.flatMap((event) => (event.type === "plan" ? [event.placement] : []));
+  for (const text of [...moves, ...plans.flat().flatMap(({ devices }) => devices)])
+    expect(text).not.toMatch(/a\/cpu:1/);
+  await expectDone(run, 6);
+}, 480_000);
+
 test("S2: all nodes are gone when the workflow makes its first call: it begins when one is back", async () => {
   const a = await world.startNode("a");
   const begin = join(world.root, "begin");

@@ -17,7 +17,7 @@ export const PlacementWishes = z.strictObject({
   useAllDevices: z.boolean().optional(),
   /** devices that must stay free, in the grammar of `placement.components` */
   freeDevices: z.union([z.string(), z.int().nonnegative()]).transform(String).optional(),
-  /** by component */
+  /** by component; each rank spans one device where nothing says how many */
   maxRanks: z.record(z.string(), z.int().positive()).optional(),
   /** components that take turns on the same devices */
   together: z.array(components).optional(),

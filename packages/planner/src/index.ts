@@ -18,7 +18,7 @@ export { type NearestPlacement, resolvePlacement } from "./placement.ts";
 export { type PlacementExpression, parsePlacement } from "./placement-grammar.ts";
 export { PlacementComponent, PlacementInput } from "./placement-input.ts";
 export { withoutDevices, withSlots } from "./placement-slots.ts";
-export { withWishes } from "./placement-wishes.ts";
+export { brokenWishes, freeDevices, withWishes } from "./placement-wishes.ts";
 export { evaluateSchedule } from "./plan/evaluate.ts";
 export { compileModel, type PlanModel } from "./plan/model.ts";
 export {

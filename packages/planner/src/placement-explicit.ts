@@ -33,7 +33,10 @@ export function explicitPlacements(
       }
       if (placed.has(name))
         throw invalid(expression.text, `places component '${name}' a second time; name it in one key only`);
-      placed.set(name, { expression, devices: devicesOf(expression, component, input) });
+      placed.set(name, {
+        expression,
+        devices: usableOf(namedDevices(expression, component, input), expression, input),
+      });
     }
   }
   const missing = input.components.filter((c) => !placed.has(c.name)).map((c) => c.name);
@@ -47,16 +50,38 @@ export function explicitPlacements(
   return placed;
 }
 
-function devicesOf(
+/** A device that an expression names: by its number, or as one of `all` in `scope`. */
+export type NamedDevice = {
+  readonly device: DeviceSpec;
+  readonly number: number;
+  readonly byAll: boolean;
+  readonly scope: string;
+};
+
+/** Devices that expressions name and count, whether or not they may be used. */
+function numberedDevices({ numbered, devices }: Numbering): readonly DeviceSpec[] {
+  return numbered === undefined ? devices : [...numbered, ...devices.filter(isSlot)];
+}
+
+/** Devices that expressions choose from, and the groups of their nodes. */
+export type Numbering = {
+  readonly devices: readonly DeviceSpec[];
+  readonly numbered?: readonly DeviceSpec[] | undefined;
+  readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
+};
+
+/** What an expression gives a component of the cluster as it is numbered. Throws `placement.invalid` for what it never had. */
+export function namedDevices(
   expression: PlacementExpression,
   component: PlacementComponent,
-  input: PlacementInput,
-): DeviceSpec[] {
-  const chosen = new Map<string, DeviceSpec>();
+  input: Numbering,
+): NamedDevice[] {
+  const chosen = new Map<string, NamedDevice>();
   const { text } = expression;
+  const all = numberedDevices(input);
   for (const part of expression.parts) {
     // Slots are of one component alone.
-    const inScope = scopeDevices(part.scope, input, text).filter(
+    const inScope = scopeDevices(part.scope, { ...input, devices: all }, text).filter(
       (device) => !isSlot(device) || device.kind === component.deviceKind,
     );
     const kind = kindOf(component, input);
@@ -93,11 +118,31 @@ function devicesOf(
       }
       if (device === undefined) throw missing(number);
       if (chosen.has(device.id)) throw invalid(text, `names device ${number} ('${device.id}') twice`);
-      chosen.set(device.id, device);
+      chosen.set(device.id, { device, number, byAll: part.last === "all", scope: where });
     }
   }
-  const devices = [...chosen.values()];
-  const size = expression.devicesPerRank;
+  return [...chosen.values()];
+}
+
+/** Of `all` those that may be used, and of numbers all. */
+function usableOf(
+  named: readonly NamedDevice[],
+  { text, devicesPerRank: size }: PlacementExpression,
+  input: Numbering,
+): DeviceSpec[] {
+  const usable = new Set(input.devices.map(({ id }) => id));
+  const gone = named.find(({ device, byAll }) => !byAll && !usable.has(device.id));
+  if (gone !== undefined) {
+    const left = numberedDevices(input).filter(({ id, kind }) => usable.has(id) && kind === gone.device.kind);
+    const problem =
+      gone.scope === "this cluster"
+        ? `names device ${gone.number}, but this cluster has devices ${formatDeviceNumbers(left.map(({ index }) => index))}`
+        : `names device ${gone.number} ('${gone.device.id}') of ${gone.scope}, which is not there`;
+    throw invalid(text, problem, { device: gone.number });
+  }
+  const devices = named.map(({ device }) => device).filter(({ id }) => usable.has(id));
+  if (devices.length === 0 && named.length > 0)
+    throw invalid(text, `names devices of ${named[0]?.scope}, none of which is there`);
   if (size !== undefined && devices.length % size !== 0) {
     throw invalid(text, `has ${devices.length} devices, which do not divide into ranks of ${size}`);
   }
@@ -122,7 +167,7 @@ function scopeText(scope: PlacementScope): string {
   return scope.type === "group" ? `group(${scope.name})` : "cluster";
 }
 
-function scopeDevices(scope: PlacementScope, input: PlacementInput, text: string): readonly DeviceSpec[] {
+function scopeDevices(scope: PlacementScope, input: Numbering, text: string): readonly DeviceSpec[] {
   if (scope.type === "cluster") return input.devices;
   const nodes = [...new Set(input.devices.map((d) => d.node))];
   const nodeAt = (index: number, by: string): string => {

@@ -31,7 +31,12 @@ export const PlacementInput = z.strictObject({
   /** `placement.components`; the grammar is in `placement-grammar.ts` */
   explicit: z.record(z.string(), z.union([z.string(), z.int().nonnegative()]).transform(String)).optional(),
   devices: z.array(DeviceSpec).min(1),
-  /** group name to node numbers, counted in the order in which devices list their nodes */
+  /**
+   * the devices that expressions name and count, where not all of them may be used: some stay free, or have gone; without
+   * it those are `devices`
+   */
+  numbered: z.array(DeviceSpec).optional(),
+  /** group name to node numbers, counted in the order in which these devices list their nodes */
   nodeGroups: z.record(z.string(), z.array(z.int().nonnegative())).optional(),
   flow: z.array(FlowEdge).optional(),
   /** items of one batch; without it nothing can be chunked */

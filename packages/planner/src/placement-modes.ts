@@ -13,8 +13,11 @@ type Pool = {
 };
 
 /** The kind of a component that names none. */
-export function kindOf(component: PlacementComponent, input: PlacementInput): string {
-  return component.deviceKind ?? input.devices[0]!.kind;
+export function kindOf(
+  component: PlacementComponent,
+  input: { readonly devices: readonly DeviceSpec[]; readonly numbered?: readonly DeviceSpec[] | undefined },
+): string {
+  return component.deviceKind ?? (input.numbered ?? input.devices)[0]!.kind;
 }
 
 function poolsOf(input: PlacementInput): Pool[] {

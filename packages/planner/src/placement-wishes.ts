@@ -1,19 +1,21 @@
 /** `placement.wishes`: what they leave of components and devices, and which of them a plan breaks. Pure. */
 import { type DeviceSpec, nearestOf, type PlacementWishes, type Plan, TreadleError } from "@treadle/contracts";
-import { explicitPlacements } from "./placement-explicit.ts";
-import { formatDeviceNumbers } from "./placement-grammar.ts";
+import { type Numbering, namedDevices } from "./placement-explicit.ts";
+import { formatDeviceNumbers, invalid, parsePlacement } from "./placement-grammar.ts";
 import type { PlacementComponent, PlacementInput } from "./placement-input.ts";
 import { rankBounds } from "./placement-ranks.ts";
 import { isSlot } from "./placement-slots.ts";
 import { contradiction, joinedGroups } from "./wishes.ts";
 
-type Wanting = Pick<PlacementInput, "components" | "devices"> & {
+type Wanting = Pick<PlacementInput, "components" | "devices" | "numbered"> & {
   readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
+  readonly explicit?: Readonly<Record<string, string>> | undefined;
   readonly wishes?: PlacementWishes | undefined;
 };
 
 /**
- * The same with fewer devices and ranks. Throws `placement.invalid` where wishes contradict each other or the workflow, or
+ * The same with fewer devices and ranks; a limited rank spans one device where neither its component nor
+ * `placement.components` says how many. Throws `placement.invalid` where wishes contradict each other or the workflow, or
  * name what it does not have.
  */
 export function withWishes<T extends Wanting>(input: T): T {
@@ -30,6 +32,11 @@ export function withWishes<T extends Wanting>(input: T): T {
       );
   }
   const { maxRanks = {} } = wishes;
+  const spans = new Set(
+    Object.entries(input.explicit ?? {})
+      .filter(([key, value]) => parsePlacement(key, value).devicesPerRank !== undefined)
+      .flatMap(([key]) => key.split(",").map((name) => name.trim())),
+  );
   const components = input.components.map((component) => {
     const most = maxRanks[component.name];
     if (most === undefined) return component;
@@ -40,10 +47,22 @@ export function withWishes<T extends Wanting>(input: T): T {
         `'${most}' is below the ${min} ${min === 1 ? "rank" : "ranks"} that the workflow asks for; raise it, or lower that`,
       );
     const { fixed: _, ...ranks } = component.ranks ?? {};
-    return most >= max ? component : { ...component, ranks: { ...ranks, max: most } };
+    const limited = most >= max ? component : { ...component, ranks: { ...ranks, max: most } };
+    // Few ranks on many devices would otherwise span several each, and the limit bring nothing but idle devices.
+    return spans.has(component.name) || component.devices === "none" ? limited : { devicesPerRank: 1, ...limited };
   });
-  const { freeDevices: _, ...others } = wishes; // which are free no more once they are gone
-  return { ...input, components, devices: withoutFree(input), wishes: others };
+  const { freeDevices, ...others } = wishes;
+  if (freeDevices === undefined) return { ...input, components, wishes: others };
+  const free = freeDevicesOf(freeDevices, input);
+  checkPins(input, free);
+  const devices = input.devices.filter(({ id }) => !free.has(id));
+  if (devices.length === 0)
+    throw refused(
+      "freeDevices",
+      `'${freeDevices}' leaves none of ${input.devices.length} devices to run on; keep fewer free`,
+    );
+  // Once they are gone there is nothing more to keep free; what is placed is still counted with them.
+  return { ...input, components, devices, numbered: input.numbered ?? input.devices, wishes: others };
 }
 
 const refused = (key: string, problem: string): TreadleError =>
@@ -78,26 +97,46 @@ function checkNames(wishes: PlacementWishes, components: readonly PlacementCompo
   }
 }
 
-function withoutFree({ devices, nodeGroups, wishes }: Wanting): DeviceSpec[] {
-  const expression = wishes?.freeDevices;
-  if (expression === undefined) return [...devices];
-  const named = explicitPlacements(
-    {
-      mode: "temporal",
-      components: [{ name: "wishes.freeDevices" }],
-      devices: [...devices],
-      ...(nodeGroups === undefined
-        ? {}
-        : { nodeGroups: Object.fromEntries(Object.entries(nodeGroups).map(([name, nodes]) => [name, [...nodes]])) }),
-      maxStaleness: 0,
-    },
-    { "wishes.freeDevices": expression },
-  );
-  const free = new Set(named.get("wishes.freeDevices")?.devices.map(({ id }) => id));
-  const left = devices.filter(({ id }) => !free.has(id));
-  if (left.length === 0)
-    throw refused("freeDevices", `'${expression}' leaves none of ${devices.length} devices to run on; keep fewer free`);
-  return left;
+/** The ids of devices that must stay free, those that have gone included. Throws `placement.invalid` for what never was. */
+export function freeDevices(input: Numbering & Pick<Wanting, "wishes">): ReadonlySet<string> {
+  const expression = input.wishes?.freeDevices;
+  return expression === undefined ? new Set() : freeDevicesOf(expression, input);
+}
+
+/** As the cluster is numbered. */
+function freeDevicesOf(expression: string, numbering: Numbering): ReadonlySet<string> {
+  const name = "wishes.freeDevices";
+  try {
+    const named = namedDevices(parsePlacement(name, expression), { name }, numbering);
+    return new Set(named.map(({ device }) => device.id));
+  } catch (error) {
+    if (!(error instanceof TreadleError)) throw error;
+    const own = error.message.replace(`placement.components: '${name}: `, `placement.${name}: '`);
+    throw new TreadleError(error.code, own, { details: error.details, cause: error });
+  }
+}
+
+/** A component that is pinned on a device that must stay free contradicts it; one that is pinned on `all` gets the others. */
+function checkPins(input: Wanting, free: ReadonlySet<string>): void {
+  const { explicit = {}, components, wishes } = input;
+  const remedy = "name other devices, or drop it from freeDevices";
+  for (const [key, value] of Object.entries(explicit)) {
+    const expression = parsePlacement(key, value);
+    const names = key.split(",").map((name) => name.trim());
+    for (const component of components.filter(({ name }) => names.includes(name))) {
+      const named = namedDevices(expression, component, input);
+      const pinned = named.find(({ device, byAll }) => !byAll && free.has(device.id));
+      const isLeft = named.some(({ device }) => !free.has(device.id));
+      if (pinned === undefined && isLeft) continue;
+      throw invalid(
+        expression.text,
+        pinned === undefined
+          ? `has no device left: placement.wishes.freeDevices '${wishes?.freeDevices}' keeps all of them free; ${remedy}`
+          : `names device ${pinned.number} ('${pinned.device.id}'), which placement.wishes.freeDevices '${wishes?.freeDevices}' keeps free; ${remedy}`,
+        { component: component.name, wish: "freeDevices" },
+      );
+    }
+  }
 }
 
 /** What a plan does not keep, a sentence each; `devices`: those that it may use. */

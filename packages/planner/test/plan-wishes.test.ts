@@ -26,6 +26,14 @@ const wishes = fc.record({
   useAll: fc.boolean(),
 });
 
+/** Of each node that the devices are enough for; more contradicts it. */
+const mayStayFree = ({ devices, nodes }: PlanInput): number[] =>
+  nodes.flatMap((node) => {
+    const { minDevices = 1, unit = 1 } = node as { minDevices?: number; unit?: number };
+    const needed = Math.ceil(minDevices / unit) * unit;
+    return needed <= devices ? [devices - needed] : [];
+  });
+
 type Groups = readonly (readonly string[])[] | undefined;
 type Wanted = {
   readonly modes: readonly (typeof modes)[number][] | undefined;
@@ -52,7 +60,7 @@ function withWishes(input: PlanInput, { maxRanks, together, apart, reserved, ...
     ...rest,
     ...(has(together) ? { together } : {}),
     ...(has(apart) ? { apart } : {}),
-    reserved: Math.min(reserved, input.devices - 1),
+    reserved: Math.min(reserved, input.devices - 1, ...mayStayFree(input)),
   };
   return { ...input, nodes, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) };
 }
@@ -104,6 +112,8 @@ describe("what users want of a plan", () => {
         if (!parsed.success) return; // contradictions
         const problem = parsed.data;
         const free = compileModel({ ...problem, modes: [...modes], together: [], apart: [] });
+        // In a pool a component may have fewer devices than there are, and take its turns on those.
+        const isPooled = (id: string): boolean => problem.nodes.find((node) => node.id === id)?.pool !== undefined;
         const isWanted = (schedule: Schedule): boolean => {
           if (schedule.op !== "node" && !problem.modes.includes(modeOf(schedule))) return false;
           const sets = deviceSetsOf(free, schedule);
@@ -113,7 +123,9 @@ describe("what users want of a plan", () => {
           ];
           return (
             pairsOf(problem.apart).every(([a, b]) => !shared(a, b)) &&
-            pairsOf(problem.together).every(([a, b]) => within(a, b) || within(b, a))
+            pairsOf(problem.together).every(([a, b]) =>
+              isPooled(a) ? within(a, b) || within(b, a) : within(a, b) && within(b, a),
+            )
           );
         };
         const best = bestOf(free, [...allSchedules(free)].filter(isWanted));
@@ -244,6 +256,15 @@ describe("what users want of a plan", () => {
     expect(answer).toMatchObject({ feasible: true, mode: "temporal" });
   });
 
+  test("to be together is not broken by devices of another pool between two turns", () => {
+    const onPool = (i: number) => ({ ...nodes[i], pool: "p" });
+    const pooled = { ...chain, nodes: [onPool(0), nodes[1], onPool(2)], pools: { p: { devices: 1 } } };
+    for (const method of ["fast", "naive"]) {
+      const answer = solvePlan({ ...pooled, together: [["a", "c"]] }, { method });
+      expect(answer.alternatives.map(({ mode }) => mode)).toContain("hybrid");
+    }
+  });
+
   test("is named where nothing fits", () => {
     const answer = solvePlan({ ...chain, devices: 1, apart: [["a", "b"]] });
     expect(answer.feasible).toBe(false);
@@ -293,7 +314,11 @@ describe("placement.wishes", () => {
     ["temporal", { apart: [["rollout", "rewerd"]] }, "did you mean 'reward'"],
     ["temporal", { maxRanks: { actor: 1 } }, "'1' is below the 2 ranks"],
     ["temporal", { freeDevices: "0-3" }, "leaves none of 4 devices"],
-    ["temporal", { freeDevices: "7" }, "names device 7"],
+    [
+      "temporal",
+      { freeDevices: "7" },
+      "placement.wishes.freeDevices: '7' names device 7, but this cluster has devices 0-3",
+    ],
     ["temporal", { maxRanks: { actor: 0 } }, "maxRanks.actor"],
   ])("%s refuses %j with the reason, or keeps it", (mode, wish, reason) => {
     if (reason === "") expect(used(place(mode, wish)).size).toBe(4);

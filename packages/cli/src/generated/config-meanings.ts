@@ -52,7 +52,7 @@ export const configMeanings: Readonly<Record<string, Readonly<Record<string, str
     "placement.wishes.modes": "the modes that are wanted, such as `[temporal, spatial]` for no hybrids",
     "placement.wishes.useAllDevices": "no device stays idle, but for those that must stay free",
     "placement.wishes.freeDevices": "devices that must stay free, in the grammar of `placement.components`",
-    "placement.wishes.maxRanks": "by component",
+    "placement.wishes.maxRanks": "by component; each rank spans one device where nothing says how many",
     "placement.wishes.together": "components that take turns on the same devices",
     "placement.wishes.apart": "components that never share a device",
     "placement.elastic": "components whose number of ranks follows the nodes that are there, between steps, within these bounds",

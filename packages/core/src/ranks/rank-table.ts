@@ -6,6 +6,8 @@
  * - RT1 a rank whose node is gone waits `rejoinMs` for it, then moves to one that has room; none within `placeWaitMs` more fails
  *   the run.
  * - RT2 the incarnations of a name only grow, also over plans that ended its rank meanwhile.
+ * - RT3 a rank moves to no device of a component that its own is to be apart from, unless the two share devices as it is, such as
+ *   while they are measured.
  */
 import { type DeviceSpec, type RankPlacement, TreadleError } from "@treadle/contracts";
 import type { WaitEdge } from "../device-lock/wait-for.ts";
@@ -113,8 +115,11 @@ export class RankTable {
     const to = relocate(devices, roomy, (device) => this.#ranksOn(device));
     if (to) return { type: "move", to };
     if (nowMs < rejoinAtMs + placeWaitMs) return { type: "wait", untilMs: rejoinAtMs + placeWaitMs };
+    const { apart = [] } = this.traitsOf(rank.component);
     const other =
-      devices.length === 0 ? "no other came" : `no other had devices like ${devices.join(", ")} with room for it`;
+      devices.length === 0
+        ? "no other came"
+        : `no other had devices like ${devices.join(", ")} with room for it${apart.length > 0 ? `, apart from ${apart.map((name) => `'${name}'`).join(", ")}` : ""}`;
     const error = new TreadleError(
       "node.lost",
       `no node is left for '${rank.worker}': '${node}' is gone, and within cluster.placeWaitMs (${placeWaitMs} ms) ${other}; start a node agent, then 'treadle resume', or raise that limit`,
@@ -123,15 +128,24 @@ export class RankTable {
     return { type: "lost", error };
   }
 
-  /** Ranks that hold one state together compute together, and must fit together; others take turns on a device. */
+  /** RT3, and of ranks of one component: those that hold one state together compute together, and must fit together; others take turns on a device. */
   #hasRoom(rank: RankState, { id, memoryBytes }: DeviceSpec): boolean {
-    if (this.traitsOf(rank.component).restart !== "group") return true;
+    const { restart, apart = [] } = this.traitsOf(rank.component);
+    if (apart.some((other) => holds(this.of(other), id) && !this.#shareDevices(rank.component, other))) return false;
+    if (restart !== "group") return true;
     const mates = this.of(rank.component).filter((each) => each !== rank && each.place.devices.includes(id));
     if (mates.length === 0) return true;
     return mates.reduce((sum, each) => sum + each.memoryBytes, rank.memoryBytes) <= memoryBytes;
+  }
+
+  #shareDevices(a: string, b: string): boolean {
+    return this.of(a).some(({ place }) => place.devices.some((device) => holds(this.of(b), device)));
   }
 
   #ranksOn(device: string): number {
     return this.all.filter((rank) => rank.place.devices.includes(device)).length;
   }
 }
+
+const holds = (ranks: readonly RankState[], device: string): boolean =>
+  ranks.some(({ place }) => place.devices.includes(device));

@@ -31,6 +31,8 @@ export type ComponentTraits = {
   readonly resizes: boolean;
   /** methods that a restarted process must have run before it is ready */
   readonly replays: readonly string[];
+  /** components with which it is to share no device (`placement.wishes.apart`) */
+  readonly apart?: readonly string[] | undefined;
 };
 
 /** Requests are answered once each, by `answer` or `reject`, under the id that the shell chose. */

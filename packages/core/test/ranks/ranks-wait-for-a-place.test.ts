@@ -70,3 +70,43 @@ test("RT1: a start that waits for a rank without a place is not late; its time b
   at(world, placedMs + startTimeoutMs);
   expect(world.all("end-process").map(({ worker }) => worker)).toContain("actor/0");
 });
+
+test("RT3: a rank moves to no device of what it is to be apart from, unless the two shared devices before", () => {
+  const placed = (...devices: string[]) => ({
+    ranks: devices.map((device) => ({ node: device.split("/")[0] as string, devices: [device] })),
+  });
+  const apart = (other: string, component: string) =>
+    ({ type: "add-component", component, restart: "rank", resizes: false, replays: [], apart: [other] }) as const;
+  const run = (judge: string) => {
+    const world = new RunnerWorld({ placeWaitMs: 1000 });
+    world.nodes("node:0", "node:1");
+    world.feed(apart("judge", "actor"));
+    world.feed(apart("actor", "judge"));
+    const components = { actor: placed("node:0/cpu:0", "node:0/cpu:1"), judge: placed(judge) };
+    world.feed({ type: "lay-out", components });
+    for (const worker of ["actor/0", "actor/1", "judge/0"]) world.up(worker);
+    world.nodes("node:1");
+    for (const worker of ["actor/0", "actor/1"]) world.die(worker);
+    at(world, rejoinMs);
+    return world;
+  };
+  const moved = run("node:1/cpu:1").all("moved");
+  expect(moved.map(({ to }) => to.devices)).toEqual([["node:1/cpu:0"], ["node:1/cpu:0"]]);
+  const together = run("node:0/cpu:1");
+  together.die("judge/0");
+  at(together, rejoinMs + 1);
+  expect(new Set(together.all("moved").flatMap(({ to }) => to.devices)).size).toBe(2);
+  const crowded = new RunnerWorld({ placeWaitMs: 1000 });
+  crowded.feed(apart("judge", "actor"));
+  crowded.feed(apart("actor", "judge"));
+  crowded.nodes("node:0", "node:1");
+  const components = { actor: placed("node:0/cpu:0"), judge: placed("node:1/cpu:0", "node:1/cpu:1") };
+  crowded.feed({ type: "lay-out", components });
+  for (const worker of ["actor/0", "judge/0", "judge/1"]) crowded.up(worker);
+  crowded.nodes("node:1");
+  crowded.die("actor/0");
+  at(crowded, rejoinMs + 1000);
+  expect(crowded.state.failure?.message).toContain(
+    "had devices like node:0/cpu:0 with room for it, apart from 'judge';",
+  );
+});

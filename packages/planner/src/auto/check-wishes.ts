@@ -10,7 +10,7 @@ import { planProblemOf } from "./profile-problem.ts";
 /** Without a flow there are many more ways to cut a workflow; of larger ones nothing is checked. */
 const mostComponents = 10;
 
-type Facts = Pick<PlanFromProfileOptions, "components" | "devices" | "nodeGroups" | "pinned"> & {
+type Facts = Pick<PlanFromProfileOptions, "components" | "devices" | "numbered" | "nodeGroups" | "pinned"> & {
   readonly wishes: PlacementWishes | undefined;
 } & Pick<SolveOptions, "deadlineMs" | "nowMs">;
 
@@ -21,8 +21,8 @@ type Facts = Pick<PlanFromProfileOptions, "components" | "devices" | "nodeGroups
 export function checkWishes({ deadlineMs, nowMs, ...facts }: Facts): void {
   if (facts.wishes === undefined || facts.components.length > mostComponents) return;
   const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(facts))));
-  const { components, devices, nodeGroups, wishes } = wanted;
-  const pins = pinsOf(explicit ?? {}, { components, devices, nodeGroups });
+  const { components, devices, numbered, nodeGroups, wishes } = wanted;
+  const pins = pinsOf(explicit ?? {}, { components, devices, numbered, nodeGroups });
   const profile = unitProfile(components.map(({ name }) => name));
   const question = planProblemOf(profile, { maxStaleness: 0, devices, components, pins, wishes, batch: 1 });
   checkTogether(question, wishes);

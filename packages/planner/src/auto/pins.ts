@@ -7,11 +7,15 @@ import type { Pin } from "./pools.ts";
 type Cluster = {
   readonly components: readonly PlacementComponent[];
   readonly devices: readonly DeviceSpec[];
+  readonly numbered?: readonly DeviceSpec[] | undefined;
   readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
 };
 
 /** Components with the same devices are one pin. Throws `placement.invalid` as `resolvePlacement` does. */
-export function pinsOf(pinned: Readonly<Record<string, string>>, { components, devices, nodeGroups }: Cluster): Pin[] {
+export function pinsOf(
+  pinned: Readonly<Record<string, string>>,
+  { components, devices, numbered, nodeGroups }: Cluster,
+): Pin[] {
   const names = new Set(Object.keys(pinned).flatMap((key) => key.split(",").map((name) => name.trim())));
   if (names.size === 0) return [];
   const known = components.filter(({ name }) => names.has(name));
@@ -21,6 +25,7 @@ export function pinsOf(pinned: Readonly<Record<string, string>>, { components, d
       // All components where a name is unknown, so that the error lists those there are.
       components: [...(known.length === names.size ? known : components)],
       devices: [...devices],
+      ...(numbered === undefined ? {} : { numbered: [...numbered] }),
       ...(nodeGroups === undefined
         ? {}
         : { nodeGroups: Object.fromEntries(Object.entries(nodeGroups).map(([key, nodes]) => [key, [...nodes]])) }),

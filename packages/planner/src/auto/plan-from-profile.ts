@@ -42,6 +42,8 @@ import { stepWithEnds } from "./stream-ends.ts";
 
 export type PlanFromProfileOptions = Pick<PlanTarget, "devices" | "batch" | "maxStaleness"> & {
   readonly components: readonly PlacementComponent[];
+  /** the devices that `pinned` names and counts, where not all of them may be used (`PlacementInput.numbered`) */
+  readonly numbered?: readonly DeviceSpec[] | undefined;
   readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
   /** `placement.components` of only some components; the others are searched for */
   readonly pinned?: Readonly<Record<string, string>> | undefined;
@@ -94,12 +96,14 @@ export type PlanFromProfile = {
  * devices and their memory.
  */
 export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions): PlanFromProfile {
-  const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf(asked))));
+  const launched = asked.components.map((component) => asProfiled(component, profile));
+  const { explicit, ...wanted } = withSlots(withWishes(withoutDevices(wantingOf({ ...asked, components: launched }))));
   const options: PlanFromProfileOptions = { ...asked, ...wanted, pinned: explicit };
   const { wishes } = options;
-  const { devices, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } = options;
+  const { devices, numbered, batch, maxStaleness, components, nodeGroups, pinned, trialTolerance, deadlineMs, nowMs } =
+    options;
   const without = new Set(components.flatMap(({ name, deviceKind: kind = "" }) => (isSlot({ kind }) ? [name] : [])));
-  const pins = pinsOf(pinned ?? {}, { components, devices, nodeGroups });
+  const pins = pinsOf(pinned ?? {}, { components, devices, numbered, nodeGroups });
   const target = { batch, maxStaleness, components, pins, wishes };
   const question = planProblemOf(profile, { ...target, devices });
   checkTogether(question, wishes);
@@ -165,6 +169,13 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     // A replay may lose less than the schedule that was searched for.
     boundSeconds: Math.min(least, ...alternatives.map(({ stepSeconds }) => stepSeconds)),
   };
+}
+
+/** With the width of its ranks as it was measured, where the workflow does not say. */
+function asProfiled(component: PlacementComponent, profile: Profile): PlacementComponent {
+  const measured = (profile.components as Partial<Profile["components"]> | undefined)?.[component.name]?.devicesPerRank;
+  const isWider = measured !== undefined && measured > 1 && component.devices === undefined;
+  return isWider ? { devicesPerRank: measured, ...component } : component;
 }
 
 /** With the devices that components have in the plan. */
@@ -233,11 +244,12 @@ function placeEach<Found extends PlanAlternative>(
   return { placed, dropped };
 }
 
-type Wanting = Pick<PlanFromProfileOptions, "components" | "devices" | "nodeGroups" | "wishes" | "pinned">;
+type Wanting = Pick<PlanFromProfileOptions, "components" | "devices" | "numbered" | "nodeGroups" | "wishes" | "pinned">;
 
-export const wantingOf = ({ components, devices, nodeGroups, wishes, pinned }: Wanting) => ({
+export const wantingOf = ({ components, devices, numbered, nodeGroups, wishes, pinned }: Wanting) => ({
   components: [...components],
   devices: [...devices],
+  ...(numbered === undefined ? {} : { numbered: [...numbered] }),
   nodeGroups,
   wishes,
   explicit: pinned,

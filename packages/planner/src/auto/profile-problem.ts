@@ -69,6 +69,8 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
     const measured = profile.components[name]!;
     const usable = usableDevices(name, measured, asked.get(name), pool);
     const { minDevices, maxDevices } = usable;
+    // Raising a wish for fewer ranks would bring it more of them: that limit is said by itself.
+    const maxRanks = target.wishes?.maxRanks?.[name];
     const declared = asked.get(name)?.memoryBytesPerDevice;
     const memory =
       declared === undefined ? memoryFormula(measured.memory) : { fixed: declared, sharded: 0, perItem: 0 };
@@ -87,6 +89,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
       stream: streamsWhole(measured),
       memory,
       ...usable,
+      ...(maxRanks === undefined ? {} : { maxRanks, maxDevices: undefined }),
       offload: measured.offloadSeconds,
       onload: measured.onloadSeconds,
       ...(pool === main ? {} : { pool: pool.name }),

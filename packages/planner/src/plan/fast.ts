@@ -24,6 +24,9 @@ const gridShapes: readonly GridShape[] = [
   { dense: 256, ratio: 1.01 },
 ];
 
+/** A candidate costs as much time as so many splits that bounds are made of. */
+const candidateWork = 16;
+
 /** Candidates of a search before it begins again, beside so many by evaluation of its bounds. */
 const fewCandidates = 5000;
 const candidatesByEvaluation = 0.25;
@@ -33,7 +36,7 @@ export type FastOptions = {
   readonly limit?: number;
   /** of the grids of bounds, the coarsest first */
   readonly shapes?: readonly GridShape[];
-  /** splits looked at, after which it ends as at a deadline */
+  /** splits looked at for bounds, and `candidateWork` a candidate, after which it ends as at a deadline */
   readonly mostWork?: number;
 };
 
@@ -53,7 +56,7 @@ export function solveFast(
   let within = limit;
   if (operations.temporal && operations.spatial) within = Math.min(limit, solveFast(model, turns, checkDeadline).time);
   let best = nothingFound;
-  let [states, candidates] = [0, 0];
+  let [states, candidates, work] = [0, 0, 0];
   for (const [i, { dense, ratio }] of shapes.entries()) {
     // Without splits nothing has fewer than all devices, so the grid is that one level.
     const grid = operations.spatial ? makeGrid(model.levels, dense, ratio) : Int32Array.of(model.levels);
@@ -65,9 +68,10 @@ export function solveFast(
       isSpent = !isLast && search.candidates > most;
       if (isSpent) throw new DeadlinePassed();
     };
+    const workOf = (): number => bounds.evaluations + candidateWork * search.candidates;
     const checkWork = (): void => {
       checkDeadline();
-      if (bounds.evaluations + search.candidates + candidates > mostWork) throw new DeadlinePassed();
+      if (work + workOf() > mostWork) throw new DeadlinePassed();
     };
     const bounds = new Bounds(model, operations, grid, checkWork, { limit: within });
     const search = new Search(model, bounds, operations, checkBoth);
@@ -80,6 +84,7 @@ export function solveFast(
     }
     states += search.states + bounds.numRows();
     candidates += search.candidates + bounds.evaluations;
+    work += workOf();
     if (!isSpent) break;
     within = Math.min(within, best.time);
   }
@@ -109,10 +114,14 @@ export const mostRefinedLevels = 2048;
 /** Up to so many levels times components a search is done about as soon as its bounds are. */
 const mostRough = 1024;
 
-/** Splits that a proof of a runner-up may look at: about a tenth of a second. */
-const mostProofWork = 6_000_000;
-/** With a schedule near the best at hand, coarse bounds would only be made to be made finer. */
-const proofShapes = gridShapes.slice(2);
+/** Splits that a proof of a runner-up may look at: about a fifth of a second. */
+const mostProofWork = 12_000_000;
+/**
+ * With a schedule near the best at hand, coarse bounds would only be made to be made finer: unless there are so many
+ * subgraphs that finer ones cost more to make than they leave out of the search.
+ */
+const manySets = 128;
+const proofShapes = (model: PlanModel): readonly GridShape[] => gridShapes.slice(model.numSets() > manySets ? 1 : 2);
 
 export type RunnerUp = {
   /** the model, or of it only the schedules that count */
@@ -140,7 +149,7 @@ export function solveRunnerUp({ model, operations, roughly, least }: RunnerUp, c
   let found = model.levels * model.dag.components.length > mostRough ? soon() : nothingFound;
   const known = Number.isFinite(least) ? least : 0;
   const limits = found.schedule === null ? limitsAbove(least) : [found.time];
-  const shapes = found.schedule === null ? gridShapes : proofShapes;
+  const shapes = found.schedule === null ? gridShapes : proofShapes(model);
   try {
     for (const limit of limits) {
       const proof = solveFast(model, operations, checkDeadline, { limit, shapes, mostWork: mostProofWork });

@@ -30,15 +30,22 @@ export function compileWishes({ nodes, together, apart }: PlanProblem, dag: Dag)
       (mask, { members }, i) => (members.some(({ id }) => ids.includes(id)) ? mask | (1 << i) : mask),
       0,
     );
-  const [joined, parted] = [together.map(maskOf), apart.flatMap(byPool).map(maskOf)];
+  const parted = apart.flatMap(byPool).map(maskOf);
+  const joined = together.map((ids) => {
+    const pool = poolOf.get(ids[0]!);
+    return { group: maskOf(ids), pool: maskOf(nodes.filter((node) => node.pool === pool).map(({ id }) => id)) };
+  });
   const separates = (group: number, first: number, second: number): boolean =>
     (group & first) !== 0 && (group & second) !== 0;
   return {
     mayTakeTurns: (first, second) => !parted.some((group) => separates(group, first, second)),
     mayOwnDevices: (first, second) =>
-      joined.every((group) => {
+      joined.every(({ group, pool }) => {
         const here = group & (first | second);
-        return here === 0 || (here === group && !separates(group, first, second));
+        if (here === 0) return true;
+        // Those that are not here had their turn on all devices of this part; a part without any of the pool takes none.
+        const others = (group & first) === 0 ? first : second;
+        return !separates(group, first, second) && (here === group || (others & pool) === 0);
       }),
     mayBeOne: ({ members }) => apart.every((group) => members.filter(({ id }) => group.includes(id)).length < 2),
   };

@@ -90,6 +90,19 @@ const DevicePool = z.strictObject({
   shared: z.boolean().default(false),
 });
 
+/** A node that needs devices which must stay free contradicts it. One that never fits makes the problem infeasible instead. */
+function checkReserved(
+  { devices, reserved, nodes }: { devices: number; reserved: number; nodes: readonly PlanNode[] },
+  context: z.RefinementCtx,
+): void {
+  for (const { id, pool, minDevices, unit } of nodes) {
+    const needed = Math.ceil(minDevices / unit) * unit;
+    if (pool !== undefined || needed > devices || needed <= devices - reserved) continue;
+    const message = `'${id}' needs at least ${needed} of the ${devices} devices (minDevices ${minDevices}, unit ${unit}), so at most ${devices - needed} may stay free; lower reserved, or that`;
+    context.addIssue({ code: "custom", path: ["reserved"], message });
+  }
+}
+
 /**
  * RLinf §3.4 as data: what `treadle solve plan` reads. Everything from `cycles` on is what the paper leaves out; the
  * defaults of those are the paper.
@@ -168,7 +181,7 @@ export const PlanProblem = z
     if (problem.reserved >= problem.devices) {
       const message = `expected fewer than the ${problem.devices} devices: none would be left`;
       context.addIssue({ code: "custom", path: ["reserved"], message });
-    }
+    } else if (problem.reserved > 0) checkReserved(problem, context);
     for (const key of ["together", "apart"] as const) {
       for (const [i, group] of problem[key].entries()) {
         for (const [j, id] of group.entries()) {

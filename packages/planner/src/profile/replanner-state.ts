@@ -24,6 +24,7 @@ import {
   type Profile,
 } from "@treadle/contracts";
 import { resolvePlacement } from "../placement.ts";
+import { formatDeviceNumbers } from "../placement-grammar.ts";
 import type { PlacementComponent } from "../placement-input.ts";
 import { type ComponentDrift, componentDrifts, disproportion } from "./component-drift.ts";
 import { DriftDetector } from "./drift-detector.ts";
@@ -69,6 +70,8 @@ export type PlanCandidate = {
 export type ReplannerInput = {
   readonly devices: readonly DeviceSpec[];
   readonly components: readonly PlacementComponent[];
+  /** the devices that `pinned` names and counts, where not all of them may be used */
+  readonly numbered?: readonly DeviceSpec[] | undefined;
   readonly nodeGroups?: Readonly<Record<string, readonly number[]>> | undefined;
   readonly batch: number;
   readonly maxStaleness: number;
@@ -351,8 +354,13 @@ export class ReplannerState {
   }
 
   #probePlan({ devices, granularity }: Probe): Plan {
-    const { pinned } = this.#input;
-    const sets = Object.fromEntries(Object.entries(devices).map(([name, count]) => [name, `0-${count - 1}`]));
+    const { pinned, devices: all, components } = this.#input;
+    const firstOf = (name: string, count: number): string => {
+      const { deviceKind = all[0]?.kind } = components.find((component) => component.name === name) ?? {};
+      const ofKind = all.filter(({ kind }) => kind === deviceKind);
+      return formatDeviceNumbers(ofKind.slice(0, count).map(({ index }) => index));
+    };
+    const sets = Object.fromEntries(Object.entries(devices).map(([name, count]) => [name, firstOf(name, count)]));
     // Why it runs so is to measure; that its layout is an explicit one explains nothing.
     const isUneven = new Set(Object.values(devices)).size > 1;
     return { ...this.#place({ explicit: { ...sets, ...pinned }, granularity, isUneven }), explanation: [] };
@@ -366,11 +374,12 @@ export class ReplannerState {
     granularity?: number | "all";
     isUneven?: boolean;
   }): Plan {
-    const { components, devices, nodeGroups, batch, maxStaleness, pinned } = this.#input;
+    const { components, devices, numbered, nodeGroups, batch, maxStaleness, pinned } = this.#input;
     return resolvePlacement({
       mode: pinned || isUneven ? "hybrid" : "temporal",
       components,
       devices,
+      ...(numbered ? { numbered } : {}),
       ...(nodeGroups ? { nodeGroups } : {}),
       batchItems: batch,
       maxStaleness,

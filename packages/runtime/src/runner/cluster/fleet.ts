@@ -6,7 +6,15 @@
  */
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type DepotsReply, type Link, type Peer, runProtocol, TreadleError, toErrorRecord } from "@treadle/contracts";
+import {
+  type DepotsReply,
+  type DeviceSpec,
+  type Link,
+  type Peer,
+  runProtocol,
+  TreadleError,
+  toErrorRecord,
+} from "@treadle/contracts";
 import type { Incarnation, RunnerEffect } from "@treadle/core";
 import { createPeer, type LinkTraffic } from "@treadle/transport";
 import pLimit, { type LimitFunction } from "p-limit";
@@ -27,6 +35,8 @@ export type FleetPorts = {
   readonly links: RunnerLinks;
   readonly loop: RunnerLoop;
   readonly components: ReadonlyMap<string, Component>;
+  /** where ranks whose node has gone may find a new place */
+  readonly places: () => readonly DeviceSpec[];
 };
 
 /**
@@ -130,7 +140,7 @@ export class Fleet {
         ...answers,
       },
     );
-    const feedNodes = () => loop.feed({ type: "nodes", present: nodes.present, places: nodes.places() });
+    const feedNodes = () => loop.feed({ type: "nodes", present: nodes.present, places: this.#ports.places() });
     nodes.onChanged(feedNodes);
     feedNodes();
   }

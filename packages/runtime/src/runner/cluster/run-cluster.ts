@@ -11,7 +11,7 @@ import {
   TreadleError,
 } from "@treadle/contracts";
 import { type ChannelEnd, type ComponentTraits, runnerName, SavePace, streamOf } from "@treadle/core";
-import { resolvePlacement, type SwapCost } from "@treadle/planner";
+import { freeDevices, resolvePlacement, type SwapCost, withWishes } from "@treadle/planner";
 import { type LinkTraffic, removeSegments } from "@treadle/transport";
 import type { z } from "zod";
 import type { Channel, ChannelOptions } from "../../author/channel/channel.ts";
@@ -28,6 +28,7 @@ import { openLocalNode } from "../nodes/local-node.ts";
 import type { Nodes } from "../nodes/nodes.ts";
 import { adaptPlan } from "../placement/adapt-plan.ts";
 import { type Component, checkedName, checkOptions, componentName } from "../placement/component.ts";
+import { joinPlan } from "../placement/join-plan.ts";
 import { elasticOf, type PlacementFacts, type PlannedChange, placementFacts } from "../placement/placement-facts.ts";
 import { planEvent } from "../placement/plan-event.ts";
 import { withoutVainBounds } from "../placement/vain-bounds.ts";
@@ -62,6 +63,7 @@ export class RunCluster implements Cluster {
   readonly #recording: RecordingWriter | undefined;
   #planned: PlannedChange | undefined;
   #placedOn: PlacementFacts["devices"] = [];
+  readonly #devices = new Map<string, DeviceSpec>();
   #started: Promise<void> | undefined;
   /** those that wait for the change of plan */
   readonly #adopting: (() => void)[] = [];
@@ -102,7 +104,10 @@ export class RunCluster implements Cluster {
       options.nodes ?? openLocalNode({ cluster, projectRoot, logs, sockets, memoryMiB: options.pool?.memoryMiB });
     this.#nodes = nodes;
     const links = new RunnerLinks({ cluster: options, nodes, sockets, segmentPrefix: this.#segmentPrefix, warn });
-    const fleet = new Fleet({ cluster: options, nodes, links, loop, components: this.#components });
+    const fleet = new Fleet({
+      ...{ cluster: options, nodes, links, loop, components: this.#components },
+      places: () => this.#places(),
+    });
     this.#fleet = fleet;
     const onRead = (segment: string) => loop.feed({ type: "read", worker: runnerName, segments: [segment] });
     const payloads = new RunnerPayloads({ nodes, fleet, links, onRead });
@@ -197,8 +202,9 @@ export class RunCluster implements Cluster {
       methods: methodNames(anyClass),
     });
     const { restart, resizes, replays } = anyClass;
-    if (this.#started) this.#join(name, { restart, resizes, replays });
-    else this.loop.feed({ type: "add-component", component: name, restart, resizes, replays });
+    const traits = { restart, resizes, replays, ...this.#apartFrom(name) };
+    if (this.#started) this.#join(name, traits);
+    else this.loop.feed({ type: "add-component", component: name, ...traits });
     return this.#group<W>(name);
   }
 
@@ -283,7 +289,7 @@ export class RunCluster implements Cluster {
         plan: resolvePlacement({ mode: mode === "auto" ? "temporal" : mode, ...facts }),
         why: [],
       };
-      this.#placedOn = facts.devices;
+      this.#placedOn = withWishes(facts).devices;
       return this.#plan(planned).plan;
     };
     const [present, before] = this.#nodes.devicesToPlaceOn();
@@ -306,7 +312,24 @@ export class RunCluster implements Cluster {
   }
 
   #factsOn(devices: readonly DeviceSpec[]): PlacementFacts {
-    return placementFacts(this.components, this.#options.config, devices, this.#nodes.labelled(devices));
+    const numbered = this.#numbered(devices);
+    return placementFacts(this.components, this.#options.config, devices, this.#nodes.labelled(numbered), numbered);
+  }
+
+  /** All devices that there have been, in the order in which they came. */
+  #numbered(others: readonly DeviceSpec[] = []): DeviceSpec[] {
+    const [present, before = present] = this.#nodes.devicesToPlaceOn();
+    for (const device of [...before, ...present, ...others]) this.#devices.set(device.id, device);
+    return [...this.#devices.values()];
+  }
+
+  /** Where ranks whose node has gone may find a new place: on no device that must stay free. */
+  #places(): readonly DeviceSpec[] {
+    const places = this.#nodes.places();
+    const { wishes } = this.#options.config.placement;
+    if (wishes.freeDevices === undefined) return places;
+    const free = freeDevices(this.#factsOn(places));
+    return places.filter(({ id }) => !free.has(id));
   }
 
   /**
@@ -356,16 +379,11 @@ export class RunCluster implements Cluster {
   }
 
   /** A component that was launched after the start gets its place beside the others, as it would take turns with them. */
-  #join(name: string, traits: Pick<ComponentTraits, "restart" | "resizes" | "replays">): void {
+  #join(name: string, traits: Omit<ComponentTraits, "component">): void {
     const current = this.#currentPlan() as Plan;
     try {
-      const placed = resolvePlacement({ ...this.placementFacts, mode: "temporal" });
-      const own = placed.components[name] as Plan["components"][string];
-      const devices = new Set(own.ranks.flatMap((rank) => rank.devices));
-      const sharing = current.sharing.map((each) =>
-        each.devices.some((device) => devices.has(device)) ? { ...each, components: [...each.components, name] } : each,
-      );
-      const plan = { ...current, components: { ...current.components, [name]: own }, sharing };
+      const plan = joinPlan({ current, facts: this.placementFacts, name });
+      const own = plan.components[name] as Plan["components"][string];
       this.#planned = { plan, why: [`'${name}' has joined`] };
       this.loop.feed({ type: "add-component", component: name, ...traits });
       this.loop.feed({ type: "lay-out", components: { [name]: own } });
@@ -376,6 +394,11 @@ export class RunCluster implements Cluster {
     }
   }
 
+  #apartFrom(name: string): Pick<ComponentTraits, "apart"> {
+    const groups = this.#options.config.placement.wishes.apart?.filter((group) => group.includes(name)) ?? [];
+    return groups.length > 0 ? { apart: groups.flat().filter((other) => other !== name) } : {};
+  }
+
   /** Places and starts everything that was launched; calls do it by themselves. */
   start(): Promise<void> {
     if (!this.#started) {
@@ -384,7 +407,7 @@ export class RunCluster implements Cluster {
       this.loop.start();
       // Calls have somewhere to wait from here on; nodes are there once the run is announced to them.
       // Some that were there when it was placed may be gone by now: what is placed on them moves.
-      const places = new Map([...this.#placedOn, ...this.#nodes.places()].map((device) => [device.id, device]));
+      const places = new Map([...this.#placedOn, ...this.#places()].map((device) => [device.id, device]));
       this.loop.feed({ type: "nodes", present: [], places: [...places.values()] });
       this.loop.feed({ type: "lay-out", components: plan.components });
       this.#started = this.#open();

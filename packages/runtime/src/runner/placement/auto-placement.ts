@@ -92,15 +92,16 @@ export class AutoPlacement implements Placer {
     const traits = this.#traits(facts, launched, without);
     const hardware = describeHardware(wanted.devices);
     const { profile, why } = this.#known(hardware.key, traits, facts);
-    const { components, devices, nodeGroups, explicit: pinned } = facts;
+    const { components, devices, numbered, nodeGroups, explicit: pinned } = facts;
     // A run would measure for a while, and then have no plan to go on with.
     if (profile === undefined)
       checkWishes({
-        ...{ components, devices, nodeGroups, pinned, wishes: facts.wishes },
+        ...{ components, devices, numbered, nodeGroups, pinned, wishes: facts.wishes },
         ...{ deadlineMs: searchDeadlineMs, nowMs: () => performance.now() },
       });
     this.#replanner = new ReplannerState({
       devices,
+      numbered,
       components,
       nodeGroups,
       batch: config.batch,
@@ -178,11 +179,12 @@ export class AutoPlacement implements Placer {
   }
 
   #propose(profile: Profile, facts: PlacementFacts): PlanCandidate[] {
-    const { components, devices, nodeGroups, explicit: pinned, maxStaleness, wishes } = facts;
+    const { components, devices, numbered, nodeGroups, explicit: pinned, maxStaleness, wishes } = facts;
     const { batch } = this.#options.config;
     const { alternatives, explanation, limits } = planFromProfile(profile, {
       components,
       devices,
+      numbered,
       nodeGroups,
       pinned,
       batch,

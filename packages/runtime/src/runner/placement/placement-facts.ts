@@ -35,7 +35,10 @@ export function placementFacts(
   components: readonly Component[],
   config: RuntimeConfig,
   devices: readonly DeviceSpec[],
+  /** of the devices as they are numbered */
   nodes: NumberedNodes,
+  /** all that the run has had, by which expressions name and count devices for as long as it lasts */
+  numbered: readonly DeviceSpec[] = devices,
 ): PlacementFacts {
   elasticOf(components, config); // names that are none are told at once
   const nodeGroups = nodeIndices(config.cluster, nodes);
@@ -55,6 +58,7 @@ export function placementFacts(
     })),
     ...(Object.keys(explicit).length > 0 ? { explicit } : {}),
     devices: [...devices],
+    ...(numbered.length > devices.length ? { numbered: [...numbered] } : {}),
     ...(Object.keys(nodeGroups).length > 0 ? { nodeGroups } : {}),
     batchItems: config.batch,
     granularity: typeof granularity === "object" ? withoutAuto(granularity) : granularity,

@@ -1,0 +1,77 @@
+import { type DeviceSpec, PlacementMode } from "@treadle/contracts";
+import { describe, expect, test } from "vitest";
+import { type PlacementInput, planFromProfile, resolvePlacement, solvePlan } from "../src/index.ts";
+import { chainProfile } from "./synthetic-profile.ts";
+
+const devices: DeviceSpec[] = [0, 1, 2, 3].map((index) => ({
+  ...{ id: `cpu:${index}`, index, node: "here", kind: "cpu", memoryBytes: 2 ** 30 },
+}));
+const input = (over: Partial<PlacementInput> = {}): PlacementInput => ({
+  mode: "temporal",
+  components: [{ name: "rollout" }, { name: "actor" }],
+  devices,
+  maxStaleness: 0,
+  ...over,
+});
+type Placed = Pick<ReturnType<typeof resolvePlacement>, "components">;
+const ranksOf = (plan: Placed, name = "rollout") => plan.components[name]!.ranks.map((rank) => rank.devices.length);
+
+describe("no more ranks than so many of a component", () => {
+  test("have a device each where it does not say how many a rank spans, in every mode", () => {
+    for (const mode of PlacementMode.options) {
+      expect(ranksOf(resolvePlacement(input({ mode, wishes: { maxRanks: { rollout: 1 } } })))).toEqual([1]);
+      const wider = [{ name: "rollout", devicesPerRank: 2 }, { name: "actor" }];
+      const plan = resolvePlacement(input({ mode, components: wider, wishes: { maxRanks: { rollout: 1 } } }));
+      expect(ranksOf(plan)).toEqual([2]);
+    }
+    const three = resolvePlacement(input({ wishes: { maxRanks: { rollout: 3 } } }));
+    expect(ranksOf(three)).toEqual([1, 1, 1]);
+    expect(three.explanation.join()).toContain("'rollout' leaves cpu:3 idle");
+    const asked = [{ name: "rollout", ranks: { fixed: 1 } }, { name: "actor" }];
+    expect(ranksOf(resolvePlacement(input({ components: asked, wishes: { maxRanks: { rollout: 1 } } })))).toEqual([1]);
+  });
+
+  test("leave in spatial mode to the others what they do not use", () => {
+    const plan = resolvePlacement(
+      input({ mode: "spatial", wishes: { maxRanks: { rollout: 1 }, useAllDevices: true } }),
+    );
+    expect([ranksOf(plan), ranksOf(plan, "actor")]).toEqual([[1], [1, 1, 1]]);
+  });
+
+  test("span what placement.components says they do", () => {
+    const wishes = { maxRanks: { rollout: 1 } };
+    const place = (rollout: string) =>
+      resolvePlacement(input({ mode: "hybrid", explicit: { rollout, actor: "all" }, wishes }));
+    expect(ranksOf(place("0-3 /4"))).toEqual([4]);
+    expect(ranksOf(place("0-3"))).toEqual([1]);
+    expect(() => place("0-3 /2")).toThrow("'rollout' would have 2 ranks, but it allows exactly 1");
+    expect(() => place("0 x2")).toThrow("'rollout' would have 2 ranks, but it allows exactly 1");
+  });
+
+  test("are the same to the search, to every plan from a profile, and to what is said of it", () => {
+    const profile = chainProfile({ rollout: { perItem: 4 }, actor: { perItem: 1 } }, 8, [1, 2, 4]);
+    const target = { ...input(), batch: 8 };
+    const found = planFromProfile(profile, { ...target, wishes: { maxRanks: { rollout: 1 } } });
+    for (const { plan, placement, mode } of found.alternatives) {
+      expect(ranksOf(plan)).toEqual([1]);
+      if (mode !== "temporal") expect(placement["rollout"]).toMatch(/^\d$/);
+    }
+    const said =
+      "'rollout' has '1' rank, as many as maxRanks allows; raise it to let a plan give it more of the 4 devices";
+    expect(found.explanation).toContain(said);
+    const nodes = [
+      { id: "rollout", time: { type: "formula", perItem: 4 }, maxRanks: 1 },
+      { id: "actor", time: { type: "formula", perItem: 1 } },
+    ];
+    const problem = { devices: 4, batch: 8, nodes, edges: [["rollout", "actor"]] };
+    for (const method of ["fast", "naive"]) {
+      const answer = solvePlan(problem, { method });
+      expect(answer.explanation).toContain(said);
+      expect(answer.time).toBeCloseTo(
+        solvePlan({ ...problem, nodes: [{ ...nodes[0], maxDevices: 1 }, nodes[1]] }).time!,
+        9,
+      );
+    }
+    expect(found.predicted.stepSeconds).toBeGreaterThanOrEqual(4 * 8); // all items of a step on one device
+  });
+});

@@ -1,0 +1,146 @@
+/** Every plan of every mode is held against every wish, by one that knows nothing of how plans are found. */
+import { PlacementMode, type PlacementWishes, type Plan, TreadleError } from "@treadle/contracts";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { planFromProfile, resolvePlacement } from "../src/index.ts";
+import { chainProfile, cluster } from "./synthetic-profile.ts";
+
+const names = ["a", "b", "c"] as const;
+const components = names.map((name) => ({ name }));
+const pair = fc.uniqueArray(fc.constantFrom(...names), { minLength: 2, maxLength: 2 });
+const most = fc.option(fc.integer({ min: 1, max: 2 }), { nil: undefined });
+const drawn = fc.record({
+  numDevices: fc.integer({ min: 1, max: 5 }),
+  free: fc.uniqueArray(fc.integer({ min: 0, max: 4 }), { maxLength: 2 }),
+  modes: fc.option(fc.uniqueArray(fc.constantFrom(...PlacementMode.options), { minLength: 1, maxLength: 3 }), {
+    nil: undefined,
+  }),
+  useAllDevices: fc.boolean(),
+  maxRanks: fc.record({ a: most, b: most, c: most }),
+  together: fc.array(pair, { maxLength: 1 }),
+  apart: fc.array(pair, { maxLength: 2 }),
+  perItem: fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 3, maxLength: 3 }),
+});
+type Drawn = typeof drawn extends fc.Arbitrary<infer T> ? T : never;
+
+function wishesOf({ numDevices, free, maxRanks, ...others }: Drawn): PlacementWishes {
+  const kept = free.filter((index) => index < numDevices);
+  const limits = Object.entries(maxRanks).filter(([, count]) => count !== undefined) as [string, number][];
+  const { modes, useAllDevices, together, apart } = others;
+  return {
+    ...{ useAllDevices, together, apart, maxRanks: Object.fromEntries(limits) },
+    ...(modes === undefined ? {} : { modes }),
+    ...(kept.length === 0 ? {} : { freeDevices: kept.join(",") }),
+  };
+}
+
+type Sets = Readonly<Record<string, readonly number[]>>;
+
+/** A sentence of what is not kept; `sets`: devices of each component by number. */
+function missed(sets: Sets, mode: PlacementMode, { numDevices, free, ...wanted }: Drawn): string[] {
+  const used = new Set(Object.values(sets).flat());
+  const share = (a: string, b: string) => sets[a]!.some((device) => sets[b]!.includes(device));
+  const isWithin = (a: string, b: string) => sets[a]!.every((device) => sets[b]!.includes(device));
+  const usable = Array.from({ length: numDevices }, (_, i) => i).filter((index) => !free.includes(index));
+  return [
+    ...free.filter((index) => used.has(index)).map((index) => `${index} is not free`),
+    ...names.filter((name) => sets[name]!.length > (wanted.maxRanks[name] ?? 99)).map((name) => `${name} has too many`),
+    ...wanted.apart.filter(([a, b]) => share(a!, b!)).map((group) => `${group} share`),
+    ...wanted.together
+      .filter(([a, b]) => !isWithin(a!, b!) && !isWithin(b!, a!))
+      .map((group) => `${group} do not share`),
+    ...(wanted.useAllDevices ? usable.filter((index) => !used.has(index)).map((index) => `${index} is idle`) : []),
+    ...(wanted.modes === undefined || wanted.modes.includes(mode) ? [] : [`it is ${mode}`]),
+  ];
+}
+
+const setsOf = (plan: Plan): Sets =>
+  Object.fromEntries(
+    names.map((name) => [
+      name,
+      plan.components[name]!.ranks.flatMap(({ devices }) => devices.map((id) => Number(id.split(":")[1]))),
+    ]),
+  );
+
+/** All ways in which a chain of three shares so many devices: turns of all, rows of parts, and both at once. */
+function* layouts(
+  numDevices: number,
+): Generator<readonly [PlacementMode, Readonly<Record<string, readonly [number, number]>>]> {
+  const all = [0, numDevices] as const;
+  yield ["temporal", { a: all, b: all, c: all }];
+  for (let first = 1; first < numDevices; first++) {
+    const [left, right] = [[0, first] as const, [first, numDevices] as const];
+    yield ["hybrid", { a: left, b: right, c: right }];
+    yield ["hybrid", { a: left, b: left, c: right }];
+    yield ["hybrid", { a: all, b: left, c: right }];
+    yield ["hybrid", { a: left, b: right, c: all }];
+    for (let second = first + 1; second < numDevices; second++)
+      yield ["spatial", { a: left, b: [first, second], c: [second, numDevices] }];
+  }
+}
+
+/** Whether one of them keeps all wishes, with as many ranks of one device as each component may have. */
+function isPossible(all: Drawn): boolean {
+  const usable = Array.from({ length: all.numDevices }, (_, i) => i).filter((index) => !all.free.includes(index));
+  if (usable.length === 0) return false;
+  return [...layouts(usable.length)].some(([mode, ranges]) => {
+    const sets = names.map((name) => {
+      const [from, to] = ranges[name]!;
+      return [name, usable.slice(from, Math.min(to, from + (all.maxRanks[name] ?? 99)))] as const;
+    });
+    // Who takes turns with whom is judged by the devices of the turn, however few of them ranks fill.
+    const isSame = ([x, y]: readonly string[]) => ranges[x!]!.join() === ranges[y!]!.join();
+    const isDisjoint = ([x, y]: readonly string[]) =>
+      ranges[x!]![1] <= ranges[y!]![0] || ranges[y!]![1] <= ranges[x!]![0];
+    const isTogether = all.together.every(isSame) && all.apart.every(isDisjoint);
+    return isTogether && missed(Object.fromEntries(sets), mode, all).length === 0;
+  });
+}
+
+test("by every plan from a profile, and where none is made, none is possible", () => {
+  let refused = 0;
+  fc.assert(
+    fc.property(drawn, (all) => {
+      const costs = names.map((name, i) => [name, { perItem: all.perItem[i]! }] as const);
+      const profile = chainProfile(Object.fromEntries(costs), 64);
+      const asked = { devices: cluster(all.numDevices), batch: 64, maxStaleness: 0, components, wishes: wishesOf(all) };
+      try {
+        const { plan, alternatives } = planFromProfile(profile, asked);
+        for (const each of [plan, ...alternatives.map((one) => one.plan)])
+          expect(missed(setsOf(each), each.mode, all)).toEqual([]);
+        expect(isPossible(all)).toBe(true);
+      } catch (error) {
+        if (!(error instanceof TreadleError)) throw error;
+        refused++;
+        expect(error.message.length).toBeGreaterThan(30);
+        expect(isPossible(all)).toBe(false);
+      }
+    }),
+    { numRuns: 300 },
+  );
+  expect(refused).toBeLessThan(290);
+});
+
+test("by every plan that a mode makes of itself, or it is refused with the reason", () => {
+  fc.assert(
+    fc.property(drawn, fc.constantFrom(...PlacementMode.options), (all, mode) => {
+      try {
+        const devices = cluster(all.numDevices);
+        const plan = resolvePlacement({ mode, components, devices, maxStaleness: 0, wishes: wishesOf(all) });
+        expect(missed(setsOf(plan), mode, all)).toEqual([]);
+      } catch (error) {
+        if (!(error instanceof TreadleError)) throw error;
+        expect(error.code).toMatch(/^placement\.(invalid|impossible)$/);
+        const nearest = error.details["nearest"] as
+          | { mode: PlacementMode; components: Record<string, string> }
+          | undefined;
+        if (!nearest) return;
+        const { modes: _, ...others } = wishesOf(all);
+        const remedy = { mode: nearest.mode, explicit: nearest.components, devices: cluster(all.numDevices) };
+        const plan = resolvePlacement({ ...remedy, components, maxStaleness: 0, wishes: others });
+        expect(missed(setsOf(plan), nearest.mode, all)).toEqual([]);
+      }
+    }),
+    { numRuns: 400 },
+  );
+});
