@@ -99,7 +99,7 @@ export class Durations implements BatchTimes {
       : this.#expectedLongest(ordinals.length, lengthSpread);
     // A profile that does not tell the longest item's part from the rest is taken for one in which it is all.
     const isTold = component.profile.fit?.longest !== undefined;
-    const ofLongest = isTold ? longestSeconds(component.profile, { devices, items, isWhole }) : seconds;
+    const ofLongest = isTold ? longestSeconds(component.profile, { devices, items, isWhole, batch }) : seconds;
     const share = Math.min(1, ofLongest / Math.max(1e-12, seconds));
     return 1 - share + (share * longest) / expected;
   }

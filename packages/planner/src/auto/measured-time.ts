@@ -133,7 +133,7 @@ function mergeSamples(profile: ComponentProfile, range: Where): Measured[] {
     const { devices, items, wholeItems = items } = sample;
     const isWhole = items >= range.measuredBatch;
     // As the fit was made: of what the busiest rank had.
-    const expected = fittedSeconds(profile, { devices, items: wholeItems, isWhole }) ?? 0;
+    const expected = fittedSeconds(profile, { devices, items: wholeItems, isWhole, batch: range.measuredBatch }) ?? 0;
     const isComparable = expected > 0 && sample.seconds > 0;
     return { ...sample, ...(isComparable ? { offBy: Math.log(sample.seconds / expected) } : {}) };
   });
@@ -167,7 +167,7 @@ function secondsAt(
 /** `batch`: of the step that the items are of. */
 function fittedAt(profile: ComponentProfile, range: Where, devices: number, items: number, batch: number): number {
   const shared = sharedOut({ devices, items }, profile.devicesPerRank, range.takenPerItem);
-  return fittedSeconds(profile, { ...shared, isWhole: items >= batch })!;
+  return fittedSeconds(profile, { ...shared, isWhole: items >= batch, batch })!;
 }
 
 /**

@@ -108,23 +108,29 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
   const question = planProblemOf(profile, { ...target, devices });
   checkTogether(question, wishes);
   const questions = waysOf(question);
-  const ofEach = deadlineMs === undefined ? undefined : deadlineMs / questions.length;
-  const answers = questions.map(({ problem }) => solvePlan(problem, { deadlineMs: ofEach, nowMs }));
-  const answer = answers[0] as PlanAnswer;
-  if (answer.schedule === null) {
-    const said = answer.stats.exact ? "no plan is possible" : "no plan was found";
-    throw new TreadleError("placement.impossible", `${said}: ${answer.explanation.join("; ")}`, {
-      details: { explanation: answer.explanation },
-    });
+  const startMs = nowMs?.() ?? 0;
+  const answers = questions.map(({ problem }, way) => {
+    const leftMs = deadlineMs === undefined ? undefined : deadlineMs - ((nowMs?.() ?? startMs) - startMs);
+    return solvePlan(problem, { deadlineMs: leftMs && Math.max(1, leftMs / (questions.length - way)), nowMs });
+  });
+  const answer = answers.find(({ schedule }) => schedule !== null);
+  if (answer === undefined) {
+    const { stats, explanation } = answers[0] as PlanAnswer;
+    const said = stats.exact ? "no plan is possible" : "no plan was found";
+    throw new TreadleError("placement.impossible", `${said}: ${explanation.join("; ")}`, { details: { explanation } });
   }
   const found = answers.flatMap(({ alternatives }, way) =>
-    alternatives.map((each) => ({ ...each, question: questions[way] as ProfileProblem })),
+    alternatives.map((each) => ({
+      ...each,
+      ...ofMode(answers, each.mode),
+      question: questions[way] as ProfileProblem,
+    })),
   );
   const questionOf = new Map<Schedule, ProfileProblem>(found.map((each) => [each.schedule, each.question]));
   const { placed, dropped } = placeEach(found, (one) => place(profile, options, one.question, one));
   const broken = placed.map(({ plan }) => brokenWishes(plan, wishes, devices));
   if (broken.every((reasons) => reasons.length > 0)) {
-    const reasons = placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`);
+    const reasons = [...new Set(placed.map(({ mode }, i) => `of the ${mode} one, ${broken[i]!.join(" and ")}`))];
     throw new TreadleError(
       "placement.impossible",
       `no plan that was found keeps placement.wishes: ${reasons.join("; ")}; drop or loosen one of them`,
@@ -138,7 +144,9 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     .filter(({ mode }, i, all) => all.findIndex((other) => other.mode === mode) === i);
   const best = fastest(alternatives, trialTolerance);
   const { serialSeconds } = question;
-  const least = Math.max(answer.stats.bound!, processorBoundSeconds(profile, devices)) + serialSeconds;
+  const searched = questionOf.get(best.schedule) as ProfileProblem;
+  const bound = Math.min(...answers.map(({ stats }) => stats.bound ?? Number.POSITIVE_INFINITY));
+  const least = Math.max(bound, processorBoundSeconds(profile, devices)) + serialSeconds;
   const inOrder = [best, ...alternatives.filter((each) => each !== best)].map((each) => ({
     ...each,
     boundSeconds: Math.min(each.stepSeconds, Math.max(each.boundSeconds, least)),
@@ -162,8 +170,8 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     limits: best.limits,
     explanation,
     moreDevices: moreDevices(
-      planProblemOf(profile, { ...target, devices: twice(devices) }).problem,
-      question.problem,
+      asSearched(planProblemOf(profile, { ...target, devices: twice(devices) }).problem, searched.problem),
+      searched.problem,
       best.schedule,
     ).filter((help) => help.components.some((name) => !without.has(name))),
     // A replay may lose less than the schedule that was searched for.
@@ -192,6 +200,18 @@ function asAlternative({ mode, stepSeconds, schedule, plan, proven, boundSeconds
     return held > 0 ? { ...part, devices: held } : part;
   };
   return { mode, time: stepSeconds, schedule: relaid(schedule), proven, bound: boundSeconds };
+}
+
+/** What is proven of a mode is what every way of searching it has proven, and nothing takes less than the least of their bounds. */
+function ofMode(answers: readonly PlanAnswer[], mode: PlacementMode): Pick<PlanAlternative, "proven" | "bound"> {
+  const own = answers.flatMap(({ alternatives }) => alternatives.filter((each) => each.mode === mode));
+  return { proven: own.every(({ proven }) => proven), bound: Math.min(...own.map(({ bound }) => bound)) };
+}
+
+/** A problem whose components begin as much at once as those of the other do. */
+function asSearched(problem: PlanProblem, { nodes }: PlanProblem): PlanProblem {
+  const streaming = new Set(nodes.flatMap(({ id, stream }) => (stream ? [id] : [])));
+  return { ...problem, nodes: problem.nodes.map((node) => ({ ...node, stream: streaming.has(node.id) })) };
 }
 
 /**
@@ -240,8 +260,10 @@ function placeEach<Found extends PlanAlternative>(
     }
   }
   if (placed.length === 0) throw errors[0]![1];
-  const dropped = errors.map(([mode, { message }]) => `the ${mode} schedule cannot be laid out: ${message}`);
-  return { placed, dropped };
+  const isPlaced = (mode: PlacementMode): boolean => placed.some((plan) => plan.mode === mode);
+  const lost = errors.filter(([mode]) => !isPlaced(mode));
+  const dropped = new Set(lost.map(([mode, { message }]) => `the ${mode} schedule cannot be laid out: ${message}`));
+  return { placed, dropped: [...dropped] };
 }
 
 type Wanting = Pick<PlanFromProfileOptions, "components" | "devices" | "numbered" | "nodeGroups" | "wishes" | "pinned">;
@@ -334,7 +356,9 @@ function placeShares(
   const cost = costSchedule(compileModel(asPlaced), schedule);
   const capacity = capacityOf(schedule, batch, profile.graph, plan.components);
   const inChunks = granularityOf(shares, batch, profile.graph, plan.components);
-  const streamed = problem.nodes.some(({ stream }) => stream) ? [beginningAll(inChunks, capacity, profile)] : [];
+  const streamed = problem.nodes.some(({ stream }) => stream)
+    ? [beginningAll(inChunks, capacity, { graph: profile.graph, nodes: problem.nodes })]
+    : [];
   const { placed, replayed } = fastestOfReplays(
     [...streamed, inChunks].map((granularity) => ({
       ...plan,

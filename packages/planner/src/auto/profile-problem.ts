@@ -64,6 +64,8 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
   );
   // Where everything is pinned there is nothing to split.
   const main = pools.find((pool) => !pool.shared);
+  // What a whole batch in flight brings is for a replay to say.
+  const isReplayed = target.maxStaleness === 0 && profile.graph.cycles.length === 0;
   const nodes = names.map((name): PlanNode => {
     const pool = pools.find((p) => p.components.includes(name))!;
     const measured = profile.components[name]!;
@@ -86,7 +88,7 @@ export function planProblemOf(input: Profile, target: PlanTarget): ProfileProble
         takenPerItem: takenPerItem(name, profile.graph) || Number.POSITIVE_INFINITY,
         isWhole: profile.graph.cycles.some((members) => members.includes(name)),
       }),
-      stream: streamsWhole(measured),
+      stream: isReplayed && streamsWhole(measured),
       memory,
       ...usable,
       ...(maxRanks === undefined ? {} : { maxRanks, maxDevices: undefined }),

@@ -79,7 +79,9 @@ function replayedCall(
     const piece = pieceOf({ items: sink.items, granularity }, items);
     if (piece === undefined) return undefined;
     const partOf = streamedParts(components[name]!, { items, places, ranks: ranks.length, devices });
-    const seconds = (secondsOf(places / source.items) * items) / places;
+    // What a rank takes is whole items: where that is its whole part, the busiest one's.
+    const atOnce = source.most === "all" ? Math.ceil(items - 1e-9) : places;
+    const seconds = (secondsOf(atOnce / source.items) * items) / atOnce;
     return { items, piece, secondsUntil: (part) => seconds * partOf(part) };
   };
   return {

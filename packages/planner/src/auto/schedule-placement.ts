@@ -1,5 +1,5 @@
 /** From a schedule to devices by name: the input of `resolvePlacement`, and how finely each channel is chunked. */
-import type { DeviceSpec, FlowGraph, PlacementMode, Plan, Profile } from "@treadle/contracts";
+import type { DeviceSpec, FlowGraph, PlacementMode, Plan } from "@treadle/contracts";
 import { formatDeviceNumbers } from "../placement-grammar.ts";
 import { exactSeconds, type Limits, mostDevices } from "../plan/component-time.ts";
 import type { PlanNode, PlanProblem, Schedule } from "../plan/problem.ts";
@@ -135,16 +135,17 @@ export function granularityOf(
 }
 
 /**
- * The same, where components whose items stream take all of theirs at once: not those that take turns with a neighbour chunk
- * by chunk, which are done with a chunk before they give their devices away.
+ * The same, where components of which each item goes on by itself (`stream`) take all of theirs at once: not those that take
+ * turns with a neighbour chunk by chunk, which are done with a chunk before they give their devices away.
  */
 export function beginningAll(
   { default: others, channels }: Plan["granularity"],
   capacity: Readonly<Record<string, number>>,
-  { graph, components }: Pick<Profile, "graph" | "components">,
+  { graph, nodes }: { readonly graph: FlowGraph; readonly nodes: readonly PlanNode[] },
 ): Plan["granularity"] {
+  const streaming = new Set(nodes.flatMap(({ id, stream }) => (stream ? [id] : [])));
   const beginsAll = (name: string): boolean =>
-    (components[name]?.streams ?? false) &&
+    streaming.has(name) &&
     Object.values(graph.components[name]?.methods ?? {}).every(({ takes, puts }) =>
       [...takes, ...puts].every((channel) => capacity[channel] === undefined),
     );

@@ -25,7 +25,8 @@ export function scaleProfile(older: Profile, newer: Profile, createdAt: string):
           .map((sample) => ({ ...sample, seconds: sample.seconds * ratio })),
         ...fresh.samples,
       ].toSorted((a, b) => a.devices - b.devices || a.items - b.items);
-      const { lengthSpread, devicesPerRank, streams = false } = component;
+      const { devicesPerRank } = component;
+      const { lengthSpread = component.lengthSpread, streams = false } = fresh;
       const onceSeconds = (component.onceSeconds ?? 0) * ratio;
       const fit = fitTime(
         samples,
@@ -39,6 +40,8 @@ export function scaleProfile(older: Profile, newer: Profile, createdAt: string):
           samples,
           fit,
           onceSeconds,
+          ...(lengthSpread === undefined ? {} : { lengthSpread }),
+          streams,
           serialSeconds: fresh.serialSeconds,
           processorSeconds: fresh.processorSeconds,
         },

@@ -63,7 +63,13 @@ function fitWork(points: readonly Point[], unequal: UnequalItems | undefined): T
 }
 
 /** `isWhole`: all items of a step, whose seconds are those of the rank that takes longest. */
-export type FittedPoint = { readonly devices: number; readonly items: number; readonly isWhole: boolean };
+export type FittedPoint = {
+  readonly devices: number;
+  readonly items: number;
+  readonly isWhole: boolean;
+  /** of the step that the items are of; default: of those that were measured */
+  readonly batch?: number | undefined;
+};
 
 type Fitted = Pick<ComponentProfile, "fit" | "lengthSpread" | "devicesPerRank">;
 
@@ -76,12 +82,15 @@ export function fittedSeconds(profile: Fitted, point: FittedPoint): number | und
 }
 
 /** What of these is the longest item's: none of a chunk's is longer than the longest of all. */
-export function longestSeconds(profile: Fitted, { devices, items, isWhole }: FittedPoint): number {
+export function longestSeconds(profile: Fitted, { devices, items, isWhole, batch }: FittedPoint): number {
   const { fit, lengthSpread = 0, devicesPerRank } = profile;
   if (!fit?.longest) return 0;
   const { perLength, ofAll, streamed } = fit.longest;
-  if (isWhole) return ofAll;
-  const of = { lengthSpread, devicesPerRank, streams: streamed !== undefined, batch: streamed ?? 0 };
+  if (isWhole) {
+    if (streamed === undefined || batch === undefined || batch === streamed) return ofAll;
+    return (ofAll * expectedLongest(batch, lengthSpread)) / expectedLongest(streamed, lengthSpread);
+  }
+  const of = { lengthSpread, devicesPerRank, streams: streamed !== undefined, batch: batch ?? streamed ?? 0 };
   const seconds = perLength * lengthsOf({ devices, items }, of);
   return streamed === undefined ? Math.min(ofAll, seconds) : seconds;
 }

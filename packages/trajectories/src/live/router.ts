@@ -238,9 +238,9 @@ export class EpisodeRouter {
     this.#others[rank] = count;
   }
 
-  /** After what the shell alone knows has changed: room. */
-  look(): readonly RouterOrder[] {
-    return this.#dispatch();
+  /** After what the shell alone knows has changed: room. `most`: of what waits, so many. */
+  look(most?: number): readonly RouterOrder[] {
+    return this.#dispatch(most);
   }
 
   #of(episode: number): Episode {
@@ -282,12 +282,12 @@ export class EpisodeRouter {
   }
 
   /** ER5 */
-  #dispatch(): readonly RouterOrder[] {
+  #dispatch(most = Number.POSITIVE_INFINITY): readonly RouterOrder[] {
     const orders: RouterOrder[] = [];
     const isSplit = this.#isUp.includes(false);
     // Thousands may wait: where each would go is not asked while no rank takes any.
     let isAnyFree = this.#hasAnyRoom();
-    for (let at = 0; isAnyFree && at < this.#waiting.length; ) {
+    for (let at = 0; isAnyFree && at < this.#waiting.length && orders.length < most; ) {
       const episode = this.#waiting[at]!;
       const one = this.#of(episode);
       // A home that is down is none.
@@ -301,7 +301,7 @@ export class EpisodeRouter {
     }
     if (!this.#shares) return orders;
     for (let rank = 0; rank < this.#isUp.length; rank++)
-      while (this.#waiting.length > 0 && this.#hasRoom(rank)) orders.push(this.#run(0, rank));
+      while (this.#waiting.length > 0 && orders.length < most && this.#hasRoom(rank)) orders.push(this.#run(0, rank));
     return orders;
   }
 

@@ -101,7 +101,10 @@ type Row = {
 /** The episodes of one rank, whoever owns them: one call of its engine, which others join, for as long as there are any. */
 export class EpisodeHost {
   readonly #options: EpisodeHostOptions;
+  /** of the call under way, in its order */
   #rows: Row[] = [];
+  /** those that are not over */
+  readonly #open = new Set<Row>();
   #numArrived = 0;
   #add: ((joining: JoiningCompletion) => number | undefined) | undefined;
   #running: Promise<void> = Promise.resolve();
@@ -130,8 +133,8 @@ export class EpisodeHost {
   /** Of any owner that `counts`: episodes queued or at decode, and these with those whose tool works. */
   count(counts: (owner: number | undefined) => boolean): { readonly active: number; readonly held: number } {
     let [active, held] = [0, 0];
-    for (const { at, hosted, isForgotten, isOrphan } of this.#rows) {
-      if (at === "over" || !counts(isForgotten || isOrphan ? undefined : hosted.owner)) continue;
+    for (const { at, hosted, isForgotten, isOrphan } of this.#open) {
+      if (!counts(isForgotten || isOrphan ? undefined : hosted.owner)) continue;
       held++;
       if (at === "decode") active++;
     }
@@ -154,6 +157,7 @@ export class EpisodeHost {
     };
     // The engine asks for the priority of the one that joins before it says its index.
     this.#rows.push(row);
+    this.#open.add(row);
     this.#changed();
     if (this.#add?.(joiningOf(hosted)) !== undefined) return;
     this.#rows = [row];
@@ -174,13 +178,13 @@ export class EpisodeHost {
 
   /** Nobody waits for this episode any more. */
   forget(owner: number, episode: number): void {
-    for (const row of this.#rows)
+    for (const row of this.#open)
       if (!row.isOrphan && row.hosted.owner === owner && row.hosted.episode === episode) row.isForgotten = true;
   }
 
   /** The owner is gone; what it has here goes on, as its prompts are somebody's again. */
   orphan(owner: number): void {
-    for (const row of this.#rows) {
+    for (const row of this.#open) {
       if (row.hosted.owner !== owner) continue;
       row.isOrphan = true;
       row.move = undefined;
@@ -189,8 +193,8 @@ export class EpisodeHost {
 
   /** Ends what is left. */
   async end(): Promise<void> {
-    for (const row of this.#rows) row.isForgotten = true;
-    if (this.#rows.some(({ at }) => at !== "over")) this.#options.engine.abort();
+    for (const row of this.#open) row.isForgotten = true;
+    if (this.#open.size > 0) this.#options.engine.abort();
     await this.#running;
     this.#options.measured.stepEnded();
   }
@@ -236,6 +240,7 @@ export class EpisodeHost {
     if (hosted.prompt.length + state.tokens.length >= this.#options.contextLength) return answer;
     row.at = row.move ? "over" : "decode";
     if (row.move) {
+      this.#open.delete(row);
       this.#options.over(hosted, answers, true);
       row.stay.moved(state, row.move);
     } else {
@@ -250,6 +255,7 @@ export class EpisodeHost {
   /** Its owner begins it again, as the rank that takes an orphan's prompt does. */
   #lose(row: Row, completion: Completion): void {
     row.at = "over";
+    this.#open.delete(row);
     row.stay.ended(completion, sandboxGone);
     this.#options.over(row.hosted, row.answers, false);
     if (row.isOrphan) this.#options.events.changed();
@@ -261,6 +267,7 @@ export class EpisodeHost {
     // Whoever ends at a tool's answer has told of the turn before.
     if (row.at === "decode") this.#turnEnded(row, completion);
     row.at = "over";
+    this.#open.delete(row);
     this.#changed();
     const { tokens, logprobs } = completion;
     row.stay.ended(completion, row.isForgotten ? "nobody waits for it" : completion.finishReason);
@@ -276,14 +283,17 @@ export class EpisodeHost {
 
   /** Of an attempt whose owner lives. */
   #rowOf(owner: number, episode: number, attempt: number): Row | undefined {
-    return this.#rows.find(
-      ({ hosted, isForgotten, isOrphan }) =>
-        !isForgotten && !isOrphan && hosted.owner === owner && hosted.episode === episode && hosted.attempt === attempt,
-    );
+    for (const row of this.#open) {
+      const { hosted, isForgotten, isOrphan } = row;
+      if (isForgotten || isOrphan || hosted.owner !== owner) continue;
+      if (hosted.episode === episode && hosted.attempt === attempt) return row;
+    }
+    return undefined;
   }
 
   #priorityOf(row: Row): number {
     const { arrivals } = this.#options;
+    if (row.isForgotten) return Number.NEGATIVE_INFINITY; // its owner's order knows it no more
     if (arrivals === undefined) return row.priority();
     if (arrivals === "latest" || row.arrival === undefined) row.arrival = this.#numArrived++;
     return -row.arrival;

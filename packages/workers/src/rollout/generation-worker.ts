@@ -161,15 +161,16 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const open = new Set<Promise<void>>();
     const isWhole = granularity === "all";
     const most = isWhole ? Number.POSITIVE_INFINITY : granularity * groupSize;
-    // What comes together is placed together.
-    const together = isWhole ? 1 : Math.max(1, Math.ceil(granularity * players.together));
-    const room = () => Math.max(together, Math.floor((most - players.numUnfinished) / groupSize));
+    const room = () => Math.max(1, Math.floor((most - players.numUnfinished) / groupSize));
     const batches = prompts.itemBatches({ inFlight: isWhole ? "all" : room })[Symbol.asyncIterator]();
-    // Some are asked for while there is no room for them yet: no place is to wait for the way to the runner.
+    // What comes together is placed together.
+    const enough = isWhole
+      ? most
+      : most - (Math.max(1, Math.ceil(granularity * players.shareTogether)) - 1) * groupSize;
     for (let next = batches.next(); ; ) {
       const { value: batch, done } = await Promise.race([next, players.failed]);
       if (done) break;
-      await players.below(most - (together - 1) * groupSize);
+      if (players.asksAhead) await players.below(enough);
       this.#warnOfCut(batch.map(({ value }) => value));
       const deliveries = batch.map((item) => new GroupDelivery(item, groupSize, groups));
       for (const delivery of deliveries) {
@@ -188,11 +189,13 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
           delivery.add(sample, playing.judge(delivery.prompt, completion, answers));
         },
       );
+      if (!players.asksAhead) await players.below(enough);
       next = batches.next();
       next.catch(() => {}); // awaited in the next round, unless something else has failed
     }
-    await players.finish();
+    await players.ended();
     await Promise.race([Promise.all(open), players.failed]);
+    await players.finish();
     await this.#keepCompletions(kept);
     return { ...players.metrics, ...(await this.#learnLengths()) };
   }
@@ -202,7 +205,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     const stream = this.streamOf(this.config.temperature, tool, this.#streamOrder());
     let numEpisodes = 0;
     return {
-      together: 0,
+      shareTogether: 0,
+      asksAhead: true,
       metrics: {},
       get numUnfinished() {
         return stream.numUnfinished;
@@ -221,7 +225,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
             ended: (completion, answers) => ended(index, completion, answers),
           });
       },
-      finish: () => stream.finish(),
+      ended: () => stream.finish(),
+      finish: async () => {},
       [Symbol.asyncDispose]: () => stream[Symbol.asyncDispose](),
     };
   }
@@ -278,7 +283,8 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
     let decoding: Disposable | undefined;
     const playing = new Set<Promise<void>>();
     return {
-      together: placedTogether,
+      shareTogether: placedTogether,
+      asksAhead: false,
       get metrics() {
         return { episodesMoved: rollout.numMoves, rolloutBusy: rollout.busyShare };
       },
@@ -307,10 +313,10 @@ export abstract class GenerationWorker<C extends RolloutConfig> extends EngineWo
           });
         playing.add(batch);
       },
-      finish: async () => {
-        await Promise.all(playing);
-        await Promise.race([rollout.finish(), rollout.failed]);
+      ended: async () => {
+        await Promise.race([Promise.all(playing), rollout.failed]);
       },
+      finish: () => rollout.finish(),
       [Symbol.asyncDispose]: () => rollout.close(),
     };
   }
@@ -445,8 +451,13 @@ export type Playing = {
 
 /** The episodes of one call: at this rank alone, or wherever ranks that share have room. */
 type Players = AsyncDisposable & {
-  /** of the prompts that may be under way, this part is begun together */
-  readonly together: number;
+  /** of the prompts that may be under way, this part is begun together; less than one prompt: each by itself */
+  readonly shareTogether: number;
+  /**
+   * One prompt is asked for while there is no room for it: no place is to wait for the way to the runner. Not where others may
+   * have room for it.
+   */
+  readonly asksAhead: boolean;
   readonly metrics: SharingMetrics;
   /** this rank's own */
   readonly numUnfinished: number;
@@ -460,7 +471,9 @@ type Players = AsyncDisposable & {
     samples: readonly { readonly prompt: Prompt; readonly sample: number }[],
     ended: (index: number, completion: Completion, answers: readonly Span[]) => void,
   ) => void;
-  /** Resolves when all have ended. Without it the call has failed: others that share go on without this rank. */
+  /** Resolves when all have ended. */
+  readonly ended: () => Promise<void>;
+  /** What came of them is delivered. Without it the call has failed: others that share go on without this rank. */
   readonly finish: () => Promise<void>;
 };
 

@@ -79,6 +79,8 @@ export class SharedRollout {
   readonly #loads: (RankLoad | undefined)[];
   /** how many of this rank's may be at each other one until that says again what it has */
   readonly #quotas: number[];
+  /** whether nothing was sent to it since it has said so */
+  readonly #isFresh: boolean[];
   /** under way, the oldest first */
   readonly #batches = new Set<Batch>();
   #numUnfinished = 0;
@@ -101,6 +103,7 @@ export class SharedRollout {
     this.#places = new Array<number>(worldSize).fill(places);
     this.#loads = new Array<RankLoad | undefined>(worldSize).fill(undefined);
     this.#quotas = new Array<number>(worldSize).fill(0);
+    this.#isFresh = new Array<boolean>(worldSize).fill(false);
     this.#host = new EpisodeHost({
       ...options,
       now,
@@ -187,6 +190,7 @@ export class SharedRollout {
     const F = measured.factor ?? this.#options.F;
     const loads = new WorkerLoads(worldSize);
     const predicted = rows.map((_, index) => order.predicted(index));
+    let batch: Batch | undefined;
     const policy = livePlacement({
       placement,
       migrate,
@@ -196,7 +200,7 @@ export class SharedRollout {
       loads,
       F,
       places,
-      beside: (other) => this.#beside(other),
+      beside: (other) => this.#beside(other) + this.#ownLoadAt(other) - (batch?.router.ownLoadOf(other) ?? 0),
     });
     const router = new EpisodeRouter({
       numEpisodes: rows.length,
@@ -207,16 +211,16 @@ export class SharedRollout {
     });
     const empty = rows.map(() => undefined);
     const losses = rows.map(() => 0);
-    const batch: Batch = { base: this.#base, rows, states: empty, losses, router, order, ended, over: resolve };
+    batch = { base: this.#base, rows, states: empty, losses, router, order, ended, over: resolve };
     this.#batches.add(batch);
     this.#base += rows.length;
     this.#numUnfinished += rows.length;
     for (let other = 0; other < worldSize; other++) {
       if (!this.#isUp[other]) this.#route(batch, () => router.down(other));
-      this.#grant(other, this.#numWaiting + rows.length);
+      if (this.#isFresh[other]) this.#grant(other, this.#numWaiting + rows.length);
     }
     const priorities = rows.map((_, index) => order.priority(index));
-    this.#settle([...this.#orphans.values()]);
+    this.#settle([...this.#orphans.values()], [batch]);
     this.#route(batch, () => router.offerAll(priorities));
     try {
       await Promise.race([promise, this.#failure.happened]);
@@ -246,6 +250,8 @@ export class SharedRollout {
   /** Where it has not finished, the call has failed: others go on without this rank. */
   async close(): Promise<void> {
     if (this.#hasFinished) return;
+    this.fail(new Error("the call is over"));
+    this.#batches.clear(); // nothing that waits begins any more
     await this.#exchange.close();
     await this.#host.end();
   }
@@ -297,6 +303,7 @@ export class SharedRollout {
         return;
       case "load":
         this.#loads[rank] = message.load;
+        this.#isFresh[rank] = true;
         this.#grant(rank, this.#numWaiting);
         this.#place();
         return;
@@ -345,11 +352,17 @@ export class SharedRollout {
     return sum;
   }
 
-  /** What waits, in all batches, goes where there is room by now: that which goes first goes first. */
+  /** What waits, in all batches, goes where there is room by now, whichever goes first going first. */
   #place(): void {
-    const waiting = [...this.#batches].filter(({ router }) => router.numWaiting > 0);
+    const waiting = new Set([...this.#batches].filter(({ router }) => router.numWaiting > 0));
     const first = ({ router }: Batch): number => router.firstPriority ?? Number.NEGATIVE_INFINITY;
-    for (const batch of waiting.sort((a, b) => first(b) - first(a))) this.#route(batch, () => batch.router.look());
+    while (waiting.size > 0) {
+      const batch = [...waiting].reduce((a, b) => (first(b) > first(a) ? b : a));
+      this.#know(batch);
+      const orders = batch.router.look(1);
+      this.#obey(batch, orders);
+      if (orders.length === 0 || batch.router.numWaiting === 0) waiting.delete(batch);
+    }
   }
 
   /** A batch knows what all others have at each rank whenever it is asked where its episodes go. */
@@ -358,6 +371,7 @@ export class SharedRollout {
       if (isUp) router.others(rank, this.#loadOf(rank).active + this.#ownLoadAt(rank) - router.ownLoadOf(rank));
   }
 
+  /** What a batch frees by it goes to its own first. */
   #route(batch: Batch, decide: () => readonly RouterOrder[]): void {
     this.#know(batch);
     this.#obey(batch, decide());
@@ -419,10 +433,10 @@ export class SharedRollout {
     this.#place();
   }
 
-  /** Of a rank that died, and so somebody's again: those of this batch are done. */
-  #settle(kept: readonly KeptEpisode[]): void {
+  /** Of a rank that died, and so somebody's again: those of these batches are done. */
+  #settle(kept: readonly KeptEpisode[], batches: Iterable<Batch> = this.#batches): void {
     if (kept.length === 0) return;
-    for (const batch of this.#batches) {
+    for (const batch of batches) {
       const indices = new Map(batch.rows.map(({ name }, index) => [name, index]));
       for (const { name, state, finishReason, policyVersion } of kept) {
         const index = indices.get(name);
@@ -574,7 +588,10 @@ export class SharedRollout {
       const { order } = batch;
       const to = { episode, attempt, name, prompt: prompt.tokens, key, state };
       if (rank === own) this.#run({ ...to, owner: own, priority: () => order.priority(index) });
-      else this.#exchange.say(rank, { type: "run", ...to, priority: order.priority(index) });
+      else {
+        this.#isFresh[rank] = false;
+        this.#exchange.say(rank, { type: "run", ...to, priority: order.priority(index) });
+      }
     }
   }
 }

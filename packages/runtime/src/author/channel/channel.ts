@@ -43,7 +43,7 @@ export interface Source<T> extends AsyncIterable<T> {
   items(options?: { readonly inFlight?: InFlight | undefined }): AsyncIterable<StreamItem<T>>;
   /**
    * Batches as `batches` gives them, of items that are committed one by one: for a worker that is done with some items of
-   * a batch long before others. With `inFlight`, as in `items`, what came together. In workers' methods only.
+   * a batch long before others. With `inFlight`, as in `items`: whatever has come, one at least. In workers' methods only.
    */
   itemBatches(options?: ItemBatchOptions): AsyncIterable<StreamItem<T>[]>;
 }

@@ -37,6 +37,8 @@ export function joinPlan({ current, facts, name }: JoinInput): Plan {
     ...wanted,
     mode: "temporal",
     devices,
+    // Numbers stay those of all devices.
+    numbered: wanted.numbered ?? wanted.devices,
     // Where placement.components names others alone, it says of which component it says nothing.
     ...(explicit === undefined ? {} : { explicit: own === undefined ? explicit : { [name]: own[1] } }),
     components: wanted.components.filter((component) => component.name === name || (explicit && own === undefined)),
