@@ -151,17 +151,11 @@ export function planFromProfile(profile: Profile, asked: PlanFromProfileOptions)
     ...each,
     boundSeconds: Math.min(each.stepSeconds, Math.max(each.boundSeconds, least)),
   }));
-  const words = explainPlan(
-    compileModel(questionOf.get(best.schedule)!.problem),
-    best.schedule,
-    inOrder.map(asAlternative),
-    answer.stats,
-    {
-      empty: answer.empty,
-      found: answer.alternatives.map(({ mode }) => mode),
-      limits: best.limits,
-    },
-  );
+  const words = explainPlan(compileModel(searched.problem), best.schedule, inOrder.map(asAlternative), answer.stats, {
+    empty: answer.empty,
+    found: answer.alternatives.map(({ mode }) => mode),
+    limits: best.limits,
+  });
   const explanation = [...words, ...dropped, ...question.notes];
   return {
     plan: { ...best.plan, explanation: [...explanation] },
